@@ -16,49 +16,49 @@ _ROOM = _core.BEGINNING_BYTES
 
 
 def describe_beginning(env: Any, arguments: Mapping[str, Any]) -> tuple[_core.Entry, bytes]:
-    """What kind of reset this is, and what is needed to begin there again: for `load_beginning`.
+    """Returns the kind of a reset, and the data to begin there again, for `load_beginning`.
 
-    That has `seed`; `options` where they are plain data, else `pickled_options`, or why they are missing as
-    `options_lost`; and the env's `random` state, or `random_unknown`, why there is none. Nothing is raised: a record is
-    no reason for a reset to fail. Nothing is slow: envs that reset in microseconds would notice.
+    The data is `seed`; `options` if they are plain data, else `pickled_options`, or the reason why they are missing as
+    `options_lost`; and the env's `random` state, or the reason why it is missing as `random_unknown`. Nothing is
+    raised: a record must not make a reset fail. It is fast, because some envs reset in microseconds.
 
     Args:
-        env: It is about to be reset.
-        arguments: Those of the reset.
+        env: The env, before the reset.
+        arguments: The arguments of the reset.
     """
     seed, options = arguments.get("seed"), arguments.get("options")
-    told: dict[str, Any] = {"seed": seed, **random_state(env)}
+    noted: dict[str, Any] = {"seed": seed, **random_state(env)}
     if options is not None:
-        told.update(_describe_options(options))
-    data = pickle.dumps(told, 5)
+        noted.update(_describe_options(options))
+    data = pickle.dumps(noted, 5)
     if len(data) > _ROOM and options is not None:
-        told = {key: value for key, value in told.items() if key not in ("options", "pickled_options")}
-        data = pickle.dumps({**told, "options_lost": "they are too long"}, 5)
+        noted = {key: value for key, value in noted.items() if key not in ("options", "pickled_options")}
+        data = pickle.dumps({**noted, "options_lost": "they are too long"}, 5)
     if seed is not None:
         return _core.Entry.SEEDED_RESET, data
     return (_core.Entry.RESET if options is None else _core.Entry.OPTIONS_RESET), data
 
 
 def load_beginning(data: bytes) -> dict[str, Any]:
-    """What `describe_beginning` has put down. Raises ValueError for anything else; nothing is run."""
+    """Returns the data of `describe_beginning`. Raises ValueError for anything else; nothing is run."""
     try:
-        told = _PlainUnpickler(io.BytesIO(data)).load()
-    except Exception as error:  # native code may have written over it, and garbage raises whatever it likes
+        noted = _PlainUnpickler(io.BytesIO(data)).load()
+    except Exception as error:  # native code may have written over it, and garbage raises any exception
         raise ValueError(f"expected how an episode began, got {data[:20]!r}... ({error})") from None
-    if not isinstance(told, dict):
-        raise ValueError(f"expected how an episode began, got {told!r}")
-    return told
+    if not isinstance(noted, dict):
+        raise ValueError(f"expected how an episode began, got {noted!r}")
+    return noted
 
 
 class _PlainUnpickler(pickle.Unpickler):
-    """For plain data alone: it knows no classes and no functions."""
+    """An unpickler of plain data, which refuses classes and functions."""
 
     def find_class(self, module: str, name: str) -> NoReturn:
         raise pickle.UnpicklingError(f"{module}.{name} is no plain data")
 
 
 def random_state(env: Any) -> dict[str, Any]:
-    """`random`: the state of the env's generator as plain data; or `random_unknown`: why it has none."""
+    """Returns `random`, the state of the env's generator as plain data; or `random_unknown`, why there is no state."""
     try:
         generator = env.unwrapped.np_random
         if not isinstance(generator, np.random.Generator):
@@ -66,19 +66,19 @@ def random_state(env: Any) -> dict[str, Any]:
         state: Any = generator.bit_generator.state
         if state["bit_generator"] not in _BIT_GENERATORS:
             return {"random_unknown": f"its np_random draws from {state['bit_generator']}, which NumPy does not have"}
-        # The usual kinds have nothing but numbers in it.
+        # The states of the usual kinds consist of numbers.
         return {"random": state if state["bit_generator"].startswith("PCG64") else _plain(state)}
     except Exception as error:  # an env's property may raise anything
         return {"random_unknown": f"its np_random cannot be read ({type(error).__name__}: {error})"}
 
 
 def restore_random_state(env: Any, random: Mapping[str, Any]) -> None:
-    """Puts an env's generator into a state that `random_state` has noted.
+    """Restores a state of an env's generator that `random_state` has returned.
 
-    In place where the kinds are the same: parts of the env may hold the generator too.
+    A generator of the same kind stays in place: parts of the env may refer to it.
 
     Raises:
-        ValueError: The state is of no generator that there is here, or makes no sense.
+        ValueError: The state is of a generator that NumPy lacks here, or makes no sense.
     """
     name = random.get("bit_generator")
     if name not in _BIT_GENERATORS:
@@ -122,7 +122,7 @@ def _describe_options(options: Any) -> dict[str, Any]:
 
 
 def _is_plain(value: Any) -> bool:
-    """Whether it comes back from JSON as it was."""
+    """Returns whether JSON preserves a value."""
     if type(value) is dict:
         return all(type(key) is str and _is_plain(item) for key, item in value.items())
     if type(value) is list:

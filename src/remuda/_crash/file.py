@@ -1,8 +1,8 @@
 """Writes and reads the file of a crash record: a zip, of which nothing is run when it is loaded.
 
-record.json      all that is text and numbers
+record.json      texts and numbers
 actions.npz      kinds, and action_0, action_1, ...: plain arrays
-pickles/NAME     what is code, as bytes; nobody here unpickles them
+pickles/NAME     pickled code, as bytes that are not unpickled here
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ import tempfile
 import zipfile
 import zlib
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, fields
+from dataclasses import MISSING, fields
 from pathlib import Path
-from typing import Any
+from types import UnionType
+from typing import Any, get_args, get_origin, get_type_hints
 
 import numpy as np
 
 from remuda import _core
-from remuda._crash.printable import printable
 from remuda._crash.record import Beginning, Record, RecordedFault
 from remuda.errors import RecordError
 
@@ -32,10 +32,10 @@ FORMAT, VERSION = "remuda crash record", 1
 # Bytes of a file, and of all that it unpacks to; of them those of its text. A small file can claim to be a large one.
 _LARGEST, _LARGEST_TEXT = 1 << 28, 1 << 24
 _LARGEST_DIRECTORY = 1 << 16
-_END = struct.Struct("<4s4H2LH")  # of an archive without a comment; among others how large its list of parts is
-_LONGEST = 1 << 20  # characters of what the env or its worker has said
+_END = struct.Struct("<4s4H2LH")  # the end of an archive without a comment, with the size of its list of parts
+_LONGEST = 1 << 20  # characters of a text of the env or its worker
 _PICKLES = "pickles/"
-# What reading a file raises that is cut short, changed, or something else altogether. (RuntimeError: it is encrypted.)
+# Raised by reading a file that is cut short, changed, or of another kind. (RuntimeError: it is encrypted.)
 _DAMAGES = (
     zipfile.BadZipFile,
     zlib.error,
@@ -48,7 +48,16 @@ _DAMAGES = (
     TypeError,
     ValueError,
 )
-_APART = ("path", "kinds", "actions", "pickles")  # of a record's fields: those that are not in its JSON
+_APART = ("path", "kinds", "actions", "pickles")  # fields of a record that are not in its JSON
+_NESTED = (RecordedFault, Beginning)  # types of fields that are objects in the JSON
+
+
+def printable(text: str) -> str:
+    """Returns the text of a file, with escapes for all characters that a terminal would obey or hide.
+
+    Lines and tabs stay.
+    """
+    return "".join(c if c.isprintable() or c in "\n\t" else c.encode("unicode_escape").decode() for c in text)
 
 
 def load_record(path: str | os.PathLike[str]) -> Record:
@@ -78,8 +87,8 @@ def load_record(path: str | os.PathLike[str]) -> Record:
 def save_record(record: Record) -> Path:
     """Writes a record into the directory of `record.path`, whole or not at all, and beside a file of that name.
 
-    Returns: Where it went.
-    Only its owner may read it, as `mkstemp` makes it: tracebacks and factories may hold whatever the program knows.
+    Returns: The path of the file.
+    Only its owner may read it, as `mkstemp` makes it: tracebacks and factories may contain secrets of the program.
 
     Raises:
         OSError: It cannot be written.
@@ -96,7 +105,7 @@ def save_record(record: Record) -> Path:
 
 
 def _publish(name: str, path: Path) -> Path:
-    """Renames the file to the first such name that is free, and never over what is there."""
+    """Renames the file to the first such name that is free, and never replaces another file."""
     number = 1
     while True:
         free = path if number == 1 else path.with_stem(f"{path.stem}-{number}")
@@ -113,32 +122,31 @@ def _publish(name: str, path: Path) -> Path:
 
 
 def _write(record: Record, file: Any) -> None:
-    told = {f.name: getattr(record, f.name) for f in fields(record) if f.name not in _APART}
-    told["fault"] = {name: _shortened(value) for name, value in asdict(record.fault).items()}
-    for name in ("beginning", "seeded"):
-        told[name] = None if told[name] is None else _beginning_out(told[name])
-    told["versions"] = dict(record.versions)
+    stated = {f.name: getattr(record, f.name) for f in fields(record) if f.name not in _APART}
+    text = json.dumps({"format": FORMAT, "version": VERSION, **stated}, indent=2, default=_as_json)
     arrays = io.BytesIO()
     named: dict[str, Any] = {f"action_{i}": action for i, action in enumerate(record.actions)}
     np.savez_compressed(arrays, kinds=record.kinds, **named)
     with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
-        archive.writestr("record.json", json.dumps({"format": FORMAT, "version": VERSION, **told}, indent=2))
+        archive.writestr("record.json", text)
         archive.writestr("actions.npz", arrays.getvalue())
         for name, pickle in record.pickles.items():
             archive.writestr(_PICKLES + name, pickle)
         _check_sizes(archive)
 
 
+def _as_json(value: Any) -> Any:
+    """Returns the parts of a record in types that JSON has."""
+    if isinstance(value, bytes):
+        return base64.b64encode(value).decode()
+    if isinstance(value, RecordedFault):
+        return {name: _shortened(part) for name, part in vars(value).items()}
+    return vars(value) if isinstance(value, Beginning) else dict(value)
+
+
 def _shortened(value: Any) -> Any:
-    """Of what is too long the end: tracebacks tell most there."""
+    """Returns the end of a text that is too long: the end of a traceback is the most useful part."""
     return f"[cut] ...{value[-_LONGEST:]}" if isinstance(value, str) and len(value) > _LONGEST else value
-
-
-def _beginning_out(beginning: Beginning) -> dict[str, Any]:
-    told = {f.name: getattr(beginning, f.name) for f in fields(beginning)}
-    if beginning.pickled_options is not None:
-        told["pickled_options"] = base64.b64encode(beginning.pickled_options).decode()
-    return told
 
 
 # -- in --------------------------------------------------------------------------------------------------
@@ -146,35 +154,25 @@ def _beginning_out(beginning: Beginning) -> dict[str, Any]:
 
 def _read(path: Path, archive: zipfile.ZipFile) -> Record:
     _check_sizes(archive)
-    told = json.loads(archive.read("record.json"))
-    if not isinstance(told, dict) or told.pop("format", None) != FORMAT:
+    stated = json.loads(archive.read("record.json"))
+    if not isinstance(stated, dict) or stated.get("format") != FORMAT:
         raise ValueError(f"its record.json says nothing of a {FORMAT}")
-    if (version := told.pop("version", None)) != VERSION:
+    if (version := stated.get("version")) != VERSION:
         raise ValueError(f"it is of version {version!r}, and this remuda knows version {VERSION}: update remuda")
     kinds, *actions = _read_arrays(archive.read("actions.npz"))
     _check_arrays(kinds, actions)
-    told = {name: _checked(name, told.get(name), types) for name, types in _TYPES.items()}
-    told_fault = {"stack": "", **told["fault"]}  # which older ones have not
-    fault = {name: _checked(f"fault.{name}", told_fault.get(name), types) for name, types in _FAULT_TYPES.items()}
     names = [name for name in archive.namelist() if name.startswith(_PICKLES)]
     return Record(
         path=path,
         kinds=kinds,
         actions=tuple(actions),
         pickles={name.removeprefix(_PICKLES): archive.read(name) for name in names},
-        **{
-            **told,
-            "fault": RecordedFault(**fault),
-            "beginning": _beginning_in("beginning", told["beginning"]),
-            "seeded": _beginning_in("seeded", told["seeded"]),
-            "env_ids": _all("env_ids", told["env_ids"], int),
-            "sys_path": _all("sys_path", told["sys_path"], str),
-        },
+        **_checked_fields(Record, stated),
     )
 
 
 def _open(data: bytes) -> zipfile.ZipFile:
-    """Raises ValueError when it does not end as ours do, or lists more parts than any of ours can have."""
+    """Opens an archive. Raises ValueError if its end is of another kind, or lists more parts than a record can have."""
     if len(data) < _END.size:
         raise ValueError("it is cut short")
     mark, _, _, _, _, size, _, _ = _END.unpack(data[-_END.size :])
@@ -184,7 +182,7 @@ def _open(data: bytes) -> zipfile.ZipFile:
 
 
 def _check_sizes(archive: zipfile.ZipFile, taken: int = 0) -> None:
-    """Before anything is unpacked, for which a part's size is a promise that is kept. `taken`: bytes that were."""
+    """Checks the stated sizes, which `zipfile` never exceeds, before anything is unpacked. `taken`: bytes before."""
     parts = archive.infolist()
     if any(part.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED) for part in parts):
         raise ValueError("expected parts that are deflated, got another kind of compression")
@@ -196,7 +194,7 @@ def _check_sizes(archive: zipfile.ZipFile, taken: int = 0) -> None:
 
 
 def _read_arrays(data: bytes) -> list[Any]:
-    """The kinds, and the actions: these are an archive within the archive."""
+    """Returns the kinds, and the actions, from the archive within the archive."""
     with _open(data) as packed:
         _check_sizes(packed, len(data))
     with np.load(io.BytesIO(data), allow_pickle=False) as arrays:
@@ -214,79 +212,40 @@ def _check_arrays(kinds: Any, actions: Sequence[Any]) -> None:
         raise ValueError("its actions are not one row for each entry")
 
 
-def _beginning_in(where: str, told: dict[str, Any] | None) -> Beginning | None:
-    if told is None:
-        return None
-    pickled = told.get("pickled_options")
-    if isinstance(pickled, str):
-        told = {**told, "pickled_options": base64.b64decode(pickled, validate=True)}
-    return check_beginning(where, told)
+def check_beginning(where: str, stated: Mapping[str, Any]) -> Beginning:
+    """Returns the beginning that a worker has noted, or a file has. Raises ValueError for values that cannot be."""
+    return Beginning(**_checked_fields(Beginning, stated, f"{where}."))
 
 
-def check_beginning(where: str, told: Mapping[str, Any]) -> Beginning:
-    """What a worker has noted, or a file. Raises ValueError for what cannot be."""
-    values = {
-        name: _checked(f"{where}.{name}", told.get(name, default), types)
-        for name, (types, default) in _BEGINNING_TYPES.items()
-    }
-    return Beginning(**values)
+def _checked_fields(kind: type, stated: Mapping[str, Any], where: str = "") -> dict[str, Any]:
+    """Checks values against the fields of a dataclass, which may be missing if they have a default."""
+    hints = get_type_hints(kind)
+    given = {f.name: stated.get(f.name, None if f.default is MISSING else f.default) for f in fields(kind)}
+    return {name: _checked(where + name, value, hints[name]) for name, value in given.items() if name not in _APART}
 
 
-def _checked(where: str, value: Any, types: tuple[type, ...]) -> Any:
-    if not isinstance(value, types) or (isinstance(value, bool) and bool not in types):
+def _checked(where: str, value: Any, hint: Any) -> Any:
+    """Returns a value of JSON as one of the type, which may be another dataclass."""
+    kinds: tuple[Any, ...] = get_args(hint) if isinstance(hint, UnionType) else (hint,)
+    types = [json_type for kind in kinds for json_type in _json_types(kind)]
+    if bytes in types and isinstance(value, str):
+        return base64.b64decode(value, validate=True)
+    if type(value) not in types:
         expected = " or ".join("null" if t is type(None) else t.__name__ for t in types)
         raise ValueError(f"expected {expected}, got {value!r} at {where}")
+    if value is not None and kinds[0] in _NESTED:
+        return kinds[0](**_checked_fields(kinds[0], value, f"{where}."))
+    if type(value) is list:
+        return tuple(_checked(f"{where}[{i}]", item, get_args(kinds[0])[0]) for i, item in enumerate(value))
     return value
 
 
-def _all(where: str, values: Sequence[Any], of: type) -> tuple[Any, ...]:
-    return tuple(_checked(f"{where}[{i}]", value, (of,)) for i, value in enumerate(values))
-
-
-_NONE = type(None)
-_TYPES: Mapping[str, tuple[type, ...]] = {
-    "env_id": (int,),
-    "worker": (int,),
-    "num_workers": (int,),
-    "env_ids": (list,),
-    "pid": (int, _NONE),
-    "backend": (str,),
-    "autoreset": (str,),
-    "episode": (int, _NONE),
-    "step": (int,),
-    "fault": (dict,),
-    "beginning": (dict, _NONE),
-    "seeded": (dict, _NONE),
-    "entries": (int,),
-    "calls": (int,),
-    "observation_space": (str,),
-    "action_space": (str,),
-    "spec_id": (str, _NONE),
-    "versions": (dict,),
-    "factory": (str,),
-    "sys_path": (list,),
-    "cwd": (str,),
-    "when": (str,),
-}
-_FAULT_TYPES: Mapping[str, tuple[type, ...]] = {
-    "kind": (str,),
-    "operation": (str,),
-    "error": (str,),
-    "type_name": (str,),
-    "message": (str,),
-    "traceback": (str,),
-    "exitcode": (int, _NONE),
-    "deadline": (int, float, _NONE),
-    "stack": (str,),
-}
-_BEGINNING_TYPES: Mapping[str, tuple[tuple[type, ...], Any]] = {
-    "seed": ((int, _NONE), None),
-    "options": ((dict, _NONE), None),
-    "pickled_options": ((bytes, _NONE), None),
-    "options_lost": ((str,), ""),
-    "random": ((dict, _NONE), None),
-    "random_unknown": ((str,), ""),
-}
+def _json_types(kind: Any) -> tuple[type, ...]:
+    if kind in _NESTED or get_origin(kind) is Mapping:
+        return (dict,)
+    if get_origin(kind) is tuple:
+        return (list,)
+    return (int, float) if kind is float else (kind,)
 
 
 def _text(error: Exception) -> str:

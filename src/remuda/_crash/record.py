@@ -1,4 +1,4 @@
-"""The data of a crash record: all that is needed to see an env fail again."""
+"""The data of a crash record: all that is needed to make an env fail again."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class RecordedFault:
     Attributes:
         kind: "death", "timeout", "exception" or "corrupt".
         operation: What its worker was doing: "reset", "step", "call" or "nothing".
-        error: The error's text, as the pool told it.
+        error: The error's text, as the pool reported it.
         type_name, message, traceback: Of an exception: its class, text, and the worker's traceback; else empty.
         exitcode: Of a worker that died: negative for a signal; None when that is not known.
         deadline: The limit that was missed, in seconds; None when none was.
@@ -67,7 +67,7 @@ class Beginning:
 
 @dataclass(frozen=True, eq=False)
 class Record:
-    """What a pool with `record=` writes when an env fails; `load_record` reads it, `remuda replay` runs it again.
+    """A crash record: a pool with `record=` writes one if an env fails, and `remuda replay` runs it again.
 
     Attributes:
         path: Its file.
@@ -124,13 +124,13 @@ class Record:
 
     @property
     def begins_at(self) -> int | None:
-        """Where in `kinds` the last episode begins; None when that is gone, or the env had none since it was made."""
+        """Index in `kinds` where the last episode begins; None if it is gone, or the env had none since it was made."""
         begun = np.flatnonzero(np.isin(self.kinds, (_core.Entry.MADE.value, *_RESETS)))
         return int(begun[-1]) if len(begun) and self.kinds[begun[-1]] != _core.Entry.MADE.value else None
 
     @property
     def seeded_at(self) -> int | None:
-        """Where in `kinds` the last reset with a seed is, when everything since then can be done again; else None."""
+        """Index in `kinds` of the last reset with a seed, if everything since then can be done again; else None."""
         seeded = np.flatnonzero(self.kinds == _core.Entry.SEEDED_RESET.value)
         if not len(seeded) or self.seeded is None or not self.seeded.is_known:
             return None

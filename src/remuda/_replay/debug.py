@@ -1,57 +1,52 @@
-"""Replays a crash record in the calling process, with a debugger where it breaks."""
+"""Replays a crash record in the calling process, with a debugger at the failure."""
 
 from __future__ import annotations
 
 import pdb
-from bdb import BdbQuit
+from contextlib import suppress
 from typing import Any
 
 from remuda._crash.record import Record
 from remuda._replay.harness import Harness
-from remuda._replay.outcome import Outcome
 from remuda._replay.plan import Op, Plan, Reset
-from remuda._replay.play import describe
-from remuda._replay.unpickling import Unpickled
+from remuda._replay.play import Outcome, follow
+from remuda._replay.recorded_code import RecordedCode
 from remuda._worker.worker_info import WorkerInfo, settle_in_process
 
 
-def debug(record: Record, unpickled: Unpickled, plan: Plan) -> Outcome:
-    """Follows a plan. Where the env raises, the debugger looks at the exception; where it did not raise then but
-    die or hang, the debugger stops before the call that it did that in, with `env` and the call's arguments in sight.
+def debug(record: Record, code: RecordedCode, plan: Plan) -> Outcome | None:
+    """Follows a plan. If the env raises, the debugger shows the exception.
+
+    If the recorded env died or hung instead, or the plan is cut, the debugger stops before the last call, where `env`
+    and the call's arguments are variables.
+
+    Returns: The outcome; None if the debugger stops before the last call.
 
     Raises: RecordError.
     """
     settle_in_process(WorkerInfo(record.worker, record.num_workers, record.env_ids))
-    harness = Harness(record, unpickled)
+    harness = Harness(record, code)
+    stops_before_last = plan.is_cut or record.fault.kind != "exception"
     try:
-        return _follow(record, plan, harness)
+        outcome = follow(plan.ops[:-1] if stops_before_last else plan.ops, harness)
+        if harness.error is not None:
+            pdb.post_mortem(harness.error.__traceback__)
+        elif stops_before_last:
+            _stop_before(plan.ops[-1], harness)
+        return None if stops_before_last else outcome
     finally:
         harness.close()
 
 
-def _follow(record: Record, plan: Plan, harness: Harness) -> Outcome:
-    stops = plan.is_cut or record.fault.kind != "exception"
-    for i, op in enumerate(plan.ops):
-        if stops and i == len(plan.ops) - 1:
-            return _stop_before(harness, op, i)
-        harness.perform(op)
-        if harness.error is not None:
-            pdb.post_mortem(harness.error.__traceback__)
-            return Outcome(i, raised=describe(harness.error, harness.operation))
-    return Outcome(len(plan.ops) - 1, finished=True)
-
-
-def _stop_before(harness: Harness, op: Op, index: int) -> Outcome:
-    try:
-        if isinstance(op, Reset):
-            reset_here(harness.env, harness.prepare(op))
-        else:
-            step_here(harness.env, harness.action(op.index))
-    except BdbQuit:
-        return Outcome(index)
-    except Exception as error:
-        return Outcome(index, raised=describe(error, "reset" if isinstance(op, Reset) else "step"))
-    return Outcome(index, finished=True)
+def _stop_before(op: Op, harness: Harness) -> None:
+    if isinstance(op, Reset):
+        arguments = harness.prepare(op)
+        with suppress(Exception):  # the user saw it, or has quit
+            reset_here(harness.env, arguments)
+    else:
+        action = harness.action(op.index)
+        with suppress(Exception):
+            step_here(harness.env, action)
 
 
 def step_here(env: Any, action: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Compares the outcome of a replay with its record, and says why they may differ."""
+"""Compares the outcome of a replay with its record, and lists why they may differ."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import gymnasium
 import numpy as np
 
 from remuda._crash.record import Record
-from remuda._replay.outcome import Outcome
 from remuda._replay.plan import Op, Plan, Reset, Step
+from remuda._replay.play import Outcome
 from remuda._wording import describe_exitcode
 
 _SIGKILLED = -9  # the exit code; not every system has a name for the signal
@@ -19,11 +19,13 @@ _SIGKILLED = -9  # the exit code; not every system has a name for the signal
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """Attributes:
-    reproduced: Whether the env failed in the same place in the same way.
-    text: What it did.
-    reasons: Where it was not reproduced: what the replay may lack.
-    traceback: Of what it raised; else empty.
+    """The result of a replay.
+
+    Attributes:
+        reproduced: Whether the env failed in the same place in the same way.
+        text: The end of the replay, in words.
+        reasons: If it was not reproduced: what the replay may lack.
+        traceback: The traceback of the env's exception; else empty.
     """
 
     reproduced: bool
@@ -45,24 +47,22 @@ def _is_the_same(record: Record, outcome: Outcome) -> bool:
     if fault.kind == "exception":
         return outcome.raised is not None and outcome.raised.type_name == fault.type_name
     if fault.kind == "timeout":
-        return outcome.is_late
-    died = not (outcome.finished or outcome.raised or outcome.is_spoilt or outcome.is_late)
-    if fault.kind == "corrupt":  # in one process with what it writes over, that may kill it, or have no end
-        return died or outcome.is_spoilt or outcome.is_late
-    return died and outcome.exitcode == fault.exitcode
+        return outcome.end == "late"
+    if fault.kind == "corrupt":  # what the env writes over is in the same process here, which may die or hang of it
+        return outcome.end in ("died", "spoilt", "late")
+    return outcome.end == "died" and outcome.exitcode == fault.exitcode
 
 
 def _what(outcome: Outcome) -> str:
-    if outcome.finished:
-        return "nothing failed: the env went on after"
-    if outcome.is_late:
-        return "the env did not come back from"
-    if outcome.is_spoilt:
-        return "the env wrote over memory that is not its own in"
     if outcome.raised is not None:
         message = f": {outcome.raised.message}" if outcome.raised.message else ""
         return f"the env raised {outcome.raised.type_name}{message} in"
-    return f"the process died ({describe_exitcode(outcome.exitcode)}) in"
+    return {
+        "finished": "nothing failed: the env went on after",
+        "late": "the env did not come back from",
+        "spoilt": "the env wrote over memory that is not its own in",
+        "died": f"the process died ({describe_exitcode(outcome.exitcode)}) in",
+    }[outcome.end]
 
 
 def _where(plan: Plan, outcome: Outcome) -> str:
@@ -80,7 +80,7 @@ def describe_op(ops: Sequence[Op], index: int) -> str:
 
 
 def _reasons(record: Record, plan: Plan, outcome: Outcome) -> list[str]:
-    """What the replay may lack, the likeliest first."""
+    """Lists what the replay may lack, the likeliest first."""
     reasons = []
     fault = record.fault
     if fault.operation in ("call", "nothing", "observe"):

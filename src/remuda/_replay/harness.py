@@ -10,7 +10,7 @@ from remuda import _core
 from remuda._crash.episode_start import restore_random_state
 from remuda._crash.record import Record
 from remuda._replay.plan import Op, Reset
-from remuda._replay.unpickling import Unpickled, options_of
+from remuda._replay.recorded_code import RecordedCode
 from remuda._wire.channel import LocalChannel
 from remuda._wire.layout import Layout
 from remuda._wire.pickling import Parts, dump
@@ -23,7 +23,7 @@ from remuda.errors import RecordError
 
 
 class _Witness(EnvHost):
-    """A host that keeps what its env raised, as it was raised."""
+    """A host that keeps the exception of its env, with its traceback."""
 
     error: BaseException | None = None
     operation = ""
@@ -34,32 +34,32 @@ class _Witness(EnvHost):
 
 
 class Harness:
-    """Builds the env of a record and does to it what a plan says.
+    """Builds the env of a record and performs the ops of a plan.
 
     Attributes:
         env: The env.
-        error: What it raised last; None when it did not.
-        operation: In what: "reset" or "step".
-        is_spoilt: Whether what came back last made no sense, as after native code has written over it.
+        error: The exception of the last op; None if it raised none.
+        operation: The operation that raised it: "reset" or "step".
+        is_spoilt: Whether the last results made no sense, as after native code has written over them.
     """
 
-    def __init__(self, record: Record, unpickled: Unpickled) -> None:
-        """Raises whatever the factory raises, InvalidEnvError, and RecordError for an env of another kind."""
-        self._record, self._unpickled = record, unpickled
+    def __init__(self, record: Record, code: RecordedCode) -> None:
+        """Raises all that the factory raises, InvalidEnvError, and RecordError for an env of another kind."""
+        self._record, self._code = record, code
         info = WorkerInfo(record.worker, record.num_workers, record.env_ids)
         self._channel = LocalChannel()
         self._host = _Witness(HostSpec(WorkerInfo(0, 1, (0,))), self._channel)
 
         def build() -> Any:
             with worker_context(info):
-                return unpickled.env_fn()
+                return code.env_fn()
 
         try:
             (report,) = self._host.build([build])
         except BuildError as error:
             raise (error.__cause__ or error) from None
         assert report is not None  # it is not lazy
-        space = unpickled.observation_space or report.observation_space
+        space = code.observation_space or report.observation_space
         self._layout = Layout((1,), 1, "disabled", space, report.action_space)
         self._check_actions()
         arena = _core.Arena.create(self._layout.plan)
@@ -78,7 +78,7 @@ class Harness:
         return self._host.operation
 
     def perform(self, op: Op) -> None:
-        """What it raises is in `error` afterwards."""
+        """Performs a reset or a step. Its exception is in `error` afterwards."""
         if isinstance(op, Reset):
             arguments = self.prepare(op)
             self._do(_core.Op.RESET, None, dump(_as_named(arguments)) if arguments else None)
@@ -89,7 +89,7 @@ class Harness:
             self._do(_core.Op.STEP, actions, dump(objects) if objects else None)
 
     def prepare(self, op: Reset) -> dict[str, Any]:
-        """Puts the env's generator into the state that it had before this reset; returns the reset's arguments."""
+        """Restores the state of the env's generator before this reset, and returns the reset's arguments."""
         beginning = op.beginning
         if beginning is None:
             return {}
@@ -98,17 +98,17 @@ class Harness:
                 restore_random_state(self.env, beginning.random)
             except ValueError as error:
                 raise RecordError(f"{self._record.path} is damaged: {error}") from error
-        arguments = {"seed": beginning.seed, "options": options_of(self._record, beginning, self._unpickled.leave)}
+        arguments = {"seed": beginning.seed, "options": self._code.options(beginning)}
         return {name: value for name, value in arguments.items() if value is not None}
 
     def action(self, index: int) -> Any:
-        """As the env gets it."""
+        """Returns the action of a step, as the env receives it."""
         return self._layout.action.build_one(
             [column[index] for column in self._record.actions], self._objects_of(index)
         )
 
     def close(self) -> None:
-        """Closes the env; what it raises then is of no interest."""
+        """Closes the env, and ignores its exceptions."""
         self._host.close_quietly()
         del self._hub, self._loop
 
@@ -124,12 +124,12 @@ class Harness:
     def _objects_of(self, index: int) -> list[Any]:
         if not self._layout.action.num_objects:
             return []
-        if index not in self._unpickled.objects:
+        if index not in self._code.objects:
             raise RecordError(
                 f"{self._record.path} lacks the action of its entry {index}, for there was no room for all of them; "
                 "record more with Recording(bytes_per_env=...)"
             )
-        return self._unpickled.objects[index]
+        return self._code.objects[index]
 
     def _make_hub(self, arena: _core.Arena) -> _core.Hub:
         return _core.Hub(
@@ -147,9 +147,9 @@ class Harness:
         )
 
     def _check_actions(self) -> None:
-        theirs = [(column.dtype, column.shape[1:]) for column in self._record.actions]
-        ours = [(column.dtype, column.shape) for column in self._layout.action.columns]
-        if theirs != ours or bool(self._layout.action.num_objects) != ("actions" in self._record.pickles):
+        recorded = [(column.dtype, column.shape[1:]) for column in self._record.actions]
+        expected = [(column.dtype, column.shape) for column in self._layout.action.columns]
+        if recorded != expected or bool(self._layout.action.num_objects) != ("actions" in self._record.pickles):
             raise RecordError(
                 f"expected an env with the action space {self._record.action_space}, "
                 f"got {self._layout.action_space}: it is not the env of {self._record.path}"
@@ -157,7 +157,7 @@ class Harness:
 
 
 def _as_named(arguments: dict[str, Any]) -> dict[str, Any]:
-    """As a pool sends the arguments of a reset."""
+    """Returns the arguments of a reset in the form that a pool sends."""
     if "seed" not in arguments:
         return arguments
     return {**arguments, "seed": SeedBase(arguments["seed"], 1, of_every_episode=False)}

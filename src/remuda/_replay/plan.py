@@ -15,16 +15,18 @@ Extent: TypeAlias = Literal["episode", "history"]
 
 @dataclass(frozen=True)
 class Reset:
-    """`beginning`: the seed, options and random state to reset with; None: as an autoreset does."""
+    """A reset. `beginning`: its seed, options and random state; None: it has none, like an autoreset."""
 
     beginning: Beginning | None = None
 
 
 @dataclass(frozen=True)
 class Step:
-    """Attributes:
-    index: Of the record's row that has the action.
-    number: Of the step in its episode, from 1.
+    """A step.
+
+    Attributes:
+        index: The row of the record with its action.
+        number: Its number in the episode, from 1.
     """
 
     index: int
@@ -36,10 +38,12 @@ Op: TypeAlias = "Reset | Step"
 
 @dataclass(frozen=True)
 class Plan:
-    """Attributes:
-    extent: "episode": the last one alone; "history": all that was done since the last reset with a seed.
-    ops: In order; the last is the one that the env failed in.
-    is_cut: Whether it was cut short: then the last is one before that, and only to be looked at.
+    """The ops of a replay.
+
+    Attributes:
+        extent: "episode": the last episode alone; "history": everything since the last reset with a seed.
+        ops: The ops, in order. The last is the one that the env failed in.
+        is_cut: Whether the plan is cut short. Then the last op is an earlier one, which is not performed.
     """
 
     extent: Extent
@@ -48,10 +52,10 @@ class Plan:
 
 
 def extents(record: Record) -> list[Extent]:
-    """How much can be replayed: the least first, for it takes the least time.
+    """Returns the extents that can be replayed, the shortest first.
 
     Raises:
-        RecordError: Nothing can, and why.
+        RecordError: The record cannot be replayed; the error says why.
     """
     possible: list[Extent] = []
     if record.is_whole:
@@ -64,7 +68,7 @@ def extents(record: Record) -> list[Extent]:
 
 
 def make_plan(record: Record, extent: Extent, until_step: int | None = None) -> Plan:
-    """The plan of that extent; `until_step`: it ends with that step of the last episode."""
+    """Returns the plan of an extent. `until_step`: the step of the last episode that it ends with."""
     ops = _history(record) if extent == "history" else _episode(record)
     last = max(i for i, op in enumerate(ops) if isinstance(op, Reset))
     if until_step is None or last + until_step >= len(ops):
@@ -74,22 +78,22 @@ def make_plan(record: Record, extent: Extent, until_step: int | None = None) -> 
 
 def _history(record: Record) -> list[Op]:
     assert record.seeded_at is not None  # or it is not offered
-    return [Reset(record.seeded), *_deeds(record, record.seeded_at + 1)]
+    return [Reset(record.seeded), *_ops_from(record, record.seeded_at + 1)]
 
 
 def _episode(record: Record) -> list[Op]:
     assert record.begins_at is not None  # or it is not offered
-    return [*_warm_up(record), Reset(record.beginning), *_deeds(record, record.begins_at + 1)]
+    return [*_warm_up(record), Reset(record.beginning), *_ops_from(record, record.begins_at + 1)]
 
 
 def _warm_up(record: Record) -> list[Op]:
-    """An env that had been reset before is not what it is fresh from its factory."""
+    """Returns a reset for an env that had been reset before: that may differ from an env that was just built."""
     if record.is_first_episode or record.beginning is None or record.beginning.seed is not None:
         return []
     return [Reset(record.seeded)]
 
 
-def _deeds(record: Record, first: int) -> list[Op]:
+def _ops_from(record: Record, first: int) -> list[Op]:
     ops: list[Op] = []
     number = 0
     for index in range(first, len(record.kinds)):

@@ -1,21 +1,20 @@
-"""The main function of a replay process: follows a plan, and reports how far it has come."""
+"""The main function of a replay process: follows a plan, and reports the outcome."""
 
 from __future__ import annotations
 
 import os
 import socket
 import sys
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
+from typing import Literal
 
 from remuda import _core
-from remuda._crash.file import load_record
 from remuda._crash.record import Record
 from remuda._replay.harness import Harness
-from remuda._replay.outcome import Outcome, Raised
-from remuda._replay.plan import Extent, Plan, make_plan
-from remuda._replay.unpickling import Leave, unpickle
+from remuda._replay.plan import Op, Plan
+from remuda._replay.recorded_code import Leave, RecordedCode
 from remuda._wire.channel import SocketChannel
 from remuda._wire.failures import portable
 from remuda._worker.worker_info import WorkerInfo, settle_in_process
@@ -23,63 +22,82 @@ from remuda.errors import RecordError
 
 
 @dataclass(frozen=True)
-class Assignment:
-    """What to replay."""
+class Raised:
+    """An exception: its class, text and traceback, and the operation that it came from ("build", "reset", "step")."""
 
-    path: Path
-    extent: Extent
-    leave: Leave
-    until_step: int | None = None
+    type_name: str
+    message: str
+    traceback: str
+    operation: str
+
+    @classmethod
+    def of(cls, error: BaseException, operation: str) -> Raised:
+        name, message, traceback, _ = portable(error)
+        return cls(name, message, traceback, operation)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """The end of a replay.
+
+    Attributes:
+        reached: Index of the op that was begun last; -1: none was.
+        end: "finished": all ops were done; "raised": that op raised; "spoilt": its results made no sense; "late": it
+            took longer than the deadline that was missed originally; "died": the process ended.
+        raised: The exception; None unless an op raised.
+        exitcode: Of a process that died: negative for a signal; None if it is not known.
+    """
+
+    reached: int
+    end: Literal["finished", "raised", "spoilt", "late", "died"]
+    raised: Raised | None = None
+    exitcode: int | None = None
 
 
 def run_play(fd: int, owner: int) -> None:
-    """Takes an `Assignment` from the socket `fd`, and tells there: the number of each op before it is begun, and the
-    `Outcome`; or the RecordError for which nothing was begun."""
+    """Receives a record, a plan and the user's leave through the socket `fd`, and reports there.
+
+    It reports the index of each op before the op begins, and the `Outcome`; or a RecordError, and nothing was begun.
+    """
     _core.tie_life_to(os.pidfd_open(owner))
     channel = SocketChannel(socket.socket(fileno=fd))
-    with suppress(EOFError, ConnectionError):  # nobody is left to be told
-        assignment: Assignment = channel.recv_object()
+    with suppress(EOFError, ConnectionError):  # the process that would receive the report is gone
+        record, plan, leave = channel.recv_object()
         try:
-            record = load_record(assignment.path)
             settle_in_process(WorkerInfo(record.worker, record.num_workers, record.env_ids))
-            outcome: Outcome | RecordError = _play(record, assignment, channel)
+            outcome: Outcome | RecordError = _play(record, plan, leave, channel)
         except RecordError as error:
-            outcome = RecordError(str(error))  # without what caused it, which may not travel
-        flush_output()
+            outcome = RecordError(str(error))  # without its cause, which may not be picklable
+        _flush_output()
         channel.send_object(outcome)
-    os._exit(0)  # not by way of what the env may hang in at its end: all is told
+    os._exit(0)  # without the end of the interpreter, in which the env may hang
 
 
-def _play(record: Record, assignment: Assignment, channel: SocketChannel) -> Outcome:
-    unpickled = unpickle(record, assignment.leave)
-    plan = make_plan(record, assignment.extent, assignment.until_step)
+def _play(record: Record, plan: Plan, leave: Leave, channel: SocketChannel) -> Outcome:
+    code = RecordedCode(record, leave)
     try:
-        harness = Harness(record, unpickled)
+        harness = Harness(record, code)
     except RecordError:
         raise
     except BaseException as error:
-        return Outcome(-1, raised=describe(error, "build"))
-    return _follow(plan, harness, channel)
+        return Outcome(-1, "raised", Raised.of(error, "build"))
+    return follow(plan.ops[:-1] if plan.is_cut else plan.ops, harness, channel.send_object)
 
 
-def _follow(plan: Plan, harness: Harness, channel: SocketChannel) -> Outcome:
-    for i, op in enumerate(plan.ops[:-1] if plan.is_cut else plan.ops):
-        channel.send_object(i)
+def follow(ops: Sequence[Op], harness: Harness, before_op: Callable[[int], None] = lambda _: None) -> Outcome:
+    """Performs ops until one fails. `before_op` is called with the index of each."""
+    for i, op in enumerate(ops):
+        before_op(i)
         harness.perform(op)
         if harness.error is not None:
-            return Outcome(i, raised=describe(harness.error, harness.operation))
+            return Outcome(i, "raised", Raised.of(harness.error, harness.operation))
         if harness.is_spoilt:
-            return Outcome(i, is_spoilt=True)
-    return Outcome(len(plan.ops) - 1, finished=True)
+            return Outcome(i, "spoilt")
+    return Outcome(len(ops) - 1, "finished")
 
 
-def describe(error: BaseException, operation: str) -> Raised:
-    name, message, text, _ = portable(error)
-    return Raised(name, message, text, operation)
-
-
-def flush_output() -> None:
-    """What it has printed may be just what is looked for."""
+def _flush_output() -> None:
+    """Flushes the output of the env, which may be what the user looks for."""
     for stream in (sys.stdout, sys.stderr):
         with suppress(OSError, ValueError, AttributeError):
             stream.flush()

@@ -13,29 +13,24 @@ from remuda import _core
 from remuda._backends.process.interpreter import python_command
 from remuda._backends.process.process_tree import kill_process_trees, new_key, with_key
 from remuda._backends.process.watcher import watch
-from remuda._crash.record import RecordedFault
-from remuda._replay.outcome import Outcome
-from remuda._replay.play import Assignment
+from remuda._crash.record import Record
+from remuda._replay.plan import Plan
+from remuda._replay.play import Outcome
+from remuda._replay.recorded_code import Leave
 from remuda._wire.channel import SocketChannel
 from remuda.errors import RecordError
 
 _DEATH_SECONDS = 10.0  # for a process that has closed its socket to end
 _CORRUPT_SECONDS = 5.0  # for a step after which the loop may read garbage without end
-_FAMILY_SECONDS = 1.0  # for what the env has started to end when it is killed
+_FAMILY_SECONDS = 1.0  # for processes of the env to end when they are killed
 
 
-def replay(assignment: Assignment, fault: RecordedFault, last: int) -> Outcome:
-    """Replays in another process, and says how that ended.
-
-    Args:
-        assignment: What to replay.
-        fault: How the env failed.
-        last: Index of the op that it failed in.
+def replay(record: Record, plan: Plan, leave: Leave) -> Outcome:
+    """Follows a plan in another process, and returns the outcome.
 
     Raises:
-        RecordError: There is not what is needed.
+        RecordError: The replay needs data or a permission that it lacks.
     """
-    deadline = _CORRUPT_SECONDS if fault.kind == "corrupt" else fault.deadline
     ours, theirs = socket.socketpair()
     key = new_key()
     watch()
@@ -43,17 +38,17 @@ def replay(assignment: Assignment, fault: RecordedFault, last: int) -> Outcome:
         process = subprocess.Popen(
             python_command("remuda._replay.play", "run_play", theirs.fileno(), os.getpid()),
             pass_fds=[theirs.fileno()],
-            start_new_session=True,  # so that it can be killed with what the env has started in its group
+            start_new_session=True,  # so that it can be killed together with processes of the env in its group
             env=with_key(dict(os.environ), key),
             stdin=subprocess.DEVNULL,
         )
         theirs.close()
         pidfd = os.pidfd_open(process.pid)
         try:
-            channel = SocketChannel(ours, pidfd)  # what the env forks may keep the socket open
-            with suppress(ConnectionError):  # it died before it knew what to do, which is noticed when we listen
-                channel.send_object(assignment)
-            return _watch(process, pidfd, channel, last, deadline)
+            channel = SocketChannel(ours, pidfd)  # a fork of the env may keep the socket open
+            with suppress(ConnectionError):  # the process died at once; `_watch` returns the outcome
+                channel.send_object((record, plan, leave))
+            return _watch(process, pidfd, channel, record, plan)
         finally:
             process.kill()
             process.wait()
@@ -61,32 +56,31 @@ def replay(assignment: Assignment, fault: RecordedFault, last: int) -> Outcome:
             kill_process_trees([key], _FAMILY_SECONDS)
 
 
-def _watch(
-    process: subprocess.Popen[bytes], pidfd: int, channel: SocketChannel, last: int, deadline: float | None
-) -> Outcome:
+def _watch(process: subprocess.Popen[bytes], pidfd: int, channel: SocketChannel, record: Record, plan: Plan) -> Outcome:
+    deadline = _CORRUPT_SECONDS if record.fault.kind == "corrupt" else record.fault.deadline
     reached = -1
     while True:
         try:
-            told = channel.recv_object()
+            report = channel.recv_object()
         except (EOFError, ConnectionError):
             return _silence(process, pidfd, channel, reached)
-        if isinstance(told, RecordError):
-            raise told
-        if isinstance(told, Outcome):
-            return told
-        reached = told
-        if reached == last and deadline is not None:
+        if isinstance(report, RecordError):
+            raise report
+        if isinstance(report, Outcome):
+            return report
+        reached = report
+        if reached == len(plan.ops) - 1 and deadline is not None:
             channel.deadline = time.monotonic() + deadline
 
 
 def _silence(process: subprocess.Popen[bytes], pidfd: int, channel: SocketChannel, reached: int) -> Outcome:
-    """It has died, is late, or has closed its socket without a word."""
+    """Returns the outcome for a process that has died, is late, or has closed its socket without a report."""
     has_ended = poll()
     has_ended.register(pidfd, POLLIN)
     if channel.deadline is not None and time.monotonic() >= channel.deadline and not has_ended.poll(0):
-        return Outcome(reached, is_late=True)
+        return Outcome(reached, "late")
     if not has_ended.poll(_DEATH_SECONDS * 1000):
-        return Outcome(reached)
+        return Outcome(reached, "died")
     code = _core.reap_group(pidfd, process.pid, 0)
-    process.returncode = 0  # `subprocess` need not ask for it any more, nor guess
-    return Outcome(reached, exitcode=_core.exit_code_of(pidfd) if code is None else code)
+    process.returncode = 0  # `subprocess` would otherwise wait for the process, which is reaped
+    return Outcome(reached, "died", exitcode=_core.exit_code_of(pidfd) if code is None else code)

@@ -7,14 +7,12 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from remuda._crash.file import load_record
-from remuda._crash.printable import printable
+from remuda._crash.file import load_record, printable
 from remuda._crash.record import Record
 from remuda._replay.debug import debug
 from remuda._replay.diagnosis import Diagnosis, describe_op, judge
 from remuda._replay.plan import Extent, Plan, extents, make_plan
-from remuda._replay.play import Assignment
-from remuda._replay.unpickling import Leave, unpickle
+from remuda._replay.recorded_code import Leave, RecordedCode
 from remuda.errors import RecordError
 
 from .options import add_subcommand, at_least, refuse
@@ -55,19 +53,23 @@ def add_to(subcommands: Subcommands) -> None:
 
 
 def replay(options: argparse.Namespace) -> int:
-    """Run the last episode of an env that failed again, and say whether it fails in the same way.
+    """Run the last episode of an env that failed again, and report whether it fails in the same way.
 
     Exit status: 0 it does, 2 nothing was run, 3 it does not.
     """
-    leave, until_step = Leave(options.trust, options.factory), options.until_step
+    leave = Leave(options.trust, options.factory)
     try:
         record = load_record(options.file.absolute())
         _show(record)
         if not leave.is_enough:
             _say(_question(record))
             return REFUSED
-        plans = [make_plan(record, extent, until_step) for extent in _chosen(record, options.since_seed)]
-        diagnosis = _debug(record, leave, plans[0]) if options.pdb else _replay(record, leave, plans, until_step)
+        plans = [make_plan(record, extent, options.until_step) for extent in _chosen(record, options.since_seed)]
+        if options.pdb:
+            outcome = debug(record, RecordedCode(record, leave), plans[0])
+            diagnosis = None if outcome is None else judge(record, plans[0], outcome)
+        else:
+            diagnosis = _replay(record, leave, plans)
     except (RecordError, OSError) as error:
         return refuse(printable(str(error)))
     return 0 if diagnosis is None else _tell(diagnosis)
@@ -82,7 +84,7 @@ def _chosen(record: Record, since_seed: bool) -> list[Extent]:
     return possible[-1:]
 
 
-def _replay(record: Record, leave: Leave, plans: list[Plan], until_step: int | None) -> Diagnosis | None:
+def _replay(record: Record, leave: Leave, plans: list[Plan]) -> Diagnosis | None:
     """Tries the plans one after another until one does it."""
     if sys.platform != "linux":
         raise RecordError(f"replaying in a process of its own needs Linux, got {sys.platform}: replay with --pdb")
@@ -91,21 +93,14 @@ def _replay(record: Record, leave: Leave, plans: list[Plan], until_step: int | N
     diagnosis = None
     for plan in plans:
         _say(f"replaying {_extent(record, plan)} ...")
-        last = len(plan.ops) - 1
-        assignment = Assignment(record.path, plan.extent, leave, until_step)
-        outcome = replay_apart(assignment, record.fault, last)
-        if plan.is_cut and outcome.finished:
-            _say(f"stopped before {describe_op(plan.ops, last)}: nothing had failed")
+        outcome = replay_apart(record, plan, leave)
+        if plan.is_cut and outcome.end == "finished":
+            _say(f"stopped before {describe_op(plan.ops, len(plan.ops) - 1)}: nothing had failed")
             return None
         diagnosis = judge(record, plan, outcome)
         if diagnosis.reproduced:
             return diagnosis
     return diagnosis
-
-
-def _debug(record: Record, leave: Leave, plan: Plan) -> Diagnosis | None:
-    outcome = debug(record, unpickle(record, leave), plan)
-    return None if plan.is_cut or record.fault.kind != "exception" else judge(record, plan, outcome)
 
 
 # -- what is shown ---------------------------------------------------------------------------------------

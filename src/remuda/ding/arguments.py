@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from remuda import FaultPolicy, PoolOptions
+from remuda._faces.stats import SuggestedCode
 from remuda._faces.worker_defaults import set_local_defaults
 from remuda._keywords import did_you_mean
 
@@ -24,59 +25,63 @@ REFUSED = {
 }
 """Options of the pool that the manager decides on, and what to do instead."""
 
+SUGGESTED_CODE = SuggestedCode(
+    make="manager = AsyncSubprocessEnvManager({env_fns}, EasyDict(cfg, remuda=dict({options})))",
+    spare="manager = AsyncSubprocessEnvManager(env_fns, EasyDict(cfg, auto_reset=True, reset_inplace=False))",
+    split="",
+    partial="manager = AsyncSubprocessEnvManager(env_fns, EasyDict(cfg, wait_num={enough}, step_wait_timeout=0))",
+    slim="",
+    refused=REFUSED,
+)
+"""The code that a verdict on the throughput suggests."""
 
-class ManagerOptions:
-    """The configuration's key ``remuda``, checked when the configuration is read.
 
-    Args:
-        given: the key's value.
-        context: how workers start.
+def check_options(options: Any) -> FaultPolicy:
+    """Checks the configuration's key ``remuda``, and returns the fault policy in it.
 
     Raises:
-        ValueError: an option that a pool does not have, or that the manager decides on; or faults that are no policy.
-        TypeError: no mapping.
-
-    Attributes:
-        restarts: whether an env that fails is restarted.
+        ValueError: An option that a pool does not have, or that the manager decides on; or faults that are no policy.
+        TypeError: The value is no mapping.
     """
-
-    def __init__(self, given: Any, context: str) -> None:
-        if not isinstance(given, Mapping):
-            raise TypeError(f"expected cfg.remuda to be a dict of options of remuda.Pool, got {given!r}")
-        _check_names(given)
-        self._policy = FaultPolicy.of(given.get("faults", "raise"))
-        self.restarts = self._policy.on_fault == "restart"
-        preload = ("remuda.ding",) if context == "forkserver" else ()
-        self._options = {"preload": preload, **given, "start_method": context}
-
-    def keywords(self, *, step_timeout: float | None, reset_timeout: float | None) -> dict[str, Any]:
-        """Return the keywords for :class:`remuda.Pool`.
-
-        Args:
-            step_timeout: seconds after which a step that could not be interrupted ends its worker; ``None``: never.
-            reset_timeout: the same for a reset with all its attempts.
-        """
-        policy, options = self._policy, dict(self._options)
-        set_local_defaults(options, "ding")
-        if options["backend"] == "process":
-            policy = _with_deadlines(policy, step_timeout=step_timeout, reset_timeout=reset_timeout)
-        return {**options, "faults": policy}
-
-
-def _check_names(given: Mapping[str, Any]) -> None:
+    if not isinstance(options, Mapping):
+        raise TypeError(f"expected cfg.remuda to be a dict of options of remuda.Pool, got {options!r}")
     known = [name for name in PoolOptions.__annotations__ if name not in REFUSED]
-    for name in given:
+    for name in options:
         if name in REFUSED:
             raise ValueError(f"expected cfg.remuda without {name!r}, which the manager decides on: {REFUSED[name]}")
         if name not in known:
-            hint = did_you_mean(name, known, given) or f": there are {', '.join(known)}"
+            hint = did_you_mean(name, known, options) or f": there are {', '.join(known)}"
             raise ValueError(f"expected cfg.remuda to have options of remuda.Pool, got {name!r}{hint}")
+    return FaultPolicy.of(options.get("faults", "raise"))
 
 
-def _with_deadlines(policy: FaultPolicy, **seconds: float | None) -> FaultPolicy:
-    """Those that the policy has of its own stay."""
-    missing = {name: value for name, value in seconds.items() if getattr(policy, name) is None}
-    return dataclasses.replace(policy, **missing)  # type: ignore[arg-type]  # they are these fields
+def pool_options(
+    options: Mapping[str, Any],
+    faults: FaultPolicy,
+    context: str,
+    *,
+    step_timeout: float | None,
+    reset_timeout: float | None,
+) -> dict[str, Any]:
+    """Returns the keywords for :class:`remuda.Pool`.
+
+    Args:
+        options: The configuration's key ``remuda``.
+        faults: The policy in these options. Deadlines of its own have precedence over those that follow.
+        context: The start method of workers.
+        step_timeout: Seconds after which a step that could not be interrupted ends its worker; ``None``: no limit.
+        reset_timeout: The limit for a reset with all its attempts, likewise.
+    """
+    preload = ("remuda.ding",) if context == "forkserver" else ()
+    completed: dict[str, Any] = {"preload": preload, **options, "start_method": context}
+    set_local_defaults(completed, "ding")
+    if completed["backend"] == "process":
+        faults = dataclasses.replace(
+            faults,
+            step_timeout=step_timeout if faults.step_timeout is None else faults.step_timeout,
+            reset_timeout=reset_timeout if faults.reset_timeout is None else faults.reset_timeout,
+        )
+    return {**completed, "faults": faults}
 
 
 # -- actions ---------------------------------------------------------------------------------------------
@@ -85,9 +90,9 @@ def _with_deadlines(policy: FaultPolicy, **seconds: float | None) -> FaultPolicy
 
 
 class SmallArray:
-    """Pickles an array of numbers in half the time that NumPy takes for one so small; a plain array arrives.
+    """Pickles an array of numbers in half the time that NumPy takes for a small one; a plain array arrives.
 
-    It is seen where an action is reported, and shows itself as the array.
+    Reports of actions show it as the array.
     """
 
     __slots__ = ("array",)
@@ -103,16 +108,16 @@ class SmallArray:
 
 
 def rebuild(char: str, shape: tuple[int, ...], data: bytes) -> np.ndarray[Any, Any]:
-    """Return the array, which the env may write to."""
+    """Returns the array, which the env may write to."""
     array: np.ndarray[Any, Any] = np.ndarray(shape, char, bytearray(data))
     return array
 
 
 def quick(action: Any) -> Any:
-    """Return what to send for this action."""
+    """Returns the action in a form that is pickled quickly."""
     if type(action) is np.ndarray and action.size <= _SMALL and action.dtype.kind in "biuf" and action.dtype.isnative:
         return SmallArray(action)
     return action
 
 
-_SMALL = 64  # above, what is fixed about pickling an array does not count
+_SMALL = 64  # above, the fixed cost of pickling an array does not matter

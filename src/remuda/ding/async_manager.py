@@ -5,10 +5,11 @@ from __future__ import annotations
 import dataclasses
 import functools
 import os
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import MethodType
-from typing import Any, ClassVar, NoReturn
+from typing import Any, ClassVar
 
 from ding.envs.env_manager.base_env_manager import BaseEnvManager, EnvState
 from ditk import logging
@@ -16,19 +17,16 @@ from easydict import EasyDict
 
 from remuda import EnvError, Pool, RemudaError, StateError, WorkerDiedError
 from remuda._faces.no_pool import HasNoPool
-from remuda._faces.stats import SuggestedCode
+from remuda._faces.translation import Translation
 from remuda._factories import check_env_fns
-from remuda.ding.arguments import REFUSED, ManagerOptions
-from remuda.ding.errors import translate
-from remuda.ding.in_flight import InFlight
+from remuda.ding.arguments import SUGGESTED_CODE, check_options, pool_options, quick
+from remuda.ding.errors import is_of_call, translate
 from remuda.ding.replays import replays_of
 from remuda.ding.reset_orders import ResetOrder
 from remuda.ding.spaces import Anything, layout_space
-from remuda.ding.timesteps import is_abnormal, is_spoilt
+from remuda.ding.timesteps import is_abnormal, is_spoilt, rows, timestep_of
 from remuda.ding.worker import Adapter, call_method, get_attribute, render
 from remuda.errors import InvalidActionError, InvalidEnvError, ResourceError
-
-_CLOSE_SECONDS = 5.0  # that envs get to close, as in the original
 
 
 class AsyncSubprocessEnvManager(HasNoPool, BaseEnvManager):  # type: ignore[misc]  # DI-engine ships no types
@@ -41,16 +39,16 @@ class AsyncSubprocessEnvManager(HasNoPool, BaseEnvManager):  # type: ignore[misc
         env_fn: make the envs, each in its worker, and the first one also here.
         cfg: what it leaves out has the default of ``config``:
 
-            - ``episode_num``: an env that has finished so many episodes is DONE.
+            - ``episode_num``: an env that has finished this number of episodes is DONE.
             - ``auto_reset``: reset envs whose episode is over in the background; else they are NEED_RESET.
             - ``reset_inplace``: reset them within the step that ends the episode; its timestep has the new episode's
               observation.
-            - ``max_retry``, ``retry_type``, ``retry_waiting_time``: so often is a reset tried in all, "reset" with the
-              same env or "renew" with one built anew, so many seconds apart.
+            - ``max_retry``, ``retry_type``, ``retry_waiting_time``: the number of attempts to reset an env, "reset"
+              with the same env or "renew" with a rebuilt one, and the seconds between them.
             - ``step_timeout``, ``reset_timeout``: seconds for a step, and for one attempt to reset; ``None``: no
               limit. ``connect_timeout`` is another limit for that attempt.
-            - ``wait_num``, ``step_wait_timeout``: :meth:`step` returns when all timesteps are there, or after that
-              many seconds with this number of them; ``None``: with all of them.
+            - ``wait_num``, ``step_wait_timeout``: :meth:`step` returns when all timesteps have arrived, or after
+              ``step_wait_timeout`` seconds with ``wait_num`` of them; ``None``: with all of them.
             - ``shared_memory``: observations of a Box or a flat Dict of them travel through shared memory, in the
               dtype of the space; ``False``: all as the env returned them.
             - ``copy_on_get``: observations are arrays of their own; ``False``: views of shared memory, which nothing
@@ -75,37 +73,30 @@ class AsyncSubprocessEnvManager(HasNoPool, BaseEnvManager):  # type: ignore[misc
         remuda={},
     )
 
-    _suggested_code = SuggestedCode(
-        make="manager = AsyncSubprocessEnvManager({env_fns}, EasyDict(cfg, remuda=dict({options})))",
-        spare="manager = AsyncSubprocessEnvManager(env_fns, EasyDict(cfg, auto_reset=True, reset_inplace=False))",
-        split="",
-        partial="manager = AsyncSubprocessEnvManager(env_fns, EasyDict(cfg, wait_num={enough}, step_wait_timeout=0))",
-        slim="",
-        refused=REFUSED,
-    )
+    _suggested_code = SUGGESTED_CODE
     _why_no_pool = "DI-engine's managers hand out timesteps as objects, and reset envs by orders of their own"
 
     def __init__(self, env_fn: Sequence[Callable[[], Any]], cfg: Mapping[str, Any] | None = None) -> None:
-        self._in_flight: InFlight | None = None
+        self._pool: Any = None  # there is one from launch to close
+        self._stepping: dict[int, None] = {}  # an ordered set of envs: their timesteps were not returned yet
+        self._arrived: dict[int, Any] = {}  # timesteps that were received, and not returned yet
         self._env_dynamic_seed: bool | None = None
         self._env_seed: Any = None
         factories = check_env_fns(env_fn, "env_fn", are_gymnasiums=False)
         super().__init__(factories, EasyDict({**self.config, **(cfg or {})}))
         self._shared_memory = self._cfg.shared_memory
         self._copy_on_get = self._cfg.copy_on_get
-        self._context = self._cfg.context
-        self._options = ManagerOptions(self._cfg.get("remuda") or {}, self._context)
+        self._faults = check_options(self._cfg.get("remuda") or {})
         self._wait_num = self._cfg.wait_num
         self._step_wait_timeout = self._cfg.step_wait_timeout
         self._connect_timeout = self._cfg.connect_timeout
         self._reset_inplace = self._cfg.reset_inplace
-        if not self._auto_reset:
-            assert not self._reset_inplace, "reset_inplace is unavailable when auto_reset=False."
+        assert self._auto_reset or not self._reset_inplace, "reset_inplace is unavailable when auto_reset=False."
 
     # -- life --------------------------------------------------------------------------------------------
 
     def launch(self, reset_param: dict[int, dict[str, Any] | None] | None = None) -> None:
-        """Start the workers, build the envs and reset them.
+        """Starts the workers, builds the envs and resets them.
 
         Args:
             reset_param: as in :meth:`reset`, with an entry for each env.
@@ -123,29 +114,29 @@ class AsyncSubprocessEnvManager(HasNoPool, BaseEnvManager):  # type: ignore[misc
         self.reset(reset_param)
 
     def _create_state(self, reset_param: dict[int, dict[str, Any] | None] | None = None) -> None:
-        self._env_episode_count = dict.fromkeys(range(self._env_num), 0)
-        self._ready_obs: dict[int, Any] = dict.fromkeys(range(self._env_num))
-        self._reset_param: dict[int, Any] = {i: {} for i in range(self._env_num)} | (reset_param or {})
-        self._seeds: dict[int, tuple[Any, ...] | None] = dict.fromkeys(range(self._env_num))  # that envs were given
-        self._resets = dict.fromkeys(range(self._env_num), 0)  # that they were ordered since then
+        env_ids = range(self._env_num)
+        self._env_episode_count = dict.fromkeys(env_ids, 0)
+        self._ready_obs: dict[int, Any] = dict.fromkeys(env_ids)
+        self._reset_param: dict[int, Any] = {i: {} for i in env_ids} | (reset_param or {})
+        self._seeds: dict[int, tuple[Any, ...] | None] = dict.fromkeys(env_ids)  # the latest that each env was given
+        self._resets = dict.fromkeys(env_ids, 0)  # the resets that each env was sent since then
+        self._stepping, self._arrived = {}, {}
         space = layout_space(self._observation_space) if self._shared_memory else Anything()
-        self._in_flight = InFlight(
-            self._start_pool(space),
-            copy=self._copy_on_get,
-            keys=list(self._observation_space.spaces) if hasattr(space, "spaces") else None,
-            on_reset=self._begin_episode,
-            restarts=self._options.restarts,
-        )
-        self._env_states = dict.fromkeys(range(self._env_num), EnvState.INIT)
+        self._obs_keys = list(self._observation_space.spaces) if hasattr(space, "spaces") else None
+        self._pool = self._start_pool(space)
+        self._env_states = dict.fromkeys(env_ids, EnvState.INIT)
         self._closed = False
 
     def _start_pool(self, space: Any) -> Pool:
-        options = self._options.keywords(
+        options = pool_options(
+            self._cfg.get("remuda") or {},
+            self._faults,
+            self._cfg.context,
             # A second later than the worker itself would interrupt it.
             step_timeout=None if self._step_timeout is None else self._step_timeout + 1.0,
             reset_timeout=self._order(0).budget,
         )
-        trial = dataclasses.replace(self._order(0), seed=self._new_seed(0))
+        replays = replays_of(self._env_ref, self._env_num, self._env_replay_path)
         adapted = [
             functools.partial(
                 Adapter,
@@ -155,9 +146,9 @@ class AsyncSubprocessEnvManager(HasNoPool, BaseEnvManager):  # type: ignore[misc
                 reset_inplace=self._reset_inplace,
                 step_timeout=self._step_timeout,
                 owner=os.getpid(),
-                trial=trial,
+                trial=dataclasses.replace(self._order(0), seed=self._new_seed(0)),
             )
-            for env_fn, replay in zip(self._env_fn, replays_of(self._env_ref, self._paths()), strict=True)
+            for env_fn, replay in zip(self._env_fn, replays, strict=True)
         ]
         try:
             return Pool(adapted, **options)
@@ -166,11 +157,8 @@ class AsyncSubprocessEnvManager(HasNoPool, BaseEnvManager):  # type: ignore[misc
         except RemudaError as error:
             raise RuntimeError(f"the envs could not be built: {error}") from error
 
-    def _paths(self) -> list[str | None]:
-        return self._env_replay_path or [None] * self._env_num
-
     def close(self) -> None:
-        """Close the envs and end the workers. Closing again does nothing; :meth:`launch` starts anew.
+        """Closes the envs and ends the workers. Closing again does nothing; :meth:`launch` starts others.
 
         Envs that need more than five seconds are killed. What an env raises in its ``close`` is logged.
 
@@ -181,25 +169,21 @@ class AsyncSubprocessEnvManager(HasNoPool, BaseEnvManager):  # type: ignore[misc
             return
         self._closed = True
         self._env_states.update(dict.fromkeys(self._env_states, EnvState.VOID))
-        in_flight, self._in_flight = self._talk, None
+        pool, self._pool = self._pool, None
         try:
-            in_flight.pool.close(timeout=_CLOSE_SECONDS)
+            pool.close(timeout=5.0)  # as in the original
         except (EnvError, WorkerDiedError) as error:
             logging.warning("closing the env manager: %s", error)
 
     @property
-    def _running_pool(self) -> Pool | None:
-        return None if self._in_flight is None else self._in_flight.pool
-
-    @property
     def workers(self) -> list[Any]:
         """The workers: ``name``, ``pid``, ``exitcode``, ``is_alive()`` and ``env_ids``; none unless launched."""
-        return list(self._in_flight.pool.workers) if self._in_flight else []
+        return [] if self._pool is None else list(self._pool.workers)
 
     # -- reset -------------------------------------------------------------------------------------------
 
     def reset(self, reset_param: dict[int, dict[str, Any] | None] | None = None) -> None:
-        """Reset envs and wait for their first observations, which ``ready_obs`` has.
+        """Resets envs and waits for their first observations, which ``ready_obs`` has.
 
         Steps that are in flight are waited for and dropped.
 
@@ -219,28 +203,26 @@ class AsyncSubprocessEnvManager(HasNoPool, BaseEnvManager):  # type: ignore[misc
                 assert param is None or isinstance(param, dict), type(param)
             self._reset_param.update(reset_param)
         env_ids = list(range(self._env_num) if reset_param is None else reset_param)
-        with self._told():
-            self._talk.drop(env_ids)
-            self._begin_resets(env_ids, seeded=True)
-            self._talk.await_resets(env_ids)
+        with self._closed_on_failure():
+            self._drop_steps(env_ids)
+            for env_id in env_ids:
+                if (seed := self._new_seed(env_id)) is not None:
+                    self._seeds[env_id], self._resets[env_id] = seed, 0
+                    self._env_seed[env_id] = None  # only envs that must be rebuilt are given it once more
+            self._begin_resets(env_ids)
+            while any(map(self._resets_now, env_ids)):
+                self._receive()
 
-    def _begin_resets(self, env_ids: Iterable[int], *, seeded: bool = False) -> None:
-        env_ids = list(env_ids)
-        if seeded:
-            self._hand_out_seeds(env_ids)
-        self._talk.send_resets({env_id: self._order(env_id) for env_id in env_ids})
+    def _begin_resets(self, env_ids: list[int]) -> None:
+        orders = [self._order(env_id) for env_id in env_ids]
+        options = [{"order": order} for order in orders]
+        self._pool.send_reset(seed=[order.pool_seed for order in orders], options=options, env_ids=env_ids)
         for env_id in env_ids:
             self._env_states[env_id] = EnvState.RESET
             self._resets[env_id] += 1
 
-    def _hand_out_seeds(self, env_ids: Iterable[int]) -> None:
-        for env_id in env_ids:
-            if (seed := self._new_seed(env_id)) is not None:
-                self._seeds[env_id], self._resets[env_id] = seed, 0
-                self._env_seed[env_id] = None  # a seed is used once, but for envs that must be built anew
-
     def _new_seed(self, env_id: int) -> tuple[Any, ...] | None:
-        """The arguments of the env's ``seed`` that it has not been given yet."""
+        """Returns the arguments of the env's ``seed`` that it has not been given yet, if there are any."""
         seed = self._env_seed[env_id]
         if seed is None:
             return None
@@ -258,12 +240,8 @@ class AsyncSubprocessEnvManager(HasNoPool, BaseEnvManager):  # type: ignore[misc
             timeout=min(limits, default=None),
         )
 
-    def _begin_episode(self, env_id: int, obs: Any) -> None:
-        self._env_states[env_id] = EnvState.RUN
-        self._ready_obs[env_id] = obs
-
     def seed(self, seed: int | list[int] | dict[int, int], dynamic_seed: bool | None = None) -> None:
-        """Seed envs at their next :meth:`reset` (or :meth:`launch`), and ``action_space`` at once.
+        """Seeds envs at their next :meth:`reset` (or :meth:`launch`), and ``action_space`` at once.
 
         Args:
             seed: an int gives env i ``seed + i``; a list has one for each env, a dict for some.
@@ -280,7 +258,7 @@ class AsyncSubprocessEnvManager(HasNoPool, BaseEnvManager):  # type: ignore[misc
     # -- step --------------------------------------------------------------------------------------------
 
     def step(self, actions: dict[int, Any]) -> dict[int, Any]:
-        """Send these envs a step, and wait for timesteps: of them, or of envs that were sent one before.
+        """Sends these envs a step, and waits for timesteps: of them, or of envs that were sent one before.
 
         Args:
             actions: by env id, anything that can be pickled.
@@ -299,10 +277,15 @@ class AsyncSubprocessEnvManager(HasNoPool, BaseEnvManager):  # type: ignore[misc
             Exception: what an env raised. The manager is closed.
         """
         self._check_closed()
-        self._check_running(actions)
-        with self._told():
-            self._talk.send_steps(actions)
-            timesteps = self._gather(len(actions))
+        states = {env_id: self._env_states[env_id] for env_id in actions}
+        assert all(state == EnvState.RUN for state in states.values()), (
+            f"current env state are: {states}, please check whether the requested env is in reset or done"
+        )
+        with self._closed_on_failure():
+            ids = list(actions)
+            self._pool.send([quick(actions[i]) for i in ids], None if ids == list(range(self._env_num)) else ids)
+            self._stepping.update(dict.fromkeys(ids))
+            timesteps = self._gather(len(ids))
             self._settle(timesteps)
         return timesteps
 
@@ -310,34 +293,46 @@ class AsyncSubprocessEnvManager(HasNoPool, BaseEnvManager):  # type: ignore[misc
         if unknown := [env_id for env_id in env_ids if env_id not in range(self._env_num)]:
             raise KeyError(f"expected ids of envs, from 0 to {self._env_num - 1}, got {unknown}")
 
-    def _check_running(self, env_ids: Iterable[int]) -> None:
-        states = {env_id: self._env_states[env_id] for env_id in env_ids}
-        assert all(state == EnvState.RUN for state in states.values()), (
-            f"current env state are: {states}, please check whether the requested env is in reset or done"
-        )
-
     def _gather(self, sent: int) -> dict[int, Any]:
-        """Timesteps of as many envs as must be waited for, and of one that goes on if there is any."""
+        """Returns timesteps of ``wait_num`` envs or more. One of them is not done, unless all envs are done."""
         assert sent > 0, "expected actions for one env or more, got none"
         least, got = min(self._wait_num, sent), dict[int, Any]()
         while True:
-            rest = len(self._talk.stepping)
-            new = self._talk.take(min(least, rest), self._step_wait_timeout)
+            rest = len(self._stepping)
+            new = self._take(min(least, rest), self._step_wait_timeout)
             got.update(new)
             if len(new) == rest or any(not timestep.done for timestep in got.values()):
                 return got
 
+    def _take(self, least: int, timeout: float | None) -> dict[int, Any]:
+        """Returns the timesteps of all envs that step, or after ``timeout`` seconds of ``least`` of them."""
+        deadline = time.monotonic() + timeout if timeout else None
+        required = len(self._stepping) if deadline is None else least
+        while len(self._arrived) < len(self._stepping):
+            missing = required - len(self._arrived)
+            left = None if deadline is None or missing > 0 else deadline - time.monotonic()
+            if left is not None and left <= 0:
+                break
+            self._receive(max(missing, 1), left)
+        taken, self._arrived = self._arrived, {}
+        for env_id in taken:
+            del self._stepping[env_id]
+        return taken
+
     def _settle(self, timesteps: Mapping[int, Any]) -> None:
-        """What timesteps say about the states of their envs."""
+        """Updates the states of envs from their timesteps, and begins resets in the background."""
         over = []
         for env_id, timestep in timesteps.items():
             if is_abnormal(timestep):
                 self._env_states[env_id] = EnvState.ERROR
                 if is_spoilt(timestep):
-                    over.append(env_id)  # its env has been built anew
-            elif not timestep.done:
+                    over.append(env_id)  # the pool has rebuilt the env
+                continue
+            if not timestep.done:
                 self._ready_obs[env_id] = timestep.obs
-            elif self._ends_for_good(env_id):
+                continue
+            self._env_episode_count[env_id] += 1
+            if self._env_episode_count[env_id] >= self._episode_num:
                 self._env_states[env_id] = EnvState.DONE
             elif not self._auto_reset:
                 self._env_states[env_id] = EnvState.NEED_RESET
@@ -348,22 +343,16 @@ class AsyncSubprocessEnvManager(HasNoPool, BaseEnvManager):  # type: ignore[misc
         if over:
             self._begin_resets(over)
 
-    def _ends_for_good(self, env_id: int) -> bool:
-        self._env_episode_count[env_id] += 1
-        return bool(self._env_episode_count[env_id] >= self._episode_num)
-
     # -- what is ready -----------------------------------------------------------------------------------
 
     @property
     def ready_env(self) -> list[int]:
         """The envs that wait for an action."""
-        self._look()
-        stepping = self._in_flight.stepping if self._in_flight else {}
-        return [i for i, state in self._env_states.items() if state == EnvState.RUN and i not in stepping]
+        return [env_id for env_id in self.ready_obs_id if env_id not in self._stepping]
 
     @property
     def ready_obs_id(self) -> list[int]:
-        """The envs whose state is RUN."""
+        """The envs in the state RUN."""
         self._look()
         return [i for i, state in self._env_states.items() if state == EnvState.RUN]
 
@@ -384,7 +373,7 @@ class AsyncSubprocessEnvManager(HasNoPool, BaseEnvManager):  # type: ignore[misc
     def ready_imgs(self) -> dict[int, Any]:
         """Pictures (``rgb_array``) of the envs that wait for an action, by env id.
 
-        An env that was built anew has none before its next step has told that the episode is over: it is left out.
+        An env that was rebuilt is left out, until its next step has reported that the episode is over.
         """
         env_ids = self.ready_env
         images = zip(env_ids, self._ask(render, "rgb_array", env_ids=env_ids), strict=True)
@@ -393,33 +382,34 @@ class AsyncSubprocessEnvManager(HasNoPool, BaseEnvManager):  # type: ignore[misc
     def _await_ready(self) -> None:
         self._look()
         while not self.done and EnvState.RUN not in self._env_states.values():
-            if self._in_flight is None or not self._in_flight.resetting:
+            if EnvState.RESET not in self._env_states.values():
                 raise StateError(
                     f"expected an env that runs or resets, got {self._env_states}: reset those that are in error"
                 )
-            with self._told():
-                self._talk.await_a_reset()
+            with self._closed_on_failure():
+                self._receive()
 
     def _look(self) -> None:
-        if self._in_flight is not None and self._in_flight.resetting:
-            with self._told():
-                self._in_flight.look()
+        """Receives the first observations of resets in the background, without waiting."""
+        if EnvState.RESET in self._env_states.values():
+            with self._closed_on_failure():
+                self._receive(timeout=0.0)
 
     # -- calls -------------------------------------------------------------------------------------------
 
     def __getattr__(self, key: str) -> Any:
-        """Return the attribute of each env, in a list.
+        """Returns the attribute of each env, in a list.
 
         Raises:
             AssertionError: the manager is closed.
             AttributeError: ``env_ref`` has no such attribute.
             RuntimeError: it is a method that ``method_name_list`` does not have.
-            EOFError: a worker died. The manager is closed. With ``remuda={"faults": "restart"}`` its successor is asked
-                instead, and the next step tells that the episode is over; here and in all other calls.
+            EOFError: a worker died. The manager is closed. With ``remuda={"faults": "restart"}`` its successor answers
+                instead, and the next step reports that the episode is over; here and in all other calls.
             Exception: what an env raised. The manager is closed, but not with ``remuda={"faults": "restart"}``.
         """
-        if key.startswith("__") or key in ("_env_ref", "_closed", "_in_flight"):
-            raise AttributeError(key)  # asked for before it is there, as when a manager is copied
+        if key.startswith("__") or key in ("_env_ref", "_closed", "_pool"):
+            raise AttributeError(key)  # not set yet, as in a manager that is being copied
         if hasattr(type(self), key):
             raise AttributeError(f"`{key}` met an AttributeError, of an env perhaps: it is in the log")
         self._check_closed()
@@ -430,48 +420,73 @@ class AsyncSubprocessEnvManager(HasNoPool, BaseEnvManager):  # type: ignore[misc
         return self._ask(get_attribute, key)
 
     def enable_save_figure(self, env_id: int, figure_path: str) -> None:
-        """Call the ``enable_save_figure`` of one env."""
+        """Calls the ``enable_save_figure`` of one env."""
         assert figure_path is not None
         self._ask(call_method, "enable_save_figure", figure_path, env_ids=[env_id])
 
     def reward_shaping(self, env_id: int, transitions: list[dict[str, Any]]) -> Any:
-        """Return what the ``reward_shaping`` of one env makes of its transitions."""
+        """Returns the result of the ``reward_shaping`` of one env for its transitions."""
         (shaped,) = self._ask(call_method, "reward_shaping", transitions, env_ids=[env_id])
         return shaped
 
     def _ask(self, function: Callable[..., Any], *args: Any, env_ids: list[int] | None = None) -> list[Any]:
+        """Returns the results of ``function`` for the adapter of each env, or of some.
+
+        Where envs are restarted, all are called again when a worker has died. That ends, since the pool gives up a
+        worker that dies too often.
+        """
         self._check_closed()
         self._check_known(env_ids or ())
-        with self._told():
-            return self._talk.ask(function, *args, env_ids=env_ids)
+        with self._closed_on_failure():
+            while True:
+                try:
+                    return self._pool.apply(function, *args, env_ids=env_ids)  # type: ignore[no-any-return]
+                except WorkerDiedError:
+                    if not self._faults.restarts:
+                        raise
 
-    # -- inside ------------------------------------------------------------------------------------------
+    # -- the pool's results ------------------------------------------------------------------------------
 
-    @property
-    def _talk(self) -> InFlight:
-        assert self._in_flight is not None  # there is one unless the manager is closed
-        return self._in_flight
+    def _receive(self, least: int = 1, timeout: float | None = None) -> None:
+        """Receives timesteps and first observations of ``least`` envs, or of fewer after ``timeout`` seconds."""
+        try:
+            batch = self._pool.recv(least, timeout)
+        except EnvError as error:
+            for env_id in error.env_ids:
+                self._stepping.pop(env_id, None)
+                if self._resets_now(env_id):
+                    self._env_states[env_id] = EnvState.ERROR
+            raise
+        for env_id, obs, info, over in rows(batch, self._obs_keys, copy=self._copy_on_get):
+            if self._resets_now(env_id):
+                self._env_states[env_id], self._ready_obs[env_id] = EnvState.RUN, obs
+            else:
+                self._arrived[env_id] = timestep_of(obs, info, over)
+
+    def _drop_steps(self, env_ids: Iterable[int]) -> None:
+        """Waits until nothing of these envs is in flight, and drops their timesteps and exceptions."""
+        while any((i in self._stepping and i not in self._arrived) or self._resets_now(i) for i in env_ids):
+            try:
+                self._receive()
+            except EnvError as error:
+                if not set(error.env_ids) <= set(env_ids):
+                    raise
+        for env_id in env_ids:
+            self._arrived.pop(env_id, None)
+            self._stepping.pop(env_id, None)
+
+    def _resets_now(self, env_id: int) -> bool:
+        return bool(self._env_states[env_id] == EnvState.RESET)
 
     @contextmanager
-    def _told(self) -> Iterator[None]:
-        """Close the manager where an env has failed for good, and raise what a user of DI-engine would catch."""
+    def _closed_on_failure(self) -> Iterator[None]:
+        """Closes the manager if an env has failed permanently, and raises the error that users of DI-engine catch."""
         try:
             yield
         except (StateError, InvalidActionError):
             raise  # the caller's mistake: nothing was sent
         except RemudaError as error:
-            self._fail(error)
-
-    def _fail(self, error: RemudaError) -> NoReturn:
-        told = translate(error, self._max_retry)
-        logging.error("%s", error)
-        if not self._survives(error):
-            self.close()
-        if told is error:
-            raise error
-        raise told from told.__cause__
-
-    def _survives(self, error: RemudaError) -> bool:
-        """Whether it goes on: what is restarted does where an env has raised in a call, which ends no episode."""
-        is_of_call = isinstance(error, EnvError) and all(failure.operation == "call" for failure in error.failures)
-        return is_of_call and self._options.restarts
+            logging.error("%s", error)
+            if not (self._faults.restarts and is_of_call(error)):
+                self.close()
+            Translation(functools.partial(translate, max_retry=self._max_retry)).raise_for(error)

@@ -1,4 +1,4 @@
-"""From the engine's errors to what a user of DI-engine expects to catch."""
+"""Translates the engine's errors into those that users of DI-engine catch."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from remuda.errors import (
 
 
 def translate(error: RemudaError, max_retry: int) -> Exception:
-    """Return what to raise instead of ``error``, with that as its cause.
+    """Returns the exception to raise instead of ``error``, which is its cause.
 
     A failed reset is a ``RuntimeError`` that says how often it was tried; a failed step is the env's own exception; a
     dead worker is an ``EOFError``, as reading from its pipe would be, and one that missed a deadline a
@@ -34,6 +34,11 @@ def translate(error: RemudaError, max_retry: int) -> Exception:
     if isinstance(error, BrokenPoolError):
         return caused(EOFError(str(error)), error)
     return error
+
+
+def is_of_call(error: RemudaError) -> bool:
+    """Returns whether envs raised in calls, which ends no episode."""
+    return isinstance(error, EnvError) and all(failure.operation == "call" for failure in error.failures)
 
 
 def _of_env(error: EnvError, max_retry: int) -> Exception:

@@ -7,6 +7,7 @@ depend on who else is in the worker, were it not for this.
 from __future__ import annotations
 
 import copy
+import functools
 import itertools
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,26 +19,25 @@ from numpy.random import mtrand
 class OwnRandomness:
     """A global generator for one env. The first in a worker begins as the worker did, the others elsewhere.
 
-    What NumPy keeps beside the generator, half of a pair of normals that nobody has asked for, is lost where envs
-    take turns.
+    NumPy keeps the second of two normals beside the generator: it is lost where envs take turns.
     """
 
     def __init__(self) -> None:
-        begun = next(_begun)
+        index = next(_indices)
         self._generator = copy.deepcopy(_inherited())
-        if begun > 0:
-            self._generator = _elsewhere(self._generator, begun)
+        if index > 0:
+            self._generator = _elsewhere(self._generator, index)
 
     def take_over(self) -> None:
-        """Make it the one that ``np.random`` draws from."""
+        """Makes it the one that ``np.random`` draws from."""
         if mtrand.get_bit_generator() is not self._generator:
             mtrand.set_bit_generator(self._generator)
 
     def move_on(self, *path: int) -> None:
-        """Go on with other numbers than those of the env in whose place this one is, which was seeded alike.
+        """Continues with other numbers than those of the env that this one replaces, which had an equal seed.
 
         Args:
-            path: where to; from the same place the same path leads to the same numbers.
+            path: Any numbers; from the same state the same path leads to the same numbers.
         """
         self._generator = _elsewhere(self._generator, *path)
         self.take_over()
@@ -50,7 +50,7 @@ def _elsewhere(generator: np.random.BitGenerator, *path: int) -> np.random.BitGe
 
 @contextmanager
 def untouched() -> Iterator[None]:
-    """Lets ``np.random`` go on afterwards as if nothing had seeded it."""
+    """Restores the state of ``np.random`` afterwards."""
     state = np.random.get_state()
     try:
         yield
@@ -58,12 +58,10 @@ def untouched() -> Iterator[None]:
         np.random.set_state(state)
 
 
+@functools.cache
 def _inherited() -> np.random.BitGenerator:
-    """Return what the worker began with: nobody draws from that any more."""
-    if not _first:
-        _first.append(mtrand.get_bit_generator())
-    return _first[0]
+    """Returns the generator that the worker began with. No env draws from it."""
+    return mtrand.get_bit_generator()
 
 
-_first: list[np.random.BitGenerator] = []
-_begun = itertools.count()
+_indices = itertools.count()

@@ -1,4 +1,4 @@
-"""The names under which DI-engine finds its managers, and how they come to mean ours."""
+"""Registers the managers under the names by which DI-engine finds its own."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ _MANAGERS: dict[str, type[Any]] = {
 
 
 def register() -> None:
-    """Register the managers as "remuda_async_subprocess", "remuda_subprocess" and "remuda_subprocess_v2"."""
+    """Registers the managers as "remuda_async_subprocess", "remuda_subprocess" and "remuda_subprocess_v2"."""
     for name, manager in _MANAGERS.items():
         ENV_MANAGER_REGISTRY.register(f"remuda_{name}", manager, force_overwrite=True)
 
 
 def install() -> None:
-    """Put the managers in the place of DI-engine's.
+    """Puts the managers in the place of DI-engine's.
 
-    "async_subprocess", "subprocess" and "subprocess_v2" mean them from now on, and so do the classes' names wherever
-    a module of DI-engine has them. What other modules have imported by then stays what it is.
+    "async_subprocess", "subprocess" and "subprocess_v2" name them from now on, and so do the classes' names in all
+    modules of DI-engine. Names that other modules have imported before stay unchanged.
     """
     for name, manager in _MANAGERS.items():
         ENV_MANAGER_REGISTRY.register(name, manager, force_overwrite=True)

@@ -1,4 +1,4 @@
-"""What ``enable_save_replay`` comes to: envs that save replays of their own are told to, others are recorded."""
+"""Implements ``enable_save_replay``: envs with a method of their own save replays themselves, others are recorded."""
 
 from __future__ import annotations
 
@@ -11,40 +11,35 @@ from ding.utils.render_helper import get_env_fps, render_env
 
 from remuda._faces.replays import Recorder, VideoFolder, video_folders
 
-_NAME = "rl-video"  # as DI-engine has it
-# That none have written for their env: it raises, or is for gym's recorder, which knows no env of Gymnasium's.
-_NOT_THEIRS = (BaseEnv.enable_save_replay, DingEnvWrapper.enable_save_replay)
+# DI-engine's own methods raise, or use gym's recorder, which does not support envs of Gymnasium.
+_INHERITED = (None, BaseEnv.enable_save_replay, DingEnvWrapper.enable_save_replay)
 
 
-def saves_its_own(env: Any) -> bool:
-    """Return whether an env's class has its own way: StarCraft's, say, writes replays that its game plays back."""
-    method = getattr(type(env), "enable_save_replay", None)
-    return method is not None and method not in _NOT_THEIRS
-
-
-def replays_of(env: Any, paths: Sequence[str | None]) -> list[str | VideoFolder | None]:
-    """Return for each env the path that it is told, or where it is recorded.
+def replays_of(env: Any, num_envs: int, paths: Sequence[str] | None) -> Sequence[str | VideoFolder | None]:
+    """Returns for each env the path for its own method, or the folder that its videos go to; ``None``: neither.
 
     Args:
-        env: one like all of them.
-        paths: a folder for each; none is ``None``, or all are.
+        env: One of the envs, which are alike.
+        num_envs: The number of envs.
+        paths: A folder for each; ``None``: no replays are saved.
 
     Raises:
-        MissingFrameworkError: they are to be recorded, and moviepy is not installed.
-        OSError: a folder cannot be made.
+        MissingFrameworkError: Envs are to be recorded, and moviepy is not installed.
+        OSError: A folder cannot be made.
     """
-    folders = [path for path in paths if path is not None]
-    if len(folders) < len(paths) or saves_its_own(env):
-        return list(paths)
-    return list(video_folders(folders, _NAME))
+    if paths is None:
+        return [None] * num_envs
+    if getattr(type(env), "enable_save_replay", None) not in _INHERITED:
+        return paths
+    return video_folders(paths, "rl-video")  # the name that DI-engine uses
 
 
 def recorder_of(current: Callable[[], Any], video_folder: VideoFolder) -> Recorder:
-    """Return the recorder of an env, in its worker.
+    """Returns the recorder of an env, in its worker.
 
     Args:
-        current: returns the env as it is: a failed reset may put another in its place.
-        video_folder: where its episodes go.
+        current: Returns the present env: a failed reset may replace it.
+        video_folder: The folder for its episodes.
     """
     inner = getattr(current(), "_env", None)
     metadata = getattr(inner, "metadata", None) or {}
@@ -53,6 +48,6 @@ def recorder_of(current: Callable[[], Any], video_folder: VideoFolder) -> Record
 
 
 def _picture_of(env: Any) -> Any:
-    """Return a picture of an env that wraps one: of Gymnasium, made with ``render_mode="rgb_array"``, or of gym."""
+    """Returns a picture of an env that wraps one of Gymnasium, made with ``render_mode="rgb_array"``, or of gym."""
     inner = env._env
     return inner.render() if isinstance(inner, gymnasium.Env) else render_env(inner, "rgb_array")

@@ -1,4 +1,4 @@
-"""What a reset is told, and how it is tried again: in the worker, where the env is."""
+"""Orders to reset an env, with their attempts and limits of time."""
 
 from __future__ import annotations
 
@@ -9,20 +9,22 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
+import numpy as np
+
 
 @dataclass(frozen=True)
 class ResetOrder:
     """One reset.
 
     Attributes:
-        param: keywords of the env's ``reset``; ``None``: there are none.
-        seed: arguments of the env's ``seed``; ``None``: it is not called.
-        resets: how many resets the env was ordered since it was given that seed, or launched. With 0 it is seeded
-            first; with more only an env that was built since then is, for it must know what the one before was told.
-        attempts: how often to try, at least once.
+        param: Keywords of the env's ``reset``; ``None``: no keywords.
+        seed: Arguments of the env's ``seed``; ``None``: it is not called.
+        resets: Number of resets that the env was sent since it was given that seed, or launched. With 0 it is seeded
+            first. With more, only an env that was rebuilt since then is seeded, as the env that it replaces was.
+        attempts: Number of attempts, at least 1.
         retry_type: "reset" the same env again, or "renew" it first.
-        pause: seconds between two attempts.
-        timeout: seconds for one attempt; ``None``: no limit.
+        pause: Seconds between two attempts.
+        timeout: Seconds for one attempt; ``None``: no limit.
     """
 
     param: dict[str, Any] | None
@@ -35,29 +37,37 @@ class ResetOrder:
 
     @property
     def repeats_episodes(self) -> bool:
-        """Whether each episode is to be that of the seed, as evaluators have it."""
+        """Whether all episodes have the same seed, as evaluators request."""
         return self.seed is not None and self.seed[1:] == (False,)
 
+    @property
+    def pool_seed(self) -> int | None:
+        """The seed of this reset for the pool, which reports it and derives others from it."""
+        if self.seed is None or not (self.resets == 0 or self.repeats_episodes):
+            return None
+        seed = self.seed[0]
+        return int(seed) if isinstance(seed, (int, np.integer)) and seed >= 0 else None
+
     def with_seed(self, seed: int | None) -> ResetOrder:
-        """The same with the seed that the engine derives for an env that was built anew; None: it has not."""
+        """Returns the order with the seed that the pool derived for an env that was rebuilt; None: it is unchanged."""
         if seed is None or self.seed is None or self.repeats_episodes:
             return self
         return replace(self, seed=(seed, *self.seed[1:]))
 
     @property
     def budget(self) -> float | None:
-        """Seconds after which all attempts are over, with one to spare; ``None``: never."""
+        """Seconds for all attempts, and one more; ``None``: no limit."""
         return None if self.timeout is None else (self.timeout + self.pause) * self.attempts + 1.0
 
 
 @contextmanager
 def time_limit(seconds: float | None, name: str) -> Iterator[None]:
-    """Interrupt what runs longer, with a traceback of where it was.
+    """Interrupts code that runs longer. The traceback shows where it was.
 
-    Native code is not interrupted, nor is a thread other than the main one: the pool's deadlines are for these.
+    Neither native code nor a thread other than the main one is interrupted: the pool's deadlines are for these.
 
     Raises:
-        TimeoutError: it ran longer.
+        TimeoutError: The code ran longer.
     """
     if seconds is None or threading.current_thread() is not threading.main_thread():
         yield

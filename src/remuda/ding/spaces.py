@@ -1,4 +1,4 @@
-"""How observations and actions of DI-engine's envs travel."""
+"""The spaces that observations and actions of DI-engine's envs travel in."""
 
 from __future__ import annotations
 
@@ -10,21 +10,17 @@ from gymnasium import Space, spaces
 
 
 class Anything(Space[Any]):
-    """Whatever can be pickled. DI-engine checks neither actions nor, without shared memory, observations."""
+    """A space of all that can be pickled: DI-engine checks no actions and, without shared memory, no observations."""
 
     def __init__(self) -> None:
         super().__init__(shape=None, dtype=None)
 
     def sample(self, mask: Any = None, probability: Any = None) -> Any:
-        """Raise ``NotImplementedError``: the env's own space can be sampled."""
+        """Raises ``NotImplementedError``: the env's own space can be sampled."""
         raise NotImplementedError("expected nobody to sample this space: use the manager's action_space")
 
     def contains(self, x: Any) -> bool:
         return True
-
-    @property
-    def is_np_flattenable(self) -> bool:
-        return False
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Anything)
@@ -37,10 +33,10 @@ class Anything(Space[Any]):
 
 
 def layout_space(space: Any) -> Space[Any]:
-    """Return the space that rows are laid out for: boxes and flat dicts of boxes go through shared memory.
+    """Returns the space that rows are laid out for: boxes and flat dicts of boxes go through shared memory.
 
     Args:
-        space: of ``gym`` or of ``gymnasium``, or anything else that an env calls its observation space.
+        space: A space of ``gym`` or of ``gymnasium``, or anything else that an env calls its observation space.
     """
     parts = getattr(space, "spaces", None)
     if isinstance(parts, Mapping) and parts and all(map(_is_box, parts.values())):
@@ -55,7 +51,7 @@ def _is_box(space: Any) -> bool:
 
 
 def _unbounded(space: Any) -> Space[Any]:
-    """Bounds say nothing about the layout, and envs of one manager may differ in them."""
+    """Returns a box without bounds: they do not affect the layout, and envs of one manager may differ in them."""
     dtype = np.dtype(space.dtype)
     if dtype.kind == "f":
         return spaces.Box(-np.inf, np.inf, tuple(space.shape), dtype.type)

@@ -22,6 +22,6 @@ class SyncSubprocessEnvManager(AsyncSubprocessEnvManager):
     )
 
     def _gather(self, sent: int) -> dict[int, Any]:
-        order = list(self._talk.stepping)
-        timesteps = self._talk.take(len(order), None)
+        order = list(self._stepping)
+        timesteps = self._take(len(order), None)
         return {env_id: timesteps[env_id] for env_id in order}

@@ -1,34 +1,96 @@
 """Timesteps of DI-engine: how they travel, and what their infos mean to a manager.
 
 A row of the pool has an observation, a flag and an info. Most timesteps fit: their reward goes along with the info.
-Those that do not, because they are of a class of their own, say, travel whole.
+Those that do not, for example because they are of a class of their own, travel whole.
 """
 
 from __future__ import annotations
 
+import pickle
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from ding.envs import BaseEnvTimestep
 
-_REWARD = "remuda.ding.reward"  # in an info: what it came with
-_WHOLE = "remuda.ding.timestep"  # in an info: all that there is of a timestep, but for its row
+from remuda import Batch, Fault
+
+_REWARD = "remuda.ding.reward"  # in an info: the reward that it came with
+_WHOLE = "remuda.ding.timestep"  # in an info: the whole timestep, except for an observation in the row
+
+
+# -- in a worker -----------------------------------------------------------------------------------------
 
 
 def as_info(timestep: Any, *, over: bool, has_row: bool) -> dict[str, Any]:
-    """Return what travels as the info of a timestep.
+    """Returns the info that a timestep travels as.
 
     Args:
-        timestep: as the env gave it, or a stand-in.
-        over: what the flag of the row will be.
-        has_row: whether its observation travels in the row.
+        timestep: The env's timestep.
+        over: The flag of the row.
+        has_row: Whether its observation travels in the row.
     """
     if has_row and type(timestep) is BaseEnvTimestep and timestep.done is over and type(timestep.info) is dict:
         return {_REWARD: timestep.reward, **timestep.info}
     return {_WHOLE: timestep._replace(obs=None) if has_row else timestep}
 
 
-def from_info(info: dict[str, Any], obs: Any, over: bool) -> Any:
-    """Return the timestep that :func:`as_info` was given. ``obs``: of its row; ``None``: there are no rows."""
+# -- in the manager's process ----------------------------------------------------------------------------
+
+
+def rows(
+    batch: Batch, keys: Sequence[str] | None, *, copy: bool
+) -> Iterator[tuple[int, Any, dict[str, Any] | None, bool]]:
+    """Yields env id, observation, info and flag of each result.
+
+    The observation is ``None`` if it travels in the info, and the info is ``None`` if it cannot be unpickled.
+
+    Args:
+        batch: Results of the pool.
+        keys: The keys of a dict observation, in the env's order; ``None``: observations are arrays.
+        copy: Yield arrays of their own, instead of views of shared memory.
+    """
+    return zip(
+        batch.env_ids.tolist(),
+        _observations(batch.obs, keys, copy),
+        _infos(batch),
+        batch.terminated.tolist(),
+        strict=True,
+    )
+
+
+def _observations(obs: Any, keys: Sequence[str] | None, copy: bool) -> Sequence[Any]:
+    if isinstance(obs, tuple):  # no rows in shared memory
+        return obs
+    if keys is not None:
+        parts = zip(*(_observations(obs[key], None, copy) for key in keys), strict=True)
+        return [dict(zip(keys, each, strict=True)) for each in parts]
+    arrays = [obs[i, ...] for i in range(len(obs))]  # arrays, also where the space has no axes
+    return [array.copy() for array in arrays] if copy else arrays
+
+
+def _infos(batch: Batch) -> Sequence[dict[str, Any] | None]:
+    try:
+        return list(batch.infos)
+    except pickle.UnpicklingError:
+        return [_info(batch, row) for row in range(len(batch))]
+
+
+def _info(batch: Batch, row: int) -> dict[str, Any] | None:
+    try:
+        return batch.infos[row]
+    except pickle.UnpicklingError:
+        return None
+
+
+def timestep_of(obs: Any, info: dict[str, Any] | None, over: bool) -> Any:
+    """Returns the timestep that :func:`as_info` was given, or one that stands for it if it is lost.
+
+    Args: as :func:`rows` yields them.
+    """
+    if info is None:
+        return BaseEnvTimestep(None, None, None, {"abnormal": True})
+    if isinstance(fault := info.get("fault"), Fault):
+        return BaseEnvTimestep(None, None, None, {"abnormal": True, "err": ErrorText(fault.error)})
     if _WHOLE not in info:
         reward = info.pop(_REWARD)
         return BaseEnvTimestep(obs, reward, over, info)
@@ -36,30 +98,11 @@ def from_info(info: dict[str, Any], obs: Any, over: bool) -> Any:
     return timestep if obs is None else timestep._replace(obs=obs)
 
 
-def is_abnormal(timestep: Any) -> bool:
-    """Whether the env says that its episode is spoilt.
-
-    Raises:
-        TypeError: an info that is neither a dict nor, of an env with two sides, a pair of them.
-    """
-    info = timestep.info
-    if isinstance(info, dict):
-        return bool(info.get("abnormal", False))
-    if isinstance(info, (list, tuple)):
-        return any(side.get("abnormal", False) for side in info[:2])
-    raise TypeError(f"expected the info of a timestep to be a dict, or a list or tuple of them, got {type(info)}")
-
-
-def unreadable() -> Any:
-    """Stands for a timestep that cannot be unpickled here."""
-    return BaseEnvTimestep(None, None, None, {"abnormal": True})
-
-
 class ErrorText(str):
-    """What went wrong, as text: DI-engine's evaluators make tensors of all infos, which lets texts pass but no errors.
+    """The text of an exception: DI-engine's evaluators make tensors of infos, and accept texts but no exceptions.
 
     Attributes:
-        error: the exception itself.
+        error: The exception.
     """
 
     error: Any
@@ -70,11 +113,20 @@ class ErrorText(str):
         return text
 
 
-def spoilt(error: Exception) -> Any:
-    """Stands for the timestep of an env that failed and is built anew."""
-    return BaseEnvTimestep(None, None, None, {"abnormal": True, "err": ErrorText(error)})
-
-
 def is_spoilt(timestep: Any) -> bool:
-    """Whether :func:`spoilt` made it."""
+    """Returns whether it stands for a timestep of an env that failed and was rebuilt."""
     return isinstance(timestep.info, dict) and isinstance(timestep.info.get("err"), ErrorText)
+
+
+def is_abnormal(timestep: Any) -> bool:
+    """Returns whether the env reports that its episode is spoilt.
+
+    Raises:
+        TypeError: The info is neither a dict nor, of an env with two sides, a pair of them.
+    """
+    info = timestep.info
+    if isinstance(info, dict):
+        return bool(info.get("abnormal", False))
+    if isinstance(info, (list, tuple)):
+        return any(side.get("abnormal", False) for side in info[:2])
+    raise TypeError(f"expected the info of a timestep to be a dict, or a list or tuple of them, got {type(info)}")

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import treetensor.numpy as tnp
+from ding.envs import BaseEnvTimestep
 from ding.envs.env_manager.base_env_manager import BaseEnvManagerV2
 from ding.utils import make_key_as_identifier, remove_illegal_item
 from treevalue import TreeValue
@@ -14,7 +15,6 @@ from treevalue.tree.common import create_storage
 
 from remuda.ding.sync_manager import SyncSubprocessEnvManager
 from remuda.ding.timesteps import is_abnormal, is_spoilt
-from remuda.ding.truncated_episodes import Episodes
 
 
 class SubprocessEnvManagerV2(SyncSubprocessEnvManager, BaseEnvManagerV2):  # type: ignore[misc]  # no types there
@@ -23,7 +23,9 @@ class SubprocessEnvManagerV2(SyncSubprocessEnvManager, BaseEnvManagerV2):  # typ
     def __init__(self, env_fn: Sequence[Callable[[], Any]], cfg: Mapping[str, Any] | None = None) -> None:
         self._shown: list[int] = []  # the envs of the rows of ``ready_obs``, until they step or reset
         super().__init__(env_fn, cfg)
-        self._episodes = Episodes(self._reward_space)
+        shape, dtype = getattr(self._reward_space, "shape", None), getattr(self._reward_space, "dtype", None)
+        self._reward: Any = np.zeros((1,) if shape is None else shape, dtype or np.float32)  # the latest, for its looks
+        self._returns: dict[int, float] = {}  # of the episodes under way
 
     @property
     def ready_obs(self) -> Any:
@@ -41,9 +43,11 @@ class SubprocessEnvManagerV2(SyncSubprocessEnvManager, BaseEnvManagerV2):  # typ
     def reset(self, reset_param: dict[int, dict[str, Any] | None] | None = None) -> None:
         self._shown = []
         super().reset(reset_param)
+        for env_id in list(self._returns) if reset_param is None else reset_param:
+            self._returns.pop(env_id, None)
 
     def step(self, actions: Any) -> list[Any]:  # type: ignore[override]  # so it is in the original
-        """Step the envs of ``ready_obs``, as it was when it was last looked at, or else those of ``ready_obs_id``.
+        """Steps the envs of ``ready_obs``, as it was when it was last read, or else those of ``ready_obs_id``.
 
         Args:
             actions: a ``tnp.ndarray`` with a row for each of them, in that order, or a list of actions.
@@ -53,8 +57,8 @@ class SubprocessEnvManagerV2(SyncSubprocessEnvManager, BaseEnvManagerV2):  # typ
             of the info are made identifiers, and what no treetensor can hold is left out. With
             ``remuda={"faults": "restart"}`` an env that fails has its last observation once more, a reward of 0 and
             ``info.abnormal``. It is done, with ``info.TimeLimit_truncated`` and the sum of the episode's rewards as
-            ``info.eval_episode_return``; but with ``dynamic_seed=False``, as evaluators seed, it is not: their episode
-            is begun anew, for they would count one that was cut off.
+            ``info.eval_episode_return``; but with ``dynamic_seed=False``, as evaluators seed, it is not: another
+            episode begins, because evaluators would count one that was cut off.
 
         Raises:
             AssertionError, TimeoutError, EOFError, Exception: as :meth:`SyncSubprocessEnvManager.step` does.
@@ -62,27 +66,54 @@ class SubprocessEnvManagerV2(SyncSubprocessEnvManager, BaseEnvManagerV2):  # typ
         if isinstance(actions, tnp.ndarray):
             actions = [part.squeeze(0) for part in tnp.split(actions, actions.shape[0])]
         timesteps = super().step(dict(zip(self._addressed(actions), actions, strict=False)))
-        if self._options.restarts:
-            timesteps = {
-                env_id: self._as_middleware_takes_it(env_id, timestep) for env_id, timestep in timesteps.items()
-            }
+        if self._faults.restarts:
+            timesteps = {env_id: self._for_middleware(env_id, timestep) for env_id, timestep in timesteps.items()}
         return [_timestep_as_tree(env_id, timestep) for env_id, timestep in timesteps.items()]
 
     def _addressed(self, actions: Sequence[Any]) -> list[int]:
-        """Whom the actions are for: not for an env that has become ready since ``ready_obs`` was looked at."""
+        """Returns the envs that the actions are for: none that has become ready since ``ready_obs`` was read."""
         ready, (shown, self._shown) = self.ready_obs_id, (self._shown, [])
         return shown if len(shown) == len(actions) else ready
 
-    def _begin_episode(self, env_id: int, obs: Any) -> None:
-        super()._begin_episode(env_id, obs)
-        self._episodes.begin(env_id)
-
-    def _as_middleware_takes_it(self, env_id: int, timestep: Any) -> Any:
+    def _for_middleware(self, env_id: int, timestep: Any) -> Any:
+        """Returns a timestep that looks like all others: middleware processes each and makes tensors of its fields."""
         if is_spoilt(timestep):
-            return self._episodes.stand_in(env_id, self._ready_obs[env_id], done=self._env_dynamic_seed is not False)
+            return self._stand_in(env_id)
         if not is_abnormal(timestep):
-            self._episodes.add(env_id, timestep)
+            self._reward = timestep.reward
+            earned = self._returns.pop(env_id, 0.0) + _sum(timestep.reward)
+            if not timestep.done:
+                self._returns[env_id] = earned
         return timestep
+
+    def _stand_in(self, env_id: int) -> Any:
+        """Returns a timestep in the place of one that failed: the episode ends, truncated, with what it has earned.
+
+        An evaluator must not count that episode: for an evaluator it goes on, and another one begins.
+        """
+        earned, done = self._returns.pop(env_id, 0.0), self._env_dynamic_seed is not False
+        info: dict[str, Any] = {"abnormal": True}
+        if done:
+            info |= {"TimeLimit.truncated": True, "eval_episode_return": np.float32(earned)}
+        return BaseEnvTimestep(self._ready_obs[env_id], _zeros(self._reward), done, info)
+
+
+def _sum(reward: Any) -> float:
+    if type(reward) is np.ndarray and reward.size == 1:
+        return float(reward.item())
+    if isinstance(reward, Mapping):
+        return sum(map(_sum, reward.values()))
+    numbers = np.asarray(reward)
+    return float(numbers.sum()) if numbers.dtype.kind in "biuf" else 0.0
+
+
+def _zeros(reward: Any) -> Any:
+    if isinstance(reward, Mapping):
+        return {key: _zeros(part) for key, part in reward.items()}
+    return np.zeros_like(np.asarray(reward))
+
+
+# -- trees -----------------------------------------------------------------------------------------------
 
 
 def _timestep_as_tree(env_id: int, timestep: Any) -> Any:
@@ -92,7 +123,7 @@ def _timestep_as_tree(env_id: int, timestep: Any) -> Any:
 
 
 def _as_tree(value: Any) -> Any:
-    """Return what ``tnp.array`` makes of it. That renders each leaf as text on its way, which takes most of a step."""
+    """Does the same as ``tnp.array``, which renders each leaf as text, and so takes most of a step's time."""
     return tnp.ndarray(create_storage(_arrays(value))) if isinstance(value, _TREES) else np.array(value)
 
 
@@ -101,7 +132,7 @@ def _arrays(tree: Any) -> dict[str, Any]:
 
 
 def _stacked(rows: Sequence[Any]) -> Any:
-    """Return a tree of stacked rows, from rows that are trees, or arrays."""
+    """Returns a tree of stacked rows, from rows that are trees, or arrays."""
     if not isinstance(rows[0], _TREES):
         return np.stack(rows)
     return {key: _stacked([row[key] for row in rows]) for key in rows[0].keys()}  # noqa: SIM118  # no dict perhaps

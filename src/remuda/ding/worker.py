@@ -17,27 +17,27 @@ from remuda.ding.randomness import OwnRandomness, untouched
 from remuda.ding.replays import recorder_of
 from remuda.ding.reset_orders import ResetOrder, time_limit
 from remuda.ding.spaces import Anything
-from remuda.ding.timesteps import as_info, from_info, is_abnormal
+from remuda.ding.timesteps import as_info, is_abnormal, timestep_of
 
 
 class Adapter:
-    """An env of DI-engine behind Gymnasium's methods.
+    """Gives an env of DI-engine the methods of Gymnasium.
 
-    Its timesteps travel in the infos, but for an observation that has a row in shared memory. So rewards, flags and
-    infos arrive as the env gave them.
+    Timesteps travel in infos, except for observations that have a row in shared memory. So rewards, flags and infos
+    arrive as the env returned them.
 
     Args:
-        env_fn: makes the env.
-        observation_space: what rows are laid out for.
-        replay: a path for the env's own ``enable_save_replay``, or where to record its episodes; ``None``: neither.
-        reset_inplace: reset in the step that ends an episode, and return that observation.
-        step_timeout: seconds for a step; ``None``: no limit.
-        owner: the process whose threads and random numbers are the caller's affair.
-        trial: how to reset the env when its steps are measured.
+        env_fn: Builds the env.
+        observation_space: The space that rows are laid out for.
+        replay: A path for the env's own ``enable_save_replay``, or the folder for its videos; ``None``: neither.
+        reset_inplace: Reset in the step that ends an episode, and return that observation.
+        step_timeout: Seconds for a step; ``None``: no limit.
+        owner: The id of the caller's process: there its threads and random numbers are left alone.
+        trial: The order to reset the env with when its steps are measured.
 
     Attributes:
-        env: the env.
-        is_new: whether it was built and not reset since.
+        env: The env.
+        is_new: Whether it was not reset since it was built.
     """
 
     def __init__(
@@ -66,35 +66,35 @@ class Adapter:
         self.env = self._build()
 
     def _build(self) -> Any:
-        self._begin()
+        self._use_own_randomness()
         self.is_new = True
         env = self._env_fn()
         if isinstance(self._replay, str):
             env.enable_save_replay(self._replay)
         return env
 
-    def _begin(self) -> None:
+    def _use_own_randomness(self) -> None:
         if self._randomness is not None:
             self._randomness.take_over()
 
     # -- what the loop calls -----------------------------------------------------------------------------
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        """Reset as ``options["order"]`` says. ``seed``: the order's; of an env that was built anew a derived one."""
-        self._begin()
+        """Follows ``options["order"]``. ``seed``: for an env that was rebuilt, derived from the order's seed."""
+        self._use_own_randomness()
         order: ResetOrder = (options or {})["order"]
-        if order.resets > 0:
-            order = order.with_seed(seed)
         if order.resets == 0:
             self._seed(order)
-        elif self.is_new:
-            self._tell(order, order.resets)
+        else:
+            order = order.with_seed(seed)
+            if self.is_new:
+                self._seed_like_predecessor(order, order.resets)
         self.is_new = False
         for attempt in range(order.attempts):
             try:
                 if attempt > 0 and order.retry_type == "renew":
                     self.env = self._build()
-                    self._tell(order, order.resets, attempt)
+                    self._seed_like_predecessor(order, order.resets, attempt)
                     self.is_new = False
                 with time_limit(order.timeout, "reset_timeout"):
                     obs = self.env.reset(**(order.param or {}))
@@ -114,12 +114,12 @@ class Adapter:
             return
         try:
             self.env.seed(*order.seed)
-        except Exception as error:  # as in the original, an env that cannot be seeded goes on without
+        except Exception as error:  # the original, too, continues with an env that cannot be seeded
             logging.warning("the env could not be seeded with %r: %r", order.seed, error)
 
-    def _tell(self, order: ResetOrder, *path: int) -> None:
-        """Seed an env as the one was seeded in whose place it is, but not for the same episodes once more."""
-        with untouched() if self._randomness is None else nullcontext():  # others draw from the caller's
+    def _seed_like_predecessor(self, order: ResetOrder, *path: int) -> None:
+        """Seeds an env as the one that it replaces, but not for the same episodes again unless these all repeat."""
+        with untouched() if self._randomness is None else nullcontext():  # the caller's process draws from it, too
             self._seed(order)
         if self._randomness is not None and not order.repeats_episodes:
             self._randomness.move_on(*path)
@@ -127,14 +127,18 @@ class Adapter:
     def _close_quietly(self) -> None:
         try:
             self.env.close()
-        except Exception as error:  # it failed already; what matters is the next attempt
+        except Exception as error:  # after a failure that was logged; the next attempt matters
             logging.warning("the env raised when it was closed after a failed reset: %r", error)
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        self._begin()
-        timestep = self._limited_step(action) if self._step_timeout is not None else self._step(action)
+        self._use_own_randomness()
+        if self._step_timeout is None:
+            timestep = self._step(action)  # without a context manager, which costs a microsecond
+        else:
+            with time_limit(self._step_timeout, "step_timeout"):
+                timestep = self._step(action)
         if is_abnormal(timestep):
-            # The last observation once more fills the row; where there is none, the timestep has it all.
+            # A row is filled with the last observation. Without rows the timestep has everything.
             return self._last_obs, 0.0, False, False, as_info(timestep, over=False, has_row=self._has_rows)
         over = bool(timestep.done) and not self._reset_inplace
         info = as_info(timestep, over=over, has_row=self._has_rows)
@@ -143,16 +147,12 @@ class Adapter:
         self._last_obs = timestep.obs
         return timestep.obs, 0.0, over, False, info
 
-    def _limited_step(self, action: Any) -> Any:
-        with time_limit(self._step_timeout, "step_timeout"):
-            return self._step(action)
-
     def _step(self, action: Any) -> Any:
         try:
             timestep = self.env.step(action)
         except BaseException:
             if self._recorder is not None:
-                self._recorder.end()  # as far as it came
+                self._recorder.end()  # the episode ends here
             raise
         if self._recorder is not None:
             self._recorder.step(timestep.done or is_abnormal(timestep))
@@ -175,13 +175,13 @@ class Adapter:
                 self._recorder.close()
 
     def steps_to_measure(self) -> Iterator[None]:
-        """Steps the env with random actions: what ``num_workers="auto"`` is decided by."""
+        """Steps the env with random actions, for ``num_workers="auto"``."""
         while True:
             self.reset(options={"order": self._trial})
             over = False
             while not over:
                 _, _, over, _, info = self.step(self._random_action())
-                over = over or is_abnormal(from_info(info, None, over))
+                over = over or is_abnormal(timestep_of(None, info, over))
                 yield
 
     def _random_action(self) -> Any:
@@ -189,7 +189,7 @@ class Adapter:
         return self.env.action_space.sample() if action is None else action  # DI-engine's base class returns None
 
 
-# -- what the manager asks of the env itself -------------------------------------------------------------
+# -- calls of the manager --------------------------------------------------------------------------------
 
 
 def get_attribute(adapter: Adapter, name: str) -> Any:
@@ -201,7 +201,7 @@ def call_method(adapter: Adapter, name: str, *args: Any) -> Any:
 
 
 def render(adapter: Adapter, mode: str) -> list[Any]:
-    """Return a picture of the env; none of one that was not reset yet."""
+    """Returns a picture of the env in a list, which is empty if the env was not reset yet."""
     from ding.utils import render as render_env
 
     return [] if adapter.is_new else [render_env(adapter.env, mode)]

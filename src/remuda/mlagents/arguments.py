@@ -14,7 +14,6 @@ from mlagents.trainers.settings import EngineSettings, RunOptions
 from mlagents_envs.side_channel.engine_configuration_channel import EngineConfig
 
 from remuda import FaultPolicy
-from remuda.mlagents.channels import EngineOptions
 from remuda.mlagents.worker import Worker
 
 REFUSED = {
@@ -33,7 +32,7 @@ REFUSED = {
 
 
 def check_env_factory(env_factory: Any) -> None:
-    """Raise ``TypeError`` for what is no function."""
+    """Raises ``TypeError`` if it is no function."""
     if not callable(env_factory):
         raise TypeError(
             "expected env_factory to be a function of a worker's number and a list of side channels that returns an "
@@ -42,7 +41,7 @@ def check_env_factory(env_factory: Any) -> None:
 
 
 def check_num_workers(num_workers: Any, n_env: int) -> None:
-    """Raise ``ValueError`` for what is no number of workers; the pool's own error would offer "auto"."""
+    """Raises ``ValueError`` if it is no number of workers; the pool's own error would offer "auto"."""
     if num_workers is None or (isinstance(num_workers, int) and 1 <= num_workers <= n_env):
         return
     why = ": a game computes in a process of its own, which measuring would not see" if num_workers == "auto" else ""
@@ -52,17 +51,17 @@ def check_num_workers(num_workers: Any, n_env: int) -> None:
 
 
 def run_options_of(options: RunOptions | EngineConfig) -> RunOptions:
-    """Before there were run options, there was the engine's configuration alone."""
+    """Returns run options. Older programs have the engine's configuration alone."""
     if isinstance(options, EngineConfig):
         return RunOptions(engine_settings=EngineSettings(**options._asdict()))
     return options
 
 
 def policy_of(faults: FaultPolicy | Literal["raise", "restart"]) -> tuple[FaultPolicy, bool]:
-    """The pool's policy, and whether workers are to be restarted.
+    """Returns the pool's policy, and whether envs are restarted.
 
-    To the pool every worker is worth another one, empty as it begins. Whether that gets an env is for ML-Agents' quotas
-    to say, so those of the policy are out of the way.
+    The pool replaces every worker, without limit: a new worker is empty. ML-Agents' quotas decide whether it receives
+    an env.
     """
     policy = FaultPolicy.of(faults)
     endless = dataclasses.replace(
@@ -74,6 +73,6 @@ def policy_of(faults: FaultPolicy | Literal["raise", "restart"]) -> tuple[FaultP
 def factories(
     env_factory: Callable[[int, list[Any]], Any], run_options: RunOptions, n_env: int
 ) -> list[Callable[[], Worker]]:
-    """One for each worker of the pool."""
+    """Returns a factory for each worker of the pool."""
     caller = os.getpid(), threading.get_ident()
-    return [partial(Worker, env_factory, i, EngineOptions.of(run_options, i), caller) for i in range(n_env)]
+    return [partial(Worker, env_factory, i, run_options, caller) for i in range(n_env)]

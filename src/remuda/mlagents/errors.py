@@ -1,4 +1,4 @@
-"""The engine's errors, to be caught where ML-Agents' are, and what an env's failure is raised as."""
+"""The engine's errors as subclasses of ML-Agents' errors, and the exception for the failure of an env."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ RESTARTABLE = (
     UnityEnvironmentException,
     UnityCommunicatorStoppedException,
 )
-"""After these a worker is restarted, as far as its quota goes; anything else is a bug that a restart would not mend."""
+"""A worker is restarted after these, within its quota; others are bugs, which a restart does not mend."""
 
 
 class WorkerDiedError(remuda.WorkerDiedError, UnityCommunicationException):  # type: ignore[misc]  # it has no types
-    """A worker process ended, whoever killed it: `pid`, `exitcode`, `worker`."""
+    """A worker process ended or was killed: `pid`, `exitcode`, `worker`."""
 
 
 class EnvTimeoutError(remuda.EnvTimeoutError, WorkerDiedError, UnityTimeOutException):  # type: ignore[misc]
@@ -38,7 +38,7 @@ class EnvTimeoutError(remuda.EnvTimeoutError, WorkerDiedError, UnityTimeOutExcep
 
 
 class CorruptReplyError(remuda.CorruptReplyError, WorkerDiedError):
-    """What a worker wrote made no sense, and it was killed."""
+    """A worker was killed because its reply made no sense."""
 
 
 class ClosedError(remuda.ClosedError, UnityCommunicationException):  # type: ignore[misc]
@@ -46,23 +46,23 @@ class ClosedError(remuda.ClosedError, UnityCommunicationException):  # type: ign
 
 
 translated = by_kind(WorkerDiedError, EnvTimeoutError, CorruptReplyError, ClosedError, name="manager")
-"""Decorates what raises the engine's errors."""
+"""Decorates functions that raise the engine's errors."""
 
 
 def error_of(fault: Fault) -> BaseException:
-    """What an env's failure is raised as: its own exception, or that its worker died."""
+    """Returns the exception for an env's failure: its own exception, or the death of its worker."""
     error = fault.error
     original = error.failures[0].exception if isinstance(error, remuda.EnvError) else None
-    if isinstance(original, Exception):  # not what would end the program, such as an env's sys.exit
+    if isinstance(original, Exception):  # an env's SystemExit would end the program
         return original
     return translated.of(error)
 
 
 @contextmanager
 def unity_exceptions_that_travel() -> Iterator[None]:
-    """In a worker: raises a Unity exception that cannot be pickled as the nearest of ML-Agents' own classes.
+    """Raises a Unity exception that cannot be pickled as the nearest of ML-Agents' own classes, in a worker.
 
-    Whether to restart is decided by the class, in the manager's process, which a pickle alone can carry there.
+    Its class decides in the manager's process whether the worker is restarted, and reaches it in a pickle alone.
     """
     try:
         yield
@@ -75,7 +75,7 @@ def unity_exceptions_that_travel() -> Iterator[None]:
 def _can_travel(error: UnityException) -> bool:
     try:
         return type(pickle.loads(cloudpickle.dumps(error))) is type(error)
-    except Exception:  # it holds a lock, its constructor wants other arguments, ...
+    except Exception:  # it refers to a lock, its constructor takes other arguments, ...
         return False
 
 

@@ -1,4 +1,4 @@
-"""What workers answer, in the order of arrival, and the pool that they belong to."""
+"""The answers of workers, in the order of arrival, and the pool of these workers."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ class _Arrival(NamedTuple):
 
 
 class StepQueue:
-    """The answers of all workers. Who waits for one sleeps.
+    """The answers of all workers. Waiting for one takes no CPU time.
 
     Args:
-        start: Makes the pool, when the first worker is asked for. It is to tell what :meth:`operation_of` says.
+        start: Makes the pool, when the first worker is needed, with :meth:`operation_of` as its option.
     """
 
     def __init__(self, start: Callable[[], Pool]) -> None:
@@ -47,19 +47,18 @@ class StepQueue:
         self._arrived: deque[_Arrival] = deque()
 
     def open_line(self, worker_id: int) -> Line:
-        """A new line to a worker, whose env may be another by now. Workers start with the first one."""
-        before = self._lines.get(worker_id)
-        line = Line(self, worker_id) if before is None else Line(self, worker_id, before.specs, before.counter)
-        self._lines[worker_id] = line
+        """Returns the line to a worker. Its next request builds an env. Workers start with the first line."""
+        line = self._lines.setdefault(worker_id, Line(self, worker_id))
+        line.forget()
         self.process(worker_id)
         return line
 
     def process(self, worker_id: int) -> Any:
-        """The process: ``name``, ``pid``, ``exitcode`` and ``is_alive()``."""
+        """Returns the worker's process: ``name``, ``pid``, ``exitcode`` and ``is_alive()``."""
         return next(worker for worker in self._get_pool().workers if worker_id in worker.env_ids)
 
     def operation_of(self, operation: str, where: EnvProgress) -> tuple[str, EnvProgress]:
-        """What an env is in, which to the pool is always a step."""
+        """Returns an env's operation, which is always a step to the pool, and its progress."""
         line = self._lines.get(where.env_id)
         return (operation, where) if line is None else line.operation_of(operation)
 
@@ -67,27 +66,27 @@ class StepQueue:
 
     @property
     def is_idle(self) -> bool:
-        """Whether nobody has anything to do, and all that came was taken."""
+        """Whether no request is under way, and all answers were taken."""
         return not self._arrived and not (self._pool is not None and self._pool.pending)
 
     def empty(self) -> bool:
         return not self._arrived
 
     def get_nowait(self) -> EnvironmentResponse:
-        """The first answer that has come.
+        """Takes the first answer that has come.
 
         Raises:
-            queue.Empty: There is none.
+            queue.Empty: No answer has come.
         """
         if not self._arrived:
             raise queue.Empty
         return self._arrived.popleft().response
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Sleep until there is an answer; whether there is one after ``timeout`` seconds.
+        """Sleeps until an answer has come. Returns False if none has after ``timeout`` seconds.
 
         Raises:
-            remuda.StateError: Nobody was asked anything.
+            remuda.StateError: No worker was sent a request.
         """
         deadline = None if timeout is None else time.monotonic() + timeout
         while not self._arrived:
@@ -100,7 +99,7 @@ class StepQueue:
         return True
 
     def answer_of(self, worker_id: int) -> EnvironmentResponse:
-        """Wait for what a worker answers to what is no step, and take it, past all that came before."""
+        """Waits for a worker's answer to a request other than a step, and takes it before earlier answers."""
         while True:
             for arrival in self._arrived:
                 if arrival.response.worker_id == worker_id and arrival.to is not EnvironmentCommand.STEP:
@@ -116,19 +115,19 @@ class StepQueue:
                 self._arrived.append(arrival)
 
     def put(self, to: EnvironmentCommand, response: EnvironmentResponse) -> None:
-        """One that needed no worker."""
+        """Appends an answer that needed no worker."""
         self._arrived.append(_Arrival(to, response))
 
     # -- orders ------------------------------------------------------------------------------------------
 
     @translated
     def send_row(self, row: np.ndarray[Any, Any], to: np.ndarray[Any, Any]) -> None:
-        """``to``: the worker's number, in an array."""
+        """Sends a row. ``to``: the worker's number, in an array."""
         self._get_pool().send(row, to)
 
     @translated
     def put_order(self, order: list[Request], worker_id: int) -> None:
-        """The order that the worker follows when it gets an empty row."""
+        """Sends the order that the worker follows when it receives an empty row."""
         self._get_pool().apply_async(put, (order,), env_ids=[worker_id])
 
     # -- life --------------------------------------------------------------------------------------------
@@ -138,7 +137,7 @@ class StepQueue:
             raise ClosedError("the manager is closed; make a new one")
 
     def close(self, timeout: float) -> None:
-        """End the workers; envs get ``timeout`` seconds to close."""
+        """Ends the workers; envs have ``timeout`` seconds to close."""
         self._closed = True
         self._arrived.clear()
         if self._pool is not None:
@@ -146,7 +145,7 @@ class StepQueue:
 
     @property
     def pool(self) -> Pool | None:
-        """The workers'; None until there is one."""
+        """The pool of the workers; None until the first worker is needed."""
         return self._pool
 
     def _get_pool(self) -> Pool:
@@ -157,45 +156,38 @@ class StepQueue:
 
 
 class Line:
-    """The way to one worker, in the form of the connection that a ``UnityEnvWorker`` holds.
+    """The way to one worker and its envs, in the form of the connection that a ``UnityEnvWorker`` holds.
 
-    An env does one thing at a time. What is sent meanwhile waits here, and what needs no answer goes along with the
-    next request that does. Before the first of those, the env is built.
-
-    Attributes:
-        specs: The behaviours that the worker has told of.
-        counter: How far its envs have come, of which it has one after another.
+    An env does one thing at a time. Requests that are sent meanwhile wait here, and those without an answer go along
+    with the next one that is answered. Before the first of these, the env is built.
     """
 
-    def __init__(
-        self,
-        owner: StepQueue,
-        worker_id: int,
-        specs: dict[str, BehaviorSpec] | None = None,
-        counter: EpisodeCounter | None = None,
-    ) -> None:
+    def __init__(self, owner: StepQueue, worker_id: int) -> None:
         self._queue, self._worker_id = owner, worker_id
         self._address = np.array([worker_id])
         self._row = np.zeros((1, *wire.ORDERS.shape), np.uint8)
-        self.specs: dict[str, BehaviorSpec] = {}
+        self._specs: dict[str, BehaviorSpec] = {}
         self._no_ends: dict[str, TerminalSteps] = {}
-        self._learn(specs or {})
-        self.counter = counter or EpisodeCounter()
+        self._counter = EpisodeCounter()
+        self.forget()
+        self._has_env = False
+        self._in_flight: EnvironmentCommand | None = None  # the request that the worker will answer
+        self._is_building = False  # the env is built for that request, which is still unsent
+
+    def forget(self) -> None:
+        """Drops what belongs to an env that has failed: its agents, and requests that wait."""
         self._agents = Agents()
         self._unsent: list[Request] = []
-        self._has_env = False
-        self._in_flight: EnvironmentCommand | None = None
-        self._is_building = False  # for what is in flight, which is still unsent
 
     def send(self, request: EnvironmentRequest) -> None:
-        """Raise ``ClosedError`` where the manager was closed."""
+        """Sends a request, as soon as the env can follow it. Raises ``ClosedError`` if the manager is closed."""
         self._queue.check_open()
         command, payload = request
         match command:
             case EnvironmentCommand.CLOSE:  # the queue closes all at once
                 return
-            case EnvironmentCommand.BEHAVIOR_SPECS if self.specs:
-                self._queue.put(command, self._response(command, self.specs))
+            case EnvironmentCommand.BEHAVIOR_SPECS if self._specs:
+                self._queue.put(command, self._response(command, self._specs))
                 return
             case EnvironmentCommand.STEP:
                 payload = {name: info.env_action for name, info in payload.items() if len(info.agent_ids) > 0}
@@ -207,21 +199,24 @@ class Line:
         self._flush()
 
     def recv(self) -> EnvironmentResponse:
-        """Wait for the answer to what is no step."""
+        """Waits for the answer to a request other than a step."""
         return self._queue.answer_of(self._worker_id)
 
     def cut_off(self) -> dict[str, Any]:
-        """The step that ends the episodes of all agents, where the env is gone."""
-        return self._agents.cut_off()
+        """Returns the step that ends the episodes of all agents of an env that has failed."""
+        return self._agents.cut_off(self._specs)
 
     def operation_of(self, operation: str) -> tuple[str, EnvProgress]:
-        """Of the env. `operation`: the pool's word for it."""
-        if operation == "step" and self._in_flight is not None:  # not "nothing", as of one that died while it was idle
+        """Returns the env's operation and progress. `operation`: the pool's name for it."""
+        if operation == "step" and self._in_flight is not None:  # not "nothing": then the env died while it was idle
             operation = "build" if self._is_building else _ANSWERED[self._in_flight]
-        return operation, self.counter.progress(self._worker_id)
+        return operation, self._counter.progress(self._worker_id)
 
     def read(self, batch: Batch, row: int) -> _Arrival | None:
-        """Take what the pool has received, and send what has waited for it; None where nobody waits for that."""
+        """Reads a result of the pool, and sends the requests that waited for it.
+
+        Returns: The answer to a request; None if an env was built, and the request is still to be sent.
+        """
         command, self._in_flight = self._in_flight, None
         assert command is not None  # or there would be no answer
         was_building, self._is_building = self._is_building, False
@@ -243,7 +238,7 @@ class Line:
         payload = self._unpack(batch, row)
         match command:
             case EnvironmentCommand.BEHAVIOR_SPECS:
-                return self.specs
+                return self._specs
             case EnvironmentCommand.RESET:
                 self._agents = Agents()
                 self._agents.follow(payload)
@@ -256,15 +251,12 @@ class Line:
         if not wire.is_empty(obs):
             return wire.load_answer(obs, self._no_ends)
         answer: Answer = batch.infos[row][ANSWER]
-        self._learn(answer.specs)
+        self._specs.update(answer.specs)
+        self._no_ends.update({name: TerminalSteps.empty(spec) for name, spec in answer.specs.items()})
         return answer.payload
 
-    def _learn(self, specs: dict[str, BehaviorSpec]) -> None:
-        self.specs.update(specs)
-        self._no_ends.update({name: TerminalSteps.empty(spec) for name, spec in specs.items()})
-
     def _flush(self) -> None:
-        """Send the worker all up to the next request that it answers, if there is one and the worker is free."""
+        """Sends all requests up to the next one that is answered, if there is one and the worker is free."""
         command = next((command for command, _ in self._unsent if command in _ANSWERED), None)
         if command is None or self._in_flight is not None:
             return
@@ -273,22 +265,19 @@ class Line:
         self._in_flight = command
 
     def _take_order(self) -> list[Request]:
-        end = next(i for i, (command, _) in enumerate(self._unsent, 1) if command in _ANSWERED)
+        end = next((i for i, (command, _) in enumerate(self._unsent, 1) if command in _ANSWERED), 0)
         order, self._unsent = self._unsent[:end], self._unsent[end:]
         return order
 
     def _dispatch(self, order: list[Request]) -> None:
-        """Send it; an empty one builds the env. What needs no answer goes first, so what begins with a step is one."""
+        """Sends an order; an empty one builds the env. One that begins with a step is a step: answers come last."""
         is_step = bool(order) and order[0][0] is EnvironmentCommand.STEP
         if not (is_step and wire.fill_with_actions(self._row[0], order[0][1])):
             self._row[0, 0] = 0
             self._queue.put_order(order, self._worker_id)
         self._queue.send_row(self._row, self._address)
-        self._count(order)
-
-    def _count(self, order: list[Request]) -> None:
         if order:
-            self.counter.count(_ANSWERED[order[-1][0]])
+            self._counter.count(_ANSWERED[order[-1][0]])
 
     def _response(self, command: EnvironmentCommand, payload: Any) -> EnvironmentResponse:
         return EnvironmentResponse(command, self._worker_id, payload)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from mlagents.trainers import subprocess_env_manager as original
 from mlagents.trainers.action_info import ActionInfo
 from mlagents.trainers.env_manager import EnvironmentStep, EnvManager
-from mlagents.trainers.settings import RunOptions, TrainerSettings
+from mlagents.trainers.settings import ConstantSettings, RunOptions, TrainerSettings
 from mlagents.trainers.subprocess_env_manager import EnvironmentCommand, EnvironmentResponse, UnityEnvWorker
 from mlagents_envs.base_env import BaseEnv, BehaviorSpec
 from mlagents_envs.side_channel.engine_configuration_channel import EngineConfig
@@ -32,7 +32,6 @@ from remuda.mlagents.arguments import (
     policy_of,
     run_options_of,
 )
-from remuda.mlagents.lasting_requests import LastingRequests
 from remuda.mlagents.restarts import Restarts
 from remuda.mlagents.step_queue import StepQueue
 
@@ -40,7 +39,7 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack  # in `typing` since Python 3.11
 
 _logger = logging.getLogger("remuda")
-_DRAIN_TIMEOUT = 60.0  # seconds for the workers' steps, where all are to be reset after a restart
+_DRAIN_TIMEOUT = 60.0  # seconds for the steps under way, if all envs are reset after a restart
 
 EnvFactory = Callable[[int, list[SideChannel]], BaseEnv]
 
@@ -50,19 +49,19 @@ class SubprocessEnvManager(HasNoPool, EnvManager):  # type: ignore[misc]  # ML-A
     """Steps many envs of ML-Agents in parallel, in worker processes, and hands out whichever have stepped.
 
     A worker that fails is restarted, as far as the quotas of ``run_options.env_settings`` go. The episodes of its
-    agents end as interrupted ones, with reward 0 and the last observation once more; nobody else misses a step.
+    agents end as interrupted ones, with reward 0 and the last observation once more; no other env misses a step.
 
     Args:
-        env_factory: Makes an env, in its worker, out of the worker's number and a list of side channels.
-        run_options: What the envs and their restarts are set to. An ``EngineConfig`` is taken, too.
-        n_env: How many envs.
+        env_factory: Builds an env, in its worker, from the worker's number and a list of side channels.
+        run_options: The settings of the envs and their restarts. An ``EngineConfig`` is accepted, too.
+        n_env: The number of envs.
         reset_all_on_restart: Reset all envs after a restart, and drop all unfinished episodes, as the original does.
         start_method: How workers start: "forkserver" (``None`` means that), "spawn" or "fork".
-        max_concurrency: At most so many workers run at once.
+        max_concurrency: The largest number of workers that run at once.
         **options: The others of :class:`remuda.PoolOptions`: ``num_workers``, ``object_bytes``, ``record`` and so on.
-            ``faults`` is "restart", as said above; "raise": raise what an env raises at once; of a
-            :class:`remuda.FaultPolicy` ``step_timeout`` is for all that an env does: a step, a reset, its building, and
-            of its limits only the deadlines and ``backoff`` count: quotas are ML-Agents' own. ``start_timeout`` is for
+            ``faults`` is "restart", as above; with "raise" an env's exception is raised at once. Of a
+            :class:`remuda.FaultPolicy` only the deadlines and ``backoff`` count, because quotas are ML-Agents' own, and
+            ``step_timeout`` applies to each step, each reset and the building of an env. ``start_timeout`` applies to
             the workers: envs are built later, by the first reset. ``num_workers="auto"`` is refused: a game computes in
             a process of its own, which measuring would not see. Unlike a pool's, ``preload`` is
             ``("remuda.mlagents.worker",)``, ``object_bytes`` 1 MiB and ``name`` "mlagents".
@@ -71,16 +70,16 @@ class SubprocessEnvManager(HasNoPool, EnvManager):  # type: ignore[misc]  # ML-A
         env_workers: One for each env: ``worker_id``, ``process``, ``waiting``, ``previous_step``,
             ``previous_all_action_info``, ``closed``.
         step_queue: The answers of the workers.
-        workers_alive: How many; 0 after :meth:`close`.
+        workers_alive: The number of workers; 0 after :meth:`close`.
         env_factory, run_options: As given.
-        env_parameters: Those set last.
-        restart_counts: How often each worker was restarted.
-        recent_restart_timestamps: When, within ``restarts_rate_limit_period_s``.
+        env_parameters: The parameters that were set last.
+        restart_counts: The number of restarts of each worker.
+        recent_restart_timestamps: The times of these restarts, within ``restarts_rate_limit_period_s``.
         policies, agent_managers, first_step_infos: As of every ``EnvManager``.
 
     Raises:
-        TypeError: A factory that cannot be pickled, or an option that there is not.
-        ValueError: An option that cannot be.
+        TypeError: A factory that cannot be pickled, or an unknown option.
+        ValueError: An invalid value of an option.
         remuda.StartTimeoutError, remuda.ResourceError: The workers cannot be started.
     """
 
@@ -112,14 +111,15 @@ class SubprocessEnvManager(HasNoPool, EnvManager):  # type: ignore[misc]  # ML-A
         check_num_workers(options.get("num_workers"), n_env)
         self.env_factory, self.run_options = env_factory, run_options_of(run_options)
         self.env_parameters: dict[str, Any] | None = None
-        self._lasting = LastingRequests()
+        self._parameters: dict[str, Any] = {}  # all that were ever set
+        self._trainings: dict[str, TrainerSettings] = {}  # all that have begun
         self.reset_all_on_restart = reset_all_on_restart
         policy, restarts = policy_of(options.get("faults", "restart"))
         options["faults"], options["advise"] = policy, False
         set_local_defaults(options, "mlagents")
         options.setdefault("preload", ("remuda.mlagents.worker",))
         options.setdefault("object_bytes", 1 << 20)
-        self._restarts = Restarts(lambda: self.run_options.env_settings, n_env, allowed=restarts)
+        self._restarts = Restarts(n_env, allowed=restarts)
         self.restart_counts = self._restarts.counts
         self.recent_restart_timestamps = self._restarts.recent
 
@@ -129,7 +129,7 @@ class SubprocessEnvManager(HasNoPool, EnvManager):  # type: ignore[misc]  # ML-A
                 factories(env_factory, self.run_options, n_env),
                 start_method=start_method,
                 max_concurrency=max_concurrency,
-                autoreset="same_step",  # a worker that was restarted is ready when its end is told
+                autoreset="same_step",  # a worker that was restarted is ready when its failure is reported
                 **options,
             )
             pool.reset()
@@ -146,22 +146,22 @@ class SubprocessEnvManager(HasNoPool, EnvManager):  # type: ignore[misc]  # ML-A
     def create_worker(
         worker_id: int, step_queue: StepQueue, env_factory: EnvFactory, run_options: RunOptions
     ) -> UnityEnvWorker:
-        """A worker, new or restarted. Factory and options are those that the queue starts its workers with."""
+        """Returns a worker, new or restarted. The queue starts its workers with the same factory and options."""
         line = step_queue.open_line(worker_id)
         return UnityEnvWorker(step_queue.process(worker_id), worker_id, line)
 
     # -- steps -------------------------------------------------------------------------------------------
 
     def _step(self) -> list[EnvironmentStep]:
-        """Send every worker that waits for it the actions of its policies, and sleep until one has stepped.
+        """Sends the actions of the policies to all workers that wait for them, and sleeps until one has stepped.
 
         Returns:
-            What has come: steps, the first observations of envs that were restarted, and the ends of episodes that
-            were cut off; one of each worker at most.
+            The answers that have come: steps, the first observations of envs that were restarted, and the ends of
+            episodes that were cut off; one of each worker at most.
 
         Raises:
-            Exception: What an env has raised, and is not restarted for; its cause is the worker's traceback.
-            WorkerDiedError: a UnityCommunicationException: a worker has died more often than the quotas bear.
+            Exception: An env's exception, after which it is not restarted; its cause is the worker's traceback.
+            WorkerDiedError: a UnityCommunicationException: a worker has died more often than the quotas allow.
             EnvTimeoutError: also a UnityTimeOutException: as well.
             ClosedError: a UnityCommunicationException: after :meth:`close`.
             remuda.StateError: a RuntimeError: no worker steps: reset first.
@@ -190,7 +190,7 @@ class SubprocessEnvManager(HasNoPool, EnvManager):  # type: ignore[misc]  # ML-A
 
     @timed  # type: ignore[untyped-decorator]
     def _take_step(self, last_step: EnvironmentStep) -> dict[str, ActionInfo]:
-        """What the policies do next in one env."""
+        """Returns the actions of the policies for one env."""
         return {
             name: self.policies[name].get_action(decisions, last_step.worker_id)
             for name, (decisions, _) in last_step.current_all_step_result.items()
@@ -198,7 +198,7 @@ class SubprocessEnvManager(HasNoPool, EnvManager):  # type: ignore[misc]  # ML-A
         }
 
     def _answers(self) -> Iterator[EnvironmentResponse]:
-        """All that have come."""
+        """Takes all answers that have come."""
         while True:
             try:
                 yield self.step_queue.get_nowait()
@@ -223,11 +223,12 @@ class SubprocessEnvManager(HasNoPool, EnvManager):  # type: ignore[misc]  # ML-A
     # -- restarts ----------------------------------------------------------------------------------------
 
     def _bring_back(self, worker_id: int, error: BaseException) -> EnvironmentStep:
-        """Restart a worker, while the others go on; the end of the episodes that it had."""
+        """Restarts a worker, while the others go on, and returns the end of the episodes that it had."""
         failed = self.env_workers[worker_id]
+        ends = failed.conn.cut_off()
         self._restart(worker_id, error)
-        self._ask_again(worker_id, EnvironmentCommand.RESET)
-        return EnvironmentStep(failed.conn.cut_off(), worker_id, failed.previous_all_action_info, {})
+        self._reset_again(worker_id)
+        return EnvironmentStep(ends, worker_id, failed.previous_all_action_info, {})
 
     def _restart_and_reset_all(self, first: EnvironmentResponse) -> list[EnvironmentStep]:
         self._restart(first.worker_id, first.payload)
@@ -237,9 +238,9 @@ class SubprocessEnvManager(HasNoPool, EnvManager):  # type: ignore[misc]  # ML-A
         return infos
 
     def _restart(self, worker_id: int, error: BaseException) -> None:
-        """Put another worker in the place of one that failed, or raise ``error``; then a reset builds the env anew."""
-        if (why := self._restarts.why_not(worker_id, error)) is not None:
-            # The pool has said that it is restarted, and so is what has no env until it is asked for one.
+        """Replaces a worker that failed, so that its next reset builds another env; or raises ``error``."""
+        if (why := self._restarts.why_not(worker_id, error, self.run_options.env_settings)) is not None:
+            # The pool has logged that it restarts the worker: that has no env until it receives a request.
             _logger.warning(
                 "worker %d of ML-Agents gets no other env, and what was restarted for it stays empty: %s",
                 worker_id,
@@ -254,18 +255,21 @@ class SubprocessEnvManager(HasNoPool, EnvManager):  # type: ignore[misc]  # ML-A
 
     def _send_lasting(self, worker_id: int) -> None:
         """Sends what the lost env had received. It waits for the next request, which builds another env."""
-        for command, payload in self._lasting.requests():
-            self.env_workers[worker_id].send(command, payload)
-
-    def _ask_again(self, worker_id: int, command: EnvironmentCommand) -> None:
         worker = self.env_workers[worker_id]
-        worker.send(command)
-        worker.waiting = command is EnvironmentCommand.RESET
+        if self._parameters:
+            worker.send(EnvironmentCommand.ENVIRONMENT_PARAMETERS, self._parameters)
+        for training in self._trainings.items():
+            worker.send(EnvironmentCommand.TRAINING_STARTED, training)
+
+    def _reset_again(self, worker_id: int) -> None:
+        worker = self.env_workers[worker_id]
+        worker.send(EnvironmentCommand.RESET)
+        worker.waiting = True
 
     # -- resets ------------------------------------------------------------------------------------------
 
     def _reset_env(self, config: dict[str, Any] | None = None) -> list[EnvironmentStep]:
-        """Reset all envs, in parallel. Steps that are under way are waited for, and dropped.
+        """Resets all envs, in parallel. Steps that are under way are waited for, and dropped.
 
         Args:
             config: Environment parameters, as of :meth:`set_env_parameters`.
@@ -288,10 +292,10 @@ class SubprocessEnvManager(HasNoPool, EnvManager):  # type: ignore[misc]  # ML-A
                 return self._take_in(self.env_workers[worker_id].recv())
             except Exception as error:
                 self._restart(worker_id, error)
-                self._ask_again(worker_id, EnvironmentCommand.RESET)
+                self._reset_again(worker_id)
 
     def _finish_steps(self, timeout: float | None = None) -> None:
-        """Wait for all that is under way, and drop it. Workers that fail are restarted."""
+        """Waits for all that is under way, and drops it. Workers that fail are restarted."""
         deadline = None if timeout is None else time.monotonic() + timeout
         while not self.step_queue.is_idle:
             if not self.step_queue.wait(None if deadline is None else deadline - time.monotonic()):
@@ -303,22 +307,22 @@ class SubprocessEnvManager(HasNoPool, EnvManager):  # type: ignore[misc]  # ML-A
                     self._restart(response.worker_id, response.payload)
 
     def set_env_parameters(self, config: dict[str, Any] | None = None) -> None:
-        """Set environment parameters of all envs, from their next step or reset on.
+        """Sets environment parameters of all envs, from their next step or reset on.
 
         Args:
             config: Values of ``ParameterRandomizationSettings``, or numbers. Those of other keys stay as they are. Envs
                 that are restarted get all that were ever set.
         """
         self.env_parameters = config
-        self._lasting.set_parameters(config)
+        self._parameters.update(config or {})
         for worker in self.env_workers:
             worker.send(EnvironmentCommand.ENVIRONMENT_PARAMETERS, config)
 
     # -- around training ---------------------------------------------------------------------------------
 
     def on_training_started(self, behavior_name: str, trainer_settings: TrainerSettings) -> None:
-        """Tell the envs that a behaviour begins to be trained; those who want to know report it to Unity."""
-        self._lasting.begin_training(behavior_name, trainer_settings)
+        """Notifies the envs that training of a behaviour begins. Those with training analytics report it to Unity."""
+        self._trainings[behavior_name] = trainer_settings
         for worker in self.env_workers:
             worker.send(EnvironmentCommand.TRAINING_STARTED, (behavior_name, trainer_settings))
 
@@ -330,16 +334,8 @@ class SubprocessEnvManager(HasNoPool, EnvManager):  # type: ignore[misc]  # ML-A
         """
         for worker in self.env_workers:
             worker.send(EnvironmentCommand.BEHAVIOR_SPECS)
-        specs = [self._specs_of(worker_id) for worker_id in range(len(self.env_workers))]
+        specs = [worker.recv().payload for worker in self.env_workers]
         return {name: spec for behaviors in specs for name, spec in behaviors.items()}
-
-    def _specs_of(self, worker_id: int) -> Mapping[str, BehaviorSpec]:
-        while True:
-            answer = self.env_workers[worker_id].recv()
-            if answer.cmd != EnvironmentCommand.ENV_EXITED:
-                return answer.payload  # type: ignore[no-any-return]
-            self._restart(worker_id, answer.payload)
-            self._ask_again(worker_id, EnvironmentCommand.BEHAVIOR_SPECS)
 
     @property
     def external_brains(self) -> Mapping[str, BehaviorSpec]:
@@ -350,16 +346,20 @@ class SubprocessEnvManager(HasNoPool, EnvManager):  # type: ignore[misc]  # ML-A
     def get_properties(self) -> dict[str, float]:
         """The environment parameters of worker 0 that are numbers, as resets and :meth:`set_env_parameters` set them.
 
-        Nobody is asked: those of all workers are the same. What an env draws itself is not among them.
+        No env is asked: all workers have the same parameters. Those that an env draws itself are left out.
         """
-        return self._lasting.floats()
+        constants = {
+            key: value.value if isinstance(value, ConstantSettings) else value
+            for key, value in self._parameters.items()
+        }
+        return {key: float(value) for key, value in constants.items() if isinstance(value, (int, float))}
 
     @property
     def _running_pool(self) -> Pool | None:
         return self.step_queue.pool
 
     def close(self) -> None:
-        """Close the envs and end the workers; what takes longer than the original's 10 seconds is killed.
+        """Closes the envs and ends the workers; those that take longer than the original's 10 seconds are killed.
 
         What envs raise in their ``close`` is logged. Closing again does nothing.
 

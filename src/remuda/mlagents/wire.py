@@ -1,8 +1,8 @@
-"""How orders and answers travel: small ones as bytes in a row of shared memory, which takes half the time of objects.
+"""Small orders and answers travel as bytes in a row of shared memory, which takes half the time of objects.
 
-Pickling a step of ML-Agents costs more than many an env's step: a dozen small arrays in objects of its own classes. So
-those go as bytes and shapes. What is large, or is not what ML-Agents makes, is left to the pool's way with objects,
-where large arrays are not copied.
+A step of ML-Agents is a dozen small arrays in objects of its own classes. Pickling these costs more than many an env's
+step, so they travel as bytes and shapes. The pool sends others as objects: those of other classes, and large ones,
+whose arrays it does not copy.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ ANSWERS = spaces.Box(0, 255, (8192,), np.uint8)
 
 
 class _DoesNotFitError(Exception):
-    """Into a row."""
+    """An object is not for a row."""
 
 
 # -- rows ------------------------------------------------------------------------------------------------
 
 
 def is_empty(row: np.ndarray[Any, Any]) -> bool:
-    """Whether what should be in it came another way: no pickle begins with 0."""
+    """Returns whether the content was sent as an object instead: no pickle begins with 0."""
     return bool(row[0] == 0)
 
 
 def load_row(row: np.ndarray[Any, Any]) -> Any:
-    return pickle.loads(row.data)  # it knows its own end
+    return pickle.loads(row.data)  # a pickle marks its end
 
 
 def _fill(row: np.ndarray[Any, Any], value: Any) -> bool:
@@ -51,7 +51,7 @@ def _fill(row: np.ndarray[Any, Any], value: Any) -> bool:
 
 
 def fill_with_actions(row: np.ndarray[Any, Any], actions: Mapping[str, Any]) -> bool:
-    """Put the actions of a step into a row; whether they fit."""
+    """Writes the actions of a step into a row. Returns whether they fit."""
     try:
         return _fill(row, [(name, *_pack_action(action)) for name, action in actions.items()])
     except _DoesNotFitError:
@@ -72,7 +72,7 @@ def _pack_action(action: Any) -> tuple[Any, Any]:
 
 
 def fill_with_answer(row: np.ndarray[Any, Any], answer: Any) -> bool:
-    """Put what a step or a reset has given into a row; whether it fits."""
+    """Writes the result of a step or a reset into a row. Returns whether it fits."""
     try:
         if isinstance(answer, StepResponse):
             results, timers, stats = answer
@@ -82,46 +82,41 @@ def fill_with_answer(row: np.ndarray[Any, Any], answer: Any) -> bool:
         return False
 
 
-def load_answer(row: np.ndarray[Any, Any], ends: Mapping[str, TerminalSteps]) -> Any:
-    """``ends``: the terminal steps of each behaviour where there are none."""
+def load_answer(row: np.ndarray[Any, Any], no_ends: Mapping[str, TerminalSteps]) -> Any:
+    """Returns the result of a step or a reset. ``no_ends``: the empty terminal steps of each behaviour."""
     packed, timers, stats = load_row(row)
-    results = {name: _unpack_results(decisions, its_ends, ends[name]) for name, decisions, its_ends in packed}
+    results = {
+        name: (_unpack_decisions(*decisions), no_ends[name] if ends is None else _unpack_ends(*ends))
+        for name, decisions, ends in packed
+    }
     return results if stats is None else StepResponse(results, _unpack_timers(timers), stats)
 
 
 def _pack_results(results: Mapping[str, Any]) -> list[Any]:
-    return [(name, _pack_decisions(decisions), _pack_ends(ends)) for name, (decisions, ends) in results.items()]
+    return [(name, _pack_steps(decisions), _pack_steps(ends)) for name, (decisions, ends) in results.items()]
 
 
-def _unpack_results(decisions: Any, ends: Any, no_ends: TerminalSteps) -> tuple[DecisionSteps, TerminalSteps]:
-    return _unpack_decisions(*decisions), no_ends if ends is None else _unpack_ends(*ends)
-
-
-def _pack_decisions(steps: Any) -> tuple[Any, ...]:
-    if type(steps) is not DecisionSteps:
-        raise _DoesNotFitError
-    mask = None if steps.action_mask is None else _pack_all(steps.action_mask)
-    return _pack_all(steps.obs), mask, *map(_pack, (steps.reward, steps.agent_id, steps.group_id, steps.group_reward))
-
-
-def _unpack_decisions(obs: Any, mask: Any, reward: Any, agent_id: Any, group_id: Any, group_reward: Any) -> Any:
-    masks = None if mask is None else _unpack_all(mask)
-    return DecisionSteps(
-        _unpack_all(obs), _unpack(reward), _unpack(agent_id), masks, _unpack(group_id), _unpack(group_reward)
-    )
-
-
-def _pack_ends(steps: Any) -> tuple[Any, ...] | None:
+def _pack_steps(steps: Any) -> Any:
+    """Returns observations, action masks and arrays, packed; None for no terminal steps."""
+    if type(steps) is DecisionSteps:
+        arrays = steps.reward, steps.agent_id, steps.group_id, steps.group_reward
+        return _pack_all(steps.obs), _pack_all(steps.action_mask), _pack_all(arrays)
     if type(steps) is not TerminalSteps:
         raise _DoesNotFitError
     if len(steps) == 0:
         return None
-    rest = steps.reward, steps.interrupted, steps.agent_id, steps.group_id, steps.group_reward
-    return _pack_all(steps.obs), *map(_pack, rest)
+    return _pack_all(steps.obs), _pack_all(
+        (steps.reward, steps.interrupted, steps.agent_id, steps.group_id, steps.group_reward)
+    )
 
 
-def _unpack_ends(obs: Any, *rest: Any) -> TerminalSteps:
-    return TerminalSteps(_unpack_all(obs), *map(_unpack, rest))
+def _unpack_decisions(obs: Any, masks: Any, arrays: Any) -> DecisionSteps:
+    reward, agent_id, group_id, group_reward = _unpack_all(arrays)
+    return DecisionSteps(_unpack_all(obs), reward, agent_id, _unpack_all(masks), group_id, group_reward)
+
+
+def _unpack_ends(obs: Any, arrays: Any) -> TerminalSteps:
+    return TerminalSteps(_unpack_all(obs), *_unpack_all(arrays))
 
 
 # -- arrays ----------------------------------------------------------------------------------------------
@@ -139,12 +134,12 @@ def _unpack(packed: Any) -> Any:
     return packed if type(packed) is list else np.ndarray(*packed)
 
 
-def _pack_all(arrays: Sequence[Any]) -> list[Any]:
-    return [_pack(array) for array in arrays]
+def _pack_all(arrays: Sequence[Any] | None) -> Any:
+    return None if arrays is None else [_pack(array) for array in arrays]
 
 
-def _unpack_all(packed: Sequence[Any]) -> list[Any]:
-    return [_unpack(each) for each in packed]
+def _unpack_all(packed: Sequence[Any] | None) -> Any:
+    return None if packed is None else [_unpack(each) for each in packed]
 
 
 # -- timers ----------------------------------------------------------------------------------------------

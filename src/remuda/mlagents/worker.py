@@ -1,4 +1,4 @@
-"""What runs in a worker: an env of ML-Agents, as the pool's loop expects one."""
+"""The worker's side: an env of ML-Agents with its side channels, as the pool's loop expects an env."""
 
 from __future__ import annotations
 
@@ -9,24 +9,27 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from gymnasium import Space
-from mlagents.trainers.settings import ParameterRandomizationSettings
+from mlagents.trainers.settings import EngineSettings, ParameterRandomizationSettings, RunOptions, TrainerSettings
 from mlagents.trainers.subprocess_env_manager import EnvironmentCommand, StepResponse
+from mlagents.trainers.training_analytics_side_channel import TrainingAnalyticsSideChannel
+from mlagents_envs.side_channel.engine_configuration_channel import EngineConfig, EngineConfigurationChannel
+from mlagents_envs.side_channel.environment_parameters_channel import EnvironmentParametersChannel
+from mlagents_envs.side_channel.stats_side_channel import StatsSideChannel
 from mlagents_envs.timers import TimerNode, get_timer_root, reset_timers
 
 from remuda.mlagents import wire
-from remuda.mlagents.channels import Channels, EngineOptions
 from remuda.mlagents.errors import unity_exceptions_that_travel
 
-ANSWER = "answer"  # the key of the infos that carries one that does not fit into a row
+ANSWER = "answer"  # the key in infos of an answer that does not fit into a row
 
 Request = tuple[EnvironmentCommand, Any]
 
 
 class Answer(NamedTuple):
-    """What a worker says to the requests of one order.
+    """A worker's answer to the requests of one order.
 
     Attributes:
-        payload: To the last of them: of a step a ``StepResponse``, of a reset the first observations.
+        payload: The result of the last request: of a step a ``StepResponse``, of a reset the first observations.
         specs: The behaviours that are new, or other than before.
     """
 
@@ -34,20 +37,58 @@ class Answer(NamedTuple):
     specs: dict[str, Any]
 
 
+class Channels:
+    """The side channels of one env.
+
+    Attributes:
+        parameters: Sends environment parameters.
+        stats: Receives statistics.
+        of_env: All channels, as the factory gets them.
+    """
+
+    def __init__(self, run_options: RunOptions, worker_id: int) -> None:
+        self._run_options = run_options
+        self.parameters = EnvironmentParametersChannel()
+        self.stats = StatsSideChannel()
+        self.of_env: list[Any] = [self.parameters, _engine_channel(run_options.engine_settings), self.stats]
+        self._analytics: TrainingAnalyticsSideChannel | None = None
+        if worker_id == 0:  # one env reports the training
+            self._analytics = TrainingAnalyticsSideChannel()
+            self.of_env.append(self._analytics)
+
+    def introduce(self, env: Any) -> None:
+        """Sends the env the run's options, if it has training analytics: for other envs the message is unknown."""
+        capabilities = getattr(env, "academy_capabilities", None)
+        if capabilities is None or not capabilities.trainingAnalytics:
+            self._analytics = None
+        elif self._analytics is not None:
+            self._analytics.environment_initialized(self._run_options)
+
+    def training_started(self, behavior_name: str, trainer_settings: TrainerSettings) -> None:
+        if self._analytics is not None:
+            self._analytics.training_started(behavior_name, trainer_settings)
+
+
+def _engine_channel(settings: EngineSettings) -> EngineConfigurationChannel:
+    channel = EngineConfigurationChannel()
+    channel.set_configuration(EngineConfig(**{name: getattr(settings, name) for name in EngineConfig._fields}))
+    return channel
+
+
 class Worker:
-    """An env of ML-Agents behind Gymnasium's methods.
+    """Gives an env of ML-Agents the methods of Gymnasium.
 
-    To the pool all is a step: its action is an order, a list of requests, and what becomes of it is told as it is of
-    steps, in the order of arrival and failures included. The pool's own resets touch nothing. The env is made by an
-    order, too, which is empty, so that one that cannot be made is told in the same way.
+    All that an env does is a step to the pool. The action is an order, which is a list of requests, and its results and
+    failures arrive like those of steps. The pool's own resets do nothing. An empty order builds the env, so that a
+    failure to build it arrives in the same way.
 
-    An order that is no mere step comes by :func:`put`, ahead of an empty row.
+    An order other than a plain step comes through :func:`put`, before an empty row.
 
     Args:
-        env_factory: Makes the env, out of the worker's number and its side channels.
+        env_factory: Builds the env, from the worker's number and its side channels.
         worker_id: The number.
-        options: What the side channels are set to.
-        caller: The process and the thread of the manager, whose timers are its own affair.
+        run_options: The settings for the side channels.
+        caller: The process and the thread of the manager: the timers there are left alone.
     """
 
     observation_space: Space[Any] = wire.ANSWERS
@@ -57,14 +98,14 @@ class Worker:
         self,
         env_factory: Callable[[int, list[Any]], Any],
         worker_id: int,
-        options: EngineOptions,
+        run_options: RunOptions,
         caller: tuple[int, int],
     ) -> None:
         self._env_factory, self._worker_id = env_factory, worker_id
-        self._options, self._caller = options, caller
+        self._run_options, self._caller = run_options, caller
         self._env: Any = None
         self._channels: Channels
-        self._told: dict[str, Any] = {}  # the specs that the manager knows
+        self._sent_specs: dict[str, Any] = {}
         self._row = np.zeros(wire.ANSWERS.shape, np.uint8)
         self.order: Sequence[Request] = ()
         if self._has_own_timers:  # a worker that was forked has a copy of the manager's
@@ -73,16 +114,16 @@ class Worker:
     # -- what the loop calls -----------------------------------------------------------------------------
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        """Of a pool's env it is expected; the env itself is reset by request."""
+        """Does nothing: requests reset the env."""
         self._row[0] = 0
         return self._row, {}
 
     def step(self, row: np.ndarray[Any, Any]) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        """Do what is asked. What the env raises is the pool's to tell."""
+        """Follows an order. The pool reports what the env raises."""
         with unity_exceptions_that_travel():
             if self._env is None:
                 self._build()
-            payload = self._obey(self.order) if wire.is_empty(row) else self._step(wire.load_actions(row))
+            payload = self._follow(self.order) if wire.is_empty(row) else self._step(wire.load_actions(row))
         specs, info = self._new_specs(), {}
         if specs or not wire.fill_with_answer(self._row, payload):
             self._row[0] = 0
@@ -97,11 +138,11 @@ class Worker:
     # -- requests ----------------------------------------------------------------------------------------
 
     def _build(self) -> None:
-        self._channels = Channels(self._options, self._worker_id)
+        self._channels = Channels(self._run_options, self._worker_id)
         self._env = self._env_factory(self._worker_id, self._channels.of_env)
         self._channels.introduce(self._env)
 
-    def _obey(self, order: Sequence[Request]) -> Any:
+    def _follow(self, order: Sequence[Request]) -> Any:
         payload = None
         for command, argument in order:
             payload = self._do(command, argument)
@@ -141,7 +182,7 @@ class Worker:
         return (os.getpid(), threading.get_ident()) != self._caller
 
     def _take_timers(self) -> TimerNode | None:
-        """Those of this thread since the last time; where the manager steps the env itself, they are in its tree."""
+        """Returns this thread's timers since the last call; None where the manager's thread steps the env."""
         if not self._has_own_timers:
             return None
         root = get_timer_root()
@@ -149,13 +190,13 @@ class Worker:
         return root
 
     def _new_specs(self) -> dict[str, Any]:
-        """Behaviours come up as their first agents do."""
+        """Returns the specs that were not sent yet: a behaviour appears with its first agent."""
         specs = self._env.behavior_specs
-        new = {name: specs[name] for name in specs if name not in self._told or self._told[name] != specs[name]}
-        self._told.update(new)
+        new = {name: specs[name] for name in specs if self._sent_specs.get(name) != specs[name]}
+        self._sent_specs.update(new)
         return new
 
 
 def put(worker: Worker, order: Sequence[Request]) -> None:
-    """The order that the next step is to follow."""
+    """Sets the order for the next step."""
     worker.order = order

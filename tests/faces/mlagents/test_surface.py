@@ -48,8 +48,7 @@ from mlagents_face_envs import (
 
 from remuda.mlagents import ClosedError, wire
 from remuda.mlagents.arguments import factories
-from remuda.mlagents.channels import Channels, EngineOptions
-from remuda.mlagents.worker import put
+from remuda.mlagents.worker import Channels, put
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
@@ -100,7 +99,7 @@ def test_however_envs_are_run(options: dict[str, Any]) -> None:
 @pytest.mark.parametrize(("env_factory", "fits"), [(CrowdEnv, True), (unity_env, True), (PictureEnv, False)])
 def test_what_travels_in_rows(env_factory: Any, fits: bool) -> None:
     """The fast way: lost without notice, but for the speed, if ML-Agents' steps held something else one day."""
-    env = env_factory(0, list(Channels(EngineOptions.of(RunOptions(), 0), 0).of_env))
+    env = env_factory(0, list(Channels(RunOptions(), 0).of_env))
     row = np.zeros(wire.ANSWERS.shape, np.uint8)
     for _ in range(4):
         env.reset()
