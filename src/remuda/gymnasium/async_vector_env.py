@@ -6,14 +6,11 @@ import multiprocessing
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 from gymnasium import Env
 from gymnasium.core import ActType, ObsType
-from gymnasium.vector.utils import batch_space, create_empty_array
 
 from remuda import FaceOptions, Pool, PoolOptions
 from remuda._faces.closing import closed_on_error
-from remuda._faces.stats import SuggestedCode
 from remuda._faces.worker_defaults import set_worker_defaults
 from remuda._keywords import names_keywords
 from remuda.gymnasium import arguments, spaces
@@ -70,25 +67,6 @@ class AsyncVectorEnv(AsyncVectorEnvPart[ObsType, ActType]):
         Exception: whatever an env factory raised.
     """
 
-    _suggested_code = SuggestedCode(
-        make="envs = remuda.gymnasium.AsyncVectorEnv({env_fns}, {options})",
-        spare="envs = remuda.gymnasium.AsyncVectorEnv(env_fns + env_fns[:1] * {spares}, spares={spares}, {options})",
-        split="""\
-halves = envs.split(2)
-for half in halves:
-    obs, infos = half.reset()
-    half.step_async(policy(obs))
-while True:
-    for half in halves:
-        obs, rewards, terminations, truncations, infos = half.step_wait()
-        half.step_async(policy(obs))""",
-        refused=arguments.REFUSED,
-        renamed={
-            "autoreset": ("autoreset_mode", {'"same_step"': '"SameStep"', '"disabled"': '"Disabled"'}),
-            "start_method": ("context", {}),
-        },
-    )
-
     def __init__(
         self,
         env_fns: Sequence[Callable[[], Env[Any, Any]]],
@@ -114,7 +92,8 @@ while True:
         self.autoreset_mode = AutoresetMode(autoreset_mode)
         self.max_concurrency = max_concurrency
         self.lazy_infos = lazy_infos
-        arguments.check_constructor(max_concurrency, worker)
+        arguments.check_max_concurrency(max_concurrency)
+        arguments.refuse_worker(worker)
         spaces.check_observation_mode(observation_mode)
 
         set_worker_defaults(options, f"Worker<{type(self).__name__}>")
@@ -132,45 +111,26 @@ while True:
         self._begin(self._pool, self._pool)
 
     def _adopt(self, pool: Pool) -> None:
-        """Take over what the workers reported, and check that the envs go together."""
-        mode = self.observation_mode
+        """Takes over the spaces that the workers reported, and checks that the envs go together."""
+        mode, reported = self.observation_mode, pool.observation_spaces
         self.num_envs = pool.num_envs
         self.metadata = {**pool.metadata, "autoreset_mode": self.autoreset_mode}
         self.render_mode = pool.render_mode
         self.single_action_space = pool.single_action_space
-        self.action_space = batch_space(self.single_action_space, self.num_envs)
-        single, batched = spaces.batch_observation_space(mode, pool.observation_spaces)
-        self.single_observation_space, self.observation_space = single, batched
-        spaces.check_observation_spaces(mode, single, pool.observation_spaces)
+        self.single_observation_space = single = mode[1] if isinstance(mode, tuple) else reported[0]
+        self._batch_spaces(reported)
+        if isinstance(mode, tuple):
+            self.observation_space = mode[0]
+        spaces.check_observation_spaces(mode, single, reported)
         spaces.check_action_spaces(self.single_action_space, pool.action_spaces)
         if self.shared_memory and spaces.is_custom(single):
             raise ValueError(
                 "expected an observation space of Gymnasium's own classes under shared_memory=True, "
                 f"got {single}: pass shared_memory=False, which carries any space."
             )
-        self.observations: Any = create_empty_array(single, n=self.num_envs, fn=np.zeros)
-
-    # -- halves ------------------------------------------------------------------------------------------
 
     def split(self, parts: int = 2) -> tuple[AsyncVectorEnvPart[ObsType, ActType], ...]:
-        """Divide the envs, to step some while a policy deals with the others ("double buffering").
-
-        From then on only the parts are reset and stepped; calls reach all envs as before, and :meth:`close` closes the
-        parts too. What an earlier split returned is of no use any more; ``split(1)`` makes this vector env whole again.
-
-        Returns:
-            Vector envs of their own (:class:`~remuda.gymnasium.part.AsyncVectorEnvPart`), each with an equal share of
-            every worker's envs: ``env_ids`` says which.
-
-        Raises:
-            ClosedEnvironmentError: after :meth:`close`.
-            ValueError: ``parts`` is not from 1 to the number of envs, or of vector envs with ``vector_size``.
-            AlreadyPendingCallError: a call of this, or of a part, waits for its ``*_wait``.
-        """
-        self._assert_is_running()
-        for envs in (self, *self._split_off):
-            envs._assert_nothing_pending("split")
-        split_off = self._split_pool(parts, lambda share: AsyncVectorEnvPart(self, share))
+        split_off = self._split(parts, lambda share: AsyncVectorEnvPart(self, share))
         if not split_off:
             self.extras = {}
         return split_off or (self,)

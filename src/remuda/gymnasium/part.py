@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import copy
 import multiprocessing
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import numpy as np
 import numpy.typing as npt
-from gymnasium import Env, logger
+from gymnasium import Env, Space, logger
 from gymnasium.core import ActType, ObsType
 from gymnasium.error import AlreadyPendingCallError, ClosedEnvironmentError, NoAsyncCallError
 from gymnasium.vector import VectorEnv
@@ -17,8 +17,8 @@ from gymnasium.vector.async_vector_env import AsyncState
 from gymnasium.vector.utils import batch_differing_spaces, batch_space, create_empty_array
 from numpy import ndarray
 
-from remuda import Batch, Call, Part, Pool, Rollout
-from remuda._faces.vector_env import IDLE, STEPPING, PooledVectorEnv
+from remuda import Batch, Call, Part, Pool
+from remuda._faces.vector_env import IDLE, STEPPING, PooledVectorEnv, vector_env_code
 from remuda.errors import InvalidActionError, RemudaError, StateError
 from remuda.gymnasium import arguments
 from remuda.gymnasium.errors import translated, translated_in_replace
@@ -26,7 +26,6 @@ from remuda.gymnasium.lazy_infos import LazyInfos
 from remuda.gymnasium.results import Results, join
 
 if TYPE_CHECKING:
-    from remuda import ColumnType
     from remuda.gymnasium.spaces import ObservationMode
 
 T = TypeVar("T")
@@ -38,16 +37,7 @@ _NOT_CALLABLE = ("reset", "step", "close", "_setattr", "_check_spaces")
 
 
 class AsyncVectorEnvPart(PooledVectorEnv, VectorEnv[ObsType, ActType, npt.NDArray[Any]], Generic[ObsType, ActType]):
-    """Some of a vector env's envs, reset, stepped and called apart from the others: what ``split`` makes.
-
-        halves = envs.split(2)
-        for half in halves:
-            obs, infos = half.reset(seed=0)
-            half.step_async(policy(obs))
-        while learning:
-            for half in halves:  # while the policy deals with one half, the other half's envs step
-                obs, rewards, terminations, truncations, infos = half.step_wait()
-                half.step_async(policy(obs))
+    """Some of a vector env's envs, reset, stepped and called apart from the others; `AsyncVectorEnv.split` makes it.
 
     Everything is counted from 0: env ``i`` here is env ``env_ids[i]`` of the whole. But an int ``seed`` goes to
     that one as ``seed + env_ids[i]``, so that parts that are reset with the same int together begin as the whole does.
@@ -57,6 +47,17 @@ class AsyncVectorEnvPart(PooledVectorEnv, VectorEnv[ObsType, ActType, npt.NDArra
         whole: the vector env that was split. It owns the workers; closing it closes this.
     """
 
+    _suggested_code = vector_env_code(
+        "remuda.gymnasium.AsyncVectorEnv",
+        "obs, infos",
+        "obs, rewards, terminations, truncations, infos",
+        arguments.REFUSED,
+        {
+            "autoreset": ("autoreset_mode", {'"same_step"': '"SameStep"', '"disabled"': '"Disabled"'}),
+            "start_method": ("context", {}),
+        },
+    )
+    _translation = translated
     env_fns: Sequence[Callable[[], Env[Any, Any]]]
     observation_mode: ObservationMode
     lazy_infos: bool
@@ -72,17 +73,20 @@ class AsyncVectorEnvPart(PooledVectorEnv, VectorEnv[ObsType, ActType, npt.NDArra
         self.spec = copy.deepcopy(whole.spec)
         if self.spec is not None:
             self.spec.kwargs["num_envs"] = self.num_envs
-        self.action_space = batch_space(self.single_action_space, self.num_envs)
-        reported = [whole._pool.observation_spaces[i] for i in ids]
-        is_different = self.observation_mode == "different"
-        single = self.single_observation_space
-        self.observation_space = batch_differing_spaces(reported) if is_different else batch_space(single, len(ids))
-        self.observations: Any = create_empty_array(single, n=self.num_envs, fn=np.zeros)
+        self._batch_spaces([whole._pool.observation_spaces[i] for i in ids])
         self._begin(whole._pool, envs)
+
+    def _batch_spaces(self, reported: Sequence[Space[Any]]) -> None:
+        """Batches the spaces of envs with these observation spaces, and makes `observations` of zeros."""
+        single, is_different = self.single_observation_space, self.observation_mode == "different"
+        self.action_space = batch_space(self.single_action_space, self.num_envs)
+        self.observation_space = (
+            batch_differing_spaces(list(reported)) if is_different else batch_space(single, self.num_envs)
+        )
+        self.observations: Any = create_empty_array(single, n=self.num_envs, fn=np.zeros)
 
     def _begin(self, pool: Pool, envs: Part) -> None:
         super()._begin(pool, envs)
-        self.extras: dict[str, npt.NDArray[Any]] = {}
         self._is_scattered = False  # the envs were sent in several groups: they come back in any order
         self._call: Call | None = None
 
@@ -125,9 +129,9 @@ class AsyncVectorEnvPart(PooledVectorEnv, VectorEnv[ObsType, ActType, npt.NDArra
             TypeError: the mask is no bool array.
             AlreadyPendingCallError: another call waits for its ``*_wait``.
         """
-        self._assert_is_running()
+        self._check_open()
         arguments.check_seeds(seed, self.num_envs)
-        self._assert_nothing_pending("reset_async")
+        self._check_idle("reset_async")
         mask, options = arguments.split_mask(options, self.num_envs)
         self._make_way_for_reset()
         if mask is None:
@@ -144,14 +148,7 @@ class AsyncVectorEnvPart(PooledVectorEnv, VectorEnv[ObsType, ActType, npt.NDArra
         Args:
             timeout: seconds; ``None``: as long as it takes. After a timeout this method may be called again.
 
-        Raises:
-            ClosedEnvironmentError: after :meth:`close`.
-            NoAsyncCallError: without :meth:`reset_async`.
-            multiprocessing.TimeoutError: not done in time.
-            WorkerDiedError: a worker process died. (EnvTimeoutError, one of its kinds, is no
-                ``multiprocessing.TimeoutError``.)
-            RestartLimitError: an env failed more often than ``faults`` bears.
-            Exception: what an env raised.
+        Raises: as :meth:`step_wait`, but NoAsyncCallError without :meth:`reset_async`.
         """
         got = self._result_of(AsyncState.WAITING_RESET, self._receive, timeout)
         return self.observations, self._infos(got)
@@ -203,8 +200,8 @@ class AsyncVectorEnvPart(PooledVectorEnv, VectorEnv[ObsType, ActType, npt.NDArra
             StateError: a RuntimeError: an env has not been reset, or not since it raised. Nothing was sent.
         """
         if self.closed or self._state is not IDLE:
-            self._assert_is_running()
-            self._assert_nothing_pending("step_async")
+            self._check_open()
+            self._check_idle("step_async")
         arguments.check_iterable(actions)
         if self._has_leftovers:
             self._drop_leftovers()
@@ -229,35 +226,6 @@ class AsyncVectorEnvPart(PooledVectorEnv, VectorEnv[ObsType, ActType, npt.NDArra
         got = self._result_of(STEPPING, self._receive, timeout)
         return self.observations, got.reward, got.terminated, got.truncated, self._infos(got)
 
-    # -- rollouts ----------------------------------------------------------------------------------------
-
-    @translated
-    def rollout(self, steps: int, columns: Mapping[str, ColumnType] | None = None, parts: int = 1) -> Rollout:
-        """Have the next ``steps`` steps written where a learner reads them; as :meth:`remuda.Pool.rollout`.
-
-        Every :meth:`step` goes there too, until the rollout is full or the envs are reset.
-
-        Args:
-            steps: from 1 up.
-            columns: what will be kept beside: names, and for each a dtype or (dtype, shape).
-            parts: step the envs in so many parts, each while the policy deals with the others.
-
-        Returns:
-            A :class:`remuda.Rollout`, to be iterated over. Its names are those of the pool.
-
-        Raises:
-            ClosedEnvironmentError: after :meth:`close`.
-            AlreadyPendingCallError: a call waits for its ``*_wait``.
-            ValueError, TypeError: bad arguments, a space with parts that have no column, or ``AutoresetMode.DISABLED``.
-            MemoryError: there is not that much memory.
-            StateError: a RuntimeError: an env must be reset first.
-            Exception: what an env raised.
-        """
-        self._assert_is_running()
-        self._assert_nothing_pending("rollout")
-        self._drop_leftovers()
-        return self._envs.rollout(steps, columns, parts)
-
     # -- calls -------------------------------------------------------------------------------------------
 
     @property
@@ -279,8 +247,7 @@ class AsyncVectorEnvPart(PooledVectorEnv, VectorEnv[ObsType, ActType, npt.NDArra
 
         Args:
             name: looked up from the outermost wrapper inwards.
-            *args: for the method.
-            **kwargs: for the method.
+            *args, **kwargs: for the method.
 
         Returns:
             What each env's method returned, or each env's attribute.
@@ -298,8 +265,8 @@ class AsyncVectorEnvPart(PooledVectorEnv, VectorEnv[ObsType, ActType, npt.NDArra
             AlreadyPendingCallError: another call waits for its ``*_wait``.
             ValueError: ``name`` has a method of its own here: "reset", "step" or "close".
         """
-        self._assert_is_running()
-        self._assert_nothing_pending("call_async")
+        self._check_open()
+        self._check_idle("call_async")
         if name in _NOT_CALLABLE:
             raise ValueError(f"Trying to call function `{name}` with `call`, use `{name}` directly instead.")
         self._drop_leftovers()
@@ -315,14 +282,7 @@ class AsyncVectorEnvPart(PooledVectorEnv, VectorEnv[ObsType, ActType, npt.NDArra
         Returns:
             As :meth:`call` does.
 
-        Raises:
-            ClosedEnvironmentError: after :meth:`close`.
-            NoAsyncCallError: without :meth:`call_async`.
-            multiprocessing.TimeoutError: not done in time.
-            WorkerDiedError: a worker process died. (EnvTimeoutError, one of its kinds, is no
-                ``multiprocessing.TimeoutError``.)
-            RestartLimitError: an env failed more often than ``faults`` bears.
-            Exception: what an env raised.
+        Raises: as :meth:`step_wait`, but NoAsyncCallError without :meth:`call_async`.
         """
         return tuple(self._result_of(AsyncState.WAITING_CALL, self._answers, timeout))
 
@@ -346,11 +306,11 @@ class AsyncVectorEnvPart(PooledVectorEnv, VectorEnv[ObsType, ActType, npt.NDArra
             ValueError: not as many values as envs.
             AlreadyPendingCallError: another call waits for its ``*_wait``.
         """
-        self._assert_is_running()
+        self._check_open()
         has_each = isinstance(values, (list, tuple))
         if has_each:
             arguments.check_one_each(values, self.num_envs)
-        self._assert_nothing_pending("set_attr")
+        self._check_idle("set_attr")
         set_them = self._envs.set_attrs if has_each else self._envs.set_attr
         set_them(name, values, lasting=True)
 
@@ -372,8 +332,8 @@ class AsyncVectorEnvPart(PooledVectorEnv, VectorEnv[ObsType, ActType, npt.NDArra
             RuntimeError: their spaces do not fit.
             Exception: what a factory raised. The old envs go on.
         """
-        self._assert_is_running()
-        self._assert_nothing_pending("replace")
+        self._check_open()
+        self._check_idle("replace")
         self._drop_leftovers()
         ids, factories = list(env_ids), list(env_fns)
         arguments.check_ids(ids, self.num_envs)
@@ -411,17 +371,15 @@ class AsyncVectorEnvPart(PooledVectorEnv, VectorEnv[ObsType, ActType, npt.NDArra
             getattr(self, f"{pending}_wait")(timeout)
 
     def _let_go(self) -> None:
-        """Be closed, and hold no shared memory, which ends with the last view of it."""
-        self.closed = True
-        self._settle()
-        self.observations, self.extras = copy.deepcopy(self.observations), copy.deepcopy(self.extras)
+        super()._let_go()
+        self.observations = copy.deepcopy(self.observations)
 
     # -- waiting -----------------------------------------------------------------------------------------
 
     def _result_of(self, call: AsyncState, receive: Callable[[float | None], T], timeout: float | None) -> T:
         """Return ``receive(timeout)`` for ``call``, if that is pending or timed out before."""
         if self.closed:
-            self._assert_is_running()
+            self._check_open()
         if call not in (self._state, self._late):
             raise NoAsyncCallError(
                 f"Calling `{call.value}_wait` without any prior call to `{call.value}_async`.", call.value
@@ -460,11 +418,11 @@ class AsyncVectorEnvPart(PooledVectorEnv, VectorEnv[ObsType, ActType, npt.NDArra
         assert self._call is not None  # there is one where a call is waited for
         return self._call.result(timeout)
 
-    def _assert_is_running(self) -> None:
+    def _check_open(self) -> None:
         if self.closed:
             raise ClosedEnvironmentError(f"Trying to operate on `{type(self).__name__}`, after a call to `close()`.")
 
-    def _assert_nothing_pending(self, method: str) -> None:
+    def _check_idle(self, method: str) -> None:
         if self._state is not IDLE:
             raise AlreadyPendingCallError(
                 f"Calling `{method}` while waiting for a pending call to `{self._state.value}` to complete.",

@@ -43,13 +43,7 @@ class ClosedError(remuda.ClosedError, OSError):
 
 
 translated = by_kind(
-    EnvError,
-    WorkerDiedError,
-    EnvTimeoutError,
-    CorruptReplyError,
-    RestartLimitError,
-    BrokenPoolError,
-    ClosedError,
+    *(EnvError, WorkerDiedError, EnvTimeoutError, CorruptReplyError, RestartLimitError, BrokenPoolError, ClosedError),
     name="vector env",
 )
 """Decorates what raises the engine's errors."""

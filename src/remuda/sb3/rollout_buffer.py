@@ -103,12 +103,10 @@ class RolloutBuffer(buffers.RolloutBuffer):
         """Add one step of all envs.
 
         Args:
-            obs: what the envs showed before it: an array of ``n_envs`` rows, or a dict of such.
-            action: what they were told.
-            reward: what they gave.
+            obs: the observations before the step: an array of ``n_envs`` rows, or a dict of such.
+            action, reward: of the step.
             episode_start: whether ``obs`` is the first of an episode.
-            value: of ``obs``.
-            log_prob: of the action.
+            value, log_prob: of ``obs``, and of the action.
 
         Raises:
             IndexError: the buffer is full.
@@ -182,14 +180,9 @@ class RolloutBuffer(buffers.RolloutBuffer):
         env_of, step_of = np.divmod(batch_inds, self.buffer_size)
         rows = step_of * self.n_envs + env_of
         observations = {key: self._gather(key, rows) for key in self._views}
-        others = (
-            self.actions[batch_inds].astype(np.float32, copy=False),
-            self.values[batch_inds].flatten(),
-            self.log_probs[batch_inds].flatten(),
-            self.advantages[batch_inds].flatten(),
-            self.returns[batch_inds].flatten(),
-        )
-        rest = tuple(self.to_torch(array) for array in others)
+        actions = self.actions[batch_inds].astype(np.float32, copy=False)
+        others = (self.values, self.log_probs, self.advantages, self.returns)
+        rest = [self.to_torch(array) for array in (actions, *(other[batch_inds].flatten() for other in others))]
         if self._is_dict:
             return DictRolloutBufferSamples(observations, *rest)
         return RolloutBufferSamples(observations[_ONLY], *rest)
