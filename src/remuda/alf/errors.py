@@ -44,14 +44,8 @@ class ClosedError(remuda.ClosedError, RuntimeError):
 
 
 translated = by_kind(
-    EnvError,
-    WorkerDiedError,
-    EnvTimeoutError,
-    CorruptReplyError,
-    RestartLimitError,
-    BrokenPoolError,
-    InvalidActionError,
-    ClosedError,
+    *(EnvError, WorkerDiedError, EnvTimeoutError, CorruptReplyError, RestartLimitError, BrokenPoolError),
+    *(InvalidActionError, ClosedError),
     name="environment",
 )
 """Decorates what raises the engine's errors."""
