@@ -12,7 +12,7 @@ import numpy.typing as npt
 from gymnasium.vector.async_vector_env import AsyncState
 
 from remuda import EnvTimeoutError
-from remuda._faces.stats import HasStats, SuggestedCode
+from remuda._faces.stats import HasStats
 from remuda._faces.translation import Translation
 from remuda.errors import RemudaError, StateError
 
@@ -26,39 +26,6 @@ M = TypeVar("M", bound=Callable[..., Any])
 # Names of our own for what every step compares: until Python 3.12 looking up a member of an enum takes as long as
 # making an array.
 IDLE, STEPPING = AsyncState.DEFAULT, AsyncState.WAITING_STEP
-
-_SPLIT_CODE = """\
-halves = envs.split(2)
-for half in halves:
-    {reset} = half.reset()
-    half.step_async(policy(obs))
-while True:
-    for half in halves:
-        {step} = half.step_wait()
-        half.step_async(policy(obs))"""
-
-
-def vector_env_code(
-    name: str,
-    reset: str,
-    step: str,
-    refused: Mapping[str, str],
-    renamed: Mapping[str, tuple[str, Mapping[str, str]]] | None = None,
-) -> SuggestedCode:
-    """Returns the code that a verdict suggests for a vector env.
-
-    Args:
-        name: The class, as its users write it.
-        reset, step: The variables for the results of `reset` and `step_wait`.
-        refused, renamed: Attributes of the `SuggestedCode`.
-    """
-    return SuggestedCode(
-        make=f"envs = {name}({{env_fns}}, {{options}})",
-        spare=f"envs = {name}(env_fns + env_fns[:1] * {{spares}}, spares={{spares}}, {{options}})",
-        split=_SPLIT_CODE.format(reset=reset, step=step),
-        refused=refused,
-        renamed=renamed or {},
-    )
 
 
 def translated_by_face(method: M) -> M:
@@ -105,7 +72,7 @@ class PooledVectorEnv(HasStats):
         cls._steps_at_once = all(getattr(cls, name) is getattr(faces[-1], name) for name in names)
 
     def _begin(self, pool: Pool, envs: Part) -> None:
-        """Begins with nothing pending."""
+        """Begins with no call pending."""
         self._pool, self._envs, self.env_ids = pool, envs, envs.env_ids
         self.closed = False
         self.extras: dict[str, npt.NDArray[Any]] = {}
@@ -151,7 +118,7 @@ class PooledVectorEnv(HasStats):
         except Exception:
             self._settle(has_leftovers=True)
             raise
-        # As `_settle` has it, without a call: every step ends here.
+        # Does the same as `_settle`, without a call: every step ends here.
         self._state, self._late, self._has_leftovers = IDLE, IDLE, False
         return got
 
@@ -166,7 +133,10 @@ class PooledVectorEnv(HasStats):
 
     def _make_way_for_reset(self) -> None:
         """Drops whatever is in flight, such as the rest of a rollout. Raises StateError if the envs are split."""
-        self._check_whole()
+        if self._is_split:
+            raise StateError(
+                "the vector env has been split: use what the latest split() returned, or make it whole with split(1)"
+            )
         self._discard()
 
     def _discard(self) -> None:
@@ -181,15 +151,8 @@ class PooledVectorEnv(HasStats):
     def _is_split(self) -> bool:
         return len(self._shares) > 1
 
-    def _check_whole(self) -> None:
-        """Raises StateError where the envs are reset and stepped in parts."""
-        if self._is_split:
-            raise StateError(
-                "the vector env has been split: use what the latest split() returned, or make it whole with split(1)"
-            )
-
     def split(self, parts: int = 2) -> tuple[Any, ...]:
-        """Divide the envs, to step some while a policy deals with the others ("double buffering").
+        """Divide the envs, to step some while a policy computes actions for the others ("double buffering").
 
         From then on only the parts are reset and stepped; calls reach all envs as before, and :meth:`close` closes the
         parts too. The parts of an earlier split can no longer be used. ``split(1)`` makes this vector env whole again.
@@ -198,7 +161,7 @@ class PooledVectorEnv(HasStats):
             parts: how many.
 
         Returns:
-            Vector envs of their own, each with an equal share of every worker's envs: ``env_ids`` says which.
+            Vector envs of their own, each with an equal share of every worker's envs. Their ``env_ids`` are those envs.
 
         Raises:
             ValueError: ``parts`` is not from 1 to the number of envs, or of vector envs with ``vector_size``; or this
@@ -226,7 +189,7 @@ class PooledVectorEnv(HasStats):
         return made
 
     def _check_open(self) -> None:
-        """Raises the error of a face whose error for a closed vector env is not the pool's."""
+        """Raises the face's error if it is closed and that error is not the pool's."""
 
     def _check_idle(self, method: str) -> None:
         """Raises the face's error if a call is pending, during which the method cannot be called."""
@@ -242,8 +205,8 @@ class PooledVectorEnv(HasStats):
 
         Args:
             steps: from 1 up.
-            columns: what will be kept beside: names, and for each a dtype or (dtype, shape).
-            parts: step the envs in so many parts, each while the policy deals with the others.
+            columns: further columns: their names, and for each a dtype or (dtype, shape).
+            parts: step the envs in so many parts, each while the policy computes actions for the others.
 
         Returns:
             A :class:`remuda.Rollout`, to be iterated over. Its names are those of the pool.

@@ -37,7 +37,7 @@ def is_empty(nest: Nest) -> bool:
 
 
 def space_of(spec: Nest, outer: tuple[int, ...] = (), *, bounded: bool = False) -> Space[Any]:
-    """Returns the space of nests of this spec, whose leaves have the `outer` axes before their own.
+    """Returns the space of nests of this spec, with the `outer` axes before those of each leaf.
 
     Args:
         spec: A nest of specs.

@@ -12,7 +12,7 @@ import alf
 from alf.environments.alf_environment import AlfEnvironment
 from alf.utils.schedulers import get_all_progresses
 
-from remuda import Call, FaceOptions, Fault, Pool, PoolOptions, SpaceMismatchError
+from remuda import FaceOptions, Fault, Pool, PoolOptions, SpaceMismatchError
 from remuda._faces.closing import closed_on_error, log_close_errors
 from remuda._faces.no_pool import HasNoPool
 from remuda._faces.stats import SuggestedCode
@@ -73,7 +73,7 @@ def in_place_of_alfs(module: str) -> Callable[[T], T]:
     return decorate
 
 
-class _ParallelEnvironment(HasNoPool, HasSpecs, AlfEnvironment):  # type: ignore[misc]  # ALF has no types
+class ParallelEnvironment(HasNoPool, HasSpecs, AlfEnvironment):  # type: ignore[misc]  # ALF has no types
     """Envs in workers, stepped together: what both of ALF's classes are here."""
 
     _suggested_code = SuggestedCode(
@@ -97,6 +97,7 @@ class _ParallelEnvironment(HasNoPool, HasSpecs, AlfEnvironment):  # type: ignore
     is_tensor_based = True
     batched = True
 
+    @translated
     def __init__(
         self,
         env_constructors: Sequence[Callable[..., Any]],
@@ -125,12 +126,11 @@ class _ParallelEnvironment(HasNoPool, HasSpecs, AlfEnvironment):  # type: ignore
             torch_threads=torch_num_threads_per_env,
             configuration=Configuration.for_workers(start_method) if options["backend"] == "process" else None,
         )
-        self._pool = _start_pool(
-            [functools.partial(worker.build, ctor, env_id, setting) for env_id, ctor in enumerate(constructors)],
-            start_method=start_method,
-            max_concurrency=max_concurrency,
-            **options,
-        )
+        builders = [functools.partial(worker.build, ctor, env_id, setting) for env_id, ctor in enumerate(constructors)]
+        try:
+            self._pool = Pool(builders, start_method=start_method, max_concurrency=max_concurrency, **options)
+        except SpaceMismatchError as error:
+            raise in_alfs_words(error) from error
         with closed_on_error(self._pool):
             self._adopt(self._pool)
 
@@ -148,7 +148,7 @@ class _ParallelEnvironment(HasNoPool, HasSpecs, AlfEnvironment):  # type: ignore
         spec = first.time_step_spec._replace(env_info=first.env_info_spec)
         self._time_steps = TimeSteps(spec, pool.num_envs, outer)
         self._read_actions = action_reader(first.action_spec, pool.num_envs, outer)
-        self.envs = [RemoteEnvironment(functools.partial(_ask, pool, i)) for i in range(pool.num_envs)]
+        self.envs = [RemoteEnvironment(functools.partial(pool.apply_async, env_ids=[i])) for i in range(pool.num_envs)]
 
     # -- what it is --------------------------------------------------------------------------------------
 
@@ -194,7 +194,7 @@ class _ParallelEnvironment(HasNoPool, HasSpecs, AlfEnvironment):  # type: ignore
         Raises:
             EnvError: an env raised.
             WorkerDiedError: a worker process died. (EnvTimeoutError is one of its kinds.)
-            RestartLimitError: an env failed more often than ``faults`` bears.
+            RestartLimitError: an env failed more often than ``faults`` allows.
             BrokenPoolError: an env was lost to an earlier fault.
             ClosedError: after :meth:`close`.
         """
@@ -206,7 +206,7 @@ class _ParallelEnvironment(HasNoPool, HasSpecs, AlfEnvironment):  # type: ignore
 
     @translated
     def _step(self, action: Any) -> Any:
-        """Steps all envs for ``step(action)``: one whose last step was LAST ignores its action, and is FIRST.
+        """Steps all envs for ``step(action)``: after a step that was LAST an env ignores its action, and is FIRST.
 
         Raises: as :meth:`_reset`, and
             InvalidActionError: a ValueError and a RuntimeError: another structure, number, shape or dtype; nothing was
@@ -230,7 +230,8 @@ class _ParallelEnvironment(HasNoPool, HasSpecs, AlfEnvironment):  # type: ignore
 
         Args:
             func_name: its name.
-            *args, **kwargs: for the method.
+            *args: for the method.
+            **kwargs: for the method.
 
         Returns:
             What each env's method returned.
@@ -249,7 +250,7 @@ class _ParallelEnvironment(HasNoPool, HasSpecs, AlfEnvironment):  # type: ignore
             seeds: one for each of the constructors, in their order.
 
         Returns:
-            What the ``seed`` of each env returned that is no spare now.
+            What the ``seed`` of each env returned that is not a spare now.
 
         Raises:
             ValueError: another number of seeds.
@@ -270,7 +271,7 @@ class _ParallelEnvironment(HasNoPool, HasSpecs, AlfEnvironment):  # type: ignore
         self._pool.apply_async(worker.update_progress, (get_all_progresses(),), with_spares=True, about="progress")
 
     def render(self, mode: str = "rgb_array") -> Any:
-        """What the first env's ``render`` returns."""
+        """Return the result of the first env's ``render``."""
         return self.envs[0].render(mode)
 
     # -- closing -----------------------------------------------------------------------------------------
@@ -290,20 +291,8 @@ class _ParallelEnvironment(HasNoPool, HasSpecs, AlfEnvironment):  # type: ignore
             self._pool.close()
 
 
-@translated
-def _start_pool(env_fns: Sequence[Callable[[], Any]], **options: Unpack[PoolOptions]) -> Pool:
-    try:
-        return Pool(env_fns, **options)
-    except SpaceMismatchError as error:
-        raise in_alfs_words(error) from error
-
-
-def _ask(pool: Pool, env: int, function: Callable[..., Any], args: tuple[Any, ...]) -> Call:
-    return pool.apply_async(function, args, env_ids=[env])
-
-
 @in_place_of_alfs("alf.environments.fast_parallel_environment")
-class FastParallelEnvironment(_ParallelEnvironment):
+class FastParallelEnvironment(ParallelEnvironment):
     """Steps many envs in parallel, in worker processes: ALF's ``FastParallelEnvironment``.
 
     ``reset()`` and ``step(action)`` return a ``TimeStep`` of tensors with a row for each env, on ALF's default device;
@@ -311,7 +300,7 @@ class FastParallelEnvironment(_ParallelEnvironment):
     shared with the workers, leased to you: nothing overwrites them while you hold them or a view of them, and you may
     write to them. ``env_id`` is the row's number.
 
-    An env whose last step was LAST has been resetting since; the next step ignores its action and is FIRST.
+    An env resets as soon as its step was LAST; its next step ignores the action and is FIRST.
 
     Args:
         env_constructors: make the envs, each in its worker: ``constructor(env_id=i)``. An env may be batched itself,
@@ -345,7 +334,7 @@ class FastParallelEnvironment(_ParallelEnvironment):
 
 
 @in_place_of_alfs("alf.environments.parallel_environment")
-class ParallelAlfEnvironment(_ParallelEnvironment):
+class ParallelAlfEnvironment(ParallelEnvironment):
     """Steps many envs in parallel, in worker processes: ALF's ``ParallelAlfEnvironment``.
 
     It is as fast as :class:`remuda.alf.FastParallelEnvironment`, whose description holds for it, too. ``start_method``
@@ -355,7 +344,8 @@ class ParallelAlfEnvironment(_ParallelEnvironment):
         env_constructors: make the envs, each in its worker: ``constructor(env_id=i)``.
         blocking: step and reset one env after another. Without spares and ``max_concurrency``.
         start_serially, flatten, num_spare_envs_for_reload, torch_num_threads_per_env, start_method: as there.
-        max_concurrency, **options: as there.
+        max_concurrency: as there.
+        **options: as there.
 
     Raises:
         AssertionError: spares with ``blocking``.

@@ -70,7 +70,7 @@ class ProcessEnvironment(RemoteEnvironment):
         num_envs: not used.
         torch_num_threads_per_env: how many threads PyTorch uses there; ``None`` leaves that alone.
         start_method: how the process starts: "fork", "spawn" or "forkserver".
-        name: of the process, as `ps` shows it.
+        name: the name of the process, as `ps` shows it.
     """
 
     def __init__(
@@ -115,7 +115,7 @@ class ProcessEnvironment(RemoteEnvironment):
             name=self._name,
             operation_of=self._open_calls.operation_of,
         )
-        self._made = self._promise(worker.make)
+        self._made = self._promise(worker.CalledEnv.make)
         if wait_to_start:
             self.wait_start()
 
@@ -132,8 +132,6 @@ class ProcessEnvironment(RemoteEnvironment):
     def call(self, name: str, *args: Any, **kwargs: Any) -> Promise:
         function = worker.call_with_leaves if self._flatten else worker.call_method
         return self._promise(function, name, args, kwargs)
-
-    call.__doc__ = RemoteEnvironment.call.__doc__
 
     @translated
     def _ask_pool(self, function: Callable[..., Any], args: tuple[Any, ...]) -> Call:
@@ -155,7 +153,7 @@ class ProcessEnvironment(RemoteEnvironment):
 
 def _operation(function: Callable[..., Any], args: tuple[Any, ...]) -> str:
     """Returns the operation of the env that a call stands for."""
-    if function is worker.make:
+    if function is worker.CalledEnv.make:
         return "build"
     is_method = function in (worker.call_method, worker.call_with_leaves)
     return args[0] if is_method and args[0] in ("reset", "step") else "call"

@@ -68,7 +68,8 @@ class RemoteEnvironment(HasSpecs):
 
         Args:
             name: its name.
-            *args, **kwargs: for the method.
+            *args: for the method.
+            **kwargs: for the method.
 
         Returns:
             The promise of what it returns: call that, and it waits for the answer.

@@ -36,6 +36,7 @@ class Setting:
     configuration: Configuration | None = None
 
     def make_env(self, constructor: Callable[..., Any], env_id: int | None) -> Any:
+        """Sets the process up, if it is the worker's own, and makes the env."""
         if not self.is_process:
             return constructor(env_id=env_id)
         import alf
@@ -62,8 +63,8 @@ class HostedEnv:
     def __init__(self, env: Any, env_id: int, *, resets_ahead: bool) -> None:
         self.env, self.env_id = env, env_id
         self._resets_ahead = resets_ahead
-        self._is_over = False  # and has not reset since
-        self._fresh: Any = None  # the time step of a reset that the engine has yet to ask for
+        self._is_over = False  # the episode has ended, and no reset has followed
+        self._fresh: Any = None  # the time step of a reset whose command has not come yet
         self.metadata: dict[str, Any] = {}
         self._outer = outer_shape(env)
         self._spec = time_step_spec(env)
@@ -172,7 +173,7 @@ class CalledEnv:
         self.env = self._make()
 
     def catch_up(self) -> None:
-        """Nothing is ever due."""
+        """Does nothing: no reset is ever due."""
 
     def reset(self, **_: Any) -> NoReturn:
         raise NotImplementedError("it is called")
@@ -199,10 +200,6 @@ def describe(hosted: HostedEnv) -> SimpleNamespace:
     return SimpleNamespace(**attributes, **{name: getattr(env, name)() for name in _SPECS})
 
 
-def make(called: CalledEnv) -> None:
-    called.make()
-
-
 def get_attribute(hosted: HostedEnv | CalledEnv, name: str) -> Any:
     hosted.catch_up()
     return getattr(hosted.env, name)
@@ -224,7 +221,7 @@ def call_with_leaves(called: CalledEnv, name: str, args: tuple[Any, ...], kwargs
 
 
 def seed(hosted: HostedEnv, seeds: Sequence[Any]) -> Any:
-    """`seeds`: of all envs, by the order of their constructors."""
+    """Seeds an env. `seeds`: those of all envs, in the order of their constructors."""
     hosted.catch_up()
     return hosted.env.seed(seeds[hosted.env_id])
 

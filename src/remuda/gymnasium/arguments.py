@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Sequence
-from typing import Any, Literal, TypeAlias
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-
-StartMethod: TypeAlias = Literal["forkserver", "spawn", "fork"]
 
 REFUSED = {
     "autoreset": "use autoreset_mode=",
@@ -19,11 +17,10 @@ REFUSED = {
 """Options of the pool that have another name here."""
 
 
-def check_context(context: Any) -> StartMethod | None:
+def check_context(context: Any) -> None:
     """Raise ``ValueError`` for anything but a start method or None."""
     if context not in (None, "forkserver", "spawn", "fork"):
         raise ValueError(f"expected `context` to be 'forkserver', 'spawn', 'fork' or None, got {context!r}.")
-    return context  # type: ignore[no-any-return]
 
 
 def check_max_concurrency(limit: Any) -> None:

@@ -39,13 +39,13 @@ class AsyncVectorEnv(AsyncVectorEnvPart[ObsType, ActType]):
         context: how workers start: "forkserver" (``None`` means that), "spawn" or "fork".
         daemon: accepted, and without effect: workers may have children of their own, and no worker outlives
             this process.
-        worker: not supported: what a worker function talks to (pipes, an error queue) does not exist here.
+        worker: not supported: a worker function uses pipes and an error queue, which do not exist here.
         observation_mode: "same" (all observation spaces are equal), "different" (they differ in their
             bounds), or (batched space, single space).
         autoreset_mode: when a finished env is reset, see :class:`gymnasium.vector.AutoresetMode`.
         max_concurrency: at most this many workers run ``reset`` or ``step`` at once; calls are not limited.
-        lazy_infos: return infos that are gathered when somebody first looks at them (a subclass of dict),
-            instead of a plain dict.
+        lazy_infos: return infos that are gathered when they are first read (a subclass of dict), instead of a
+            plain dict.
         **options: all others of :class:`remuda.PoolOptions`: ``num_workers``, ``faults``, ``spares`` and so on. Under
             ``faults="restart"`` an episode that is cut off ends truncated with ``infos["fault"]``, and the env comes
             back. With ``seeding="per_episode"`` ``single_action_space`` is seeded too, ``action_space`` is not. The
@@ -62,7 +62,7 @@ class AsyncVectorEnv(AsyncVectorEnvPart[ObsType, ActType]):
             ``worker`` with another signature, or a custom space under ``shared_memory=True``.
         NotImplementedError: a ``worker``.
         StartTimeoutError: an env took longer to build than ``start_timeout``.
-        TypeError: an option that there is not, or that has another name here.
+        TypeError: an unknown option, or one that has another name here.
         WorkerDiedError: a worker died while it built its envs.
         Exception: whatever an env factory raised.
     """
@@ -94,6 +94,7 @@ class AsyncVectorEnv(AsyncVectorEnvPart[ObsType, ActType]):
         self.lazy_infos = lazy_infos
         arguments.check_max_concurrency(max_concurrency)
         arguments.refuse_worker(worker)
+        arguments.check_context(context)
         spaces.check_observation_mode(observation_mode)
 
         set_worker_defaults(options, f"Worker<{type(self).__name__}>")
@@ -101,7 +102,7 @@ class AsyncVectorEnv(AsyncVectorEnvPart[ObsType, ActType]):
         self._pool = translated(Pool)(
             self.env_fns,
             max_concurrency=None if max_concurrency is None else int(max_concurrency),
-            start_method=arguments.check_context(context),
+            start_method=context,  # type: ignore[arg-type]  # it was checked
             autoreset=POOL_MODE[self.autoreset_mode],
             observation_space=observation_mode[1] if isinstance(observation_mode, tuple) else None,
             **options,

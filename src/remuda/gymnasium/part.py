@@ -18,7 +18,8 @@ from gymnasium.vector.utils import batch_differing_spaces, batch_space, create_e
 from numpy import ndarray
 
 from remuda import Batch, Call, Part, Pool
-from remuda._faces.vector_env import IDLE, STEPPING, PooledVectorEnv, vector_env_code
+from remuda._faces.stats import vector_env_code
+from remuda._faces.vector_env import IDLE, STEPPING, PooledVectorEnv
 from remuda.errors import InvalidActionError, RemudaError, StateError
 from remuda.gymnasium import arguments
 from remuda.gymnasium.errors import translated, translated_in_replace
@@ -32,7 +33,7 @@ T = TypeVar("T")
 Flags = npt.NDArray[np.bool_]
 Step = tuple[ObsType, npt.NDArray[np.float64], Flags, Flags, dict[str, Any]]
 
-# These have a method of their own here, or are private messages of Gymnasium's.
+# Names with a method of their own here, and private messages of Gymnasium's.
 _NOT_CALLABLE = ("reset", "step", "close", "_setattr", "_check_spaces")
 
 
@@ -51,8 +52,8 @@ class AsyncVectorEnvPart(PooledVectorEnv, VectorEnv[ObsType, ActType, npt.NDArra
         "remuda.gymnasium.AsyncVectorEnv",
         "obs, infos",
         "obs, rewards, terminations, truncations, infos",
-        arguments.REFUSED,
-        {
+        refused=arguments.REFUSED,
+        renamed={
             "autoreset": ("autoreset_mode", {'"same_step"': '"SameStep"', '"disabled"': '"Disabled"'}),
             "start_method": ("context", {}),
         },
@@ -87,7 +88,7 @@ class AsyncVectorEnvPart(PooledVectorEnv, VectorEnv[ObsType, ActType, npt.NDArra
 
     def _begin(self, pool: Pool, envs: Part) -> None:
         super()._begin(pool, envs)
-        self._is_scattered = False  # the envs were sent in several groups: they come back in any order
+        self._is_scattered = False  # the envs were sent in several groups: their results arrive in any order
         self._call: Call | None = None
 
     def _settle(self, late: AsyncState = IDLE, *, has_leftovers: bool = False) -> None:
@@ -105,7 +106,7 @@ class AsyncVectorEnvPart(PooledVectorEnv, VectorEnv[ObsType, ActType, npt.NDArra
         Args:
             seed: an int gives env i ``seed + i``; a sequence has one seed (or ``None``) for each env. With
                 ``seeding="per_episode"`` see :meth:`remuda.Pool.reset`.
-            options: go to every env's ``reset``, but for ``reset_mask``: a bool array (num_envs,), at least
+            options: go to every env's ``reset``, without ``reset_mask``: a bool array (num_envs,), at least
                 one True. The envs under False are not reset; they return their current observation and no
                 info. The dict is not changed.
 
@@ -126,7 +127,7 @@ class AsyncVectorEnvPart(PooledVectorEnv, VectorEnv[ObsType, ActType, npt.NDArra
         Raises:
             ClosedEnvironmentError: after :meth:`close`.
             ValueError: not as many seeds as envs, or a mask of another shape, or without a True.
-            TypeError: the mask is no bool array.
+            TypeError: the mask is not a bool array.
             AlreadyPendingCallError: another call waits for its ``*_wait``.
         """
         self._check_open()
@@ -145,8 +146,7 @@ class AsyncVectorEnvPart(PooledVectorEnv, VectorEnv[ObsType, ActType, npt.NDArra
     def reset_wait(self, timeout: float | None = None) -> tuple[ObsType, dict[str, Any]]:
         """Wait for the results of :meth:`reset_async`; returns them as :meth:`reset` does.
 
-        Args:
-            timeout: seconds; ``None``: as long as it takes. After a timeout this method may be called again.
+        ``timeout`` is that of :meth:`step_wait`.
 
         Raises: as :meth:`step_wait`, but NoAsyncCallError without :meth:`reset_async`.
         """
@@ -194,7 +194,7 @@ class AsyncVectorEnvPart(PooledVectorEnv, VectorEnv[ObsType, ActType, npt.NDArra
         Raises:
             ClosedEnvironmentError: after :meth:`close`.
             AlreadyPendingCallError: another call waits for its ``*_wait``.
-            TypeError: the actions are no sequence.
+            TypeError: the actions are not a sequence.
             InvalidActionError: a ValueError: another number of actions than envs, or another shape, dtype or
                 range. Nothing was sent.
             StateError: a RuntimeError: an env has not been reset, or not since it raised. Nothing was sent.
@@ -220,7 +220,7 @@ class AsyncVectorEnvPart(PooledVectorEnv, VectorEnv[ObsType, ActType, npt.NDArra
             multiprocessing.TimeoutError: not done in time.
             WorkerDiedError: a worker process died. (EnvTimeoutError, one of its kinds, is no
                 ``multiprocessing.TimeoutError``.)
-            RestartLimitError: an env failed more often than ``faults`` bears.
+            RestartLimitError: an env failed more often than ``faults`` allows.
             Exception: what an env raised.
         """
         got = self._result_of(STEPPING, self._receive, timeout)
@@ -247,7 +247,8 @@ class AsyncVectorEnvPart(PooledVectorEnv, VectorEnv[ObsType, ActType, npt.NDArra
 
         Args:
             name: looked up from the outermost wrapper inwards.
-            *args, **kwargs: for the method.
+            *args: for the method.
+            **kwargs: for the method.
 
         Returns:
             What each env's method returned, or each env's attribute.
@@ -274,13 +275,9 @@ class AsyncVectorEnvPart(PooledVectorEnv, VectorEnv[ObsType, ActType, npt.NDArra
         self._state = AsyncState.WAITING_CALL
 
     def call_wait(self, timeout: float | None = None) -> tuple[Any, ...]:
-        """Wait for the results of :meth:`call_async`.
+        """Wait for the results of :meth:`call_async`; returns them as :meth:`call` does.
 
-        Args:
-            timeout: seconds; ``None``: as long as it takes. After a timeout this method may be called again.
-
-        Returns:
-            As :meth:`call` does.
+        ``timeout`` is that of :meth:`step_wait`.
 
         Raises: as :meth:`step_wait`, but NoAsyncCallError without :meth:`call_async`.
         """
@@ -295,7 +292,7 @@ class AsyncVectorEnvPart(PooledVectorEnv, VectorEnv[ObsType, ActType, npt.NDArra
     def set_attr(self, name: str, values: list[Any] | tuple[Any, ...] | Any) -> None:
         """Set an attribute of every env: on the wrapper that has it, else on the innermost env.
 
-        With ``faults="restart"`` it is set again on an env that is built anew.
+        With ``faults="restart"`` it is set again on an env that is rebuilt.
 
         Args:
             name: of the attribute.
@@ -318,11 +315,11 @@ class AsyncVectorEnvPart(PooledVectorEnv, VectorEnv[ObsType, ActType, npt.NDArra
     def replace(self, env_ids: Iterable[int], env_fns: Sequence[Callable[[], Env[ObsType, ActType]]]) -> None:
         """Put other envs in the place of some, in their workers; see :meth:`remuda.Pool.replace`.
 
-        They are to be reset: by :meth:`reset` with a ``reset_mask``, or with next-step autoreset by the next step. The
+        They must be reset: by :meth:`reset` with a ``reset_mask``, or with next-step autoreset by the next step. The
         spaces of the vector env stay as they are.
 
         Args:
-            env_ids: whose places; with ``vector_size`` those of whole vector envs.
+            env_ids: the envs to replace; with ``vector_size`` those of whole vector envs.
             env_fns: one for each env, or for each vector env.
 
         Raises:
@@ -330,7 +327,7 @@ class AsyncVectorEnvPart(PooledVectorEnv, VectorEnv[ObsType, ActType, npt.NDArra
             AlreadyPendingCallError: a call waits for its ``*_wait``.
             ValueError, TypeError: arguments of another form; there are spares.
             RuntimeError: their spaces do not fit.
-            Exception: what a factory raised. The old envs go on.
+            Exception: what a factory raised. The old envs stay in use.
         """
         self._check_open()
         self._check_idle("replace")
@@ -350,7 +347,7 @@ class AsyncVectorEnvPart(PooledVectorEnv, VectorEnv[ObsType, ActType, npt.NDArra
 
         Args:
             timeout: seconds for the pending call to end; ``None``: as long as it takes.
-            terminate: do not wait. The workers are the whole's to end.
+            terminate: do not wait. The workers belong to the whole, and go on.
 
         Raises:
             Exception: what an env raised in the pending call, or a timeout. It is closed all the same.
@@ -362,7 +359,7 @@ class AsyncVectorEnvPart(PooledVectorEnv, VectorEnv[ObsType, ActType, npt.NDArra
             self._let_go()
 
     def _finish_pending(self, timeout: float | None, terminate: bool = False) -> None:
-        """Warn of the pending call, if there is one, and wait for it."""
+        """Warns of the pending call, if there is one, and waits for it."""
         if self._state is IDLE:
             return
         pending = self._state.value
@@ -377,7 +374,7 @@ class AsyncVectorEnvPart(PooledVectorEnv, VectorEnv[ObsType, ActType, npt.NDArra
     # -- waiting -----------------------------------------------------------------------------------------
 
     def _result_of(self, call: AsyncState, receive: Callable[[float | None], T], timeout: float | None) -> T:
-        """Return ``receive(timeout)`` for ``call``, if that is pending or timed out before."""
+        """Returns ``receive(timeout)`` for ``call``, if that is pending or timed out before."""
         if self.closed:
             self._check_open()
         if call not in (self._state, self._late):
@@ -394,7 +391,7 @@ class AsyncVectorEnvPart(PooledVectorEnv, VectorEnv[ObsType, ActType, npt.NDArra
             ) from None
 
     def _receive(self, timeout: float | None) -> Results:
-        """Wait for every env. The results that are in time are kept for the next attempt.
+        """Waits for every env. Results that arrive in time are kept for the next attempt.
 
         Raises:
             TimeoutError: some were not in time.
@@ -415,7 +412,7 @@ class AsyncVectorEnvPart(PooledVectorEnv, VectorEnv[ObsType, ActType, npt.NDArra
         return LazyInfos(got.stack_infos) if self.lazy_infos else got.stack_infos()
 
     def _answers(self, timeout: float | None) -> list[Any]:
-        assert self._call is not None  # there is one where a call is waited for
+        assert self._call is not None  # because a call is pending
         return self._call.result(timeout)
 
     def _check_open(self) -> None:
@@ -431,18 +428,6 @@ class AsyncVectorEnvPart(PooledVectorEnv, VectorEnv[ObsType, ActType, npt.NDArra
 
 
 _AS_THE_WHOLE = (
-    "_has_extras",
-    "shared_memory",
-    "copy",
-    "context",
-    "daemon",
-    "worker",
-    "observation_mode",
-    "autoreset_mode",
-    "max_concurrency",
-    "lazy_infos",
-    "metadata",
-    "render_mode",
-    "single_action_space",
-    "single_observation_space",
+    *("shared_memory", "copy", "context", "daemon", "worker", "observation_mode", "autoreset_mode", "max_concurrency"),
+    *("lazy_infos", "metadata", "render_mode", "single_action_space", "single_observation_space", "_has_extras"),
 )

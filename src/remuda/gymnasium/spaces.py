@@ -71,7 +71,7 @@ def check_action_spaces(single: AnySpace, reported: Iterable[AnySpace]) -> None:
 
 
 def is_custom(space: AnySpace) -> bool:
-    """Whether a leaf of ``space`` is of a class that Gymnasium does not know."""
+    """Whether a leaf of ``space`` is of a class that is not Gymnasium's."""
     if isinstance(space, spaces.Dict):
         return any(is_custom(part) for part in space.spaces.values())
     if isinstance(space, spaces.Tuple):

@@ -16,7 +16,8 @@ from stable_baselines3.common.vec_env.base_vec_env import VecEnv, VecEnvObs, Vec
 
 from remuda import Batch, ClosedError, FaceOptions, Part, Pool, PoolOptions, RemudaError, StateError
 from remuda._faces.closing import closed_on_error, log_close_errors
-from remuda._faces.vector_env import IDLE, STEPPING, PooledVectorEnv, vector_env_code
+from remuda._faces.stats import vector_env_code
+from remuda._faces.vector_env import IDLE, STEPPING, PooledVectorEnv
 from remuda._faces.worker_defaults import set_worker_defaults
 from remuda._keywords import names_keywords
 from remuda.sb3 import worker
@@ -51,7 +52,7 @@ class SubprocVecEnvPart(PooledVectorEnv, VecEnv):
         whole: the vector env that was split. It owns the workers; closing it closes this.
     """
 
-    _suggested_code = vector_env_code("remuda.sb3.SubprocVecEnv", "obs", "obs, rewards, dones, infos", REFUSED)
+    _suggested_code = vector_env_code("remuda.sb3.SubprocVecEnv", "obs", "obs, rewards, dones, infos", refused=REFUSED)
     _translation = translated
 
     def __init__(self, whole: SubprocVecEnvPart, envs: Part) -> None:
@@ -90,7 +91,7 @@ class SubprocVecEnvPart(PooledVectorEnv, VecEnv):
         Raises:
             EnvError: an env raised.
             WorkerDiedError: a worker process died. (EnvTimeoutError is one of its kinds.)
-            RestartLimitError: an env failed more often than ``faults`` bears.
+            RestartLimitError: an env failed more often than ``faults`` allows.
             BrokenPoolError: an env was lost to an earlier fault.
             ClosedError: after :meth:`close`.
         """
@@ -152,7 +153,7 @@ class SubprocVecEnvPart(PooledVectorEnv, VecEnv):
 
     @translated
     def step_wait(self) -> VecEnvStepReturn:
-        """Wait for the results of :meth:`step_async`. An env whose episode is over has been reset.
+        """Wait for the results of :meth:`step_async`. An env at the end of its episode has been reset.
 
         Returns:
             (observations, rewards, dones, infos): observations as of :meth:`reset`; two arrays (num_envs,), the first
@@ -269,7 +270,8 @@ class SubprocVecEnvPart(PooledVectorEnv, VecEnv):
 
         Args:
             method_name: its name.
-            *method_args, **method_kwargs: for the method.
+            *method_args: for the method.
+            **method_kwargs: for the method.
             indices: as of :meth:`get_attr`.
 
         Returns:
@@ -323,7 +325,7 @@ class SubprocVecEnvPart(PooledVectorEnv, VecEnv):
     @translated
     def _apply(self, function: Callable[..., Any], *args: Any, indices: Indices = None) -> list[Any]:
         ids = self._ids_in_pool(indices)
-        if len(set(ids)) < len(ids):  # one that is named twice is asked twice
+        if len(set(ids)) < len(ids):  # an env that is named twice is called twice
             return [self._envs.apply(function, *args, env_ids=[env_id])[0] for env_id in ids]
         return self._envs.apply(function, *args, env_ids=None if indices is None else ids)
 
