@@ -118,10 +118,9 @@ class AsyncVectorEnv(AsyncVectorEnvPart[ObsType, ActType]):
         self.metadata = {**pool.metadata, "autoreset_mode": self.autoreset_mode}
         self.render_mode = pool.render_mode
         self.single_action_space = pool.single_action_space
-        self.single_observation_space = single = mode[1] if isinstance(mode, tuple) else reported[0]
-        self._batch_spaces(reported)
-        if isinstance(mode, tuple):
-            self.observation_space = mode[0]
+        batched, single = mode if isinstance(mode, tuple) else (None, reported[0])
+        self.single_observation_space = single
+        self._lay_out(reported, batched)
         spaces.check_observation_spaces(mode, single, reported)
         spaces.check_action_spaces(self.single_action_space, pool.action_spaces)
         if self.shared_memory and spaces.is_custom(single):

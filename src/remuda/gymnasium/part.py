@@ -74,17 +74,21 @@ class AsyncVectorEnvPart(PooledVectorEnv, VectorEnv[ObsType, ActType, npt.NDArra
         self.spec = copy.deepcopy(whole.spec)
         if self.spec is not None:
             self.spec.kwargs["num_envs"] = self.num_envs
-        self._batch_spaces([whole._pool.observation_spaces[i] for i in ids])
+        self._lay_out([whole._pool.observation_spaces[i] for i in ids])
         self._begin(whole._pool, envs)
 
-    def _batch_spaces(self, reported: Sequence[Space[Any]]) -> None:
-        """Batches the spaces of envs with these observation spaces, and makes `observations` of zeros."""
-        single, is_different = self.single_observation_space, self.observation_mode == "different"
+    def _lay_out(self, reported: Sequence[Space[Any]], batched: Space[Any] | None = None) -> None:
+        """Makes the batched spaces, and `observations` of zeros.
+
+        `reported`: the envs' observation spaces. `batched`: the observation space, if it is given.
+        """
+        if batched is None and self.observation_mode == "different":
+            batched = batch_differing_spaces(list(reported))
+        elif batched is None:
+            batched = batch_space(self.single_observation_space, self.num_envs)
+        self.observation_space = batched
         self.action_space = batch_space(self.single_action_space, self.num_envs)
-        self.observation_space = (
-            batch_differing_spaces(list(reported)) if is_different else batch_space(single, self.num_envs)
-        )
-        self.observations: Any = create_empty_array(single, n=self.num_envs, fn=np.zeros)
+        self.observations: Any = create_empty_array(self.single_observation_space, n=self.num_envs, fn=np.zeros)
 
     def _begin(self, pool: Pool, envs: Part) -> None:
         super()._begin(pool, envs)
