@@ -49,14 +49,7 @@ def _after_filling(name: str) -> Callable[..., Any]:
 
 # ``__iter__`` matters beyond iteration: for ``{**infos}`` and ``dict(infos)`` CPython copies a dict's memory
 # where ``__iter__`` is dict's own.
-# fmt: off
-_METHODS = (
-    "__contains__", "__delitem__", "__eq__", "__ge__", "__getitem__", "__gt__", "__ior__",
-    "__iter__", "__le__", "__len__", "__lt__", "__ne__", "__or__", "__repr__", "__reversed__",
-    "__ror__", "__setitem__", "__sizeof__", "clear", "copy", "get", "items", "keys", "pop",
-    "popitem", "setdefault", "update", "values",
-)
-# fmt: on
+_NO_READERS = {"__new__", "__init__", "__doc__", "__getattribute__", "__hash__", "__class_getitem__", "fromkeys"}
 
-for _name in _METHODS:
+for _name in vars(dict).keys() - _NO_READERS:
     setattr(LazyInfos, _name, _after_filling(_name))
