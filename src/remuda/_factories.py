@@ -15,12 +15,12 @@ def check_env_fns(
 
     Args:
         env_fns: A sequence or an iterator of functions.
-        name: Of the argument.
-        or_else: What else the argument may be, for the error.
+        name: The argument's name.
+        or_else: For the error: another kind of value that the argument may have.
         are_gymnasiums: Whether they build envs that Gymnasium can make by an id.
 
     Raises:
-        TypeError: It is something else, or contains something else. The error has the code to write instead.
+        TypeError: It is anything else, or contains anything else. The error has the code to write instead.
     """
     expected = f"expected {name} to be {or_else}a sequence of functions that build an env each"
     if isinstance(env_fns, Mapping):
@@ -48,7 +48,7 @@ def _is_env(given: Any) -> bool:
 
 
 def _instead(given: Any, are_gymnasiums: bool) -> str:
-    """Returns what to write for eight envs instead of one thing that is no function, or not in a list."""
+    """Returns the code for eight envs, in place of a thing that is not a function, or not in a list."""
     if isinstance(given, str) and are_gymnasiums:
         return f"write [lambda: gymnasium.make({given!r})] * 8, or call remuda.make_vec({given!r}, num_envs=8)"
     if isinstance(given, (list, tuple)):

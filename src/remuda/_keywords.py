@@ -1,4 +1,4 @@
-"""Keywords that a constructor does not know are refused with what was meant."""
+"""Refuses unknown keywords of a constructor with the one that was probably meant."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _SYNONYMS = {
     "context": "start_method",
     "gpus": "devices",
 }
-"""Words of other libraries for an option of a pool."""
+"""Other libraries' words for an option of a pool."""
 
 _COUNTS_OF_ENVS = ("n_env", "n_envs", "num_env", "num_envs")
 
@@ -27,12 +27,12 @@ _parts: dict[str, tuple[str, str]] = {}
 
 
 def check_keywords(what: str, given: Mapping[str, Any], known: Iterable[str]) -> None:
-    """Raise ``TypeError`` for the first keyword that is not known.
+    """Raises ``TypeError`` for the first unknown keyword.
 
     Args:
-        what: was called, as its caller writes it.
+        what: the function or class, as its caller writes it.
         given: the keywords, with their values.
-        known: those that there are.
+        known: the keywords that it takes.
     """
     names = list(known)
     for keyword in given:
@@ -42,11 +42,11 @@ def check_keywords(what: str, given: Mapping[str, Any], known: Iterable[str]) ->
 
 
 def did_you_mean(keyword: str, known: Iterable[str], given: Mapping[str, Any] = MappingProxyType({})) -> str:
-    """Return what to add to an error about a keyword, or "" if it resembles no other.
+    """Returns an addition to the error for an unknown keyword: the one that was probably meant. "" if none is similar.
 
     Args:
-        keyword: the one that is not known.
-        known: those that there are.
+        keyword: the unknown one.
+        known: the keywords that are taken.
         given: all keywords, with their values.
     """
     names = list(known)
@@ -74,11 +74,11 @@ def names_keywords(
     option: str | None = None,
     called: str | None = None,
 ) -> Callable[[type[T]], type[T]]:
-    """A decorator of classes: given a keyword that it does not know, the constructor says which was meant.
+    """A decorator of classes: for an unknown keyword, the constructor's error has the one that was probably meant.
 
     Args:
         also: keywords that it takes as ``**options``, beside those that its signature names.
-        refused: of these the ones that it does not take after all, and what to do instead.
+        refused: those of them that it refuses, and what to do instead.
         option: the option of a pool that takes an instance of the class. A constructor that takes this option names it
             for a keyword that belongs into the instance.
         called: how the caller writes the class; None for its name.
@@ -105,13 +105,7 @@ def names_keywords(
 
 
 def check_not_refused(what: str, given: Iterable[str], refused: Mapping[str, str]) -> None:
-    """Raise ``TypeError`` with the reason for the first keyword that is refused; arguments as :func:`check_keywords`'s.
-
-    Args:
-        what: was called, as its caller writes it.
-        given: the keywords.
-        refused: those that are, and what to do instead.
-    """
+    """Raises ``TypeError`` with the reason for the first keyword in `refused`; `what` as of :func:`check_keywords`."""
     for keyword in given:
         if keyword in refused:
             raise TypeError(f"{what}() takes no {keyword}=: {refused[keyword]}")

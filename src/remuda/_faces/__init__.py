@@ -1,1 +1,1 @@
-"""What several faces share."""
+"""The kit that all faces use."""

@@ -1,4 +1,4 @@
-"""The frameworks that faces stand for, and the error that says how to install a missing one."""
+"""The frameworks that faces imitate, and the error for a missing one, with the command that installs it."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from remuda.errors import MissingFrameworkError
 
 @dataclass(frozen=True)
 class Framework:
-    """What a face needs beside remuda.
+    """A framework that a face needs beside remuda.
 
     Attributes:
         face: The face's package.
-        name: As its authors write it.
-        modules: What it is imported as; the first is the one that says whether it is installed.
+        name: The framework's name, as its authors write it.
+        modules: Its modules; the first shows whether it is installed.
         install: The command that installs it.
     """
 
@@ -29,18 +29,18 @@ class Framework:
 
     @property
     def is_installed(self) -> bool:
-        """Found out without importing it."""
+        """Whether it is installed, without importing it."""
         return _is_installed(self.modules[0])
 
     @contextmanager
     def needed(self) -> Iterator[None]:
-        """Raise ``MissingFrameworkError`` where an import within fails for want of the framework."""
+        """Raises ``MissingFrameworkError`` if an import within fails because the framework is missing."""
         try:
             yield
         except ModuleNotFoundError as error:
             missing = error.name or ""
             top = missing.partition(".")[0]
-            if top not in self.modules:  # something else is missing, which says so best itself
+            if top not in self.modules:  # another package is missing, and this error names it
                 raise
             lack = "which is not installed"
             if _is_installed(top):
@@ -62,4 +62,4 @@ FRAMEWORKS = {
         Framework("remuda.sb3", "Stable-Baselines3", ("stable_baselines3",), "pip install stable-baselines3"),
     )
 }
-"""By face. Gymnasium is no question: remuda itself needs it."""
+"""By face. Gymnasium is not among them: remuda itself needs it."""

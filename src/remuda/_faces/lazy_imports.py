@@ -13,12 +13,12 @@ from remuda._faces.frameworks import FRAMEWORKS
 def lazily(
     package: str, names: Collection[str], modules: Mapping[str, str]
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """Return the ``__getattr__`` and the ``__dir__`` of a face.
+    """Returns the ``__getattr__`` and the ``__dir__`` of a face.
 
     Args:
-        package: Its name.
-        names: All that it has.
-        modules: In which of its modules they are; what is not named here is in ``errors``.
+        package: The face's package.
+        names: The names that it exports.
+        modules: The module of each name; all other names are in ``errors``.
     """
     framework = FRAMEWORKS[package]
 
@@ -29,7 +29,7 @@ def lazily(
             return getattr(import_module(f"{package}.{modules.get(name, 'errors')}"), name)
 
     def listed() -> list[str]:
-        """What would fail to be imported is left out, for ``help()`` and the like get all that is listed."""
+        """Leaves out the names that cannot be imported, because ``help()`` and the like get all that are listed."""
         present = vars(sys.modules[package])
         return sorted({*present, *names} if framework.is_installed else present)
 

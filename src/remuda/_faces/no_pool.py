@@ -1,4 +1,4 @@
-"""Refuses `pool` for faces whose envs are not stepped in rows."""
+"""Refuses `pool` for faces that do not step envs in rows."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from remuda._faces.stats import HasStats
 
 
 class HasNoPool(HasStats):
-    """Gives `stats` and a refusal of `pool` to a face whose envs are not stepped in rows that a learner reads.
+    """Gives `stats` and a refusal of `pool` to a face that does not step envs in rows for a learner.
 
     Attributes:
         _why_no_pool: The reason.
@@ -18,10 +18,10 @@ class HasNoPool(HasStats):
 
     @property
     def pool(self) -> NoReturn:
-        """Not available here.
+        """Raises an error: the pool is not available here.
 
         Raises:
-            NotImplementedError: Always; says why.
+            NotImplementedError: Always, with the reason.
         """
         raise NotImplementedError(
             "expected remuda.gymnasium, remuda.sb3 or a remuda.Pool for rollouts, states, replace and remuda.evaluate, "

@@ -1,4 +1,4 @@
-"""Videos of every episode of single envs, under names of a face's own, recorded as `record_video` does."""
+"""Records videos of every episode of single envs, as `record_video` does, under a face's own names."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["Recorder", "VideoFolder", "video_folders"]
 
 
 def video_folders(folders: Sequence[str], name_prefix: str) -> list[VideoFolder]:
-    """One for each env: every episode of it goes to `<folder>/<name_prefix>-<env>-episode-<k>.mp4`, k from 0 up.
+    """Returns one for each env: its episodes go to `<folder>/<name_prefix>-<env>-episode-<k>.mp4`, k from 0 up.
 
     Raises:
         MissingFrameworkError: moviepy is not installed.
@@ -23,7 +23,7 @@ def video_folders(folders: Sequence[str], name_prefix: str) -> list[VideoFolder]
     check_moviepy()
     scratch, made = {folder: new_scratch(folder) for folder in dict.fromkeys(folders)}, list[VideoFolder]()
     for env, folder in enumerate(folders):
-        its = scratch[folder] / str(env)
-        its.mkdir()
-        made.append(VideoFolder(Path(folder).absolute(), its, (env,), EveryNth(1), f"{name_prefix}-{env}"))
+        scratch_of_env = scratch[folder] / str(env)
+        scratch_of_env.mkdir()
+        made.append(VideoFolder(Path(folder).absolute(), scratch_of_env, (env,), EveryNth(1), f"{name_prefix}-{env}"))
     return made

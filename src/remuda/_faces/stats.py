@@ -1,17 +1,17 @@
-"""Statistics of the pool, whose verdict suggests code for the face."""
+"""Statistics of the pool, with a verdict that suggests code for the face."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from remuda import Setup, StateError
 
 if TYPE_CHECKING:
     from remuda import Pool, PoolStats
 
-_SET_BY_FACES = {"name", "operation_of"}  # and nothing depends on them
+_SET_BY_FACES = {"name", "operation_of"}  # suggested code can leave them out
 
 
 @dataclass(frozen=True)
@@ -19,9 +19,9 @@ class SuggestedCode:
     """The code for a face that a verdict suggests: `make` and so on of :class:`remuda.Setup`.
 
     Attributes:
-        make, spare, split, partial, slim: Those of them that differ from the pool's; None: none does.
+        make, spare, split, partial, slim: The face's own; None: the pool's.
         refused: The options of the pool that the face does not take under their names.
-        renamed: The name that the face has for some of these, and its values, as code, by the pool's.
+        renamed: For some of these the face's name, and its values, as code, by the pool's.
     """
 
     make: str
@@ -33,7 +33,7 @@ class SuggestedCode:
     renamed: Mapping[str, tuple[str, Mapping[str, str]]] = field(default_factory=dict)
 
     def put_into(self, setup: Setup) -> Setup:
-        """Returns the setup with this code. What the pool has no code for, the face has none for."""
+        """Returns the setup with this code, in place of each piece that the pool has."""
         own = {name: getattr(self, name) for name in ("make", "spare", "split", "partial", "slim")}
         words = {name: word for name, word in own.items() if word is not None and getattr(setup, name)}
         options = [self._renamed(name, code) for name, code in setup.options if self._takes(name)]
@@ -47,27 +47,49 @@ class SuggestedCode:
         return name, values.get(code, code)
 
 
+def vector_env_code(name: str, reset: str, step: str, **options: Any) -> SuggestedCode:
+    """Returns the code for a vector env that can be split.
+
+    Args:
+        name: The class, as its users write it.
+        reset, step: The variables for the results of `reset` and `step_wait`.
+        **options: `refused` and `renamed` of the code.
+    """
+    make = f"envs = {name}({{env_fns}}, {{options}})"
+    spare = f"envs = {name}(env_fns + env_fns[:1] * {{spares}}, spares={{spares}}, {{options}})"
+    split = f"""\
+halves = envs.split(2)
+for half in halves:
+    {reset} = half.reset()
+    half.step_async(policy(obs))
+while True:
+    for half in halves:
+        {step} = half.step_wait()
+        half.step_async(policy(obs))"""
+    return SuggestedCode(make, spare, split, **options)
+
+
 class HasStats:
-    """What a face gets `stats` from.
+    """Gives `stats` to a face.
 
     Attributes:
         _suggested_code: The code that a verdict suggests to the face's users.
     """
 
     _suggested_code: ClassVar[SuggestedCode]
-    _pool: Pool  # a face whose pool lies elsewhere has a `_running_pool` of its own
+    _pool: Pool  # a face with its pool elsewhere overrides `_running_pool`
 
     @property
     def _running_pool(self) -> Pool | None:
         return self._pool
 
     def stats(self) -> PoolStats:
-        """What the envs, the workers and this program have spent their time on: a snapshot.
+        """A snapshot of the time that the envs, the workers and this program have spent, by activity.
 
-        ``later - earlier`` is what was done in between, and ``stats().verdict`` says what holds the throughput back.
+        ``later - earlier`` is the time between two, and ``stats().verdict`` names the limit of the throughput.
 
         Raises:
-            remuda.StateError: Nothing was started yet.
+            remuda.StateError: It has not been started yet.
             remuda.ClosedError: It is closed.
         """
         pool = self._running_pool

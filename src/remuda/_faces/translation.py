@@ -10,14 +10,13 @@ from remuda.errors import BrokenPoolError, ClosedError, EnvError, Failure, Remud
 
 P = ParamSpec("P")
 T = TypeVar("T")
-Error = TypeVar("Error", bound=RemudaError)
 
 
 class Translation:
     """A decorator of functions of a face, which raise the face's errors instead of the engine's.
 
     Args:
-        of: Returns the face's error, with its cause, for an error of the engine; or that error, if it stays.
+        of: Returns the face's error, with its cause, for an error of the engine; or the same error, if it stays.
     """
 
     def __init__(self, of: Callable[[RemudaError], BaseException]) -> None:
@@ -46,7 +45,7 @@ def by_kind(*kinds: type[RemudaError], name: str) -> Translation:
 
     Args:
         *kinds: Each stands for the first of its bases, which is the engine's. Other errors stay.
-        name: Of what the face's users close and make again, where the engine writes "the pool".
+        name: The face's word for "the pool" in errors: the users close it and make a new one.
     """
     kind_of: dict[type[RemudaError], type[RemudaError]] = {kind.__bases__[0]: kind for kind in kinds}
 
@@ -54,20 +53,16 @@ def by_kind(*kinds: type[RemudaError], name: str) -> Translation:
         kind = kind_of.get(type(error))
         if kind is None:
             return error
-        translated = _as(kind, error)
-        if isinstance(error, (BrokenPoolError, ClosedError)):
-            translated.args = tuple(str(arg).replace("the pool", f"the {name}") for arg in error.args)
+        translated = kind.__new__(kind, *error.args)  # without the constructor, because each has arguments of its own
+        translated.__cause__ = error.__cause__
+        translated.__dict__.update(error.__dict__)
+        names_pool = isinstance(error, (BrokenPoolError, ClosedError))
+        translated.args = tuple(
+            str(arg).replace("the pool", f"the {name}") if names_pool else arg for arg in error.args
+        )
         return translated
 
     return Translation(of)
-
-
-def _as(kind: type[Error], error: RemudaError) -> Error:
-    """Returns a copy of another class, made without its constructor, since each has arguments of its own."""
-    translated = kind.__new__(kind, *error.args)
-    translated.args, translated.__cause__ = error.args, error.__cause__
-    translated.__dict__.update(error.__dict__)
-    return translated
 
 
 def caused(error: Exception, cause: BaseException) -> Exception:

@@ -1,4 +1,4 @@
-"""Where workers run unless the caller says otherwise: a process for each env, as in what the faces imitate."""
+"""The default places of workers: a process for each env, as in the systems that the faces imitate."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ def set_worker_defaults(options: Any, name: str) -> None:
     """Completes a pool's options. On a cluster, a shard has as many workers as it has CPUs.
 
     Args:
-        options: Those that the caller has given; changed in place.
-        name: Of the workers, unless it is given.
+        options: The caller's; changed in place.
+        name: The workers' name, unless the options have one.
     """
     options["name"] = options.get("name") or name
     options.setdefault("backend", "process")
@@ -21,7 +21,7 @@ def set_worker_defaults(options: Any, name: str) -> None:
 
 
 def set_local_defaults(options: Any, name: str) -> None:
-    """Does the same for a face whose envs must find out beforehand whether they run in a process of their own.
+    """Does the same for a face that must choose before the start whether each env runs in a process of its own.
 
     Raises:
         TypeError: The backend is on other machines.

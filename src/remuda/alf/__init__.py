@@ -20,8 +20,7 @@ if TYPE_CHECKING:
         RestartLimitError,
         WorkerDiedError,
     )
-    from remuda.alf.fast_parallel_environment import FastParallelEnvironment
-    from remuda.alf.parallel_alf_environment import ParallelAlfEnvironment
+    from remuda.alf.parallel_environment import FastParallelEnvironment, ParallelAlfEnvironment
     from remuda.alf.process_environment import ProcessEnvironment
 
 __all__ = [
@@ -40,8 +39,8 @@ __all__ = [
 
 if not TYPE_CHECKING:  # a name that there is not is an error to type checkers, too
     _MODULES = {
-        "FastParallelEnvironment": "fast_parallel_environment",
-        "ParallelAlfEnvironment": "parallel_alf_environment",
+        "FastParallelEnvironment": "parallel_environment",
+        "ParallelAlfEnvironment": "parallel_environment",
         "ProcessEnvironment": "process_environment",
     }
     __getattr__, __dir__ = lazily(__name__, __all__, _MODULES)

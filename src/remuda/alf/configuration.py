@@ -1,4 +1,4 @@
-"""What a program has configured in ALF, for workers that do not inherit it."""
+"""Carries a program's configuration of ALF to workers that do not inherit it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Configuration:
-    """A program's command line, with the configuration file that it names, and what it has set before that was read.
+    """A program's command line, with the configuration file that it names, and the values set before it was read.
 
     Attributes:
         argv: The command line.
@@ -24,9 +24,9 @@ class Configuration:
     rank: int
 
     @classmethod
-    def current(cls) -> Configuration | None:
-        """This program's; None for one that has read no configuration file."""
-        if not _has_file():
+    def for_workers(cls, start_method: str) -> Configuration | None:
+        """Returns this program's; None if it has read no configuration file, or its workers inherit it by a fork."""
+        if start_method == "fork" or not _has_file():
             return None
         import alf
         from alf.utils.per_process_context import PerProcessContext
@@ -35,7 +35,7 @@ class Configuration:
         return cls(tuple(sys.argv), tuple(alf.get_handled_pre_configs()), process.num_processes, process.ddp_rank)
 
     def make_first_env(self, constructor: Callable[..., Any], env_id: int | None) -> Any:
-        """The env, made while the file is read or after; None where this process has made one so before.
+        """Returns the env, made while the file is read or after; None if this process has made one so before.
 
         ALF does it this way because a file may ask for the env that it configures.
         """
@@ -64,7 +64,7 @@ _is_read = False
 
 
 def _has_file() -> bool:
-    """Whether this program's flags name one. ALF defines them when it is run as a program, and not as a library."""
+    """Whether this program's flags name a file. ALF defines them when it is run as a program, and not as a library."""
     flags = getattr(sys.modules.get("absl.flags"), "FLAGS", None)
     if flags is None or not flags.is_parsed():
         return False

@@ -1,7 +1,7 @@
 """The engine's errors, to be caught where those of ALF's parallel envs were caught.
 
-What fails in a worker of the original is a ``RuntimeError`` ("ProcessEnvironment is interruptted"), an ``Exception``
-that holds a traceback as text, or nothing at all: where the worker was killed, the program waits for ever. The errors
+A failure in a worker of the original is a ``RuntimeError`` ("ProcessEnvironment is interruptted"), an ``Exception``
+that holds a traceback as text, or no error at all: after the worker was killed, the program waits for ever. The errors
 here are the engine's own, and ``RuntimeError`` too.
 """
 
@@ -12,7 +12,7 @@ from remuda._faces.translation import by_kind
 
 
 class EnvError(remuda.EnvError, RuntimeError):
-    """An env raised. Its cause is the env's exception; the env goes on after a ``reset()``."""
+    """An env raised. Its cause is the env's exception; the env can be used again after a ``reset()``."""
 
 
 class WorkerDiedError(remuda.WorkerDiedError, RuntimeError):
@@ -24,15 +24,15 @@ class EnvTimeoutError(remuda.EnvTimeoutError, WorkerDiedError):
 
 
 class CorruptReplyError(remuda.CorruptReplyError, WorkerDiedError):
-    """What a worker wrote made no sense, and it was killed."""
+    """A worker wrote data that are not valid, and was killed."""
 
 
 class RestartLimitError(remuda.RestartLimitError, RuntimeError):
-    """An env failed more often than `faults` bears."""
+    """An env failed more often than `faults` allows."""
 
 
 class BrokenPoolError(remuda.BrokenPoolError, RuntimeError):
-    """An env was lost to an earlier fault; its cause tells how."""
+    """An env was lost to an earlier fault, which is the cause."""
 
 
 class InvalidActionError(remuda.InvalidActionError, RuntimeError):
@@ -44,14 +44,8 @@ class ClosedError(remuda.ClosedError, RuntimeError):
 
 
 translated = by_kind(
-    EnvError,
-    WorkerDiedError,
-    EnvTimeoutError,
-    CorruptReplyError,
-    RestartLimitError,
-    BrokenPoolError,
-    InvalidActionError,
-    ClosedError,
+    *(EnvError, WorkerDiedError, EnvTimeoutError, CorruptReplyError, RestartLimitError, BrokenPoolError),
+    *(InvalidActionError, ClosedError),
     name="environment",
 )
 """Decorates what raises the engine's errors."""

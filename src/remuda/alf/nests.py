@@ -1,6 +1,6 @@
 """ALF's nests (dicts, tuples, named tuples, lists) and the spaces that the engine lays its columns out for.
 
-The engine knows dicts and tuples. What a nest is beyond that, its specs tell, along which every value is walked.
+The engine has dicts and tuples. A nest's specs have its other kinds; every value is converted along them.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ def is_leaf(nest: Nest) -> bool:
 
 
 def children(nest: Nest) -> Iterator[tuple[Any, str, Nest]]:
-    """Key, how one would write it, and value of each entry."""
+    """Yields the key of each entry, the code for its access, and its value."""
     if isinstance(nest, dict):
         for key, child in nest.items():
             yield key, f"[{key!r}]", child
@@ -37,12 +37,12 @@ def is_empty(nest: Nest) -> bool:
 
 
 def space_of(spec: Nest, outer: tuple[int, ...] = (), *, bounded: bool = False) -> Space[Any]:
-    """The space of nests of this spec, whose leaves have the `outer` axes before their own.
+    """Returns the space of nests of this spec, with the `outer` axes before those of each leaf.
 
     Args:
         spec: A nest of specs.
-        outer: Of a batched env (its batch size,), else ().
-        bounded: Whether the bounds of specs count. Columns have none.
+        outer: (batch size,) of a batched env, else ().
+        bounded: Whether the space has the bounds of the specs. Columns have no bounds.
     """
     if is_leaf(spec):
         return _box(spec, outer, bounded)
@@ -68,50 +68,49 @@ def _box(spec: Spec, outer: tuple[int, ...], bounded: bool) -> spaces.Box:
 
 
 def to_plain(spec: Nest) -> Convert | None:
-    """What makes dicts and tuples of a nest; None where it consists of these already (a named tuple is a tuple).
+    """Returns a function that makes dicts and tuples of a nest; None if the nest consists of these already.
 
-    Empty parts may be of any kind, `()` or `{}`: ALF does not tell them apart.
+    A named tuple is a tuple. Empty parts may be of any kind, `()` or `{}`: ALF does not tell them apart.
     """
-    if is_leaf(spec):
-        return None
-    if is_empty(spec):
-        empty = space_of(spec).sample()
-        return lambda _: empty
-    parts = [(key, to_plain(child)) for key, _, child in children(spec)]
-    if not isinstance(spec, list) and all(convert is None for _, convert in parts):
-        return None
-    same = [(key, convert or _as_it_is) for key, convert in parts]
-    if isinstance(spec, dict):
-        return lambda nest: {key: convert(nest[key]) for key, convert in same}
-    return lambda nest: tuple(convert(nest[i]) for i, convert in same)
+    is_plain = all(isinstance(nest, (dict, tuple)) and not is_empty(nest) for nest in _inner_nests(spec))
+    return None if is_plain else converter(spec, _as_it_is, to_plain=True)
 
 
 def from_plain(spec: Nest) -> Convert | None:
-    """Returns what makes a nest of the kinds of the spec of dicts and tuples; None if the spec has no other kinds."""
-    return None if _is_plain(spec) else converter(spec, _as_it_is)
+    """Returns a function that makes a nest of the spec's kinds of dicts and tuples; None if it has no other kinds."""
+    is_plain = all(type(nest) in {dict, tuple} for nest in _inner_nests(spec))
+    return None if is_plain else converter(spec, _as_it_is)
 
 
-def _is_plain(spec: Nest) -> bool:
-    return is_leaf(spec) or (type(spec) in {dict, tuple} and all(_is_plain(child) for _, _, child in children(spec)))
+def converter(spec: Nest, leaf: Convert, *, to_plain: bool = False) -> Convert:
+    """Returns a function that builds a nest of the spec's kinds out of another, and each leaf by `leaf`.
 
-
-def converter(spec: Nest, leaf: Convert) -> Convert:
-    """Returns what makes a nest of the kinds of the spec of dicts and tuples, and each leaf by `leaf`."""
+    `to_plain`: of dicts and tuples instead. The function raises ValueError for tuples and lists of another length.
+    """
     if is_leaf(spec):
         return leaf
-    parts = [(key, converter(child, leaf)) for key, _, child in children(spec)]
+    if to_plain and is_empty(spec):
+        empty = space_of(spec).sample()
+        return lambda _: empty
+    parts = [(key, converter(child, leaf, to_plain=to_plain)) for key, _, child in children(spec)]
     if isinstance(spec, dict):
         return lambda nest: {key: convert(nest[key]) for key, convert in parts}
-    make = maker(spec)
-    return lambda nest: make(convert(nest[i]) for i, convert in parts)
+    make: Callable[[Iterator[Any]], Any] = tuple if to_plain else getattr(spec, "_make", type(spec))
+
+    def convert_each(nest: Nest) -> Nest:
+        if len(nest) != len(parts):
+            raise ValueError(f"{len(nest)} values instead of {len(parts)}")
+        return make(convert(nest[i]) for i, convert in parts)
+
+    return convert_each
 
 
-def maker(nest: Nest) -> Callable[[Iterator[Any]], Any]:
-    """What makes a sequence of that kind."""
-    kind = type(nest)
-    if hasattr(kind, "_make"):
-        return kind._make  # type: ignore[no-any-return]  # of a named tuple
-    return kind
+def _inner_nests(nest: Nest) -> Iterator[Nest]:
+    """Yields a nest and all nests in it, but no leaves."""
+    if not is_leaf(nest):
+        yield nest
+        for _, _, child in children(nest):
+            yield from _inner_nests(child)
 
 
 def _as_it_is(nest: Nest) -> Nest:
@@ -119,10 +118,10 @@ def _as_it_is(nest: Nest) -> Nest:
 
 
 def check_nest(spec: Nest, value: Nest, outer: tuple[int, ...], path: str) -> None:
-    """Whether a value has the structure of a spec, and its leaves the shapes.
+    """Checks that a value has the structure of a spec, and its leaves the shapes.
 
     Raises:
-        ValueError: It has not; says what was expected, what came, and where.
+        ValueError: It has not; the error has both, and the path.
     """
     if is_empty(spec) and is_empty(value):
         return

@@ -1,36 +1,80 @@
-"""What both of ALF's parallel envs are here: an ``AlfEnvironment`` on a pool."""
+"""ALF's parallel envs, ``FastParallelEnvironment`` and ``ParallelAlfEnvironment``, on a pool."""
 
 from __future__ import annotations
 
 import functools
+import inspect
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
+import alf
 from alf.environments.alf_environment import AlfEnvironment
 from alf.utils.schedulers import get_all_progresses
 
-from remuda import Call, FaceOptions, Fault, Pool, PoolOptions, SpaceMismatchError
+from remuda import FaceOptions, Fault, Pool, PoolOptions, SpaceMismatchError
 from remuda._faces.closing import closed_on_error, log_close_errors
 from remuda._faces.no_pool import HasNoPool
 from remuda._faces.stats import SuggestedCode
 from remuda._faces.worker_defaults import set_local_defaults
 from remuda._factories import check_env_fns
+from remuda._keywords import names_keywords
 from remuda.alf import worker
-from remuda.alf.arguments import REFUSED, action_reader
 from remuda.alf.configuration import Configuration
 from remuda.alf.errors import translated
-from remuda.alf.remote_environment import RemoteEnvironment
-from remuda.alf.space_checks import check_same, told_by_alf
-from remuda.alf.time_steps import TimeSteps
+from remuda.alf.remote_environment import HasSpecs, RemoteEnvironment
+from remuda.alf.space_checks import check_same, in_alfs_words
+from remuda.alf.time_steps import TimeSteps, action_reader
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack  # in `typing` since Python 3.11
 
-EnvConstructor = Callable[..., Any]
+T = TypeVar("T", bound=type[Any])
+
+REFUSED = {
+    "autoreset": "in ALF an env whose episode is over is reset by the next step, which is FIRST",
+    "extras": "in ALF what is computed of an env is in its time steps: put it into the observation or env_info",
+    "observation_space": "rows are laid out for the envs' specs",
+    "resets_ahead": "envs always reset ahead, unless max_concurrency= or blocking= holds them back",
+    "seeding": "call seed(), which gives each env's own seed() what it was given",
+    "spares": "use num_spare_envs_for_reload=",
+    "starts_serially": "use start_serially=",
+    "threads_per_worker": "use torch_num_threads_per_env=",
+    "vector_size": "envs that are batched themselves say so by their batch_size",
+}
+"""Options of the pool that have another name in ALF, or no meaning."""
 
 
-class ParallelEnvironment(HasNoPool, AlfEnvironment):  # type: ignore[misc]  # ALF has no types
-    """Envs in workers, stepped together. See those that derive from it."""
+def in_place_of_alfs(module: str) -> Callable[[T], T]:
+    """A decorator of classes that take the place of ALF's class of the same name in a module.
+
+    ALF's configuration has the class under a name of its own. It finds parameters by the constructor's signature, which
+    therefore names each option of the pool. Instances pass for those of ALF's class, for which its trainer checks; that
+    class needs a compiled part of ALF which is not in every installation, and which nothing here uses.
+    """
+
+    def decorate(cls: T) -> T:
+        names_keywords(PoolOptions.__annotations__, REFUSED)(cls)
+        constructor: Any = cls.__init__
+        signature = inspect.signature(constructor)
+        own = [parameter for parameter in signature.parameters.values() if parameter.kind is not parameter.VAR_KEYWORD]
+        names = PoolOptions.__annotations__.keys() - REFUSED.keys() - signature.parameters.keys()
+        options = [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY) for name in sorted(names)]
+        constructor.__signature__ = signature.replace(parameters=[*own, *options])
+        decorated: T = alf.configurable(f"Remuda{cls.__name__}")(cls)
+        try:
+            original = getattr(import_module(module), cls.__name__)
+        except ImportError:
+            return decorated
+        if original is not decorated:
+            original.register(decorated)
+        return decorated
+
+    return decorate
+
+
+class ParallelEnvironment(HasNoPool, HasSpecs, AlfEnvironment):  # type: ignore[misc]  # ALF has no types
+    """Envs in workers, stepped together: what both of ALF's classes are here."""
 
     _suggested_code = SuggestedCode(
         make="env = remuda.alf.FastParallelEnvironment({env_fns}, {options})",
@@ -50,67 +94,63 @@ class ParallelEnvironment(HasNoPool, AlfEnvironment):  # type: ignore[misc]  # A
     )
     _why_no_pool = "ALF's unrolls collect its time steps, and what was changed behind them would go on without a FIRST"
 
+    is_tensor_based = True
+    batched = True
+
+    @translated
     def __init__(
         self,
-        env_constructors: Sequence[EnvConstructor],
+        env_constructors: Sequence[Callable[..., Any]],
+        start_serially: bool = True,
+        blocking: bool = False,
+        flatten: bool = True,
+        num_spare_envs_for_reload: int = 0,
+        torch_num_threads_per_env: int | None = 1,
+        start_method: Literal["fork", "spawn", "forkserver"] = "fork",
         *,
-        num_spares: int,
-        torch_threads: int | None,
-        start_method: Literal["fork", "spawn", "forkserver"],
-        start_serially: bool,
-        max_concurrency: int | None,
+        max_concurrency: int | None = None,
         **options: Unpack[FaceOptions],
     ) -> None:
-        """`options`: for the pool."""
         constructors = check_env_fns(env_constructors, "env_constructors", are_gymnasiums=False)
         super().__init__()
         self._closed = False
+        self.num_spare_envs_for_reload = num_spare_envs_for_reload
+        resets_ahead = max_concurrency is None
         options.setdefault("start_timeout", None)
-        options["spares"], options["starts_serially"] = num_spares, start_serially
-        options["threads_per_worker"], options["resets_ahead"] = torch_threads, max_concurrency is None
+        options["spares"], options["starts_serially"] = num_spare_envs_for_reload, start_serially
+        options["threads_per_worker"], options["resets_ahead"] = torch_num_threads_per_env, resets_ahead
         set_local_defaults(options, "ProcessEnvironment")
-        is_process = options["backend"] == "process"
-        inherits = not is_process or start_method == "fork"
         setting = worker.Setting(
-            is_process=is_process,
-            resets_ahead=options["resets_ahead"],
-            torch_threads=torch_threads,
-            configuration=None if inherits else Configuration.current(),
+            is_process=options["backend"] == "process",
+            resets_ahead=resets_ahead,
+            torch_threads=torch_num_threads_per_env,
+            configuration=Configuration.for_workers(start_method) if options["backend"] == "process" else None,
         )
-        self._num_spares = num_spares
-        self._pool = _start_pool(
-            [functools.partial(worker.build, ctor, env_id, setting) for env_id, ctor in enumerate(constructors)],
-            start_method=start_method,
-            max_concurrency=max_concurrency,
-            **options,
-        )
+        builders = [functools.partial(worker.build, ctor, env_id, setting) for env_id, ctor in enumerate(constructors)]
+        try:
+            self._pool = Pool(builders, start_method=start_method, max_concurrency=max_concurrency, **options)
+        except SpaceMismatchError as error:
+            raise in_alfs_words(error) from error
         with closed_on_error(self._pool):
             self._adopt(self._pool)
 
     def _adopt(self, pool: Pool) -> None:
-        """Take over what the workers report."""
-        envs = pool.apply(worker.describe)
-        check_same(envs)
-        first: worker.Description = envs[0]
-        if self._num_spares and first.batch_size > 1:
+        """Takes over the workers' descriptions of their envs."""
+        described = pool.apply(worker.describe)
+        check_same(described)
+        self._description = first = described[0]
+        if (spares := self.num_spare_envs_for_reload) and first.batch_size > 1:
             raise RuntimeError(
-                f"expected num_spare_envs_for_reload=0 with envs that are batched, got {self._num_spares} and a "
-                f"batch_size of {first.batch_size}: their rows do not end together"
+                f"expected num_spare_envs_for_reload=0 with envs that are batched, got {spares} and a batch_size of "
+                f"{first.batch_size}: their rows do not end together"
             )
-        self._description = first
         outer = worker.outer_shape(first)
-        self._batch_size = pool.num_envs * first.batch_size
         spec = first.time_step_spec._replace(env_info=first.env_info_spec)
         self._time_steps = TimeSteps(spec, pool.num_envs, outer)
         self._read_actions = action_reader(first.action_spec, pool.num_envs, outer)
-        self._envs = [RemoteEnvironment(functools.partial(_ask, pool, i)) for i in range(pool.num_envs)]
+        self.envs = [RemoteEnvironment(functools.partial(pool.apply_async, env_ids=[i])) for i in range(pool.num_envs)]
 
     # -- what it is --------------------------------------------------------------------------------------
-
-    @property
-    def envs(self) -> list[RemoteEnvironment]:
-        """The env of each slot, to be called. With spares it is whoever backs the slot now."""
-        return self._envs
 
     @property
     def processes(self) -> list[Any]:
@@ -119,33 +159,18 @@ class ParallelEnvironment(HasNoPool, AlfEnvironment):  # type: ignore[misc]  # A
 
     @property
     def faults(self) -> Mapping[int, Fault]:
-        """With ``faults="restart"``: why envs read LAST in the latest time step that were lost, by env."""
+        """With ``faults="restart"``: the fault of each env that was lost and reads LAST in the latest time step."""
         return self._time_steps.faults
 
     @property
-    def num_spare_envs_for_reload(self) -> int:
-        """How many of the envs are spares."""
-        return self._num_spares
-
-    @property
-    def is_tensor_based(self) -> bool:
-        """True: actions and time steps are tensors."""
-        return True
-
-    @property
-    def batched(self) -> bool:
-        """True."""
-        return True
-
-    @property
     def batch_size(self) -> int:
-        """How many rows the tensors have: of each env that is not a spare, as many as it is batched."""
-        return self._batch_size
+        """The number of rows of the tensors: of each env that is not a spare, as many as it is batched."""
+        return len(self.envs) * int(self._description.batch_size)
 
     @property
     def num_tasks(self) -> int:
         """The first env's."""
-        return self._description.num_tasks
+        return self._description.num_tasks  # type: ignore[no-any-return]
 
     @property
     def task_names(self) -> Any:
@@ -155,50 +180,33 @@ class ParallelEnvironment(HasNoPool, AlfEnvironment):  # type: ignore[misc]  # A
     @property
     def metadata(self) -> Any:
         """The first env's."""
-        return self._envs[0].metadata
+        return self.envs[0].metadata
 
-    def observation_spec(self) -> Any:
-        """Of one row, as all specs are."""
-        return self._description.observation_spec
-
-    def action_spec(self) -> Any:
-        """Of one row."""
-        return self._description.action_spec
-
-    def reward_spec(self) -> Any:
-        """Of one row."""
-        return self._description.reward_spec
-
-    def time_step_spec(self) -> Any:
-        """Of one row, without the env info."""
-        return self._description.time_step_spec
-
-    def env_info_spec(self) -> Any:
-        """Of one row."""
-        return self._description.env_info_spec
+    def _spec(self, name: str) -> Any:
+        return getattr(self._description, name)
 
     # -- reset and step ----------------------------------------------------------------------------------
 
     @translated
     def _reset(self) -> Any:
-        """As ``reset()``, which is ALF's own: reset all envs, also those that have just been reset, and spares.
+        """Resets all envs for ``reset()``, which is ALF's own, also those that have just been reset, and spares.
 
         Raises:
             EnvError: an env raised.
             WorkerDiedError: a worker process died. (EnvTimeoutError is one of its kinds.)
-            RestartLimitError: an env failed more often than ``faults`` bears.
+            RestartLimitError: an env failed more often than ``faults`` allows.
             BrokenPoolError: an env was lost to an earlier fault.
             ClosedError: after :meth:`close`.
         """
         self._drop_what_is_under_way()
-        # With options, which envs never see, for such a reset is not answered by one that was made in advance: envs may
+        # Envs never see these options. A reset with options is not answered by one that was made in advance: envs may
         # have been seeded since.
         self._pool.send_reset(options={}, reseat=True)
         return self._time_steps.read(self._pool.recv(), None)
 
     @translated
     def _step(self, action: Any) -> Any:
-        """As ``step(action)``: an env whose last step was LAST ignores its action, and is FIRST.
+        """Steps all envs for ``step(action)``: after a step that was LAST an env ignores its action, and is FIRST.
 
         Raises: as :meth:`_reset`, and
             InvalidActionError: a ValueError and a RuntimeError: another structure, number, shape or dtype; nothing was
@@ -210,7 +218,7 @@ class ParallelEnvironment(HasNoPool, AlfEnvironment):  # type: ignore[misc]  # A
         return self._time_steps.read(self._pool.step(actions), actions)
 
     def _drop_what_is_under_way(self) -> None:
-        """What an error or an interruption has left of a step or a reset."""
+        """Discards the results of a step or reset that ended in an error or an interruption."""
         if self._pool.pending:
             self._pool.discard()
 
@@ -236,19 +244,19 @@ class ParallelEnvironment(HasNoPool, AlfEnvironment):  # type: ignore[misc]  # A
 
     @translated
     def seed(self, seeds: Sequence[int]) -> list[Any]:
-        """Call the ``seed`` of each env, spares included. One that is built anew gets a seed derived from its own.
+        """Call the ``seed`` of each env, spares included. One that is rebuilt gets a seed derived from its own.
 
         Args:
             seeds: one for each of the constructors, in their order.
 
         Returns:
-            What the ``seed`` of each env returned that is no spare now.
+            What the ``seed`` of each env returned that is not a spare now.
 
         Raises:
             ValueError: another number of seeds.
             EnvError, WorkerDiedError, BrokenPoolError, ClosedError: as of other calls.
         """
-        expected = self._pool.num_envs + self._num_spares
+        expected = self._pool.num_envs + self.num_spare_envs_for_reload
         if len(seeds) != expected:
             raise ValueError(
                 f"Number of seeds should match the number of parallel_envs: expected {expected}, got {len(seeds)}"
@@ -259,12 +267,12 @@ class ParallelEnvironment(HasNoPool, AlfEnvironment):  # type: ignore[misc]  # A
 
     @translated
     def sync_progress(self) -> None:
-        """Tell the schedulers of all envs, spares included, how far the training is. It does not wait for them."""
+        """Send the progress of the training to the schedulers of all envs, spares included. It does not wait."""
         self._pool.apply_async(worker.update_progress, (get_all_progresses(),), with_spares=True, about="progress")
 
     def render(self, mode: str = "rgb_array") -> Any:
-        """What the first env's ``render`` returns."""
-        return self._envs[0].render(mode)
+        """Return the result of the first env's ``render``."""
+        return self.envs[0].render(mode)
 
     # -- closing -----------------------------------------------------------------------------------------
 
@@ -283,13 +291,91 @@ class ParallelEnvironment(HasNoPool, AlfEnvironment):  # type: ignore[misc]  # A
             self._pool.close()
 
 
-@translated
-def _start_pool(env_fns: Sequence[Callable[[], Any]], **options: Unpack[PoolOptions]) -> Pool:
-    try:
-        return Pool(env_fns, **options)
-    except SpaceMismatchError as error:
-        raise told_by_alf(error) from error
+@in_place_of_alfs("alf.environments.fast_parallel_environment")
+class FastParallelEnvironment(ParallelEnvironment):
+    """Steps many envs in parallel, in worker processes: ALF's ``FastParallelEnvironment``.
+
+    ``reset()`` and ``step(action)`` return a ``TimeStep`` of tensors with a row for each env, on ALF's default device;
+    where that is a GPU, what was copied from the CPU is kept for its ``cpu()``. On the CPU tensors are views of memory
+    shared with the workers, leased to you: nothing overwrites them while you hold them or a view of them, and you may
+    write to them. ``env_id`` is the row's number.
+
+    An env resets as soon as its step was LAST; its next step ignores the action and is FIRST.
+
+    Args:
+        env_constructors: make the envs, each in its worker: ``constructor(env_id=i)``. An env may be batched itself,
+            and takes as many neighbouring rows then.
+        start_serially: start a worker only when the one before has built its envs.
+        blocking: not used.
+        flatten: not used.
+        num_spare_envs_for_reload: so many of the envs, the last ones, are spares, reset in advance, that take the
+            place of those whose episode is over. With one worker for each env only.
+        torch_num_threads_per_env: threads of PyTorch and other numeric libraries in a worker; ``None`` leaves them
+            alone.
+        start_method: how workers start: "fork", "spawn" or "forkserver".
+        max_concurrency: at most so many workers step or reset at the same time; resets then wait for the next step.
+        **options: the others of :class:`remuda.PoolOptions`: ``num_workers``, ``faults``, ``frames`` and so on. With
+            ``faults="restart"`` an episode that is cut off ends: LAST, reward 0, the discount and the observation that
+            the env had last; the reason is in :attr:`faults` by its number, and the next step is the FIRST of the env
+            that was rebuilt. ``start_timeout`` is ``None``, no limit, and ``name`` "ProcessEnvironment".
+
+    Attributes:
+        envs: the env of each slot, to be called. With spares it is the env that backs the slot now.
+        num_spare_envs_for_reload: how many of the envs are spares.
+        is_tensor_based, batched: True: actions and time steps are tensors with a row for each env.
+
+    Raises:
+        ValueError: the envs differ in a spec, in ``batched`` or ``batch_size``, or are based on tensors; an option that
+            cannot be.
+        RuntimeError: spares of envs that are batched.
+        EnvError: a constructor raised; its exception is the cause.
+        WorkerDiedError, remuda.StartTimeoutError: a worker died or was late while it built its envs.
+    """
 
 
-def _ask(pool: Pool, env: int, function: Callable[..., Any], args: tuple[Any, ...]) -> Call:
-    return pool.apply_async(function, args, env_ids=[env])
+@in_place_of_alfs("alf.environments.parallel_environment")
+class ParallelAlfEnvironment(ParallelEnvironment):
+    """Steps many envs in parallel, in worker processes: ALF's ``ParallelAlfEnvironment``.
+
+    It is as fast as :class:`remuda.alf.FastParallelEnvironment`, whose description holds for it, too. ``start_method``
+    is a keyword alone.
+
+    Args:
+        env_constructors: make the envs, each in its worker: ``constructor(env_id=i)``.
+        blocking: step and reset one env after another. Without spares and ``max_concurrency``.
+        start_serially, flatten, num_spare_envs_for_reload, torch_num_threads_per_env, start_method: as there.
+        max_concurrency: as there.
+        **options: as there.
+
+    Raises:
+        AssertionError: spares with ``blocking``.
+        ValueError: ``max_concurrency`` with ``blocking``.
+        Exception: all that :class:`remuda.alf.FastParallelEnvironment` raises.
+    """
+
+    def __init__(
+        self,
+        env_constructors: Sequence[Callable[..., Any]],
+        start_serially: bool = True,
+        blocking: bool = False,
+        flatten: bool = True,
+        num_spare_envs_for_reload: int = 0,
+        torch_num_threads_per_env: int | None = 1,
+        *,
+        start_method: Literal["fork", "spawn", "forkserver"] = "fork",
+        max_concurrency: int | None = None,
+        **options: Unpack[FaceOptions],
+    ) -> None:
+        if num_spare_envs_for_reload > 0 and blocking:
+            raise AssertionError("Spare envs only allowed in non-blocking mode")
+        if max_concurrency is not None and blocking:
+            raise ValueError(f"expected max_concurrency=None with blocking=True, which is 1, got {max_concurrency}")
+        super().__init__(
+            env_constructors,
+            start_serially,
+            num_spare_envs_for_reload=num_spare_envs_for_reload,
+            torch_num_threads_per_env=torch_num_threads_per_env,
+            start_method=start_method,
+            max_concurrency=1 if blocking else max_concurrency,
+            **options,
+        )

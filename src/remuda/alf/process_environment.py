@@ -2,19 +2,57 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from typing import Any, Literal
 
 import alf
 
-from remuda import Call, EnvProgress, Pool, StateError
+from remuda import Call, EnvProgress, Pool, RemudaError, StateError
 from remuda._faces.closing import log_close_errors
+from remuda._faces.episode_counter import EpisodeCounter
 from remuda._keywords import names_keywords
 from remuda.alf import worker
 from remuda.alf.configuration import Configuration
 from remuda.alf.errors import translated
-from remuda.alf.open_calls import OpenCalls
 from remuda.alf.remote_environment import Promise, RemoteEnvironment
+
+
+class _OpenCalls:
+    """The calls of an env that have no answer yet, in order, for reports of faults of an env that is not stepped."""
+
+    def __init__(self) -> None:
+        self._open: deque[tuple[Call, str, EnvProgress]] = deque()
+        self._counter = EpisodeCounter()
+        self._last_step: Call | None = None
+
+    def add(self, operation: str, call: Call) -> None:
+        """`operation`: "build", "reset", "step" or "call"."""
+        while self._open and self._open[0][0].done:
+            self._open.popleft()
+        if operation == "step" and self._is_over():
+            operation = "reset"  # ALF's envs reset when they are stepped after the end of an episode
+        self._counter.count(operation)
+        if operation in ("reset", "step"):
+            self._last_step = call
+        self._open.append((call, operation, self._counter.progress(0)))
+
+    def operation_of(self, operation: str, where: EnvProgress) -> tuple[str, EnvProgress]:
+        """Returns the operation and progress of the first call without an answer. `operation`: the pool's word."""
+        if operation != "call":
+            return operation, self._counter.progress(where.env_id)
+        unanswered = ((name, progress) for call, name, progress in self._open if not call.done)
+        return next(unanswered, (operation, where))
+
+    def _is_over(self) -> bool:
+        """Whether the latest time step is known to be the last of its episode; lists of leaves do not show it."""
+        if self._last_step is None or not self._last_step.done:
+            return False
+        try:
+            time_step = self._last_step.result()[0]
+        except RemudaError:
+            return False
+        return bool(getattr(time_step, "step_type", None) == worker.LAST)
 
 
 @alf.configurable("RemudaProcessEnvironment")
@@ -32,7 +70,7 @@ class ProcessEnvironment(RemoteEnvironment):
         num_envs: not used.
         torch_num_threads_per_env: how many threads PyTorch uses there; ``None`` leaves that alone.
         start_method: how the process starts: "fork", "spawn" or "forkserver".
-        name: of the process, as `ps` shows it.
+        name: the name of the process, as `ps` shows it.
     """
 
     def __init__(
@@ -51,7 +89,7 @@ class ProcessEnvironment(RemoteEnvironment):
         self._threads, self._start_method = torch_num_threads_per_env, start_method
         self._name = name or f"ProcessEnvironment-{env_id}"
         self._pool: Pool | None = None
-        self._open_calls = OpenCalls()
+        self._open_calls = _OpenCalls()
         self._made: Promise | None = None
 
     def start(self, wait_to_start: bool = True) -> None:
@@ -64,12 +102,8 @@ class ProcessEnvironment(RemoteEnvironment):
         """
         if self._pool is not None:
             raise StateError("expected a ProcessEnvironment that is started once, got another start()")
-        inherits = self._start_method == "fork"
-        setting = worker.Setting(
-            is_process=True,
-            torch_threads=self._threads,
-            configuration=None if inherits else Configuration.current(),
-        )
+        configuration = Configuration.for_workers(self._start_method)
+        setting = worker.Setting(is_process=True, torch_threads=self._threads, configuration=configuration)
         constructor, env_id = self._constructor, self._env_id
         self._pool = Pool(
             [lambda: worker.CalledEnv(constructor, env_id, setting)],
@@ -79,9 +113,9 @@ class ProcessEnvironment(RemoteEnvironment):
             start_timeout=None,
             advise=False,
             name=self._name,
-            operation_of=self._operation_of,
+            operation_of=self._open_calls.operation_of,
         )
-        self._made = self._promise(worker.make)
+        self._made = self._promise(worker.CalledEnv.make)
         if wait_to_start:
             self.wait_start()
 
@@ -99,8 +133,6 @@ class ProcessEnvironment(RemoteEnvironment):
         function = worker.call_with_leaves if self._flatten else worker.call_method
         return self._promise(function, name, args, kwargs)
 
-    call.__doc__ = RemoteEnvironment.call.__doc__
-
     @translated
     def _ask_pool(self, function: Callable[..., Any], args: tuple[Any, ...]) -> Call:
         if self._pool is None:
@@ -108,9 +140,6 @@ class ProcessEnvironment(RemoteEnvironment):
         call = self._pool.apply_async(function, args)
         self._open_calls.add(_operation(function, args), call)
         return call
-
-    def _operation_of(self, operation: str, where: EnvProgress) -> tuple[str, EnvProgress]:
-        return self._open_calls.operation_of(operation, where)
 
     def close(self) -> None:
         """Close the env and end its process, after what is under way. Closing again does nothing.
@@ -123,8 +152,8 @@ class ProcessEnvironment(RemoteEnvironment):
 
 
 def _operation(function: Callable[..., Any], args: tuple[Any, ...]) -> str:
-    """What a call stands for."""
-    if function is worker.make:
+    """Returns the operation of the env that a call stands for."""
+    if function is worker.CalledEnv.make:
         return "build"
     is_method = function in (worker.call_method, worker.call_with_leaves)
     return args[0] if is_method and args[0] in ("reset", "step") else "call"

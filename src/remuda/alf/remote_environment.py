@@ -13,7 +13,7 @@ from remuda.alf.errors import EnvError, translated
 
 
 class Promise:
-    """The answer to a call, some time: call it. It may be asked again, and before or after others."""
+    """The answer to a call, which may come later: call the promise for it, any number of times, in any order."""
 
     def __init__(self, answers: Call) -> None:
         self._answers = answers
@@ -30,10 +30,32 @@ class Promise:
         return self._answers.result()[0]
 
 
-class RemoteEnvironment:
-    """An env that is in a worker. What it is asked waits its turn behind the step or reset that is under way.
+def _spec_method(name: str) -> Any:
+    def spec(self: HasSpecs) -> Any:
+        """Returns this spec, which is that of one row."""
+        return self._spec(name)
 
-    Any other attribute is the env's own, and is fetched from there.
+    spec.__name__ = name
+    return spec
+
+
+class HasSpecs:
+    """The specs of an env, or of many, by methods; `_spec` returns each by its name."""
+
+    action_spec = _spec_method("action_spec")
+    observation_spec = _spec_method("observation_spec")
+    reward_spec = _spec_method("reward_spec")
+    time_step_spec = _spec_method("time_step_spec")
+    env_info_spec = _spec_method("env_info_spec")
+
+    def _spec(self, name: str) -> Any:
+        raise NotImplementedError
+
+
+class RemoteEnvironment(HasSpecs):
+    """An env in a worker. A call waits until the step or reset that is under way has ended.
+
+    Any other attribute is the env's own, and is fetched from there. Specs are fetched once.
     """
 
     def __init__(self, ask: Callable[[Callable[..., Any], tuple[Any, ...]], Call]) -> None:
@@ -53,7 +75,7 @@ class RemoteEnvironment:
             The promise of what it returns: call that, and it waits for the answer.
 
         Raises:
-            BrokenPoolError, ClosedError: there is nobody to answer.
+            BrokenPoolError, ClosedError: the env can never answer.
         """
         return self._promise(worker.call_method, name, args, kwargs)
 
@@ -72,32 +94,12 @@ class RemoteEnvironment:
         return promise() if blocking else promise
 
     def render(self, mode: str = "human") -> Any:
-        """What the env's ``render`` returns."""
+        """Return the result of the env's ``render``."""
         return self.call("render", mode)()
 
     def sync_progress(self) -> None:
-        """Tell the env's schedulers how far the training is. It does not wait until they know."""
+        """Send the progress of the training to the env's schedulers. It does not wait."""
         self._promise(worker.update_progress, get_all_progresses())
-
-    def action_spec(self) -> Any:
-        """The env's; asked for once."""
-        return self._spec("action_spec")
-
-    def observation_spec(self) -> Any:
-        """The env's; asked for once."""
-        return self._spec("observation_spec")
-
-    def reward_spec(self) -> Any:
-        """The env's; asked for once."""
-        return self._spec("reward_spec")
-
-    def time_step_spec(self) -> Any:
-        """The env's; asked for once."""
-        return self._spec("time_step_spec")
-
-    def env_info_spec(self) -> Any:
-        """The env's; asked for once."""
-        return self._spec("env_info_spec")
 
     def _spec(self, name: str) -> Any:
         if name not in self._specs:

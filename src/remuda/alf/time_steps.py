@@ -1,8 +1,8 @@
-"""Time steps of tensors, out of a batch."""
+"""Converts between tensors and the engine's arrays: actions on their way in, time steps on their way out."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any
 
@@ -11,21 +11,44 @@ import numpy as np
 import torch
 
 from remuda import Batch, Fault
+from remuda.alf.errors import InvalidActionError
 from remuda.alf.nests import Nest, children, converter, is_leaf
 from remuda.alf.worker import LAST, columns_of
 
 NO_FAULTS: Mapping[int, Fault] = MappingProxyType({})
 
 
+def action_reader(spec: Nest, num_envs: int, outer: tuple[int, ...]) -> Callable[[Nest], Nest]:
+    """Returns a function that makes the engine's nest of arrays of a nest of tensors (or arrays) with a row each.
+
+    The function raises InvalidActionError for another structure; the engine checks the numbers, shapes and dtypes.
+    `outer`: (batch size,) of a batched env, which takes several rows, else ().
+    """
+
+    def to_array(rows: Any) -> Any:
+        array = rows.numpy(force=True) if isinstance(rows, torch.Tensor) else np.asarray(rows)
+        return array.reshape(num_envs, *outer, *array.shape[1:]) if outer else array
+
+    convert = converter(spec, to_array, to_plain=True)
+
+    def read(actions: Nest) -> Nest:
+        try:
+            return convert(actions)
+        except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
+            raise InvalidActionError(f"expected actions of {spec}, got {actions!r} ({error!r})") from error
+
+    return read
+
+
 class TimeSteps:
     """Makes the time steps of all envs. Their tensors share the memory of the batch they are read from.
 
     Attributes:
-        faults: Why envs read LAST that have not said so, in the latest one: by their places in the batch.
+        faults: The faults of the latest time step whose envs read LAST because of them, by their places in the batch.
     """
 
     def __init__(self, spec: Any, num_envs: int, outer: tuple[int, ...]) -> None:
-        """`spec`: of one env's, with its env info. `outer`: (its batch size,), or () for one that has no batch axis."""
+        """`spec`: of one env's time steps, with its env info. `outer`: (batch size,) of a batched env, else ()."""
         self.faults = NO_FAULTS
         columns = columns_of(spec)
         self._blank = type(spec)._make(field if i not in columns else () for i, field in enumerate(spec))
@@ -35,16 +58,16 @@ class TimeSteps:
         self._env_ids = torch.arange(num_envs * sum(outer or (1,)), dtype=torch.int32, device="cpu")
 
     def read(self, batch: Batch, actions: Nest) -> Any:
-        """One of ALF's ``TimeStep``, on its default device. `actions`: those that were sent, as the engine has them."""
+        """Returns ALF's ``TimeStep``, on its default device. `actions`: those of the step, as the engine has them."""
         columns = dict(zip(self._names, batch.obs, strict=True))
         self.faults = NO_FAULTS
-        if batch.truncated.any():  # no env says that
+        if batch.truncated.any():  # which no env reports itself
             self._end_episodes(batch, columns, actions)
         fields = {name: convert(columns[name]) for name, convert in zip(self._names, self._to_tensors, strict=True)}
         return _on_default_device(self._blank._replace(env_id=self._env_ids.clone(), **fields))
 
     def _end_episodes(self, batch: Batch, columns: Mapping[str, Nest], actions: Nest) -> None:
-        """Where the engine has cut an episode off, the row is the last one once more."""
+        """Makes rows of episodes that the engine has cut off LAST; each repeats the env's last row."""
         lost = np.flatnonzero(batch.truncated)
         columns["step_type"][lost] = LAST
         columns["reward"][lost] = 0
@@ -53,7 +76,7 @@ class TimeSteps:
 
 
 def _flat_tensor(array: Any) -> torch.Tensor:
-    """Rows of all envs, one after another; without a copy, for they lie that way."""
+    """Returns the rows of all envs, one after another; without a copy, because they lie that way."""
     return torch.from_numpy(array.reshape(-1, *array.shape[2:]))
 
 
@@ -66,7 +89,7 @@ def _copy_rows(target: Nest, source: Nest, rows: Any) -> None:
 
 
 def _on_default_device(time_step: Any) -> Any:
-    """ALF's, which keeps what there is on the CPU with what it has copied from there."""
+    """Copies a time step to ALF's default device. The copy keeps the one on the CPU."""
     if alf.get_default_device() != "cuda":
         return time_step
     copied = alf.nest.map_structure(lambda tensor: tensor.cuda(), time_step)

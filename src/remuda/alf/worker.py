@@ -1,4 +1,4 @@
-"""What runs in a worker, around the env."""
+"""Hosts ALF's envs in a worker, and runs the calls that the parallel envs send them."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
+from types import SimpleNamespace
 from typing import Any, ClassVar, NoReturn
 
 import numpy as np
@@ -20,13 +21,13 @@ LAST = 2  # ALF's StepType.LAST
 
 @dataclass(frozen=True)
 class Setting:
-    """What surrounds the envs of a worker.
+    """The surroundings of the envs of a worker.
 
     Attributes:
-        is_process: The worker is a process of its own, to be set up as ALF does.
-        resets_ahead: Envs reset when their episodes end, before they are told to.
-        torch_threads: How many PyTorch may use in it; None leaves that alone.
-        configuration: Of the program, where the worker has not inherited it.
+        is_process: The worker is a process of its own, and is set up as ALF does.
+        resets_ahead: Envs reset when their episodes end, before the command to reset.
+        torch_threads: The number of PyTorch's threads in it; None leaves that alone.
+        configuration: The program's, if the worker has not inherited it.
     """
 
     is_process: bool
@@ -35,6 +36,7 @@ class Setting:
     configuration: Configuration | None = None
 
     def make_env(self, constructor: Callable[..., Any], env_id: int | None) -> Any:
+        """Sets the process up, if it is the worker's own, and makes the env."""
         if not self.is_process:
             return constructor(env_id=env_id)
         import alf
@@ -53,7 +55,7 @@ class Setting:
 
 
 class HostedEnv:
-    """An ALF env as the engine sees it: the observation is its time step without the env id, and nothing is beside it.
+    """An ALF env behind Gymnasium's methods: the observation is its time step without the env id; infos are empty.
 
     An env that is batched resets its rows itself. To the engine it is one env, whose episodes never end.
     """
@@ -61,8 +63,8 @@ class HostedEnv:
     def __init__(self, env: Any, env_id: int, *, resets_ahead: bool) -> None:
         self.env, self.env_id = env, env_id
         self._resets_ahead = resets_ahead
-        self._is_over = False  # and has not reset since
-        self._fresh: Any = None  # the time step of a reset that the engine has yet to ask for
+        self._is_over = False  # the episode has ended, and no reset has followed
+        self._fresh: Any = None  # the time step of a reset whose command has not come yet
         self.metadata: dict[str, Any] = {}
         self._outer = outer_shape(env)
         self._spec = time_step_spec(env)
@@ -75,7 +77,7 @@ class HostedEnv:
         self.step: Callable[[Any], Any] = self._first_step
 
     def reset(self, **of_the_caller: Any) -> tuple[Any, dict[str, Any]]:
-        """`of_the_caller`: not empty where it is not the engine's own, because an episode has ended."""
+        """`of_the_caller`: empty if the engine resets the env because an episode has ended."""
         if of_the_caller:
             self.catch_up()
             self._fresh = None
@@ -93,7 +95,7 @@ class HostedEnv:
     def catch_up(self) -> None:
         """Makes the reset that follows the end of an episode, if that is due.
 
-        Before anything else is done with the env: how much time the engine had must not matter to its random numbers.
+        It comes before anything else: the env's random numbers must not depend on the time that the engine had.
         """
         if self._is_over and self._resets_ahead:
             self._fresh = self._reset()
@@ -102,16 +104,16 @@ class HostedEnv:
         time_step = self._advance(action)
         self._check(time_step)
         self.step = self._step
-        return self._told(time_step)
+        return self._outcome(time_step)
 
     def _step(self, action: Any) -> Any:
-        return self._told(self._advance(action))
+        return self._outcome(self._advance(action))
 
     def _advance(self, action: Any) -> Any:
         convert = self._action_from_plain
         return self.env.step(action if convert is None else convert(action))
 
-    def _told(self, time_step: Any) -> Any:
+    def _outcome(self, time_step: Any) -> Any:
         self._is_over = not self._outer and time_step.step_type == LAST
         return self._plain(time_step), 0.0, self._is_over, False, {}
 
@@ -120,7 +122,7 @@ class HostedEnv:
         return fields if self._to_plain is None else self._to_plain(fields)
 
     def _check(self, time_step: Any) -> None:
-        """Before the engine, which knows no names, looks at it as at every other, and casts what fits."""
+        """Checks a time step with names, which the engine does not have; the engine checks every one, and casts it."""
         for name, spec, value in zip(self._spec._fields, self._spec, time_step, strict=True):
             if name != "env_id":
                 check_nest(spec, value, self._outer, f"time_step.{name}")
@@ -133,32 +135,32 @@ class HostedEnv:
 
 
 def time_step_spec(env: Any) -> Any:
-    """Of time steps with their env info."""
+    """Returns the spec of time steps with their env info."""
     return env.time_step_spec()._replace(env_info=env.env_info_spec())
 
 
 def outer_shape(env: Any) -> tuple[int, ...]:
-    """The axes of an env's arrays before those of their specs."""
+    """Returns the axes of an env's arrays before those of their specs."""
     return (env.batch_size,) if env.batched or env.batch_size > 1 else ()
 
 
 def columns_of(spec: Any) -> list[int]:
-    """The fields of a time step that travel. What its env id is, the caller knows."""
+    """Returns the fields of a time step that travel. The caller has the env id already."""
     return [i for i, name in enumerate(spec._fields) if name != "env_id" and not is_empty(spec[i])]
 
 
 def build(constructor: Callable[..., Any], env_id: int, setting: Setting) -> HostedEnv:
-    """The env that a constructor makes."""
+    """Hosts the env that a constructor makes."""
     env = setting.make_env(constructor, env_id)
     return _hosted.setdefault(id(env), HostedEnv(env, env_id, resets_ahead=setting.resets_ahead))
 
 
-# The same for the same env: the engine refuses two factories that return one object.
+# One host for an env, because the engine refuses two factories that return one object.
 _hosted: weakref.WeakValueDictionary[int, HostedEnv] = weakref.WeakValueDictionary()
 
 
 class CalledEnv:
-    """An env that is not stepped by the engine, but called; it is made by a call, too."""
+    """An env that the engine does not step, but calls; a call makes it, too."""
 
     metadata: ClassVar[dict[str, Any]] = {}
     observation_space = action_space = spaces.Discrete(1)
@@ -171,7 +173,7 @@ class CalledEnv:
         self.env = self._make()
 
     def catch_up(self) -> None:
-        """Nothing is ever due."""
+        """Does nothing: no reset is ever due."""
 
     def reset(self, **_: Any) -> NoReturn:
         raise NotImplementedError("it is called")
@@ -187,40 +189,15 @@ class CalledEnv:
 # -- calls -----------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Description:
-    """What an env says of itself."""
-
-    is_tensor_based: bool
-    batched: bool
-    batch_size: int
-    action_spec: Any
-    observation_spec: Any
-    reward_spec: Any
-    time_step_spec: Any
-    env_info_spec: Any
-    num_tasks: int
-    task_names: Any
+_ATTRIBUTES = ("is_tensor_based", "batched", "batch_size", "num_tasks", "task_names")
+_SPECS = ("action_spec", "observation_spec", "reward_spec", "time_step_spec", "env_info_spec")
 
 
-def describe(hosted: HostedEnv) -> Description:
+def describe(hosted: HostedEnv) -> SimpleNamespace:
+    """Returns the attributes and specs of an env."""
     env = hosted.env
-    return Description(
-        is_tensor_based=env.is_tensor_based,
-        batched=env.batched,
-        batch_size=env.batch_size,
-        action_spec=env.action_spec(),
-        observation_spec=env.observation_spec(),
-        reward_spec=env.reward_spec(),
-        time_step_spec=env.time_step_spec(),
-        env_info_spec=env.env_info_spec(),
-        num_tasks=env.num_tasks,
-        task_names=env.task_names,
-    )
-
-
-def make(called: CalledEnv) -> None:
-    called.make()
+    attributes = {name: getattr(env, name) for name in _ATTRIBUTES}
+    return SimpleNamespace(**attributes, **{name: getattr(env, name)() for name in _SPECS})
 
 
 def get_attribute(hosted: HostedEnv | CalledEnv, name: str) -> Any:
@@ -234,7 +211,7 @@ def call_method(hosted: HostedEnv | CalledEnv, name: str, args: tuple[Any, ...],
 
 
 def call_with_leaves(called: CalledEnv, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """The same, but actions come and time steps go as lists of their leaves, in ALF's order."""
+    """Calls a method with actions and time steps as lists of their leaves, in ALF's order."""
     from alf import nest
 
     if name == "step":
@@ -244,16 +221,16 @@ def call_with_leaves(called: CalledEnv, name: str, args: tuple[Any, ...], kwargs
 
 
 def seed(hosted: HostedEnv, seeds: Sequence[Any]) -> Any:
-    """`seeds`: of all envs, by the order of their constructors."""
+    """Seeds an env. `seeds`: those of all envs, in the order of their constructors."""
     hosted.catch_up()
     return hosted.env.seed(seeds[hosted.env_id])
 
 
 def seed_again(hosted: HostedEnv, derive: Callable[[int], int], seeds: Sequence[Any]) -> None:
-    """Seed an env that was built anew: with the same seed it would play the same episodes, and fail like the last.
+    """Seeds an env that was rebuilt: with the same seed it would play the same episodes, and fail like the last.
 
-    `derive`: the engine's, see ``Pool.apply_async``. What is no number is the constructor's own idea of a seed, and is
-    given as it is.
+    `derive`: the engine's, see ``Pool.apply_async``. A seed that is not a number is the caller's own kind of seed, and
+    is passed as it is.
     """
     given = seeds[hosted.env_id]
     if isinstance(given, (int, np.integer)) and given >= 0:
@@ -262,7 +239,7 @@ def seed_again(hosted: HostedEnv, derive: Callable[[int], int], seeds: Sequence[
 
 
 def update_progress(_: HostedEnv | CalledEnv, progress: dict[str, float]) -> None:
-    """Tells ALF's schedulers in this process how far the training is."""
+    """Passes the progress of the training to ALF's schedulers in this process."""
     from alf.utils.schedulers import update_all_progresses
 
     update_all_progresses(progress)

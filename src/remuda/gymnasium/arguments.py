@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Sequence
-from typing import Any, Literal, TypeAlias
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-
-StartMethod: TypeAlias = Literal["forkserver", "spawn", "fork"]
-
 
 REFUSED = {
     "autoreset": "use autoreset_mode=",
@@ -20,26 +17,14 @@ REFUSED = {
 """Options of the pool that have another name here."""
 
 
-def check_constructor(max_concurrency: Any, worker: Callable[..., None] | None) -> None:
-    """Check the arguments that have another name or meaning for the pool.
-
-    Raises:
-        ValueError: a bad ``max_concurrency``, or a ``worker`` with another signature.
-        NotImplementedError: a ``worker``.
-    """
-    _check_max_concurrency(max_concurrency)
-    _refuse_worker(worker)
-
-
-def check_context(context: Any) -> StartMethod | None:
-    """Raise ``ValueError`` for what names no way to start workers."""
+def check_context(context: Any) -> None:
+    """Raise ``ValueError`` for anything but a start method or None."""
     if context not in (None, "forkserver", "spawn", "fork"):
         raise ValueError(f"expected `context` to be 'forkserver', 'spawn', 'fork' or None, got {context!r}.")
-    return context  # type: ignore[no-any-return]
 
 
-def _check_max_concurrency(limit: Any) -> None:
-    """Raise ``ValueError`` for what is neither ``None`` nor a positive integer."""
+def check_max_concurrency(limit: Any) -> None:
+    """Raise ``ValueError`` for anything but a positive integer or ``None``."""
     if limit is None:
         return
     if not isinstance(limit, (int, np.integer)):
@@ -48,12 +33,12 @@ def _check_max_concurrency(limit: Any) -> None:
         raise ValueError(f"`max_concurrency` must be positive or None, got {limit}.")
 
 
-def _refuse_worker(worker: Callable[..., None] | None) -> None:
+def refuse_worker(worker: Callable[..., None] | None) -> None:
     """Refuse a worker function.
 
     Raises:
-        ValueError: it would not have fitted the original either.
-        NotImplementedError: it would have; says what to do instead.
+        ValueError: its signature would not have fitted the original either.
+        NotImplementedError: any other function; the error has the alternatives.
     """
     if worker is None:
         return
@@ -75,7 +60,7 @@ def _refuse_worker(worker: Callable[..., None] | None) -> None:
 
 
 def check_seeds(seed: int | Sequence[int | None] | None, num_envs: int) -> None:
-    """Raise ``ValueError`` for a sequence that has not one for each env."""
+    """Raise ``ValueError`` for a sequence without exactly one seed for each env."""
     if seed is not None and not isinstance(seed, (int, np.integer)) and len(seed) != num_envs:
         raise ValueError(
             f"If seeds are passed as a list the length must match num_envs={num_envs} but got length={len(seed)}."
@@ -83,14 +68,14 @@ def check_seeds(seed: int | Sequence[int | None] | None, num_envs: int) -> None:
 
 
 def check_ids(env_ids: Sequence[int], num_envs: int) -> None:
-    """Raise ``ValueError`` for what names no envs, or none at all."""
+    """Raise ``ValueError`` for ids that are not those of envs, or for no ids."""
     known = [i for i in env_ids if isinstance(i, (int, np.integer)) and 0 <= i < num_envs]
     if not env_ids or len(known) < len(env_ids):
         raise ValueError(f"expected `env_ids` to be some of 0, ..., {num_envs - 1}, got {list(env_ids)}.")
 
 
 def seeds_of(env_ids: Sequence[int], seed: int | Sequence[int | None] | None) -> int | Sequence[int | None] | None:
-    """Return the part of seeds for all envs that is for these."""
+    """Return the seeds of these envs out of those of all envs."""
     return seed if seed is None or isinstance(seed, (int, np.integer)) else [seed[i] for i in env_ids]
 
 
@@ -100,8 +85,8 @@ def split_mask(
     """Return the reset mask, if there is one that leaves an env out, and the options without it.
 
     Raises:
-        TypeError: the mask is no bool array.
-        ValueError: it has another shape, or no True.
+        TypeError: the mask is not a bool array.
+        ValueError: the mask has another shape, or no True.
     """
     if options is None or "reset_mask" not in options:
         return None, options

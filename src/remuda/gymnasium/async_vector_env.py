@@ -6,14 +6,11 @@ import multiprocessing
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 from gymnasium import Env
 from gymnasium.core import ActType, ObsType
-from gymnasium.vector.utils import batch_space, create_empty_array
 
 from remuda import FaceOptions, Pool, PoolOptions
 from remuda._faces.closing import closed_on_error
-from remuda._faces.stats import SuggestedCode
 from remuda._faces.worker_defaults import set_worker_defaults
 from remuda._keywords import names_keywords
 from remuda.gymnasium import arguments, spaces
@@ -42,13 +39,13 @@ class AsyncVectorEnv(AsyncVectorEnvPart[ObsType, ActType]):
         context: how workers start: "forkserver" (``None`` means that), "spawn" or "fork".
         daemon: accepted, and without effect: workers may have children of their own, and no worker outlives
             this process.
-        worker: not supported: what a worker function talks to (pipes, an error queue) does not exist here.
+        worker: not supported: a worker function uses pipes and an error queue, which do not exist here.
         observation_mode: "same" (all observation spaces are equal), "different" (they differ in their
             bounds), or (batched space, single space).
         autoreset_mode: when a finished env is reset, see :class:`gymnasium.vector.AutoresetMode`.
         max_concurrency: at most this many workers run ``reset`` or ``step`` at once; calls are not limited.
-        lazy_infos: return infos that are gathered when somebody first looks at them (a subclass of dict),
-            instead of a plain dict.
+        lazy_infos: return infos that are gathered when they are first read (a subclass of dict), instead of a
+            plain dict.
         **options: all others of :class:`remuda.PoolOptions`: ``num_workers``, ``faults``, ``spares`` and so on. Under
             ``faults="restart"`` an episode that is cut off ends truncated with ``infos["fault"]``, and the env comes
             back. With ``seeding="per_episode"`` ``single_action_space`` is seeded too, ``action_space`` is not. The
@@ -65,29 +62,10 @@ class AsyncVectorEnv(AsyncVectorEnvPart[ObsType, ActType]):
             ``worker`` with another signature, or a custom space under ``shared_memory=True``.
         NotImplementedError: a ``worker``.
         StartTimeoutError: an env took longer to build than ``start_timeout``.
-        TypeError: an option that there is not, or that has another name here.
+        TypeError: an unknown option, or one that has another name here.
         WorkerDiedError: a worker died while it built its envs.
         Exception: whatever an env factory raised.
     """
-
-    _suggested_code = SuggestedCode(
-        make="envs = remuda.gymnasium.AsyncVectorEnv({env_fns}, {options})",
-        spare="envs = remuda.gymnasium.AsyncVectorEnv(env_fns + env_fns[:1] * {spares}, spares={spares}, {options})",
-        split="""\
-halves = envs.split(2)
-for half in halves:
-    obs, infos = half.reset()
-    half.step_async(policy(obs))
-while True:
-    for half in halves:
-        obs, rewards, terminations, truncations, infos = half.step_wait()
-        half.step_async(policy(obs))""",
-        refused=arguments.REFUSED,
-        renamed={
-            "autoreset": ("autoreset_mode", {'"same_step"': '"SameStep"', '"disabled"': '"Disabled"'}),
-            "start_method": ("context", {}),
-        },
-    )
 
     def __init__(
         self,
@@ -114,7 +92,9 @@ while True:
         self.autoreset_mode = AutoresetMode(autoreset_mode)
         self.max_concurrency = max_concurrency
         self.lazy_infos = lazy_infos
-        arguments.check_constructor(max_concurrency, worker)
+        arguments.check_max_concurrency(max_concurrency)
+        arguments.refuse_worker(worker)
+        arguments.check_context(context)
         spaces.check_observation_mode(observation_mode)
 
         set_worker_defaults(options, f"Worker<{type(self).__name__}>")
@@ -122,7 +102,7 @@ while True:
         self._pool = translated(Pool)(
             self.env_fns,
             max_concurrency=None if max_concurrency is None else int(max_concurrency),
-            start_method=arguments.check_context(context),
+            start_method=context,  # type: ignore[arg-type]  # it was checked
             autoreset=POOL_MODE[self.autoreset_mode],
             observation_space=observation_mode[1] if isinstance(observation_mode, tuple) else None,
             **options,
@@ -132,45 +112,25 @@ while True:
         self._begin(self._pool, self._pool)
 
     def _adopt(self, pool: Pool) -> None:
-        """Take over what the workers reported, and check that the envs go together."""
-        mode = self.observation_mode
+        """Takes over the spaces that the workers reported, and checks that the envs go together."""
+        mode, reported = self.observation_mode, pool.observation_spaces
         self.num_envs = pool.num_envs
         self.metadata = {**pool.metadata, "autoreset_mode": self.autoreset_mode}
         self.render_mode = pool.render_mode
         self.single_action_space = pool.single_action_space
-        self.action_space = batch_space(self.single_action_space, self.num_envs)
-        single, batched = spaces.batch_observation_space(mode, pool.observation_spaces)
-        self.single_observation_space, self.observation_space = single, batched
-        spaces.check_observation_spaces(mode, single, pool.observation_spaces)
+        batched, single = mode if isinstance(mode, tuple) else (None, reported[0])
+        self.single_observation_space = single
+        self._lay_out(reported, batched)
+        spaces.check_observation_spaces(mode, single, reported)
         spaces.check_action_spaces(self.single_action_space, pool.action_spaces)
         if self.shared_memory and spaces.is_custom(single):
             raise ValueError(
                 "expected an observation space of Gymnasium's own classes under shared_memory=True, "
                 f"got {single}: pass shared_memory=False, which carries any space."
             )
-        self.observations: Any = create_empty_array(single, n=self.num_envs, fn=np.zeros)
-
-    # -- halves ------------------------------------------------------------------------------------------
 
     def split(self, parts: int = 2) -> tuple[AsyncVectorEnvPart[ObsType, ActType], ...]:
-        """Divide the envs, to step some while a policy deals with the others ("double buffering").
-
-        From then on only the parts are reset and stepped; calls reach all envs as before, and :meth:`close` closes the
-        parts too. What an earlier split returned is of no use any more; ``split(1)`` makes this vector env whole again.
-
-        Returns:
-            Vector envs of their own (:class:`~remuda.gymnasium.part.AsyncVectorEnvPart`), each with an equal share of
-            every worker's envs: ``env_ids`` says which.
-
-        Raises:
-            ClosedEnvironmentError: after :meth:`close`.
-            ValueError: ``parts`` is not from 1 to the number of envs, or of vector envs with ``vector_size``.
-            AlreadyPendingCallError: a call of this, or of a part, waits for its ``*_wait``.
-        """
-        self._assert_is_running()
-        for envs in (self, *self._split_off):
-            envs._assert_nothing_pending("split")
-        split_off = self._split_pool(parts, lambda share: AsyncVectorEnvPart(self, share))
+        split_off = self._split(parts, lambda share: AsyncVectorEnvPart(self, share))
         if not split_off:
             self.extras = {}
         return split_off or (self,)

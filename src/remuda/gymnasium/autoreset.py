@@ -15,7 +15,7 @@ else:
         from enum import Enum
 
         class AutoresetMode(Enum):
-            """When a vector env resets an env whose episode has ended."""
+            """When a vector env resets an env after the end of its episode."""
 
             NEXT_STEP = "NextStep"
             SAME_STEP = "SameStep"

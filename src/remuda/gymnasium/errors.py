@@ -1,4 +1,4 @@
-"""From the engine's errors to what a user of Gymnasium expects to catch."""
+"""Translates the engine's errors into those that users of Gymnasium catch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A dict that is filled when somebody first looks at it."""
+"""A dict that is filled when it is first read."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import Any
 
 
 class LazyInfos(dict[str, Any]):
-    """The infos of one batch in Gymnasium's format, stacked at the first look.
+    """The infos of one batch in Gymnasium's format, stacked when they are first read.
 
-    It behaves like the plain dict it stands for: every method of ``dict`` fills it first, and copies and
-    pickles of it are plain dicts. Two things tell them apart: ``type(infos) is dict`` is false, and C code
-    that reads a dict's memory without calling its methods sees an empty one until somebody has looked.
+    It behaves like a plain dict: every method of ``dict`` fills it first, and copies and pickles of it are plain
+    dicts. There are two differences: ``type(infos) is dict`` is false, and C code that reads a dict's memory
+    without calling its methods sees an empty one until a method has been called.
 
     Args:
-        stack: makes the dict; called once. What it raises, the look raises, and the next look asks again.
+        stack: makes the dict; called once. If it raises, the method raises the same, and the next one calls it again.
     """
 
     __slots__ = ("_stack",)
@@ -38,25 +38,18 @@ def _after_filling(name: str) -> Callable[..., Any]:
     method = getattr(dict, name)
 
     @functools.wraps(method)
-    def look(*args: Any, **kwargs: Any) -> Any:
+    def filling(*args: Any, **kwargs: Any) -> Any:
         for arg in args:  # the other side of a comparison may be lazy, too
             if isinstance(arg, LazyInfos):
                 arg._fill()
         return method(*args, **kwargs)
 
-    return look
+    return filling
 
 
 # ``__iter__`` matters beyond iteration: for ``{**infos}`` and ``dict(infos)`` CPython copies a dict's memory
 # where ``__iter__`` is dict's own.
-# fmt: off
-_LOOKS = (
-    "__contains__", "__delitem__", "__eq__", "__ge__", "__getitem__", "__gt__", "__ior__",
-    "__iter__", "__le__", "__len__", "__lt__", "__ne__", "__or__", "__repr__", "__reversed__",
-    "__ror__", "__setitem__", "__sizeof__", "clear", "copy", "get", "items", "keys", "pop",
-    "popitem", "setdefault", "update", "values",
-)
-# fmt: on
+_NO_READERS = {"__new__", "__init__", "__doc__", "__getattribute__", "__hash__", "__class_getitem__", "fromkeys"}
 
-for _name in _LOOKS:
+for _name in vars(dict).keys() - _NO_READERS:
     setattr(LazyInfos, _name, _after_filling(_name))

@@ -8,7 +8,7 @@ import importlib
 import inspect
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import gymnasium
 from gymnasium import Env, logger
@@ -25,10 +25,12 @@ from remuda._keywords import check_not_refused, did_you_mean
 from remuda.gymnasium.arguments import REFUSED
 from remuda.gymnasium.async_vector_env import AsyncVectorEnv
 
+Wrappers: TypeAlias = Sequence[Callable[[Env[Any, Any]], Env[Any, Any]]]
+
 _OF_SIGNATURE = frozenset(inspect.signature(AsyncVectorEnv).parameters) - {"env_fns", "options"}
 _REFUSED = {**REFUSED, "vector_size": "it makes single envs; give AsyncVectorEnv the functions that build vector envs"}
 _OPTIONS = _OF_SIGNATURE | PoolOptions.__annotations__.keys()
-_KEYWORDS = _OPTIONS - {"name"}  # which is many an env's own argument
+_KEYWORDS = _OPTIONS - {"name"}  # because many envs have an argument of that name
 
 
 def make_vec(
@@ -36,7 +38,7 @@ def make_vec(
     num_envs: int = 1,
     vectorization_mode: VectorizeMode | str | None = None,
     vector_kwargs: dict[str, Any] | None = None,
-    wrappers: Sequence[Callable[[Env[Any, Any]], Env[Any, Any]]] | None = None,
+    wrappers: Wrappers | None = None,
     **kwargs: Any,
 ) -> AsyncVectorEnv[Any, Any]:
     """Make ``num_envs`` copies of a registered env, stepped in parallel.
@@ -84,7 +86,7 @@ def make_vec(
     env_kwargs = {**recorded, **kwargs}
 
     build = functools.partial(_build_env, spec, env_kwargs, wrappers)
-    # Any space will do, unless the caller wants the original's refusals.
+    # Any space is taken, unless the caller asks for the original's refusals.
     defaults = {"shared_memory": False, **_open_layout(options.get("faults", "raise"))}
     try:
         envs: AsyncVectorEnv[Any, Any] = AsyncVectorEnv([build] * num_envs, **{**defaults, **options})
@@ -97,7 +99,7 @@ def make_vec(
 
 
 def _open_layout(faults: Any) -> dict[str, Any]:
-    """What leaves the number of workers to measurement, as a pool does. Envs that are built anew have one each."""
+    """Returns the options that let a trial choose the number of workers. Envs that are rebuilt have one each."""
     policy = FaultPolicy.of(faults)
     if policy.restarts or policy.renew_every is not None:
         return {}
@@ -105,7 +107,7 @@ def _open_layout(faults: Any) -> dict[str, Any]:
 
 
 def _misspelt_option(error: TypeError, kwargs: Mapping[str, Any], options: Mapping[str, Any]) -> str | None:
-    """What to say where the env does not know a keyword that is nearly one of the vector env's; else None."""
+    """Returns the error for a keyword of the env that resembles one of the vector env's; None if it does not."""
     unknown = re.search(r"unexpected keyword argument '(\w+)'", str(error))
     if unknown is None or unknown[1] not in kwargs:
         return None
@@ -144,11 +146,7 @@ def _find_spec(id: str | EnvSpec) -> EnvSpec:
     return gymnasium.spec(name)
 
 
-def _build_env(
-    spec: EnvSpec,
-    env_kwargs: dict[str, Any],
-    wrappers: Sequence[Callable[[Env[Any, Any]], Env[Any, Any]]],
-) -> Env[Any, Any]:
+def _build_env(spec: EnvSpec, env_kwargs: dict[str, Any], wrappers: Wrappers) -> Env[Any, Any]:
     env = gymnasium.make(spec, **env_kwargs)
     for wrapper in wrappers:
         env = wrapper(env)
@@ -156,13 +154,9 @@ def _build_env(
 
 
 def _record(
-    spec: EnvSpec,
-    num_envs: int,
-    env_kwargs: dict[str, Any],
-    options: dict[str, Any],
-    wrappers: Sequence[Callable[[Env[Any, Any]], Env[Any, Any]]],
+    spec: EnvSpec, num_envs: int, env_kwargs: dict[str, Any], options: dict[str, Any], wrappers: Wrappers
 ) -> EnvSpec:
-    """Return the spec that makes this vector env again; it says only what differs from the defaults."""
+    """Returns the spec that makes this vector env again; it has only the arguments that differ from the defaults."""
     record = copy.deepcopy(spec)
     record.kwargs = {**env_kwargs, "vectorization_mode": VectorizeMode.ASYNC.value}
     if num_envs != 1:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import copy
 import multiprocessing
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import numpy as np
 import numpy.typing as npt
-from gymnasium import Env, logger
+from gymnasium import Env, Space, logger
 from gymnasium.core import ActType, ObsType
 from gymnasium.error import AlreadyPendingCallError, ClosedEnvironmentError, NoAsyncCallError
 from gymnasium.vector import VectorEnv
@@ -17,7 +17,8 @@ from gymnasium.vector.async_vector_env import AsyncState
 from gymnasium.vector.utils import batch_differing_spaces, batch_space, create_empty_array
 from numpy import ndarray
 
-from remuda import Batch, Call, Part, Pool, Rollout
+from remuda import Batch, Call, Part, Pool
+from remuda._faces.stats import vector_env_code
 from remuda._faces.vector_env import IDLE, STEPPING, PooledVectorEnv
 from remuda.errors import InvalidActionError, RemudaError, StateError
 from remuda.gymnasium import arguments
@@ -26,28 +27,18 @@ from remuda.gymnasium.lazy_infos import LazyInfos
 from remuda.gymnasium.results import Results, join
 
 if TYPE_CHECKING:
-    from remuda import ColumnType
     from remuda.gymnasium.spaces import ObservationMode
 
 T = TypeVar("T")
 Flags = npt.NDArray[np.bool_]
 Step = tuple[ObsType, npt.NDArray[np.float64], Flags, Flags, dict[str, Any]]
 
-# These have a method of their own here, or are private messages of Gymnasium's.
+# Names with a method of their own here, and private messages of Gymnasium's.
 _NOT_CALLABLE = ("reset", "step", "close", "_setattr", "_check_spaces")
 
 
 class AsyncVectorEnvPart(PooledVectorEnv, VectorEnv[ObsType, ActType, npt.NDArray[Any]], Generic[ObsType, ActType]):
-    """Some of a vector env's envs, reset, stepped and called apart from the others: what ``split`` makes.
-
-        halves = envs.split(2)
-        for half in halves:
-            obs, infos = half.reset(seed=0)
-            half.step_async(policy(obs))
-        while learning:
-            for half in halves:  # while the policy deals with one half, the other half's envs step
-                obs, rewards, terminations, truncations, infos = half.step_wait()
-                half.step_async(policy(obs))
+    """Some of a vector env's envs, reset, stepped and called apart from the others; `AsyncVectorEnv.split` makes it.
 
     Everything is counted from 0: env ``i`` here is env ``env_ids[i]`` of the whole. But an int ``seed`` goes to
     that one as ``seed + env_ids[i]``, so that parts that are reset with the same int together begin as the whole does.
@@ -57,6 +48,17 @@ class AsyncVectorEnvPart(PooledVectorEnv, VectorEnv[ObsType, ActType, npt.NDArra
         whole: the vector env that was split. It owns the workers; closing it closes this.
     """
 
+    _suggested_code = vector_env_code(
+        "remuda.gymnasium.AsyncVectorEnv",
+        "obs, infos",
+        "obs, rewards, terminations, truncations, infos",
+        refused=arguments.REFUSED,
+        renamed={
+            "autoreset": ("autoreset_mode", {'"same_step"': '"SameStep"', '"disabled"': '"Disabled"'}),
+            "start_method": ("context", {}),
+        },
+    )
+    _translation = translated
     env_fns: Sequence[Callable[[], Env[Any, Any]]]
     observation_mode: ObservationMode
     lazy_infos: bool
@@ -72,18 +74,25 @@ class AsyncVectorEnvPart(PooledVectorEnv, VectorEnv[ObsType, ActType, npt.NDArra
         self.spec = copy.deepcopy(whole.spec)
         if self.spec is not None:
             self.spec.kwargs["num_envs"] = self.num_envs
-        self.action_space = batch_space(self.single_action_space, self.num_envs)
-        reported = [whole._pool.observation_spaces[i] for i in ids]
-        is_different = self.observation_mode == "different"
-        single = self.single_observation_space
-        self.observation_space = batch_differing_spaces(reported) if is_different else batch_space(single, len(ids))
-        self.observations: Any = create_empty_array(single, n=self.num_envs, fn=np.zeros)
+        self._lay_out([whole._pool.observation_spaces[i] for i in ids])
         self._begin(whole._pool, envs)
+
+    def _lay_out(self, reported: Sequence[Space[Any]], batched: Space[Any] | None = None) -> None:
+        """Makes the batched spaces, and `observations` of zeros.
+
+        `reported`: the envs' observation spaces. `batched`: the observation space, if it is given.
+        """
+        if batched is None and self.observation_mode == "different":
+            batched = batch_differing_spaces(list(reported))
+        elif batched is None:
+            batched = batch_space(self.single_observation_space, self.num_envs)
+        self.observation_space = batched
+        self.action_space = batch_space(self.single_action_space, self.num_envs)
+        self.observations: Any = create_empty_array(self.single_observation_space, n=self.num_envs, fn=np.zeros)
 
     def _begin(self, pool: Pool, envs: Part) -> None:
         super()._begin(pool, envs)
-        self.extras: dict[str, npt.NDArray[Any]] = {}
-        self._is_scattered = False  # the envs were sent in several groups: they come back in any order
+        self._is_scattered = False  # the envs were sent in several groups: their results arrive in any order
         self._call: Call | None = None
 
     def _settle(self, late: AsyncState = IDLE, *, has_leftovers: bool = False) -> None:
@@ -101,7 +110,7 @@ class AsyncVectorEnvPart(PooledVectorEnv, VectorEnv[ObsType, ActType, npt.NDArra
         Args:
             seed: an int gives env i ``seed + i``; a sequence has one seed (or ``None``) for each env. With
                 ``seeding="per_episode"`` see :meth:`remuda.Pool.reset`.
-            options: go to every env's ``reset``, but for ``reset_mask``: a bool array (num_envs,), at least
+            options: go to every env's ``reset``, without ``reset_mask``: a bool array (num_envs,), at least
                 one True. The envs under False are not reset; they return their current observation and no
                 info. The dict is not changed.
 
@@ -122,12 +131,12 @@ class AsyncVectorEnvPart(PooledVectorEnv, VectorEnv[ObsType, ActType, npt.NDArra
         Raises:
             ClosedEnvironmentError: after :meth:`close`.
             ValueError: not as many seeds as envs, or a mask of another shape, or without a True.
-            TypeError: the mask is no bool array.
+            TypeError: the mask is not a bool array.
             AlreadyPendingCallError: another call waits for its ``*_wait``.
         """
-        self._assert_is_running()
+        self._check_open()
         arguments.check_seeds(seed, self.num_envs)
-        self._assert_nothing_pending("reset_async")
+        self._check_idle("reset_async")
         mask, options = arguments.split_mask(options, self.num_envs)
         self._make_way_for_reset()
         if mask is None:
@@ -141,17 +150,9 @@ class AsyncVectorEnvPart(PooledVectorEnv, VectorEnv[ObsType, ActType, npt.NDArra
     def reset_wait(self, timeout: float | None = None) -> tuple[ObsType, dict[str, Any]]:
         """Wait for the results of :meth:`reset_async`; returns them as :meth:`reset` does.
 
-        Args:
-            timeout: seconds; ``None``: as long as it takes. After a timeout this method may be called again.
+        ``timeout`` is that of :meth:`step_wait`.
 
-        Raises:
-            ClosedEnvironmentError: after :meth:`close`.
-            NoAsyncCallError: without :meth:`reset_async`.
-            multiprocessing.TimeoutError: not done in time.
-            WorkerDiedError: a worker process died. (EnvTimeoutError, one of its kinds, is no
-                ``multiprocessing.TimeoutError``.)
-            RestartLimitError: an env failed more often than ``faults`` bears.
-            Exception: what an env raised.
+        Raises: as :meth:`step_wait`, but NoAsyncCallError without :meth:`reset_async`.
         """
         got = self._result_of(AsyncState.WAITING_RESET, self._receive, timeout)
         return self.observations, self._infos(got)
@@ -197,14 +198,14 @@ class AsyncVectorEnvPart(PooledVectorEnv, VectorEnv[ObsType, ActType, npt.NDArra
         Raises:
             ClosedEnvironmentError: after :meth:`close`.
             AlreadyPendingCallError: another call waits for its ``*_wait``.
-            TypeError: the actions are no sequence.
+            TypeError: the actions are not a sequence.
             InvalidActionError: a ValueError: another number of actions than envs, or another shape, dtype or
                 range. Nothing was sent.
             StateError: a RuntimeError: an env has not been reset, or not since it raised. Nothing was sent.
         """
         if self.closed or self._state is not IDLE:
-            self._assert_is_running()
-            self._assert_nothing_pending("step_async")
+            self._check_open()
+            self._check_idle("step_async")
         arguments.check_iterable(actions)
         if self._has_leftovers:
             self._drop_leftovers()
@@ -223,40 +224,11 @@ class AsyncVectorEnvPart(PooledVectorEnv, VectorEnv[ObsType, ActType, npt.NDArra
             multiprocessing.TimeoutError: not done in time.
             WorkerDiedError: a worker process died. (EnvTimeoutError, one of its kinds, is no
                 ``multiprocessing.TimeoutError``.)
-            RestartLimitError: an env failed more often than ``faults`` bears.
+            RestartLimitError: an env failed more often than ``faults`` allows.
             Exception: what an env raised.
         """
         got = self._result_of(STEPPING, self._receive, timeout)
         return self.observations, got.reward, got.terminated, got.truncated, self._infos(got)
-
-    # -- rollouts ----------------------------------------------------------------------------------------
-
-    @translated
-    def rollout(self, steps: int, columns: Mapping[str, ColumnType] | None = None, parts: int = 1) -> Rollout:
-        """Have the next ``steps`` steps written where a learner reads them; as :meth:`remuda.Pool.rollout`.
-
-        Every :meth:`step` goes there too, until the rollout is full or the envs are reset.
-
-        Args:
-            steps: from 1 up.
-            columns: what will be kept beside: names, and for each a dtype or (dtype, shape).
-            parts: step the envs in so many parts, each while the policy deals with the others.
-
-        Returns:
-            A :class:`remuda.Rollout`, to be iterated over. Its names are those of the pool.
-
-        Raises:
-            ClosedEnvironmentError: after :meth:`close`.
-            AlreadyPendingCallError: a call waits for its ``*_wait``.
-            ValueError, TypeError: bad arguments, a space with parts that have no column, or ``AutoresetMode.DISABLED``.
-            MemoryError: there is not that much memory.
-            StateError: a RuntimeError: an env must be reset first.
-            Exception: what an env raised.
-        """
-        self._assert_is_running()
-        self._assert_nothing_pending("rollout")
-        self._drop_leftovers()
-        return self._envs.rollout(steps, columns, parts)
 
     # -- calls -------------------------------------------------------------------------------------------
 
@@ -298,8 +270,8 @@ class AsyncVectorEnvPart(PooledVectorEnv, VectorEnv[ObsType, ActType, npt.NDArra
             AlreadyPendingCallError: another call waits for its ``*_wait``.
             ValueError: ``name`` has a method of its own here: "reset", "step" or "close".
         """
-        self._assert_is_running()
-        self._assert_nothing_pending("call_async")
+        self._check_open()
+        self._check_idle("call_async")
         if name in _NOT_CALLABLE:
             raise ValueError(f"Trying to call function `{name}` with `call`, use `{name}` directly instead.")
         self._drop_leftovers()
@@ -307,22 +279,11 @@ class AsyncVectorEnvPart(PooledVectorEnv, VectorEnv[ObsType, ActType, npt.NDArra
         self._state = AsyncState.WAITING_CALL
 
     def call_wait(self, timeout: float | None = None) -> tuple[Any, ...]:
-        """Wait for the results of :meth:`call_async`.
+        """Wait for the results of :meth:`call_async`; returns them as :meth:`call` does.
 
-        Args:
-            timeout: seconds; ``None``: as long as it takes. After a timeout this method may be called again.
+        ``timeout`` is that of :meth:`step_wait`.
 
-        Returns:
-            As :meth:`call` does.
-
-        Raises:
-            ClosedEnvironmentError: after :meth:`close`.
-            NoAsyncCallError: without :meth:`call_async`.
-            multiprocessing.TimeoutError: not done in time.
-            WorkerDiedError: a worker process died. (EnvTimeoutError, one of its kinds, is no
-                ``multiprocessing.TimeoutError``.)
-            RestartLimitError: an env failed more often than ``faults`` bears.
-            Exception: what an env raised.
+        Raises: as :meth:`step_wait`, but NoAsyncCallError without :meth:`call_async`.
         """
         return tuple(self._result_of(AsyncState.WAITING_CALL, self._answers, timeout))
 
@@ -335,7 +296,7 @@ class AsyncVectorEnvPart(PooledVectorEnv, VectorEnv[ObsType, ActType, npt.NDArra
     def set_attr(self, name: str, values: list[Any] | tuple[Any, ...] | Any) -> None:
         """Set an attribute of every env: on the wrapper that has it, else on the innermost env.
 
-        With ``faults="restart"`` it is set again on an env that is built anew.
+        With ``faults="restart"`` it is set again on an env that is rebuilt.
 
         Args:
             name: of the attribute.
@@ -346,11 +307,11 @@ class AsyncVectorEnvPart(PooledVectorEnv, VectorEnv[ObsType, ActType, npt.NDArra
             ValueError: not as many values as envs.
             AlreadyPendingCallError: another call waits for its ``*_wait``.
         """
-        self._assert_is_running()
+        self._check_open()
         has_each = isinstance(values, (list, tuple))
         if has_each:
             arguments.check_one_each(values, self.num_envs)
-        self._assert_nothing_pending("set_attr")
+        self._check_idle("set_attr")
         set_them = self._envs.set_attrs if has_each else self._envs.set_attr
         set_them(name, values, lasting=True)
 
@@ -358,11 +319,11 @@ class AsyncVectorEnvPart(PooledVectorEnv, VectorEnv[ObsType, ActType, npt.NDArra
     def replace(self, env_ids: Iterable[int], env_fns: Sequence[Callable[[], Env[ObsType, ActType]]]) -> None:
         """Put other envs in the place of some, in their workers; see :meth:`remuda.Pool.replace`.
 
-        They are to be reset: by :meth:`reset` with a ``reset_mask``, or with next-step autoreset by the next step. The
+        They must be reset: by :meth:`reset` with a ``reset_mask``, or with next-step autoreset by the next step. The
         spaces of the vector env stay as they are.
 
         Args:
-            env_ids: whose places; with ``vector_size`` those of whole vector envs.
+            env_ids: the envs to replace; with ``vector_size`` those of whole vector envs.
             env_fns: one for each env, or for each vector env.
 
         Raises:
@@ -370,10 +331,10 @@ class AsyncVectorEnvPart(PooledVectorEnv, VectorEnv[ObsType, ActType, npt.NDArra
             AlreadyPendingCallError: a call waits for its ``*_wait``.
             ValueError, TypeError: arguments of another form; there are spares.
             RuntimeError: their spaces do not fit.
-            Exception: what a factory raised. The old envs go on.
+            Exception: what a factory raised. The old envs stay in use.
         """
-        self._assert_is_running()
-        self._assert_nothing_pending("replace")
+        self._check_open()
+        self._check_idle("replace")
         self._drop_leftovers()
         ids, factories = list(env_ids), list(env_fns)
         arguments.check_ids(ids, self.num_envs)
@@ -390,7 +351,7 @@ class AsyncVectorEnvPart(PooledVectorEnv, VectorEnv[ObsType, ActType, npt.NDArra
 
         Args:
             timeout: seconds for the pending call to end; ``None``: as long as it takes.
-            terminate: do not wait. The workers are the whole's to end.
+            terminate: do not wait. The workers belong to the whole, and go on.
 
         Raises:
             Exception: what an env raised in the pending call, or a timeout. It is closed all the same.
@@ -402,7 +363,7 @@ class AsyncVectorEnvPart(PooledVectorEnv, VectorEnv[ObsType, ActType, npt.NDArra
             self._let_go()
 
     def _finish_pending(self, timeout: float | None, terminate: bool = False) -> None:
-        """Warn of the pending call, if there is one, and wait for it."""
+        """Warns of the pending call, if there is one, and waits for it."""
         if self._state is IDLE:
             return
         pending = self._state.value
@@ -411,17 +372,15 @@ class AsyncVectorEnvPart(PooledVectorEnv, VectorEnv[ObsType, ActType, npt.NDArra
             getattr(self, f"{pending}_wait")(timeout)
 
     def _let_go(self) -> None:
-        """Be closed, and hold no shared memory, which ends with the last view of it."""
-        self.closed = True
-        self._settle()
-        self.observations, self.extras = copy.deepcopy(self.observations), copy.deepcopy(self.extras)
+        super()._let_go()
+        self.observations = copy.deepcopy(self.observations)
 
     # -- waiting -----------------------------------------------------------------------------------------
 
     def _result_of(self, call: AsyncState, receive: Callable[[float | None], T], timeout: float | None) -> T:
-        """Return ``receive(timeout)`` for ``call``, if that is pending or timed out before."""
+        """Returns ``receive(timeout)`` for ``call``, if that is pending or timed out before."""
         if self.closed:
-            self._assert_is_running()
+            self._check_open()
         if call not in (self._state, self._late):
             raise NoAsyncCallError(
                 f"Calling `{call.value}_wait` without any prior call to `{call.value}_async`.", call.value
@@ -436,7 +395,7 @@ class AsyncVectorEnvPart(PooledVectorEnv, VectorEnv[ObsType, ActType, npt.NDArra
             ) from None
 
     def _receive(self, timeout: float | None) -> Results:
-        """Wait for every env. The results that are in time are kept for the next attempt.
+        """Waits for every env. Results that arrive in time are kept for the next attempt.
 
         Raises:
             TimeoutError: some were not in time.
@@ -457,14 +416,14 @@ class AsyncVectorEnvPart(PooledVectorEnv, VectorEnv[ObsType, ActType, npt.NDArra
         return LazyInfos(got.stack_infos) if self.lazy_infos else got.stack_infos()
 
     def _answers(self, timeout: float | None) -> list[Any]:
-        assert self._call is not None  # there is one where a call is waited for
+        assert self._call is not None  # because a call is pending
         return self._call.result(timeout)
 
-    def _assert_is_running(self) -> None:
+    def _check_open(self) -> None:
         if self.closed:
             raise ClosedEnvironmentError(f"Trying to operate on `{type(self).__name__}`, after a call to `close()`.")
 
-    def _assert_nothing_pending(self, method: str) -> None:
+    def _check_idle(self, method: str) -> None:
         if self._state is not IDLE:
             raise AlreadyPendingCallError(
                 f"Calling `{method}` while waiting for a pending call to `{self._state.value}` to complete.",
@@ -473,18 +432,6 @@ class AsyncVectorEnvPart(PooledVectorEnv, VectorEnv[ObsType, ActType, npt.NDArra
 
 
 _AS_THE_WHOLE = (
-    "_has_extras",
-    "shared_memory",
-    "copy",
-    "context",
-    "daemon",
-    "worker",
-    "observation_mode",
-    "autoreset_mode",
-    "max_concurrency",
-    "lazy_infos",
-    "metadata",
-    "render_mode",
-    "single_action_space",
-    "single_observation_space",
+    *("shared_memory", "copy", "context", "daemon", "worker", "observation_mode", "autoreset_mode", "max_concurrency"),
+    *("lazy_infos", "metadata", "render_mode", "single_action_space", "single_observation_space", "_has_extras"),
 )

@@ -1,4 +1,4 @@
-"""Results of all envs, in the order of the envs, however they arrived."""
+"""Joins results that arrived in several batches, in the order of the envs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ AddInfo: TypeAlias = Callable[[dict[str, Any], dict[str, Any], int], dict[str, A
 
 @dataclass(frozen=True)
 class Joined:
-    """One result from each env, out of several batches: what of a :class:`remuda.Batch` of all envs is read here."""
+    """One result from each env, out of several batches: the part of a :class:`remuda.Batch` that this face reads."""
 
     obs: Any
     reward: npt.NDArray[np.float64]
@@ -32,7 +32,7 @@ Results: TypeAlias = Batch | Joined
 
 
 def join(batches: Sequence[Batch], single_space: Space[Any], add_info: AddInfo) -> Joined:
-    """The results of batches that together have every env once, in any order. Copies."""
+    """Joins batches that together have every env once, in any order. Copies."""
     order = np.argsort(np.concatenate([batch.env_ids for batch in batches]))
     return Joined(
         _gather(single_space, [batch.obs for batch in batches], order),
@@ -45,7 +45,7 @@ def join(batches: Sequence[Batch], single_space: Space[Any], add_info: AddInfo) 
 
 
 def _gather(space: Space[Any], parts: Sequence[Any], order: npt.NDArray[np.intp]) -> Any:
-    """The rows of several batched elements of ``space`` as one batched element, in this order."""
+    """Returns the rows of several batched elements of ``space`` as one batched element, in this order."""
     if isinstance(space, spaces.Dict):
         return {key: _gather(sub, [part[key] for part in parts], order) for key, sub in space.spaces.items()}
     if isinstance(space, spaces.Tuple):

@@ -1,4 +1,4 @@
-"""Which spaces a vector env has, and whether its envs agree on them."""
+"""Checks that the envs of a vector env agree on their spaces."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from typing import Any, TypeAlias
 
 from gymnasium import Space, spaces
 from gymnasium.spaces.utils import is_space_dtype_shape_equiv
-from gymnasium.vector.utils import batch_differing_spaces, batch_space
 
 AnySpace: TypeAlias = Space[Any]
 ObservationMode: TypeAlias = str | tuple[AnySpace, AnySpace]
@@ -34,7 +33,7 @@ NOT_ALIKE = (
 
 
 def check_observation_mode(mode: ObservationMode) -> None:
-    """Refuse what is neither 'same' nor 'different' nor a pair of spaces.
+    """Refuse anything but 'same', 'different' and a pair of spaces.
 
     Raises:
         TypeError: a pair, but not of spaces.
@@ -52,18 +51,8 @@ def check_observation_mode(mode: ObservationMode) -> None:
         )
 
 
-def batch_observation_space(mode: ObservationMode, reported: tuple[AnySpace, ...]) -> tuple[AnySpace, AnySpace]:
-    """Return (single, batched) observation space for the spaces that the envs reported."""
-    if isinstance(mode, tuple):
-        batched, single = mode
-        return single, batched
-    if mode == "different":
-        return reported[0], batch_differing_spaces(list(reported))
-    return reported[0], batch_space(reported[0], len(reported))
-
-
 def check_observation_spaces(mode: ObservationMode, single: AnySpace, reported: Iterable[AnySpace]) -> None:
-    """Raise ``RuntimeError`` where an env's space does not go with ``single`` under this mode."""
+    """Raise ``RuntimeError`` if an env's space does not fit ``single`` under this mode."""
     for space in reported:
         if mode == "same":
             if space != single:
@@ -73,7 +62,7 @@ def check_observation_spaces(mode: ObservationMode, single: AnySpace, reported: 
 
 
 def check_action_spaces(single: AnySpace, reported: Iterable[AnySpace]) -> None:
-    """Raise ``RuntimeError`` where an env's action space is another."""
+    """Raise ``RuntimeError`` if an env has another action space than ``single``."""
     if any(space != single for space in reported):
         raise RuntimeError(
             f"Some environments have an action space different from `{single}`. "
@@ -82,7 +71,7 @@ def check_action_spaces(single: AnySpace, reported: Iterable[AnySpace]) -> None:
 
 
 def is_custom(space: AnySpace) -> bool:
-    """Whether a leaf of ``space`` is of a class that Gymnasium does not know."""
+    """Whether a leaf of ``space`` is of a class that is not Gymnasium's."""
     if isinstance(space, spaces.Dict):
         return any(is_custom(part) for part in space.spaces.values())
     if isinstance(space, spaces.Tuple):

@@ -3,67 +3,60 @@
 from __future__ import annotations
 
 import functools
-import multiprocessing
 import operator
-from collections.abc import Callable, Iterable
-from typing import Any, Literal, TypeAlias
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, TypeAlias
 
-from gymnasium import Space, spaces
+from gymnasium import Space
 from gymnasium.vector.utils import concatenate, create_empty_array
 
 from remuda import InvalidActionError
 from remuda._factories import check_env_fns
+from remuda.sb3 import worker
 
 Indices: TypeAlias = int | Iterable[int] | None
-StartMethod: TypeAlias = Literal["forkserver", "spawn", "fork"]
-
-REFUSED = {
-    "autoreset": "Stable-Baselines3 has an env reset within the step that ends its episode",
-    "resets_ahead": "Stable-Baselines3 has an env reset within the step that ends its episode; use spares=",
-    "vector_size": "Stable-Baselines3 asks each env for its attributes and wrappers, unlike those in a vector env",
-}
-"""Options of the pool that make no sense here, and why."""
 
 
-def check_start_method(method: Any) -> StartMethod | None:
-    """Raise ``ValueError`` for what :mod:`multiprocessing` would not know either; ``None`` is the default."""
-    if method is not None:
-        multiprocessing.get_context(method)
-    return method  # type: ignore[no-any-return]
+def hosting(env_fns: Any) -> list[Callable[[], worker.HostedEnv]]:
+    """Returns functions that build what hosts each env. Raises TypeError for anything but functions, such as an env."""
+    return [functools.partial(worker.build, env_fn) for env_fn in check_env_fns(env_fns)]
 
 
-def factories(env_fns: Any, build: Callable[..., Any]) -> list[Callable[[], Any]]:
-    """Functions that build these envs by `build`, which is given theirs.
+def extras_of_hosted(extras: Any) -> tuple[Any, dict[str, Callable[[worker.HostedEnv], Any]]]:
+    """Returns the pool's option `extras` with functions of the hosted env, and these functions by name.
 
-    Raises:
-        TypeError: They are no functions, but an env, say.
+    Anything that is not such an option is left for the pool to refuse.
     """
-    return [functools.partial(build, env_fn) for env_fn in check_env_fns(env_fns)]
+    if not isinstance(extras, Mapping):
+        return extras, {}
+    columns = dict(extras)
+    functions: dict[str, Callable[[worker.HostedEnv], Any]] = {}
+    for name, column in extras.items():
+        is_declared = isinstance(column, tuple) and len(column) == 2
+        function = column[0] if is_declared else column
+        if callable(function):
+            functions[name] = functools.partial(worker.compute, function)
+            columns[name] = (functions[name], column[1]) if is_declared else functions[name]
+    return columns, functions
 
 
-def env_ids(indices: Indices, num_envs: int) -> list[int]:
-    """The envs that are meant: ``None`` is all; -1 is the last; one may be named twice.
+def positions(indices: Indices, num_envs: int) -> list[int]:
+    """Returns the envs that are meant: ``None`` is all; -1 is the last; one may be named twice.
 
     Raises:
         IndexError: there is no such env.
     """
+    every = range(num_envs)
     if indices is None:
-        return list(range(num_envs))
-    named = indices if isinstance(indices, Iterable) else [indices]
-    everybody = range(num_envs)
+        return list(every)
     try:
-        return [everybody[operator.index(index)] for index in named]
+        return [every[operator.index(index)] for index in (indices if isinstance(indices, Iterable) else [indices])]
     except IndexError:
         raise IndexError(f"expected indices of {num_envs} envs, got {indices!r}") from None
 
 
-def come_apart(space: Space[Any]) -> bool:
-    """Whether actions of this space, one for each env, must be batched before the pool takes them."""
-    return isinstance(space, (spaces.Dict, spaces.Tuple))
-
-
 def batch_actions(space: Space[Any], actions: Any, num_envs: int) -> Any:
-    """A sequence with one dict or tuple for each env, as an element of the batched space.
+    """Makes an element of the batched space of a sequence with one dict or tuple for each env.
 
     Raises:
         InvalidActionError: Another number of actions than envs, or one that does not fit.

@@ -1,7 +1,7 @@
 """The engine's errors, to be caught where those of Stable-Baselines3's pipes were caught.
 
-A worker of the original ends when its env raises, and the caller meets whatever its pipe to the worker comes to first:
-the end of what it reads, a connection reset, or a broken pipe. The errors here are all three, and the engine's own too.
+A worker of the original ends when its env raises, and the caller's use of the pipe to the worker fails: with the end of
+the file, a connection reset, or a broken pipe. The errors here are all three, and the engine's own too.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from remuda._faces.translation import by_kind
 
 
 class LostConnectionError(ConnectionResetError, BrokenPipeError, EOFError):
-    """What a program may have caught where the original's pipe to a worker failed."""
+    """All errors that a program may have caught when the original's pipe to a worker failed."""
 
 
 class EnvError(remuda.EnvError, LostConnectionError):
-    """An env raised. Its cause is the env's exception; the env goes on after a ``reset()``."""
+    """An env raised. Its cause is the env's exception; the env can be used again after a ``reset()``."""
 
 
 class WorkerDiedError(remuda.WorkerDiedError, LostConnectionError):
@@ -27,15 +27,15 @@ class EnvTimeoutError(remuda.EnvTimeoutError, WorkerDiedError):
 
 
 class CorruptReplyError(remuda.CorruptReplyError, WorkerDiedError):
-    """What a worker wrote made no sense, and it was killed."""
+    """A worker wrote data that are not valid, and was killed."""
 
 
 class RestartLimitError(remuda.RestartLimitError, LostConnectionError):
-    """An env failed more often than `faults` bears."""
+    """An env failed more often than `faults` allows."""
 
 
 class BrokenPoolError(remuda.BrokenPoolError, LostConnectionError):
-    """An env was lost to an earlier fault; its cause tells how."""
+    """An env was lost to an earlier fault, which is the cause."""
 
 
 class ClosedError(remuda.ClosedError, OSError):
@@ -43,13 +43,7 @@ class ClosedError(remuda.ClosedError, OSError):
 
 
 translated = by_kind(
-    EnvError,
-    WorkerDiedError,
-    EnvTimeoutError,
-    CorruptReplyError,
-    RestartLimitError,
-    BrokenPoolError,
-    ClosedError,
+    *(EnvError, WorkerDiedError, EnvTimeoutError, CorruptReplyError, RestartLimitError, BrokenPoolError, ClosedError),
     name="vector env",
 )
 """Decorates what raises the engine's errors."""

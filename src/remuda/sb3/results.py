@@ -1,4 +1,4 @@
-"""What a step returns, out of a batch."""
+"""Makes the results of a step out of a batch."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def read_step(batch: Batch, reset_infos: Sequence[Info]) -> Step:
 
 
 def _terminal_info(info: Info, was_truncated: bool) -> Info:
-    """Takes what is of the old episode out of the info that same-step autoreset makes, and leaves the reset's."""
+    """Moves the old episode's part out of the info of a same-step autoreset, and leaves the reset's part."""
     terminal: Info = info.pop("final_info")
     terminal[_WAS_TRUNCATED] = was_truncated
     terminal["terminal_observation"] = info.pop("final_obs")
@@ -44,7 +44,7 @@ def _terminal_info(info: Info, was_truncated: bool) -> Info:
 
 
 def _in_their_type(rewards: npt.NDArray[Any], infos: Sequence[Info]) -> npt.NDArray[Any]:
-    """Takes the notes of the rewards' types out of the infos, and obeys them."""
+    """Removes the notes of the rewards' types from the infos, and converts the rewards to them."""
     if not [info for info in infos if REWARD_TYPE in info]:
         return rewards
     codes = {info.pop(REWARD_TYPE, _FLOAT64) for info in infos}

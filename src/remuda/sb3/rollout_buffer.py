@@ -1,4 +1,4 @@
-"""``RolloutBuffer``: Stable-Baselines3's, whose observations stay where the workers have written them."""
+"""``RolloutBuffer``: Stable-Baselines3's, with observations in the memory that the workers wrote them to."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ class RolloutBuffer(buffers.RolloutBuffer):
 
         model = PPO("CnnPolicy", env, rollout_buffer_class=remuda.sb3.RolloutBuffer)
 
-    Where the observations that it is given lie in the memory of a :class:`SubprocVecEnv`, as they come or transposed by
-    ``VecTransposeImage``, the env writes its further steps into a :class:`remuda.Rollout`, and minibatches are gathered
-    from there. The first rollout is copied, for only then it is known whose observations come; so are those that a
-    wrapper has made anew, as ``VecNormalize`` and ``VecFrameStack`` do. What is learned is the same, bit by bit.
+    If the observations lie in the memory of a :class:`SubprocVecEnv`, unchanged or transposed by ``VecTransposeImage``,
+    the env writes its further steps into a :class:`remuda.Rollout`, and minibatches are gathered from there. The first
+    rollout is copied, because the env is found by its observations; so are the new arrays of a wrapper such as
+    ``VecNormalize`` or ``VecFrameStack``. Learning has the same results, bit by bit.
 
     Args:
         buffer_size: steps of each env.
@@ -43,10 +43,10 @@ class RolloutBuffer(buffers.RolloutBuffer):
 
     Attributes:
         observations: (buffer_size, n_envs, ...), or a dict of such; views of shared memory where there is no copy.
-        rollout: what has the observations; ``None`` where they were copied.
+        rollout: holds the observations; ``None`` if they were copied.
 
     Raises:
-        NotImplementedError: a space that Stable-Baselines3 has no buffers for.
+        NotImplementedError: a space for which Stable-Baselines3 has no buffers.
     """
 
     observations: Any
@@ -73,7 +73,7 @@ class RolloutBuffer(buffers.RolloutBuffer):
     # -- filling -----------------------------------------------------------------------------------------
 
     def reset(self) -> None:
-        """Forget all, and have the env write its next steps where they will be read. Raises as
+        """Drop all steps, and have the env write its next steps into a rollout. Raises as
         :meth:`SubprocVecEnv.rollout`."""
         self._views: dict[str, Array] = {}  # (buffer_size, n_envs, ...)
         self.observations = self._views
@@ -103,12 +103,10 @@ class RolloutBuffer(buffers.RolloutBuffer):
         """Add one step of all envs.
 
         Args:
-            obs: what the envs showed before it: an array of ``n_envs`` rows, or a dict of such.
-            action: what they were told.
-            reward: what they gave.
+            obs: the observations before the step: an array of ``n_envs`` rows, or a dict of such.
+            action, reward: of the step.
             episode_start: whether ``obs`` is the first of an episode.
-            value: of ``obs``.
-            log_prob: of the action.
+            value, log_prob: of ``obs``, and of the action.
 
         Raises:
             IndexError: the buffer is full.
@@ -127,7 +125,7 @@ class RolloutBuffer(buffers.RolloutBuffer):
         self.full = self.pos == self.buffer_size
 
     def _lay_out(self, given: dict[str, Array]) -> None:
-        """Decide where the observations are to lie, by the first ones."""
+        """Chooses the memory of the observations by the first ones."""
         if self.rollout is None or not all(_lies_like(given[key], self._frames[key]) for key in given):
             self.rollout, self._frames = None, {}
             self._env = self._find_env(given)
@@ -137,7 +135,7 @@ class RolloutBuffer(buffers.RolloutBuffer):
         self.observations = self._views if self._is_dict else self._views[_ONLY]
 
     def _find_env(self, given: dict[str, Array]) -> weakref.ref[SubprocVecEnv] | None:
-        """The one that has written these observations, if one has."""
+        """Returns the env that has written these observations; None if no env has."""
         for env in OPEN_ENVS:
             if env.num_envs == self.n_envs and all(map(env.has_written, given.values())):
                 return weakref.ref(env)
@@ -152,7 +150,7 @@ class RolloutBuffer(buffers.RolloutBuffer):
         return self._own[key]
 
     def _put(self, key: str, place: Array, obs: Array) -> None:
-        """Unless it is there."""
+        """Copies the observations to their place, unless they lie there already."""
         if _address(place) != _address(obs):
             place[...] = obs.reshape(place.shape)
 
@@ -182,14 +180,9 @@ class RolloutBuffer(buffers.RolloutBuffer):
         env_of, step_of = np.divmod(batch_inds, self.buffer_size)
         rows = step_of * self.n_envs + env_of
         observations = {key: self._gather(key, rows) for key in self._views}
-        others = (
-            self.actions[batch_inds].astype(np.float32, copy=False),
-            self.values[batch_inds].flatten(),
-            self.log_probs[batch_inds].flatten(),
-            self.advantages[batch_inds].flatten(),
-            self.returns[batch_inds].flatten(),
-        )
-        rest = tuple(self.to_torch(array) for array in others)
+        actions = self.actions[batch_inds].astype(np.float32, copy=False)
+        others = (self.values, self.log_probs, self.advantages, self.returns)
+        rest = [self.to_torch(array) for array in (actions, *(other[batch_inds].flatten() for other in others))]
         if self._is_dict:
             return DictRolloutBufferSamples(observations, *rest)
         return RolloutBufferSamples(observations[_ONLY], *rest)
@@ -214,12 +207,12 @@ def _lies_like(obs: Array, frames: Array) -> bool:
     frame = frames[0]
     is_one_piece = obs.nbytes == frame.nbytes and obs.dtype == frame.dtype and len(obs) == len(frame)
     axes = sorted(zip(obs.strides[1:], obs.shape[1:], strict=True), reverse=True)
-    in_order = [axis for axis in axes if axis[1] != 1]
-    theirs = [axis for axis in zip(frame.strides[1:], frame.shape[1:], strict=True) if axis[1] != 1]
-    return is_one_piece and obs.strides[0] == frame.strides[0] and in_order == theirs
+    obs_axes = [axis for axis in axes if axis[1] != 1]
+    frame_axes = [axis for axis in zip(frame.strides[1:], frame.shape[1:], strict=True) if axis[1] != 1]
+    return is_one_piece and obs.strides[0] == frame.strides[0] and obs_axes == frame_axes
 
 
 def _seen_as(obs: Array, frames: Array) -> Array:
-    """Frames with the axes of these observations."""
+    """Returns a view of frames with the axes of these observations."""
     shape = (len(frames), frames.shape[1], *obs.shape[1:])
     return as_strided(frames, shape, (frames.strides[0], frames.strides[1], *obs.strides[1:]))

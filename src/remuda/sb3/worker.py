@@ -1,4 +1,4 @@
-"""What runs in a worker, around the env. It imports Stable-Baselines3 only where an env of old Gym needs it."""
+"""Hosts an env in a worker. It imports Stable-Baselines3 only if an env of old Gym needs it."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ REWARD_TYPE = "remuda.sb3.reward_type"
 
 
 class HostedEnv:
-    """An env as the engine sees it: all is the env's own, but that its infos tell of which type its rewards are.
+    """An env with a note of its rewards' type in its infos. Everything else is the env's own.
 
-    The engine carries rewards as float64. Where an env's first reward is a float, as it mostly is, its steps are not
-    looked at again, and cost nothing more. The env itself is left alone, so that it may copy or pickle itself.
+    The engine carries rewards as float64. If an env's first reward is a float, as it mostly is, its later steps are
+    not looked at, and cost nothing more. The env itself is not changed, so that it can copy or pickle itself.
     """
 
     def __init__(self, env: gymnasium.Env[Any, Any]) -> None:
@@ -32,17 +32,17 @@ class HostedEnv:
 
     def _first_step(self, action: Any) -> Any:
         outcome = self.env.step(action)
-        self.step = self._telling_step if _note_reward_type(outcome) else self.env.step
+        self.step = self._noting_step if _note_reward_type(outcome) else self.env.step
         return outcome
 
-    def _telling_step(self, action: Any) -> Any:
+    def _noting_step(self, action: Any) -> Any:
         outcome = self.env.step(action)
         _note_reward_type(outcome)
         return outcome
 
 
 def _note_reward_type(outcome: Any) -> bool:
-    """Whether there was a type to note. What is no outcome of a step is left for the engine to refuse."""
+    """Whether there was a type to note. Anything but an outcome of a step is left for the engine to refuse."""
     match outcome:
         case (_, reward, _, _, dict() as info) if type(reward) is not float:
             dtype = np.asarray(reward).dtype
@@ -53,7 +53,7 @@ def _note_reward_type(outcome: Any) -> bool:
 
 
 def build(env_fn: Callable[[], Any]) -> HostedEnv:
-    """The env, in Stable-Baselines3's compatibility wrapper if it is one of old Gym's."""
+    """Hosts an env, in Stable-Baselines3's compatibility wrapper if it is one of old Gym's."""
     env = env_fn()
     if not isinstance(env, gymnasium.Env):
         from stable_baselines3.common.vec_env.patch_gym import _patch_env
@@ -62,17 +62,17 @@ def build(env_fn: Callable[[], Any]) -> HostedEnv:
     return _hosted.setdefault(id(env), HostedEnv(env))
 
 
-# The same for the same env: the engine refuses two factories that return one object.
+# One host for an env, because the engine refuses two factories that return one object.
 _hosted: weakref.WeakValueDictionary[int, HostedEnv] = weakref.WeakValueDictionary()
 
 
 def compute(function: Callable[[Any], Any], hosted: HostedEnv) -> Any:
-    """What one of the pool's `extras` is of the env itself."""
+    """Returns the result of one of the pool's `extras` for the env itself."""
     return function(hosted.env)
 
 
 def get_attribute(hosted: HostedEnv, name: str) -> Any:
-    """The attribute of the outermost wrapper that has it."""
+    """Returns the attribute of the outermost wrapper that has it."""
     return hosted.env.get_wrapper_attr(name)
 
 
@@ -86,7 +86,7 @@ def has_attribute(hosted: HostedEnv, name: str) -> bool:
 
 
 def set_attribute(hosted: HostedEnv, name: str, value: Any) -> None:
-    """Sets it on the outermost wrapper, whoever else has it."""
+    """Sets it on the outermost wrapper, even if an inner one has it."""
     setattr(hosted.env, name, value)
 
 
