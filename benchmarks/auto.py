@@ -1,35 +1,30 @@
-"""What `num_workers="auto"` is worth: beside a plain loop, one worker an env, and the parallel envs of the frameworks.
+"""The worth of `num_workers="auto"`, beside a plain loop, one worker an env, and the frameworks' own parallel envs.
 
-    python benchmarks/auto.py [--quick] [--only cartpole-8,sleep] [--json FILE]
-
-A loop steps the envs and then thinks: not at all, for a fixed amount of work on a core (calibrated once), or as a
-policy does, with the network of `ppo.py`, which leaves its own in the caches. "auto" has to choose among the contenders
-"all cores", "1 worker" and "caller" without knowing of the policy. All contenders of a workload are built first and
-take turns, in another order in every round. A figure is the median, over the rounds, of a contender's speed as a ratio
-to that of the plain loop (SyncVectorEnv, DummyVecEnv) in the same round, so a machine that is slow for a while is slow
-for all of them. At or above 1 nothing is lost.
+A loop steps the envs and then thinks: not at all, for a fixed amount of work on a core (calibrated once), or with the
+network of `harness/ppo.py`, which leaves its own data in the caches. "auto" has to choose among the contenders "all
+cores", "1 worker" and "caller" without knowledge of the policy. All contenders of a case are built first and take
+turns. A figure is the median, over the rounds, of a contender's speed as a ratio to that of the plain loop
+(SyncVectorEnv, DummyVecEnv) in the same round. At or above 1 nothing is lost.
 """
 
 from __future__ import annotations
 
-import argparse
 import functools
 import importlib.util
-import json
-import random
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
 from statistics import median
 from typing import Any, Protocol, TypeAlias
 
 import gymnasium
 import numpy as np
-from envs import VECTOR, fixed, iterations_for, missing, work
-from gymnasium import spaces
-from tables import figure, head, row
+from harness.envs import VECTOR, fixed, iterations_for, missing, work
+from harness.options import names, parse_options
+from harness.session import Session
+from harness.sleepers import SleepingEnv, Sleeps
+from harness.tables import figure, table
 
 import remuda
 from remuda._system.cores import usable_cores
@@ -37,31 +32,15 @@ from remuda.gymnasium import AsyncVectorEnv
 
 THOUGHTS = ("none", "100 us", "300 us", "1000 us", "net")
 QUICK = ("none", "net")
-_ACTIONS = 64  # batches of them, drawn beforehand
+_ACTIONS = 64
+"""Number of batches of actions that are sampled beforehand."""
 
 Think: TypeAlias = Callable[[], object]
 
 
-class SleepingEnv(gymnasium.Env[Any, Any]):
-    """Waits for a game server, so to speak."""
-
-    observation_space, action_space = VECTOR, spaces.Discrete(2)
-
-    def __init__(self, seconds: float) -> None:
-        self._seconds, self._obs = seconds, np.zeros(4, np.float32)
-
-    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
-        super().reset(seed=seed)
-        return self._obs, {}
-
-    def step(self, action: Any) -> Any:
-        time.sleep(self._seconds)
-        return self._obs, 1.0, False, False, {}
-
-
 @dataclass(frozen=True)
 class Case:
-    """A kind of env, and how many."""
+    """A kind of env, and a number of them."""
 
     name: str
     make_env: Callable[[], Any]
@@ -76,11 +55,11 @@ def cases() -> list[Case]:
         Case("noop-8", fixed(VECTOR), 8),
         Case("noop-64", fixed(VECTOR), 64),
         Case("work-1ms", fixed(VECTOR, iterations_for(1e-3)), 8),
-        Case("sleep-5ms", functools.partial(SleepingEnv, 5e-3), 8),
+        Case("sleep-5ms", functools.partial(SleepingEnv, Sleeps("5 ms a step", (5e-3,))), 8),
     ]
 
 
-# -- who takes part --------------------------------------------------------------------------------------------
+# -- the contenders --------------------------------------------------------------------------------------------
 
 
 class Contender(Protocol):
@@ -130,30 +109,25 @@ FAMILIES: dict[str, dict[str, Callable[[Case], Contender]]] = {
         "peer": functools.partial(of_sb3, "SubprocVecEnv"),
     },
 }
-"""By framework: the first is the plain loop, "peer" is its own parallel env."""
+"""The contenders of each framework: first the plain loop, last ("peer") the framework's own parallel env."""
+NAMES = list(dict.fromkeys(name for family in FAMILIES.values() for name in family if name != "loop"))
 
 
-# -- who thinks between their steps ----------------------------------------------------------------------------
+# -- the thoughts between their steps --------------------------------------------------------------------------
 
 
 def thought(name: str, case: Case) -> Think:
-    """What is done between two batches of a case: one of `THOUGHTS`."""
+    """The work between two batches: one of `THOUGHTS`."""
     if name == "none":
         return lambda: None
     if name == "net":
         return _network(case)
-    return functools.partial(work, _iterations(name))
-
-
-@functools.cache
-def _iterations(name: str) -> int:
-    """Calibrated once, so that all cases think for as long."""
-    return iterations_for(float(name.removesuffix(" us")) / 1e6)
+    return functools.partial(work, iterations_for(float(name.removesuffix(" us")) / 1e6))
 
 
 def _network(case: Case) -> Think:
-    import ppo
     import torch
+    from harness import ppo
 
     torch.set_num_threads(1)
     with closing(case.make_env()) as env:
@@ -167,12 +141,12 @@ def _network(case: Case) -> Think:
 
 @dataclass
 class Race:
-    """What came of one case, one framework and one think time.
+    """The figures of one case, one framework and one think time.
 
     Attributes:
         think: One of `THOUGHTS`.
-        chosen: What "auto" says of itself.
-        batch_seconds: By contender: of each round, the mean time of a batch, think time included.
+        chosen: The choice of "auto", in words.
+        batch_seconds: For each contender the mean time of a batch in each round, think time included.
     """
 
     case: str
@@ -182,34 +156,36 @@ class Race:
     batch_seconds: dict[str, list[float]] = field(default_factory=dict)
 
     def ratio(self, name: str) -> float:
-        """To the plain loop, in speed."""
+        """The contender's speed as a ratio to that of the plain loop."""
         pairs = zip(self.batch_seconds["loop"], self.batch_seconds[name], strict=True)
         return median(loop / other for loop, other in pairs)
 
 
-def race(case: Case, family: str, thoughts: Mapping[str, Think], seconds: float, rounds: int) -> Iterator[Race]:
-    """Lets a framework's contenders take turns.
+def race(case: Case, family: str, thoughts: Mapping[str, Think], session: Session) -> Iterator[Race]:
+    """Lets a framework's contenders take turns. Yields a race for each thought.
 
     Args:
-        case: What they step.
-        family: Of `FAMILIES`.
-        thoughts: What is done between two batches, by name.
-        seconds: For a turn, about.
-        rounds: How many turns each has, for each think time.
+        case: The envs they step.
+        family: One of `FAMILIES`.
+        thoughts: The work between two batches, by name.
+        session: Its ``seconds`` are for each contender and thought, all rounds together.
     """
+    seconds = session.options.seconds / session.options.rounds
     with ExitStack() as stack:
         there: dict[str, Contender] = {}
         for name, make in FAMILIES[family].items():
             there[name] = stack.enter_context(closing(make(case)))
             there[name].reset()
         actions = _actions(case)
-        for name_of_thought, think in thoughts.items():
-            found = Race(case.name, family, name_of_thought, _chosen(there["auto"]), {name: [] for name in there})
-            order = random.Random(0)
-            for _ in range(rounds):
-                for name in order.sample(list(there), len(there)):
-                    found.batch_seconds[name].append(_turn(there[name], actions, think, seconds))
-            yield found
+
+        def measure(think: str) -> dict[str, list[float]]:
+            turns = {
+                name: functools.partial(_turn, envs, actions, thoughts[think], seconds) for name, envs in there.items()
+            }
+            return session.rounds(f"{case.name}, {family}, thought: {think}", turns)
+
+        for think, figures in session.measured(thoughts, measure):
+            yield Race(case.name, family, think, _chosen(there["auto"]), figures)
 
 
 def _chosen(envs: Any) -> str:
@@ -223,7 +199,7 @@ def _actions(case: Case) -> list[Any]:
 
 
 def _turn(envs: Contender, actions: Sequence[Any], think: Think, seconds: float) -> float:
-    """Seconds a batch, in the mean. The first batches bring caches and workers to where they would be."""
+    """Mean seconds of a batch. The first four batches warm up caches and workers."""
     for batch in actions[:4]:
         envs.step(batch)
     batches, begin = 0, time.perf_counter()
@@ -234,40 +210,31 @@ def _turn(envs: Contender, actions: Sequence[Any], think: Think, seconds: float)
     return (time.perf_counter() - begin) / batches
 
 
-# -- what is printed -------------------------------------------------------------------------------------------
-
-
-NAMES = list(dict.fromkeys(name for family in FAMILIES.values() for name in family if name != "loop"))
-
-
-def line(one: Race) -> str:
+def cells(one: Race) -> list[str]:
     ratios = [figure(one.ratio(name)) if name in one.batch_seconds else "" for name in NAMES]
     loop = figure(1e6 * median(one.batch_seconds["loop"]))
-    return row([one.case, one.family, one.think, loop, *ratios, one.chosen.split(":")[0]])
+    return [one.case, one.family, one.think, loop, *ratios, one.chosen.split(":")[0]]
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="shorter turns, fewer thoughts")
-    parser.add_argument("--only", type=lambda text: text.split(","), help="cases that begin with one of these")
-    parser.add_argument("--json", type=Path, help="write all rounds there")
-    options = parser.parse_args(arguments)
-    names = list(QUICK if options.quick else THOUGHTS)
+def main() -> None:
+    options = parse_options(
+        __doc__,
+        seconds=4.5,
+        quick=1.2,
+        rounds=15,
+        more=lambda parser: parser.add_argument("--only", type=names, help="cases that begin with one of these"),
+    )
+    session, thoughts = Session(options), list(QUICK if options.is_quick else THOUGHTS)
     if importlib.util.find_spec("torch") is None:
-        names.remove("net")
-        print('left out: the thought "net", as torch is not installed')
-    seconds, rounds = (0.08, 5) if options.quick else (0.3, 15)
+        thoughts.remove("net")
+        session.leave_out(['the thought "net": torch is not installed'])
     races = []
-    print("\n".join(head(["envs", "framework", "thought", "loop, us a batch", *NAMES, "auto is"])))
     for case in cases():
         if options.only is None or any(case.name.startswith(start) for start in options.only):
-            thoughts = {name: thought(name, case) for name in names}
-            for family in FAMILIES:
-                for one in race(case, family, thoughts, seconds, rounds):
-                    print(line(one), flush=True)
-                    races.append(one)
-    if options.json is not None:
-        options.json.write_text(json.dumps([asdict(one) for one in races], indent=1))
+            thinks = {name: thought(name, case) for name in thoughts}
+            races += [one for family in FAMILIES for one in race(case, family, thinks, session)]
+    columns = ["envs", "framework", "thought", "loop, us a batch", *NAMES, "auto is"]
+    session.publish("auto", table(columns, map(cells, races)), map(asdict, races))
 
 
 if __name__ == "__main__":

@@ -14,9 +14,9 @@ import sys
 from pathlib import Path
 from typing import TypeAlias
 
+from harness.readme import README
 from matplotlib import rc_context
 from matplotlib.figure import Figure
-from readme import README
 
 PICTURE = README.parents[1] / "docs" / "_static" / "speed.svg"
 SHOWN = {"remuda": "#1b7f5c", "gymnasium": "#7d8a94", "sb3": "#b9c2c9"}  # contenders, and their colours

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import argparse
 import sys
 
 import pytest
+from bench_fakes import session
 
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="rollouts need Linux")
@@ -14,14 +14,14 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="rollouts need L
 def lines_of(*only: str) -> list[str]:
     import tensors
 
-    options = argparse.Namespace(only=only, num_workers=2, steps=4, seconds=0.0, rounds=1)
-    return list(tensors.markdown(options))
+    short = session(0.0, only=only, num_workers=2, steps=4)
+    return [*tensors.markdown(short), *short.left_out]
 
 
 def test_the_cpu_time_of_an_env_step() -> None:
     _, _, *rows, _, machine = lines_of("driver")
     assert [float(row.split(" | ")[1].removesuffix(" |")) > 0 for row in rows] == [True] * 4
-    assert "CPU time has what this process spins" in machine
+    assert "CPU time includes the spinning of this process" in machine
 
 
 def test_tensors_and_rollouts_on_the_cpu() -> None:
@@ -35,4 +35,4 @@ def test_tensors_and_rollouts_on_the_cpu() -> None:
 
 def test_without_a_gpu_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    assert lines_of("cuda")[0].startswith("There is no CUDA device here")
+    assert lines_of("cuda")[-1].startswith("cuda: there is no CUDA device here")
