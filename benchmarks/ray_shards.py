@@ -31,7 +31,7 @@ from harness.options import parse_options
 from harness.session import Session
 from harness.tables import figure, table
 from ray.cluster_utils import Cluster
-from ray_peers import Race, bare_actors, burn, missing, rllibs, tianshous
+from ray_contenders import Race, bare_actors, burn, collecting, missing, rllibs, rolling, stepping, tianshous
 
 import remuda
 
@@ -39,6 +39,7 @@ SHARDS = remuda.Ray(shards=2)
 IN_ACTORS = remuda.Ray(shards=2, backend="serial")
 STORE = 200 * 1024 * 1024
 STEPS = 128
+"""Steps of a rollout."""
 PAUSE = 0.02
 """Seconds of a slow step."""
 
@@ -79,57 +80,6 @@ def lean(obs: Any) -> Any:
 
 def left(obs: Any) -> Any:
     return np.zeros(len(obs), np.int64)
-
-
-# -- the contenders: each returns a function that works for some seconds -----------------------------------
-
-
-def stepping(stack: ExitStack, env_fns: list[Any], policy: Callable[[Any], Any], **options: Any) -> Race:
-    pool = stack.enter_context(remuda.Pool(env_fns, **options))
-    batch = pool.reset(seed=0)
-
-    def run(seconds: float) -> float:
-        nonlocal batch
-        steps, begin = 0, time.perf_counter()
-        while (passed := time.perf_counter() - begin) < seconds:
-            batch = pool.step(policy(batch.obs))
-            steps += len(batch)
-        return steps / passed
-
-    return run
-
-
-def collecting(stack: ExitStack, env_fns: list[Any], policy: Callable[[Any], Any]) -> Race:
-    """The same rollouts on one machine, in the fastest way of stepping: the policy acts in the caller."""
-    pool = stack.enter_context(remuda.Pool(env_fns, num_workers=2))
-    pool.reset(seed=0)
-    rollouts = remuda.collect(pool, policy, steps=STEPS)
-    return lambda seconds: take(rollouts, seconds)
-
-
-def rolling(stack: ExitStack, env_fns: list[Any], policy: Callable[[Any], Any]) -> Race:
-    """Shards fill the next rollouts while one is taken. They rest in other turns, and start with none in advance."""
-    in_flight = 2
-    pool: Any = stack.enter_context(remuda.Pool(env_fns, backend=IN_ACTORS))
-    rollouts = pool.rollouts(policy, steps=STEPS, in_flight=in_flight)
-
-    def run(seconds: float) -> float:
-        for _ in range(in_flight * pool.backend.shards):  # these were filled since the last turn
-            next(rollouts)
-        rate = take(rollouts, seconds)
-        pool.stats()  # shards answer when they have filled the rollouts that are due
-        return rate
-
-    return run
-
-
-def take(rollouts: Iterator[Any], seconds: float) -> float:
-    """Takes one rollout after another. Returns env steps a second."""
-    steps, begin = 0, time.perf_counter()
-    while (passed := time.perf_counter() - begin) < seconds:
-        rollout = next(rollouts)
-        steps += rollout.steps * rollout.num_envs
-    return steps / passed
 
 
 # -- the races ------------------------------------------------------------------------------------------------
@@ -186,12 +136,13 @@ class Figure:
 def pairings() -> Iterator[Pairing]:
     many, pictures = [cartpole] * 64, [Pictures] * 32
     rollouts, steps = f"rollouts of {STEPS} steps", partial(stepping, policy=lean, backend=IN_ACTORS)
-    roll = partial(rolling, env_fns=many, policy=lean)
-    collect = partial(collecting, env_fns=many, policy=lean)
+    same = {"env_fns": many, "policy": lean, "steps": STEPS}
+    roll, collect = partial(rolling, backend=IN_ACTORS, **same), partial(collecting, **same)
     yield Pairing(f"{rollouts}, 64 CartPoles", "processes", 0.9, roll, collect)
     local = partial(stepping, env_fns=many, policy=lean, num_workers=2)
     yield Pairing("steps, 64 CartPoles", "processes", None, partial(steps, env_fns=many), local)
-    images = (partial(make, env_fns=pictures, policy=left) for make in (rolling, collecting))
+    same = {"env_fns": pictures, "policy": left, "steps": STEPS}
+    images = partial(rolling, backend=IN_ACTORS, **same), partial(collecting, **same)
     yield Pairing(f"{rollouts}, 32 envs of 28 kB", "processes", None, *images)
     yield with_slow_envs("steps of 20 ms, 8 envs", Sleeper, "sleep", PAUSE)
     yield with_slow_envs("steps that compute for 20 ms, 8 envs", Computer, "compute", 4 * PAUSE)

@@ -1,11 +1,10 @@
 """The cost of a batch's way to the learner: as tensors on the CPU, to a GPU, and in CPU time of this process.
 
-    driver      CPU seconds of this process for each env step
-    share       making torch tensors of a batch on the CPU
-    assemble    having a rollout of images as one tensor on the CPU, by who assembles it
-    cuda        bytes a second of `batch.to` and `rollout.to`, beside a bare copy from page-locked memory
+    driver  CPU seconds of this process for each env step
+    share   making torch tensors of a batch on the CPU
+    cuda    bytes a second of `batch.to` and `rollout.to`, beside a bare copy from page-locked memory
 
-The last is left out where there is no CUDA device. Needs torch.
+The last is left out where there is no CUDA device. `rollouts.py` measures how a rollout becomes one array. Needs torch.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from harness.envs import NullEnv
 from harness.options import parse_options
 from harness.session import Session
 from harness.tables import conditions, figure, table
-from rollouts import ALONE, ImageEnv
+from rollouts import ImageEnv
 
 import remuda
 
@@ -121,39 +120,6 @@ def share(session: Session) -> Rows:
             yield [name, figure(1e6 * seconds), figure(batch.obs.nbytes / seconds / 1e9) if is_copied else ""]
 
 
-def assemble(session: Session) -> Rows:
-    steps = session.options.steps
-    yield [f"a rollout of {steps} steps of 64 images as one tensor", "ms", "ms more than steps alone"]
-    with remuda.Pool([ImageEnv] * 64, num_workers=session.options.num_workers, advise=False) as pool:
-        pool.reset()
-        actions = np.zeros(64, np.int64)
-        place = torch.empty((steps, 64, 84, 84, 4), dtype=torch.uint8)
-
-        def rollout() -> Any:
-            filled = pool.rollout(steps)
-            for step in filled:
-                step.act(actions)
-            return filled.to("cpu").obs[:-1]
-
-        def stack() -> Any:
-            return torch.stack([torch.from_numpy(pool.step(actions).obs.copy()) for _ in range(steps)])
-
-        def assign() -> Any:
-            for t in range(steps):
-                place[t] = torch.from_numpy(pool.step(actions).obs)
-            return place
-
-        ways: dict[str, Work] = {
-            ALONE: lambda: [pool.step(actions) for _ in range(steps)][-1:],
-            '`pool.rollout` and `.to("cpu")`': rollout,
-            "assigned to a tensor, row by row": assign,
-            "a list of copies, and `torch.stack`": stack,
-        }
-        found = seconds_of("assemble", ways, session)
-    for name, seconds in found.items():
-        yield [name, figure(1e3 * seconds), figure(1e3 * (seconds - found[ALONE]))]
-
-
 # -- to a GPU --------------------------------------------------------------------------------------------
 
 
@@ -191,7 +157,6 @@ def several(way: Work) -> None:
 SECTIONS: dict[str, Callable[[Session], Rows]] = {
     "driver": driver,
     "share": share,
-    "assemble": assemble,
     "cuda": cuda,
 }
 
@@ -215,13 +180,12 @@ def sections(session: Session) -> Iterator[str]:
             yield name
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
+def add_workers(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--num-workers", type=int, default=2)
-    parser.add_argument("--steps", type=int, default=128, help="of a rollout (default: 128)")
 
 
 def main() -> None:
-    options = parse_options(__doc__, workloads=SECTIONS, seconds=5.0, quick=0.5, rounds=5, json=False, more=add_options)
+    options = parse_options(__doc__, workloads=SECTIONS, seconds=5.0, quick=0.5, rounds=5, json=False, more=add_workers)
     torch.set_num_threads(1)
     session = Session(options)
     session.publish("tensors", markdown(session))

@@ -1,21 +1,81 @@
-"""The peers of `ray_shards.py` on the same cluster: bare actors, tianshou's RayVectorEnv, RLlib's env runners."""
+"""The contenders of `ray_shards.py`: pools, bare actors, tianshou's RayVectorEnv and RLlib's env runners.
+
+Each function makes a contender, which the stack ends, and returns what works for some seconds.
+"""
 
 from __future__ import annotations
 
 import importlib.util
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from typing import Any
 
 import numpy as np
 import ray
 
+import remuda
+
+Policy = Callable[[Any], Any]
 Race = Callable[[float], float]
-"""Works for so many seconds, and returns env steps a second."""
+"""Works for some seconds, and returns env steps a second."""
 
 MESSAGE = bytes(256)
 """As long as a packed step of a few envs that a shard receives."""
+
+
+# -- ours ------------------------------------------------------------------------------------------------
+
+
+def stepping(stack: ExitStack, env_fns: list[Any], policy: Policy, **options: Any) -> Race:
+    pool = stack.enter_context(remuda.Pool(env_fns, **options))
+    batch = pool.reset(seed=0)
+
+    def run(seconds: float) -> float:
+        nonlocal batch
+        steps, begin = 0, time.perf_counter()
+        while (passed := time.perf_counter() - begin) < seconds:
+            batch = pool.step(policy(batch.obs))
+            steps += len(batch)
+        return steps / passed
+
+    return run
+
+
+def collecting(stack: ExitStack, env_fns: list[Any], policy: Policy, steps: int) -> Race:
+    """The same rollouts on one machine, in the fastest way of stepping: the policy acts in the caller."""
+    pool = stack.enter_context(remuda.Pool(env_fns, num_workers=2))
+    pool.reset(seed=0)
+    rollouts = remuda.collect(pool, policy, steps=steps)
+    return lambda seconds: take(rollouts, seconds)
+
+
+def rolling(stack: ExitStack, env_fns: list[Any], policy: Policy, steps: int, backend: remuda.Ray) -> Race:
+    """Shards fill the next rollouts while one is taken. They rest in other turns, and start with none in advance."""
+    in_flight = 2
+    pool: Any = stack.enter_context(remuda.Pool(env_fns, backend=backend))
+    rollouts = pool.rollouts(policy, steps=steps, in_flight=in_flight)
+
+    def run(seconds: float) -> float:
+        for _ in range(in_flight * pool.backend.shards):  # these were filled since the last turn
+            next(rollouts)
+        rate = take(rollouts, seconds)
+        pool.stats()  # shards answer when they have filled the rollouts that are due
+        return rate
+
+    return run
+
+
+def take(rollouts: Iterator[Any], seconds: float) -> float:
+    """Takes one rollout after another. Returns env steps a second."""
+    steps, begin = 0, time.perf_counter()
+    while (passed := time.perf_counter() - begin) < seconds:
+        rollout = next(rollouts)
+        steps += rollout.steps * rollout.num_envs
+    return steps / passed
+
+
+# -- peers ------------------------------------------------------------------------------------------------
 
 
 def burn(seconds: float) -> None:
