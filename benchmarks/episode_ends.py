@@ -13,11 +13,12 @@ import importlib.util
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import gymnasium
 import numpy as np
 from harness import callgrind
+from harness.envs import Info, NullEnv, Step
 from harness.options import parse_options
 from harness.session import Session
 from harness.tables import table
@@ -37,22 +38,18 @@ GOALS = {"next_step": 2.0, "same_step": 4.0}
 INSTRUCTIONS_PER_NS = 3.0
 
 
-class EndingEnv(gymnasium.Env[Any, Any]):
+class EndingEnv(NullEnv):
     """Returns at once. Episodes are short and equally long, except the first of each env: so ends differ in time."""
 
-    metadata: ClassVar[dict[str, Any]] = {}
-    observation_space = gymnasium.spaces.Box(-1.0, 1.0, (4,), np.float32)
-    action_space = gymnasium.spaces.Discrete(2)
-
     def __init__(self, has_statistics: bool, tag: int = 0) -> None:
+        super().__init__()
         self._has_statistics, self._steps, self._lead = has_statistics, 0, tag % EPISODE_STEPS
-        self._obs = np.zeros(4, np.float32)
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+    def reset(self, *, seed: int | None = None, options: Info | None = None) -> tuple[Any, Info]:
         self._steps, self._lead = self._lead, 0
         return self._obs, {}
 
-    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+    def step(self, action: Any) -> Step:
         self._steps += 1
         if self._steps < EPISODE_STEPS:
             return self._obs, 1.0, False, False, {}
@@ -93,7 +90,7 @@ CONTENDERS: dict[str, Callable[[list[Any], str], Any]] = {
 
 
 def line_up(mode: str) -> list[str]:
-    """The contenders that have this mode, and whose framework is installed."""
+    """The contenders that have this mode and an installed framework."""
     has_sb3 = mode == "same_step" and importlib.util.find_spec("stable_baselines3") is not None
     return [name for name in CONTENDERS if name != "remuda.sb3" or has_sb3]
 

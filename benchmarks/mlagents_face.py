@@ -73,7 +73,7 @@ WORKLOADS = {
 
 
 class SomeEnv(BaseEnv):
-    """Has one behaviour, whose episodes never end."""
+    """Has one behaviour. Its episodes never end."""
 
     academy_capabilities = None
 

@@ -43,7 +43,7 @@ def stepping(stack: ExitStack, env_fns: list[Any], policy: Policy, **options: An
 
 
 def collecting(stack: ExitStack, env_fns: list[Any], policy: Policy, steps: int) -> Race:
-    """The same rollouts on one machine, in the fastest way of stepping: the policy acts in the caller."""
+    """Collects rollouts on one machine, in the fastest way of stepping: the policy acts in the caller."""
     pool = stack.enter_context(remuda.Pool(env_fns, num_workers=2))
     pool.reset(seed=0)
     rollouts = remuda.collect(pool, policy, steps=steps)
@@ -179,7 +179,7 @@ def _sampling(group: Any, num_timesteps: int) -> Race:
         return int(group.foreach_env_runner_async("sample", kwargs=asked, remote_worker_ids=runners))
 
     def fetch() -> list[tuple[int, int]]:
-        """The runners whose samples have arrived, and the number of steps in each."""
+        """The runners with a finished sample, and the number of steps in each."""
         come = group.fetch_ready_async_reqs(timeout_seconds=0.1)
         return [(runner, sum(map(len, episodes))) for runner, episodes in come]
 

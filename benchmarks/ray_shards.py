@@ -65,9 +65,6 @@ class Pictures(NullEnv):
 
     observation_space = IMAGE
 
-    def __init__(self) -> None:
-        self._obs = np.zeros(IMAGE.shape, np.uint8)
-
 
 def cartpole() -> Any:
     return gymnasium.make("CartPole-v1")

@@ -14,10 +14,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from statistics import median
-from typing import Any, ClassVar
+from typing import Any
 
 import gymnasium
 import numpy as np
+from harness.envs import NullEnv, Step
 from harness.options import parse_options
 from harness.session import Session
 from harness.tables import figure, table
@@ -33,27 +34,19 @@ ALONE = "steps alone, nothing kept"
 Fill = Callable[[], Any]
 
 
-class ImageEnv(gymnasium.Env[Any, Any]):
+class ImageEnv(NullEnv):
     """Returns stacked frames of Atari's size. A step takes a microsecond or two."""
 
-    metadata: ClassVar[dict[str, Any]] = {}
     observation_space = gymnasium.spaces.Box(0, 255, (84, 84, 4), np.uint8)
     action_space = gymnasium.spaces.Discrete(6)
 
-    def __init__(self) -> None:
-        self._obs, self._steps = np.zeros((84, 84, 4), np.uint8), 0
-
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        return self._obs, {}
-
-    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        self._steps += 1
-        self._obs[0] = self._steps % 256
-        return self._obs, 1.0, False, False, {}
+    def step(self, action: Any) -> Step:
+        self._obs[0] += 1
+        return super().step(action)
 
 
 class Task:
-    """The same envs, actions and minibatch for all ways."""
+    """Holds the envs, actions and minibatch of all ways."""
 
     def __init__(self, options: argparse.Namespace) -> None:
         self.steps, self.num_envs = options.steps, options.num_envs
@@ -121,7 +114,7 @@ def stack(task: Task) -> Iterator[Fill]:
 
 @contextmanager
 def cleanrl(task: Task) -> Iterator[Fill]:
-    """As CleanRL's PPO for Atari: float32 tensors, allocated once, to which each step is assigned."""
+    """Assigns each step to float32 tensors that are allocated once, like CleanRL's PPO for Atari."""
     import torch
 
     envs: Any = remuda.gymnasium.AsyncVectorEnv(task.env_fns, **task.pool)
@@ -147,7 +140,7 @@ def cleanrl(task: Task) -> Iterator[Fill]:
 
 @contextmanager
 def sb3(task: Task, is_ours: bool) -> Iterator[Fill]:
-    """As SB3's algorithms fill their buffer, the env's images transposed as for `CnnPolicy`."""
+    """Fills the buffer like SB3's algorithms, with images transposed for `CnnPolicy`."""
     import torch
     from stable_baselines3.common.buffers import RolloutBuffer
     from stable_baselines3.common.vec_env import VecTransposeImage

@@ -75,7 +75,7 @@ def fit(samples: Iterable[Sample]) -> Parent:
 
 
 def _non_negative(matrix: np.ndarray, target: np.ndarray) -> list[float]:
-    """Least squares without negative factors. The most negative one is left out until there is none."""
+    """Least squares without negative factors. The most negative one is left out until all are positive."""
     columns = list(range(matrix.shape[1]))
     while True:
         found = np.linalg.lstsq(matrix[:, columns], target, rcond=None)[0]

@@ -146,7 +146,7 @@ def cuda(session: Session) -> Rows:
 
 
 def several(way: Work) -> None:
-    """Starts some copies, as a loop that goes on does, and waits for the GPU."""
+    """Starts some copies, as a running loop does, and waits for the GPU."""
     for _ in range(AT_ONCE):
         way()
     torch.cuda.synchronize()

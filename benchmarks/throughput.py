@@ -91,7 +91,7 @@ def measure(case: Case, session: Session) -> Result:
 
 
 def markdown(found: Collection[tuple[Case, Result]]) -> Iterator[str]:
-    """A row for each goal whose contender was raced, with the share of the ideal that each contender reached."""
+    """A row for each goal of the raced contenders, with the share of the ideal that each contender reached."""
     for _, first in list(found)[:1]:
         names = [entry.name for entry in first.entries[1:]]
         columns = ["workload", "envs", "goal", "reached", "", *(f"{name}, of ideal" for name in names)]

@@ -10,19 +10,17 @@ advises.
 
 from __future__ import annotations
 
-import functools
-import subprocess
-import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import gymnasium
 import numpy as np
 from harness.envs import NullEnv
 from harness.options import parse_options
+from harness.quiet import busy_processes
 from harness.session import Session
 from harness.sleepers import SleepingEnv, Sleeps
 from harness.tables import table
@@ -31,9 +29,6 @@ import remuda
 from remuda import PoolStats
 
 MS = 1e-3
-
-
-SLOW_RESETS = Sleeps("", (1 * MS,) * 100, reset=100 * MS, episode_steps=100)
 
 
 class Burner(NullEnv):
@@ -48,7 +43,7 @@ class Burner(NullEnv):
 
 def sleepers(count: int, *steps: float) -> list[Callable[[], Any]]:
     """Envs that deal their sleeps from these, in seconds."""
-    return [functools.partial(SleepingEnv, Sleeps("", steps))] * count
+    return [partial(SleepingEnv, Sleeps("", steps))] * count
 
 
 @dataclass(frozen=True)
@@ -58,67 +53,30 @@ class Case:
     cause: str
     planted: str
     env_fns: list[Callable[[], Any]]
-    options: dict[str, Any]
+    num_workers: int
     policy: float = 0.0
     """Seconds that the policy sleeps a call."""
     an_env: float = 0.0
     """Seconds that the policy sleeps for each env."""
-    burners: int = 0
+    busy: int = 0
     """Programs that keep a core busy each, and are ended after the verdict."""
 
 
+CARTPOLES = [partial(gymnasium.make, "CartPole-v1")] * 64
+ONE_SLOW = [*sleepers(15, 1 * MS), *sleepers(1, 10 * MS)]
+STRAGGLERS = sleepers(16, *[1 * MS] * 9, 20 * MS)
+SLOW_RESETS = [partial(SleepingEnv, Sleeps("", (1 * MS,) * 100, reset=100 * MS, episode_steps=100))] * 8
+
 CASES = (
-    Case(
-        "slow env",
-        "16 envs of 1 ms a step, but one of 10 ms",
-        [*sleepers(15, 1 * MS), *sleepers(1, 10 * MS)],
-        {"num_workers": 16},
-    ),
-    Case(
-        "stragglers",
-        "16 envs of 1 ms a step, one step in ten 20 ms",
-        sleepers(16, *[1 * MS] * 9, 20 * MS),
-        {"num_workers": 16},
-    ),
-    Case(
-        "slow resets",
-        "8 envs of 1 ms a step, resets of 100 ms, episodes of 100 steps",
-        [functools.partial(SleepingEnv, SLOW_RESETS)] * 8,
-        {"num_workers": 8},
-    ),
-    Case("policy", "8 envs of 1 ms a step, a policy of 20 ms a call", sleepers(8, 1 * MS), {"num_workers": 8}, 20 * MS),
-    Case(
-        "env step",
-        "8 envs of 5 ms a step, a policy of 0.6 ms an env",
-        sleepers(8, 5 * MS),
-        {"num_workers": 8},
-        an_env=0.6 * MS,
-    ),
-    Case(
-        "too many workers",
-        "64 CartPoles in 64 workers",
-        [lambda: gymnasium.make("CartPole-v1")] * 64,
-        {"num_workers": 64},
-    ),
-    Case("too few workers", "8 envs of 5 ms a step in one worker", sleepers(8, 5 * MS), {"num_workers": 1}),
-    Case(
-        "busy machine",
-        "as many programs as cores besides, 8 envs of 0.5 ms of CPU",
-        [Burner] * 8,
-        {"num_workers": 2},
-        burners=2,
-    ),
+    Case("slow env", "16 envs of 1 ms a step, but one of 10 ms", ONE_SLOW, 16),
+    Case("stragglers", "16 envs of 1 ms a step, one step in ten 20 ms", STRAGGLERS, 16),
+    Case("slow resets", "8 envs of 1 ms a step, resets of 100 ms, episodes of 100 steps", SLOW_RESETS, 8),
+    Case("policy", "8 envs of 1 ms a step, a policy of 20 ms a call", sleepers(8, 1 * MS), 8, policy=20 * MS),
+    Case("env step", "8 envs of 5 ms a step, a policy of 0.6 ms an env", sleepers(8, 5 * MS), 8, an_env=0.6 * MS),
+    Case("too many workers", "64 CartPoles in 64 workers", CARTPOLES, 64),
+    Case("too few workers", "8 envs of 5 ms a step in one worker", sleepers(8, 5 * MS), 1),
+    Case("busy machine", "as many programs as cores besides, 8 envs of 0.5 ms of CPU", [Burner] * 8, 2, busy=2),
 )
-
-
-@dataclass(frozen=True)
-class Measured:
-    """The verdict's cause and code, and env steps a second before and after."""
-
-    cause: str
-    code: str
-    before: float
-    after: float
 
 
 class OverError(Exception):
@@ -129,10 +87,11 @@ class Policy:
     """Chooses any action, takes its time, and counts the rows of observations."""
 
     def __init__(self, case: Case) -> None:
-        self._case, self.rows, self._end = case, 0, float("inf")
-        self._began = 0.0
+        self._case = case
+        self.begin(float("inf"))
 
     def begin(self, seconds: float) -> None:
+        """Counts from now on. After these seconds a call raises `OverError`."""
         self.rows, self._began = 0, time.perf_counter()
         self._end = self._began + seconds
 
@@ -181,41 +140,20 @@ def pasted(code: str, case: Case, pool: remuda.Pool, policy: Policy, seconds: fl
         return policy.rate
 
 
-def measure(case: Case, seconds: float) -> Measured:
+def measure(case: Case, seconds: float) -> list[str]:
+    """The row of a case."""
     policy = Policy(case)
-    with ExitStack() as stack:
-        burners = stack.enter_context(burning(case.burners))
-        pool = stack.enter_context(remuda.Pool(case.env_fns, advise=False, **case.options))
-        before, stats = usual_loop(pool, policy, seconds)
-        verdict = stats.verdict
-        if case.burners:
-            end(burners)
-            after, _ = usual_loop(pool, policy, seconds)
+    with remuda.Pool(case.env_fns, num_workers=case.num_workers, advise=False) as pool:
+        with busy_processes(case.busy):
+            before, stats = usual_loop(pool, policy, seconds)
+        cause, code = stats.verdict.cause, stats.verdict.code or ""
+        if "pool" in code and not case.busy:  # other code is for the env's own file
+            after = pasted(code, case, pool, policy, seconds)
         else:
-            after = pasted(verdict.code, case, pool, policy, seconds) if verdict.code else before
-    return Measured(verdict.cause, verdict.code or "", before, after)
-
-
-@contextmanager
-def burning(count: int) -> Iterator[list[subprocess.Popen[bytes]]]:
-    programs = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(count)]
-    try:
-        yield programs
-    finally:
-        end(programs)
-
-
-def end(programs: list[subprocess.Popen[bytes]]) -> None:
-    for program in programs:
-        program.kill()
-        program.wait()
-
-
-def row(case: Case, found: Measured) -> list[str]:
-    first, *others = found.code.splitlines() or [""]
-    advice = "end the other programs" if case.burners else first + (" ..." if others else "")
-    rates = [f"{found.before:,.0f}", f"{found.after:,.0f}", f"{found.after / found.before:.2f}"]
-    return [case.planted, found.cause, f"`{advice}`", *rates]
+            after = usual_loop(pool, policy, seconds)[0]
+    first, *others = code.splitlines() or [""]
+    advice = "end the other programs" if case.busy else first + (" ..." if others else "")
+    return [case.planted, cause, f"`{advice}`", f"{before:,.0f}", f"{after:,.0f}", f"{after / before:.2f}"]
 
 
 def main() -> None:
@@ -229,10 +167,10 @@ def main() -> None:
     session = Session(options)
     cases = (case for case in CASES if case.cause in options.only)
     found = session.measured(
-        cases, lambda case: session.rounds(case.cause, {"": lambda: measure(case, options.seconds)})[""][-1]
+        cases, lambda case: session.rounds(case.cause, {"": partial(measure, case, options.seconds)})
     )
     columns = ("planted", "verdict", "pasted", "env steps/s before", "after", "times")
-    session.publish("verdict", table(columns, (row(*one) for one in found)))
+    session.publish("verdict", table(columns, (row for _, rounds in found for row in rounds[""])))
 
 
 if __name__ == "__main__":

@@ -12,8 +12,6 @@ eleven minutes; ``--quick`` less than three.
 from __future__ import annotations
 
 import argparse
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -24,6 +22,7 @@ from unittest import mock
 import numpy as np
 from harness.envs import WORKLOADS, iterations_for, work
 from harness.options import names_of, numbers, parse_options
+from harness.quiet import busy_processes
 from harness.session import Session
 from harness.tables import conditions, figure, table, verdict
 
@@ -125,18 +124,6 @@ def spinning_as(rule: Spinning | None) -> Iterator[None]:
     else:
         with mock.patch.object(start, "spinning_for", return_value=rule):
             yield
-
-
-@contextmanager
-def busy_processes(count: int) -> Iterator[None]:
-    """Runs this many processes that keep a core busy each."""
-    busy = [subprocess.Popen([sys.executable, "-S", "-c", "while True: pass"]) for _ in range(count)]
-    try:
-        yield
-    finally:
-        for process in busy:
-            process.kill()
-            process.wait()
 
 
 def thought(case: Case, iterations_per_us: float) -> Callable[[], object]:

@@ -77,7 +77,7 @@ class NullEnv(gymnasium.Env[Any, Any]):
     action_space = spaces.Discrete(2)
 
     def __init__(self) -> None:
-        self._obs = np.zeros(4, np.float32)
+        self._obs = np.zeros(self.observation_space.shape, self.observation_space.dtype)
 
     def reset(self, *, seed: int | None = None, options: Info | None = None) -> tuple[Any, Info]:
         return self._obs, {}

@@ -59,17 +59,17 @@ def parse_options(
 
 
 def names(text: str) -> list[str]:
-    """The type of an option whose value is several names with commas between them."""
+    """The type of an option for several names with commas between them."""
     return text.split(",")
 
 
 def numbers(text: str) -> list[int]:
-    """The type of an option whose value is several whole numbers with commas between them."""
+    """The type of an option for several whole numbers with commas between them."""
     return [int(number) for number in names(text)]
 
 
 def names_of(option: str, known: Collection[str]) -> Callable[[str], list[str]]:
-    """The type of an option whose value is some of the known names."""
+    """The type of an option for some of the known names."""
 
     def check(text: str) -> list[str]:
         if unknown := [name for name in names(text) if name not in known]:

@@ -95,7 +95,7 @@ class PolicyAlone(Contender):
 
 
 class Collecting(Contender):
-    """A contender whose actions a policy chooses. A step is one of all its parts, in turns."""
+    """A contender with a policy that chooses its actions. A step is one of all its parts, in turns."""
 
     kind: type[Contender]
     make_policy: MakePolicy

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from remuda._bench.contenders import Contender, Plan
@@ -104,3 +105,15 @@ class TwoLoops(OneLoop):
 def counted_rounds(one: Entry, two: Entry) -> Sequence[bool]:
     """Whether each round of a race counts, by the turns of `OneLoop` and `TwoLoops`."""
     return [counts(alone, both) for alone, both in zip(one.rates, two.rates, strict=True)]
+
+
+@contextmanager
+def busy_processes(count: int) -> Iterator[None]:
+    """Runs this many processes that keep a core busy each."""
+    busy = [subprocess.Popen([sys.executable, "-S", "-c", "while True: pass"]) for _ in range(count)]
+    try:
+        yield
+    finally:
+        for process in busy:
+            process.kill()
+            process.wait()

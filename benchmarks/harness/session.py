@@ -135,7 +135,7 @@ class Session:
     # -- publishing ----------------------------------------------------------------------------------------
 
     def publish(self, section: str, lines: Iterable[str], figures: Iterable[Any] = ()) -> None:
-        """Prints the lines, and puts them and the figures where the options say.
+        """Prints the lines, and writes them and the figures to the files of the options.
 
         README.md stays as it is if a measurement is not published.
         """

@@ -9,6 +9,7 @@ import time
 import pytest
 import waiting
 from bench_fakes import session
+from harness.quiet import busy_processes
 from waiting import RULES, Case, Cost
 
 from remuda._engine.startup import start
@@ -57,7 +58,7 @@ def test_a_thought_on_a_core_is_so_much_work() -> None:
 
 
 def test_busy_processes_end() -> None:
-    with waiting.busy_processes(2):
+    with busy_processes(2):
         pass  # it waits for both
 
 
