@@ -97,6 +97,8 @@ class Session:
     def race(self, kinds: Sequence[type[Contender]], plan: Plan) -> Result:
         """Races contenders (`remuda._bench`) for ``seconds`` each. The result has the rounds that counted.
 
+        If some rounds do not count, another race with new contenders makes up for them.
+
         Raises:
             BusyError: Too few rounds counted.
         """

@@ -57,7 +57,7 @@ class _Manager(Contender):
         return [timestep.reward for timestep in timesteps.values()]
 
     def close(self) -> None:
-        """Waits for resets in the background, which would fail otherwise, and for processes: the manager's close does not."""
+        """Waits for processes and background resets, which would fail otherwise: the manager's close does not."""
         for thread in threading.enumerate():
             if thread.name == "regular_reset":
                 thread.join()
