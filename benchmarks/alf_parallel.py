@@ -112,8 +112,9 @@ class Case:
         constructors = [WORKLOADS[self.workload][1]] * (self.num_envs + self.spares)
         if contender == ALF:
             return Original(constructors, num_spare_envs_for_reload=self.spares)
-        more = {"num_workers": usable_cores()} if contender == SHARED else {"num_spare_envs_for_reload": self.spares}
-        return FastParallelEnvironment(constructors, advise=False, **more)
+        if contender == SHARED:
+            return FastParallelEnvironment(constructors, num_workers=usable_cores(), advise=False)
+        return FastParallelEnvironment(constructors, num_spare_envs_for_reload=self.spares, advise=False)
 
 
 CASES = (

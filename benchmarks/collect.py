@@ -26,7 +26,7 @@ from harness.tables import conditions, failures, rate, ratio, table
 from peers import PEERS
 
 from remuda._bench import registry, report
-from remuda._bench.contenders import PlainLoop, Plan, Remuda
+from remuda._bench.contenders import Contender, PlainLoop, Plan, Remuda
 from remuda._bench.results import Entry, Result
 from remuda._system.cores import usable_cores
 
@@ -89,7 +89,8 @@ def measure(case: Case, session: Session) -> Result:
     session.leave_out(reasons)
     policy = make_policy(case.policy, session.options.torch_threads)
     plan = Plan(workload, case.num_envs, num_workers=min(case.num_envs, usable_cores()))
-    return session.race([PlainLoop, *(with_policy(kind, policy) for kind in (Remuda, PolicyAlone, *kinds))], plan)
+    raced: list[type[Contender]] = [Remuda, PolicyAlone, *kinds]
+    return session.race([PlainLoop, *(with_policy(kind, policy) for kind in raced)], plan)
 
 
 # -- the table ----------------------------------------------------------------------------------------------

@@ -89,7 +89,7 @@ def of_mlagents() -> Iterator[Step]:
     envs.close()
 
 
-FACES = {
+FACES: dict[str, Any] = {
     "remuda.Pool": pool,
     "remuda.gymnasium.AsyncVectorEnv": of_gymnasium,
     "remuda.sb3.SubprocVecEnv": of_sb3,

@@ -133,7 +133,7 @@ class Figure:
 def pairings() -> Iterator[Pairing]:
     many, pictures = [cartpole] * 64, [Pictures] * 32
     rollouts, steps = f"rollouts of {STEPS} steps", partial(stepping, policy=lean, backend=IN_ACTORS)
-    same = {"env_fns": many, "policy": lean, "steps": STEPS}
+    same: dict[str, Any] = {"env_fns": many, "policy": lean, "steps": STEPS}
     roll, collect = partial(rolling, backend=IN_ACTORS, **same), partial(collecting, **same)
     yield Pairing(f"{rollouts}, 64 CartPoles", "processes", 0.9, roll, collect)
     local = partial(stepping, env_fns=many, policy=lean, num_workers=2)

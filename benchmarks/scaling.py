@@ -154,8 +154,8 @@ def measured(count: int, result: Result) -> list[str]:
     loops, parents = result.entry(LoopsAtOnce.name), result.entry(SeveralParents.name)
     ratios = [
         result.ratio_to_ideal(result.remuda),
-        loops and paired_ratio(result.remuda, loops),
-        parents and result.ratio_to_ideal(parents),
+        None if loops is None else paired_ratio(result.remuda, loops),
+        None if parents is None else result.ratio_to_ideal(parents),
     ]
     return [result.env, str(count), rate(result.remuda.steps_per_second), *map(report.ratio, ratios)]
 

@@ -103,7 +103,7 @@ def markdown(found: Collection[tuple[Case, Result]]) -> Iterator[str]:
 
 def rows(case: Case, result: Result, names: list[str]) -> Iterator[list[str]]:
     entries = [result.entry(name) for name in names]
-    shares = [ratio(entry, entry and result.ratio_to_ideal(entry)) for entry in entries]
+    shares = [ratio(entry, None if entry is None else result.ratio_to_ideal(entry)) for entry in entries]
     for goal in case.goals:
         if result.entry(goal.contender) is not None:
             reached = goal.measured(result)

@@ -20,7 +20,7 @@ from peers import PEERS
 from peers.remuda_partial import RemudaPartial
 
 from remuda._bench import registry, report
-from remuda._bench.contenders import PlainLoop, Plan, Remuda
+from remuda._bench.contenders import Contender, PlainLoop, Plan, Remuda
 from remuda._bench.results import Result
 from remuda._system.cores import usable_cores
 
@@ -45,8 +45,8 @@ def plan_of(name: str) -> Plan:
     return Plan(RESETS.workload(), 32, 32, min_envs=1, background_resets=True, loops=32, lead_in=lead_in)
 
 
-def measure(name: str, kinds: Sequence[type], session: Session) -> Result:
-    ours = Remuda if name == "free" else RemudaPartial
+def measure(name: str, kinds: Sequence[type[Contender]], session: Session) -> Result:
+    ours: type[Contender] = Remuda if name == "free" else RemudaPartial
     # One after another, 32 envs would sleep for a whole turn before the first has stepped.
     others = [kind for kind in kinds if name == "free" or kind.name != "gymnasium-sync"]
     return session.race([PlainLoop, ours, *others], plan_of(name))

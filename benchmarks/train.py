@@ -125,7 +125,8 @@ def run(case: Case, session: Session) -> Result:
 
 def measure(case: Case, workload: Workload, kinds: Sequence[type[Contender]], session: Session) -> Result:
     plan = Plan(workload, case.num_envs, num_workers=min(case.num_envs, usable_cores()))
-    learning = [trained(kind, TRAINERS[case.trainer], case.settings) for kind in (Remuda, *kinds)]
+    raced: list[type[Contender]] = [Remuda, *kinds]
+    learning = [trained(kind, TRAINERS[case.trainer], case.settings) for kind in raced]
     return session.race([PlainLoop, *learning, LoopsAtOnce], plan)
 
 
@@ -154,8 +155,9 @@ def markdown(found: Collection[tuple[Case, Result]]) -> Iterator[str]:
 def row(case: Case, result: Result, entry: Entry) -> list[str]:
     if entry.error is not None or not entry.turns:
         return [entry.name, "failed", *[""] * 6]
-    base, parent = result.entry(BASE[case.trainer]), parent_us(case, entry)
-    ratios = [base and paired_ratio(entry, base), result.ratio_to_ideal(entry), of_loops_at_once(result, entry)]
+    parent = parent_us(case, entry)
+    of_base, of_loops = (ratio_to(result, entry, name) for name in (BASE[case.trainer], LoopsAtOnce.name))
+    ratios = [of_base, result.ratio_to_ideal(entry), of_loops]
     rates = [f"{median(entry.rates):,.0f}", f"{min(entry.rates):,.0f}-{max(entry.rates):,.0f}"]
     share = f"{entry.learning_share:.0%}"
     return [entry.name, *rates, *map(report.ratio, ratios), share, "" if parent is None else f"{parent:,.0f}"]
@@ -165,9 +167,10 @@ def learners(result: Result) -> list[Entry]:
     return [entry for entry in result.entries[1:] if entry.name != LoopsAtOnce.name]
 
 
-def of_loops_at_once(result: Result, entry: Entry) -> float | None:
-    loops = result.entry(LoopsAtOnce.name)
-    return None if loops is None else paired_ratio(entry, loops)
+def ratio_to(result: Result, entry: Entry, name: str) -> float | None:
+    """The ratio to another contender. None if that was not raced."""
+    base = result.entry(name)
+    return None if base is None else paired_ratio(entry, base)
 
 
 def parent_us(case: Case, entry: Entry) -> float | None:
@@ -188,7 +191,7 @@ def to_json(case: Case, result: Result) -> dict[str, Any]:
     """`report.to_json` with the figures of training."""
     training = {
         entry.name: {
-            "of_loops_at_once": of_loops_at_once(result, entry),
+            "of_loops_at_once": ratio_to(result, entry, LoopsAtOnce.name),
             "update_share": entry.learning_share if entry.turns else None,
             "parent_us_a_batch": parent_us(case, entry),
         }

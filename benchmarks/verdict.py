@@ -11,7 +11,7 @@ advises.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -52,7 +52,7 @@ class Case:
 
     cause: str
     planted: str
-    env_fns: list[Callable[[], Any]]
+    env_fns: Sequence[Callable[[], Any]]
     num_workers: int
     policy: float = 0.0
     """Seconds that the policy sleeps a call."""

@@ -73,11 +73,11 @@ class NullEnv(gymnasium.Env[Any, Any]):
     """CartPole's spaces and empty infos. Steps return at once and episodes never end, so every step is the same."""
 
     metadata: ClassVar[Info] = {}
-    observation_space = spaces.Box(-1.0, 1.0, (4,), np.float32)
-    action_space = spaces.Discrete(2)
+    observation_space: spaces.Space[Any] = spaces.Box(-1.0, 1.0, (4,), np.float32)
+    action_space: spaces.Space[Any] = spaces.Discrete(2)
 
     def __init__(self) -> None:
-        self._obs = np.zeros(self.observation_space.shape, self.observation_space.dtype)
+        self._obs: Any = np.zeros_like(self.observation_space.sample())
 
     def reset(self, *, seed: int | None = None, options: Info | None = None) -> tuple[Any, Info]:
         return self._obs, {}
