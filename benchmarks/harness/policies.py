@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import time
 from collections.abc import Callable
 from typing import Any, Protocol, TypeAlias
@@ -24,6 +25,8 @@ class Policy(Protocol):
 
 MakePolicy: TypeAlias = Callable[[Plan], Policy]
 
+ACTION_BATCHES = 64
+"""Batches of actions that are sampled beforehand and then taken in turn."""
 THINK_US = (0, 100, 300, 1000)
 POLICIES = (*(f"core-{us}" for us in THINK_US), *(f"sleep-{us}" for us in THINK_US[1:]), "net")
 
@@ -49,12 +52,13 @@ class Thinking:
     def __init__(self, plan: Plan, spend: Callable[[float], object]) -> None:
         """``spend`` spends a share, from 0 to 1, of the time for a whole batch."""
         space = probe_spaces(plan.workload).action_space
-        self._actions = np.asarray(sample_actions(space, plan.num_envs, 1, plan.seed).batches[0])
+        sampled = sample_actions(space, plan.num_envs, ACTION_BATCHES, plan.seed)
+        self._batches = itertools.cycle([np.asarray(batch) for batch in sampled.batches])
         self._spend, self._num_envs = spend, plan.num_envs
 
     def __call__(self, obs: Any) -> Any:
         self._spend(0.5 + 0.5 * len(obs) / self._num_envs)
-        return self._actions[: len(obs)]
+        return next(self._batches)[: len(obs)]
 
 
 class Network:
