@@ -185,7 +185,7 @@ mlagents-untested:
 	@echo "SKIPPED: remuda.mlagents was not tested, because ML-Agents' company needs Python 3.11 or older (make clean test PYTHON=python3.11)."
 
 bench: $(VENV)/demo.stamp  ## a quick look at the benchmarks
-	$(BIN)/python benchmarks/throughput.py --quick --against gymnasium
+	$(BIN)/python benchmarks/throughput.py --quick --any-round --against gymnasium
 
 wheels: $(BIN)/python  ## wheels for the Pythons that are found here, each tried in an environment without a compiler: dist/
 	$(BIN)/python packaging/wheels.py

@@ -6,23 +6,22 @@ All of it takes about two minutes; ``--quick`` is a rough look, ``--only vector`
 
 from __future__ import annotations
 
-import argparse
 import functools
-import gc
 import itertools
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
+from statistics import median
 from typing import Any
 
 import numpy as np
 import torch
-from script import parse_options, publish
-from tables import figure, head, row, verdict
+from harness.options import parse_options
+from harness.session import Session
+from harness.tables import conditions, figure, table, verdict
 
-from remuda._bench.results import Entry, Turn, paired_ratio
-from remuda._system import machine
 from remuda._system.cores import usable_cores
 
 try:
@@ -39,12 +38,11 @@ LEAD_IN = 0.1
 """Share of a turn that is stepped first and not counted."""
 WARM_UP = 50
 """Steps of each contender before the first turn."""
-THEIRS, EACH, SHARED = "alf", "remuda-per-env", "remuda"
+ALF, EACH, SHARED = "alf", "remuda-per-env", "remuda"
 
 
 class FixedAlfEnv(AlfEnvironment):  # type: ignore[misc]
-    """Returns the same observation, and sleeps as long as it is told. Episodes of each env are of a fixed length, which
-    differs a little among envs, as ends of episodes do."""
+    """Returns the same observation after a fixed sleep. Episodes of an env are equally long, and differ among envs."""
 
     def __init__(
         self, env_id: int, spec: Any, *, episode_steps: int = 200, step_sleep: float = 0.0, reset_sleep: float = 0.0
@@ -64,7 +62,7 @@ class FixedAlfEnv(AlfEnvironment):  # type: ignore[misc]
     def env_info_spec(self) -> Any:
         return {"metric": TensorSpec(())}
 
-    def _told(self, step_type: Any, action: Any) -> Any:
+    def _time_step(self, step_type: Any, action: Any) -> Any:
         return TimeStep(
             step_type=step_type,
             reward=np.float32(1),
@@ -79,7 +77,7 @@ class FixedAlfEnv(AlfEnvironment):  # type: ignore[misc]
         self._steps = 0
         if self._reset_sleep:
             time.sleep(self._reset_sleep)
-        return self._told(StepType.FIRST, np.int64(0))
+        return self._time_step(StepType.FIRST, np.int64(0))
 
     def _step(self, action: Any) -> Any:
         if self._steps == self._episode_steps:
@@ -87,7 +85,7 @@ class FixedAlfEnv(AlfEnvironment):  # type: ignore[misc]
         self._steps += 1
         if self._step_sleep:
             time.sleep(self._step_sleep)
-        return self._told(StepType.LAST if self._steps == self._episode_steps else StepType.MID, action)
+        return self._time_step(StepType.LAST if self._steps == self._episode_steps else StepType.MID, action)
 
 
 VECTOR = functools.partial(FixedAlfEnv, spec=TensorSpec((4,)))
@@ -103,12 +101,20 @@ WORKLOADS: dict[str, tuple[str, Callable[..., Any]]] = {
 
 @dataclass(frozen=True)
 class Case:
-    """A workload at a number of envs, and how many times the rate of ALF's own each of ours is to reach."""
+    """A workload at a number of envs, and the ratio to ALF's own rate that each of our contenders is to reach."""
 
     workload: str
     num_envs: int
     goals: dict[str, float] = field(default_factory=lambda: {EACH: 1.0, SHARED: 3.0})
     spares: int = 0
+
+    def make(self, contender: str) -> Any:
+        constructors = [WORKLOADS[self.workload][1]] * (self.num_envs + self.spares)
+        if contender == ALF:
+            return Original(constructors, num_spare_envs_for_reload=self.spares)
+        if contender == SHARED:
+            return FastParallelEnvironment(constructors, num_workers=usable_cores(), advise=False)
+        return FastParallelEnvironment(constructors, num_spare_envs_for_reload=self.spares, advise=False)
 
 
 CASES = (
@@ -119,62 +125,41 @@ CASES = (
     Case("resets", 16, {EACH: 1.0}),
     Case("resets", 16, {EACH: 1.0}, spares=4),
 )
-
-
-@dataclass(frozen=True)
-class Result:
-    """What each contender of a case did."""
-
-    case: Case
-    entries: dict[str, Entry]
-
-    def ratio(self, name: str) -> float | None:
-        return paired_ratio(self.entries[name], self.entries[THEIRS])
+Rates = dict[str, list[float]]
+"""Env steps a second of each contender in each round."""
 
 
 def main() -> None:
-    options = parse_options(
-        __doc__, workloads=list(WORKLOADS), peers=[THEIRS], against=[THEIRS], seconds=5.0, quick=1.0
+    options = parse_options(__doc__, workloads=WORKLOADS, seconds=5.0, quick=1.0, rounds=5)
+    session = Session(options)
+    cases = (case for case in CASES if case.workload in options.only)
+    found = list(session.measured(cases, lambda case: measure(case, session)))
+    columns = ["workload", "envs", "spares", "goal", "reached", "", "steps/s", f"{ALF}, steps/s"]
+    lines = [*table(columns, (row for case, rates in found for row in rows(case, rates))), ""]
+    lines.append(
+        f"{conditions(options.rounds, options.seconds)} {SHARED} has as many workers as cores, the others one for each "
+        f"env. {ALF} is its FastParallelEnvironment."
     )
-    results = []
-    for case in (case for case in CASES if case.workload in options.only):
-        print(f"{case.workload}, {case.num_envs} envs, {case.spares} spares ...", file=sys.stderr, flush=True)
-        results.append(race(case, options))
-    figures = ({"case": vars(r.case), "rates": {n: e.rates for n, e in r.entries.items()}} for r in results)
-    publish("alf", markdown(results, options), figures, options)
+    session.publish("alf", lines, ({"case": vars(case), "rates": rates} for case, rates in found))
 
 
-def race(case: Case, options: argparse.Namespace) -> Result:
-    """All are built first, then they take turns."""
-    constructors = [WORKLOADS[case.workload][1]] * (case.num_envs + case.spares)
-    spares = {"num_spare_envs_for_reload": case.spares}
-    makers: dict[str, Callable[[], Any]] = {
-        THEIRS: lambda: Original(constructors, **spares),
-        EACH: lambda: FastParallelEnvironment(constructors, advise=False, **spares),
-        SHARED: lambda: FastParallelEnvironment(constructors, num_workers=usable_cores(), advise=False),
-    }
-    entries = {name: Entry(name) for name in (THEIRS, *case.goals)}
-    envs: dict[str, Any] = {}
-    try:
-        for name in entries:
-            envs[name] = makers[name]()
-            envs[name].reset()
-            step(envs[name], itertools.repeat(None, WARM_UP))
-        for _ in range(options.rounds):
-            for name, entry in entries.items():
-                entry.turns.append(take_turn(envs[name], options.seconds / options.rounds))
-    finally:
-        for env in envs.values():
-            env.close()
-    return Result(case, entries)
+def measure(case: Case, session: Session) -> Rates:
+    """Builds all contenders, and lets them take turns."""
+    with ExitStack() as stack:
+        turns = {}
+        for name in (ALF, *case.goals):
+            envs = stack.enter_context(closing(case.make(name)))
+            envs.reset()
+            step(envs, itertools.repeat(None, WARM_UP))
+            turns[name] = functools.partial(take_turn, envs, session.options.seconds / session.options.rounds)
+        return session.rounds(f"{case.workload}, {case.num_envs} envs, {case.spares} spares", turns)
 
 
-def take_turn(env: Any, seconds: float) -> Turn:
-    gc.collect()
-    step(env, until(seconds * LEAD_IN))
+def take_turn(envs: Any, seconds: float) -> float:
+    step(envs, until(seconds * LEAD_IN))
     begin = time.perf_counter()
-    count = step(env, until(seconds))
-    return Turn(count * env.batch_size, time.perf_counter() - begin, 0.0)
+    count = step(envs, until(seconds))
+    return float(count * envs.batch_size / (time.perf_counter() - begin))
 
 
 def until(seconds: float) -> Iterator[None]:
@@ -183,37 +168,24 @@ def until(seconds: float) -> Iterator[None]:
         yield
 
 
-def step(env: Any, turns: Iterator[None]) -> int:
-    """As a learner does that looks at every tensor."""
-    action = torch.zeros(env.batch_size, dtype=torch.int64)
+def step(envs: Any, turns: Iterable[None]) -> int:
+    """Steps as a learner does that reads every tensor. Returns the number of steps."""
+    action = torch.zeros(envs.batch_size, dtype=torch.int64)
     count = 0
     for _ in turns:
-        time_step = env.step(action)
+        time_step = envs.step(action)
         _ = time_step.step_type, time_step.reward, time_step.observation, time_step.env_info["metric"]
         count += 1
     return count
 
 
-def markdown(results: Sequence[Result], options: argparse.Namespace) -> Iterator[str]:
-    """One row for each goal."""
-    yield from head(["workload", "envs", "spares", "goal", "reached", "", "steps/s", f"{THEIRS}, steps/s"])
-    for result in results:
-        case = result.case
-        for name, goal in case.goals.items():
-            ratio, rates = result.ratio(name), [result.entries[n].steps_per_second or 0.0 for n in (name, THEIRS)]
-            cells = [
-                WORKLOADS[case.workload][0],
-                str(case.num_envs),
-                str(case.spares),
-                f"{name} >= {goal:g} x {THEIRS}",
-            ]
-            yield row([*cells, figure(ratio), verdict(goal, ratio), *(f"{rate:,.0f}" for rate in rates)])
-    yield ""
-    yield (
-        f"{machine.describe()}; {usable_cores()} cores; {SHARED} has as many workers, the others one for each env. "
-        f"{THEIRS} is its FastParallelEnvironment. Medians of {options.rounds} interleaved rounds, "
-        f"{options.seconds:g} s a contender."
-    )
+def rows(case: Case, rates: Rates) -> Iterator[list[str]]:
+    """A row for each goal."""
+    for name, goal in case.goals.items():
+        ratio = median(ours / alf for ours, alf in zip(rates[name], rates[ALF], strict=True))
+        where = [WORKLOADS[case.workload][0], str(case.num_envs), str(case.spares)]
+        reached = [f"{name} >= {goal:g} x {ALF}", figure(ratio), verdict(goal, ratio)]
+        yield [*where, *reached, *(f"{median(rates[one]):,.0f}" for one in (name, ALF))]
 
 
 if __name__ == "__main__":

@@ -1,28 +1,27 @@
-"""ML-Agents' env manager and ours, side by side: steps per second, and what the manager's process spends on them.
+"""ML-Agents' env manager and ours, side by side: steps per second, and the CPU time of the manager's process.
 
-Needs ML-Agents: `make mlagents-test` sets up an environment with it, whose Python runs this. Both managers are built
-first and take turns. What they step is not a game but Python, so that nothing but the managers differs.
+Needs ML-Agents: `make mlagents-test` sets up an environment with it, whose Python runs this. The envs are Python and no
+games, so that only the managers differ.
 """
 
 from __future__ import annotations
 
 import argparse
-import sys
 import time
 import warnings
-from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, closing
 from dataclasses import asdict, dataclass
 from functools import partial
-from pathlib import Path
 from statistics import median
 from typing import Any
 
 import numpy as np
-from script import names, publish
-from tables import head, row, verdict
+from harness.options import parse_options
+from harness.session import Session
+from harness.tables import conditions, table, verdict
 
 with warnings.catch_warnings():
-    warnings.simplefilter("ignore")  # of packages of those days
+    warnings.simplefilter("ignore")  # from outdated packages
     from mlagents.trainers import subprocess_env_manager as original
     from mlagents.trainers.action_info import ActionInfo
     from mlagents.trainers.settings import RunOptions
@@ -41,22 +40,20 @@ with warnings.catch_warnings():
 
     from remuda.mlagents import SubprocessEnvManager
 
-from remuda._system import machine
-
 BEHAVIOR = "agent"
 WARM_UP = 20  # steps of each env
 
 
 @dataclass(frozen=True)
 class Workload:
-    """What an env does in a step.
+    """The work of an env in a step.
 
     Attributes:
-        name: What the table says.
-        wait: Seconds for which it sleeps, as a worker does whose game computes in a process of its own.
-        agents: How many there are.
-        shape: Of what each of them sees.
-        at_least: The ratio that is our goal; ``None``: there is none.
+        name: Its words in the table.
+        wait: Seconds that it sleeps, as a worker does whose game computes in a process of its own.
+        agents: Number of agents.
+        shape: Shape of each agent's observation.
+        at_least: The ratio that is our goal. None: no goal.
     """
 
     name: str
@@ -76,7 +73,7 @@ WORKLOADS = {
 
 
 class SomeEnv(BaseEnv):
-    """Has one behaviour, whose agents never end."""
+    """Has one behaviour. Its episodes never end."""
 
     academy_capabilities = None
 
@@ -116,7 +113,7 @@ class SomeEnv(BaseEnv):
 
 
 class Policy:
-    """Costs nothing worth mentioning."""
+    """Returns zeros."""
 
     def get_action(self, steps: DecisionSteps, worker_id: int) -> ActionInfo:
         action = ActionTuple(np.zeros((len(steps), 2), np.float32))
@@ -126,67 +123,42 @@ class Policy:
 CONTENDERS = {"original": original.SubprocessEnvManager, "remuda": SubprocessEnvManager}
 
 
-@dataclass(frozen=True)
-class Turn:
-    """Steps per second, and the share of a core that the manager's process took meanwhile."""
-
-    rate: float
-    cpu: float
-
-
-@dataclass(frozen=True)
-class Result:
-    """The turns of both contenders, round by round."""
-
-    workload: Workload
-    turns: dict[str, list[Turn]]
-
-    @property
-    def ratio(self) -> float:
-        pairs = zip(self.turns["remuda"], self.turns["original"], strict=True)
-        return median(ours.rate / theirs.rate for ours, theirs in pairs)
+Turn = tuple[float, float]
+"""Steps per second, and the share of a core that the manager's process used meanwhile."""
 
 
 def main() -> None:
-    options = parse_options()
-    results = [measure(WORKLOADS[name], options) for name in options.only]
-    publish("mlagents", markdown(results, options), map(asdict, results), options)
+    options = parse_options(__doc__, workloads=WORKLOADS, seconds=5.0, quick=1.0, rounds=5, more=add_options)
+    session = Session(options)
+    workloads = [WORKLOADS[name] for name in options.only]
+    found = list(session.measured(workloads, lambda workload: measure(workload, session)))
+    columns = ["a step", "goal", "remuda : original", "", "steps/s, remuda", "original", "manager's CPU, remuda"]
+    lines = [*table([*columns, "original"], (row(*one) for one in found)), ""]
+    lines.append(
+        f"{conditions(options.rounds, options.seconds)} {options.num_envs} envs, each in a worker of its own; the "
+        "manager's CPU is in cores."
+    )
+    session.publish("mlagents", lines, ({"workload": asdict(one), "turns": turns} for one, turns in found))
 
 
-def parse_options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="1 s a contender instead of 5 s")
-    parser.add_argument("--only", type=names, default=list(WORKLOADS), help=f"of {', '.join(WORKLOADS)}")
+def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--num-envs", type=int, default=8, help="each in a worker of its own")
-    parser.add_argument("--rounds", type=int, default=5, help="interleaved rounds (default: 5)")
-    parser.add_argument("--json", type=Path, help="write every round's figures here")
-    parser.add_argument("--readme", action="store_true", help="put the table into README.md beside this file")
-    options = parser.parse_args()
-    if unknown := [name for name in options.only if name not in WORKLOADS]:
-        parser.error(f"expected --only to name {', '.join(WORKLOADS)}, got {', '.join(unknown)}")
-    options.seconds = (1.0 if options.quick else 5.0) / options.rounds
-    return options
 
 
-def measure(workload: Workload, options: argparse.Namespace) -> Result:
-    print(f"{workload.name} ...", file=sys.stderr, flush=True)
-    managers = {name: build(kind, workload, options.num_envs) for name, kind in CONTENDERS.items()}
-    turns: dict[str, list[Turn]] = {name: [] for name in managers}
-    try:
-        for _ in range(options.rounds):
-            for name, manager in managers.items():
-                turns[name].append(take_turn(manager, options.seconds))
-    finally:
-        for manager in managers.values():
-            manager.close()
-    return Result(workload, turns)
+def measure(workload: Workload, session: Session) -> dict[str, list[Turn]]:
+    with ExitStack() as stack:
+        turns = {}
+        for name, kind in CONTENDERS.items():
+            manager = stack.enter_context(closing(build(kind, workload, session.options.num_envs)))
+            turns[name] = partial(take_turn, manager, session.options.seconds / session.options.rounds)
+        return session.rounds(workload.name, turns)
 
 
 def build(kind: Any, workload: Workload, num_envs: int) -> Any:
     manager = kind(partial(SomeEnv, workload), RunOptions(), num_envs)
     manager.set_policy(BEHAVIOR, Policy())
     manager.reset({})
-    manager.first_step_infos = []  # there are no agent managers that would care
+    manager.first_step_infos = []  # there are no agent managers that would read them
     step(manager, WARM_UP * num_envs)
     return manager
 
@@ -201,24 +173,16 @@ def take_turn(manager: Any, seconds: float) -> Turn:
     while time.perf_counter() < begin + seconds:
         steps += len(manager.get_steps())
     elapsed = time.perf_counter() - begin
-    return Turn(steps / elapsed, (time.process_time() - cpu) / elapsed)
+    return steps / elapsed, (time.process_time() - cpu) / elapsed
 
 
-def markdown(results: Iterable[Result], options: argparse.Namespace) -> Iterator[str]:
-    columns = ["a step", "goal", "remuda : original", "", "steps/s, remuda", "original", "manager's CPU, remuda"]
-    yield from head([*columns, "original"])
-    for result in results:
-        goal, ratio = result.workload.at_least, result.ratio
-        turns = [result.turns[name] for name in ("remuda", "original")]
-        rates = [f"{median(turn.rate for turn in each):,.0f}" for each in turns]
-        shares = [f"{median(turn.cpu for turn in each):.0%}" for each in turns]
-        told = ["", f"{ratio:.2f}", ""] if goal is None else [f">= {goal:g} x", f"{ratio:.2f}", verdict(goal, ratio)]
-        yield row([result.workload.name, *told, *rates, *shares])
-    yield ""
-    yield (
-        f"{options.num_envs} envs, each in a worker of its own, on {machine.describe()}. Medians of {options.rounds} "
-        f"interleaved rounds, {options.seconds * options.rounds:g} s a contender; the manager's CPU is in cores."
-    )
+def row(workload: Workload, turns: dict[str, list[Turn]]) -> list[str]:
+    goal, pairs = workload.at_least, zip(turns["remuda"], turns["original"], strict=True)
+    ratio = median(ours / original for (ours, _), (original, _) in pairs)
+    reached = ["", f"{ratio:.2f}", ""] if goal is None else [f">= {goal:g} x", f"{ratio:.2f}", verdict(goal, ratio)]
+    both = turns["remuda"], turns["original"]
+    rates = [f"{median(rate for rate, _ in each):,.0f}" for each in both]
+    return [workload.name, *reached, *rates, *(f"{median(cpu for _, cpu in each):.0%}" for each in both)]
 
 
 if __name__ == "__main__":

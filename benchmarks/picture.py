@@ -1,52 +1,37 @@
 """Draws the README's picture: the share of the ideal that remuda and its peers reach.
 
-    python benchmarks/throughput.py --against gymnasium,sb3 --json throughput.json
-    python benchmarks/picture.py throughput.json
-
-Without a file it draws what `throughput.py --readme` has put into README.md beside this script.
+It draws the table that `throughput.py --against remuda-per-env,gymnasium,sb3 --readme` has put into README.md here.
 """
 
 from __future__ import annotations
 
-import json
 import re
-import sys
 from pathlib import Path
 from typing import TypeAlias
 
+from harness.readme import README
 from matplotlib import rc_context
 from matplotlib.figure import Figure
-from readme import README
 
 PICTURE = README.parents[1] / "docs" / "_static" / "speed.svg"
-SHOWN = {"remuda": "#1b7f5c", "gymnasium": "#7d8a94", "sb3": "#b9c2c9"}  # contenders, and their colours
+SHOWN = {"remuda": "#1b7f5c", "gymnasium": "#7d8a94", "sb3": "#b9c2c9"}
+"""Contenders and their colours."""
 NAMES = {"remuda": "remuda", "gymnasium": "Gymnasium's AsyncVectorEnv", "sb3": "Stable-Baselines3's SubprocVecEnv"}
-_TEXT = "#808890"  # to be read on white and on black
+_TEXT = "#808890"
+"""A grey that is readable on white and on black."""
 
-Shares: TypeAlias = "dict[str, dict[str, float]]"  # of the ideal, by workload and contender
+Shares: TypeAlias = "dict[str, dict[str, float]]"
+"""Shares of the ideal by workload and contender."""
 
 
 def main() -> None:
-    source = Path(sys.argv[1]) if len(sys.argv) > 1 else README
-    shares, machine = from_json(source) if source.suffix == ".json" else from_table(source)
+    shares, machine = from_table(README)
     draw(shares, machine, PICTURE)
-    print(f"{PICTURE}: {len(shares)} workloads of {source}")
-
-
-def from_json(path: Path) -> tuple[Shares, str]:
-    """Of what `throughput.py --json` has written, and on which machine."""
-    shares: Shares = {}
-    results = json.loads(path.read_text())
-    for result in results:
-        found = {entry["name"]: entry["ratio_to_ideal"] for entry in result["contenders"]}
-        shares[f"{result['env']}, {result['num_envs']} envs"] = {
-            name: share for name, share in found.items() if name in SHOWN and share is not None
-        }
-    return shares, f"{results[0]['machine']['cpu']}, {results[0]['cores']} cores"
+    print(f"{PICTURE}: {len(shares)} workloads of {README}")
 
 
 def from_table(path: Path) -> tuple[Shares, str]:
-    """Of the table between the comments that name `throughput`, and on which machine, as it says."""
+    """The shares in the table of `throughput`, and the words about the machine below it."""
     section = re.search(r"<!-- throughput -->\n(.*?)\n\n(.*?)\. [A-Z]", path.read_text(), re.DOTALL)
     if section is None:
         raise ValueError(f"expected <!-- throughput --> in {path}, got none")
@@ -57,7 +42,7 @@ def from_table(path: Path) -> tuple[Shares, str]:
 
 
 def draw(shares: Shares, machine: str, path: Path) -> None:
-    """A group of bars for each workload, in the order of the table."""
+    """Draws a group of bars for each workload, in the order of the table."""
     figure = Figure(figsize=(8.4, 0.8 + 0.56 * len(shares)), layout="constrained")
     figure.patch.set_alpha(0)
     axes = figure.add_subplot()
@@ -82,14 +67,14 @@ def draw(shares: Shares, machine: str, path: Path) -> None:
     axes.spines[["left", "bottom"]].set_color(_TEXT)
     figure.legend(loc="outside upper center", ncols=len(SHOWN) + 1, fontsize=8, frameon=False, labelcolor=_TEXT)
     path.parent.mkdir(parents=True, exist_ok=True)
-    with rc_context({"svg.fonttype": "none", "svg.hashsalt": "remuda"}):  # the same picture for the same figures
+    with rc_context({"svg.fonttype": "none", "svg.hashsalt": "remuda"}):  # else each picture differs
         figure.savefig(path, transparent=True, metadata={"Date": None})
 
 
 def _cores(machine: str) -> int:
     found = re.search(r"(\d+) cores?", machine)
     if found is None:
-        raise ValueError(f"expected the number of cores in what is said of the machine, got {machine!r}")
+        raise ValueError(f"expected the number of cores in the words about the machine, got {machine!r}")
     return int(found[1])
 
 

@@ -1,7 +1,7 @@
-"""From the SIGKILL of a worker until its env steps again, for every start method.
+"""The time from the SIGKILL of a worker until its env steps again, for every start method.
 
-The env (CartPole) builds at once, so what is measured is remuda: noticing the death, telling of the episode's end, and
-starting a successor. All other envs step on meanwhile.
+The env (CartPole) is built quickly, so the time is remuda's: it detects the death, reports the episode's end, and
+starts a successor. All other envs step on meanwhile. These are times and no ratios, so the noise rule does not apply.
 """
 
 from __future__ import annotations
@@ -19,20 +19,24 @@ from typing import Any
 
 import gymnasium
 import numpy as np
-from script import publish_lines
+from harness.options import parse_options
+from harness.session import Session
+from harness.tables import table
 
 from remuda import FaultPolicy, Pool
-from remuda._system import machine
+from remuda._system.machine import describe
 
 START_METHODS = ("forkserver", "fork", "spawn")
 
 
 @dataclass(frozen=True)
 class Recovery:
-    """Seconds from the kill until its episode was told to have ended (None: it was between two), and until the env had
-    made a step again."""
+    """Seconds from the kill until the episode's end was reported, and until the env had made a step again.
 
-    told: float | None
+    The first is None if the env was between two episodes.
+    """
+
+    reported: float | None
     stepping: float
 
 
@@ -41,29 +45,24 @@ def make_env() -> Any:
 
 
 def main() -> None:
-    options = parse_options()
-    logging.getLogger("remuda").setLevel(logging.ERROR)  # it would tell of every kill
-    publish_lines("recovery", markdown(options), options)
+    options = parse_options(__doc__, json=False, more=add_options)
+    logging.getLogger("remuda").setLevel(logging.ERROR)  # it would log every kill
+    columns = ["start method", "until told: median", "p99", "until it steps again: median", "p99"]
+    lines = [*table(columns, (row(method, options) for method in START_METHODS)), ""]
+    lines.append(f"{options.kills} kills among {options.num_envs} x CartPole-v1, one env a worker, on {describe()}.")
+    Session(options).publish("recovery", lines)
 
 
-def parse_options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--num-envs", type=int, default=8, help="each in a worker of its own")
     parser.add_argument("--kills", type=int, default=200, help="for each start method")
-    parser.add_argument("--readme", action="store_true", help="put the table into README.md beside this file")
-    return parser.parse_args()
 
 
-def markdown(options: argparse.Namespace) -> Iterator[str]:
-    yield "| start method | until told: median | p99 | until it steps again: median | p99 |"
-    yield "| --- | --- | --- | --- | --- |"
-    for start_method in START_METHODS:
-        print(f"{start_method} ...", file=sys.stderr, flush=True)
-        samples = list(measure(start_method, options.num_envs, options.kills))
-        figures = [typical([s.told for s in samples if s.told is not None]), typical([s.stepping for s in samples])]
-        yield f"| {start_method} | " + " | ".join(f"{m * 1e3:.1f} ms | {p * 1e3:.1f} ms" for m, p in figures) + " |"
-    yield ""
-    yield f"{options.kills} kills among {options.num_envs} x CartPole-v1, one env a worker, on {machine.describe()}."
+def row(start_method: str, options: argparse.Namespace) -> list[str]:
+    print(f"{start_method} ...", file=sys.stderr, flush=True)
+    samples = list(measure(start_method, options.num_envs, options.kills))
+    reported, stepping = [s.reported for s in samples if s.reported is not None], [s.stepping for s in samples]
+    return [start_method, *(f"{1e3 * time:.1f} ms" for some in (reported, stepping) for time in typical(some))]
 
 
 def typical(seconds: list[float]) -> tuple[float, float]:
@@ -80,11 +79,11 @@ def measure(start_method: str, num_envs: int, kills: int) -> Iterator[Recovery]:
 
 
 def recover(pool: Pool, victim: int) -> Recovery:
-    """With next-step autoreset the end of its episode comes first, then the fresh env's reset, then its first step."""
+    """Kills a worker. With next-step autoreset come the end of the episode, the new env's reset, and its first step."""
     pid = pool.workers[victim].pid
     assert pid is not None
     actions = np.zeros(pool.num_envs, np.int64)
-    told = stepping = None
+    reported = stepping = None
     begin = time.perf_counter()
     os.kill(pid, signal.SIGKILL)
     pool.send(actions)
@@ -94,14 +93,14 @@ def recover(pool: Pool, victim: int) -> Recovery:
         if (row := np.flatnonzero(batch.env_ids == victim)).size:
             now = time.perf_counter() - begin
             if "fault" in batch.infos[row[0]]:
-                told = now
+                reported = now
             elif is_back:
                 stepping = now
             else:
                 is_back = True  # it has reset
-        pool.send(actions[batch.env_ids], env_ids=batch.env_ids)  # nobody waits for the other
+        pool.send(actions[batch.env_ids], env_ids=batch.env_ids)  # no env waits for another
     pool.discard()
-    return Recovery(told, stepping)
+    return Recovery(reported, stepping)
 
 
 if __name__ == "__main__":

@@ -1,55 +1,52 @@
-"""How long it takes to fill a rollout of images and to take the first minibatch of it, by who fills it.
+"""The time to fill a rollout of images and to take its first minibatch, by the way in which it is filled.
 
-All step the same envs in the same number of remuda's workers, so what differs is what becomes of the observations.
-There is no policy: actions are drawn beforehand, values are zeros. Ways that need Stable-Baselines3 are left out where
-it is not installed.
+All ways step the same envs in the same number of remuda's workers, so they differ in the treatment of observations
+only. There is no policy: actions are sampled beforehand, values are zeros. Ways that need packages that are not
+installed are left out.
 """
 
 from __future__ import annotations
 
 import argparse
-import sys
+import importlib.util
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from statistics import median
-from typing import Any, ClassVar
+from typing import Any
 
 import gymnasium
 import numpy as np
-from script import publish_lines
-from tables import figure, head, row
+from harness.envs import NullEnv, Step
+from harness.options import parse_options
+from harness.session import Session
+from harness.tables import figure, table
 
 import remuda
 from remuda._system import machine
 
 MINIBATCH = 256
-WARM_UP = 4  # rollouts: memory is reserved in the first ones
+WARM_UP = 4
+"""Rollouts before the one that is timed. The first ones reserve memory."""
+ALONE = "steps alone, nothing kept"
 
 Fill = Callable[[], Any]
 
 
-class ImageEnv(gymnasium.Env[Any, Any]):
-    """Stacked frames of a size as Atari's; the step itself takes a microsecond or two."""
+class ImageEnv(NullEnv):
+    """Returns stacked frames of Atari's size. A step takes a microsecond or two."""
 
-    metadata: ClassVar[dict[str, Any]] = {}
     observation_space = gymnasium.spaces.Box(0, 255, (84, 84, 4), np.uint8)
     action_space = gymnasium.spaces.Discrete(6)
 
-    def __init__(self) -> None:
-        self._obs, self._steps = np.zeros((84, 84, 4), np.uint8), 0
-
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        return self._obs, {}
-
-    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        self._steps += 1
-        self._obs[0] = self._steps % 256
-        return self._obs, 1.0, False, False, {}
+    def step(self, action: Any) -> Step:
+        self._obs[0] += 1
+        return super().step(action)
 
 
 class Task:
-    """What each way has to do."""
+    """Holds the envs, actions and minibatch of all ways."""
 
     def __init__(self, options: argparse.Namespace) -> None:
         self.steps, self.num_envs = options.steps, options.num_envs
@@ -63,7 +60,7 @@ class Task:
         return [ImageEnv] * self.num_envs
 
 
-# -- the ways: each yields what fills a rollout -----------------------------------------------------------
+# -- the ways: each yields a function that fills a rollout ------------------------------------------------
 
 
 @contextmanager
@@ -97,7 +94,7 @@ def rollout(task: Task) -> Iterator[Fill]:
 
 @contextmanager
 def stack(task: Task) -> Iterator[Fill]:
-    """A list of what the steps return, and np.stack."""
+    """Keeps the arrays of each step in lists, and stacks them with np.stack."""
     with remuda.Pool(task.env_fns, **task.pool) as pool:
         batch = pool.reset()
 
@@ -117,7 +114,7 @@ def stack(task: Task) -> Iterator[Fill]:
 
 @contextmanager
 def cleanrl(task: Task) -> Iterator[Fill]:
-    """As CleanRL's PPO for Atari does: float32 tensors, allocated once, and each step assigned to its place."""
+    """Assigns each step to float32 tensors that are allocated once, like CleanRL's PPO for Atari."""
     import torch
 
     envs: Any = remuda.gymnasium.AsyncVectorEnv(task.env_fns, **task.pool)
@@ -143,7 +140,7 @@ def cleanrl(task: Task) -> Iterator[Fill]:
 
 @contextmanager
 def sb3(task: Task, is_ours: bool) -> Iterator[Fill]:
-    """As SB3's algorithms fill their buffer, the env's images transposed as for `CnnPolicy`."""
+    """Fills the buffer like SB3's algorithms, with images transposed for `CnnPolicy`."""
     import torch
     from stable_baselines3.common.buffers import RolloutBuffer
     from stable_baselines3.common.vec_env import VecTransposeImage
@@ -168,74 +165,59 @@ def sb3(task: Task, is_ours: bool) -> Iterator[Fill]:
     envs.close()
 
 
-@contextmanager
-def theirs(task: Task) -> Iterator[Fill]:
-    with sb3(task, is_ours=False) as fill:
-        yield fill
-
-
-@contextmanager
-def ours(task: Task) -> Iterator[Fill]:
-    with sb3(task, is_ours=True) as fill:
-        yield fill
-
-
-WAYS: dict[str, Any] = {
-    "steps alone, nothing kept": nothing,
-    "`pool.rollout`": rollout,
-    "a list, and `np.stack`": stack,
-    "CleanRL's tensors": cleanrl,
-    "SB3's `RolloutBuffer`": theirs,
-    "`remuda.sb3.RolloutBuffer`": ours,
+WAYS: dict[str, tuple[Callable[[Task], Any], str]] = {
+    ALONE: (nothing, "numpy"),
+    "`pool.rollout`": (rollout, "numpy"),
+    "a list, and `np.stack`": (stack, "numpy"),
+    "CleanRL's tensors": (cleanrl, "torch"),
+    "SB3's `RolloutBuffer`": (partial(sb3, is_ours=False), "stable_baselines3"),
+    "`remuda.sb3.RolloutBuffer`": (partial(sb3, is_ours=True), "stable_baselines3"),
 }
+"""The ways, and the package that each needs."""
 
 
 # -- measuring -------------------------------------------------------------------------------------------
 
 
-def measure(way: Any, task: Task) -> float | None:
-    """Seconds of one rollout, after some that warm up; None: it needs what is not installed."""
-    try:
-        with way(task) as fill:
-            for _ in range(WARM_UP):
-                fill()
-            begin = time.perf_counter()
+def measure(way: Callable[[Task], Any], task: Task) -> float:
+    """Seconds of one rollout, after some that warm up."""
+    with way(task) as fill:
+        for _ in range(WARM_UP):
             fill()
-            return time.perf_counter() - begin
-    except ImportError as missing:
-        print(f"left out: {missing}", file=sys.stderr)
-        return None
+        begin = time.perf_counter()
+        fill()
+        return time.perf_counter() - begin
 
 
 def markdown(seconds: dict[str, list[float]], options: argparse.Namespace) -> Iterator[str]:
-    best = {name: median(each) for name, each in seconds.items() if each}
-    base = best["steps alone, nothing kept"]
-    yield from head(["a rollout is filled by", "ms", "ms more than steps alone", "steps/s"])
-    for name, each in best.items():
-        rate = options.steps * options.num_envs / each
-        yield row([name, figure(1e3 * each), figure(1e3 * (each - base)), f"{rate:,.0f}"])
-    yield ""
+    medians = {name: median(each) for name, each in seconds.items()}
+    frames = options.steps * options.num_envs
+    columns = ["a rollout is filled by", "ms", "ms more than steps alone", "steps/s"]
+    rows = (
+        [name, figure(1e3 * each), figure(1e3 * (each - medians[ALONE])), f"{frames / each:,.0f}"]
+        for name, each in medians.items()
+    )
+    yield from table(columns, rows)
     yield (
-        f"{machine.describe()}; {options.num_workers} workers. {options.steps} steps of {options.num_envs} envs with "
+        f"\n{machine.describe()}; {options.num_workers} workers. {options.steps} steps of {options.num_envs} envs with "
         f"images of 84 x 84 x 4 bytes, and a minibatch of {MINIBATCH}. Medians of {options.rounds} interleaved rounds."
     )
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--steps", type=int, default=128)
     parser.add_argument("--num-envs", type=int, default=64)
     parser.add_argument("--num-workers", type=int, default=2)
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--readme", action="store_true", help="put the table into README.md beside this file")
-    options = parser.parse_args()
-    task = Task(options)
-    seconds: dict[str, list[float]] = {name: [] for name in WAYS}
-    for _ in range(options.rounds):
-        for name, way in WAYS.items():
-            if (one := measure(way, task)) is not None:
-                seconds[name].append(one)
-    publish_lines("rollouts", markdown(seconds, options), options)
+
+
+def main() -> None:
+    options = parse_options(__doc__, rounds=5, more=add_options)
+    session, task = Session(options), Task(options)
+    missing = [name for name, (_, needs) in WAYS.items() if importlib.util.find_spec(needs) is None]
+    session.leave_out(f"{name}: {WAYS[name][1]} is not installed" for name in missing)
+    turns = {name: partial(measure, way, task) for name, (way, _) in WAYS.items() if name not in missing}
+    found = [seconds for _, seconds in session.measured([turns], partial(session.rounds, "rollouts"))]
+    session.publish("rollouts", (line for seconds in found for line in markdown(seconds, options)), found)
 
 
 if __name__ == "__main__":

@@ -1,9 +1,9 @@
 """From one worker to as many as there are cores, and to more by a model of how the parent limits a pool.
 
-First what is measured: env steps per second of a pool by its number of workers, beside as many plain loops at once, and
-of several parents that share the envs. Then the model (`scaling_model.py`), fitted to the parent's CPU time a batch,
-which does not depend on how many cores there are, and what it says of machines with more. Workers are where the kernel
-puts them: nothing here knows of NUMA.
+First come measured figures: env steps per second of a pool by its number of workers, beside as many plain loops at
+once, and of several parents that share the envs. Then comes the model (`scaling_model.py`), fitted to the parent's CPU
+time a batch, which does not depend on the number of cores. It predicts machines with more cores. The kernel places the
+workers; nothing here depends on NUMA.
 
 All of it takes about ten minutes on two cores; ``--quick`` is a rough look, ``--only pong`` a part.
 """
@@ -11,39 +11,36 @@ All of it takes about ten minutes on two cores; ``--quick`` is a rough look, ``-
 from __future__ import annotations
 
 import argparse
-import functools
-import sys
 import time
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import scaling_model as model
-from envs import VECTOR, FixedEnv, missing, workloads
+from harness.envs import WORKLOADS as ALL_WORKLOADS
+from harness.envs import NullEnv, missing
+from harness.options import parse_options
+from harness.session import Session
+from harness.tables import conditions, failures, rate, table
 from scaling_model import Parent, Sample
-from script import parse_options, publish
-from tables import failures, head, row
 
 import remuda
 from remuda._bench import report
 from remuda._bench.contenders import Contender, PlainLoop, Plan, Remuda
 from remuda._bench.loops import LoopsAtOnce
 from remuda._bench.results import Result, paired_ratio
-from remuda._bench.rounds import race
 from remuda._bench.workloads import EnvFactory, Workload, sample_actions
-from remuda._system import machine
 from remuda._system.cores import usable_cores
 
 WORKLOADS = ("cartpole", "mujoco", "pong")
 NUM_ENVS = model.NUM_ENVS
 FITTED = tuple((num_envs, workers) for num_envs in (16, 64, 128) for workers in (1, 2, 8, 16))
-"""Sizes at which the parent's CPU time is taken; it counts no waiting, so there may be more workers than cores."""
+"""Envs and workers at which the parent's CPU time is taken. It counts no waiting, so workers may outnumber cores."""
 
 
 class SeveralParents(Contender):
-    """Processes, each with a pool of its own: a share of the envs, and of the workers, for each.
+    """Processes with a pool each, which has a share of the envs and of the workers.
 
-    Every one steps its pool for a while and says how often; so there is no lockstep between them.
+    Each process steps its pool for a while and reports the number of steps, so there is no lockstep between them.
     """
 
     name = "several parents"
@@ -55,7 +52,7 @@ class SeveralParents(Contender):
         self.workload = plan.workload
         count = min(self.num_parents, plan.num_workers)
         shares = [(plan.num_envs // count, max(1, plan.num_workers // count))] * count
-        self._parents = remuda.Pool([functools.partial(FixedEnv, VECTOR)] * count, num_workers=None, advise=False)
+        self._parents = remuda.Pool([NullEnv] * count, num_workers=None, advise=False)
         each = [(plan.workload.make_env, *share, plan.seed) for share in shares]
         self._parents.apply_async(_open, per_env_args=each).result()
 
@@ -73,7 +70,7 @@ class SeveralParents(Contender):
 
 
 def _open(env: Any, make_env: EnvFactory, num_envs: int, num_workers: int, seed: int) -> None:
-    """Runs in a parent, beside an env that nobody steps: it keeps the pool, and closes it when it is closed."""
+    """Runs in a parent. Its env is never stepped: it keeps the pool, and closes it when it is closed."""
     env.pool = pool = remuda.Pool([make_env] * num_envs, num_workers=num_workers, advise=False)
     env.worker_pids = [worker.pid for worker in pool.workers]
     env.close = pool.close
@@ -82,35 +79,30 @@ def _open(env: Any, make_env: EnvFactory, num_envs: int, num_workers: int, seed:
 
 
 def _step_for(env: Any, seconds: float) -> int:
-    """Runs in a parent; how many env steps it has made."""
+    """Runs in a parent. Returns the number of env steps."""
     steps, end = 0, time.perf_counter() + seconds
     while time.perf_counter() < end:
         steps += len(env.pool.step(env.actions))
     return steps
 
 
-@dataclass(frozen=True)
-class Scaling:
-    """What was measured of a workload: a result for each number of workers."""
-
-    workload: str
-    results: dict[int, Result]
+Results = Mapping[int, Result]
+"""The results of a workload, by the number of workers."""
 
 
 def main() -> None:
-    options = parse_options(
-        __doc__, workloads=WORKLOADS, peers=(), against=(), seconds=5.0, quick=0.5, more=add_options
-    )
-    for reason in filter(None, map(missing, options.only)):
-        print(reason, file=sys.stderr)
-    loads = workloads({name for name in (*options.only, "null") if missing(name) is None})
-    scalings = [measure(name, load, options) for name, load in loads.items() if name != "null"]
+    options = parse_options(__doc__, workloads=WORKLOADS, seconds=5.0, quick=0.5, rounds=5, more=add_options)
+    session = Session(options)
+    session.leave_out(map(missing, options.only))
+    there = [name for name in options.only if missing(name) is None]
+    found = dict(session.measured(there, lambda name: measure(ALL_WORKLOADS[name](), session)))
     sizes = FITTED if not options.is_quick else FITTED[::3] + FITTED[1::3]
-    samples = [sample(loads["null"], *size, options) for size in sizes]
+    null = ALL_WORKLOADS["null"]()
+    samples = [one for _, one in session.measured(sizes, lambda size: sample(null, *size, session))]
     parent = model.fit(samples)
-    figures = [to_json(scaling) for scaling in scalings]
+    figures = [to_json(name, results) for name, results in found.items()]
     fitted = {"parent": vars(parent), "samples": [vars(one) for one in samples]}
-    publish("scaling", markdown(scalings, samples, parent), [*figures, fitted], options)
+    session.publish("scaling", markdown(list(found.values()), samples, parent), [*figures, fitted])
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -118,97 +110,75 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def counts(most: int) -> list[int]:
-    """1, 2, 3, 4, 6, 8, 12, 16, ... up to so many, and that number itself."""
+    """1, 2, 3, 4, 6, 8, 12, 16, ... up to ``most``, and ``most`` itself."""
     some = sorted({1, most, *(base * 2**power for base in (2, 3) for power in range(8))})
     return [count for count in some if count <= min(most, NUM_ENVS)]
 
 
-def measure(name: str, workload: Workload, options: argparse.Namespace) -> Scaling:
+def measure(workload: Workload, session: Session) -> Results:
     results = {}
-    for count in counts(options.most):
-        print(f"{name}, {count} workers ...", file=sys.stderr, flush=True)
+    for count in counts(session.options.most):
         kinds: list[type[Contender]] = [PlainLoop, Remuda, LoopsAtOnce, *([SeveralParents] if count > 1 else [])]
-        plan = Plan(workload, NUM_ENVS, count, loops=count)
-        results[count] = race(kinds, plan, seconds=options.seconds, rounds=options.rounds)
-    return Scaling(name, results)
+        results[count] = session.race(kinds, Plan(workload, NUM_ENVS, count, loops=count))
+    return results
 
 
-def sample(workload: Workload, num_envs: int, num_workers: int, options: argparse.Namespace) -> Sample:
-    """Of envs that return at once, so that what is measured is what the parent does."""
-    print(f"{num_envs} envs that return at once, {num_workers} workers ...", file=sys.stderr, flush=True)
-    plan = Plan(workload, num_envs, num_workers)
-    entry = race([PlainLoop, Remuda], plan, seconds=options.seconds / 2, rounds=options.rounds).remuda
+def sample(workload: Workload, num_envs: int, num_workers: int, session: Session) -> Sample:
+    """Measures envs that return at once, so that only the parent's work counts."""
+    entry = session.race([PlainLoop, Remuda], Plan(workload, num_envs, num_workers)).remuda
     if entry.error is not None or entry.parent_us_a_batch is None or entry.steps_per_second is None:
         raise SystemExit(f"{num_envs} envs, {num_workers} workers: {entry.error}")
     return Sample(num_envs, num_workers, entry.parent_us_a_batch, 1e6 * num_envs / entry.steps_per_second)
 
 
-# -- what is shown ------------------------------------------------------------------------------------------
+# -- the tables ---------------------------------------------------------------------------------------------
 
 
-def markdown(scalings: Sequence[Scaling], samples: Sequence[Sample], parent: Parent) -> Iterator[str]:
-    yield from head(["measured", "workers", "steps/s", "of as many loops", "of loops at once", "two parents"])
-    for scaling in scalings:
-        for count, result in scaling.results.items():
-            yield row(measured(count, result))
+def markdown(found: Collection[Results], samples: Sequence[Sample], parent: Parent) -> Iterator[str]:
+    columns = ["measured", "workers", "steps/s", "of as many loops", "of loops at once", "two parents"]
+    yield from table(columns, (measured(*one) for results in found for one in results.items()))
     yield ""
-    yield from head(["envs that return at once", "workers", "parent's CPU, us a batch", "by the model"])
-    for one in samples:
-        by_model = parent.us(one.num_envs, one.num_workers)
-        yield row([str(one.num_envs), str(one.num_workers), f"{one.parent_us:.1f}", f"{by_model:.1f}"])
+    columns = ["envs that return at once", "workers", "parent's CPU, us a batch", "by the model"]
+    yield from table(columns, (fitted(one, parent) for one in samples))
     yield f"\nThe parent: {parent.batch:.2f} us a batch + {parent.env:.3f} us an env + {parent.worker:.2f} us a worker."
     yield ""
-    yield from predictions(scalings, parent)
-    if scalings:
-        result = next(iter(scalings[0].results.values()))
-        yield (
-            f"\n{machine.describe()}; {result.cores} cores; {NUM_ENVS} envs. "
-            f"Medians of {result.rounds} interleaved rounds, {result.seconds:g} s a contender."
-        )
-    yield from failures([result for scaling in scalings for result in scaling.results.values()])
+    columns = ["by the model, of as many loops", "parents", "us a step"]
+    columns += [*(f"{count} workers" for count in model.WORKERS), "fastest with"]
+    yield from table(columns, (row for results in found for row in predictions(results, parent)))
+    for results in list(found)[:1]:
+        yield f"\n{conditions(results[1].rounds, results[1].seconds)} {NUM_ENVS} envs."
+    yield from failures(result for results in found for result in results.values())
 
 
 def measured(count: int, result: Result) -> list[str]:
     loops, parents = result.entry(LoopsAtOnce.name), result.entry(SeveralParents.name)
-    rate = result.remuda.steps_per_second
     ratios = [
         result.ratio_to_ideal(result.remuda),
         None if loops is None else paired_ratio(result.remuda, loops),
         None if parents is None else result.ratio_to_ideal(parents),
     ]
-    return [result.env, str(count), "failed" if rate is None else f"{rate:,.0f}", *map(report.ratio, ratios)]
+    return [result.env, str(count), rate(result.remuda.steps_per_second), *map(report.ratio, ratios)]
 
 
-def predictions(scalings: Sequence[Scaling], parent: Parent) -> Iterator[str]:
-    """Of as many plain loops, by the number of workers, for one parent and for several."""
-    columns = [f"{count} workers" for count in model.WORKERS]
-    yield from head(["by the model, of as many loops", "parents", "us a step", *columns, "fastest with"])
-    for scaling in scalings:
-        found = cost_of_step(scaling, parent)
-        if found is None:
-            continue
-        step, loop = found
-        for parents in model.PARENTS:
-            ratios = (model.of_loops(parent, step, loop, count, parents) for count in model.WORKERS)
-            best = str(model.best_workers(parent, step, NUM_ENVS, NUM_ENVS)) if parents == 1 else ""
-            cells = [scaling.results[1].env, str(parents), f"{step:.1f}", *map(report.ratio, ratios), best]
-            yield row(cells)
+def fitted(one: Sample, parent: Parent) -> list[str]:
+    by_model = parent.us(one.num_envs, one.num_workers)
+    return [str(one.num_envs), str(one.num_workers), f"{one.parent_us:.1f}", f"{by_model:.1f}"]
 
 
-def cost_of_step(scaling: Scaling, parent: Parent) -> tuple[float, float] | None:
-    """In us: of a step in a worker, and in a plain loop."""
-    entry, plain = scaling.results[1].remuda, scaling.results[1].plain
+def predictions(results: Results, parent: Parent) -> Iterator[list[str]]:
+    """The model's shares of as many plain loops by the number of workers, for one parent and for several."""
+    entry, plain = results[1].remuda, results[1].plain
     if entry.steps_per_second is None or plain.steps_per_second is None:
-        return None
-    one = Sample(NUM_ENVS, 1, 0.0, 1e6 * NUM_ENVS / entry.steps_per_second)
-    return model.step_us(parent, one), 1e6 / plain.steps_per_second
+        return
+    step = model.step_us(parent, Sample(NUM_ENVS, 1, 0.0, 1e6 * NUM_ENVS / entry.steps_per_second))
+    for parents in model.PARENTS:
+        shares = model.shares(parent, step, 1e6 / plain.steps_per_second, parents)
+        yield [results[1].env, str(parents), f"{step:.1f}", *shares]
 
 
-def to_json(scaling: Scaling) -> dict[str, Any]:
-    return {
-        "workload": scaling.workload,
-        "by_workers": {count: report.to_json(result) for count, result in scaling.results.items()},
-    }
+def to_json(workload: str, results: Results) -> dict[str, Any]:
+    by_workers = {count: report.to_json(result) for count, result in results.items()}
+    return {"workload": workload, "by_workers": by_workers}
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ In lockstep a batch of N envs on w workers takes
 
     T(N, w) = a + b N + c w  +  e N / w
 
-The first three are the parent's, and nobody else works meanwhile: `a` for a batch, `b` for an env (its action, its
+The first three are the parent's, and no worker works meanwhile: `a` for a batch, `b` for an env (its action, its
 result), `c` for a worker (its ring, waking it). The last one is the workers': `e` for an env's step with what goes on
 around it. A policy adds its own time. With P parents, each of which has a share of the envs and of the workers,
 
@@ -22,7 +22,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
-from tables import head, row
+from harness.tables import table as markdown
+
+from remuda._bench import report
 
 NUM_ENVS = 64
 STEPS_US = (5.0, 60.0, 450.0)
@@ -33,7 +35,7 @@ PARENTS = (1, 2, 4)
 
 @dataclass(frozen=True)
 class Sample:
-    """What was measured at one size.
+    """Measured figures at one size.
 
     Attributes:
         parent_us: CPU time of the parent for a batch.
@@ -59,10 +61,10 @@ class Parent:
 
 
 def fit(samples: Iterable[Sample]) -> Parent:
-    """By least squares of the relative errors; none of the three is below 0.
+    """Fits by least squares of the relative errors. No cost is below 0.
 
     Raises:
-        ValueError: the samples have not two numbers of envs and two of workers at least.
+        ValueError: the samples have not at least two numbers of envs and two of workers.
     """
     known = list(samples)
     if any(len({getattr(sample, name) for sample in known}) < 2 for name in ("num_envs", "num_workers")):
@@ -73,7 +75,7 @@ def fit(samples: Iterable[Sample]) -> Parent:
 
 
 def _non_negative(matrix: np.ndarray, target: np.ndarray) -> list[float]:
-    """Least squares without negative factors: those that would be negative are left out, one after another."""
+    """Least squares without negative factors. The most negative one is left out until all are positive."""
     columns = list(range(matrix.shape[1]))
     while True:
         found = np.linalg.lstsq(matrix[:, columns], target, rcond=None)[0]
@@ -85,7 +87,7 @@ def _non_negative(matrix: np.ndarray, target: np.ndarray) -> list[float]:
 
 
 def step_us(parent: Parent, sample: Sample) -> float:
-    """What an env's step takes a worker, from the time between batches at one worker."""
+    """Time of an env's step in a worker, by the time between batches with one worker."""
     if sample.num_workers != 1:
         raise ValueError(f"expected a sample of one worker, got one of {sample.num_workers}")
     return max(0.0, sample.batch_us - parent.us(sample.num_envs, 1)) / sample.num_envs
@@ -93,34 +95,37 @@ def step_us(parent: Parent, sample: Sample) -> float:
 
 def batch_us(parent: Parent, step: float, num_envs: int, num_workers: int, parents: int = 1) -> float:
     """The model's time of a batch of all envs, each parent with its share; as many cores as workers and parents."""
-    largest = -(-num_envs // num_workers)  # who has most envs is waited for
+    largest = -(-num_envs // num_workers)  # the parent waits for the worker with most envs
     return parent.us(num_envs / parents, num_workers / parents) + step * largest
 
 
 def best_workers(parent: Parent, step: float, num_envs: int, most: int) -> int:
-    """How many workers the model is fastest with."""
+    """The number of workers with which the model is fastest."""
     return min(range(1, min(most, num_envs) + 1), key=lambda count: batch_us(parent, step, num_envs, count))
 
 
 def of_loops(parent: Parent, step: float, loop: float, num_workers: int, parents: int = 1) -> float | None:
-    """What `NUM_ENVS` envs reach of as many plain loops as there are workers, whose step takes ``loop`` us.
+    """The share that `NUM_ENVS` envs reach of as many plain loops as workers. ``loop``: us of a step in a plain loop.
 
-    None: there are fewer workers than parents.
+    None if there are fewer workers than parents.
     """
     if num_workers < parents:
         return None
     return NUM_ENVS * loop / num_workers / batch_us(parent, step, NUM_ENVS, num_workers, parents)
 
 
+def shares(parent: Parent, step: float, loop: float, parents: int) -> list[str]:
+    """The shares of as many loops by `WORKERS`, and for one parent the number of workers that is fastest."""
+    ratios = (of_loops(parent, step, loop, count, parents) for count in WORKERS)
+    best = str(best_workers(parent, step, NUM_ENVS, NUM_ENVS)) if parents == 1 else ""
+    return [*map(report.ratio, ratios), best]
+
+
 def table(parent: Parent) -> Iterator[str]:
-    """What such a parent makes of envs that take `STEPS_US`, in a worker as in a loop."""
-    yield from head(["us a step", "parents", *(f"{count} workers" for count in WORKERS), "fastest with"])
-    for step in STEPS_US:
-        for parents in PARENTS:
-            ratios = (of_loops(parent, step, step, count, parents) for count in WORKERS)
-            best = str(best_workers(parent, step, NUM_ENVS, NUM_ENVS)) if parents == 1 else ""
-            cells = ("" if ratio is None else f"{ratio:.2f}" for ratio in ratios)
-            yield row([f"{step:g}", str(parents), *cells, best])
+    """The model's shares for envs that take `STEPS_US`, in a worker as in a loop."""
+    columns = ["us a step", "parents", *(f"{count} workers" for count in WORKERS), "fastest with"]
+    cases = ((step, parents) for step in STEPS_US for parents in PARENTS)
+    yield from markdown(columns, ([f"{step:g}", str(n), *shares(parent, step, step, n)] for step, n in cases))
 
 
 def main() -> None:

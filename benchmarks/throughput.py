@@ -5,22 +5,18 @@ All of it takes about five minutes; ``--quick`` is a rough look, ``--only image,
 
 from __future__ import annotations
 
-import argparse
-import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
-from envs import WORKLOADS, missing, workloads
+from harness.envs import WORKLOADS, missing
+from harness.options import parse_options
+from harness.session import Session
+from harness.tables import conditions, failures, figure, ratio, table, verdict
 from peers import PEERS
-from script import parse_options, publish
-from tables import failures, figure, head, row, verdict
 
 from remuda._bench import registry, report
 from remuda._bench.contenders import Plan
 from remuda._bench.results import Result, paired_ratio
-from remuda._bench.rounds import race
-from remuda._bench.workloads import Workload
-from remuda._system import machine
 from remuda._system.cores import usable_cores
 
 IDEAL = "the ideal"
@@ -35,7 +31,7 @@ class Goal:
     contender: str = "remuda"
 
     def measured(self, result: Result) -> float | None:
-        """The ratio reached; None where one of the two has no result."""
+        """The ratio reached. None if one of the two has no result."""
         contender, base = result.entry(self.contender), result.entry(self.base)
         if contender is None:
             return None
@@ -49,7 +45,7 @@ class Goal:
 
 @dataclass(frozen=True)
 class Case:
-    """A workload at a number of envs, and what is expected there."""
+    """A workload at a number of envs, and its goals."""
 
     workload: str
     num_envs: int
@@ -78,60 +74,41 @@ CASES = (
 
 
 def main() -> None:
+    against = ["remuda-per-env", "gymnasium"]
     options = parse_options(
-        __doc__,
-        workloads=list(WORKLOADS),
-        peers=PEERS,
-        against=["remuda-per-env", "gymnasium"],
-        seconds=5.0,
-        quick=1.0,
+        __doc__, workloads=WORKLOADS, peers=PEERS, against=against, seconds=5.0, quick=1.0, rounds=5
     )
-    for reason in filter(None, map(missing, options.only)):
-        print(reason, file=sys.stderr)
+    session = Session(options)
+    session.leave_out(map(missing, options.only))
     cases = [case for case in CASES if case.workload in options.only and missing(case.workload) is None]
-    loads = workloads({case.workload for case in cases})
-    results = []
-    for case in cases:
-        print(f"{case.workload}, {case.num_envs} envs ...", file=sys.stderr, flush=True)
-        results.append(measure(case, loads[case.workload], options))
-    publish("throughput", markdown(cases, results), map(report.to_json, results), options)
+    found = list(session.measured(cases, lambda case: measure(case, session)))
+    session.publish("throughput", markdown(found), (report.to_json(result) for _, result in found))
 
 
-def measure(case: Case, workload: Workload, options: argparse.Namespace) -> Result:
-    plan = Plan(workload, case.num_envs, num_workers=min(case.num_envs, usable_cores()))
-    return race(registry.line_up(options.against, PEERS), plan, seconds=options.seconds, rounds=options.rounds)
+def measure(case: Case, session: Session) -> Result:
+    plan = Plan(WORKLOADS[case.workload](), case.num_envs, num_workers=min(case.num_envs, usable_cores()))
+    return session.race(registry.line_up(session.options.against, PEERS), plan)
 
 
-def markdown(cases: Sequence[Case], results: Sequence[Result]) -> Iterator[str]:
-    """One row for each goal of those that were raced; after it, what everybody reached of the ideal."""
-    if not results:
-        return
-    names = [entry.name for entry in results[0].entries[1:]]
-    yield from head(["workload", "envs", "goal", "reached", "", *(f"{name}, of ideal" for name in names)])
-    for case, result in zip(cases, results, strict=True):
-        ratios = [_ratio(result, name) for name in names]
-        for goal in (goal for goal in case.goals if result.entry(goal.contender) is not None):
+def markdown(found: Collection[tuple[Case, Result]]) -> Iterator[str]:
+    """A row for each goal of the raced contenders, with the share of the ideal that each contender reached."""
+    for _, first in list(found)[:1]:
+        names = [entry.name for entry in first.entries[1:]]
+        columns = ["workload", "envs", "goal", "reached", "", *(f"{name}, of ideal" for name in names)]
+        yield from table(columns, (row for case, result in found for row in rows(case, result, names)))
+        more = f"As many workers as cores. The ideal is {first.loops} x the plain loop in the same rounds."
+        yield f"\n{conditions(first.rounds, first.seconds)} {more}"
+    yield from failures(result for _, result in found)
+
+
+def rows(case: Case, result: Result, names: list[str]) -> Iterator[list[str]]:
+    entries = [result.entry(name) for name in names]
+    shares = [ratio(entry, None if entry is None else result.ratio_to_ideal(entry)) for entry in entries]
+    for goal in case.goals:
+        if result.entry(goal.contender) is not None:
             reached = goal.measured(result)
             cells = [result.env, str(case.num_envs), str(goal), figure(reached), verdict(goal.at_least, reached)]
-            yield row([*cells, *ratios])
-    yield ""
-    yield _conditions(results[0])
-    yield from failures(results)
-
-
-def _conditions(result: Result) -> str:
-    cores = result.cores
-    return (
-        f"{machine.describe()}; {cores} cores, as many workers. Medians of {result.rounds} interleaved "
-        f"rounds, {result.seconds:g} s a contender. The ideal is {cores} x the plain loop in the same rounds."
-    )
-
-
-def _ratio(result: Result, name: str) -> str:
-    entry = result.entry(name)
-    if entry is None or entry.error is not None:
-        return "failed"
-    return report.ratio(result.ratio_to_ideal(entry))
+            yield [*cells, *shares]
 
 
 if __name__ == "__main__":

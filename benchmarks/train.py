@@ -1,8 +1,8 @@
-"""Whole trainings, end to end: PPO on every contender, and which share of the time is the update.
+"""Whole trainings, end to end: PPO on every contender, and the share of the time that the update takes.
 
-Our own PPO (`ppo.py`) collects from each contender as that is meant to be used, halves in turns; Stable-Baselines3's
-from its own vector envs, from ours, and from the others in lockstep. A turn is one iteration at least: collecting from
-all envs, and learning. What is not installed is skipped and named; `requirements.txt` beside this has them all.
+Our own PPO (`harness/ppo.py`) collects from each contender as its authors mean it to be used, halves in turns.
+Stable-Baselines3's PPO collects from its own vector envs, from ours, and from the others in lockstep. A turn is one
+iteration at least: collecting from all envs, and learning. `requirements.txt` beside this has all contenders.
 
 All of it takes about an hour; ``--quick`` is a rough look (shorter rollouts); ``--only``, ``--num-envs`` and
 ``--trainers`` choose a part.
@@ -12,30 +12,30 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
 from typing import Any
 
-from envs import missing, workloads
+from harness.envs import WORKLOADS, missing
+from harness.options import names, parse_options
+from harness.session import Session
+from harness.tables import conditions, failures, table
 from peers import PEERS
-from script import names, parse_options, publish
-from tables import failures, head, row
 
 from remuda._bench import registry, report
 from remuda._bench.contenders import Contender, PlainLoop, Plan, Remuda
 from remuda._bench.loops import LoopsAtOnce
 from remuda._bench.results import Entry, Result, paired_ratio
-from remuda._bench.rounds import race
 from remuda._bench.workloads import Workload
 from remuda._reports.charts import save_picture
-from remuda._system import machine
 from remuda._system.cores import usable_cores
 
 try:
-    import ppo
-    from trainers import OwnPpo, Sb3Ppo, Trainer, trained, use_threads
+    import torch
+    from harness import ppo
+    from harness.trainers import OwnPpo, Sb3Ppo, Trainer, trained
 except ModuleNotFoundError as error:
     sys.exit(f'{error}: pip install "torch==2.13.0", or all of benchmarks/requirements.txt')
 
@@ -43,8 +43,9 @@ SETTINGS = {"cartpole": ppo.Settings(), "mujoco": ppo.MUJOCO, "pong": ppo.ATARI}
 QUICK_STEPS = {"cartpole": 32, "mujoco": 32, "pong": 8}
 NUM_ENVS = ("8", "64")
 TRAINERS: dict[str, type[Trainer]] = {"own": OwnPpo, "sb3": Sb3Ppo}
+TITLES = {"own": "our own PPO", "sb3": "Stable-Baselines3's PPO"}
 BASE = {"own": "gymnasium-sync", "sb3": "sb3-dummy"}
-"""The loop in one process that each would run otherwise."""
+"""The loop in one process that each trainer would use otherwise."""
 AGAINST = {
     "own": (
         *("remuda-gymnasium", "remuda-gymnasium-per-env", "remuda-gymnasium-1", "remuda-gymnasium-auto"),
@@ -52,12 +53,7 @@ AGAINST = {
         *("supersuit", "torchrl", "torchrl-async", "ding-sync", "remuda-ding", "envpool", "ale-vector"),
     ),
     "sb3": (
-        "remuda-sb3",
-        "remuda-sb3-per-env",
-        "remuda-sb3-auto",
-        "sb3-dummy",
-        "sb3",
-        "gymnasium-sync",
+        *("remuda-sb3", "remuda-sb3-per-env", "remuda-sb3-auto", "sb3-dummy", "sb3", "gymnasium-sync"),
         "remuda-gymnasium",
     ),
 }
@@ -67,7 +63,7 @@ SLOW_TO_START = ("torchrl-async", "sb3")
 
 @dataclass(frozen=True)
 class Case:
-    """A trainer on so many envs of a workload."""
+    """A trainer on a number of envs of a workload."""
 
     workload: str
     num_envs: int
@@ -77,28 +73,15 @@ class Case:
 
 def main() -> None:
     options = parse_options(
-        __doc__,
-        workloads=list(SETTINGS),
-        peers=PEERS,
-        against=(),
-        seconds=10.0,
-        quick=0.5,
-        more=add_options,
+        __doc__, workloads=SETTINGS, peers=PEERS, seconds=10.0, quick=0.5, rounds=5, more=add_options
     )
-    use_threads(options.torch_threads)
-    reasons = [reason for reason in map(missing, options.only) if reason is not None]
-    cases = list(choose(options))
-    loads = workloads({case.workload for case in cases})
-    results = []
-    for case in cases:
-        print(f"{case.workload}, {case.num_envs} envs, {case.trainer} ...", file=sys.stderr, flush=True)
-        kinds, left_out = registry.available(options.against or contenders(case, options), PEERS, loads[case.workload])
-        reasons += left_out
-        results.append(measure(case, loads[case.workload], kinds, options))
+    torch.set_num_threads(options.torch_threads)
+    session = Session(options)
+    session.leave_out(map(missing, options.only))
+    found = list(session.measured(choose(options), lambda case: run(case, session)))
     if options.plots is not None:
-        draw(cases, results, options.plots)
-    figures = (to_json(case, result) for case, result in zip(cases, results, strict=True))
-    publish("train", markdown(cases, results, dict.fromkeys(reasons)), figures, options)
+        draw(found, options.plots)
+    session.publish("train", markdown(found), (to_json(case, result) for case, result in found))
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -109,77 +92,86 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def choose(options: argparse.Namespace) -> Iterator[Case]:
-    """``--quick``: shorter rollouts; 64 envs of CartPole alone, and Stable-Baselines3's PPO on 8 of those."""
+    """``--quick`` has shorter rollouts, and fewer cases unless ``--num-envs`` is given."""
     for workload in (name for name in options.only if missing(name) is None):
         for num_envs in map(int, options.num_envs or NUM_ENVS):
             for trainer in options.trainers:
-                settings = SETTINGS[workload]
-                if options.is_quick:
-                    settings = replace(settings, num_steps=QUICK_STEPS[workload])
-                    if not options.num_envs and (num_envs > 8 or trainer == "sb3") and workload != "cartpole":
-                        continue
-                    if not options.num_envs and num_envs > 8 and trainer == "sb3":
-                        continue
-                yield Case(workload, num_envs, trainer, settings)
+                case = Case(workload, num_envs, trainer, SETTINGS[workload])
+                if not options.is_quick:
+                    yield case
+                elif options.num_envs or is_quick(case):
+                    yield replace(case, settings=replace(case.settings, num_steps=QUICK_STEPS[workload]))
 
 
-def contenders(case: Case, options: argparse.Namespace) -> list[str]:
-    """``--quick``: with many envs, without those whose start takes minutes."""
+def is_quick(case: Case) -> bool:
+    """Eight envs, and 64 CartPoles with our own PPO; Stable-Baselines3's on 8 CartPoles alone."""
+    if case.trainer == "sb3":
+        return case.workload == "cartpole" and case.num_envs <= 8
+    return case.workload == "cartpole" or case.num_envs <= 8
+
+
+def contenders(case: Case, options: argparse.Namespace) -> Sequence[str]:
+    """``--quick`` with many envs leaves out those that take minutes to start."""
     is_long = options.is_quick and case.num_envs > 8
     return [name for name in AGAINST[case.trainer] if not (is_long and name in SLOW_TO_START)]
 
 
-def measure(case: Case, workload: Workload, kinds: Sequence[type[Contender]], options: argparse.Namespace) -> Result:
+def run(case: Case, session: Session) -> Result:
+    workload = WORKLOADS[case.workload]()
+    chosen = session.options.against or contenders(case, session.options)
+    kinds, left_out = registry.available(chosen, PEERS, workload)
+    session.leave_out(left_out)
+    return measure(case, workload, kinds, session)
+
+
+def measure(case: Case, workload: Workload, kinds: Sequence[type[Contender]], session: Session) -> Result:
     plan = Plan(workload, case.num_envs, num_workers=min(case.num_envs, usable_cores()))
-    learning = [trained(kind, TRAINERS[case.trainer], case.settings) for kind in (Remuda, *kinds)]
-    return race([PlainLoop, *learning, LoopsAtOnce], plan, seconds=options.seconds, rounds=options.rounds)
+    raced: list[type[Contender]] = [Remuda, *kinds]
+    learning = [trained(kind, TRAINERS[case.trainer], case.settings) for kind in raced]
+    return session.race([PlainLoop, *learning, LoopsAtOnce], plan)
 
 
-# -- what is shown ------------------------------------------------------------------------------------------
+# -- the tables ---------------------------------------------------------------------------------------------
 
 
-def markdown(cases: Sequence[Case], results: Sequence[Result], left_out: Iterable[str]) -> Iterator[str]:
-    """A table a case: one row a contender."""
-    for case, result in zip(cases, results, strict=True):
-        yield f"\n**{result.env}, {case.num_envs} envs, {title(case)}**\n"
-        yield from table(case, result)
-    yield ""
-    if results:
-        yield conditions(results[0])
-    for reason in left_out:
-        yield f"\nLeft out: {reason}"
-    yield from failures(results)
+def markdown(found: Collection[tuple[Case, Result]]) -> Iterator[str]:
+    """A table for each case, with a row for each contender."""
+    for case, result in found:
+        yield (
+            f"\n**{result.env}, {case.num_envs} envs, {TITLES[case.trainer]}, "
+            f"{case.settings.num_steps} steps an iteration**\n"
+        )
+        base = BASE[case.trainer]
+        columns = ["", "steps/s", "min-max", f"x {base}", f"of {result.loops} x a loop", "of loops at once"]
+        columns += ["update", "parent's CPU, us a batch"]
+        yield from table(columns, (row(case, result, entry) for entry in learners(result)))
+    for _, result in list(found)[:1]:
+        yield (
+            f"\n{conditions(result.rounds, result.seconds)} One iteration at least. update: its share of the time, "
+            "whatever the envs do. The parent's CPU has policy and update in it, which are the same for all."
+        )
+    yield from failures(result for _, result in found)
 
 
-def title(case: Case) -> str:
-    whose = "our own PPO" if case.trainer == "own" else "Stable-Baselines3's PPO"
-    return f"{whose}, {case.settings.num_steps} steps an iteration"
-
-
-def table(case: Case, result: Result) -> Iterator[str]:
-    base = result.entry(BASE[case.trainer])
-    columns = ("steps/s", "min-max", f"x {BASE[case.trainer]}", f"of {result.loops} x a loop", "of loops at once")
-    yield from head(["", *columns, "update", "parent's CPU, us a batch"])
-    for entry in learners(result):
-        if entry.error is not None or not entry.turns:
-            yield row([entry.name, "failed", *[""] * 6])
-            continue
-        ratios = [None if base is None else paired_ratio(entry, base), result.ratio_to_ideal(entry)]
-        ratios.append(of_loops_at_once(result, entry))
-        rates = f"{min(entry.rates):,.0f}-{max(entry.rates):,.0f}"
-        parent = parent_us(case, entry)
-        share = f"{entry.learning_share:.0%}"
-        cells = [f"{median(entry.rates):,.0f}", rates, *map(report.ratio, ratios), share]
-        yield row([entry.name, *cells, "" if parent is None else f"{parent:,.0f}"])
+def row(case: Case, result: Result, entry: Entry) -> list[str]:
+    if entry.error is not None or not entry.turns:
+        return [entry.name, "failed", *[""] * 6]
+    parent = parent_us(case, entry)
+    of_base, of_loops = (ratio_to(result, entry, name) for name in (BASE[case.trainer], LoopsAtOnce.name))
+    ratios = [of_base, result.ratio_to_ideal(entry), of_loops]
+    rates = [f"{median(entry.rates):,.0f}", f"{min(entry.rates):,.0f}-{max(entry.rates):,.0f}"]
+    share = f"{entry.learning_share:.0%}"
+    return [entry.name, *rates, *map(report.ratio, ratios), share, "" if parent is None else f"{parent:,.0f}"]
 
 
 def learners(result: Result) -> list[Entry]:
     return [entry for entry in result.entries[1:] if entry.name != LoopsAtOnce.name]
 
 
-def of_loops_at_once(result: Result, entry: Entry) -> float | None:
-    loops = result.entry(LoopsAtOnce.name)
-    return None if loops is None else paired_ratio(entry, loops)
+def ratio_to(result: Result, entry: Entry, name: str) -> float | None:
+    """The ratio to another contender. None if that was not raced."""
+    base = result.entry(name)
+    return None if base is None else paired_ratio(entry, base)
 
 
 def parent_us(case: Case, entry: Entry) -> float | None:
@@ -188,33 +180,25 @@ def parent_us(case: Case, entry: Entry) -> float | None:
     return None if each is None else each / case.settings.num_steps
 
 
-def conditions(result: Result) -> str:
-    return (
-        f"{machine.describe()}; {result.cores} cores. Medians of {result.rounds} interleaved rounds, "
-        f"{result.seconds:g} s a contender and one iteration at least. update: its share of the time, whatever the "
-        "envs do. The parent's CPU has policy and update in it, which are the same for all."
-    )
-
-
-def draw(cases: Sequence[Case], results: Sequence[Result], folder: Path) -> None:
+def draw(found: Collection[tuple[Case, Result]], folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
-    for case, result in zip(cases, results, strict=True):
+    for case, result in found:
         path = folder / f"train-{case.workload}-{case.num_envs}-{case.trainer}.png"
         save_picture(report.chart(result), result.env, path)
 
 
 def to_json(case: Case, result: Result) -> dict[str, Any]:
-    """As `report.to_json`, and what training adds."""
-    more = {
+    """`report.to_json` with the figures of training."""
+    training = {
         entry.name: {
-            "of_loops_at_once": of_loops_at_once(result, entry),
+            "of_loops_at_once": ratio_to(result, entry, LoopsAtOnce.name),
             "update_share": entry.learning_share if entry.turns else None,
             "parent_us_a_batch": parent_us(case, entry),
         }
         for entry in learners(result)
     }
-    told = {"trainer": case.trainer, "num_steps": case.settings.num_steps, "training": more}
-    return {**report.to_json(result), **told}
+    more = {"trainer": case.trainer, "num_steps": case.settings.num_steps, "training": training}
+    return {**report.to_json(result), **more}
 
 
 if __name__ == "__main__":

@@ -1,40 +1,37 @@
-"""Envs that take unequally long: how much of the ideal is left, for those that wait for all and those that do not.
+"""Envs whose steps take unequally long: the part of the ideal that is left, with and without waiting for all of them.
 
-The envs sleep, each in a process of its own, so the figures do not depend on the number of cores, as long as these have
-nothing else to do. All of it takes about ten minutes; ``--quick`` is a rough look, ``--only resets`` a part.
+The envs sleep, each in a process of its own, so the figures do not depend on the number of cores as long as these are
+idle otherwise. All of it takes about ten minutes; ``--quick`` is a rough look, ``--only resets`` a part.
 """
 
 from __future__ import annotations
 
-import argparse
-import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from harness.options import parse_options
+from harness.session import Session
+from harness.sleepers import SLEEPS, Sleeps
+from harness.tables import conditions, failures, figure, table, verdict
 from peers import UNEVEN_PEERS
 from peers.remuda_partial import RemudaPartial
-from script import parse_options, publish
-from sleepers import SLEEPS, Sleeps
-from tables import failures, figure, head, row, verdict
 
 from remuda._bench import registry, report
 from remuda._bench.contenders import Contender, PlainLoop, Plan
 from remuda._bench.results import Result
-from remuda._bench.rounds import race
-from remuda._system import machine
 
 NUM_ENVS = 16
 
 
 @dataclass(frozen=True)
 class Case:
-    """A workload, how it is stepped, and which part of the ideal remuda is to reach."""
+    """A workload, how it is stepped, and the part of the ideal that remuda is to reach."""
 
     workload: str
     at_least: float
     min_envs: int = 1
-    """What the partial batches have at least."""
+    """Least number of results in a partial batch."""
     spares: int = 0
 
     @property
@@ -52,9 +49,9 @@ class Case:
 
     @property
     def bound(self) -> float:
-        """The part of the ideal that is left if those that are done wait for ``min_envs``, and for nothing else.
+        """The part of the ideal that is left if finished envs wait for ``min_envs`` results, and for nothing else.
 
-        As they come in one by one, 0, 1, ... ``min_envs - 1`` of them are waiting, equally long each.
+        As results arrive one by one, 0, 1, ... ``min_envs - 1`` envs wait, each number for equally long.
         """
         return 1.0 - (self.min_envs - 1) / 2 / NUM_ENVS
 
@@ -81,74 +78,62 @@ CASES = (
 
 def main() -> None:
     options = parse_options(
-        __doc__,
-        workloads=list(SLEEPS),
-        peers=UNEVEN_PEERS,
-        against=list(UNEVEN_PEERS),
-        seconds=15.0,
-        quick=3.0,
+        __doc__, workloads=SLEEPS, peers=UNEVEN_PEERS, against=UNEVEN_PEERS, seconds=15.0, quick=3.0, rounds=5
     )
     kinds, left_out = line_up(options.against)
-    for reason in left_out:
-        print(f"left out: {reason}", file=sys.stderr)
-    cases = [case for case in CASES if case.workload in options.only]
-    results = [measure(case, kinds, options) for case in cases]
-    figures = (to_json(case, result) for case, result in zip(cases, results, strict=True))
-    publish("uneven", markdown(cases, results, left_out), figures, options)
+    session = Session(options)
+    session.leave_out(left_out)
+    cases = (case for case in CASES if case.workload in options.only)
+    found = list(session.measured(cases, lambda case: measure(case, kinds, session)))
+    session.publish("uneven", markdown(found), (to_json(case, result) for case, result in found))
 
 
 def line_up(peers: Iterable[str]) -> tuple[list[type[Contender]], list[str]]:
-    """The contenders that are there, and why the others are not."""
+    """The contenders that are installed, and the reasons why the others are left out."""
     kinds, left_out = registry.available(peers, UNEVEN_PEERS)
     return [PlainLoop, RemudaPartial, *kinds], left_out
 
 
-def measure(case: Case, kinds: Sequence[type[Contender]], options: argparse.Namespace) -> Result:
-    print(f"{case.workload}, recv({case.min_envs}), {case.spares} spares ...", file=sys.stderr, flush=True)
-    return race(kinds, case.plan(), seconds=options.seconds, rounds=options.rounds)
+def measure(case: Case, kinds: Sequence[type[Contender]], session: Session) -> Result:
+    return session.race(kinds, case.plan())
 
 
-def markdown(cases: Sequence[Case], results: Sequence[Result], left_out: Iterable[str]) -> Iterator[str]:
-    """One row a case; each contender's part of the ideal, and of what the sleeps left of that."""
-    names = [entry.name for entry in results[0].entries[1:]]
-    yield from head(["workload", "recv", "spares", "goal", "at best", "reached", "", *names])
-    for case, result in zip(cases, results, strict=True):
-        reached = of_ideal(case, result, "remuda")
-        goal = [f"{case.at_least:g}", figure(case.bound), figure(reached), verdict(case.at_least, reached)]
-        cells = [result.env, f">= {case.min_envs}", str(case.spares), *goal]
-        yield row([*cells, *(_ratios(case, result, name) for name in names)])
-    yield ""
-    yield _conditions(results[0])
-    for reason in left_out:
-        yield f"\nLeft out: {reason}"
-    yield from failures(results)
+def markdown(found: Collection[tuple[Case, Result]]) -> Iterator[str]:
+    """A row for each case: each contender's part of the ideal, and of what the sleeps really left of it."""
+    for _, first in list(found)[:1]:
+        names = [entry.name for entry in first.entries[1:]]
+        columns = ["workload", "recv", "spares", "goal", "at best", "reached", "", *names]
+        yield from table(columns, (row(case, result, names) for case, result in found))
+        yield (
+            f"\n{conditions(first.rounds, first.seconds)} {first.num_envs} envs, a worker each. In brackets: of the "
+            "ideal if sleeps take as long as the plain loop's did in the same rounds."
+        )
+    yield from failures(result for _, result in found)
+
+
+def row(case: Case, result: Result, names: Iterable[str]) -> list[str]:
+    reached = of_ideal(case, result, "remuda")
+    goal = [f"{case.at_least:g}", figure(case.bound), figure(reached), verdict(case.at_least, reached)]
+    return [result.env, f">= {case.min_envs}", str(case.spares), *goal, *(parts(case, result, name) for name in names)]
 
 
 def of_ideal(case: Case, result: Result, name: str) -> float | None:
-    """The part of ``case.ideal`` that a contender reached; None where it has failed."""
+    """The part of ``case.ideal`` that a contender reached. None if it failed."""
     entry = result.entry(name)
     if entry is None or entry.error is not None or entry.steps_per_second is None:
         return None
     return entry.steps_per_second / case.ideal
 
 
-def _ratios(case: Case, result: Result, name: str) -> str:
-    entry, ratio = result.entry(name), of_ideal(case, result, name)
-    if entry is None or ratio is None:
+def parts(case: Case, result: Result, name: str) -> str:
+    entry, part = result.entry(name), of_ideal(case, result, name)
+    if entry is None or part is None:
         return "failed"
-    return f"{report.ratio(ratio)} ({report.ratio(result.ratio_to_ideal(entry))})"
-
-
-def _conditions(result: Result) -> str:
-    return (
-        f"{machine.describe()}; {result.cores} cores; {result.num_envs} envs, a worker each. Medians of "
-        f"{result.rounds} interleaved rounds, {result.seconds:g} s a contender. In brackets: of the ideal if sleeps "
-        "take as long as the plain loop's did in the same rounds."
-    )
+    return f"{report.ratio(part)} ({report.ratio(result.ratio_to_ideal(entry))})"
 
 
 def to_json(case: Case, result: Result) -> dict[str, Any]:
-    """As `report.to_json`, whose ideal is by the plain loop, and the ideal by the sleeps that were asked for."""
+    """`report.to_json`, whose ideal is by the plain loop, with the ideal by the durations of the sleeps."""
     more = {"min_envs": case.min_envs, "spares": case.spares, "asked_steps_per_second": case.ideal}
     return {**report.to_json(result), **more}
 

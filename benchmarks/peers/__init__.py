@@ -37,4 +37,4 @@ PEERS = registry.PEERS | registry.by_name(
     AleVector,
 )
 UNEVEN_PEERS = registry.by_name(GymnasiumAsync, Sb3, TianshouPartial, DiEngine, DiEnginePrompt)
-"""Where envs differ in how long they take: those that go on with some of them, and those that wait for all."""
+"""The peers on envs that take unequally long. Some step the envs that are done, some wait for all."""

@@ -17,7 +17,7 @@ from remuda._bench.workloads import EnvFactory, touch
 
 
 class _Manager(Contender):
-    """One of DI-engine's, with one process an env."""
+    """A manager of DI-engine's, with one process an env."""
 
     module = "ding.envs"
     package = "DI-engine"
@@ -35,7 +35,7 @@ class _Manager(Contender):
         return {}
 
     def prepare(self, space: Space[Any], batch: Any) -> Any:
-        """Arrays, as policies make them."""
+        """Returns a list of arrays, as policies make them."""
         return [np.asarray(action) if np.isscalar(action) else action for action in iterate(space, batch)]
 
     def observations(self) -> Any:
@@ -57,7 +57,7 @@ class _Manager(Contender):
         return [timestep.reward for timestep in timesteps.values()]
 
     def close(self) -> None:
-        """Their own close waits neither for resets in the background, which would fail then, nor for processes."""
+        """Waits for processes and background resets, which would fail otherwise: the manager's close does not."""
         for thread in threading.enumerate():
             if thread.name == "regular_reset":
                 thread.join()
@@ -72,13 +72,13 @@ class _Manager(Contender):
 class DiEngine(_Manager):
     """AsyncSubprocessEnvManager with ``wait_num``: resets in threads.
 
-    It gathers results for 10 ms at a time, even if it has as many as it is to wait for.
+    It gathers results for 10 ms at a time, even if it already has ``wait_num``.
     """
 
     name = "ding"
     manager = "AsyncSubprocessEnvManager"
     gather_seconds: ClassVar[float | None] = None
-    """None: as by default."""
+    """None is the manager's default."""
 
     def _more(self, plan: Plan) -> dict[str, Any]:
         gather = {} if self.gather_seconds is None else {"step_wait_timeout": self.gather_seconds}
@@ -86,7 +86,7 @@ class DiEngine(_Manager):
 
 
 class DiEnginePrompt(DiEngine):
-    """The same with the shortest wait that gained anything: whoever is done is soon stepped again."""
+    """AsyncSubprocessEnvManager with the shortest wait that gained anything: a finished env is soon stepped again."""
 
     name = "ding-prompt"
     gather_seconds = 1e-4
@@ -103,7 +103,7 @@ class DiEngineSync(_Manager):
 
 
 class DiEngineV2(DiEngineSync):
-    """SubprocessEnvManagerV2, whose observations and timesteps are treetensors."""
+    """SubprocessEnvManagerV2. Its observations and timesteps are treetensors."""
 
     name = "ding-v2"
     manager = "SubprocessEnvManagerV2"
@@ -124,7 +124,7 @@ class _Ours:
         return importlib.import_module("remuda.ding")
 
     def _more(self, plan: Plan) -> dict[str, Any]:
-        more: dict[str, Any] = super()._more(plan)  # type: ignore[misc]  # it stands before one that has it
+        more: dict[str, Any] = super()._more(plan)  # type: ignore[misc]  # the next base class has it
         return {**more, "remuda": {"num_workers": self._num_workers(plan), "backend": plan.backend, "advise": False}}
 
     def _num_workers(self, plan: Plan) -> int | None:
@@ -138,7 +138,7 @@ class _Ours:
 
 
 class _PerEnv(_Ours):
-    """One env a worker, as it is by default."""
+    """One env a worker, the default."""
 
     def _num_workers(self, plan: Plan) -> int | None:
         return None
@@ -169,7 +169,7 @@ class RemudaDingV2PerEnv(_PerEnv, RemudaDingV2):
 
 
 class _DingEnv:
-    """An env in the form that DI-engine takes, in which no step tells terminated from truncated."""
+    """An env in DI-engine's form, whose steps do not separate terminated from truncated."""
 
     def __init__(self, make_env: EnvFactory) -> None:
         self._env = make_env()

@@ -1,4 +1,4 @@
-"""Contenders with envs of their own in native code: what is left where no env is written in Python."""
+"""Contenders with envs of their own in native code."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from remuda._bench.workloads import Workload
 
 
 class _Native(GymnasiumVector):
-    """It has those envs for which the workload says what it makes them from."""
+    """A contender for the workloads that name its native env."""
 
     _envs: Any
 
@@ -32,7 +32,7 @@ class EnvPool(_Native):
     def __init__(self, plan: Plan) -> None:
         self.workload = plan.workload
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of bounds of its spaces, which lose digits as float32
+            warnings.simplefilter("ignore")  # the bounds of its spaces lose digits as float32
             self._envs = self.load().make(
                 plan.workload.native[self.name],
                 env_type="gymnasium",
@@ -40,7 +40,7 @@ class EnvPool(_Native):
                 num_threads=plan.num_workers,
                 seed=plan.seed,
             )
-            _ = self._envs.action_space, self._envs.observation_space  # made, and kept, when first asked for
+            _ = self._envs.action_space, self._envs.observation_space  # made at the first access, and kept
 
     def reset(self, seed: int) -> None:
         self.obs, _ = self._envs.reset()

@@ -28,7 +28,7 @@ class PufferLib(Contender):
             num_envs=plan.num_envs,
             num_workers=_puffer_workers(plan, usable_cores()),
             batch_size=plan.num_envs,
-            overwork=True,  # it counts physical cores, and refuses a worker for every logical one
+            overwork=True,  # it counts physical cores, and refuses a worker for each logical one
         )
 
     def reset(self, seed: int) -> None:
@@ -41,7 +41,7 @@ class PufferLib(Contender):
         return rewards
 
     def close(self) -> None:
-        """Its own close ends the workers without waiting for that."""
+        """Waits for the workers, which PufferLib's close does not."""
         processes = list(self._envs.processes)
         self._envs.close()
         for process in processes:
@@ -52,12 +52,12 @@ class PufferLib(Contender):
 
 
 def _puffer_workers(plan: Plan, cores: int) -> int:
-    """Its workers have to share the envs evenly, and its parent polls: left without a core it crawls."""
+    """The most workers that share the envs evenly and leave a core to the parent, which polls."""
     most = min(plan.num_workers, max(1, cores - 1))
     return next(count for count in range(most, 0, -1) if plan.num_envs % count == 0)
 
 
 def _puffer_env(make_env: EnvFactory, **kwargs: Any) -> Any:
-    """Runs in the worker: the env in the wrapper that PufferLib's vectorization takes."""
+    """Runs in the worker. Wraps the env for PufferLib's vectorization."""
     emulation = importlib.import_module("pufferlib.emulation")
     return emulation.GymnasiumPufferEnv(env_creator=make_env, **kwargs)

@@ -44,7 +44,7 @@ class SuperSuit(Contender):
 
 
 class _VectorOfOne:
-    """An env in the form SuperSuit concatenates: a vector of one env that resets itself."""
+    """A vector of one env that resets itself, as SuperSuit concatenates them."""
 
     num_envs = 1
 

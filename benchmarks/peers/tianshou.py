@@ -12,7 +12,7 @@ from remuda._bench.workloads import touch
 
 
 class Tianshou(Contender):
-    """Tianshou's SubprocVectorEnv with shared memory: one process an env; the caller resets finished envs."""
+    """Tianshou's SubprocVectorEnv with shared memory. It has one process an env; the caller resets finished envs."""
 
     name = "tianshou"
     module = "tianshou.env"
@@ -48,7 +48,7 @@ class Tianshou(Contender):
 
 
 class TianshouPartial(Tianshou):
-    """Tianshou's SubprocVectorEnv with ``wait_num``. It resets finished envs when told, and waits for them."""
+    """Tianshou's SubprocVectorEnv with ``wait_num``. Its resets of finished envs block."""
 
     def _more(self, plan: Plan) -> dict[str, Any]:
         return {"wait_num": plan.min_envs}

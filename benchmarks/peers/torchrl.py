@@ -1,4 +1,4 @@
-"""Contenders: TorchRL's vector envs, whose batches are tensordicts."""
+"""TorchRL's vector envs. Their batches are tensordicts."""
 
 from __future__ import annotations
 
@@ -45,12 +45,12 @@ class _TorchRL(Contender):
         return stepped["reward"].numpy()[:, 0]
 
     def _exchange(self, tensors: Any) -> tuple[Any, Any]:
-        """What came of a step, and the tensors that the next one begins with."""
+        """Makes a step. Returns its results, and the tensors that the next step begins with."""
         raise NotImplementedError
 
 
 class TorchRLParallel(_TorchRL):
-    """TorchRL's ParallelEnv. Its workers are forked, unless told otherwise: each spawned one imports PyTorch."""
+    """TorchRL's ParallelEnv. Its workers are forked by default, because each spawned one imports PyTorch."""
 
     name = "torchrl"
 
@@ -69,7 +69,7 @@ class TorchRLParallel(_TorchRL):
 
 
 class TorchRLAsync(_TorchRL):
-    """TorchRL's AsyncEnvPool: queues and processes. It waits for `Plan.min_envs`, if that says so, else for all."""
+    """TorchRL's AsyncEnvPool: queues and processes. It waits for `Plan.min_envs` envs, or for all."""
 
     name = "torchrl-async"
 
@@ -88,11 +88,11 @@ class TorchRLAsync(_TorchRL):
         done, after = self._envs.async_step_and_maybe_reset_recv(min_get=self._min_envs)
         if self._min_envs < self._num_envs:
             return done, after
-        order = np.argsort(done["env_index"]).tolist()  # they come as they are done
+        order = np.argsort(done["env_index"]).tolist()  # they come in the order of completion
         return done[order], after[order]
 
     def step(self, actions: Any) -> Any:
-        """As many rows as came the last time are sent; who waits for some of the envs has the others under way."""
+        """Sends as many rows as arrived the last time. With `Plan.min_envs` the other envs are under way."""
         return super().step(np.asarray(actions)[: len(self.obs)])
 
     def close(self) -> None:
@@ -103,6 +103,6 @@ class TorchRLAsync(_TorchRL):
 
 
 def _torchrl_env(make_env: EnvFactory) -> Any:
-    """Runs in the worker: the env in the wrapper that TorchRL takes."""
+    """Runs in the worker. Wraps the env for TorchRL."""
     wrap = importlib.import_module(_TorchRL.module).GymWrapper
     return wrap(make_env(), categorical_action_encoding=True)

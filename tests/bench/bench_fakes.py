@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+from argparse import Namespace
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import gymnasium
 import numpy as np
 from gymnasium import spaces
+from harness.session import Session
 
 from remuda._bench.contenders import Contender, Plan
 from remuda._bench.results import Entry, Result, Turn
 from remuda._bench.workloads import Workload
+
+
+def session(seconds: float, rounds: int = 1, **options: Any) -> Session:
+    """A session in which each round counts: other tests keep the machine busy."""
+    return Session(Namespace(seconds=seconds, rounds=rounds, any_round=True, json=None, readme=False, **options))
 
 
 class FakeClock:

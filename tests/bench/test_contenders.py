@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
 
-import envs
 import numpy as np
 import pytest
 from bench_fakes import COUNTING, CountingEnv
 from gymnasium.vector.utils import batch_space
+from harness import envs
 from peers import PEERS, UNEVEN_PEERS
 from peers.native import EnvPool
 from peers.pufferlib import PufferLib, _puffer_workers

@@ -9,17 +9,15 @@ from dataclasses import replace
 from typing import Any
 
 import collect
-import collecting
 import gymnasium
 import numpy as np
-import ppo
 import pytest
 import torch
 import torchrl_published
 import train
-import trainers
-from bench_fakes import COUNTING, FakeClock, entry, fakes, result
+from bench_fakes import COUNTING, FakeClock, entry, fakes, result, session
 from gymnasium import spaces
+from harness import policies, ppo, trainers
 from peers import PEERS
 
 from remuda._bench import registry
@@ -29,7 +27,7 @@ from remuda._bench.peers import GymnasiumSync
 from remuda._bench.rounds import race
 from remuda._bench.workloads import Workload
 
-TINY = Namespace(seconds=0.02, rounds=1, torch_threads=1)
+TINY = session(0.02, torch_threads=1)
 
 
 @pytest.fixture(autouse=True)
@@ -68,7 +66,7 @@ def test_the_policy_is_asked_about_what_its_actions_led_to(kind: Any) -> None:
         asked.append(obs[:, 0].astype(int).tolist())
         return obs[:, 0].astype(np.int64) + 10
 
-    contender = collecting.with_policy(kind, lambda plan: policy)(Plan(ECHO, num_envs=4, num_workers=2))
+    contender = policies.with_policy(kind, lambda plan: policy)(Plan(ECHO, num_envs=4, num_workers=2))
     with closing(contender):
         contender.reset(seed=0)
         assert len(contender.step(None)) == 4
@@ -80,7 +78,7 @@ def test_the_policy_is_asked_about_what_its_actions_led_to(kind: Any) -> None:
 
 def test_a_policy_spends_half_of_its_time_whatever_the_batch() -> None:
     shares: list[float] = []
-    policy = collecting.Thinking(Plan(COUNTING, num_envs=8, num_workers=2), spend=shares.append)
+    policy = policies.Thinking(Plan(COUNTING, num_envs=8, num_workers=2), spend=shares.append)
     assert policy(np.zeros((8, 2))).shape == (8,)
     assert policy(np.zeros((4, 2))).shape == (4,)
     assert shares == [1.0, 0.75]
@@ -90,24 +88,24 @@ def test_the_lockstep_bound() -> None:
     """4 cores' worth of loops at 1/4 us a step, and a policy of 3/4 us: a step takes 1 us."""
     found = result(entry("plain loop", [1_000_000]), entry("remuda", [600_000]), entry("policy alone", [1_333_333]))
     object.__setattr__(found, "loops", 4)
-    (bound,) = collecting.lockstep_bound(found, found.entries[2])
+    (bound,) = policies.lockstep_bound(found, found.entries[2])
     assert bound == pytest.approx(1_000_000, rel=1e-4)
     assert collect.of_bound(found, found.remuda) == pytest.approx(0.6, rel=1e-4)
 
 
 @pytest.mark.parametrize("policy", ["core-100", "sleep-100", "net"])
 def test_collecting_is_measured_and_shown(policy: str) -> None:
-    options = Namespace(**vars(TINY), against=["gymnasium-sync", "remuda-gymnasium-split", "no-such"])
-    cases = [collect.Case("cartpole", 4, policy)]
-    results, left_out = collect.run(cases, options)
-    assert [(found.name, found.error) for found in results[0].entries] == [
+    tiny = session(0.02, torch_threads=1, against=["gymnasium-sync", "remuda-gymnasium-split", "no-such"])
+    case = collect.Case("cartpole", 4, policy)
+    result = collect.measure(case, tiny)
+    assert [(found.name, found.error) for found in result.entries] == [
         (name, None) for name in ("plain loop", "remuda", "policy alone", "gymnasium-sync", "remuda-gymnasium-split")
     ]
-    text = "\n".join(collect.markdown(cases, results, left_out))
+    text = "\n".join([*collect.markdown([(case, result)]), *tiny.notes()])
     assert f"| CartPole-v1 | 4 | {policy} |" in text
     assert "unknown peer 'no-such'" in text
     assert "failed" not in text
-    told = collect.to_json(cases[0], results[0])
+    told = collect.to_json(case, result)
     assert set(told["of_lockstep_bound"]) == {"remuda", "gymnasium-sync", "remuda-gymnasium-split"}
     assert all(ratio > 0 for ratio in told["of_lockstep_bound"].values())
 
@@ -216,7 +214,7 @@ def test_an_agent_refuses_what_it_has_no_network_for() -> None:
 )
 def test_training_is_measured_and_shown(trainer: str, against: list[str]) -> None:
     case = train.Case("cartpole", 2, trainer, ppo.Settings(num_steps=4, num_epochs=1, num_minibatches=2))
-    workload = train.workloads(["cartpole"])["cartpole"]
+    workload = train.WORKLOADS["cartpole"]()
     kinds, _ = registry.available(against, PEERS, workload)
     found = train.measure(case, workload, kinds, TINY)
     names = ["plain loop", "remuda", *against, "loops at once"]
@@ -225,9 +223,7 @@ def test_training_is_measured_and_shown(trainer: str, against: list[str]) -> Non
         turn = measured.turns[0]
         assert turn.env_steps == turn.batches * 4 * 2
         assert 0 < measured.learning_share < 1
-    text = "\n".join(train.markdown([case], [found], ["something"]))
-    assert "failed" not in text
-    assert "Left out: something" in text
+    assert "failed" not in "\n".join(train.markdown([(case, found)]))
     told = train.to_json(case, found)["training"]
     assert set(told) == {"remuda", *against}
 

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from argparse import Namespace
-
 import pytest
 import scaling
 import scaling_model as model
-from bench_fakes import COUNTING
+from bench_fakes import COUNTING, session
 from scaling_model import Parent, Sample
 
 PARENT = Parent(batch=4.0, env=0.05, worker=0.6)
@@ -70,14 +68,14 @@ def test_numbers_of_workers() -> None:
 
 def test_scaling_is_measured_and_shown(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(scaling, "NUM_ENVS", 4)
-    options = Namespace(seconds=0.02, rounds=1, most=2)
-    found = scaling.measure("counting", COUNTING, options)
-    assert sorted(found.results) == [1, 2]
+    short = session(0.02, most=2)
+    found = scaling.measure(COUNTING, short)
+    assert sorted(found) == [1, 2]
     names = ["plain loop", "remuda", "loops at once", "several parents"]
-    assert [(entry.name, entry.error) for entry in found.results[2].entries] == [(name, None) for name in names]
-    taken = [scaling.sample(COUNTING, *size, options) for size in ((2, 1), (4, 2))]
+    assert [(entry.name, entry.error) for entry in found[2].entries] == [(name, None) for name in names]
+    taken = [scaling.sample(COUNTING, *size, short) for size in ((2, 1), (4, 2))]
     assert all(one.parent_us > 0 for one in taken)
     text = "\n".join(scaling.markdown([found], [*taken, *samples(PARENT)], PARENT))
     assert "The parent: 4.00 us a batch + 0.050 us an env + 0.60 us a worker." in text
     assert "failed" not in text
-    assert set(scaling.to_json(found)["by_workers"]) == {1, 2}
+    assert set(scaling.to_json("counting", found)["by_workers"]) == {1, 2}

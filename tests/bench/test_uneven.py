@@ -14,14 +14,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-import script
 import uneven
-from bench_fakes import entry, result
+from bench_fakes import entry, result, session
 from gymnasium.vector.utils import batch_space
+from harness.options import parse_options
+from harness.session import Session
+from harness.sleepers import SLEEPS, SleepingEnv, Sleeps, lognormal_quantiles
 from peers import UNEVEN_PEERS
 from peers.remuda_partial import RemudaPartial
-from script import parse_options
-from sleepers import SLEEPS, SleepingEnv, Sleeps, lognormal_quantiles
 from uneven import CASES, NUM_ENVS, Case
 
 from remuda._bench.contenders import PlainLoop, Plan
@@ -156,14 +156,10 @@ def test_resets_in_the_background_count_for_nothing(spares: int) -> None:
 
 def test_a_case_is_measured_as_its_plan_says(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(SLEEPS, "lognormal", TINY)
-    found = uneven.measure(Case("lognormal", 0.95, min_envs=4), [PlainLoop, RemudaPartial], options(seconds=0.1))
+    found = uneven.measure(Case("lognormal", 0.95, min_envs=4), [PlainLoop, RemudaPartial], session(seconds=0.1))
     assert found.loops == found.num_envs == NUM_ENVS
     assert [entry.error for entry in found.entries] == [None, None]
     assert len(found.remuda.turns) == 1
-
-
-def options(seconds: float) -> Namespace:
-    return Namespace(seconds=seconds, rounds=1)
 
 
 class FakePool:
@@ -235,12 +231,11 @@ FOUND = replace(
 
 
 def test_a_row_for_every_case() -> None:
-    lines = list(uneven.markdown(CASES[:2], [FOUND, FOUND], ["peer 'ding' is not there"]))
+    lines = list(uneven.markdown([(case, FOUND) for case in CASES[:2]]))
     assert lines[0] == "| workload | recv | spares | goal | at best | reached |  | remuda | gymnasium | sb3 |"
     figures = "0.4 | **falls short** | 0.40 (0.80) | 0.20 (0.40) | failed |"
     assert lines[2] == f"| sleepy | >= 4 | 0 | 0.95 | 0.906 | {figures}"
     assert lines[3] == f"| sleepy | >= 1 | 0 | 0.95 | 1 | {figures}"
-    assert "\nLeft out: peer 'ding' is not there" in lines
     assert lines[-1] == "\nsb3 failed on sleepy, 16 envs: `ValueError: no`"
 
 
@@ -253,7 +248,9 @@ def test_json_has_both_ideals() -> None:
 
 def parse(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> Namespace:
     monkeypatch.setattr(sys, "argv", ["uneven.py", *arguments])
-    return parse_options("", workloads=["a", "b"], peers=["gymnasium", "sb3"], against=["sb3"], seconds=15.0, quick=3.0)
+    return parse_options(
+        "", workloads=["a", "b"], peers=["gymnasium", "sb3"], against=["sb3"], seconds=15.0, quick=3.0, rounds=5
+    )
 
 
 def test_options(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -282,8 +279,8 @@ def test_results_go_where_the_options_say(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     sections: list[tuple[str, str]] = []
-    monkeypatch.setattr(script, "write_section", lambda *section: sections.append(section))
-    script.publish("uneven", ["a", "b"], [1], Namespace(json=tmp_path / "f.json", readme=True))
+    monkeypatch.setattr("harness.session.write_section", lambda *section: sections.append(section))
+    Session(Namespace(json=tmp_path / "f.json", readme=True, any_round=False)).publish("uneven", ["a", "b"], [1])
     assert capsys.readouterr().out == "a\nb\n"
     assert (tmp_path / "f.json").read_text() == "[\n  1\n]\n"
     assert sections == [("uneven", "a\nb")]

@@ -8,6 +8,8 @@ import time
 
 import pytest
 import waiting
+from bench_fakes import session
+from harness.quiet import busy_processes
 from waiting import RULES, Case, Cost
 
 from remuda._engine.startup import start
@@ -43,7 +45,7 @@ def test_a_ratio_is_to_the_step_without_a_thought_beside_as_many_busy_processes(
 
 def test_what_the_thought_takes_alone_is_taken_off() -> None:
     case = Case(8, "elsewhere", 2000, busy=0)
-    found = waiting.measure(case, {"remuda": lambda: None}, waiting.thought(case, 1.0), rounds=3, seconds=0.3)
+    found = waiting.measure(case, {"remuda": lambda: None}, waiting.thought(case, 1.0), session(0.3, rounds=3))
     assert all(thought >= 2000 for thought in found.thought_us)
     assert abs(found.median("remuda")) < min(found.thought_us)
 
@@ -56,7 +58,7 @@ def test_a_thought_on_a_core_is_so_much_work() -> None:
 
 
 def test_busy_processes_end() -> None:
-    with waiting.busy_processes(2):
+    with busy_processes(2):
         pass  # it waits for both
 
 

@@ -1,7 +1,7 @@
-"""Envs that sleep, so that cores are not what limits them: what is missing from the ideal was lost in waiting.
+"""Envs that sleep, so that cores do not limit them: all that is missing from the ideal was lost in waiting.
 
-Sleeps are dealt from a deck: each of its cards once, in an order that the env's own seeded generator shuffles, before
-any comes again. So a hundred steps take their mean, and a short turn says as much about a contender as a long one.
+Sleeps are dealt from a deck, which the env's own seeded generator shuffles each time it is used up. A hundred steps
+take the mean of a deck of a hundred, so a short turn measures a contender as well as a long one.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ GOLDEN = (5**0.5 - 1) / 2
 
 @dataclass(frozen=True)
 class Sleeps:
-    """How long an env sleeps, in seconds."""
+    """Durations of an env's sleeps, in seconds."""
 
     name: str
     steps: tuple[float, ...]
@@ -42,7 +42,7 @@ class Sleeps:
 
     @property
     def seconds_a_step(self) -> float:
-        """What a step takes in the mean, its share of the reset included."""
+        """The mean duration of a step with its share of the reset."""
         return mean(self.steps) + (self.reset / self.episode_steps if self.episode_steps else 0.0)
 
     @property
@@ -56,9 +56,10 @@ class Sleeps:
 class SleepingEnv(gymnasium.Env[Any, Any]):
     """Sleeps, and gives a reward of 1 for each step.
 
-    A reset with a seed leaves but a part of the first episode, and takes longer by the same part of a reset: another
-    part for each seed. So the envs of a pool end their episodes one by one, evenly spread over the time of an episode
-    and a reset if each starts as soon as it can, and over the steps of an episode if they step together.
+    A reset with a seed shortens the first episode by a share that differs from seed to seed, and takes longer by the
+    same share of a reset. So the episodes of a pool's envs end one by one. If each env starts as soon as it can, the
+    ends are spread evenly over the time of an episode and a reset. If the envs step together, they are spread over the
+    steps of an episode.
     """
 
     observation_space = spaces.Box(-1.0, 1.0, (4,), np.float32)
@@ -70,7 +71,7 @@ class SleepingEnv(gymnasium.Env[Any, Any]):
         self._left: list[float] = []
         self._steps = 0
         self._share = 0.0
-        """How much of an episode is left out of the first one; 0.0 after that."""
+        """The share of an episode that the first one lacks. 0.0 after that."""
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         super().reset(seed=seed)
@@ -93,7 +94,7 @@ class SleepingEnv(gymnasium.Env[Any, Any]):
 
 
 def sleep(seconds: float) -> None:
-    """Punctually: Linux lets timers of a thread be late by 50 us, to save power, unless the thread says otherwise."""
+    """Sleeps punctually: to save power, Linux delays timers by up to 50 us unless the thread sets its timer slack."""
     if not getattr(_thread, "is_punctual", False):
         _thread.is_punctual = True
         if sys.platform == "linux":
@@ -102,7 +103,7 @@ def sleep(seconds: float) -> None:
 
 
 def lognormal_quantiles(count: int, average: float, sigma: float = 0.5) -> tuple[float, ...]:
-    """A lognormal distribution as so many equally likely values; ``sigma`` is the deviation of their logarithms."""
+    """``count`` equally likely values of a lognormal distribution. ``sigma``: the deviation of their logarithms."""
     exponents = NormalDist(0.0, sigma)
     values = [math.exp(exponents.inv_cdf((index + 0.5) / count)) for index in range(count)]
     return tuple(value * average / mean(values) for value in values)

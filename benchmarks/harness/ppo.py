@@ -1,7 +1,7 @@
-"""PPO in PyTorch, after the shape of CleanRL's: one file, one loop, nothing of it hidden in a library.
+"""PPO in PyTorch, in the shape of CleanRL's: one file, one loop.
 
-It learns from any contender of a benchmark (`remuda._bench.contenders`), in lockstep or in turns of its halves, and
-says how much of the time the learning took. Observations are vectors or stacks of images, actions choices or vectors.
+It learns from any contender (`remuda._bench.contenders`), in lockstep or in turns of its halves, and measures the time
+that the learning takes. Observations are vectors or stacks of images, actions are choices or vectors.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from remuda._bench.workloads import probe_spaces
 
 @dataclass(frozen=True)
 class Settings:
-    """The hyperparameters: as CleanRL has them for CartPole."""
+    """The hyperparameters; the defaults are CleanRL's for CartPole."""
 
     num_steps: int = 128
-    """Of each env between two updates."""
+    """Steps of each env between two updates."""
     learning_rate: float = 2.5e-4
     gamma: float = 0.99
     gae_lambda: float = 0.95
@@ -81,7 +81,7 @@ class Agent(nn.Module):
 
 
 def _convolutions(channels: int) -> nn.Module:
-    """For stacks of 84 x 84."""
+    """Layers for stacks of images of 84 x 84."""
     return nn.Sequential(
         *(nn.Conv2d(channels, 32, 8, stride=4), nn.ReLU()),
         *(nn.Conv2d(32, 64, 4, stride=2), nn.ReLU()),
@@ -103,7 +103,7 @@ def _linear(inputs: int, outputs: int, gain: float) -> nn.Linear:
 
 
 class Rollout:
-    """What was seen and done: arrays of (num_steps, num_envs, ...), the rows of a part beside each other."""
+    """Arrays of (num_steps, num_envs, ...); the envs of a part are neighbouring columns."""
 
     def __init__(self, num_steps: int, num_envs: int, spaces_: Any) -> None:
         shape, actions = (num_steps, num_envs), spaces_.action_space
@@ -115,12 +115,12 @@ class Rollout:
 
 
 class Ppo:
-    """Collects from a contender and learns from what it has collected.
+    """Collects from a contender and learns from the collected steps.
 
     Attributes:
         agent: The networks.
-        learning_seconds: Spent on updates so far.
-        mean_episode_return: Of the episodes that have ended in the latest iteration; None: none has.
+        learning_seconds: Time spent on updates so far.
+        mean_episode_return: Mean over the episodes that ended in the latest iteration. None if none did.
     """
 
     def __init__(self, envs: Contender, plan: Plan, settings: Settings) -> None:
@@ -133,7 +133,7 @@ class Ppo:
         self.learning_seconds, self.mean_episode_return = 0.0, None
 
     def iterate(self) -> int:
-        """Collect once, learn once; how many env steps that were."""
+        """Collects once and learns once. Returns the number of env steps."""
         self._collect()
         begin = time.perf_counter()
         self._learn()
@@ -143,7 +143,7 @@ class Ppo:
     # -- collecting ----------------------------------------------------------------------------------------
 
     def _collect(self) -> None:
-        """In turns of the contender's parts: while the policy has one of them, the others step."""
+        """Takes turns with the contender's parts: while the policy has one of them, the others step."""
         self._ended: list[float] = []
         first, parts = 0, []
         for part in self._envs.parts:
@@ -194,7 +194,7 @@ class Ppo:
                 self._optimizer.step()
 
     def _advantages(self) -> tuple[torch.Tensor, torch.Tensor]:
-        """Generalised advantage estimates, and the returns that they stand for."""
+        """Generalised advantage estimates, and the returns they imply."""
         settings, rollout = self._settings, self._rollout
         goes_on, rewards = 1.0 - torch.as_tensor(rollout.dones).float(), torch.as_tensor(rollout.rewards)
         advantages, last, next_values = torch.zeros_like(rewards), 0.0, rollout.next_values

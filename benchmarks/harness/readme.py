@@ -1,15 +1,15 @@
-"""Puts what a benchmark printed into README.md beside it, between the two comments that name it."""
+"""Puts the output of a benchmark into the benchmarks' README.md, between the two comments with its name."""
 
 from __future__ import annotations
 
 import re
 from pathlib import Path
 
-README = Path(__file__).with_name("README.md")
+README = Path(__file__).resolve().parents[1] / "README.md"
 
 
 def write_section(name: str, text: str, path: Path = README) -> None:
-    """Replace what stands between ``<!-- name -->`` and ``<!-- /name -->``."""
+    """Replaces the text between ``<!-- name -->`` and ``<!-- /name -->``. Raises ValueError if they are missing."""
     begin, end = f"<!-- {name} -->", f"<!-- /{name} -->"
     pattern = re.compile(f"{re.escape(begin)}.*?{re.escape(end)}", re.DOTALL)
     content = path.read_text()

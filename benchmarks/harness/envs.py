@@ -1,7 +1,7 @@
-"""The envs the benchmarks step: each isolates one cost.
+"""The envs of the benchmarks: each isolates one cost.
 
-CPU work is a number of iterations, calibrated once in the parent and handed to every env, not a time to wait
-for: a worker that loses the core in the middle of a step gains nothing by it.
+CPU work is a number of iterations, calibrated once in the parent and handed to every env. It is no time to wait for, so
+that a worker that loses its core in the middle of a step gains nothing.
 """
 
 from __future__ import annotations
@@ -9,10 +9,10 @@ from __future__ import annotations
 import functools
 import importlib
 import importlib.util
-import time
-from collections.abc import Callable, Iterable
+import timeit
+from collections.abc import Callable
 from statistics import median
-from typing import Any, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 import gymnasium
 import numpy as np
@@ -30,24 +30,19 @@ INFO_KEYS = tuple(f"metric_{index}" for index in range(8))
 
 
 def work(iterations: int) -> int:
-    """Keep a core busy for so many iterations."""
+    """Keeps a core busy for this many iterations."""
     state = 1
     for _ in range(iterations):
         state = (state * 1103515245 + 12345) & 0x7FFFFFFF
     return state
 
 
+@functools.cache
 def iterations_for(seconds: float) -> int:
-    """How many iterations take about ``seconds`` on this machine, undisturbed."""
+    """The number of iterations that take about ``seconds`` on this machine if nothing else runs."""
     trial = 20_000
-    cost = median(_seconds(functools.partial(work, trial)) for _ in range(25)) / trial
+    cost = median(timeit.repeat(lambda: work(trial), number=1, repeat=25)) / trial
     return max(1, round(seconds / cost))
-
-
-def _seconds(action: Callable[[], object]) -> float:
-    begin = time.perf_counter()
-    action()
-    return time.perf_counter() - begin
 
 
 class FixedEnv(gymnasium.Env[Any, Any]):
@@ -72,6 +67,23 @@ class FixedEnv(gymnasium.Env[Any, Any]):
             work(self._iterations)
         self._steps += 1
         return self._obs, 1.0, False, self._steps >= EPISODE_STEPS, {}
+
+
+class NullEnv(gymnasium.Env[Any, Any]):
+    """CartPole's spaces and empty infos. Steps return at once and episodes never end, so every step is the same."""
+
+    metadata: ClassVar[Info] = {}
+    observation_space: spaces.Space[Any] = spaces.Box(-1.0, 1.0, (4,), np.float32)
+    action_space: spaces.Space[Any] = spaces.Discrete(2)
+
+    def __init__(self) -> None:
+        self._obs: Any = np.zeros_like(self.observation_space.sample())
+
+    def reset(self, *, seed: int | None = None, options: Info | None = None) -> tuple[Any, Info]:
+        return self._obs, {}
+
+    def step(self, action: Any) -> Step:
+        return self._obs, 1.0, False, False, {}
 
 
 class MetricsCartPole(CartPoleEnv):
@@ -104,26 +116,21 @@ def fixed(space: spaces.Space[Any], iterations: int = 0) -> EnvFactory:
     return functools.partial(FixedEnv, space, iterations)
 
 
-def workloads(names: Iterable[str]) -> dict[str, Workload]:
-    """The named workloads; only those are calibrated."""
-    return {name: WORKLOADS[name]() for name in names}
-
-
 def pong() -> gymnasium.Env[Any, Any]:
-    """Pong as agents are given it: every fourth frame, grey, 84 x 84, the last four of them."""
+    """Pong with the usual preprocessing: every fourth frame, grey, 84 x 84, the last four stacked."""
     gymnasium.register_envs(importlib.import_module("ale_py"))
     env = gymnasium.make("ALE/Pong-v5", frameskip=1)
     return FrameStackObservation(AtariPreprocessing(env), 4)
 
 
 NEEDS = {"mujoco": ("mujoco", "gymnasium[mujoco]"), "pong": ("ale_py", "gymnasium[atari,other]")}
-"""By workload: the module that it needs, and what to give pip to have that."""
+"""The module that a workload needs, and the package that pip installs it from."""
 
 
 def missing(name: str) -> str | None:
-    """Why a workload cannot be stepped here; None: it can."""
+    """The reason why a workload cannot be stepped here. None if it can."""
     module, package = NEEDS.get(name, ("gymnasium", ""))
-    return f'{name} is left out: pip install "{package}"' if importlib.util.find_spec(module) is None else None
+    return f'{name}: pip install "{package}"' if importlib.util.find_spec(module) is None else None
 
 
 WORKLOADS: dict[str, Callable[[], Workload]] = {

@@ -1,8 +1,9 @@
-"""Contenders with a policy in the loop: what was observed goes to it, and what it says to the envs."""
+"""Contenders with a policy in the loop: it receives the observations, and the envs receive its actions."""
 
 from __future__ import annotations
 
 import functools
+import itertools
 import time
 from collections.abc import Callable
 from typing import Any, Protocol, TypeAlias
@@ -13,6 +14,8 @@ from remuda._bench.contenders import Contender, Plan
 from remuda._bench.results import Entry, Result
 from remuda._bench.workloads import probe_spaces, sample_actions
 
+from .envs import iterations_for, work
+
 
 class Policy(Protocol):
     """Chooses an action for each row of observations."""
@@ -22,31 +25,60 @@ class Policy(Protocol):
 
 MakePolicy: TypeAlias = Callable[[Plan], Policy]
 
+ACTION_BATCHES = 64
+"""Batches of actions that are sampled beforehand and then taken in turn."""
+THINK_US = (0, 100, 300, 1000)
+POLICIES = (*(f"core-{us}" for us in THINK_US), *(f"sleep-{us}" for us in THINK_US[1:]), "net")
+
+
+def make_policy(name: str, torch_threads: int = 1) -> MakePolicy:
+    """The policy of that name: a time on a core, a time elsewhere, or a network."""
+    if name == "net":
+        return functools.partial(Network, threads=torch_threads)
+    where, us = name.split("-")
+    seconds = int(us) / 1e6
+    if where == "sleep":  # it computes elsewhere, as on a GPU
+        return functools.partial(Thinking, spend=lambda share: time.sleep(seconds * share))
+    iterations = iterations_for(seconds) if seconds else 0
+    return functools.partial(Thinking, spend=lambda share: work(round(iterations * share)))
+
 
 class Thinking:
-    """Chooses nothing: spends the time that it is to take for a whole batch, and hands out actions sampled beforehand.
+    """Spends time and returns actions that were sampled beforehand.
 
-    Half of it for a call, whatever the batch; the other half in proportion to the rows.
+    Half of the time for a whole batch is spent on each call, the other half in proportion to the rows.
     """
 
     def __init__(self, plan: Plan, spend: Callable[[float], object]) -> None:
-        """`spend`: spends a share, from 0 to 1, of the time for a whole batch."""
+        """``spend`` spends a share, from 0 to 1, of the time for a whole batch."""
         space = probe_spaces(plan.workload).action_space
-        self._actions = np.asarray(sample_actions(space, plan.num_envs, 1, plan.seed).batches[0])
+        sampled = sample_actions(space, plan.num_envs, ACTION_BATCHES, plan.seed)
+        self._batches = itertools.cycle([np.asarray(batch) for batch in sampled.batches])
         self._spend, self._num_envs = spend, plan.num_envs
 
     def __call__(self, obs: Any) -> Any:
         self._spend(0.5 + 0.5 * len(obs) / self._num_envs)
-        return self._actions[: len(obs)]
+        return next(self._batches)[: len(obs)]
 
 
-def sleeping(seconds: float) -> MakePolicy:
-    """A policy that computes elsewhere, as on a GPU."""
-    return functools.partial(Thinking, spend=lambda share: time.sleep(seconds * share))
+class Network:
+    """The policy of `ppo.py`: an MLP for vectors, a CNN for images."""
+
+    def __init__(self, plan: Plan, threads: int) -> None:
+        import torch
+
+        from . import ppo
+
+        torch.set_num_threads(threads)
+        found = probe_spaces(plan.workload)
+        self._agent = ppo.Agent(found.observation_space, found.action_space)
+
+    def __call__(self, obs: Any) -> Any:
+        return self._agent.act(obs)[0]
 
 
 class PolicyAlone(Contender):
-    """The policy without envs: what it takes for a whole batch."""
+    """The policy without envs: the time it takes for a whole batch."""
 
     name = "policy alone"
     module = package = "gymnasium"
@@ -67,7 +99,7 @@ class PolicyAlone(Contender):
 
 
 class Collecting(Contender):
-    """A contender that is asked for its actions as it goes. A step is one of all its parts, in turns."""
+    """A contender with a policy that chooses its actions. A step is one of all its parts, in turns."""
 
     kind: type[Contender]
     make_policy: MakePolicy
@@ -99,12 +131,12 @@ class Collecting(Contender):
 
 
 def with_policy(kind: type[Contender], make_policy: MakePolicy) -> type[Contender]:
-    """The contender with that policy in its loop; the plain loop stays as it is."""
+    """The contender with that policy in its loop."""
     fields: dict[str, Any] = {"make_policy": staticmethod(make_policy), "name": kind.name}
     if kind is PolicyAlone:
         return type(kind.__name__, (kind,), fields)
-    whose = {"kind": kind, "module": kind.module, "package": kind.package, "load": kind.load}
-    return type(f"Collecting{kind.__name__}", (Collecting,), {**fields, **whose})
+    same = {"kind": kind, "module": kind.module, "package": kind.package, "load": kind.load}
+    return type(f"Collecting{kind.__name__}", (Collecting,), {**fields, **same})
 
 
 def lockstep_bound(result: Result, policy: Entry) -> list[float]:

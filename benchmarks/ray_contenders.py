@@ -1,31 +1,92 @@
-"""What `ray_shards.py` is raced with on the same cluster: bare actors, tianshou's RayVectorEnv, RLlib's env runners."""
+"""The contenders of `ray_shards.py`: pools, bare actors, tianshou's RayVectorEnv and RLlib's env runners.
+
+Each function makes a contender, which the stack ends, and returns what works for some seconds.
+"""
 
 from __future__ import annotations
 
 import importlib.util
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from typing import Any
 
 import numpy as np
 import ray
 
-Race = Callable[[float], float]
-"""Works for so many seconds, and returns env steps a second."""
+import remuda
 
-MESSAGE = bytes(256)  # as long as what a shard is sent for a step of a few envs, packed
+Policy = Callable[[Any], Any]
+Race = Callable[[float], float]
+"""Works for some seconds, and returns env steps a second."""
+
+MESSAGE = bytes(256)
+"""As long as a packed step of a few envs that a shard receives."""
+
+
+# -- ours ------------------------------------------------------------------------------------------------
+
+
+def stepping(stack: ExitStack, env_fns: list[Any], policy: Policy, **options: Any) -> Race:
+    pool = stack.enter_context(remuda.Pool(env_fns, **options))
+    batch = pool.reset(seed=0)
+
+    def run(seconds: float) -> float:
+        nonlocal batch
+        steps, begin = 0, time.perf_counter()
+        while (passed := time.perf_counter() - begin) < seconds:
+            batch = pool.step(policy(batch.obs))
+            steps += len(batch)
+        return steps / passed
+
+    return run
+
+
+def collecting(stack: ExitStack, env_fns: list[Any], policy: Policy, steps: int) -> Race:
+    """Collects rollouts on one machine, in the fastest way of stepping: the policy acts in the caller."""
+    pool = stack.enter_context(remuda.Pool(env_fns, num_workers=2))
+    pool.reset(seed=0)
+    rollouts = remuda.collect(pool, policy, steps=steps)
+    return lambda seconds: take(rollouts, seconds)
+
+
+def rolling(stack: ExitStack, env_fns: list[Any], policy: Policy, steps: int, backend: remuda.Ray) -> Race:
+    """Shards fill the next rollouts while one is taken. They rest in other turns, and start with none in advance."""
+    in_flight = 2
+    pool: Any = stack.enter_context(remuda.Pool(env_fns, backend=backend))
+    rollouts = pool.rollouts(policy, steps=steps, in_flight=in_flight)
+
+    def run(seconds: float) -> float:
+        for _ in range(in_flight * pool.backend.shards):  # these were filled since the last turn
+            next(rollouts)
+        rate = take(rollouts, seconds)
+        pool.stats()  # shards answer when they have filled the rollouts that are due
+        return rate
+
+    return run
+
+
+def take(rollouts: Iterator[Any], seconds: float) -> float:
+    """Takes one rollout after another. Returns env steps a second."""
+    steps, begin = 0, time.perf_counter()
+    while (passed := time.perf_counter() - begin) < seconds:
+        rollout = next(rollouts)
+        steps += rollout.steps * rollout.num_envs
+    return steps / passed
+
+
+# -- peers ------------------------------------------------------------------------------------------------
 
 
 def burn(seconds: float) -> None:
-    """Computes until this thread has had a core for so long."""
+    """Computes until this thread has used this much CPU time."""
     end = time.thread_time() + seconds
     while time.thread_time() < end:
         pass
 
 
 class Bare:
-    """An actor with nothing of ours in it. As with our shards, its steps are not in Ray's list of tasks."""
+    """An actor without remuda. As with our shards, its steps are not in Ray's list of tasks."""
 
     @ray.method(enable_task_events=False)  # type: ignore[untyped-decorator]
     def sleep(self, seconds: float, message: bytes) -> bytes:
@@ -39,13 +100,13 @@ class Bare:
 
 
 def bare_actors(stack: ExitStack, method: str, seconds: float, num_envs: int) -> Race:
-    """Two actors which are as long at it as the envs of a shard, and return what they were sent: Ray's own share.
+    """Two actors that take as long as the envs of a shard, and return the message they receive: Ray's own share.
 
     Args:
         stack: Ends them.
         method: "sleep" or "compute".
-        seconds: That each takes for a step of all of its envs.
-        num_envs: Of both together.
+        seconds: The time of each for a step of all of its envs.
+        num_envs: Number of envs of both together.
     """
     pair = [ray.remote(Bare).remote() for _ in range(2)]
     for actor in pair:
@@ -63,13 +124,13 @@ def bare_actors(stack: ExitStack, method: str, seconds: float, num_envs: int) ->
 
 
 def missing() -> list[str]:
-    """Peers that are not installed."""
-    needs = {"tianshou's RayVectorEnv": "tianshou", "RLlib's env runners": "tree"}  # of RLlib's, what is missing first
+    """The peers that are not installed."""
+    needs = {"tianshou's RayVectorEnv": "tianshou", "RLlib's env runners": "tree"}  # the first that RLlib misses
     return [name for name, module in needs.items() if importlib.util.find_spec(module) is None]
 
 
 def tianshous(stack: ExitStack, env_fns: list[Any]) -> Race:
-    """tianshou's RayVectorEnv, an actor for each env; whoever is over is reset."""
+    """tianshou's RayVectorEnv, an actor for each env. Finished envs are reset."""
     from tianshou.env import RayVectorEnv
 
     envs = RayVectorEnv(env_fns)
@@ -89,7 +150,7 @@ def tianshous(stack: ExitStack, env_fns: list[Any]) -> Race:
 
 
 def rllibs(stack: ExitStack, num_envs: int, num_steps: int) -> Race:
-    """RLlib's env runners, two actors with half of the CartPoles each, asked for one more sample while one is taken."""
+    """RLlib's env runners: two actors with half of the CartPoles each, and two samples each under way."""
     from ray.rllib.algorithms.ppo import PPOConfig
     from ray.rllib.core.rl_module import RLModuleSpec
     from ray.rllib.core.rl_module.torch.torch_rl_module import TorchRLModule
@@ -111,14 +172,14 @@ def rllibs(stack: ExitStack, num_envs: int, num_steps: int) -> Race:
 
 
 def _sampling(group: Any, num_timesteps: int) -> Race:
-    """Each runner fills one sample while another is taken. Nothing is under way before a turn, nor after it."""
+    """Each runner fills one sample while another is taken. No sample is under way before or after a turn."""
 
     def ask(runners: list[int]) -> int:
         asked = {"num_timesteps": num_timesteps}
         return int(group.foreach_env_runner_async("sample", kwargs=asked, remote_worker_ids=runners))
 
     def fetch() -> list[tuple[int, int]]:
-        """Whose samples have come, and how many steps are in each."""
+        """The runners with a finished sample, and the number of steps in each."""
         come = group.fetch_ready_async_reqs(timeout_seconds=0.1)
         return [(runner, sum(map(len, episodes))) for runner, episodes in come]
 

@@ -1,4 +1,4 @@
-"""What trains in a benchmark: our own PPO and Stable-Baselines3's, each on any contender. A step is an iteration."""
+"""Contenders that train: our own PPO and Stable-Baselines3's, each on any contender. A step is an iteration."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import time
 from typing import Any, ClassVar
 
 import numpy as np
-import ppo
-import torch
 
 from remuda._bench.contenders import Contender, Plan
 from remuda._bench.peers import Sb3
 from remuda._bench.workloads import probe_spaces
+
+from . import ppo
 
 
 class Trainer(Contender):
@@ -26,7 +26,7 @@ class Trainer(Contender):
         self._envs = self.kind(plan)
 
     def reset(self, seed: int) -> None:
-        """Resets the envs, and makes a learner that has learnt nothing."""
+        """Resets the envs, and makes a new learner."""
         self._envs.reset(seed)
         self._learner = self._make()
 
@@ -89,13 +89,13 @@ class Sb3Ppo(Trainer):
 
 
 def trained(kind: type[Contender], trainer: type[Trainer], settings: ppo.Settings) -> type[Contender]:
-    """A contender of that name, trained."""
+    """The contender with that trainer, under its own name."""
     fields = {"name": kind.name, "module": kind.module, "package": kind.package, "load": kind.load}
     return type(f"{trainer.__name__}{kind.__name__}", (trainer,), {**fields, "kind": kind, "settings": settings})
 
 
 def as_vec_env(envs: Contender, plan: Plan) -> Any:
-    """A contender that is no `VecEnv`, in lockstep, as one: with no infos, so that a time limit looks like an end."""
+    """Wraps a contender as a `VecEnv`, in lockstep. It has no infos, so a time limit looks like an end."""
     from stable_baselines3.common.vec_env import VecEnv
 
     class AsVecEnv(VecEnv):
@@ -129,8 +129,3 @@ def as_vec_env(envs: Contender, plan: Plan) -> Any:
             return [False] * self.num_envs
 
     return AsVecEnv()
-
-
-def use_threads(count: int) -> None:
-    """So many of PyTorch's for one operation."""
-    torch.set_num_threads(count)

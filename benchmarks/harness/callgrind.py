@@ -1,0 +1,48 @@
+"""Counts instructions with valgrind's callgrind. They do not depend on the load of the machine.
+
+A benchmark runs itself under valgrind with arguments of its own. The program calls `start` when counting shall begin.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+
+def require() -> None:
+    """Raises SystemExit if valgrind is not installed."""
+    if shutil.which("valgrind") is None:
+        sys.exit("expected valgrind on PATH, found none. Install it: apt-get install valgrind, dnf install valgrind")
+
+
+def count(script: str, *arguments: str) -> list[int]:
+    """Runs a script under valgrind. Returns the instructions of each thread since `start`, the main thread first."""
+    with tempfile.TemporaryDirectory() as folder:
+        out = Path(folder, "out")
+        options = ["--instr-atstart=no", "--separate-threads=yes", f"--callgrind-out-file={out}"]
+        subprocess.run(
+            ["valgrind", "--tool=callgrind", *options, sys.executable, script, *arguments],
+            env={**os.environ, "PYTHONHASHSEED": "0"},  # else dicts differ from run to run
+            check=True,
+            capture_output=True,
+        )
+        return [_total(file) for file in sorted(Path(folder).glob("out-*"))]
+
+
+def start() -> None:
+    """Makes valgrind count this process from now on."""
+    subprocess.run(["callgrind_control", "--instr=on", str(os.getpid())], check=True, capture_output=True)
+
+
+def stop() -> None:
+    """Makes valgrind stop counting."""
+    subprocess.run(["callgrind_control", "--instr=off", str(os.getpid())], check=True, capture_output=True)
+
+
+def _total(file: Path) -> int:
+    lines = file.read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("totals:"))

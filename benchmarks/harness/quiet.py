@@ -1,0 +1,119 @@
+"""The noise rule: a round counts only if the machine gave two processes nearly twice as much work as one.
+
+In each round one plain Python loop runs alone, and then two at the same time, each in a process of its own. The round
+counts if the two together reach at least 0.9 of twice the one.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from remuda._bench.contenders import Contender, Plan
+from remuda._bench.results import Entry
+from remuda._system.cores import usable_cores
+
+AT_LEAST = 0.9
+SECONDS = 0.2
+"""Duration of one loop, or of two at once, in a check."""
+_LOOP = """
+import sys, time
+for line in sys.stdin:
+    turns, end = 0, time.perf_counter() + float(line)
+    while time.perf_counter() < end:
+        turns += 1
+    print(turns, flush=True)
+"""
+ONE_CORE = (
+    "This process may use one core only. Two loops at once can never reach 0.9 of twice one there, so no round can "
+    "count and no figure is published. With --any-round the figures are printed all the same."
+)
+
+
+class Loops:
+    """Processes that run a plain Python loop on request, all at the same time."""
+
+    def __init__(self, count: int) -> None:
+        pipe, command = subprocess.PIPE, [sys.executable, "-S", "-c", _LOOP]
+        self._processes = [subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True) for _ in range(count)]
+
+    @property
+    def pids(self) -> list[int]:
+        return [process.pid for process in self._processes]
+
+    def turns(self, seconds: float, count: int | None = None) -> int:
+        """Lets the first ``count`` processes (None: all) loop for some seconds. Returns the sum of their turns."""
+        looping = self._processes[:count]
+        for process in looping:
+            print(seconds, file=process.stdin, flush=True)
+        return sum(int(process.stdout.readline()) for process in looping if process.stdout is not None)
+
+    def are_quiet(self) -> bool:
+        """Whether two loops at once reach enough of twice one loop right now."""
+        return counts(self.turns(SECONDS, 1), self.turns(SECONDS, 2))
+
+    def close(self) -> None:
+        for process in self._processes:
+            process.kill()
+            process.communicate()
+
+
+def counts(one: float, two: float) -> bool:
+    """Whether a round counts in which one loop alone and two loops at once have made this many turns a second."""
+    return two >= AT_LEAST * 2 * one
+
+
+def require_cores() -> None:
+    """Raises SystemExit on a machine on which no round can ever count."""
+    if usable_cores() < 2:
+        raise SystemExit(ONE_CORE)
+
+
+class OneLoop(Contender):
+    """One loop alone, as a contender of a race: its turn is a part of each round."""
+
+    name = "one loop"
+    module = package = "remuda"
+    counts_steps = True
+    count = 1
+
+    def __init__(self, plan: Plan) -> None:
+        self.workload, self._loops = plan.workload, Loops(self.count)
+
+    def reset(self, seed: int) -> None: ...
+
+    def step(self, actions: Any) -> int:
+        return self._loops.turns(0.05)
+
+    def close(self) -> None:
+        self._loops.close()
+
+    def worker_pids(self) -> list[int]:
+        return self._loops.pids
+
+
+class TwoLoops(OneLoop):
+    """Two loops at once, as a contender of a race."""
+
+    name = "two loops"
+    count = 2
+
+
+def counted_rounds(one: Entry, two: Entry) -> Sequence[bool]:
+    """Whether each round of a race counts, by the turns of `OneLoop` and `TwoLoops`."""
+    return [counts(alone, both) for alone, both in zip(one.rates, two.rates, strict=True)]
+
+
+@contextmanager
+def busy_processes(count: int) -> Iterator[None]:
+    """Runs this many processes that keep a core busy each."""
+    busy = [subprocess.Popen([sys.executable, "-S", "-c", "while True: pass"]) for _ in range(count)]
+    try:
+        yield
+    finally:
+        for process in busy:
+            process.kill()
+            process.wait()

@@ -1,0 +1,182 @@
+"""A run of a benchmark: interleaved rounds under the noise rule, and publishing of the result."""
+
+from __future__ import annotations
+
+import json
+import sys
+from argparse import Namespace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import replace
+from typing import Any, TypeVar
+
+from remuda._bench import rounds
+from remuda._bench.contenders import Contender, Plan
+from remuda._bench.results import Result
+
+from . import quiet
+from .readme import write_section
+
+TRIES = 3
+"""At most this many times the rounds that are to count are run."""
+
+Case = TypeVar("Case")
+Outcome = TypeVar("Outcome")
+
+
+class BusyError(Exception):
+    """Too few rounds counted, because the machine was busy."""
+
+
+class Session:
+    """Runs rounds until enough of them count, remembers how many did, and publishes.
+
+    Args:
+        options: Of the command line (`parse_options`). A session reads ``rounds``, ``seconds``, ``any_round``, ``json``
+            and ``readme``.
+    """
+
+    def __init__(self, options: Namespace) -> None:
+        self.options = options
+        self.counted = self.run = 0
+        """Rounds that counted, and all rounds that were run."""
+        self.busy: list[str] = []
+        """A sentence for each measurement that is not published."""
+        self.left_out: list[str] = []
+        """The reasons why contenders and workloads are left out."""
+
+    def leave_out(self, reasons: Iterable[str | None]) -> None:
+        """Reports each reason once, now and below the table. None is no reason."""
+        for reason in reasons:
+            if reason is not None and reason not in self.left_out:
+                self.left_out.append(reason)
+                print(f"left out: {reason}", file=sys.stderr, flush=True)
+
+    # -- measuring -----------------------------------------------------------------------------------------
+
+    def measured(self, cases: Iterable[Case], measure: Callable[[Case], Outcome]) -> Iterator[tuple[Case, Outcome]]:
+        """Measures each case. Yields the cases for which enough rounds counted, with their outcome."""
+        for case in cases:
+            try:
+                yield case, measure(case)
+            except BusyError as busy:
+                self.busy.append(str(busy))
+
+    def rounds(self, what: str, turns: Mapping[str, Callable[[], Outcome]]) -> dict[str, list[Outcome]]:
+        """Lets the contenders take turns, A B C, A B C.
+
+        Args:
+            what: Name of the measurement, for messages.
+            turns: A turn of each contender, by its name. A turn returns its figure.
+
+        Returns:
+            The figures of each contender in the rounds that counted.
+
+        Raises:
+            BusyError: Too few rounds counted.
+        """
+        _announce(what)
+        found: dict[str, list[Outcome]] = {name: [] for name in turns}
+        if self.options.any_round:
+            for _ in range(self.options.rounds):
+                _append(found, {name: turn() for name, turn in turns.items()})
+            return found
+        quiet.require_cores()
+        counted = run = 0
+        with closing(quiet.Loops(2)) as loops:
+            while counted < self.options.rounds and run < TRIES * self.options.rounds:
+                run += 1
+                is_quiet = loops.are_quiet()
+                figures = {name: turn() for name, turn in turns.items()}
+                if is_quiet:
+                    counted += 1
+                    _append(found, figures)
+        self._note(what, counted, run)
+        return found
+
+    def race(self, kinds: Sequence[type[Contender]], plan: Plan) -> Result:
+        """Races contenders (`remuda._bench`) for ``seconds`` each. The result has the rounds that counted.
+
+        If some rounds do not count, another race with new contenders makes up for them.
+
+        Raises:
+            BusyError: Too few rounds counted.
+        """
+        wanted, seconds = self.options.rounds, self.options.seconds
+        what = f"{plan.workload.name}, {plan.num_envs} envs"
+        _announce(what)
+        if self.options.any_round:
+            return rounds.race(kinds, plan, seconds=seconds, rounds=wanted)
+        quiet.require_cores()
+        results: list[Result] = []
+        counted = run = 0
+        while counted < wanted and run < TRIES * wanted:
+            count = min(wanted - counted, TRIES * wanted - run)
+            found = rounds.race(
+                [*kinds, quiet.OneLoop, quiet.TwoLoops], plan, seconds=seconds * count / wanted, rounds=count
+            )
+            *entries, one, two = found.entries
+            is_counted = quiet.counted_rounds(one, two)
+            for entry in entries:
+                entry.turns = [turn for turn, is_one in zip(entry.turns, is_counted, strict=False) if is_one]
+            results.append(replace(found, entries=entries, rounds=wanted, seconds=seconds))
+            counted, run = counted + sum(is_counted), run + count
+        self._note(what, counted, run)
+        return _joined(results)
+
+    def _note(self, what: str, counted: int, run: int) -> None:
+        print(f"{what}: {counted} of {run} rounds counted", file=sys.stderr, flush=True)
+        self.run += run
+        self.counted += counted
+        if counted < self.options.rounds:
+            raise BusyError(
+                f"{what}: no figure is published, because the machine was busy. "
+                f"{counted} of {run} rounds counted, {self.options.rounds} are needed."
+            )
+
+    # -- publishing ----------------------------------------------------------------------------------------
+
+    def publish(self, section: str, lines: Iterable[str], figures: Iterable[Any] = ()) -> None:
+        """Prints the lines, and writes them and the figures to the files of the options.
+
+        README.md stays as it is if a measurement is not published.
+        """
+        text = "\n".join([*lines, *self.notes()])
+        print(text)
+        if self.options.json is not None:
+            self.options.json.write_text(json.dumps(list(figures), indent=2) + "\n")
+        if self.options.readme and self.busy:
+            print("README.md is left as it is.", file=sys.stderr)
+        elif self.options.readme:
+            write_section(section, text)
+
+    def notes(self) -> Iterator[str]:
+        """The paragraphs below a table: what was left out, the rounds that counted, what is not published."""
+        for reason in self.left_out:
+            yield f"\nLeft out: {reason}"
+        if self.options.any_round:
+            yield "\nAll rounds count here, whether the machine is busy or not: no figures to publish."
+        if self.run:
+            yield f"\n{self.counted} of {self.run} rounds counted: two plain loops at once reached 0.9 of twice one."
+        for sentence in self.busy:
+            yield f"\n{sentence}"
+
+
+def _announce(what: str) -> None:
+    print(f"{what} ...", file=sys.stderr, flush=True)
+
+
+def _append(found: dict[str, list[Outcome]], figures: Mapping[str, Outcome]) -> None:
+    for name, figure in figures.items():
+        found[name].append(figure)
+
+
+def _joined(results: Sequence[Result]) -> Result:
+    """The first result, with the turns of all. A contender that failed has none of the later ones."""
+    first, *others = results
+    for result in others:
+        for entry, more in zip(first.entries, result.entries, strict=True):
+            if entry.error is None:
+                entry.turns += more.turns
+                entry.error = more.error
+    return first

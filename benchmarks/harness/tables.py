@@ -1,0 +1,60 @@
+"""Tables in Markdown: figures, goals and whether they were reached, and the conditions of the measurement."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from remuda._bench import report
+from remuda._bench.results import Entry, Result
+from remuda._system import machine
+from remuda._system.cores import usable_cores
+
+
+def table(columns: Sequence[str], rows: Iterable[Iterable[str]]) -> Iterator[str]:
+    """The lines of a table."""
+    yield row(columns)
+    yield row(["---"] * len(columns))
+    yield from map(row, rows)
+
+
+def row(cells: Iterable[str]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def figure(value: float | None) -> str:
+    """A number with three significant digits, or nothing."""
+    return "" if value is None else f"{value:.3g}"
+
+
+def rate(value: float | None) -> str:
+    """Env steps a second, or "failed"."""
+    return "failed" if value is None else f"{value:,.0f}"
+
+
+def ratio(entry: Entry | None, value: float | None) -> str:
+    """A contender's ratio with two significant digits. Empty if the contender was not raced."""
+    if entry is None:
+        return ""
+    return "failed" if entry.error is not None or value is None else report.ratio(value)
+
+
+def verdict(at_least: float, reached: float | None) -> str:
+    if reached is None:
+        return "not measured"
+    return "pass" if reached >= at_least else "**falls short**"
+
+
+def conditions(rounds: int, seconds: float) -> str:
+    """Machine, rounds and seconds a contender, in two sentences."""
+    return (
+        f"{machine.describe()}; {usable_cores()} cores. "
+        f"Medians of {rounds} interleaved rounds, {seconds:g} s a contender."
+    )
+
+
+def failures(results: Iterable[Result]) -> Iterator[str]:
+    """A paragraph for each contender that failed."""
+    for result in results:
+        for entry in result.entries:
+            if entry.error is not None:
+                yield f"\n{entry.name} failed on {result.env}, {result.num_envs} envs: `{entry.error}`"
