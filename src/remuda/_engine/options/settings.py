@@ -11,7 +11,7 @@ from remuda._engine.options.option import is_int
 from remuda._engine.options.pool_options import OPTIONS, OptionValues, PoolOptions
 from remuda._engine.options.refusals import check_pairs
 from remuda._engine.stats.choice import Choice
-from remuda._engine.stats.snapshot import Setup
+from remuda._engine.stats.setup import Setup
 from remuda._relay.receiver import ShownWarnings
 
 # Of a pool whose caller says nothing about it, and whose other options do not ask for one worker an env.

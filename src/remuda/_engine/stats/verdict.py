@@ -14,8 +14,8 @@ from remuda._engine.stats.batch_time import BatchTime, alone, step_cost, steps_s
 from remuda._engine.stats.choice import WAKE_SECONDS, batch_seconds, best_num_workers, in_turns
 from remuda._engine.stats.durations import span
 from remuda._engine.stats.finding import Cause, Verdict, verdict_of
-from remuda._engine.stats.snapshot import Setup, Snapshot
-from remuda._engine.stats.suggested_code import made, partial, with_spares, without_info
+from remuda._engine.stats.setup import Setup, made, partial, with_spares, without_info
+from remuda._engine.stats.snapshot import Snapshot
 from remuda._worker.memory import in_words
 
 __all__ = ["Cause", "Verdict", "judge", "workers_verdict"]
