@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
-from remuda._engine.options.timeouts import check_timeout
+from remuda._engine.options.checks import check_timeout, int_from
 from remuda._keywords import names_keywords
 
 OnFault: TypeAlias = Literal["raise", "restart"]
@@ -59,11 +59,11 @@ class FaultPolicy:
             check_timeout(getattr(self, name), name)
             if getattr(self, name) is None or getattr(self, name) < 0:
                 raise ValueError(f"expected {name} to be at least 0, got {getattr(self, name)}")
-        _check_count("max_restarts", self.max_restarts, least=0)
+        int_from(0)("max_restarts", self.max_restarts)
         if self.max_pool_restarts is not None:
-            _check_count("max_pool_restarts", self.max_pool_restarts, least=0)
+            int_from(0)("max_pool_restarts", self.max_pool_restarts)
         if self.renew_every is not None:
-            _check_count("renew_every", self.renew_every, least=1)
+            int_from(1)("renew_every", self.renew_every)
 
     @classmethod
     def of(cls, faults: Any) -> FaultPolicy:
@@ -103,8 +103,3 @@ def _check_positive(name: str, value: float | None, *, or_none: bool = False) ->
     check_timeout(value, name)
     if (value is None and not or_none) or (value is not None and value <= 0):
         raise ValueError(f"expected {name} to be more than 0{', or None' if or_none else ''}, got {value}")
-
-
-def _check_count(name: str, value: Any, least: int) -> None:
-    if not isinstance(value, int) or isinstance(value, bool) or value < least:
-        raise ValueError(f"expected {name} to be an int from {least} up, got {value!r}")

@@ -12,8 +12,7 @@ from typing import Any
 
 from remuda._engine.options.autoreset import autoreset_name
 from remuda._engine.options.fault_policy import FaultPolicy
-from remuda._engine.options.pool_options import OPTIONS
-from remuda._engine.options.remote_backend import RemoteBackend
+from remuda._engine.options.pool_options import OPTIONS, RemoteBackend
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from remuda._engine.options.checks import int_from
 from remuda._keywords import names_keywords
 from remuda._system.directories import make_writable
 from remuda._wire import by_value
@@ -33,9 +34,7 @@ class Recording:
 
     def __post_init__(self) -> None:
         for name in ("bytes_per_env", "max_files"):
-            number = getattr(self, name)
-            if not isinstance(number, int) or isinstance(number, bool) or number < 1:
-                raise ValueError(f"expected {name} to be an int from 1 up, got {number!r}")
+            int_from(1)(name, getattr(self, name))
 
 
 def recording_for(record: Any) -> Recording | None:

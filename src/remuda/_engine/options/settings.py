@@ -6,8 +6,8 @@ import inspect
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
+from remuda._engine.options.checks import is_int
 from remuda._engine.options.given import Asked
-from remuda._engine.options.option import is_int
 from remuda._engine.options.pool_options import OPTIONS, OptionValues, PoolOptions
 from remuda._engine.options.refusals import check_pairs
 from remuda._engine.stats.choice import Choice

@@ -23,7 +23,7 @@ from remuda._engine.commands.batch import Batch
 from remuda._engine.commands.engine import Engine
 from remuda._engine.commands.partition import Division
 from remuda._engine.commands.resets import Options
-from remuda._engine.options.timeouts import check_timeout
+from remuda._engine.options.checks import check_timeout
 from remuda._engine.pool.stateful import Stateful
 from remuda._engine.rollouts.columns import ColumnType, Declared, check_columns
 from remuda._engine.rollouts.rollout import Rollout, begin_rollout

@@ -18,10 +18,9 @@ from remuda._backends.base import Backend, Worker
 from remuda._backends.deadline import Deadline
 from remuda._engine.commands.engine import Engine
 from remuda._engine.commands.resets import Options
-from remuda._engine.options.pool_options import EnvFn, PoolOptions
-from remuda._engine.options.remote_backend import RemoteBackend
+from remuda._engine.options.checks import check_timeout
+from remuda._engine.options.pool_options import EnvFn, PoolOptions, RemoteBackend
 from remuda._engine.options.settings import Settings, signature_of_pool
-from remuda._engine.options.timeouts import check_timeout
 from remuda._engine.pool.advice import ADVISER, advice
 from remuda._engine.pool.divisible import Divisible
 from remuda._engine.pool.naming import owns_methods

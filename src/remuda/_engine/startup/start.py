@@ -11,6 +11,7 @@ from remuda._backends.base import Assignment, Backend
 from remuda._backends.serial import SerialBackend
 from remuda._backends.thread import ThreadBackend
 from remuda._engine.options.autoreset import check_autoreset
+from remuda._engine.options.checks import variables_of
 from remuda._engine.options.devices import device_of, find_devices
 from remuda._engine.options.extras import check_extras
 from remuda._engine.options.pool_options import (
@@ -18,7 +19,6 @@ from remuda._engine.options.pool_options import (
 )
 from remuda._engine.options.recording import Factories
 from remuda._engine.options.settings import Settings
-from remuda._engine.options.worker_env import variables_of
 from remuda._engine.running.running import Running
 from remuda._engine.startup.spinning import spinning_for
 from remuda._engine.startup.start_progress import StartProgress
