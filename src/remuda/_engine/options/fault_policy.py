@@ -15,14 +15,14 @@ _CHOICES = ("raise", "restart")
 @names_keywords(option="faults")
 @dataclass(frozen=True)
 class FaultPolicy:
-    """What counts as a fault besides crashes and exceptions, and what follows from one.
+    """Defines what counts as a fault besides crashes and exceptions, and what follows from one.
 
-    A *fault* is the death of a worker, an exception in an env, a missed deadline, or a worker that talks nonsense.
+    A *fault* is the death of a worker, an exception in an env, a missed deadline, or a worker that sends invalid data.
 
     Attributes:
         on_fault: "raise": the next `recv` raises; the pool can still be closed, and the other envs' results taken.
             "restart": the env's episode ends truncated, with reward 0, its last observation once more and the
-            `Fault` as `info["fault"]`; the env is built anew and rejoins through the pool's autoreset. Nobody else
+            `Fault` as `info["fault"]`; the env is rebuilt and rejoins through the pool's autoreset. No other env
             misses a step. A fault in a reset has no episode to end: the reset is tried again.
         step_timeout, reset_timeout, call_timeout: Seconds that one env may take for one step, one reset (autoresets
             too), one call. Its worker is killed when they are over, wherever it hangs. They are looked at while the
@@ -67,7 +67,7 @@ class FaultPolicy:
 
     @classmethod
     def of(cls, faults: Any) -> FaultPolicy:
-        """What an argument `faults` means: "raise", "restart", or a policy.
+        """Returns the meaning of an argument `faults`: "raise", "restart", or a policy.
 
         Raises:
             TypeError, ValueError: It is something else.
@@ -81,7 +81,7 @@ class FaultPolicy:
 
     @property
     def restarts(self) -> bool:
-        """Whether envs that fail are built anew."""
+        """Whether envs that fail are rebuilt."""
         return self.on_fault == "restart"
 
     @property

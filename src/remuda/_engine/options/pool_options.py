@@ -185,7 +185,7 @@ class OptionValues:
     )
     autoreset: AutoresetMode = option(
         "next_step",
-        value_of(autoreset_mode),
+        autoreset_mode,
         """What happens when an episode ends. "next_step": the next step ignores its action and resets; "same_step":
         the env is reset at once, the terminal observation is in `Batch.final_obs`; "disabled": nothing, call
         `reset(env_ids=...)`. The meanings are Gymnasium's, whose `AutoresetMode` will do, too. "background": it

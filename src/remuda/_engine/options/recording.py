@@ -1,4 +1,4 @@
-"""Settings of crash records: where they are written, and the factories that they name."""
+"""Settings of crash records: the place of the files, and the factories that they name."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from remuda._wire import by_value
 @names_keywords(option="record")
 @dataclass(frozen=True)
 class Recording:
-    """Where, and how much of, what is needed to see an env fail again is kept.
+    """The settings of crash records, which replay the failure of an env.
 
     Attributes:
         directory: For the crash records, one file for each fault. It is made if need be.
@@ -38,11 +38,9 @@ class Recording:
 
 
 def recording_for(record: Any) -> Recording | None:
-    """What the pool's argument `record` means; its directory is there afterwards.
+    """Returns the meaning of the pool's option `record`; its directory is there afterwards.
 
-    Raises:
-        TypeError: It is no directory.
-        OSError: The directory cannot be made, or not be written to.
+    Raises TypeError if it is no directory, and OSError if the directory cannot be made or not be written to.
     """
     if record is None:
         return None
@@ -53,18 +51,18 @@ def recording_for(record: Any) -> Recording | None:
 
 
 class Factories:
-    """The pool's factories as a record has them: pickled at once, for they may refer to their pool."""
+    """The pool's factories in records. They are pickled at once, since they may refer to their pool."""
 
     def __init__(self, env_fns: Sequence[Callable[[], Any]]) -> None:
-        known: dict[int, tuple[str, bytes | None]] = {}  # most envs of a pool have the same
+        known: dict[int, tuple[str, bytes | None]] = {}  # most envs of a pool have the same factory
         self._factories = [known.setdefault(id(env_fn), _describe_factory(env_fn, known)) for env_fn in env_fns]
 
     def replace(self, env_id: int, env_fn: Callable[[], Any]) -> None:
-        """That env is another one now."""
+        """Puts another factory in the place of an env's."""
         self._factories[env_id] = _describe_factory(env_fn, {})
 
     def __getitem__(self, env_id: int) -> tuple[str, bytes | None]:
-        """A text that names it, and its pickle; None when it has none."""
+        """Returns the factory's name, and its pickle; None if it cannot be pickled."""
         return self._factories[env_id]
 
 

@@ -15,7 +15,7 @@ from remuda._wire.requests import CallEnv
 
 
 class EnvCalls:
-    """Envs that can be called: those of a pool, or of a part of it, which may be called whoever else is split off."""
+    """The calls into envs of a pool, or of a part of it; a divided pool can be called, too."""
 
     _engine: Engine
     _ids: list[int]
@@ -34,7 +34,7 @@ class EnvCalls:
         return self.call_async(name, *args, env_ids=env_ids, **kwargs).result()
 
     def call_async(self, name: str, /, *args: Any, env_ids: Iterable[int] | None = None, **kwargs: Any) -> Call:
-        """As `call(name, ...)`, but returns at once; the answers are the returned object's `result()`.
+        """Calls as `call(name, ...)` does, but returns at once; the answers are the returned object's `result()`.
 
         Raises:
             ValueError, TypeError: `env_ids` that are none. Nothing was sent.
@@ -62,7 +62,7 @@ class EnvCalls:
         about: Hashable = None,
         again: Callable[..., Any] | None = None,
     ) -> Call:
-        """As `apply`, but returns at once.
+        """Runs a function as `apply` does, but returns at once.
 
         Args:
             per_env_args: Arguments for each env, instead of `args` for all. Those of a vector env's must be equal.
@@ -177,7 +177,7 @@ class EnvCalls:
         self._engine.replacing.replace(targets, env_fns)
 
     def _callable(self, env_ids: Iterable[int] | None) -> Sequence[int]:
-        """The envs that these are."""
+        """Returns the ids of envs that may be called."""
         self._engine.check_open()
         return self._named(env_ids)
 

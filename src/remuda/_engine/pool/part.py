@@ -26,7 +26,7 @@ from remuda._engine.commands.resets import Options
 from remuda._engine.options.checks import check_timeout
 from remuda._engine.pool.stateful import Stateful
 from remuda._engine.rollouts.columns import ColumnType, Declared, check_columns
-from remuda._engine.rollouts.rollout import Rollout, begin_rollout
+from remuda._engine.rollouts.rollout import Rollout
 from remuda._engine.running.seeds import Seed
 from remuda._error_frames import holds_nothing
 from remuda._system.memory import check_memory
@@ -91,7 +91,7 @@ class Part(Stateful):
 
     @cached_property
     def _batched_spaces(self) -> tuple[Space[Any], Space[Any]]:
-        """The same objects each time, since a space keeps its seed."""
+        """The spaces of all envs. They are built once, since a space keeps its seed."""
         single = self.single_observation_space, self.single_action_space
         return batch_space(single[0], self.num_envs), batch_space(single[1], self.num_envs)
 
@@ -125,14 +125,14 @@ class Part(Stateful):
         return None
 
     def _blobs(self, rows: list[Parts]) -> list[Parts]:
-        """For each env what is for its rows."""
+        """Returns the pickled objects of each env's rows."""
         layout = self._engine.layout
         if layout.vector_size is None:
             return rows
-        return [bundle([(0, parts) for parts in its]) for its in layout.by_env(rows)]
+        return [bundle([(0, parts) for parts in own]) for own in layout.by_env(rows)]
 
     def send_reset(self, *, seed: Seed = None, options: Options = None, env_ids: Iterable[int] | None = None) -> None:
-        """Tells envs to reset and returns at once.
+        """Sends envs a reset and returns at once.
 
         Args:
             seed, options, env_ids: As in `reset`.
@@ -145,7 +145,7 @@ class Part(Stateful):
         self._engine.resets.send(self._targets(env_ids), seed, options, self._part, to_all=env_ids is None)
 
     def send_observe(self, env_ids: Iterable[int] | None = None) -> None:
-        """Asks envs for their current observation once more: no step is taken, reward is 0, the info empty.
+        """Requests the current observation of envs once more: no step is taken, reward is 0, the info empty.
 
         Args:
             env_ids: Which envs; None for all.
@@ -196,7 +196,7 @@ class Part(Stateful):
         if is_plain and self._engine.hub is not None:
             batch = self._engine.hub.receive(min_envs or 0, self._part)
             if batch is not None:
-                return batch  # type: ignore[return-value]  # that is what the hub was told to make
+                return batch  # type: ignore[return-value]  # the type that the hub makes
         return self._receive(min_envs, timeout, max_envs, order, pad_to=pad_to)
 
     def _receive(
@@ -208,7 +208,7 @@ class Part(Stateful):
         env_ids: Sequence[int] | None = None,
         pad_to: int | None = None,
     ) -> Batch:
-        """`recv`, with all that may have to be dealt with. `env_ids`: those that are waited for, in their order."""
+        """Receives as `recv` does, and handles faults. `env_ids`: those that are waited for, in their order."""
         self._check_open()
         check_limit("min_envs", min_envs)
         check_limit("max_envs", max_envs, self._engine.layout.vector_size)
@@ -234,7 +234,7 @@ class Part(Stateful):
         )
 
     def _make_padding(self, pad_to: int, min_envs: int | None, max_envs: int | None) -> int:
-        """Room for batches of so many rows; returns how many envs such a batch takes at most."""
+        """Makes room for batches of so many rows. Returns how many envs such a batch takes at most."""
         layout = self._engine.layout
         check_padding(pad_to, layout, min_envs=min_envs, max_envs=max_envs)
         if needed := self._engine.running.hub.padding_bytes(pad_to):
@@ -299,7 +299,7 @@ class Part(Stateful):
         self._raise_refusal(batch, actions, env_ids)  # type: ignore[arg-type]
 
     def _send_and_receive(self, actions: Any, env_ids: Iterable[int] | None, pad_to: int | None) -> Batch:
-        """A step, in two calls."""
+        """Steps in two calls."""
         targets = None
         if env_ids is not None:
             self._check_quiet()
@@ -345,7 +345,7 @@ class Part(Stateful):
 
     @property
     def pending(self) -> int:
-        """How many envs have been sent something whose result has not been received, or whose error not been raised."""
+        """The number of envs with a command whose result was not received, and whose error was not raised."""
         return 0 if self._engine.closed else self._exchange.pending(self._part)
 
     def discard(self) -> None:
@@ -369,10 +369,10 @@ class Part(Stateful):
     # -- inside ------------------------------------------------------------------------------------------
 
     def _begin_rollout(self, steps: int, columns: Declared, parts: int) -> Rollout:
-        return begin_rollout((self,), steps, columns, Division())
+        return Rollout((self,), steps, columns, Division())
 
     def _check_rollout(self, steps: int, parts: int) -> None:
-        """Raises as `rollout` does for arguments that cannot be, and for a pool that has no rollouts."""
+        """Raises as `rollout` does for wrong arguments, and for a pool that has no rollouts."""
         self._check_open()
         check_rollout(steps, parts, self._engine.layout)
         if parts > 1 and self._pool is not None:
@@ -381,7 +381,7 @@ class Part(Stateful):
     def _without_objects(
         self, actions: Any, env_ids: Iterable[int] | None
     ) -> tuple[tuple[Any, ...], list[Any], Sequence[int]]:
-        """The columns of actions, their objects, pickled for each env, and the envs."""
+        """Returns the columns of actions, their objects, pickled for each env, and the envs."""
         targets = self._targets(env_ids)
         arrays, objects = self._engine.layout.action.split_batch(actions, len(targets), InvalidActionError)
         self._engine.faults.check_reset(targets)
@@ -389,7 +389,7 @@ class Part(Stateful):
         return tuple(arrays), self._blobs(dump_objects(objects, targets)), targets
 
     def _raise_refusal(self, refusal: _core.Refusal, actions: Any, env_ids: Iterable[int] | None) -> NoReturn:
-        """Says why the hub has not sent a step."""
+        """Raises the reason why the hub has not sent a step."""
         if refusal == _core.Refusal.PENDING:
             self._check_quiet()
         targets = self._targets(env_ids)
@@ -418,7 +418,7 @@ class Part(Stateful):
         return False
 
     def _join_dropped(self) -> bool:
-        """Makes a pool whole that was divided for a rollout which nobody holds any longer; whether it was."""
+        """Makes a pool whole that was divided for a rollout which was dropped. Returns whether it was so."""
         return False
 
     def _targets(self, env_ids: Iterable[int] | None) -> Sequence[int]:

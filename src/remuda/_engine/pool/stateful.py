@@ -16,7 +16,7 @@ from remuda.errors import StateError
 
 
 class Stateful(EnvCalls):
-    """Envs that are in an episode, and can be put elsewhere. Whoever inherits from this sends and receives them."""
+    """The states of envs: where they are in their episodes. A subclass sends and receives."""
 
     _part: int
 
@@ -54,7 +54,7 @@ class Stateful(EnvCalls):
         return self._engine.exchange.call(targets, messages).result()
 
     def set_state(self, states: Sequence[EnvState], env_ids: Iterable[int] | None = None) -> Batch:
-        """Puts each env into a state, from which its next step goes on.
+        """Sets each env to a state, from which its next step goes on.
 
         In place of a reset: what was pending of its episode is over, and no other begins. Seeds, and what resets are
         given, are as they were.

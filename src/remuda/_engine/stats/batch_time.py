@@ -2,54 +2,25 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from remuda._engine.stats.choice import SWITCH_SECONDS
 from remuda._engine.stats.durations import Durations, span
 from remuda._engine.stats.snapshot import Snapshot
 from remuda._worker.measuring import StepCost
 
 
-@dataclass(frozen=True)
 class BatchTime:
-    """The mean time of a batch, in seconds.
+    """The mean time of a batch, in seconds, and its parts; `count` is the number of batches."""
 
-    Attributes:
-        whole: All of it.
-        own: The time in the caller's own code.
-        gathering: The time in the pool's code.
-        waited: The wait for envs, without what is lost to faults and to pickling.
-        lost: The wait for envs that have failed, until they are built again.
-        pickling: The wait while workers pickled and sent infos.
-        unpickling: The time of reading infos.
-        count: The number of batches.
-    """
-
-    whole: float
-    own: float
-    gathering: float
-    waited: float
-    lost: float
-    pickling: float
-    unpickling: float
-    count: int
-
-    @classmethod
-    def of(cls, stats: Snapshot) -> BatchTime:
-        count, caller = stats.batches, stats.caller
-        waited = caller.waiting / count
-        lost = min(waited, sum(worker.lost for worker in stats.workers) / count)
-        pickling = min(waited - lost, max((worker.pickling for worker in stats.workers), default=0.0) / count)
-        return cls(
-            stats.seconds / count,
-            caller.own / count,
-            caller.gathering / count,
-            waited - lost - pickling,
-            lost,
-            pickling,
-            caller.unpickling / count,
-            count,
-        )
+    def __init__(self, stats: Snapshot) -> None:
+        caller, self.count = stats.caller, stats.batches
+        self.whole = stats.seconds / self.count
+        self.own = caller.own / self.count
+        self.gathering, self.unpickling = caller.gathering / self.count, caller.unpickling / self.count
+        waited = caller.waiting / self.count
+        self.lost = min(waited, sum(worker.lost for worker in stats.workers) / self.count)
+        pickling = max((worker.pickling for worker in stats.workers), default=0.0) / self.count
+        self.pickling = min(waited - self.lost, pickling)
+        self.waited = waited - self.lost - self.pickling  # for envs that work
 
     def part(self, seconds: float) -> str:
         """Returns "2 ms of 4 ms a batch (50%)"."""

@@ -78,14 +78,7 @@ def best_num_workers(cost: StepCost, num_envs: int, cores: int, wake: float = WA
 def choose(
     measured: Measured, num_envs: int, cores: int, backend: Literal["process", "thread"], wake: float | None = None
 ) -> Choice:
-    """Chooses for so many envs like the one that was measured.
-
-    Args:
-        num_envs: How many envs or vector envs there are.
-        cores: How many may be used.
-        backend: That of the workers, if there are to be any.
-        wake: As for `batch_seconds`, if the caller may step the envs itself; None: it may not.
-    """
+    """Chooses for envs, or vector envs, like the one that was measured. `wake`: None if the caller may not step."""
     if measured.cost is None:
         return one_each(num_envs, backend, f"env 0 cannot be played at random ({measured.raised})")
     row = _ROW_SECONDS + measured.obs_bytes / _BYTES_A_SECOND

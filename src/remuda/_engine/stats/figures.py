@@ -87,16 +87,10 @@ class Figures:
 
 
 def read_record(kind: type[Any], *rows: Any, **found: Any) -> Any:
-    """Returns a record of the figures in some rows.
-
-    Args:
-        kind: The class of the record.
-        rows: They have no name in common.
-        found: The other fields of the record, and those that replace what the rows have.
-    """
+    """Returns a record of the figures in some rows, which share no name. `found` are the other fields."""
     cells = {name: cell for row in rows for name, cell in zip(row.dtype.names, row.item(), strict=True)}
     for name, figure in figures_of(kind).items():
-        if figure.cells and name not in found:
+        if figure.cells:
             values = [_value(cell, cells[cell]) for cell in figure.cells]
             found[name] = values[0] if len(values) == 1 else sum(values)
     return kind(**found)

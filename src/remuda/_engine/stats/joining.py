@@ -13,19 +13,12 @@ from remuda._engine.stats.snapshot import CallerStats, EnvStats, MachineStats, W
 
 @dataclass(frozen=True)
 class ShardStats:
-    """The figures of one shard.
+    """The figures of one shard."""
 
-    Attributes:
-        first_env: The number of its first env in the whole.
-        envs_of_worker: How many envs each of its workers hosts.
-        stats: Its own snapshot; None if the shard is lost, and its figures with it.
-        restarts: How often it was rebuilt, which counts as restarts of its first worker.
-    """
-
-    first_env: int
+    first_env: int  # its number in the whole
     envs_of_worker: tuple[int, ...]
-    stats: PoolStats | None
-    restarts: int = 0
+    stats: PoolStats | None  # None if the shard is lost
+    restarts: int = 0  # of the shard; they count as restarts of its first worker
 
     @property
     def workers(self) -> tuple[WorkerStats, ...]:
@@ -45,14 +38,7 @@ class ShardStats:
 def join_stats(
     shards: Sequence[ShardStats], batches: int, waited: float, options: tuple[tuple[str, str], ...] = ()
 ) -> PoolStats:
-    """Returns the snapshot of the whole. Cores, and what they were busy with, are those of all shards together.
-
-    Args:
-        shards: In order.
-        batches: How many the caller has received.
-        waited: Seconds that the caller has waited for.
-        options: Those of the whole pool, as `Setup` has them.
-    """
+    """Returns the snapshot of the whole. `batches` and `waited` are the caller's, `options` those of the whole pool."""
     known = [shard.stats for shard in shards if shard.stats is not None]
     caller = CallerStats(max((stats.seconds for stats in known), default=0.0), batches, waited)
     workers = tuple(_workers(shards))

@@ -12,21 +12,17 @@ from remuda._system.processes import Usage, usage_of, usage_of_cores
 
 @dataclass(frozen=True)
 class Origin:
-    """Those counters; all zero if they were not read.
+    """The system's counters at that time; all zero if they were not read.
 
-    Attributes:
-        when: The time of reading them, in seconds of CLOCK_MONOTONIC; 0.0: never.
-        busy, stolen: Seconds in which the program's cores had been busy, and would have been but for the host.
-        own, caller: Seconds of CPU time of the program and its workers, and of the program alone.
-        queued: How long the program and each worker had waited in the queue for a core, by process id; texts, for JSON.
+    Times are in seconds. `busy` and `stolen` are those of the program's cores, as `MachineStats` has them.
     """
 
-    when: float = 0.0
+    when: float = 0.0  # the time of reading them, of CLOCK_MONOTONIC
     busy: float = 0.0
-    own: float = 0.0
-    queued: Mapping[str, float] = field(default_factory=dict)
+    own: float = 0.0  # CPU time of the program and its workers
+    queued: Mapping[str, float] = field(default_factory=dict)  # of the program and each worker; pids as texts, for JSON
     stolen: float = 0.0
-    caller: float = 0.0
+    caller: float = 0.0  # CPU time of the program alone
 
     @classmethod
     def now(cls, pids: Sequence[int | None], caller_pid: int) -> Origin:

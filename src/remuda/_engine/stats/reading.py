@@ -25,16 +25,7 @@ def read_stats(
     origin: Origin,
     torch_threads: int | None = None,
 ) -> PoolStats:
-    """Returns the snapshot, as of now.
-
-    Args:
-        figures: Copied a moment ago.
-        setup: How the pool was made.
-        pids: Those of the workers; None for each that has no process now.
-        caller_pid: That of the process that owns the pool.
-        origin: The counters of the system when the pool was made.
-        torch_threads: Those of the caller; None if they are unknown.
-    """
+    """Returns the snapshot, as of now. `pids` are those of the workers; None for each that has no process now."""
     began = int(figures.caller["began_ns"]) / 1e9
     seconds = figures.when - began if began else 0.0
     usages, caller = [usage_of(pid) for pid in pids], usage_of(caller_pid)

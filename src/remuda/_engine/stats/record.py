@@ -16,17 +16,13 @@ _R = TypeVar("_R")
 
 @dataclass(frozen=True)
 class Figure:
-    """The description of one field of a record.
+    """The description of one field of a record."""
 
-    Attributes:
-        text: The field's meaning, for the docstring of its class.
-        cells: The names of the numbers in shared memory that add up to the field; empty if it is found otherwise.
-        grows: Whether a difference of two records subtracts it. Otherwise a difference has the later value.
-    """
-
-    text: str
-    cells: tuple[str, ...] = ()
-    grows: bool = False
+    text: str  # for the docstring of its class
+    cells: tuple[
+        str, ...
+    ] = ()  # names of the numbers in shared memory that add up to it; none if it is found otherwise
+    grows: bool = False  # whether a difference of two records subtracts it, or else has the later value
 
 
 def described(text: str, *cells: str, grows: bool = False) -> dict[str, Figure]:

@@ -85,13 +85,7 @@ def hosted_ids(envs_of_worker: Sequence[int], first: int = 0) -> list[tuple[int,
 
 
 def made(setup: Setup, env_fns: str = "env_fns", **changes: str | None) -> str:
-    """Returns the call that makes the pool.
-
-    Args:
-        setup: That of the pool.
-        env_fns: The factories, as code.
-        **changes: Options as code that differ from those of the pool; None leaves the option out.
-    """
+    """Returns the call that makes the pool, with changes of its options, as code; None leaves an option out."""
     return _filled(setup, setup.make.replace("{env_fns}", env_fns), changes)
 
 

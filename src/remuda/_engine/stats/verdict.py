@@ -82,7 +82,7 @@ def judge(stats: Snapshot) -> Verdict:
     if stats.batches < _LEAST_BATCHES or stats.seconds <= 0 or not stats.step.count:
         few = f"{stats.batches} batch{'' if stats.batches == 1 else 'es'}"
         return Verdict("unknown", f"nothing to be said of {few} yet; ask again after more")
-    batch = BatchTime.of(stats)
+    batch = BatchTime(stats)
     beside = max(_beside_steps(stats, batch), key=lambda finding: finding.saves)
     if beside.saves >= _MOST:
         return beside
@@ -98,17 +98,11 @@ def workers_verdict(stats: Snapshot) -> Verdict | None:
     """Returns the verdict on the number of workers alone; None if that is well chosen, or unknown."""
     if stats.batches <= 0 or not stats.steps or stats.seconds <= 0:
         return None
-    return _workers(stats, BatchTime.of(stats))
+    return _workers(stats, BatchTime(stats))
 
 
 def verdict_of(cause: Cause, found: str, then: str, code: str | None, saves: float) -> Verdict:
-    """Returns a verdict with a text that is made of parts.
-
-    Args:
-        cause, code, saves: As `Verdict` has them.
-        found: What holds the throughput back.
-        then: What to do about it, with the punctuation before it.
-    """
+    """Returns a verdict. `found` is the finding, `then` what to do about it, with the punctuation before it."""
     return Verdict(cause, f"{cause}: {found}{then}", code, saves, f"{cause}: {found}")
 
 

@@ -1,4 +1,4 @@
-"""What has happened in a pool, as a trace tells it: the data."""
+"""The data of a trace: the events of pools, workers and the program."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ NOBODY = 0xFFFFFFFF
 
 @dataclass(frozen=True)
 class TracedWorker:
-    """A worker as a trace names it."""
+    """A worker's names in a trace."""
 
     index: int
     name: str
@@ -42,41 +42,27 @@ class TracedWorker:
 
 @dataclass(frozen=True)
 class TracedSpan:
-    """Something that the program did, by the name that it gave that; see `remuda.span`.
-
-    Attributes:
-        name: Of it.
-        thread: The number that the system has for its thread.
-        begin_ns, end_ns: Of CLOCK_MONOTONIC.
-        raised: The class of the exception that ended it; empty when none did.
-    """
+    """A named part of the program; see `remuda.span`. Times are those of CLOCK_MONOTONIC."""
 
     name: str
-    thread: int
+    thread: int  # the number that the system has for it
     begin_ns: int
     end_ns: int
-    raised: str = ""
+    raised: str = ""  # the class of the exception that ended it
 
 
 @dataclass(frozen=True, eq=False)
 class History:
-    """What has happened in one pool.
-
-    Attributes:
-        name: The pool's.
-        workers: Its workers.
-        events: (n,) of `EVENT`, in the order in which the pool took notice of them.
-        changes, faults: What its workers went through.
-    """
+    """The events of one pool, and the states and faults of its workers."""
 
     name: str
     workers: tuple[TracedWorker, ...]
-    events: np.ndarray[Any, Any]
+    events: np.ndarray[Any, Any]  # (n,) of `EVENT`, in the order in which the pool noticed them
     changes: Sequence[StateChange] = ()
     faults: Sequence[FaultNote] = ()
 
     def since(self, begin_ns: int) -> History:
-        """What had not ended by then."""
+        """Returns what had not ended by then."""
         return replace(
             self,
             events=self.events[self.events["end"] > begin_ns],

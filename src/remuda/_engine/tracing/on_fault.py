@@ -1,4 +1,4 @@
-"""Writes a trace of the last minute whenever an env fails: what `trace_on_fault=` asks for."""
+"""Writes a trace of the last minute whenever an env fails: the option `trace_on_fault`."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ class FaultTraces:
     """The traces of one pool's faults. It never raises: a full disk is no reason for a pool to break.
 
     Attributes:
-        sayings: What is to be logged.
+        sayings: The texts to be logged.
     """
 
     def __init__(self, tracer: PoolTracer, directory: Path) -> None:
         self.sayings = Sayings()
         self._tracer, self._directory, self._written = tracer, directory, 0
-        self._last: Any = None  # of the faults that there are traces of
+        self._last: Any = None  # the latest fault with a trace
         self._spans = SpanBuffer(_NUM_EVENTS)
         LISTENERS.append(self._spans)
-        self._forget_spans = weakref.finalize(self, LISTENERS.remove, self._spans)  # of a pool that nobody closes, too
+        self._forget_spans = weakref.finalize(self, LISTENERS.remove, self._spans)  # also if the pool is never closed
         tracer.listen(_NUM_EVENTS, self._close)
 
     @property
@@ -43,7 +43,7 @@ class FaultTraces:
         return bool(faults) and faults[-1] is not self._last
 
     def write(self) -> None:
-        """Writes one of all faults that have come up together."""
+        """Writes one trace for all faults that have come up together."""
         if not self.is_due:
             return
         fault = self._last = self._tracer.fault_history.faults[-1]
