@@ -8,13 +8,13 @@ from typing import Any
 from remuda._engine.options.checks import one_of
 from remuda._wire.layout import AUTORESET
 
-_GYMNASIUMS = {"NextStep": "next_step", "SameStep": "same_step", "Disabled": "disabled"}
+_GYMNASIUM_NAMES = {"NextStep": "next_step", "SameStep": "same_step", "Disabled": "disabled"}
 
 
 def autoreset_name(mode: Any) -> Any:
     """Returns the pool's name for a member of Gymnasium's `AutoresetMode`, or for its value; else the mode itself."""
     value = getattr(mode, "value", mode)
-    return _GYMNASIUMS.get(value, mode) if isinstance(value, str) else mode
+    return _GYMNASIUM_NAMES.get(value, mode) if isinstance(value, str) else mode
 
 
 def autoreset_mode(name: str, given: Any) -> Any:

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from remuda._engine.commands.batch import Batch
-from remuda._engine.pool.env_calls import EnvCalls
 from remuda._engine.pool.state_checks import check_states, check_taken
+from remuda._engine.pool.stepping import Stepping
 from remuda._wire.env_state import EnvState, StateFns, StateSupport
 from remuda._wire.pickling import dump_for_worker
 from remuda._wire.requests import TakeState
@@ -15,10 +15,8 @@ from remuda._wording import name_some
 from remuda.errors import StateError
 
 
-class Stateful(EnvCalls):
-    """The states of envs: where they are in their episodes. A subclass sends and receives."""
-
-    _part: int
+class Stateful(Stepping):
+    """Envs whose states can be taken and set: where they are in their episodes."""
 
     def get_state(self, env_ids: Iterable[int] | None = None, *, state_fns: StateFns = None) -> list[EnvState]:
         """The state of each env: where it is in its episode, to go on from there any number of times, with `set_state`.
@@ -125,15 +123,6 @@ class Stateful(EnvCalls):
     def _support_of(self, slot: int) -> StateSupport:
         running = self._engine.running
         return running.reports[running.slots.env_of(slot)].state
-
-    def _targets(self, env_ids: Iterable[int] | None) -> Sequence[int]:
-        raise NotImplementedError
-
-    def _check_quiet(self) -> None:
-        raise NotImplementedError
-
-    def _receive(self, *, env_ids: Sequence[int] | None) -> Batch:
-        raise NotImplementedError
 
 
 def _ids(ids: Any) -> list[int]:

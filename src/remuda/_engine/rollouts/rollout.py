@@ -179,7 +179,7 @@ class Rollout(HasAdvantages, InSingular):
         # A reset, another rollout, or another division of the pool has moved the next frame past the end.
         return bool((~self._filled[-1] & (self._memory.next_frames() <= self.steps + 1)).any())
 
-    def obs_at(self, rows: Any) -> Any:
+    def _obs_at(self, rows: Any) -> Any:
         """Returns the observations of these rows: `RolloutStep.rows`."""
         return self._engine.layout.observation.build_batch([leaf[rows] for leaf in self._leaves], [])
 

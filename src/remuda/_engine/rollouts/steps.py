@@ -43,7 +43,7 @@ class Filled(Protocol):
     columns: dict[str, np.ndarray[Any, Any]]
     _columns: Columns
 
-    def obs_at(self, rows: Any) -> Any: ...
+    def _obs_at(self, rows: Any) -> Any: ...
     def check_turn(self, frames: Any, columns: Any) -> None: ...
 
 
@@ -62,7 +62,7 @@ class RolloutStep(OtherSpellings):
         # A turn that is left over must not hold a rollout that was dropped: the pool would stay divided.
         self._rollout = weakref.ref(rollout)
         self._part, self._some, self._extras = part, env_ids, rollout.extras
-        self.rows, self.obs = rows, rollout.obs_at(rows)
+        self.rows, self.obs = rows, rollout._obs_at(rows)
         self._has_acted = False
 
     @property

@@ -11,22 +11,8 @@ import numpy as np
 from remuda._engine.running.fault_history import FaultNote, StateChange
 
 # The core's `TraceEvent`, see trace_log.hpp.
-EVENT = np.dtype(
-    [
-        ("begin", np.uint64),
-        ("end", np.uint64),
-        ("inner_begin", np.uint64),
-        ("inner_end", np.uint64),
-        ("kind", np.uint32),
-        ("worker", np.uint32),
-        ("env", np.uint32),
-        ("count", np.uint32),
-        ("op", np.uint32),
-        ("flags", np.uint32),
-        ("inner_env", np.uint32),
-        ("unused", np.uint32),
-    ]
-)
+_TIMES, _NUMBERS = "begin end inner_begin inner_end", "kind worker env count op flags inner_env unused"
+EVENT = np.dtype([*((name, "u8") for name in _TIMES.split()), *((name, "u4") for name in _NUMBERS.split())])
 RESULT, BATCH, WAIT = range(3)
 NOBODY = 0xFFFFFFFF
 

@@ -54,7 +54,7 @@ class _Writer:
     def write(self, histories: Sequence[History], spans: Iterable[TracedSpan]) -> None:
         head = {"displayTimeUnit": "ms", "baseTimeNanoseconds": self._base, "traceName": "remuda"}
         self._file.write(json.dumps(head)[:-1] + ', "traceEvents": [\n')
-        self._file.write(json.dumps(self._names("process_name", self._pid, 0, "program")))
+        self._file.write(self._label("process_name", self._pid, 0, "program"))
         for number, history in enumerate(histories):
             self._write_all(self._of_pool(history, _POOL_PIDS + number, _POOL_TIDS + number))
         self._write_all(self._of_spans(spans))
@@ -66,41 +66,37 @@ class _Writer:
 
     # -- lines -------------------------------------------------------------------------------------------
 
-    def _time(self, at_ns: int) -> str:
-        """Returns microseconds, to the nanosecond, which a float would not hold."""
-        whole, rest = divmod(at_ns + self._offset, 1000)
-        return f"{whole}.{rest:03}"
-
     def _slice(self, pid: int, tid: int, kind: str, name: str, begin: int, end: int, **args: Any) -> str:
         """Returns an event that lasted from `begin` to `end`, on the line `tid` of `pid`."""
-        duration, rest = divmod(max(0, end - begin), 1000)
-        return (
-            f'{{"ph": "X", "pid": {pid}, "tid": {tid}, "ts": {self._time(begin)}, "dur": {duration}.{rest:03}, '
-            f'"cat": "{kind}", "name": {json.dumps(name)}, "args": {json.dumps(args)}}}'
-        )
+        duration = f'"dur": {_microseconds(max(0, end - begin))}'
+        return self._event(f'"ph": "X", {duration}', pid, tid, kind, name, begin, args)
 
     def _instant(self, pid: int, tid: int, kind: str, name: str, at: int, **args: Any) -> str:
+        return self._event('"ph": "i", "s": "p"', pid, tid, kind, name, at, args)
+
+    def _event(self, phase: str, pid: int, tid: int, kind: str, name: str, at: int, args: dict[str, Any]) -> str:
         return (
-            f'{{"ph": "i", "s": "p", "pid": {pid}, "tid": {tid}, "ts": {self._time(at)}, '
-            f'"cat": "{kind}", "name": {json.dumps(name)}, "args": {json.dumps(args)}}}'
+            f'{{{phase}, "pid": {pid}, "tid": {tid}, "ts": {_microseconds(at + self._offset)}, "cat": "{kind}", '
+            f'"name": {json.dumps(name)}, "args": {json.dumps(args)}}}'
         )
 
     @staticmethod
-    def _names(what: str, pid: int, tid: int, name: str | int) -> dict[str, Any]:
+    def _label(what: str, pid: int, tid: int, label: str | int) -> str:
+        """Returns the event that names a process or a thread, or sets its place among the others."""
         key = "sort_index" if what.endswith("sort_index") else "name"
-        return {"ph": "M", "pid": pid, "tid": tid, "name": what, "args": {key: name}}
+        return json.dumps({"ph": "M", "pid": pid, "tid": tid, "name": what, "args": {key: label}})
 
     # -- a pool ------------------------------------------------------------------------------------------
 
     def _of_pool(self, history: History, pid: int, tid: int) -> Iterator[str]:
         """Yields the lines of a pool. `pid` is that of its workers, `tid` that of the pool's line in the program."""
-        yield json.dumps(self._names("thread_name", self._pid, tid, f"pool {history.name}"))
-        yield json.dumps(self._names("thread_sort_index", self._pid, tid, tid - _POOL_TIDS - 1000))
-        yield json.dumps(self._names("process_name", pid, 0, f"workers of {history.name}"))
+        yield self._label("thread_name", self._pid, tid, f"pool {history.name}")
+        yield self._label("thread_sort_index", self._pid, tid, tid - _POOL_TIDS - 1000)
+        yield self._label("process_name", pid, 0, f"workers of {history.name}")
         for worker in history.workers:
             name = f"{worker.name} ({_envs(worker.env_ids[0], len(worker.env_ids))})"
-            yield json.dumps(self._names("thread_name", pid, worker.index + 1, name))
-            yield json.dumps(self._names("thread_sort_index", pid, worker.index + 1, worker.index))
+            yield self._label("thread_name", pid, worker.index + 1, name)
+            yield self._label("thread_sort_index", pid, worker.index + 1, worker.index)
         for event in history.events.tolist():
             if event[_KIND] == RESULT:
                 yield from self._of_result(pid, event)
@@ -166,7 +162,7 @@ class _Writer:
         for span in spans:
             if span.thread not in threads:
                 threads.add(span.thread)
-                yield json.dumps(self._names("thread_name", self._pid, span.thread, f"spans of thread {span.thread}"))
+                yield self._label("thread_name", self._pid, span.thread, f"spans of thread {span.thread}")
             raised = {"raised": span.raised} if span.raised else {}
             yield self._slice(self._pid, span.thread, "span", span.name, span.begin_ns, span.end_ns, **raised)
 
@@ -185,6 +181,12 @@ def _measure_offset() -> tuple[int, int]:
     wall = time.time_ns()
     after = time.monotonic_ns()
     return wall - (before + after) // 2, after - before
+
+
+def _microseconds(ns: int) -> str:
+    """Returns microseconds, to the nanosecond, which a float would not hold."""
+    whole, rest = divmod(ns, 1000)
+    return f"{whole}.{rest:03}"
 
 
 def _envs(first: int, count: int) -> str:
