@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from remuda._engine.options.checks import is_int
 from remuda._system.gpus import Gpu, installed_gpus
 
 _VISIBLE = "CUDA_VISIBLE_DEVICES"
@@ -32,17 +33,17 @@ def device_of(devices: Sequence[Device], worker: int) -> Device:
     return devices[worker % len(devices)] if devices else NO_DEVICE
 
 
-def find_devices(asked: Any) -> tuple[Device, ...]:
+def find_devices(given: Any) -> tuple[Device, ...]:
     """Returns the devices that a caller's `devices` names. "auto" may be none at all.
 
     Raises TypeError or ValueError if it names none, or one that this program does not see.
     """
     machine = _Machine(installed_gpus(), os.environ.get(_VISIBLE))
-    if isinstance(asked, str) and asked == "auto":
+    if isinstance(given, str) and given == "auto":
         return tuple(machine.numbered(number) for number in range(len(machine.visible)))
-    if isinstance(asked, str) or not isinstance(asked, Iterable):
-        raise TypeError(f"expected devices to be 'auto', or a sequence such as ['cuda:0', 'cuda:1'], got {asked!r}")
-    if not (listed := list(asked)):
+    if isinstance(given, str) or not isinstance(given, Iterable):
+        raise TypeError(f"expected devices to be 'auto', or a sequence such as ['cuda:0', 'cuda:1'], got {given!r}")
+    if not (listed := list(given)):
         raise ValueError("expected devices to name at least one, got none; pass None for no choice of a GPU")
     return tuple(machine.find(one) for one in listed)
 
@@ -54,15 +55,15 @@ class _Machine:
         self._gpus, self._variable = gpus, variable
         self.visible = [str(number) for number in range(len(gpus))] if variable is None else _usable(variable)
 
-    def find(self, asked: Any) -> Device:
-        if isinstance(asked, int) and not isinstance(asked, bool):
-            return self.numbered(asked)
-        if isinstance(asked, str) and (number := re.fullmatch(r"(?:cuda:)?(\d+)", asked)):
+    def find(self, given: Any) -> Device:
+        if is_int(given):
+            return self.numbered(given)
+        if isinstance(given, str) and (number := re.fullmatch(r"(?:cuda:)?(\d+)", given)):
             return self.numbered(int(number[1]))
-        if isinstance(asked, str) and asked.startswith(("GPU-", "MIG-")):
-            return self._device(asked, asked)
-        kind = ValueError if isinstance(asked, (str, int)) else TypeError
-        raise kind(f"expected devices such as 'cuda:0', 0 or 'GPU-<uuid>', got {asked!r}")
+        if isinstance(given, str) and given.startswith(("GPU-", "MIG-")):
+            return self._device(given, given)
+        kind = ValueError if isinstance(given, (str, int)) else TypeError
+        raise kind(f"expected devices such as 'cuda:0', 0 or 'GPU-<uuid>', got {given!r}")
 
     def numbered(self, number: int) -> Device:
         """Returns the GPU with this number, as CUDA counts them in this program."""

@@ -54,23 +54,20 @@ class Factories:
     """The pool's factories in records. They are pickled at once, since they may refer to their pool."""
 
     def __init__(self, env_fns: Sequence[Callable[[], Any]]) -> None:
-        known: dict[int, tuple[str, bytes | None]] = {}  # most envs of a pool have the same factory
-        self._factories = [known.setdefault(id(env_fn), _describe_factory(env_fn, known)) for env_fn in env_fns]
+        known = {id(env_fn): env_fn for env_fn in env_fns}  # most envs of a pool have the same factory
+        described = {key: _describe_factory(env_fn) for key, env_fn in known.items()}
+        self._factories = [described[id(env_fn)] for env_fn in env_fns]
 
     def replace(self, env_id: int, env_fn: Callable[[], Any]) -> None:
         """Puts another factory in the place of an env's."""
-        self._factories[env_id] = _describe_factory(env_fn, {})
+        self._factories[env_id] = _describe_factory(env_fn)
 
     def __getitem__(self, env_id: int) -> tuple[str, bytes | None]:
         """Returns the factory's name, and its pickle; None if it cannot be pickled."""
         return self._factories[env_id]
 
 
-def _describe_factory(
-    env_fn: Callable[[], Any], known: dict[int, tuple[str, bytes | None]]
-) -> tuple[str, bytes | None]:
-    if id(env_fn) in known:
-        return known[id(env_fn)]
+def _describe_factory(env_fn: Callable[[], Any]) -> tuple[str, bytes | None]:
     name = getattr(env_fn, "__qualname__", None)
     text = repr(env_fn) if name is None else f"{getattr(env_fn, '__module__', '?')}.{name}"
     try:

@@ -32,7 +32,7 @@ class Settings(OptionValues):
     shown_warnings: ShownWarnings = field(default_factory=dict)  # of workers, so that none is shown twice
 
     @classmethod
-    def of(cls, options: PoolOptions, num_factories: int, shown_warnings: ShownWarnings) -> Settings:
+    def of(cls, options: PoolOptions, num_factories: int) -> Settings:
         """Returns the settings that a caller's options mean for so many factories. Raises as `Pool` does."""
         given = {name: options.get(name, option.default) for name, option in OPTIONS.items()}
         values = {name: option.check(name, given[name]) for name, option in OPTIONS.items()}
@@ -42,15 +42,14 @@ class Settings(OptionValues):
         settings = cls(
             num_envs=num_factories * (values["vector_size"] or 1),
             asked=Asked.of(given, values["faults"]),
-            shown_warnings=shown_warnings,
             **values,
         )
         return settings._leaving_open(may_step_itself=given["backend"] == "auto") if is_auto else settings
 
     def _leaving_open(self, *, may_step_itself: bool) -> Settings:
         """Returns these settings with "auto" still to be measured, unless the choice is known already."""
-        for has_it, what in ((self.spares, "spares"), (self.max_worker_memory, "envs whose workers are watched")):
-            if has_it:
+        for value, what in ((self.spares, "spares"), (self.max_worker_memory, "envs whose workers are watched")):
+            if value:
                 return replace(self, choice=Choice(self.num_workers, self.workers_are, f"{what} have a worker each"))
         if self.backend == "serial":
             one = Choice(1, "serial", "the caller steps all envs, one after another")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import weakref
 
 from remuda._engine.commands.partition import Division, divide
+from remuda._engine.options.checks import is_int
 from remuda._engine.pool.part import Part
 from remuda._engine.rollouts.columns import Declared
 from remuda._engine.rollouts.rollout import Rollout
@@ -37,7 +38,7 @@ class Divisible(Part):
         engine.check_open()
         envs, what = engine.layout.by_env(self._ids), "envs" if engine.layout.vector_size is None else "vector envs"
         most = len(envs)
-        if not isinstance(parts, int) or isinstance(parts, bool) or not 1 <= parts <= most:
+        if not is_int(parts) or not 1 <= parts <= most:
             raise ValueError(f"expected parts to be an int from 1 to {most} (the number of {what}), got {parts!r}")
         if engine.running.slots.any_pending:
             raise StateError(

@@ -101,7 +101,7 @@ class Pool(Divisible, OnACluster):
 
     def _start(self, env_fns: Sequence[EnvFn], options: PoolOptions, first_env: int = 0) -> None:
         factories = check_env_fns(env_fns)
-        settings = replace(Settings.of(options, len(factories), {}), first_env=first_env)
+        settings = replace(Settings.of(options, len(factories)), first_env=first_env)
         with StartProgress(settings) as progress:
             settings, begun = settle(settings, factories, usable_cores(), _adopt, progress)
             self._take_over(settings, start(settings, factories, begun, progress))

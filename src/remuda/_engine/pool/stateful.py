@@ -95,8 +95,7 @@ class Stateful(Stepping):
         into = _ids(targets)
         if not into:
             raise ValueError("expected at least one env to copy into, got none at targets; name some")
-        several = isinstance(source, Sequence) or hasattr(source, "__len__")
-        sources = _ids(source) if several else _ids(source) * len(into)
+        sources = _ids(source) if hasattr(source, "__len__") else [source] * len(into)
         if len(sources) != len(into):
             raise ValueError(f"expected one env, or {len(into)}, to copy into {into}, got {sources}")
         once = list(dict.fromkeys(sources))
@@ -126,4 +125,4 @@ class Stateful(Stepping):
 
 
 def _ids(ids: Any) -> list[int]:
-    return list(ids) if isinstance(ids, Sequence) or hasattr(ids, "__len__") else [ids]
+    return list(ids) if hasattr(ids, "__len__") else [ids]

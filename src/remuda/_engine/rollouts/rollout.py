@@ -184,7 +184,7 @@ class Rollout(HasAdvantages, InSingular):
         return self._engine.layout.observation.build_batch([leaf[rows] for leaf in self._leaves], [])
 
     def check_turn(self, frames: Any, columns: Any) -> None:
-        """Raises StateError unless the next commands of these envs belong into these rows: `RolloutStep.rows`."""
+        """Raises StateError unless the next commands of envs belong into (`frames`, `columns`): `RolloutStep.rows`."""
         if isinstance(columns, slice):
             is_next = self._memory.is_next(columns.start, columns.stop - columns.start, frames + 1)
         else:

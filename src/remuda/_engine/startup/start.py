@@ -19,6 +19,7 @@ from remuda._engine.options.recording import Factories
 from remuda._engine.options.settings import Settings
 from remuda._engine.running.running import Running
 from remuda._engine.startup.start_progress import StartProgress
+from remuda._engine.stats.setup import hosted_ids
 from remuda._system.cores import whole_cores
 from remuda._system.memory import addressable_bytes, check_memory
 from remuda._wire.agreement import check_agreement, check_same
@@ -88,16 +89,15 @@ def lay_out(settings: Settings, backend: Backend, built: Reports, factories: Fac
 
 def assign(settings: Settings, env_fns: Sequence[EnvFn]) -> list[Assignment]:
     """Deals the envs out to workers."""
-    assignments, first, computed = [], 0, check_extras(settings.extras)
+    assignments, computed = [], check_extras(settings.extras)
     devices = () if settings.devices is None else find_devices(settings.devices)
-    for index, count in enumerate(settings.envs_of_worker()):
+    for index, env_ids in enumerate(hosted_ids(settings.envs_of_worker())):
         device = device_of(devices, index)
-        info = WorkerInfo(index, settings.num_workers, tuple(range(first, first + count)), device.name)
-        factories = env_fns[first // settings.width : (first + count) // settings.width]
+        info = WorkerInfo(index, settings.num_workers, env_ids, device.name)
+        factories = env_fns[env_ids[0] // settings.width : (env_ids[-1] + 1) // settings.width]
         variables = {**device.variables, **variables_of(settings.worker_env, index)}
         spec = HostSpec(info, settings.vector_size, settings.rebuilds, settings.lazy)
         assignments.append(Assignment(spec, factories, variables, computed, device.cores))
-        first += count
     return assignments
 
 

@@ -127,8 +127,8 @@ def _policy(stats: Snapshot, batch: BatchTime) -> Verdict:
 
 def _as_many_workers(setup: Setup, factor: int) -> dict[str, str]:
     """Returns the option for so many times as many envs, unless fewer workers an env would do as well."""
-    asked = dict(setup.options).get("num_workers", "")
-    return {"num_workers": str(factor * int(asked))} if setup.keeps_apart and asked.isdecimal() else {}
+    given = dict(setup.options).get("num_workers", "")
+    return {"num_workers": str(factor * int(given))} if setup.keeps_apart and given.isdecimal() else {}
 
 
 def _spinning_threads(stats: Snapshot, batch: BatchTime) -> Verdict | None:

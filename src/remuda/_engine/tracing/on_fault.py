@@ -50,8 +50,8 @@ class FaultTraces:
         if self._written >= _MAX_FILES:
             return
         self._written += 1
-        whose = f"worker-{fault.worker}" if fault.env is None else f"env-{fault.env}"
-        path = self._directory / f"trace-{os.getpid()}-{self._written}-{whose}-{re.sub(r'[^a-z]', '', fault.kind)}.json"
+        place = f"worker-{fault.worker}" if fault.env is None else f"env-{fault.env}"
+        path = self._directory / f"trace-{os.getpid()}-{self._written}-{place}-{re.sub(r'[^a-z]', '', fault.kind)}.json"
         since = time.monotonic_ns() - _SECONDS * 10**9
         try:
             write_trace(path, [self._tracer.history().since(since)], self._spans.since(since))

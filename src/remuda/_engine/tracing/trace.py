@@ -9,6 +9,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from remuda._engine.options.checks import is_int
 from remuda._engine.tracing.history import History
 from remuda._engine.tracing.perfetto import write_trace
 from remuda._engine.tracing.spans import LISTENERS, SpanBuffer
@@ -122,8 +123,8 @@ def note_new_pool(tracer: PoolTracer) -> None:
         each._add(tracer)
 
 
-def _checked(events: Any) -> int:
-    if not isinstance(events, int) or isinstance(events, bool):
+def _checked(events: int) -> int:
+    if not is_int(events):
         raise TypeError(f"expected events to be an int, got {events!r}")
     if events < 1:
         raise ValueError(f"expected events to be an int from 1 up, got {events}")
