@@ -22,7 +22,8 @@ from remuda._engine.running.infos import Infos
 from remuda._engine.stats.choice import Choice
 from remuda._engine.stats.durations import Durations
 from remuda._engine.stats.pool_stats import PoolStats
-from remuda._engine.stats.snapshot import CallerStats, EnvStats, MachineStats, Setup, WorkerStats
+from remuda._engine.stats.setup import Setup
+from remuda._engine.stats.snapshot import CallerStats, EnvStats, MachineStats, WorkerStats
 from remuda._engine.stats.verdict import Verdict
 from remuda._engine.tracing.spans import span
 from remuda._engine.tracing.trace import Trace, trace

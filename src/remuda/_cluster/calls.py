@@ -15,7 +15,7 @@ from remuda._cluster.driver import Driver
 from remuda._cluster.replies import Answer
 from remuda._cluster.shares import Portion
 from remuda._cluster.station import Sent, answered
-from remuda._engine.options.timeouts import check_timeout
+from remuda._engine.options.checks import check_timeout
 from remuda._wire import by_value
 from remuda._wire.env_state import StateFns
 from remuda._wire.failures import not_loaded

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Literal
 
-from remuda._engine.options.remote_backend import RemoteBackend
+from remuda._engine.options.pool_options import RemoteBackend
 
 if TYPE_CHECKING:
     from remuda import Pool

@@ -33,7 +33,7 @@ class ClusterOptions:
         self.faults = FaultPolicy.of(options.get("faults", "raise"))
         self.shard_options: dict[str, Any] = {**options, "backend": where.backend, "advise": False}
         local: Any = {**self.shard_options, "backend": where.backend, "num_workers": 1}
-        self.settings = Settings.of(local, len(env_fns), {})
+        self.settings = Settings.of(local, len(env_fns))
         self.width = self.settings.width
         given: Any = {**{name: option.default for name, option in OPTIONS.items()}, **options}
         self.asked = Asked.of(given, self.faults)

@@ -24,7 +24,7 @@ from remuda._engine.commands.arguments import (
     check_whole,
 )
 from remuda._engine.commands.resets import Options
-from remuda._engine.options.timeouts import check_timeout
+from remuda._engine.options.checks import check_timeout
 from remuda._engine.pool.state_checks import check_states, check_taken
 from remuda._engine.running.seeding import entropy_for, options_for, pickled_options, seeds_for
 from remuda._engine.running.seeds import Seed

@@ -24,8 +24,8 @@ from remuda._cluster.resizing import Resizing, check_resize
 from remuda._cluster.rollouts import begin, check_rollouts
 from remuda._cluster.workers import RemoteWorker
 from remuda._engine.commands.resets import Options
+from remuda._engine.options.checks import check_timeout
 from remuda._engine.options.pool_options import EnvFn
-from remuda._engine.options.timeouts import check_timeout
 from remuda._engine.pool.naming import owns_methods
 from remuda._engine.rollouts.shard_rollout import ShardRollouts
 from remuda._engine.running.seeds import Seed

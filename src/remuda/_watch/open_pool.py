@@ -12,7 +12,7 @@ from remuda._engine.stats.figures import Figures
 from remuda._engine.stats.origin import Origin
 from remuda._engine.stats.pool_stats import PoolStats
 from remuda._engine.stats.reading import read_stats
-from remuda._engine.stats.snapshot import Setup
+from remuda._engine.stats.setup import Setup
 from remuda._watch.pages import Page, View, open_page
 from remuda._watch.seen_pool import SeenPool
 from remuda._wire.card import Card, start_of

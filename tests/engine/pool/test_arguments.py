@@ -15,7 +15,7 @@ from pool_envs import counting, hooked
 
 from remuda import EnvError, FaultPolicy, InvalidActionError, Pool, Recording
 from remuda._engine.commands.arguments import check_env_ids, check_limit
-from remuda._engine.options.timeouts import check_timeout
+from remuda._engine.options.checks import check_timeout
 from remuda.gymnasium.autoreset import POOL_MODE, AutoresetMode
 
 

@@ -9,7 +9,7 @@ import pytest
 from pool_envs import counting
 
 from remuda import Pool
-from remuda._engine.startup.spinning import spinning_for
+from remuda._engine.startup.start import spinning_for
 from remuda._system.cores import usable_cores
 from remuda._wire.spinning import Spinning
 

@@ -15,7 +15,7 @@ from pool_envs import CountingEnv
 from programs import kill, pids_of
 
 from remuda import FaultPolicy, Pool
-from remuda._engine.options.memory_limit import memory_limit
+from remuda._engine.options.checks import memory_limit
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="worker processes need Linux")
 

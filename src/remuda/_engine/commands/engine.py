@@ -22,7 +22,7 @@ from remuda._engine.stats.figures import Figures
 from remuda._engine.stats.origin import Origin
 from remuda._engine.stats.pool_stats import PoolStats
 from remuda._engine.stats.reading import read_stats, torch_threads
-from remuda._engine.stats.snapshot import Setup
+from remuda._engine.stats.setup import Setup
 from remuda._engine.supervision.faults import Faults
 from remuda._engine.supervision.recorder import Recorder
 from remuda._engine.supervision.supervisor import Supervisor

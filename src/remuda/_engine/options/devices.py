@@ -1,4 +1,4 @@
-"""Deals GPUs out to workers: what each finds in its environment, and which cores are near it."""
+"""Deals GPUs out to workers: the environment variables of each, and the cores near its GPU."""
 
 from __future__ import annotations
 
@@ -8,77 +8,71 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from remuda._engine.options.checks import is_int
 from remuda._system.gpus import Gpu, installed_gpus
 
 _VISIBLE = "CUDA_VISIBLE_DEVICES"
-# What renderers read instead, and mean by it the place among all devices of EGL: MuJoCo; dm_control and pyrender.
+# The variables that renderers read, as the place among all devices of EGL: MuJoCo; dm_control and pyrender.
 _EGL_NUMBERS = ("MUJOCO_EGL_DEVICE_ID", "EGL_DEVICE_ID")
 
 
 @dataclass(frozen=True)
 class Device:
-    """A GPU for workers.
+    """A GPU for workers."""
 
-    Attributes:
-        name: As the caller has it: what `worker_info().device` says.
-        variables: Of the environment, by which CUDA sees this GPU alone, and renderers choose it.
-        cores: Near it; empty where nothing is known.
-    """
-
-    name: str | None = None
-    variables: dict[str, str] = field(default_factory=dict)
-    cores: frozenset[int] = frozenset()
+    name: str | None = None  # as `worker_info().device` has it
+    variables: dict[str, str] = field(default_factory=dict)  # of the environment: CUDA sees this GPU alone
+    cores: frozenset[int] = frozenset()  # those near the GPU, if they are known
 
 
 NO_DEVICE = Device()
 
 
 def device_of(devices: Sequence[Device], worker: int) -> Device:
-    """Workers take them in turn."""
+    """Returns the device of a worker: workers take them in turn."""
     return devices[worker % len(devices)] if devices else NO_DEVICE
 
 
-def find_devices(asked: Any) -> tuple[Device, ...]:
-    """What a caller's `devices` are. "auto" may be none at all.
+def find_devices(given: Any) -> tuple[Device, ...]:
+    """Returns the devices that a caller's `devices` names. "auto" may be none at all.
 
-    Raises:
-        TypeError, ValueError: They are none, or this program does not see one of them.
+    Raises TypeError or ValueError if it names none, or one that this program does not see.
     """
     machine = _Machine(installed_gpus(), os.environ.get(_VISIBLE))
-    if isinstance(asked, str) and asked == "auto":
+    if isinstance(given, str) and given == "auto":
         return tuple(machine.numbered(number) for number in range(len(machine.visible)))
-    if isinstance(asked, str) or not isinstance(asked, Iterable):
-        raise TypeError(f"expected devices to be 'auto', or a sequence such as ['cuda:0', 'cuda:1'], got {asked!r}")
-    if not (listed := list(asked)):
+    if isinstance(given, str) or not isinstance(given, Iterable):
+        raise TypeError(f"expected devices to be 'auto', or a sequence such as ['cuda:0', 'cuda:1'], got {given!r}")
+    if not (listed := list(given)):
         raise ValueError("expected devices to name at least one, got none; pass None for no choice of a GPU")
     return tuple(machine.find(one) for one in listed)
 
 
 class _Machine:
-    """The GPUs, as this program may use them: `visible` are numbers of the machine, or names that CUDA knows."""
+    """The GPUs that this program may use: `visible` are numbers of the machine, or CUDA's names."""
 
     def __init__(self, gpus: Sequence[Gpu], variable: str | None) -> None:
         self._gpus, self._variable = gpus, variable
         self.visible = [str(number) for number in range(len(gpus))] if variable is None else _usable(variable)
 
-    def find(self, asked: Any) -> Device:
-        if isinstance(asked, int) and not isinstance(asked, bool):
-            return self.numbered(asked)
-        if isinstance(asked, str) and (number := re.fullmatch(r"(?:cuda:)?(\d+)", asked)):
+    def find(self, given: Any) -> Device:
+        if is_int(given):
+            return self.numbered(given)
+        if isinstance(given, str) and (number := re.fullmatch(r"(?:cuda:)?(\d+)", given)):
             return self.numbered(int(number[1]))
-        if isinstance(asked, str) and asked.startswith(("GPU-", "MIG-")):
-            return self._device(asked, asked)
-        kind = ValueError if isinstance(asked, (str, int)) else TypeError
-        raise kind(f"expected devices such as 'cuda:0', 0 or 'GPU-<uuid>', got {asked!r}")
+        if isinstance(given, str) and given.startswith(("GPU-", "MIG-")):
+            return self._device(given, given)
+        kind = ValueError if isinstance(given, (str, int)) else TypeError
+        raise kind(f"expected devices such as 'cuda:0', 0 or 'GPU-<uuid>', got {given!r}")
 
     def numbered(self, number: int) -> Device:
-        """As CUDA counts them in this program."""
+        """Returns the GPU with this number, as CUDA counts them in this program."""
         if 0 <= number < len(self.visible):
             return self._device(f"cuda:{number}", self.visible[number])
         if number < 0 or self._gpus or self._variable is not None:
             see = f"{len(self.visible)} GPUs" if self._variable is None else f"{_VISIBLE}={self._variable!r}"
             raise ValueError(f"expected devices that this program sees ({see}), got 'cuda:{number}'")
-        return self._device(f"cuda:{number}", str(number))  # nothing tells: another maker's
+        return self._device(f"cuda:{number}", str(number))  # unknown: another maker's
 
     def _device(self, name: str, visible: str) -> Device:
         variables, place = {_VISIBLE: visible}, self._place(visible)
@@ -88,14 +82,14 @@ class _Machine:
         return Device(name, variables, near)
 
     def _place(self, visible: str) -> int | None:
-        """On the bus. None where nothing tells, or it is a part of a GPU."""
+        """Returns the place on the bus. None if it is unknown, or if it is a part of a GPU."""
         if visible.isdigit():
             return int(visible)
         return next((place for place, gpu in enumerate(self._gpus) if gpu.uuid.startswith(visible)), None)
 
 
 def _usable(variable: str) -> list[str]:
-    """As CUDA reads it: up to the first that is none."""
+    """Returns the devices in `CUDA_VISIBLE_DEVICES`, up to the first invalid one, as CUDA does."""
     listed = []
     for one in variable.split(","):
         if not (one.strip().isdigit() or one.strip().startswith(("GPU-", "MIG-"))):

@@ -14,16 +14,12 @@ from remuda._wire.computed import NUMBERS, Computed, ExtraFn, path_of
 Declared: TypeAlias = "Space[Any] | tuple[int | Sequence[int], Any]"
 Extras: TypeAlias = Mapping[str, "ExtraFn | tuple[ExtraFn, Declared]"]
 
-# Of a batch, or of what is made of batches: one of these names would mean two things there.
+# The names of a batch, and of what is made of batches: a column with one of them would be ambiguous.
 _TAKEN = ("obs", "reward", "terminated", "truncated", "final_obs", "infos", "env_ids", "actions")
 
 
 def check_extras(extras: Extras | None) -> tuple[Computed, ...]:
-    """What a caller has asked for, in his order.
-
-    Raises:
-        TypeError, ValueError: It cannot be.
-    """
+    """Returns the columns of the option `extras`, in its order. Raises TypeError or ValueError."""
     if extras is None:
         return ()
     if not isinstance(extras, Mapping):

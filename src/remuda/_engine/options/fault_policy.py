@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
-from remuda._engine.options.timeouts import check_timeout
+from remuda._engine.options.checks import check_timeout, int_from
 from remuda._keywords import names_keywords
 
 OnFault: TypeAlias = Literal["raise", "restart"]
@@ -15,14 +15,14 @@ _CHOICES = ("raise", "restart")
 @names_keywords(option="faults")
 @dataclass(frozen=True)
 class FaultPolicy:
-    """What counts as a fault besides crashes and exceptions, and what follows from one.
+    """Defines what counts as a fault besides crashes and exceptions, and what follows from one.
 
-    A *fault* is the death of a worker, an exception in an env, a missed deadline, or a worker that talks nonsense.
+    A *fault* is the death of a worker, an exception in an env, a missed deadline, or a worker that sends invalid data.
 
     Attributes:
         on_fault: "raise": the next `recv` raises; the pool can still be closed, and the other envs' results taken.
             "restart": the env's episode ends truncated, with reward 0, its last observation once more and the
-            `Fault` as `info["fault"]`; the env is built anew and rejoins through the pool's autoreset. Nobody else
+            `Fault` as `info["fault"]`; the env is rebuilt and rejoins through the pool's autoreset. No other env
             misses a step. A fault in a reset has no episode to end: the reset is tried again.
         step_timeout, reset_timeout, call_timeout: Seconds that one env may take for one step, one reset (autoresets
             too), one call. Its worker is killed when they are over, wherever it hangs. They are looked at while the
@@ -59,15 +59,15 @@ class FaultPolicy:
             check_timeout(getattr(self, name), name)
             if getattr(self, name) is None or getattr(self, name) < 0:
                 raise ValueError(f"expected {name} to be at least 0, got {getattr(self, name)}")
-        _check_count("max_restarts", self.max_restarts, least=0)
+        int_from(0)("max_restarts", self.max_restarts)
         if self.max_pool_restarts is not None:
-            _check_count("max_pool_restarts", self.max_pool_restarts, least=0)
+            int_from(0)("max_pool_restarts", self.max_pool_restarts)
         if self.renew_every is not None:
-            _check_count("renew_every", self.renew_every, least=1)
+            int_from(1)("renew_every", self.renew_every)
 
     @classmethod
     def of(cls, faults: Any) -> FaultPolicy:
-        """What an argument `faults` means: "raise", "restart", or a policy.
+        """Returns the meaning of an argument `faults`: "raise", "restart", or a policy.
 
         Raises:
             TypeError, ValueError: It is something else.
@@ -81,7 +81,7 @@ class FaultPolicy:
 
     @property
     def restarts(self) -> bool:
-        """Whether envs that fail are built anew."""
+        """Whether envs that fail are rebuilt."""
         return self.on_fault == "restart"
 
     @property
@@ -103,8 +103,3 @@ def _check_positive(name: str, value: float | None, *, or_none: bool = False) ->
     check_timeout(value, name)
     if (value is None and not or_none) or (value is not None and value <= 0):
         raise ValueError(f"expected {name} to be more than 0{', or None' if or_none else ''}, got {value}")
-
-
-def _check_count(name: str, value: Any, least: int) -> None:
-    if not isinstance(value, int) or isinstance(value, bool) or value < least:
-        raise ValueError(f"expected {name} to be an int from {least} up, got {value!r}")

@@ -1,4 +1,4 @@
-"""The options that a pool's caller has given, as far as advice must keep to them."""
+"""The options that a pool's caller has given, which advice keeps."""
 
 from __future__ import annotations
 
@@ -12,27 +12,20 @@ from typing import Any
 
 from remuda._engine.options.autoreset import autoreset_name
 from remuda._engine.options.fault_policy import FaultPolicy
-from remuda._engine.options.pool_options import OPTIONS
-from remuda._engine.options.remote_backend import RemoteBackend
+from remuda._engine.options.pool_options import OPTIONS, RemoteBackend
 
 
 @dataclass(frozen=True)
 class Asked:
-    """What a caller has asked for.
+    """The options that a caller has given, as `Setup` has them."""
 
-    Attributes:
-        options: Names and values of options, as code. A value that code cannot show is called as its option is.
-        keeps_apart: Whether envs are to be kept apart from each other, so fewer workers would undo what was asked for.
-        needs_processes: Whether something is asked for that only processes have: a deadline, an output, a restart.
-    """
-
-    options: tuple[tuple[str, str], ...] = ()
+    options: tuple[tuple[str, str], ...] = ()  # a value that code cannot show is named as its option
     keeps_apart: bool = False
-    needs_processes: bool = False
+    needs_processes: bool = False  # such as a deadline, an output, a restart
 
     @classmethod
     def of(cls, options: Mapping[str, Any], policy: FaultPolicy) -> Asked:
-        """`options`: all, in the form in which they were given. `policy`: what `faults` means."""
+        """`options`: all of them, in the form in which they were given. `policy`: the meaning of `faults`."""
         shown = {name: value for name, value in options.items() if not _is_default(name, value)}
         needed = any(OPTIONS[name].keeps_processes for name in shown)
         autoreset, backend = autoreset_name(options["autoreset"]), options["backend"]
@@ -50,7 +43,7 @@ def _is_default(name: str, value: Any) -> bool:
 
 
 def as_code(value: Any) -> str | None:
-    """An expression that makes the value, where `remuda` is imported; None: there is none that is short."""
+    """Returns an expression that makes the value, with `remuda` imported; None if no short one does."""
     if isinstance(value, str):
         return json.dumps(value, ensure_ascii=False)
     if value is None or isinstance(value, (bool, int)) or (isinstance(value, float) and math.isfinite(value)):

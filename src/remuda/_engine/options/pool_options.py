@@ -1,4 +1,4 @@
-"""The table of options of a pool: of each its type, default, check, meaning, and what it needs.
+"""The table of options of a pool: the type, default, check, meaning and needs of each.
 
 A new option is a field of `OptionValues` and a key of `FaceOptions` or `PoolOptions`. Pairs of options that exclude
 each other are in `refusals.py`.
@@ -17,25 +17,24 @@ from gymnasium import Space
 
 from remuda import _core
 from remuda._engine.options.autoreset import autoreset_mode
-from remuda._engine.options.extras import Extras, check_extras
-from remuda._engine.options.fault_policy import FaultPolicy, OnFault
-from remuda._engine.options.memory_limit import memory_limit
-from remuda._engine.options.option import (
+from remuda._engine.options.checks import (
     any_value,
     checked_by,
-    documentation,
+    directory,
     int_from,
+    memory_limit,
+    module_names,
     one_of,
-    option,
-    options_of,
     or_else,
+    seconds,
+    single_space,
     true_or_false,
     value_of,
 )
+from remuda._engine.options.extras import Extras, check_extras
+from remuda._engine.options.fault_policy import FaultPolicy, OnFault
+from remuda._engine.options.option import documentation, option, options_of
 from remuda._engine.options.recording import Recording, recording_for
-from remuda._engine.options.remote_backend import RemoteBackend
-from remuda._engine.options.timeouts import check_timeout
-from remuda._engine.options.trace_directory import trace_directory
 from remuda._relay.output import WorkerOutput, check_output
 from remuda.errors import EnvProgress
 
@@ -52,7 +51,12 @@ BACKENDS = ("process", "thread", "serial")
 _LEAST_OBJECT_BYTES = 4096
 
 
-# -- checks of single options ----------------------------------------------------------------------------
+class RemoteBackend:
+    """The base of `backend=` for envs on other machines. Names the class of the pool that drives them from here."""
+
+    def pool_type(self) -> type[Any]:
+        """Returns the class of that pool, which takes what `Pool` takes."""
+        raise NotImplementedError
 
 
 def _backend(_: str, given: Any) -> BackendName:
@@ -64,28 +68,6 @@ def _backend(_: str, given: Any) -> BackendName:
     if given not in ("auto", *BACKENDS):
         raise ValueError(f"expected backend to be one of {('auto', *BACKENDS)}, got {given!r}")
     return "process" if given == "auto" else given
-
-
-def _modules(name: str, given: Any) -> tuple[str, ...]:
-    if isinstance(given, str):
-        raise TypeError(f"expected {name} to be a sequence of module names, got {given!r}; write [{given!r}]")
-    return tuple(given)
-
-
-def _seconds(name: str, given: Any) -> float | None:
-    check_timeout(given, name)
-    if given is not None and given < 0:
-        raise ValueError(f"expected {name} to be at least 0, or None, got {given}")
-    return given  # type: ignore[no-any-return]
-
-
-def _space(name: str, given: Any) -> Space[Any] | None:
-    if given is not None and not isinstance(given, Space):
-        raise TypeError(f"expected {name} to be a gymnasium.Space or None, got {given!r}")
-    return given
-
-
-# -- the table -------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,7 +100,7 @@ class OptionValues:
     )
     preload: Sequence[str] = option(
         (),
-        _modules,
+        module_names,
         """Modules that the fork server imports once, for all workers to share. A module that is edited or reloaded
         later is imported anew for pools that are made from then on.""",
     )
@@ -150,7 +132,7 @@ class OptionValues:
     )
     start_timeout: float | None = option(
         60.0,
-        _seconds,
+        seconds,
         """Seconds for all envs to be built; None for no limit.""",
     )
     starts_serially: bool = option(
@@ -203,7 +185,7 @@ class OptionValues:
     )
     autoreset: AutoresetMode = option(
         "next_step",
-        value_of(autoreset_mode),
+        autoreset_mode,
         """What happens when an episode ends. "next_step": the next step ignores its action and resets; "same_step":
         the env is reset at once, the terminal observation is in `Batch.final_obs`; "disabled": nothing, call
         `reset(env_ids=...)`. The meanings are Gymnasium's, whose `AutoresetMode` will do, too. "background": it
@@ -267,7 +249,7 @@ class OptionValues:
     )
     observation_space: Space[Any] | None = option(
         None,
-        _space,
+        single_space,
         """Lay rows out for this single-env space; None: for the one that env 0 reports.""",
     )
     faults: FaultPolicy = option(
@@ -285,7 +267,7 @@ class OptionValues:
     )
     trace_on_fault: Path | None = option(
         None,
-        value_of(trace_directory),
+        directory,
         """A directory for traces of what came before faults, the last minute of it, 20 at most: see `Pool.trace`.""",
         not_on_a_cluster="a trace is of one machine, by its clock",
     )

@@ -1,4 +1,4 @@
-"""Settings of crash records: where they are written, and the factories that they name."""
+"""Settings of crash records: the place of the files, and the factories that they name."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from remuda._engine.options.checks import int_from
 from remuda._keywords import names_keywords
 from remuda._system.directories import make_writable
 from remuda._wire import by_value
@@ -15,7 +16,7 @@ from remuda._wire import by_value
 @names_keywords(option="record")
 @dataclass(frozen=True)
 class Recording:
-    """Where, and how much of, what is needed to see an env fail again is kept.
+    """The settings of crash records, which replay the failure of an env.
 
     Attributes:
         directory: For the crash records, one file for each fault. It is made if need be.
@@ -33,17 +34,13 @@ class Recording:
 
     def __post_init__(self) -> None:
         for name in ("bytes_per_env", "max_files"):
-            number = getattr(self, name)
-            if not isinstance(number, int) or isinstance(number, bool) or number < 1:
-                raise ValueError(f"expected {name} to be an int from 1 up, got {number!r}")
+            int_from(1)(name, getattr(self, name))
 
 
 def recording_for(record: Any) -> Recording | None:
-    """What the pool's argument `record` means; its directory is there afterwards.
+    """Returns the meaning of the pool's option `record`; its directory is there afterwards.
 
-    Raises:
-        TypeError: It is no directory.
-        OSError: The directory cannot be made, or not be written to.
+    Raises TypeError if it is no directory, and OSError if the directory cannot be made or not be written to.
     """
     if record is None:
         return None
@@ -54,26 +51,23 @@ def recording_for(record: Any) -> Recording | None:
 
 
 class Factories:
-    """The pool's factories as a record has them: pickled at once, for they may refer to their pool."""
+    """The pool's factories in records. They are pickled at once, since they may refer to their pool."""
 
     def __init__(self, env_fns: Sequence[Callable[[], Any]]) -> None:
-        known: dict[int, tuple[str, bytes | None]] = {}  # most envs of a pool have the same
-        self._factories = [known.setdefault(id(env_fn), _describe_factory(env_fn, known)) for env_fn in env_fns]
+        known = {id(env_fn): env_fn for env_fn in env_fns}  # most envs of a pool have the same factory
+        described = {key: _describe_factory(env_fn) for key, env_fn in known.items()}
+        self._factories = [described[id(env_fn)] for env_fn in env_fns]
 
     def replace(self, env_id: int, env_fn: Callable[[], Any]) -> None:
-        """That env is another one now."""
-        self._factories[env_id] = _describe_factory(env_fn, {})
+        """Puts another factory in the place of an env's."""
+        self._factories[env_id] = _describe_factory(env_fn)
 
     def __getitem__(self, env_id: int) -> tuple[str, bytes | None]:
-        """A text that names it, and its pickle; None when it has none."""
+        """Returns the factory's name, and its pickle; None if it cannot be pickled."""
         return self._factories[env_id]
 
 
-def _describe_factory(
-    env_fn: Callable[[], Any], known: dict[int, tuple[str, bytes | None]]
-) -> tuple[str, bytes | None]:
-    if id(env_fn) in known:
-        return known[id(env_fn)]
+def _describe_factory(env_fn: Callable[[], Any]) -> tuple[str, bytes | None]:
     name = getattr(env_fn, "__qualname__", None)
     text = repr(env_fn) if name is None else f"{getattr(env_fn, '__module__', '?')}.{name}"
     try:

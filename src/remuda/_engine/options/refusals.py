@@ -11,7 +11,7 @@ from remuda._engine.options.pool_options import OPTIONS, OptionValues
 
 @dataclass(frozen=True)
 class Refusal:
-    """With another value than the default of one option, another option takes a few values alone.
+    """A rule: with another value than the default of one option, another option takes only a few values.
 
     Attributes:
         option: The one that has another value.
@@ -64,11 +64,7 @@ REFUSALS = (
 
 
 def check_pairs(values: OptionValues) -> None:
-    """Whether the options can be had together.
-
-    Raises:
-        ValueError: They cannot; says which, and why.
-    """
+    """Raises ValueError if two of the options exclude each other."""
     for refusal in REFUSALS:
         refusal.check(values)
     if values.backend != "process":

@@ -6,15 +6,15 @@ import inspect
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
+from remuda._engine.options.checks import is_int
 from remuda._engine.options.given import Asked
-from remuda._engine.options.option import is_int
 from remuda._engine.options.pool_options import OPTIONS, OptionValues, PoolOptions
 from remuda._engine.options.refusals import check_pairs
 from remuda._engine.stats.choice import Choice
-from remuda._engine.stats.snapshot import Setup
+from remuda._engine.stats.setup import Setup
 from remuda._relay.receiver import ShownWarnings
 
-# Of a pool whose caller says nothing about it, and whose other options do not ask for one worker an env.
+# The default if the other options do not need one worker for each env.
 DEFAULT_NUM_WORKERS: Literal["auto"] | None = "auto"
 
 
@@ -23,22 +23,17 @@ class Settings(OptionValues):
     """How a pool runs its envs: the options in force, and what was found out about them."""
 
     num_envs: int  # the spares counted
-    num_workers: int
-    measures: bool = False  # how many workers there are to be; until then, one for each env
-    may_step_itself: bool = False  # whether the caller may step the envs instead, where measuring finds that best
-    choice: Choice | None = None  # what measuring has found best
+    num_workers: int  # one for each env until it is measured
+    measures: bool = False  # whether the number of workers is still to be measured
+    may_step_itself: bool = False  # whether the caller may step the envs, if measuring finds that best
+    choice: Choice | None = None  # the result of measuring
     asked: Asked = field(default_factory=Asked)
-    first_env: int = 0  # its number among the envs of a larger pool, of which this is a part on another machine
+    first_env: int = 0  # the number of env 0 in the larger pool of which this is a part
     shown_warnings: ShownWarnings = field(default_factory=dict)  # of workers, so that none is shown twice
 
     @classmethod
-    def of(cls, options: PoolOptions, num_factories: int, shown_warnings: ShownWarnings) -> Settings:
-        """What a caller's options mean for so many factories.
-
-        Raises:
-            ValueError, TypeError: One that cannot be.
-            OSError: The directory for `record` or `trace_on_fault` cannot be made or written to.
-        """
+    def of(cls, options: PoolOptions, num_factories: int) -> Settings:
+        """Returns the settings that a caller's options mean for so many factories. Raises as `Pool` does."""
         given = {name: options.get(name, option.default) for name, option in OPTIONS.items()}
         values = {name: option.check(name, given[name]) for name, option in OPTIONS.items()}
         num_workers = given["num_workers"] if "num_workers" in options else _default_num_workers(values)
@@ -47,15 +42,14 @@ class Settings(OptionValues):
         settings = cls(
             num_envs=num_factories * (values["vector_size"] or 1),
             asked=Asked.of(given, values["faults"]),
-            shown_warnings=shown_warnings,
             **values,
         )
         return settings._leaving_open(may_step_itself=given["backend"] == "auto") if is_auto else settings
 
     def _leaving_open(self, *, may_step_itself: bool) -> Settings:
-        """These, with what "auto" stands for still to be measured, unless it is known already."""
-        for has_it, what in ((self.spares, "spares"), (self.max_worker_memory, "envs whose workers are watched")):
-            if has_it:
+        """Returns these settings with "auto" still to be measured, unless the choice is known already."""
+        for value, what in ((self.spares, "spares"), (self.max_worker_memory, "envs whose workers are watched")):
+            if value:
                 return replace(self, choice=Choice(self.num_workers, self.workers_are, f"{what} have a worker each"))
         if self.backend == "serial":
             one = Choice(1, "serial", "the caller steps all envs, one after another")
@@ -64,7 +58,7 @@ class Settings(OptionValues):
 
     @property
     def options(self) -> dict[str, Any]:
-        """Every one of `PoolOptions`, with the value that is in force."""
+        """All `PoolOptions`, with the values in force."""
         return {name: getattr(self, name) for name in OPTIONS}
 
     def __post_init__(self) -> None:
@@ -75,7 +69,7 @@ class Settings(OptionValues):
         check_pairs(self)
 
     def _check_numbers(self) -> None:
-        """Those that depend on how many envs there are."""
+        """Checks the numbers that depend on how many envs there are."""
         most, what = self.num_envs // self.width, "envs" if self.vector_size is None else "vector envs"
         if not is_int(self.num_workers) or not 1 <= self.num_workers <= most:
             raise ValueError(
@@ -89,7 +83,7 @@ class Settings(OptionValues):
             )
 
     def _check_sharing(self) -> None:
-        """Whether envs that share a worker may."""
+        """Checks whether envs may share a worker."""
         for name, option in OPTIONS.items():
             got = getattr(self, name)
             is_shared = self.num_workers != self.num_envs // self.width
@@ -101,22 +95,22 @@ class Settings(OptionValues):
 
     @property
     def workers_are(self) -> Literal["process", "thread"]:
-        """What backend workers have, if there are any beside the caller."""
+        """The backend of the workers, if there are any beside the caller."""
         return "thread" if self.backend == "thread" else "process"
 
     @property
     def width(self) -> int:
-        """How many envs, which are neighbours, come from one factory."""
+        """How many envs come from one factory; they are neighbours."""
         return self.vector_size or 1
 
     @property
     def has_resets_ahead(self) -> bool:
-        """Whether a worker resets an env as soon as its episode is over, and not when it is told to."""
+        """Whether a worker resets an env as soon as its episode is over, without a command."""
         wanted = self.resets_ahead or self.spares > 0 or self.autoreset == "background"
         return wanted and self.max_concurrency is None
 
     def setup(self, parts: int) -> Setup:
-        """What its figures depend on. `parts`: into which the pool is split."""
+        """Returns how the pool was made, for its figures. `parts`: how many the pool is split into."""
         return Setup(
             envs_of_worker=self.envs_of_worker(),
             backend=self.backend,
@@ -138,7 +132,7 @@ class Settings(OptionValues):
 
     @property
     def rebuilds(self) -> bool:
-        """Whether an env may have to be built anew."""
+        """Whether an env may have to be rebuilt."""
         return self.faults.restarts or self.faults.renew_every is not None or self.max_worker_memory is not None
 
     def envs_of_worker(self) -> tuple[int, ...]:
@@ -148,7 +142,7 @@ class Settings(OptionValues):
 
 
 def _default_num_workers(values: dict[str, Any]) -> Literal["auto"] | None:
-    """None where envs are not to wait for, or suffer from, each other, or would be measured in the caller's process."""
+    """Returns None if envs must not delay or break each other, or would be measured in the caller's process."""
     faults = values["faults"]
     one_each = (
         faults.restarts

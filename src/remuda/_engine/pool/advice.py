@@ -1,4 +1,4 @@
-"""Says once when another number of workers would be much faster: a pool's verdict on itself, unasked."""
+"""Logs once that another number of workers would be much faster."""
 
 from __future__ import annotations
 
@@ -10,11 +10,7 @@ _WORTH_SAYING = 0.5  # of the time, the caller's own included
 
 
 def advice(stats: PoolStats) -> str | None:
-    """Returns a sentence about the number of workers; None unless another one could make the loop several times faster.
-
-    Args:
-        stats: Of a moment, without what is done but once.
-    """
+    """Returns a sentence about the number of workers; None unless another number could be several times faster."""
     verdict = workers_verdict(stats)
     if verdict is None or verdict.saves < _WORTH_SAYING:
         return None
@@ -23,7 +19,7 @@ def advice(stats: PoolStats) -> str | None:
 
 
 class Adviser:
-    """Says at most one thing in the life of this process, however many pools it has."""
+    """Logs at most one text in the life of this process, however many pools it has."""
 
     def __init__(self) -> None:
         self.has_spoken = False

@@ -5,9 +5,10 @@ from __future__ import annotations
 import weakref
 
 from remuda._engine.commands.partition import Division, divide
+from remuda._engine.options.checks import is_int
 from remuda._engine.pool.part import Part
 from remuda._engine.rollouts.columns import Declared
-from remuda._engine.rollouts.rollout import Rollout, begin_rollout
+from remuda._engine.rollouts.rollout import Rollout
 from remuda.errors import StateError
 
 
@@ -17,7 +18,7 @@ class Divisible(Part):
     _divided_for: weakref.ref[Division] | None = None
 
     def split(self, parts: int) -> tuple[Part, ...]:
-        """Divides the envs, to step some while a policy deals with the others ("double buffering").
+        """Divides the envs, to step some while a policy acts for the others ("double buffering").
 
         Each part gets an equal share of every worker's envs, so that all workers are busy with each part. From then on
         envs are sent and received through the parts, each of which calls its own; `call` and the like of the pool reach
@@ -32,20 +33,20 @@ class Divisible(Part):
         return self._divide(parts, None)
 
     def _divide(self, parts: int, division: Division | None) -> tuple[Part, ...]:
-        """`division`: what the parts are for; when that is gone the pool may be made whole."""
+        """Divides the envs. `division`: the purpose of the parts; once it is freed, the pool may be made whole."""
         engine = self._engine
         engine.check_open()
         envs, what = engine.layout.by_env(self._ids), "envs" if engine.layout.vector_size is None else "vector envs"
         most = len(envs)
-        if not isinstance(parts, int) or isinstance(parts, bool) or not 1 <= parts <= most:
+        if not is_int(parts) or not 1 <= parts <= most:
             raise ValueError(f"expected parts to be an int from 1 to {most} (the number of {what}), got {parts!r}")
         if engine.running.slots.any_pending:
             raise StateError(
                 "expected no env in flight when a pool is split; call recv of the parts, or discard of the pool, first"
             )
-        divided = divide([engine.running.slots.worker_of(its[0]) for its in envs], parts)
+        divided = divide([engine.running.slots.worker_of(slots[0]) for slots in envs], parts)
         shares = [[slot for env in share for slot in envs[env]] for share in divided]
-        # First: whatever interrupts us leaves a pool that can see whether anything needs its parts.
+        # First, so that an interrupted pool can still find out whether anything needs its parts.
         self._divided_for = None if division is None else weakref.ref(division)
         first = engine.divide(shares)
         if parts > 1:
@@ -59,14 +60,14 @@ class Divisible(Part):
         division = Division()
         shares = self._divide(parts, division)
         try:
-            return begin_rollout(shares, steps, columns, division)
+            return Rollout(shares, steps, columns, division)
         except BaseException:
             self._join(shares[0]._part)
             raise
 
     @property
     def _parts(self) -> tuple[Part, ...]:
-        """Of the latest division."""
+        """The parts of the latest division."""
         return tuple(Part(self._engine, number, self) for number in self._engine.running.slots.part_numbers)
 
     @property
@@ -75,7 +76,7 @@ class Divisible(Part):
         return hub is not None and not hub.slots.has_part(self._part)
 
     def _join(self, first: int) -> None:
-        """Makes the pool whole, if nothing is in flight and the part of this number is still there."""
+        """Makes the pool whole, if nothing is in flight and the part of this number still exists."""
         engine = self._engine
         if engine.hub is not None and engine.hub.slots.has_part(first) and not engine.hub.slots.any_pending:
             self.split(1)
@@ -91,7 +92,7 @@ class Divisible(Part):
 
     @property
     def _needs_parts(self) -> bool:
-        """Whether what the pool was divided for may still be there. Nothing is where joining it was interrupted."""
+        """Whether the purpose of the parts may still exist. It does not if joining the pool was interrupted."""
         is_there = self._divided_for is None or self._divided_for() is not None
         return is_there and len(self._engine.running.slots.part_numbers) > 1
 
@@ -101,8 +102,8 @@ class Divisible(Part):
 
     @property
     def pending(self) -> int:
-        """How many envs have been sent something whose result has not been received, or whose error not been raised.
-        Those of all parts, where it is divided."""
+        """The number of envs with a command whose result was not received, and whose error was not raised. All parts
+        of a divided pool count."""
         return sum(part.pending for part in self._parts) if self._is_divided else super().pending
 
     def discard(self) -> None:

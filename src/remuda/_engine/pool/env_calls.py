@@ -15,7 +15,7 @@ from remuda._wire.requests import CallEnv
 
 
 class EnvCalls:
-    """Envs that can be called: those of a pool, or of a part of it, which may be called whoever else is split off."""
+    """The calls into envs of a pool, or of a part of it; a divided pool can be called, too."""
 
     _engine: Engine
     _ids: list[int]
@@ -34,7 +34,7 @@ class EnvCalls:
         return self.call_async(name, *args, env_ids=env_ids, **kwargs).result()
 
     def call_async(self, name: str, /, *args: Any, env_ids: Iterable[int] | None = None, **kwargs: Any) -> Call:
-        """As `call(name, ...)`, but returns at once; the answers are the returned object's `result()`.
+        """Calls as `call(name, ...)` does, but returns at once; the answers are the returned object's `result()`.
 
         Raises:
             ValueError, TypeError: `env_ids` that are none. Nothing was sent.
@@ -62,15 +62,15 @@ class EnvCalls:
         about: Hashable = None,
         again: Callable[..., Any] | None = None,
     ) -> Call:
-        """As `apply`, but returns at once.
+        """Runs a function as `apply` does, but returns at once.
 
         Args:
             per_env_args: Arguments for each env, instead of `args` for all. Those of a vector env's must be equal.
             with_spares: The same in every spare of a pool, whose answers are not returned; not where a part is called.
-            about: What the envs are told by it: envs that are built anew are told it again, in the order in which they
-                were told of different things, until they are told otherwise about the same. None: nothing lasting.
-            again: Told to them in the place of `fn`: `again(env, derive, ...)`. `derive(seed)` is another seed, which
-                follows from that one (from 0 up), the env and how often it was built anew; of 31 bits.
+            about: The subject of a lasting call: an env that is rebuilt gets the latest call about each subject again,
+                in the order of these calls. None: nothing lasting.
+            again: Called then in the place of `fn`: `again(env, derive, ...)`. `derive(seed)` is another seed, which
+                follows from that one (from 0 up), the env and how often it was rebuilt; of 31 bits.
 
         Raises:
             ValueError, TypeError: `env_ids` that are none; `per_env_args` of another number. Nothing was sent.
@@ -143,18 +143,18 @@ class EnvCalls:
             batch = pool.reset(env_ids=[2, 5])
 
         All are built first, each in the worker that hosts its slot, beside the env that is there; then each takes its
-        place, and the old one is closed (what that raises is logged). A slot that was in the middle of an episode has
-        lost it, and nobody is told: you know. It is to be reset: with autoreset "next_step" by its next step, which
-        ignores its action, or by `reset(env_ids=...)`; in the other modes by that alone. Until then it has no
-        observation and no state: `rollout`, `send_observe` and `get_state` raise a StateError. In a rollout that is
-        open, with "next_step", the last step of the old env is truncated.
+        place, and the old one is closed (what that raises is logged). A slot in the middle of an episode loses it, and
+        no result reports that. The slot is to be reset: with autoreset "next_step" by its next step, which ignores its
+        action, or by `reset(env_ids=...)`; in the other modes by that alone. Until then it has no observation and no
+        state: `rollout`, `send_observe` and `get_state` raise a StateError. In a rollout that is open, with
+        "next_step", the last step of the old env is truncated.
 
         An old env with a render mode that draws is closed before the new one is built. If this call raises then, the
         next reset of its slot, or the next call into it, builds the old env again; its episode is lost.
 
         From then on they are the envs of these slots: restarts and renewals build them, crash records name them, and
-        what the slots were told for good (lasting attributes, options of resets) they are told, too. Their first reset
-        without a seed gets one that is derived from the slot's last one, like that of any env that is built anew.
+        lasting attributes and reset options of the slots hold for them, too. Their first reset without a seed gets one
+        that is derived from the slot's last one, like that of any env that is rebuilt.
 
         Args:
             env_ids: Whose places they take, none of them in flight; None for all. Of a vector env all.
@@ -177,7 +177,7 @@ class EnvCalls:
         self._engine.replacing.replace(targets, env_fns)
 
     def _callable(self, env_ids: Iterable[int] | None) -> Sequence[int]:
-        """The envs that these are."""
+        """Returns the ids of envs that may be called."""
         self._engine.check_open()
         return self._named(env_ids)
 

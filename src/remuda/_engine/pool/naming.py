@@ -1,4 +1,4 @@
-"""Methods under the name of the class that its users know."""
+"""Gives methods the name of the public class that has them."""
 
 from __future__ import annotations
 

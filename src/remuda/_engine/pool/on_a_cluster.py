@@ -1,4 +1,4 @@
-"""The methods that only a pool on a cluster has; any other pool says which `backend` they need."""
+"""The methods of a pool on a cluster. Any other pool raises an error that names the `backend` they need."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from remuda._engine.rollouts.shard_rollout import ShardRollouts
 
 
 class OnACluster:
-    """Methods of a pool whose envs are on other machines."""
+    """The methods that need envs on other machines."""
 
     backend: str
 

@@ -18,10 +18,9 @@ from remuda._backends.base import Backend, Worker
 from remuda._backends.deadline import Deadline
 from remuda._engine.commands.engine import Engine
 from remuda._engine.commands.resets import Options
-from remuda._engine.options.pool_options import EnvFn, PoolOptions
-from remuda._engine.options.remote_backend import RemoteBackend
+from remuda._engine.options.checks import check_timeout
+from remuda._engine.options.pool_options import EnvFn, PoolOptions, RemoteBackend
 from remuda._engine.options.settings import Settings, signature_of_pool
-from remuda._engine.options.timeouts import check_timeout
 from remuda._engine.pool.advice import ADVISER, advice
 from remuda._engine.pool.divisible import Divisible
 from remuda._engine.pool.naming import owns_methods
@@ -35,7 +34,6 @@ from remuda._engine.stats.pool_stats import PoolStats
 from remuda._engine.tracing.trace import NUM_EVENTS, Trace, note_new_pool, trace_pool
 from remuda._factories import check_env_fns
 from remuda._keywords import names_keywords
-from remuda._relay.receiver import ShownWarnings
 from remuda._system.cores import usable_cores
 from remuda._system.exiting import is_exiting, leave_pools_alone
 from remuda._system.forks import run_in_children
@@ -91,7 +89,7 @@ class Pool(Divisible, OnACluster):
     """
 
     def __new__(cls, env_fns: Sequence[EnvFn], **options: Unpack[PoolOptions]) -> Pool:
-        """Where the envs are to run elsewhere, the pool that drives them from here; see `backend`."""
+        """Returns the pool that drives the envs from here if they run on other machines; see `backend`."""
         backend = options.get("backend")
         kind = backend.pool_type() if cls is Pool and isinstance(backend, RemoteBackend) else cls
         made: Pool = object.__new__(kind)
@@ -99,17 +97,19 @@ class Pool(Divisible, OnACluster):
 
     def __init__(self, env_fns: Sequence[EnvFn], **options: Unpack[PoolOptions]) -> None:
         """Starts the workers and waits until they have built the envs; see the class."""
-        factories, cores = check_env_fns(env_fns), usable_cores()
-        shown_warnings: ShownWarnings = {}
-        settings = Settings.of(options, len(factories), shown_warnings)
+        self._start(env_fns, options)
+
+    def _start(self, env_fns: Sequence[EnvFn], options: PoolOptions, first_env: int = 0) -> None:
+        factories = check_env_fns(env_fns)
+        settings = replace(Settings.of(options, len(factories)), first_env=first_env)
         with StartProgress(settings) as progress:
-            settings, begun = settle(settings, factories, cores, _adopt, progress)
+            settings, begun = settle(settings, factories, usable_cores(), _adopt, progress)
             self._take_over(settings, start(settings, factories, begun, progress))
 
     def _take_over(self, settings: Settings, running: Running) -> None:
-        """What runs is this pool's from now on."""
-        # Also at garbage collection and interpreter exit; it must not refer to the pool.
+        """Makes what runs this pool's own."""
         self._is_closing = False
+        # It runs at garbage collection and interpreter exit, too; it must not refer to the pool.
         self._finalizer: weakref.finalize[..., Any] = weakref.finalize(
             self, _stop_abandoned, running.backend, os.getpid()
         )
@@ -142,12 +142,12 @@ class Pool(Divisible, OnACluster):
 
     @property
     def observation_spaces(self) -> tuple[Space[Any], ...]:
-        """Of each env; they may differ in bounds."""
+        """The observation space of each env. They may differ in their bounds."""
         return tuple(report.observation_space for report in self._engine.running.reports[: self.num_envs])
 
     @property
     def action_spaces(self) -> tuple[Space[Any], ...]:
-        """Of each env; they may differ in bounds."""
+        """The action space of each env. They may differ in their bounds."""
         return self._engine.action_spaces.each
 
     @property
@@ -165,7 +165,7 @@ class Pool(Divisible, OnACluster):
         env_ids: Iterable[int] | None = None,
         reseat: bool = False,
     ) -> None:
-        """Tells envs to reset and returns at once; arguments as in `reset`.
+        """Sends envs a reset and returns at once; arguments as in `reset`.
 
         Args:
             reseat: With spares: slot i is backed by env i again, as it is with a seed. Of all envs only.
@@ -217,7 +217,7 @@ class Pool(Divisible, OnACluster):
         return _core.arena_of(array) is self._engine.running.arena
 
     def stats(self) -> PoolStats:
-        """What the pool has done so far: a snapshot, of which two can be subtracted.
+        """The figures of the pool so far: a snapshot, of which two can be subtracted.
 
         It can be taken at any time, also while envs are in flight, and takes some tens of microseconds a worker.
 
@@ -268,7 +268,7 @@ class Pool(Divisible, OnACluster):
             self._close(timeout, terminate)
 
     def _close(self, timeout: float | None, terminate: bool) -> None:
-        if self._is_closing:  # a signal handler has interrupted the close, and wants what is under way already
+        if self._is_closing:  # a signal handler interrupts the close
             return
         self._is_closing = True
         try:
@@ -290,7 +290,7 @@ class Pool(Divisible, OnACluster):
         try:
             if not terminate:
                 close_errors = self._exchange.close_envs(deadline)
-        except BaseException:  # Ctrl-C: nobody gets more time
+        except BaseException:  # Ctrl-C: no worker gets more time
             deadline = Deadline(0)
             raise
         finally:
@@ -299,10 +299,10 @@ class Pool(Divisible, OnACluster):
             self._exchange.raise_close_errors(close_errors)
 
     def _stop(self, timeout: float) -> None:
-        """Where it is interrupted, closing again, or else the garbage collection, ends what is left."""
+        """Ends the workers. If it is interrupted, closing again or the garbage collection ends what is left."""
         try:
             self._engine.backend.stop(timeout)
-        except RemudaError:  # some would not die; all else is freed
+        except RemudaError:  # some workers did not die; all else is freed
             self._release()
             raise
         self._release()
@@ -326,7 +326,7 @@ class Pool(Divisible, OnACluster):
     # -- inside ------------------------------------------------------------------------------------------
 
     def _advise(self) -> None:
-        """After the first batches it takes a snapshot, and is asked once more, to compare that with."""
+        """Takes a snapshot after the first batches, and compares a later one with it."""
         stats = self._engine.stats()
         if self._before is None:
             self._before, number = stats, stats.batches + _ADVISE_AFTER
@@ -339,16 +339,10 @@ Pool.__signature__ = signature_of_pool()  # type: ignore[attr-defined]  # for he
 
 
 def pool_of_a_larger_one(env_fns: Sequence[EnvFn], first_env: int, options: PoolOptions) -> Pool:
-    """A pool whose envs are some of a larger pool's, from `first_env` on there, with the seeds that they have there.
-
-    Raises: as `Pool` does.
-    """
-    factories = check_env_fns(env_fns)
-    shown_warnings: ShownWarnings = {}
-    settings = replace(Settings.of(options, len(factories), shown_warnings), first_env=first_env)
-    with StartProgress(settings) as progress:
-        settings, begun = settle(settings, factories, usable_cores(), _adopt, progress)
-        return _adopt(settings, start(settings, factories, begun, progress))
+    """Returns a pool of some envs of a larger pool, from `first_env` on, which have the seeds of the larger pool."""
+    pool: Pool = object.__new__(Pool)
+    pool._start(env_fns, options, first_env)
+    return pool
 
 
 _pools: weakref.WeakSet[Pool] = weakref.WeakSet()
@@ -363,7 +357,7 @@ run_in_children(_disown_copies)
 
 
 def _stop_abandoned(backend: Backend, owner: int) -> None:
-    if os.getpid() != owner:  # in a forked copy the workers are somebody else's
+    if os.getpid() != owner:  # in a forked copy: the workers belong to the owner
         return
     if leave_pools_alone():
         return
@@ -376,7 +370,7 @@ def _stop_abandoned(backend: Backend, owner: int) -> None:
 
 
 def _adopt(settings: Settings, running: Running) -> Pool:
-    """A pool of what runs already."""
+    """Returns a pool of what runs already."""
     pool: Pool = object.__new__(Pool)
     pool._take_over(settings, running)
     return pool

@@ -10,7 +10,7 @@ from remuda._wire.env_state import EnvState, StateSupport
 from remuda.errors import InvalidEnvError
 
 SupportOf = Callable[[int], StateSupport]
-"""What is known of the env of a slot."""
+"""Returns how the env of a slot supports states."""
 
 _OFFERS = (
     "get_state and set_state methods, clone_state and restore_state as ale_py's have them, a simulation of MuJoCo, or "
@@ -19,12 +19,7 @@ _OFFERS = (
 
 
 def check_taken(fns: Any, slots: Sequence[int], support_of: SupportOf, vector_size: int | None) -> None:
-    """Whether states of these envs can be taken in this way.
-
-    Raises:
-        TypeError, ValueError: `fns` are none; or there are vector envs.
-        InvalidEnvError: One offers nothing, and nothing is named.
-    """
+    """Raises TypeError, ValueError or InvalidEnvError unless states of these envs can be taken in this way."""
     _check_single("taken", vector_size)
     is_pair = isinstance(fns, tuple) and len(fns) == 2 and all(map(callable, fns))
     if fns is not None and not is_pair and not (isinstance(fns, str) and fns == "attributes"):
@@ -47,10 +42,9 @@ def check_states(
     autoreset: str,
     vector_size: int | None,
 ) -> list[EnvState]:
-    """Returns the states, which fit these envs. `codecs`: of the pool's observations and actions.
+    """Returns the states. Raises TypeError or ValueError unless they fit these envs.
 
-    Raises:
-        TypeError, ValueError: They do not.
+    `codecs` are those of the pool's observations and actions.
     """
     _check_single("set", vector_size)
     if not isinstance(states, Sequence) or not all(isinstance(state, EnvState) for state in states):
@@ -92,5 +86,5 @@ def _shapes(leaves: Leaves) -> str:
 
 
 def _text(layers: Sequence[str]) -> str:
-    """As `repr` shows wrappers."""
+    """Returns the layers as `repr` shows wrappers."""
     return "<".join(layers) + ">" * (len(layers) - 1)

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from remuda._engine.commands.batch import Batch
-from remuda._engine.pool.env_calls import EnvCalls
 from remuda._engine.pool.state_checks import check_states, check_taken
+from remuda._engine.pool.stepping import Stepping
 from remuda._wire.env_state import EnvState, StateFns, StateSupport
 from remuda._wire.pickling import dump_for_worker
 from remuda._wire.requests import TakeState
@@ -15,10 +15,8 @@ from remuda._wording import name_some
 from remuda.errors import StateError
 
 
-class Stateful(EnvCalls):
-    """Envs that are in an episode, and can be put elsewhere. Whoever inherits from this sends and receives them."""
-
-    _part: int
+class Stateful(Stepping):
+    """Envs whose states can be taken and set: where they are in their episodes."""
 
     def get_state(self, env_ids: Iterable[int] | None = None, *, state_fns: StateFns = None) -> list[EnvState]:
         """The state of each env: where it is in its episode, to go on from there any number of times, with `set_state`.
@@ -54,7 +52,7 @@ class Stateful(EnvCalls):
         return self._engine.exchange.call(targets, messages).result()
 
     def set_state(self, states: Sequence[EnvState], env_ids: Iterable[int] | None = None) -> Batch:
-        """Puts each env into a state, from which its next step goes on.
+        """Sets each env to a state, from which its next step goes on.
 
         In place of a reset: what was pending of its episode is over, and no other begins. Seeds, and what resets are
         given, are as they were.
@@ -97,8 +95,7 @@ class Stateful(EnvCalls):
         into = _ids(targets)
         if not into:
             raise ValueError("expected at least one env to copy into, got none at targets; name some")
-        several = isinstance(source, Sequence) or hasattr(source, "__len__")
-        sources = _ids(source) if several else _ids(source) * len(into)
+        sources = _ids(source) if hasattr(source, "__len__") else [source] * len(into)
         if len(sources) != len(into):
             raise ValueError(f"expected one env, or {len(into)}, to copy into {into}, got {sources}")
         once = list(dict.fromkeys(sources))
@@ -126,15 +123,6 @@ class Stateful(EnvCalls):
         running = self._engine.running
         return running.reports[running.slots.env_of(slot)].state
 
-    def _targets(self, env_ids: Iterable[int] | None) -> Sequence[int]:
-        raise NotImplementedError
-
-    def _check_quiet(self) -> None:
-        raise NotImplementedError
-
-    def _receive(self, *, env_ids: Sequence[int] | None) -> Batch:
-        raise NotImplementedError
-
 
 def _ids(ids: Any) -> list[int]:
-    return list(ids) if isinstance(ids, Sequence) or hasattr(ids, "__len__") else [ids]
+    return list(ids) if hasattr(ids, "__len__") else [ids]

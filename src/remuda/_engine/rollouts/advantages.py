@@ -30,10 +30,10 @@ class Filled(Protocol):
 
 
 class HasAdvantages:
-    """A rollout whose advantages can be estimated."""
+    """A rollout with an estimate of advantages."""
 
     def _check_filled(self) -> None:
-        """Raises StateError while it is still being filled."""
+        """Raises StateError while the rollout is still being filled."""
 
     @holds_nothing
     def gae(

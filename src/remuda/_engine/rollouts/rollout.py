@@ -58,7 +58,10 @@ class Rollout(HasAdvantages, InSingular):
     """
 
     def __init__(self, parts: Sequence[SteppedEnvs], steps: int, columns: Declared, division: Division) -> None:
-        """Of all envs of these parts, neighbours, of which nothing is pending. `division`: into these."""
+        """Reserves the memory, and fills the first frame with the envs' current observations.
+
+        `parts`: their envs are neighbours, and none is in flight. `division`: the one that made these parts.
+        """
         self._division = division
         self._parts, self._first, self._engine = parts, parts[0]._part, parts[0]._engine
         self.env_ids: np.ndarray[Any, np.dtype[np.int64]] = np.concatenate([part.env_ids for part in parts])
@@ -70,6 +73,7 @@ class Rollout(HasAdvantages, InSingular):
         self._iterates = self._has_ended = False
         self._memory = self._reserve()
         self._take_views()
+        self._observe()
 
     def _reserve(self) -> _core.RolloutViews:
         rows = self.num_envs * (self.steps + 1)
@@ -93,8 +97,7 @@ class Rollout(HasAdvantages, InSingular):
         layout, n = self._engine.layout, self.num_envs
         reward, terminated, truncated, self._mask, *leaves = self._framed(self._memory.columns())
         self.rewards, self.terminations, self.truncations = reward[1:], terminated[1:], truncated[1:]
-        self._ends = terminated, truncated
-        self._leaves = leaves
+        self._ends, self._leaves = (terminated, truncated), leaves
         self.obs: Any = layout.observation.build_batch(leaves, [])
         actions = [array[:-1] for array in self._framed(self._memory.actions())]
         self.actions: Any = layout.action.build_batch(actions, [])
@@ -106,11 +109,11 @@ class Rollout(HasAdvantages, InSingular):
         self._over = self._begun = np.zeros(n, np.bool_)
 
     def _framed(self, arrays: Sequence[Any]) -> list[np.ndarray[Any, Any]]:
-        """Arrays of rows as arrays of frames."""
+        """Returns arrays of rows as arrays of frames."""
         return [array.reshape(self.steps + 1, self.num_envs, *array.shape[1:]) for array in arrays]
 
-    def _begin(self) -> None:
-        """Fills the first frame, with the envs' current observations. Where this raises, the rollout has ended."""
+    def _observe(self) -> None:
+        """Fills the first frame. If this raises, the rollout has ended."""
         try:
             for part in self._parts:
                 self._engine.exchange.send(_core.Op.OBSERVE, part._ids, None, part._part, to_all=True)
@@ -171,21 +174,17 @@ class Rollout(HasAdvantages, InSingular):
     @property
     def is_open(self) -> bool:
         """Whether steps of its envs still go into it."""
-        return not self._has_ended and bool(self._is_wanting.any())
+        if self._has_ended:
+            return False
+        # A reset, another rollout, or another division of the pool has moved the next frame past the end.
+        return bool((~self._filled[-1] & (self._memory.next_frames() <= self.steps + 1)).any())
 
-    @property
-    def _is_wanting(self) -> Flags:
-        """(n,): whether steps of the env still go into it, or are on their way. A reset, another rollout, or another
-        division of the pool have ended it."""
-        wanting: Flags = ~self._filled[-1] & (self._memory.next_frames() <= self.steps + 1)
-        return wanting
+    def _obs_at(self, rows: Any) -> Any:
+        """Returns the observations of these rows: `RolloutStep.rows`."""
+        return self._engine.layout.observation.build_batch([leaf[rows] for leaf in self._leaves], [])
 
     def check_turn(self, frames: Any, columns: Any) -> None:
-        """Raises StateError unless what these envs are sent next belongs into these rows.
-
-        Args:
-            frames, columns: Where the observations of the turn are: `RolloutStep.rows`.
-        """
+        """Raises StateError unless the next commands of envs belong into (`frames`, `columns`): `RolloutStep.rows`."""
         if isinstance(columns, slice):
             is_next = self._memory.is_next(columns.start, columns.stop - columns.start, frames + 1)
         else:
@@ -219,12 +218,12 @@ class Rollout(HasAdvantages, InSingular):
         return self._engine.hub is not None and self._engine.hub.end_rollout(part._part, self._memory)
 
     def _complete(self) -> None:
-        """It is full."""
+        """Ends the full rollout."""
         self._has_ended = True
         self._rejoin()
 
     def _rejoin(self) -> None:
-        """Makes the pool whole again, where it is still divided for the rollout."""
+        """Makes the pool whole again, if it is still divided for the rollout."""
         pool = self._parts[0]._pool
         if pool is not None and len(self._parts) > 1:
             pool._join(self._first)
@@ -249,7 +248,7 @@ class Rollout(HasAdvantages, InSingular):
     def _dones(self) -> Flags:
         """(T + 1, n): whether the episode was over after frame t."""
         dones: Flags = self._filled & (self._ends[0] | self._ends[1])
-        # With next-step autoreset the end of an episode that was cut off since its last result is told in frame 0.
+        # With next-step autoreset frame 0 has the end of an episode that was cut off since its last result.
         dones[0] = self._over | dones[0] if self._resets_between else self._over
         return dones
 
@@ -272,7 +271,7 @@ class Rollout(HasAdvantages, InSingular):
     @property
     def infos(self) -> dict[str, Any]:
         """The numbers in the envs' infos, as Gymnasium's vector envs have them: for each key an array (T, n, ...), and
-        under `_key` a bool array (T, n) that says where there is one. Dicts in infos are dicts of such. Copies."""
+        under `_key` a bool array (T, n): where there is one. Dicts in infos are dicts of such. Copies."""
         n = self.num_envs
         mask = np.where(self._filled, self._mask, np.uint64(0)).reshape(-1)[n:]
         arrays = [array[n:] for array in self._memory.infos()]
@@ -282,19 +281,19 @@ class Rollout(HasAdvantages, InSingular):
 
     @property
     def faults(self) -> dict[tuple[int, int], Fault]:
-        """What has cut episodes off, where faults are restarted: by (t, column) of the row that tells so."""
+        """The faults that have cut episodes off, if faults are restarted: by (t, column) of the row that reports it."""
         return {divmod(row, self.num_envs): fault for row, fault in _faults_of(self._rows_matter())}
 
     @property
     def lost(self) -> tuple[Fault, ...]:
-        """What has cut episodes off before the first row, since the rollout before: these envs begin anew."""
+        """The faults that have cut episodes off since the previous rollout: these envs begin a new episode."""
         return tuple(fault for _, fault in _faults_of(self._rows_between(0, self.num_envs)))
 
     @holds_nothing
     def to(
         self, device: torch.device | str | int, non_blocking: bool = False, *, out: TensorRollout | None = None
     ) -> TensorRollout:
-        """The rollout as torch tensors: shared on the CPU, copied to a GPU while the program goes on::
+        """The rollout as torch tensors: shared on the CPU, copied to a GPU while the program continues::
 
             tensors = rollout.to("cuda", non_blocking=True)
             loss = learn(tensors.obs[:-1].flatten(0, 1), ...)  # the current stream waits for the copy
@@ -326,7 +325,7 @@ class Rollout(HasAdvantages, InSingular):
             raise StateError("expected a rollout that is full, got one that is still being filled; close() ends it")
 
     def _rows_matter(self) -> dict[int, RawRow]:
-        """What has no column, by row, from the first step's on."""
+        """Returns the rows with matter that has no column, counted from the first step's on."""
         n = self.num_envs
         return {row - n: raw for row, raw in self._rows_between(n, n * (self.steps + 1)).items()}
 
@@ -337,7 +336,7 @@ class Rollout(HasAdvantages, InSingular):
         return {row: raw for row, raw in rows.items() if first <= row < end}
 
     def _arrays(self) -> list[np.ndarray[Any, Any]]:
-        """All that lies in the pool's shared memory, frame after frame: each is contiguous."""
+        """Returns all arrays in the pool's shared memory, frame after frame: each is contiguous."""
         memory = self._memory
         lists = memory.columns(), memory.finals(), memory.computed(), memory.actions(), memory.infos()
         return [array for arrays in lists for array in self._framed(arrays)]
@@ -358,7 +357,7 @@ class Rollout(HasAdvantages, InSingular):
 
 
 def _faults_of(rows: Mapping[int, RawRow]) -> Iterator[tuple[int, Fault]]:
-    """The faults that rows tell of, each with its row."""
+    """Yields the faults that rows report, each with its row."""
     for row, (_, parts, terminal) in rows.items():
         for made in (parts, terminal):
             info = made[1] if isinstance(made, tuple) and len(made) > 1 else None
@@ -366,24 +365,15 @@ def _faults_of(rows: Mapping[int, RawRow]) -> Iterator[tuple[int, Fault]]:
                 yield row, fault
 
 
-def begin_rollout(parts: Sequence[SteppedEnvs], steps: int, columns: Declared, division: Division) -> Rollout:
-    """Returns a rollout whose first frame is filled. Arguments as those of `Rollout`."""
-    rollout = Rollout(parts, steps, columns, division)
-    rollout._begin()
-    return rollout
-
-
 def _lockstep(rollout: Rollout, parts: Sequence[SteppedEnvs]) -> Iterator[RolloutStep]:
-    """Turns in which all envs of a part act. While one part does, the others' envs step."""
-    codec, leaves = rollout._engine.layout.observation, rollout._leaves
+    """Yields turns in which all envs of a part act. While one part acts, the envs of the others step."""
     ends = np.cumsum([part.num_envs for part in parts]).tolist()
-    columns = [slice(end - part.num_envs, end) for part, end in zip(parts, ends, strict=True)]
+    slices = [slice(end - part.num_envs, end) for part, end in zip(parts, ends, strict=True)]
     for t in range(rollout.steps):
-        for part, its in zip(parts, columns, strict=True):
+        for part, columns in zip(parts, slices, strict=True):
             if t:
                 part.recv()
-            obs = codec.build_batch([leaf[t, its] for leaf in leaves], [])
-            step = RolloutStep(rollout, part, None, (t, its), obs)
+            step = RolloutStep(rollout, part, None, (t, columns))
             yield step
             step.check_acted()
     for part in parts:
@@ -392,14 +382,11 @@ def _lockstep(rollout: Rollout, parts: Sequence[SteppedEnvs]) -> Iterator[Rollou
 
 
 def _partial_batches(rollout: Rollout, part: SteppedEnvs, min_envs: int) -> Iterator[RolloutStep]:
-    """Turns in which those envs act that are ready, each as often as the rollout has steps."""
-    codec, leaves, n = rollout._engine.layout.observation, rollout._leaves, rollout.num_envs
-    clocks, ready = np.zeros(n, np.int64), np.arange(n)
+    """Yields turns in which those envs act that are ready, each as often as the rollout has steps."""
+    clocks, ready = np.zeros(rollout.num_envs, np.int64), np.arange(rollout.num_envs)
     while True:
         if len(ready):
-            rows = clocks[ready], ready
-            obs = codec.build_batch([leaf[rows] for leaf in leaves], [])
-            step = RolloutStep(rollout, part, rollout.env_ids[ready], rows, obs)
+            step = RolloutStep(rollout, part, rollout.env_ids[ready], (clocks[ready], ready))
             yield step
             step.check_acted()
             clocks[ready] += 1

@@ -1,4 +1,4 @@
-"""Rollouts that are filled elsewhere, by a policy that acts beside the envs: what comes of them."""
+"""Rollouts that shards fill, with a policy that acts beside the envs."""
 
 from __future__ import annotations
 

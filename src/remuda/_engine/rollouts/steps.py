@@ -43,6 +43,7 @@ class Filled(Protocol):
     columns: dict[str, np.ndarray[Any, Any]]
     _columns: Columns
 
+    def _obs_at(self, rows: Any) -> Any: ...
     def check_turn(self, frames: Any, columns: Any) -> None: ...
 
 
@@ -55,13 +56,13 @@ class RolloutStep(OtherSpellings):
     """
 
     def __init__(
-        self, rollout: Filled, part: SteppedEnvs, env_ids: np.ndarray[Any, Any] | None, rows: Any, obs: Any
+        self, rollout: Filled, part: SteppedEnvs, env_ids: np.ndarray[Any, Any] | None, rows: tuple[Any, Any]
     ) -> None:
         """`env_ids`: None for all of the part."""
-        # It is not held: a turn that is left over must not keep a pool divided whose rollout was dropped.
+        # A turn that is left over must not hold a rollout that was dropped: the pool would stay divided.
         self._rollout = weakref.ref(rollout)
         self._part, self._some, self._extras = part, env_ids, rollout.extras
-        self.rows, self.obs = rows, obs
+        self.rows, self.obs = rows, rollout._obs_at(rows)
         self._has_acted = False
 
     @property
@@ -106,7 +107,7 @@ class RolloutStep(OtherSpellings):
             rollout.columns[name] = column
 
     def check_acted(self) -> None:
-        """Raises StateError where nobody has acted."""
+        """Raises StateError unless `act` was called."""
         if not self._has_acted:
             raise StateError(
                 "expected step.act(actions) in each turn of a rollout, got a turn without: call close() to end it"

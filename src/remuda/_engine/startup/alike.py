@@ -1,4 +1,4 @@
-"""Whether factories build envs of one kind, so that what one of them costs tells what the others do."""
+"""Finds whether factories build envs of one kind, so that the cost of one is the cost of all."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from typing import Any
 
 import numpy as np
 
-_DEPTH = 10  # further down, one object is as good as another of its class
+_DEPTH = 10  # further down, objects of one class count as equal
 _MOST_VALUES = 1000  # that are looked at in a factory
-_ARE_WHAT_THEY_ARE = (bytes, type, BuiltinFunctionType, ModuleType)
+_ATOMS = (bytes, type, BuiltinFunctionType, ModuleType)
 
 
 def are_alike(env_fns: Sequence[Callable[[], Any]]) -> bool:
     """Whether they are one function, or one code with arguments that differ in numbers alone: a seed, a port, a path.
 
-    Arguments are looked into as far as that goes. It is a guess: nothing but speed depends on it.
+    It is a guess, on which nothing but speed depends.
     """
     first, *others = env_fns
     different = [env_fn for env_fn in others if env_fn is not first]
@@ -27,7 +27,7 @@ def are_alike(env_fns: Sequence[Callable[[], Any]]) -> bool:
 
 
 class _Kind:
-    """What is left of a value without its numbers: nested tuples."""
+    """A value without its numbers, as nested tuples."""
 
     def __init__(self) -> None:
         self._seen = 0
@@ -38,7 +38,7 @@ class _Kind:
             return "number"
         if isinstance(value, str):
             return re.sub(r"\d+", "0", value)
-        if isinstance(value, _ARE_WHAT_THEY_ARE):
+        if isinstance(value, _ATOMS):
             return value
         if depth == 0 or self._seen > _MOST_VALUES:
             return type(value)
@@ -46,7 +46,7 @@ class _Kind:
 
 
 def _insides(value: Any) -> Sequence[Any]:  # noqa: PLR0911 - one line for each type
-    """What tells one object from another of its type."""
+    """Returns the parts in which objects of one type differ."""
     match value:
         case list() | tuple():
             return value
@@ -69,5 +69,5 @@ def _insides(value: Any) -> Sequence[Any]:  # noqa: PLR0911 - one line for each 
 def _content(cell: Any) -> Any:
     try:
         return cell.cell_contents
-    except ValueError:  # nothing has been put into it yet
+    except ValueError:  # an empty cell
         return None

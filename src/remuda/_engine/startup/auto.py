@@ -1,7 +1,7 @@
-"""Settles what a pool leaves to measurement: builds the first env where it is to live, and tries what it costs.
+"""Chooses the number of workers by a trial: builds the first env in its place, and measures its cost.
 
-An env that was stepped for the trial is never kept, and one that is kept was never stepped. Where building takes long,
-or cannot be repeated, nothing is tried: the first env stays, and each other one gets a worker too.
+An env that was stepped for the trial is never kept, and one that is kept was never stepped. If building takes long,
+or cannot be repeated, nothing is measured: the first env stays, and each other one gets a worker too.
 """
 
 from __future__ import annotations
@@ -51,15 +51,15 @@ Adopt: TypeAlias = Callable[[Settings, Running], TrialPool]
 LIMITS = Limits()  # of builds that are quick enough to be repeated
 
 _ROUND_TRIPS = 10
-_THINK_SECONDS = 3e-3  # of a learner, between two of them: a worker that is not asked for so long sleeps
+_THINK_SECONDS = 3e-3  # of a learner, between two of them: so long that a waiting worker sleeps
 
 
 def settle(
     settings: Settings, env_fns: Sequence[EnvFn], cores: int, adopt: Adopt, progress: StartProgress
 ) -> tuple[Settings, Backend | None]:
-    """The settings with everything chosen, and the backend whose first worker is there, if that stays.
+    """Returns the settings with everything chosen, and the backend with the first worker, if that stays.
 
-    What it raises `start` would have raised: of env 0 alone. Nothing is left behind then.
+    Raises what `start` would raise for env 0, and leaves nothing behind then.
     """
     if not settings.measures:
         return settings, None
@@ -91,7 +91,7 @@ def _choose(
 
 
 def _try(settings: Settings, env_fns: Sequence[EnvFn], backend: Backend, adopt: Adopt) -> tuple[Measured, float | None]:
-    """What a step costs, and a wake-up where that matters. It ends the backend."""
+    """Measures the cost of a step, and of a wake-up if that matters. Stops the backend."""
     alone = replace(
         settings,
         num_envs=settings.width,
@@ -119,7 +119,7 @@ def _try(settings: Settings, env_fns: Sequence[EnvFn], backend: Backend, adopt: 
         is_over = measured.cost is not None
         return measured, wake
     finally:
-        with suppress(EnvError, WorkerDiedError):  # of an env that nobody has asked for
+        with suppress(EnvError, WorkerDiedError):  # from an env of the trial
             pool.close(timeout=PATIENCE_SECONDS, terminate=not is_over)
 
 
@@ -135,7 +135,7 @@ def _measure(pool: TrialPool) -> Measured:
 
 
 def _wake_seconds(pool: TrialPool) -> float | None:
-    """From a command to a sleeping worker, which need do nothing, until its answer; None where the env raises."""
+    """Measures the time from an empty command to a sleeping worker until its answer; None if the env raises."""
     trips = []
     try:
         pool.send_reset()

@@ -11,26 +11,26 @@ from remuda._backends.base import Assignment, Backend
 from remuda._backends.serial import SerialBackend
 from remuda._backends.thread import ThreadBackend
 from remuda._engine.options.autoreset import check_autoreset
+from remuda._engine.options.checks import variables_of
 from remuda._engine.options.devices import device_of, find_devices
 from remuda._engine.options.extras import check_extras
-from remuda._engine.options.pool_options import (
-    EnvFn,
-)
+from remuda._engine.options.pool_options import BackendName, EnvFn
 from remuda._engine.options.recording import Factories
 from remuda._engine.options.settings import Settings
-from remuda._engine.options.worker_env import variables_of
 from remuda._engine.running.running import Running
-from remuda._engine.startup.spinning import spinning_for
 from remuda._engine.startup.start_progress import StartProgress
+from remuda._engine.stats.setup import hosted_ids
 from remuda._system.cores import whole_cores
 from remuda._system.memory import addressable_bytes, check_memory
 from remuda._wire.agreement import check_agreement, check_same
 from remuda._wire.layout import Layout
+from remuda._wire.spinning import Spinning
 from remuda._worker.env_report import EnvReport, Reports
 from remuda._worker.host_spec import HostSpec
 from remuda._worker.worker_info import WorkerInfo
 
 _MOST_ROLLOUT_ROWS = 1 << 31
+_SPIN_NS = 4_000_000  # a waiter that waits longer than this does not miss the time of a wake-up
 
 
 def make_backend(settings: Settings) -> Backend:
@@ -43,19 +43,15 @@ def make_backend(settings: Settings) -> Backend:
         raise NotImplementedError(
             f"expected Linux for backend='process', got {sys.platform}; use backend='thread' or 'serial' here"
         )
-    from remuda._backends.process.backend import ProcessBackend  # much of what it imports is nowhere else
+    from remuda._backends.process.backend import ProcessBackend  # it imports much that only it needs
 
     return ProcessBackend(settings)
 
 
 def start(settings: Settings, env_fns: Sequence[EnvFn], begun: Backend | None, progress: StartProgress) -> Running:
-    """Starts the workers, lets them build the envs, and lays out the shared memory.
+    """Starts the workers, which build the envs, and lays out the shared memory. Leaves nothing behind if it raises.
 
-    Whatever it raises, nothing is left behind.
-
-    Args:
-        begun: A backend that has built the first env.
-        progress: Shows how far the others are.
+    `begun`: a backend that has built the first env.
     """
     try:
         factories = None if settings.record is None else Factories(env_fns)
@@ -72,11 +68,11 @@ def start(settings: Settings, env_fns: Sequence[EnvFn], begun: Backend | None, p
 
 
 def lay_out(settings: Settings, backend: Backend, built: Reports, factories: Factories | None = None) -> Running:
-    """Lays out the shared memory for envs that are built, and starts the workers' loops; as `start` where it raises.
+    """Lays out the shared memory for envs that are built, and starts the workers' loops. Raises as `start` does.
 
-    `built`: of each env; of those that are to be built later, what env 0 says goes for them, too.
+    `built`: the report of each env. An env that is built later is taken to be as env 0.
     """
-    assert built[0] is not None  # it is always built
+    assert built[0] is not None  # env 0 is always built
     reports = [built[0] if one is None else one for one in built]
     try:
         layout = _layout(settings, reports)
@@ -92,17 +88,16 @@ def lay_out(settings: Settings, backend: Backend, built: Reports, factories: Fac
 
 
 def assign(settings: Settings, env_fns: Sequence[EnvFn]) -> list[Assignment]:
-    """Who builds which envs."""
-    assignments, first, computed = [], 0, check_extras(settings.extras)
+    """Deals the envs out to workers."""
+    assignments, computed = [], check_extras(settings.extras)
     devices = () if settings.devices is None else find_devices(settings.devices)
-    for index, count in enumerate(settings.envs_of_worker()):
+    for index, env_ids in enumerate(hosted_ids(settings.envs_of_worker())):
         device = device_of(devices, index)
-        info = WorkerInfo(index, settings.num_workers, tuple(range(first, first + count)), device.name)
-        factories = env_fns[first // settings.width : (first + count) // settings.width]
+        info = WorkerInfo(index, settings.num_workers, env_ids, device.name)
+        factories = env_fns[env_ids[0] // settings.width : (env_ids[-1] + 1) // settings.width]
         variables = {**device.variables, **variables_of(settings.worker_env, index)}
         spec = HostSpec(info, settings.vector_size, settings.rebuilds, settings.lazy)
         assignments.append(Assignment(spec, factories, variables, computed, device.cores))
-        first += count
     return assignments
 
 
@@ -110,7 +105,7 @@ def _layout(settings: Settings, reports: Sequence[EnvReport]) -> Layout:
     override = settings.observation_space
     observation_space = reports[0].observation_space if override is None else override
     action_space = reports[0].action_space
-    # An override is what the caller wants; whether each observation fits it shows when it comes.
+    # An override is taken as it is: each observation is checked when it comes.
     if override is None:
         check_agreement("observation", observation_space, "env 0", [r.observation_space for r in reports])
     check_agreement("action", action_space, "env 0", [r.action_space for r in reports])
@@ -124,7 +119,7 @@ def _layout(settings: Settings, reports: Sequence[EnvReport]) -> Layout:
         observation_space=observation_space,
         action_space=action_space,
         spinning=spinning_for(settings.backend, settings.num_workers, settings.max_concurrency, whole_cores()),
-        blob_bytes=-(-settings.object_bytes // 64) * 64,  # whole cache lines: what follows is aligned to them
+        blob_bytes=-(-settings.object_bytes // 64) * 64,  # whole cache lines, to which the rest is aligned
         keeps_last=settings.faults.restarts or settings.faults.renew_every is not None,
         renew_every=settings.faults.renew_every or 0,
         max_memory=settings.max_worker_memory or 0,
@@ -140,10 +135,27 @@ def _layout(settings: Settings, reports: Sequence[EnvReport]) -> Layout:
 
 
 def _rollout_rows(layout: Layout) -> int:
-    """As many as there may ever be memory for."""
+    """Returns the number of rows that there may ever be memory for."""
     if not _core.Arena.is_sparse:
         return 0
     return min(addressable_bytes() // layout.row_bytes, _MOST_ROLLOUT_ROWS)
+
+
+def spinning_for(backend: BackendName, num_workers: int, max_concurrency: int | None, cores: int) -> Spinning:
+    """Decides whether the pool's caller and its workers may spin while they wait, with so many whole cores of theirs.
+
+    The caller has a core, at which it computes or waits. Workers may spin if each has one, too: with as many workers as
+    cores, one of them has to share the caller's. The caller may spin if its core is not needed by those workers that
+    may be at work.
+    """
+    if backend != "process":  # threads take the interpreter's lock from each other as it is
+        return Spinning()
+    at_work = num_workers if max_concurrency is None else min(num_workers, max_concurrency)
+    return Spinning(
+        worker_ns=_SPIN_NS if num_workers <= cores and cores > 1 else 0,
+        pool_ns=_SPIN_NS if at_work < cores else 0,
+        one_sleeps=num_workers == cores,
+    )
 
 
 def _hub(settings: Settings, layout: Layout, arena: _core.Arena, backend: Backend) -> _core.Hub:

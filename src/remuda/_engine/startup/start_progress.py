@@ -1,4 +1,4 @@
-"""Shows how far a pool is that is being started: to its caller in a progress bar, to others on its board."""
+"""Shows the progress of a starting pool: to its caller in a progress bar, to other processes on its board."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from remuda._worker.worker_info import worker_info
 
 
 class StartProgress(BuildProgress):
-    """Of one pool, until it is there. A bar appears where that takes long and somebody watches."""
+    """The progress of one pool, until it has started. A bar appears if that takes long and a terminal shows it."""
 
     def __init__(self, settings: Settings) -> None:
         num_envs = settings.num_envs // settings.width
@@ -25,7 +25,7 @@ class StartProgress(BuildProgress):
         self._begin = time.monotonic_ns()
 
     def begin(self, settings: Settings) -> None:
-        """All envs are to be built, by these workers."""
+        """Shows that the workers of these settings begin to build all envs."""
         before = self.board
         card = BuildCard(
             os.getpid(),
@@ -38,16 +38,16 @@ class StartProgress(BuildProgress):
         )
         try:
             self.board = BuildBoard(card)
-        except OSError:  # no more descriptors: whoever needs some says so
+        except OSError:  # no more descriptors, which raises elsewhere
             self.board = None
         if before is not None:
-            before.close()  # not before there is another one: who watches it goes on with that
+            before.close()  # after the new one is there, with which watchers go on
 
     def show(self, *, at_once: bool = False) -> float | None:
         if self._bar is None or self.board is None:
             return None
         board = self.board
-        return self._bar.show(lambda: board.num_built, lambda: told_of(board.builds()), at_once=at_once)
+        return self._bar.show(lambda: board.num_built, lambda: slowest_in_words(board.builds()), at_once=at_once)
 
     def hide(self) -> None:
         if self._bar is not None:
@@ -68,8 +68,8 @@ class StartProgress(BuildProgress):
         self._close_board()
 
 
-def told_of(builds: list[EnvBuild]) -> str:
-    """Which env has taken the longest so far."""
+def slowest_in_words(builds: list[EnvBuild]) -> str:
+    """Names the env that has taken the longest so far."""
     begun = [build for build in builds if build.seconds is not None]
     if not begun:
         return "workers start"

@@ -1,1 +1,1 @@
-"""What a pool has counted: figures, snapshots of them, and what they say of the throughput."""
+"""Figures of a pool, snapshots of them, and the verdict on its throughput."""

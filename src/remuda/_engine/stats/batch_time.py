@@ -1,69 +1,45 @@
-"""The time that a batch takes in the mean, divided into its parts, and what a step costs."""
+"""The mean time of a batch, divided into its parts, and the cost of a step."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from remuda._engine.stats.choice import SWITCH_SECONDS
-from remuda._engine.stats.durations import Durations
+from remuda._engine.stats.durations import Durations, span
 from remuda._engine.stats.snapshot import Snapshot
 from remuda._worker.measuring import StepCost
 
 
-@dataclass(frozen=True)
 class BatchTime:
-    """The mean time of a batch, in seconds.
+    """The mean time of a batch, in seconds, and its parts; `count` is the number of batches."""
 
-    Attributes:
-        whole: All of it.
-        own: In the caller's own code.
-        gathering: In the pool's code.
-        waited: Waiting for envs, without what is lost to faults and to pickling.
-        lost: Waiting for envs that have failed, until they are built again.
-        pickling: Waiting while workers pickled and sent infos.
-        unpickling: Reading infos.
-        count: The number of batches.
-    """
+    def __init__(self, stats: Snapshot) -> None:
+        caller, self.count = stats.caller, stats.batches
+        self.whole = stats.seconds / self.count
+        self.own = caller.own / self.count
+        self.gathering, self.unpickling = caller.gathering / self.count, caller.unpickling / self.count
+        waited = caller.waiting / self.count
+        self.lost = min(waited, sum(worker.lost for worker in stats.workers) / self.count)
+        pickling = max((worker.pickling for worker in stats.workers), default=0.0) / self.count
+        self.pickling = min(waited - self.lost, pickling)
+        self.waited = waited - self.lost - self.pickling  # for envs that work
 
-    whole: float
-    own: float
-    gathering: float
-    waited: float
-    lost: float
-    pickling: float
-    unpickling: float
-    count: int
+    def part(self, seconds: float) -> str:
+        """Returns "2 ms of 4 ms a batch (50%)"."""
+        return f"{self.of_whole(seconds)} ({min(1.0, max(0.0, seconds / self.whole)):.0%})"
 
-    @classmethod
-    def of(cls, stats: Snapshot) -> BatchTime:
-        count, caller = stats.batches, stats.caller
-        waited = caller.waiting / count
-        lost = min(waited, sum(worker.lost for worker in stats.workers) / count)
-        pickling = min(waited - lost, max((worker.pickling for worker in stats.workers), default=0.0) / count)
-        return cls(
-            stats.seconds / count,
-            caller.own / count,
-            caller.gathering / count,
-            waited - lost - pickling,
-            lost,
-            pickling,
-            caller.unpickling / count,
-            count,
-        )
-
-    def share(self, seconds: float) -> str:
-        return f"{min(1.0, max(0.0, seconds / self.whole)):.0%}"
+    def of_whole(self, seconds: float) -> str:
+        """Returns "2 ms of 4 ms a batch"."""
+        return f"{span(seconds)} of {span(self.whole)} a batch"
 
     def saved(self, seconds: float) -> float:
-        """As a share of the whole; at most what is waited for can be saved."""
+        """Returns the share of the whole that is saved without so many seconds of the wait."""
         return min(max(0.0, seconds), self.waited) / self.whole
 
 
 def step_cost(stats: Snapshot) -> StepCost:
-    """The cost of a step in this pool, with its share of the resets.
+    """Returns the cost of a step in this pool, with its share of the resets.
 
-    Time in a queue for cores, and what the host of a virtual machine took, do not count. How much of that fell into
-    steps is not known, so a step waits at least as long as the median does.
+    Time in a queue for cores, and time that the host of a virtual machine took, do not count. How much of that fell
+    into steps is unknown, so a step waits at least as long as the median does.
     """
     steps = stats.steps / (stats.setup.vector_size or 1)
     cpu, busy, usual = stats.cpu_seconds / steps, stats.env_seconds / steps, stats.step.p50
@@ -72,12 +48,12 @@ def step_cost(stats: Snapshot) -> StepCost:
 
 
 def stolen_share(stats: Snapshot) -> float:
-    """Seconds that the host of a virtual machine takes from a program for each in which it lets it run."""
+    """Returns the seconds that the host of a virtual machine takes from a program for each second of running."""
     return stats.machine.stolen / stats.machine.busy if stats.machine.busy > 0 else 0.0
 
 
 def alone(cost: StepCost, num_workers: int, cores: int) -> StepCost:
-    """The cost of a step in a process that need not share its core."""
+    """Returns the cost of a step in a process that need not share its core."""
     if num_workers <= cores:
         return cost
     cpu = max(cost.cpu - SWITCH_SECONDS, cost.cpu / 4)  # every step pays for a switch of processes
@@ -85,8 +61,8 @@ def alone(cost: StepCost, num_workers: int, cores: int) -> StepCost:
 
 
 def steps_seconds(stats: Snapshot, batch: BatchTime) -> float:
-    """Seconds that the slowest worker spends on the steps of a batch, in the mean."""
-    width, by_worker = stats.setup.vector_size or 1, dict[int, Durations]()
-    for env in stats.envs[::width]:
+    """Returns the mean seconds that the slowest worker spends on the steps of a batch."""
+    by_worker = dict[int, Durations]()
+    for env in stats._env_objects:
         by_worker[env.worker] = by_worker.get(env.worker, Durations()) + env.step
     return max((durations.total for durations in by_worker.values()), default=0.0) / batch.count

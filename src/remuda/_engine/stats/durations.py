@@ -49,7 +49,7 @@ class Durations:
     __slots__ = ("_counts", "_longest", "count", "total")
 
     def __init__(self, counts: Sequence[int] | NDArray[Any] = (), total: float = 0.0, longest: float = 0.0) -> None:
-        """From what was counted; see the class."""
+        """Takes what was counted; see the class."""
         self._counts = np.zeros(BUCKETS, np.int64)
         self._counts[: len(counts)] = counts
         self._counts.flags.writeable = False
@@ -58,7 +58,7 @@ class Durations:
 
     @classmethod
     def of(cls, seconds: Sequence[float]) -> Durations:
-        """Of so many, each by its length."""
+        """Returns the durations of so many, each by its length."""
         counts, _ = np.histogram(np.minimum(seconds, _EDGES[-2]), _EDGES)
         return cls(counts, float(np.sum(seconds)), float(max(seconds, default=0.0)))
 
@@ -82,11 +82,11 @@ class Durations:
 
     @property
     def p99(self) -> float:
-        """Of a hundred, one is longer."""
+        """The duration that one in a hundred exceeds."""
         return self.quantile(0.99)
 
     def quantile(self, share: float) -> float:
-        """What this share of them, from 0 to 1, is not longer than."""
+        """Returns the duration that this share of them, from 0 to 1, does not exceed."""
         if not self.count:
             return 0.0
         below = np.cumsum(self._counts)
@@ -97,8 +97,7 @@ class Durations:
         return float(min(first + within * (last - first), self.max))
 
     def slowest_of(self, many: int) -> float:
-        """How long the slowest of `many` takes in the mean, if each is like one of these, and they do not know of each
-        other."""
+        """How long the slowest of `many` takes in the mean, if each is drawn from these independently."""
         if not self.count:
             return 0.0
         shares = np.cumsum(self._counts) / self.count

@@ -1,89 +1,77 @@
-"""Makes one snapshot of several: of pools that are shards of one, and whose caller is somewhere else."""
+"""Joins the snapshots of a pool's shards into one of the whole pool."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from remuda._engine.stats.pool_stats import PoolStats
-from remuda._engine.stats.snapshot import CallerStats, EnvStats, MachineStats, Setup, WorkerStats
+from remuda._engine.stats.setup import Setup, hosted_ids
+from remuda._engine.stats.snapshot import CallerStats, EnvStats, MachineStats, WorkerStats
 
 
 @dataclass(frozen=True)
 class ShardStats:
-    """What one shard has done.
+    """The figures of one shard."""
 
-    Attributes:
-        first_env: The number of its first env in the whole.
-        envs_of_worker: How many envs each of its workers hosts.
-        stats: Its own snapshot; None where it is gone, and has taken its figures along.
-        restarts: How often it was built anew, which counts as its first worker's.
-    """
-
-    first_env: int
+    first_env: int  # its number in the whole
     envs_of_worker: tuple[int, ...]
-    stats: PoolStats | None
-    restarts: int = 0
+    stats: PoolStats | None  # None if the shard is lost
+    restarts: int = 0  # of the shard; they count as restarts of its first worker
+
+    @property
+    def workers(self) -> tuple[WorkerStats, ...]:
+        """Its workers; a lost shard's have done nothing."""
+        if self.stats is not None:
+            return self.stats.workers
+        return tuple(WorkerStats(worker, ids) for worker, ids in enumerate(hosted_ids(self.envs_of_worker)))
+
+    @property
+    def envs(self) -> tuple[EnvStats, ...]:
+        """Its envs; a lost shard's have done nothing."""
+        if self.stats is not None:
+            return self.stats.envs
+        return tuple(EnvStats(env, worker.index) for worker in self.workers for env in worker.env_ids)
 
 
 def join_stats(
     shards: Sequence[ShardStats], batches: int, waited: float, options: tuple[tuple[str, str], ...] = ()
 ) -> PoolStats:
-    """The snapshot of the whole. Cores and what they were busy with are those of all shards together.
-
-    Args:
-        shards: In order.
-        batches: That the caller has received.
-        waited: Seconds that he has waited for.
-        options: Of the whole pool, as `Setup` has them.
-    """
+    """Returns the snapshot of the whole. `batches` and `waited` are the caller's, `options` those of the whole pool."""
     known = [shard.stats for shard in shards if shard.stats is not None]
-    setup = known[0].setup if known else Setup(())
     caller = CallerStats(max((stats.seconds for stats in known), default=0.0), batches, waited)
-    machine = MachineStats(
-        sum(stats.machine.cores for stats in known),
-        sum(stats.machine.busy for stats in known),
-        sum(stats.machine.own for stats in known),
-        max((stats.machine.seconds for stats in known), default=0.0),
-        sum(stats.machine.stolen for stats in known),
+    workers = tuple(_workers(shards))
+    setup = replace(
+        known[0].setup if known else Setup(()),
+        envs_of_worker=tuple(len(worker.env_ids) for worker in workers),
+        is_chosen=True,  # how many workers a shard has is its own affair, and each has its own number of cores
+        parts=1,
+        options=options,
+        needs_processes=True,
+        spare="",
     )
-    envs, workers = list[EnvStats](), list[WorkerStats]()
-    for shard in shards:
-        first_worker = len(workers)
-        workers += _workers(shard, first_worker)
-        envs += _envs(shard, first_worker)
-    counts = tuple(count for shard in shards for count in shard.envs_of_worker)
-    # How many workers a shard has is its own affair, and each has its own number of cores.
-    joined = replace(
-        setup, envs_of_worker=counts, is_chosen=True, parts=1, options=options, needs_processes=True, spare=""
-    )
-    return PoolStats(caller.seconds, tuple(envs), tuple(workers), caller, machine, joined, time.monotonic())
+    machine = sum((stats.machine for stats in known), MachineStats(cores=0))
+    return PoolStats(caller.seconds, tuple(_envs(shards)), workers, caller, machine, setup, time.monotonic())
 
 
-def _workers(shard: ShardStats, first: int) -> list[WorkerStats]:
-    ids, at = [], shard.first_env
-    for count in shard.envs_of_worker:
-        ids.append(tuple(range(at, at + count)))
-        at += count
-    each = [WorkerStats(0, ()) for _ in ids] if shard.stats is None else list(shard.stats.workers)
-    each[0] = replace(each[0], restarts=each[0].restarts + shard.restarts)
-    return [
-        replace(
+def _workers(shards: Sequence[ShardStats]) -> Iterator[WorkerStats]:
+    """Yields all workers, numbered in the whole."""
+    pairs = [(shard, worker) for shard in shards for worker in shard.workers]
+    for index, (shard, worker) in enumerate(pairs):
+        yield replace(
             worker,
-            index=first + number,
-            env_ids=its,
+            index=index,
+            env_ids=tuple(env + shard.first_env for env in worker.env_ids),
             doing_env=None if worker.doing_env is None else worker.doing_env + shard.first_env,
+            restarts=worker.restarts + (shard.restarts if worker.index == 0 else 0),
         )
-        for number, (worker, its) in enumerate(zip(each, ids, strict=True))
-    ]
 
 
-def _envs(shard: ShardStats, first_worker: int) -> list[EnvStats]:
-    if shard.stats is not None:
-        return [
-            replace(env, env_id=shard.first_env + env.env_id, worker=first_worker + env.worker)
-            for env in shard.stats.envs
-        ]
-    worker_of = [worker for worker, count in enumerate(shard.envs_of_worker) for _ in range(count)]
-    return [EnvStats(shard.first_env + i, first_worker + worker) for i, worker in enumerate(worker_of)]
+def _envs(shards: Sequence[ShardStats]) -> Iterator[EnvStats]:
+    """Yields all envs, numbered in the whole."""
+    first_worker = 0
+    for shard in shards:
+        for env in shard.envs:
+            yield replace(env, env_id=shard.first_env + env.env_id, worker=first_worker + env.worker)
+        first_worker += len(shard.envs_of_worker)

@@ -1,4 +1,4 @@
-"""What the system's own counters showed when a pool was made: they are older than the pool, and go on counting."""
+"""The system's own counters at the time a pool was made: they are older than the pool, and go on counting."""
 
 from __future__ import annotations
 
@@ -12,26 +12,21 @@ from remuda._system.processes import Usage, usage_of, usage_of_cores
 
 @dataclass(frozen=True)
 class Origin:
-    """Those counters; all zero where nobody has looked.
+    """The system's counters at that time; all zero if they were not read.
 
-    Attributes:
-        when: That was, in seconds of CLOCK_MONOTONIC; 0.0: never.
-        busy, stolen: Seconds in which the program's cores had been busy, and would have been but for the host.
-        own: Seconds of CPU time of the program and its workers.
-        caller: The same, of the program alone.
-        queued: How long the program and each worker had stood in line for a core, by process id; as texts, for JSON.
+    Times are in seconds. `busy` and `stolen` are those of the program's cores, as `MachineStats` has them.
     """
 
-    when: float = 0.0
+    when: float = 0.0  # the time of reading them, of CLOCK_MONOTONIC
     busy: float = 0.0
-    own: float = 0.0
-    queued: Mapping[str, float] = field(default_factory=dict)
+    own: float = 0.0  # CPU time of the program and its workers
+    queued: Mapping[str, float] = field(default_factory=dict)  # of the program and each worker; pids as texts, for JSON
     stolen: float = 0.0
-    caller: float = 0.0
+    caller: float = 0.0  # CPU time of the program alone
 
     @classmethod
     def now(cls, pids: Sequence[int | None], caller_pid: int) -> Origin:
-        """`pids`: of the workers; None for each that has no process."""
+        """Reads the counters. `pids` are those of the workers; None for each that has no process."""
         usages = {pid: usage_of(pid) for pid in (caller_pid, *pids) if pid is not None}
         own = sum(usage.cpu for usage in usages.values())
         queued = {str(pid): usage.queued for pid, usage in usages.items()}
@@ -39,12 +34,12 @@ class Origin:
         return cls(time.monotonic(), cores.busy, own, queued, cores.stolen, usages[caller_pid].cpu)
 
     def queued_since(self, pid: int | None, usage: Usage) -> float:
-        """Of a process that may be younger than the pool."""
+        """Returns the seconds in which a process, which may be younger than the pool, was queued since then."""
         return max(0.0, usage.queued - self.queued.get(str(pid), 0.0))
 
 
 def usable_cpus() -> set[int]:
-    """The numbers of the cores that this process may use; none where that is not told."""
+    """Returns the numbers of the cores that this process may use; none if the system does not report them."""
     if hasattr(os, "sched_getaffinity"):
         return os.sched_getaffinity(0)
     return set()

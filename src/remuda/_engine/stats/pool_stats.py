@@ -4,16 +4,22 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from statistics import fmean
 
-from remuda._engine.stats.scalars import scalars
+from remuda._engine.stats.durations import Durations
 from remuda._engine.stats.snapshot import Snapshot
 from remuda._engine.stats.table import table
 from remuda._engine.stats.verdict import Verdict, judge
 
+_SCALARS = (
+    *("seconds", "steps", "steps_per_second", "batches", "episodes", "faults", "restarts"),
+    *("env_seconds", "cpu_seconds", "queued_seconds"),
+)
+
 
 @dataclass(frozen=True, eq=False, repr=False)
 class PoolStats(Snapshot):
-    """What a pool has done, in figures; a snapshot, which never changes. All times are in seconds.
+    """The figures of a pool: a snapshot, which never changes. All times are in seconds.
 
         >>> import gymnasium, remuda
         >>> with remuda.Pool([lambda: gymnasium.make("CartPole-v1")] * 8, num_workers=2) as pool:
@@ -25,7 +31,7 @@ class PoolStats(Snapshot):
         >>> stats.batches, len(stats.envs), len(stats.workers)
         (100, 8, 2)
 
-    `print(stats)` is a table, `stats.verdict` says what holds the throughput back, and `later - earlier` is what was
+    `print(stats)` is a table, `stats.verdict` names what holds the throughput back, and `later - earlier` is what was
     done in between.
 
     Attributes:
@@ -40,7 +46,7 @@ class PoolStats(Snapshot):
 
     @cached_property
     def verdict(self) -> Verdict:
-        """What holds the throughput back, in one line, and what to change."""
+        """The cause that holds the throughput back, in one line, and what to change."""
         return judge(self)
 
     def scalars(self, prefix: str = "remuda/") -> dict[str, float]:
@@ -51,7 +57,21 @@ class PoolStats(Snapshot):
 
         Returns: By name, e.g. ``remuda/steps_per_second``. Means and quantiles of what has not happened are left out.
         """
-        return scalars(self, prefix)
+        found: dict[str, float] = {name: getattr(self, name) for name in _SCALARS}
+        parts = {"waiting": self.caller.waiting, "gathering": self.caller.gathering, "own_code": self.caller.own}
+        if self.caller.unpickling:
+            parts["unpickling"] = self.caller.unpickling
+        if self.seconds > 0:
+            found |= {f"caller/{name}_share": seconds / self.seconds for name, seconds in parts.items()}
+        if memory := sum(worker.memory or 0 for worker in self.workers):
+            found["worker_memory_bytes"] = memory
+        if self.returns:
+            found["episode_return_mean"], found["episode_length_mean"] = fmean(self.returns), fmean(self.lengths)
+        idle = sum((worker.idle for worker in self.workers), Durations())
+        for name, durations in (("step", self.step), ("reset", self.reset), ("idle", idle)):
+            if durations.count:
+                found |= {f"{name}/{one}_seconds": getattr(durations, one) for one in ("mean", "max", "p50", "p99")}
+        return {f"{prefix}{name}": float(value) for name, value in found.items()}
 
     def __str__(self) -> str:
         return table(self)

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any
 
-from remuda._engine.stats.figures import Figures, durations_of
+from remuda._engine.stats.figures import Figures, read_record
 from remuda._engine.stats.origin import Origin, usable_cpus
 from remuda._engine.stats.pool_stats import PoolStats
-from remuda._engine.stats.snapshot import CallerStats, EnvStats, MachineStats, Setup, WorkerStats
+from remuda._engine.stats.setup import Setup, hosted_ids
+from remuda._engine.stats.snapshot import CallerStats, EnvStats, MachineStats, WorkerStats
 from remuda._system.cores import usable_cores
-from remuda._system.processes import Usage, usage_of, usage_of_cores
+from remuda._system.processes import usage_of, usage_of_cores
 from remuda._worker.memory import own_bytes
 
 
@@ -22,122 +25,84 @@ def read_stats(
     origin: Origin,
     torch_threads: int | None = None,
 ) -> PoolStats:
-    """The snapshot, as of now.
-
-    Args:
-        figures: Copied a moment ago.
-        setup: How the pool was made.
-        pids: Of the workers; None for each that has no process now.
-        caller_pid: Of the process whose pool it is.
-        origin: What had been before the pool was.
-        torch_threads: Of the caller; None where that is not known.
-    """
-    has_processes = setup.backend == "process"
-    now, began = figures.when, int(figures.caller["began_ns"]) / 1e9
-    seconds = now - began if began else 0.0
-    usages, callers = [usage_of(pid) for pid in pids], usage_of(caller_pid)
+    """Returns the snapshot, as of now. `pids` are those of the workers; None for each that has no process now."""
+    began = int(figures.caller["began_ns"]) / 1e9
+    seconds = figures.when - began if began else 0.0
+    usages, caller = [usage_of(pid) for pid in pids], usage_of(caller_pid)
+    queued = [origin.queued_since(pid, usage) for pid, usage in zip(pids, usages, strict=True)]
     return PoolStats(
         seconds=seconds,
-        envs=_envs(figures, setup),
-        workers=tuple(
-            _worker(
-                figures, index, ids, pid, seconds, _memory(pid, has_processes), now, origin.queued_since(pid, usage)
-            )
-            for index, (ids, pid, usage) in enumerate(zip(_ids(setup), pids, usages, strict=True))
+        envs=tuple(_envs(figures, setup)),
+        workers=tuple(_workers(figures, setup, seconds, pids, queued)),
+        caller=_caller(
+            figures,
+            seconds=seconds,
+            queued=origin.queued_since(caller_pid, caller),
+            memory=caller.memory,
+            cpu=max(0.0, caller.cpu - origin.caller),
+            torch_threads=torch_threads,
         ),
-        caller=_caller(figures, seconds, callers, origin, caller_pid, torch_threads),
-        machine=_machine(now, callers.cpu + sum(usage.cpu for usage in usages), origin),
+        machine=_machine(figures.when, caller.cpu + sum(usage.cpu for usage in usages), origin),
         setup=setup,
-        taken=now,
+        taken=figures.when,
     )
 
 
-def _memory(pid: int | None, has_processes: bool) -> int | None:
+def torch_threads() -> int | None:
+    """Returns how many threads PyTorch's operators use in this process; None if PyTorch is not imported."""
+    get = getattr(sys.modules.get("torch"), "get_num_threads", None)
+    return None if get is None else int(get())
+
+
+def _envs(figures: Figures, setup: Setup) -> list[EnvStats]:
+    width, made = setup.vector_size or 1, list[EnvStats]()
+    for worker, ids in enumerate(hosted_ids(setup.envs_of_worker)):
+        for env in ids:
+            returns, lengths = figures.last_episodes(env)
+            stats = read_record(
+                EnvStats, figures.envs[env], env_id=env, worker=worker, returns=returns, lengths=lengths
+            )
+            if env % width:  # the durations of a vector env are with its first env
+                first = made[env - env % width]
+                stats = replace(stats, step=first.step, reset=first.reset)
+            made.append(stats)
+    return made
+
+
+def _workers(
+    figures: Figures, setup: Setup, seconds: float, pids: Sequence[int | None], queued: Sequence[float]
+) -> Iterator[WorkerStats]:
+    has_processes = setup.backend == "process"
+    for index, env_ids in enumerate(hosted_ids(setup.envs_of_worker)):
+        doing, doing_env, since = figures.doing(index)
+        yield read_record(
+            WorkerStats,
+            figures.meters[index],
+            figures.workers[index],
+            index=index,
+            env_ids=env_ids,
+            pid=pids[index],
+            seconds=seconds,
+            queued=queued[index],
+            memory=_memory(pids[index], has_processes=has_processes),
+            doing=doing,
+            doing_env=doing_env,
+            doing_since=max(0.0, figures.when - since) if doing else 0.0,
+        )
+
+
+def _memory(pid: int | None, *, has_processes: bool) -> int | None:
     if pid is None:
         return 0 if has_processes else None
     return own_bytes(pid)
 
 
-def torch_threads() -> int | None:
-    """How many threads PyTorch's operators use in this process; None where nothing has imported it."""
-    get = getattr(sys.modules.get("torch"), "get_num_threads", None)
-    return None if get is None else int(get())
-
-
-def _ids(setup: Setup) -> list[tuple[int, ...]]:
-    """The envs of each worker."""
-    ids, first = [], 0
-    for count in setup.envs_of_worker:
-        ids.append(tuple(range(first, first + count)))
-        first += count
-    return ids
-
-
-def _envs(figures: Figures, setup: Setup) -> tuple[EnvStats, ...]:
-    width, envs = setup.vector_size or 1, []
-    for worker, ids in enumerate(_ids(setup)):
-        for env in ids:
-            if env % width == 0:  # what is timed is a whole vector env
-                first = figures.envs[env]
-                step, reset = durations_of(first["steps"]), durations_of(first["resets"])
-            entry, (returns, lengths) = figures.envs[env], figures.last_episodes(env)
-            episodes, faults = int(entry["episodes"]), int(entry["faults"])
-            envs.append(EnvStats(env, worker, step, reset, episodes, returns, lengths, faults))
-    return tuple(envs)
-
-
-def _worker(
-    figures: Figures,
-    index: int,
-    ids: tuple[int, ...],
-    pid: int | None,
-    seconds: float,
-    memory: int | None,
-    now: float,
-    queued: float,
-) -> WorkerStats:
-    meter, own = figures.meters[index], figures.workers[index]
-    doing, env, since = figures.doing(index)
-    return WorkerStats(
-        index=index,
-        env_ids=ids,
-        pid=pid,
-        seconds=seconds,
-        steps=int(meter["steps"]),
-        busy=int(meter["busy_ns"]) / 1e9,
-        cpu=int(meter["cpu_ns"]) / 1e9,
-        queued=queued,
-        idle=durations_of(own["idle"]),
-        restarts=int(own["restarts"]),
-        memory_renewals=int(own["memory_renewals"]),
-        memory=memory,
-        lost=(int(own["outage_ns"]) + int(own["rebuild_ns"])) / 1e9,
-        pickling=int(own["info_ns"]) / 1e9,
-        info_key=bytes(own["info_key"]).decode(errors="replace") or None,
-        info_bytes=int(own["info_bytes"]),
-        doing=doing,
-        doing_env=env,
-        doing_since=max(0.0, now - since) if doing else 0.0,
-    )
-
-
-def _caller(
-    figures: Figures, seconds: float, usage: Usage, origin: Origin, pid: int, torch_threads: int | None
-) -> CallerStats:
-    figure = figures.caller
-    batches, sampled, waiting = int(figure["batches"]), int(figure["sampled"]), int(figure["waited_ns"]) / 1e9
-    estimate = int(figure["gathering_ns"]) / 1e9 * (batches / sampled if sampled else 0.0)
-    return CallerStats(
-        seconds=seconds,
-        batches=batches,
-        waiting=waiting,
-        gathering=min(estimate, max(0.0, seconds - waiting)),
-        queued=origin.queued_since(pid, usage),
-        memory=usage.memory,
-        unpickling=int(figure["unpickling_ns"]) / 1e9,
-        cpu=max(0.0, usage.cpu - origin.caller),
-        torch_threads=torch_threads,
-    )
+def _caller(figures: Figures, **found: Any) -> CallerStats:
+    """Returns the record of the caller. `found`: the fields that do not lie in shared memory."""
+    stats: CallerStats = read_record(CallerStats, figures.caller, **found)
+    sampled, sampled_seconds = int(figures.caller["sampled"]), int(figures.caller["gathering_ns"]) / 1e9
+    estimate = sampled_seconds * stats.batches / sampled if sampled else 0.0
+    return replace(stats, gathering=min(estimate, max(0.0, stats.seconds - stats.waiting)))
 
 
 def _machine(now: float, own: float, origin: Origin) -> MachineStats:

@@ -1,39 +1,70 @@
-"""A snapshot as text: tables of workers and envs, where the time went, the verdict. With rich, where it is there."""
+"""A snapshot as text: tables of workers and envs, where the time went, the verdict. Uses rich if it is installed."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
 from importlib.util import find_spec
 from io import StringIO
 from statistics import fmean
+from typing import Any, TypeAlias
 
 from remuda._engine.stats.durations import Durations, span
-from remuda._engine.stats.snapshot import EnvStats, Snapshot, WorkerStats
+from remuda._engine.stats.snapshot import Snapshot
 from remuda._engine.stats.verdict import judge
 
-_MOST_ROWS = 12  # of envs, the slowest first, and of workers
-_WIDTH = 200  # more than any has: it is as narrow as can be
+_MOST_ROWS = 12  # of each table, the slowest first
+_WIDTH = 200  # of the console: more than any table needs
 
 
-@dataclass(frozen=True)
-class Table:
-    """Rows of texts under a heading."""
+Columns: TypeAlias = Mapping[str, Callable[[Any], str]]
+"""The headings of a table, and what each column shows of a record."""
 
-    title: str
-    columns: Sequence[str]
-    rows: Sequence[Sequence[str]]
+_WORKERS: Columns = {
+    "worker": lambda worker: str(worker.index),
+    "pid": lambda worker: "" if worker.pid is None else str(worker.pid),
+    "envs": lambda worker: _range(worker.env_ids),
+    "steps": lambda worker: str(worker.steps),
+    "busy": lambda worker: _share(worker.busy, worker.seconds),
+    "CPU": lambda worker: f"{worker.cpu_share:.0%}",
+    "queued": lambda worker: _share(worker.queued, worker.seconds),
+    "idle p50": lambda worker: span(worker.idle.p50),
+    "memory": lambda worker: "" if worker.memory is None else f"{worker.memory / 2**20:.0f} MB",
+    "restarts": lambda worker: str(worker.restarts),
+}
+_ENVS: Columns = {
+    "env": lambda env: str(env.env_id),
+    "worker": lambda env: str(env.worker),
+    "steps": lambda env: str(env.steps),
+    "step": lambda env: _span(env.step, env.step.mean),
+    "p50": lambda env: _span(env.step, env.step.p50),
+    "p99": lambda env: _span(env.step, env.step.p99),
+    "max": lambda env: _span(env.step, env.step.max),
+    "reset": lambda env: _span(env.reset, env.reset.mean),
+    "episodes": lambda env: str(env.episodes),
+    "return": lambda env: _mean(env.returns),
+    "length": lambda env: _mean(env.lengths),
+    "faults": lambda env: str(env.faults),
+}
 
 
 def table(stats: Snapshot) -> str:
-    """All of it."""
+    """Returns all of it."""
     show = _rich if find_spec("rich") is not None else _plain
-    parts = [summary(stats), *(show(one) for one in (workers_table(stats), envs_table(stats))), _verdict(stats)]
-    return "\n\n".join(parts)
+    workers = sorted(stats.workers, key=lambda worker: -worker.busy)
+    envs = sorted(stats.envs, key=lambda env: -env.step.mean)
+    parts = [_summary(stats), show(*_rows("workers", workers, _WORKERS)), show(*_rows("envs", envs, _ENVS))]
+    return "\n\n".join([*parts, _verdict(stats)])
 
 
-def summary(stats: Snapshot) -> str:
-    """How much was done, and where the caller's time went."""
+def _rows(what: str, records: Sequence[Any], columns: Columns) -> tuple[str, list[list[str]]]:
+    """Returns the title of a table, and the texts of its heading and of its first rows."""
+    shown = records[:_MOST_ROWS]
+    title = what if len(shown) == len(records) else f"{what}: {len(shown)} of {len(records)}, the slowest"
+    return title, [list(columns), *([show(record) for show in columns.values()] for record in shown)]
+
+
+def _summary(stats: Snapshot) -> str:
+    """Returns how much was done, and where the caller's time went."""
     setup, caller = stats.setup, stats.caller
     spares = f" and {setup.spares} spares" if setup.spares else ""
     whole = max(stats.seconds, 1e-9)
@@ -47,82 +78,51 @@ def summary(stats: Snapshot) -> str:
     )
 
 
-def workers_table(stats: Snapshot) -> Table:
-    """Those that were busy longest first."""
-    shown = sorted(stats.workers, key=lambda worker: -worker.busy)[:_MOST_ROWS]
-    columns = ("worker", "pid", "envs", "steps", "busy", "CPU", "queued", "idle p50", "memory", "restarts")
-    return Table(_title("workers", len(shown), len(stats.workers)), columns, [_worker_row(worker) for worker in shown])
-
-
-def _worker_row(worker: WorkerStats) -> list[str]:
-    seconds = max(worker.seconds, 1e-9)
-    return [
-        str(worker.index),
-        "" if worker.pid is None else str(worker.pid),
-        _range(worker.env_ids),
-        str(worker.steps),
-        f"{worker.busy / seconds:.0%}",
-        f"{worker.cpu_share:.0%}",
-        f"{worker.queued / seconds:.0%}",
-        span(worker.idle.p50),
-        "" if worker.memory is None else f"{worker.memory / 2**20:.0f} MB",
-        str(worker.restarts),
-    ]
-
-
-def envs_table(stats: Snapshot) -> Table:
-    """The slowest first."""
-    shown = sorted(stats.envs, key=lambda env: -env.step.mean)[:_MOST_ROWS]
-    columns = ("env", "worker", "steps", "step", "p50", "p99", "max", "reset", "episodes", "return", "length", "faults")
-    return Table(_title("envs", len(shown), len(stats.envs)), columns, [_env_row(env) for env in shown])
-
-
-def _env_row(env: EnvStats) -> list[str]:
-    step: Durations = env.step
-    return [
-        str(env.env_id),
-        str(env.worker),
-        str(step.count),
-        *(span(seconds) if step.count else "" for seconds in (step.mean, step.p50, step.p99, step.max)),
-        span(env.reset.mean) if env.reset.count else "",
-        str(env.episodes),
-        f"{fmean(env.returns):.4g}" if env.returns else "",
-        f"{fmean(env.lengths):.4g}" if env.lengths else "",
-        str(env.faults),
-    ]
-
-
 def _verdict(stats: Snapshot) -> str:
     verdict = judge(stats)
     code = "" if verdict.code is None else "\n\n" + "\n".join(f"    {line}" for line in verdict.code.splitlines())
     return f"{verdict.text}{code}"
 
 
-def _title(what: str, shown: int, of: int) -> str:
-    return what if shown == of else f"{what}: {shown} of {of}, the slowest"
+# -- cells -------------------------------------------------------------------------------------------------
 
 
 def _range(ids: Sequence[int]) -> str:
     return str(ids[0]) if len(ids) == 1 else f"{ids[0]}-{ids[-1]}"
 
 
-def _plain(one: Table) -> str:
-    lines = [list(one.columns), *map(list, one.rows)]
-    widths = [max(len(line[column]) for line in lines) for column in range(len(one.columns))]
+def _share(seconds: float, whole: float) -> str:
+    return f"{seconds / max(whole, 1e-9):.0%}"
+
+
+def _span(durations: Durations, seconds: float) -> str:
+    """Returns a time that is one of the durations, or nothing if there are none."""
+    return span(seconds) if durations.count else ""
+
+
+def _mean(values: Sequence[float]) -> str:
+    return f"{fmean(values):.4g}" if values else ""
+
+
+# -- drawing -----------------------------------------------------------------------------------------------
+
+
+def _plain(title: str, lines: Sequence[Sequence[str]]) -> str:
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     rows = ("  ".join(f"{text:>{width}}" for text, width in zip(line, widths, strict=True)) for line in lines)
-    return "\n".join([one.title, *rows])
+    return "\n".join([title, *rows])
 
 
-def _rich(one: Table) -> str:
+def _rich(title: str, lines: Sequence[Sequence[str]]) -> str:
     from rich.box import SIMPLE_HEAD
     from rich.console import Console
-    from rich.table import Table as RichTable
+    from rich.table import Table
 
-    drawn = RichTable(title=one.title, title_justify="left", box=SIMPLE_HEAD, show_edge=False, padding=0)
-    for column in one.columns:
-        drawn.add_column(column, justify="right", no_wrap=True)
-    for row in one.rows:
-        drawn.add_row(*row)
+    table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, show_edge=False, padding=0)
+    for heading in lines[0]:
+        table.add_column(heading, justify="right", no_wrap=True)
+    for line in lines[1:]:
+        table.add_row(*line)
     text = StringIO()
-    Console(file=text, width=_WIDTH, color_system=None, legacy_windows=False).print(drawn)
+    Console(file=text, width=_WIDTH, color_system=None, legacy_windows=False).print(table)
     return "\n".join(line.rstrip() for line in text.getvalue().splitlines()).strip("\n")

@@ -1,33 +1,31 @@
-"""Says what holds a pool's throughput back, and what to change: a function of a snapshot, and of nothing else.
+"""Judges what holds a pool's throughput back, and what to change: a function of a snapshot, and of nothing else.
 
-The time of a batch is divided: into your program's own code, the pool's, and the wait for envs. Where the wait is the
-longest, each thing that may lengthen it is asked how many seconds of it would be saved without it, and the one that
-costs most is named.
+The time of a batch is divided into your program's own code, the pool's, and the wait for envs. If the wait is the
+longest, each cause that may lengthen it is given the seconds that would be saved without it. The verdict names the
+cause that costs most.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from statistics import median
+from typing import Literal, TypeAlias
 
 from remuda._engine.stats.batch_time import BatchTime, alone, step_cost, steps_seconds, stolen_share
-from remuda._engine.stats.choice import WAKE_SECONDS, batch_seconds, best_num_workers, in_turns
+from remuda._engine.stats.choice import WAKE_SECONDS, batch_seconds, best_num_workers, counted, in_turns
 from remuda._engine.stats.durations import span
-from remuda._engine.stats.finding import Cause, Verdict, verdict_of
-from remuda._engine.stats.snapshot import Setup, Snapshot
-from remuda._engine.stats.suggested_code import made, partial, with_spares, without_info
+from remuda._engine.stats.setup import Setup, made, partial, with_spares, without_info
+from remuda._engine.stats.snapshot import Snapshot
 from remuda._worker.memory import in_words
 
-__all__ = ["Cause", "Verdict", "judge", "workers_verdict"]
-
-_LEAST_BATCHES = 8  # below, chance has the word
+_LEAST_BATCHES = 8  # fewer depend on chance
 _WORTH_NAMING = 0.15  # of a batch's time
 _MOST = 0.5
 _SLOW = 1.5  # times as slow as the others
-_BUSY = 0.25  # cores that others have
-_MORE_THAN_A_CORE = 1.2  # by one thread and what else runs beside it
-# Of what could be saved, so much is, as partial batches and halves are more batches.
-_PARTIAL, _OVERLAPPED = 0.7, 0.8
+_BUSY = 0.25  # cores that other programs have
+_MORE_THAN_A_CORE = 1.2  # more than one thread and its helpers use
+_PARTIAL, _OVERLAPPED = 0.7, 0.8  # the share of the possible savings: partial batches and halves are more batches
 
 _PROFILE = (
     "import cProfile; env = env_fns[0](); env.reset()\n"
@@ -36,12 +34,55 @@ _PROFILE = (
 )
 
 
+Cause: TypeAlias = Literal[
+    "unknown",
+    "policy",
+    "pool",
+    "env step",
+    "infos",
+    "faults",
+    "slow resets",
+    "slow env",
+    "stragglers",
+    "too few workers",
+    "too many workers",
+    "busy machine",
+]
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The cause that holds the throughput back. As a text it is one line, with the figures.
+
+    Attributes:
+        cause: One of "policy" (your program's own code), "env step", "slow resets", "slow env" (one or few are slower
+            than the others), "stragglers" (any env now and then), "too few workers", "too many workers", "busy machine"
+            (others have the cores, be it the host of a virtual machine), "pool" (what the pool itself does: making
+            batches, waking workers) and "unknown" (too little was done yet).
+        text: The same in a sentence.
+        code: What to change, to be pasted; None if nothing about the pool would help. It keeps the options that the
+            pool was made with. `env_fns` stands for your factories, `pool`, `batch` and `policy` for what you have, and
+            the name of an option for a value that code cannot show.
+        saves: The share of the time that is expected to go with it, from 0 to 1: a rough estimate.
+        found: The text without what it suggests.
+    """
+
+    cause: Cause
+    text: str
+    code: str | None = None
+    saves: float = 0.0
+    found: str = ""
+
+    def __str__(self) -> str:
+        return self.text
+
+
 def judge(stats: Snapshot) -> Verdict:
-    """What holds back the throughput of what a snapshot, or a difference of two, tells of."""
+    """Returns the verdict on a snapshot, or on a difference of two."""
     if stats.batches < _LEAST_BATCHES or stats.seconds <= 0 or not stats.step.count:
         few = f"{stats.batches} batch{'' if stats.batches == 1 else 'es'}"
         return Verdict("unknown", f"nothing to be said of {few} yet; ask again after more")
-    batch = BatchTime.of(stats)
+    batch = BatchTime(stats)
     beside = max(_beside_steps(stats, batch), key=lambda finding: finding.saves)
     if beside.saves >= _MOST:
         return beside
@@ -54,24 +95,29 @@ def judge(stats: Snapshot) -> Verdict:
 
 
 def workers_verdict(stats: Snapshot) -> Verdict | None:
-    """What there is to be said of the number of workers alone."""
+    """Returns the verdict on the number of workers alone; None if that is well chosen, or unknown."""
     if stats.batches <= 0 or not stats.steps or stats.seconds <= 0:
         return None
-    return _workers(stats, BatchTime.of(stats))
+    return _workers(stats, BatchTime(stats))
 
 
-# -- where the envs are not what is waited for ---------------------------------------------------------------
+def verdict_of(cause: Cause, found: str, then: str, code: str | None, saves: float) -> Verdict:
+    """Returns a verdict. `found` is the finding, `then` what to do about it, with the punctuation before it."""
+    return Verdict(cause, f"{cause}: {found}{then}", code, saves, f"{cause}: {found}")
+
+
+# -- the time is not spent waiting for envs -----------------------------------------------------------------
 
 
 def _policy(stats: Snapshot, batch: BatchTime) -> Verdict:
     if (found := _spinning_threads(stats, batch)) is not None:
         return found
-    spent = f"your own code takes {span(batch.own)} of {span(batch.whole)} a batch ({batch.share(batch.own)})"
     factor, envs = 2, stats.setup.num_envs
-    # Halves would not do: who takes as long for half of the envs would take twice as long in all.
+    # Halves are not suggested: a policy that takes as long for half of the envs would take twice as long in all.
     return verdict_of(
         "policy",
-        f"{spent}, and for envs you wait {span(batch.waited)}: faster envs would change little",
+        f"your own code takes {batch.part(batch.own)}, and for envs you wait {span(batch.waited)}: faster envs would "
+        "change little",
         f"; try more envs a batch ({factor * envs}, say), which pays if your policy takes less than {factor} times as "
         "long then",
         made(stats.setup, f"env_fns * {factor}", **_as_many_workers(stats.setup, factor)),
@@ -80,22 +126,22 @@ def _policy(stats: Snapshot, batch: BatchTime) -> Verdict:
 
 
 def _as_many_workers(setup: Setup, factor: int) -> dict[str, str]:
-    """The option for so many times as many envs, where fewer workers an env would undo what was asked for."""
-    asked = dict(setup.options).get("num_workers", "")
-    return {"num_workers": str(factor * int(asked))} if setup.keeps_apart and asked.isdecimal() else {}
+    """Returns the option for so many times as many envs, unless fewer workers an env would do as well."""
+    given = dict(setup.options).get("num_workers", "")
+    return {"num_workers": str(factor * int(given))} if setup.keeps_apart and given.isdecimal() else {}
 
 
 def _spinning_threads(stats: Snapshot, batch: BatchTime) -> Verdict | None:
-    """A policy whose threads wait for each other on the cores of the workers: those of OpenMP spin meanwhile."""
+    """Finds a policy with threads that spin on the cores of the workers while they wait, as those of OpenMP do."""
     caller, threads = stats.caller, stats.caller.torch_threads or 1
     elsewhere = caller.waiting + caller.gathering + caller.unpickling
     if threads == 1 or stats.setup.backend == "serial" or caller.cpu < elsewhere + _MORE_THAN_A_CORE * caller.own:
         return None
     return verdict_of(
         "policy",
-        f"your own code takes {span(batch.own)} of {span(batch.whole)} a batch ({batch.share(batch.own)}), and your "
-        f"program {caller.cpu / caller.seconds:.1f} of {_cores(stats)}: PyTorch has {threads} threads, which spin on "
-        "the cores of the workers while they wait for each other",
+        f"your own code takes {batch.part(batch.own)}, and your program {caller.cpu / caller.seconds:.1f} of "
+        f"{_cores_text(stats)}: PyTorch has {threads} threads, which spin on the cores of the workers while they wait "
+        "for each other",
         "; a small network is faster with one",
         "import torch\n\ntorch.set_num_threads(1)",
         0.5 * batch.own / batch.whole,
@@ -109,8 +155,7 @@ def _pool(stats: Snapshot, batch: BatchTime) -> Verdict:
         then += ", or let the pool step such cheap envs without workers"
     return verdict_of(
         "pool",
-        f"making batches takes {span(batch.gathering)} of {span(batch.whole)} ({batch.share(batch.gathering)}), your "
-        f"envs {span(stats.step.mean)} a step",
+        f"making batches takes {batch.part(batch.gathering)}, your envs {span(stats.step.mean)} a step",
         then,
         None if setup.needs_processes else _left_to_auto(setup),
         0.5 * batch.gathering / batch.whole,
@@ -129,13 +174,13 @@ def _env_step(stats: Snapshot, batch: BatchTime) -> Verdict:
 def _wait(stats: Snapshot, batch: BatchTime) -> str:
     cost = step_cost(stats)
     return (
-        f"you wait {span(batch.waited)} of {span(batch.whole)} a batch ({batch.share(batch.waited)}) for "
+        f"you wait {batch.part(batch.waited)} for "
         f"{stats.setup.num_envs} envs, a step of which takes {span(cost.cpu)} of CPU and "
-        f"{span(cost.wall - cost.cpu)} of waiting, in {_count(stats)} on {_cores(stats)}"
+        f"{span(cost.wall - cost.cpu)} of waiting, in {_workers_text(stats)} on {_cores_text(stats)}"
     )
 
 
-# -- what is no step -----------------------------------------------------------------------------------------
+# -- the time is spent beside steps -------------------------------------------------------------------------
 
 
 def _beside_steps(stats: Snapshot, batch: BatchTime) -> list[Verdict]:
@@ -143,14 +188,14 @@ def _beside_steps(stats: Snapshot, batch: BatchTime) -> list[Verdict]:
 
 
 def _faults(stats: Snapshot, batch: BatchTime) -> Verdict:
-    """Envs that hang, die or raise, and are built again meanwhile."""
+    """Judges envs that hang, die or raise, and are built again meanwhile."""
     failing = max(stats.envs, key=lambda env: env.faults)
     away = max(stats.workers, key=lambda worker: worker.lost)
     rest = stats.setup.num_envs - len(away.env_ids)
     return verdict_of(
         "faults",
-        f"{stats.faults} faults and {stats.restarts} restarts of workers take {span(batch.lost)} of "
-        f"{span(batch.whole)} a batch, from what an env failed in until it is built again; env {failing.env_id} fails "
+        f"{stats.faults} faults and {stats.restarts} restarts of workers take "
+        f"{batch.of_whole(batch.lost)}, from what an env failed in until it is built again; env {failing.env_id} fails "
         f"most often ({failing.faults} times)",
         "; find out why (`record=` keeps what is needed to see it again), and go on with the others meanwhile",
         partial(stats.setup, rest) if rest > 0 else None,
@@ -159,7 +204,7 @@ def _faults(stats: Snapshot, batch: BatchTime) -> Verdict:
 
 
 def _infos(stats: Snapshot, batch: BatchTime) -> Verdict:
-    """What of infos has no column: it is pickled, sent, and unpickled where the caller looks at it."""
+    """Judges infos without columns: they are pickled, sent, and unpickled if the caller reads them."""
     largest = max(stats.workers, key=lambda worker: worker.pickling)
     key = largest.info_key or ""
     read = f", and {span(batch.unpickling)} to unpickling it" if batch.unpickling else ""
@@ -173,7 +218,7 @@ def _infos(stats: Snapshot, batch: BatchTime) -> Verdict:
     )
 
 
-# -- what may lengthen the wait ------------------------------------------------------------------------------
+# -- the wait is lengthened ---------------------------------------------------------------------------------
 
 
 def _findings(stats: Snapshot, batch: BatchTime) -> Iterator[Verdict]:
@@ -183,7 +228,7 @@ def _findings(stats: Snapshot, batch: BatchTime) -> Iterator[Verdict]:
 
 
 def _busy_machine(stats: Snapshot, batch: BatchTime) -> Verdict | None:
-    """Workers that were queued for cores, which others had."""
+    """Finds workers that were queued for cores, which other programs had."""
     setup, cores, others = stats.setup, stats.machine.cores, stats.machine.others(stats.seconds)
     if setup.backend != "process" or others < _BUSY:
         return None
@@ -194,8 +239,8 @@ def _busy_machine(stats: Snapshot, batch: BatchTime) -> Verdict | None:
         code = made(setup, num_workers=str(left))
     return verdict_of(
         "busy machine",
-        f"other programs keep {others:.1f} of {_cores(stats)} busy, and workers stand in line for "
-        f"{span(queued)} of {span(batch.whole)} a batch",
+        f"other programs keep {others:.1f} of {_cores_text(stats)} busy, and workers stand in line for "
+        f"{batch.of_whole(queued)}",
         "; end those programs (`top` shows them), or give them other cores (`taskset`)",
         code,
         batch.saved(_queued_for_others(stats, batch)),
@@ -203,24 +248,24 @@ def _busy_machine(stats: Snapshot, batch: BatchTime) -> Verdict | None:
 
 
 def _queued_for_others(stats: Snapshot, batch: BatchTime) -> float:
-    """Seconds of a batch in which a worker stood in line for a core that another program had."""
+    """Returns the seconds of a batch in which a worker was queued for a core that another program had."""
     setup, cores, others = stats.setup, stats.machine.cores, stats.machine.others(stats.seconds)
     if setup.backend != "process" or others < _BUSY:
         return 0.0
     ours = stats.machine.own / (stats.machine.seconds or stats.seconds)
-    is_crowd = setup.num_workers > cores and ours > 0.7 * cores  # they queue for each other's cores, too
-    its = others / (others + ours) if is_crowd else 1.0
-    return its * max(worker.queued for worker in stats.workers) / batch.count
+    is_crowd = setup.num_workers > cores and ours > 0.7 * cores  # workers queue for each other's cores, too
+    share = others / (others + ours) if is_crowd else 1.0
+    return share * max(worker.queued for worker in stats.workers) / batch.count
 
 
 def _busy_host(stats: Snapshot, batch: BatchTime) -> Verdict:
-    """A virtual machine whose host runs something else on its cores: nothing stands in line, and nothing goes on."""
+    """Judges a virtual machine when its host runs something else on its cores: no process is queued, or runs."""
     lost = stolen_share(stats) * max(worker.cpu for worker in stats.workers) / batch.count
     taken = stats.machine.stolen / (stats.machine.seconds or stats.seconds)
     return verdict_of(
         "busy machine",
-        f"the host of this virtual machine takes {taken:.1f} of {_cores(stats)} away (`st` in `top`), "
-        f"and envs stand still for {span(lost)} of {span(batch.whole)} a batch",
+        f"the host of this virtual machine takes {taken:.1f} of {_cores_text(stats)} away (`st` in `top`), "
+        f"and envs stand still for {batch.of_whole(lost)}",
         "; nothing here can change that: measure at another hour, or on a machine that you have to yourself",
         None,
         batch.saved(lost),
@@ -228,9 +273,9 @@ def _busy_host(stats: Snapshot, batch: BatchTime) -> Verdict:
 
 
 def _slow_resets(stats: Snapshot, batch: BatchTime) -> Verdict | None:
-    """Batches that had to wait for an env's reset."""
+    """Finds batches that had to wait for an env's reset."""
     setup = stats.setup
-    ended = min(stats.reset.count, stats.episodes) / batch.count  # the first resets are nobody's wait
+    ended = min(stats.reset.count, stats.episodes) / batch.count  # no episode waits for the first resets
     if setup.spares or setup.autoreset in {"background"} or not ended:
         return None
     reset = stats.reset.mean
@@ -254,16 +299,16 @@ def _slow_resets(stats: Snapshot, batch: BatchTime) -> Verdict | None:
 
 
 def _spares(stats: Snapshot, batch: BatchTime) -> int:
-    """So many that one is always fresh: as many as reset at a time, with one more for chance."""
+    """Returns how many keep one fresh at any time: as many as reset at a time, and one more for chance."""
     fast = max(batch.whole - batch.waited, 0.0) + steps_seconds(stats, batch)  # a batch without resets
     at_a_time = stats.episodes / batch.count * stats.reset.mean / max(fast, 1e-9)
     return max(1, min(stats.setup.num_envs, round(at_a_time + 0.5) + 1))
 
 
 def _slow_env(stats: Snapshot, batch: BatchTime) -> Verdict | None:
-    """One, or few, that all others wait for."""
-    setup, width = stats.setup, stats.setup.vector_size or 1
-    envs = [env for env in stats.envs[::width] if env.step.count]
+    """Finds one env, or few, that all others wait for."""
+    setup = stats.setup
+    envs = [env for env in stats._env_objects if env.step.count]
     if len(envs) < 3:
         return None
     # By medians: one moment in which the machine stood still shows in the means of all.
@@ -273,7 +318,7 @@ def _slow_env(stats: Snapshot, batch: BatchTime) -> Verdict | None:
         return None
     slowest, usual = max(slow, key=lambda env: env.step.mean), median(env.step.mean for env in envs)
     extra = sum(env.step.mean - usual for env in slow if env.worker == slowest.worker)
-    rest = setup.num_envs - width * len(slow)
+    rest = setup.num_envs - (setup.vector_size or 1) * len(slow)
     names = ", ".join(str(env.env_id) for env in slow[:4]) + (", ..." if len(slow) > 4 else "")
     return verdict_of(
         "slow env",
@@ -287,18 +332,17 @@ def _slow_env(stats: Snapshot, batch: BatchTime) -> Verdict | None:
 
 
 def _stragglers(stats: Snapshot, batch: BatchTime) -> Verdict | None:
-    """Any env that takes long now and then: all others wait for the slowest of the moment."""
-    width = stats.setup.vector_size or 1
-    num_envs = stats.setup.num_envs // width
-    means = [env.step.mean for env in stats.envs[::width] if env.step.count]
+    """Finds that any env takes long now and then: all others wait for the slowest of the moment."""
+    num_envs = _num_objects(stats.setup)
+    means = [env.step.mean for env in stats._env_objects if env.step.count]
     if num_envs < 2 or len(means) < 2 or stats.setup.num_workers < 2:
         return None
     typical = stats.step
-    queued = max(worker.queued for worker in stats.workers) / batch.count  # that is the machine's
+    queued = max(worker.queued for worker in stats.workers) / batch.count  # the machine's fault
     extra = typical.slowest_of(num_envs) - max(typical.mean, *means) - queued
     if typical.p99 < 3 * max(typical.p50, 1e-6):
         return None
-    enough = max(1, 3 * num_envs // 4) * width
+    enough = max(1, 3 * num_envs // 4) * (stats.setup.vector_size or 1)
     return verdict_of(
         "stragglers",
         f"a step takes {span(typical.p50)} at the median, and one in a hundred {span(typical.p99)} or "
@@ -311,16 +355,16 @@ def _stragglers(stats: Snapshot, batch: BatchTime) -> Verdict | None:
 
 
 def _workers(stats: Snapshot, batch: BatchTime) -> Verdict | None:
-    """Another number of workers, by the same estimates as "auto" chooses by."""
+    """Finds a better number of workers, by the estimates that "auto" uses."""
     setup, cores = stats.setup, stats.machine.cores
     if setup.is_chosen or setup.spares:  # there is no choice, or it was made well
         return None
-    num_envs, now = setup.num_envs // (setup.vector_size or 1), setup.num_workers
+    num_envs, now = _num_objects(setup), setup.num_workers
     cost = alone(step_cost(stats), now, cores)
     best = best_num_workers(cost, num_envs, cores)
     slowest = max(env.step.mean for env in stats.envs)  # one worker for each env would still wait for that one
     estimate = max(batch_seconds(cost, num_envs, best, cores, WAKE_SECONDS), slowest)
-    # What resets, stragglers and the like add is added by them in any number of workers.
+    # Resets, stragglers and the like add as much with any number of workers.
     added = max(0.0, batch.waited - steps_seconds(stats, batch)) if now <= cores else 0.0
     saved = batch.waited - added - estimate
     if best == now or (best < now and setup.keeps_apart) or (setup.backend == "serial" and saved < batch.waited / 2):
@@ -329,8 +373,8 @@ def _workers(stats: Snapshot, batch: BatchTime) -> Verdict | None:
     what = "envs" if setup.vector_size is None else "vector envs"
     return verdict_of(
         "too few workers" if best > now else "too many workers",
-        f"of {span(batch.whole)} a batch, your program waits {span(batch.waited)} for "
-        f"{num_envs} {what} in {_count(stats)} on {_cores(stats)}, a step of which takes {span(seen.cpu)} of CPU and "
+        f"of {span(batch.whole)} a batch, your program waits {span(batch.waited)} for {num_envs} {what} in "
+        f"{_workers_text(stats)} on {_cores_text(stats)}, a step of which takes {span(seen.cpu)} of CPU and "
         f"{span(seen.wall - seen.cpu)} of waiting",
         f"; num_workers={best} should be faster",
         made(setup, num_workers=str(best)),
@@ -339,10 +383,10 @@ def _workers(stats: Snapshot, batch: BatchTime) -> Verdict | None:
 
 
 def _wake_ups(stats: Snapshot, batch: BatchTime) -> Verdict | None:
-    """Workers whose waking takes longer than what they do: the caller would have done it meanwhile."""
-    setup, num_envs = stats.setup, stats.setup.num_envs // (stats.setup.vector_size or 1)
+    """Finds workers that take longer to wake than to step: the caller would have stepped the envs meanwhile."""
+    setup, num_envs = stats.setup, _num_objects(stats.setup)
     in_one = in_turns(num_envs * alone(step_cost(stats), setup.num_workers, stats.machine.cores).wall)
-    # Your program would stand in line, and still, as they do.
+    # Your program would be queued, and stand still, as the workers are.
     queued = _queued_for_others(stats, batch) + stolen_share(stats) * in_one
     if setup.is_chosen or setup.spares or setup.backend == "serial" or setup.needs_processes:
         return None
@@ -350,7 +394,7 @@ def _wake_ups(stats: Snapshot, batch: BatchTime) -> Verdict | None:
         return None
     return verdict_of(
         "pool",
-        f"you wait {span(batch.waited)} of {span(batch.whole)} a batch for {_count(stats)}, and all "
+        f"you wait {batch.of_whole(batch.waited)} for {_workers_text(stats)}, and all "
         f"{num_envs} steps of it take {span(in_one)}",
         '; let "auto" see whether your program had better step them itself',
         _left_to_auto(setup),
@@ -359,12 +403,12 @@ def _wake_ups(stats: Snapshot, batch: BatchTime) -> Verdict | None:
 
 
 def _lockstep(stats: Snapshot, batch: BatchTime) -> Verdict | None:
-    """A policy and envs that take about as long, one after the other: each could work while the other does.
+    """Finds a policy and envs that take about as long, one after the other: each could work while the other does.
 
-    The wait for one half is half as long where workers have more than one env each; else it is the same, and hides the
-    policy's time with the other half.
+    The wait for one half is half as long if workers have more than one env each. Otherwise it is the same, and
+    overlaps with the policy's time for the other half.
     """
-    setup, num_envs = stats.setup, stats.setup.num_envs // (stats.setup.vector_size or 1)
+    setup, num_envs = stats.setup, _num_objects(stats.setup)
     if setup.backend == "serial" or setup.parts > 1 or num_envs < 2:
         return None
     saved = min(batch.own if setup.num_workers < num_envs else batch.own / 2, batch.waited)
@@ -377,11 +421,14 @@ def _lockstep(stats: Snapshot, batch: BatchTime) -> Verdict | None:
     )
 
 
-def _count(stats: Snapshot) -> str:
-    number = stats.setup.num_workers
-    return "1 worker" if number == 1 else f"{number} workers"
+def _workers_text(stats: Snapshot) -> str:
+    return counted(stats.setup.num_workers, "worker")
 
 
-def _cores(stats: Snapshot) -> str:
-    cores = stats.machine.cores
-    return "1 core" if cores == 1 else f"{cores} cores"
+def _cores_text(stats: Snapshot) -> str:
+    return counted(stats.machine.cores, "core")
+
+
+def _num_objects(setup: Setup) -> int:
+    """Returns how many envs or vector envs are stepped."""
+    return setup.num_envs // (setup.vector_size or 1)

@@ -1,4 +1,4 @@
-"""What has happened in a pool, as a trace tells it: the data."""
+"""The data of a trace: the events of pools, workers and the program."""
 
 from __future__ import annotations
 
@@ -11,29 +11,15 @@ import numpy as np
 from remuda._engine.running.fault_history import FaultNote, StateChange
 
 # The core's `TraceEvent`, see trace_log.hpp.
-EVENT = np.dtype(
-    [
-        ("begin", np.uint64),
-        ("end", np.uint64),
-        ("inner_begin", np.uint64),
-        ("inner_end", np.uint64),
-        ("kind", np.uint32),
-        ("worker", np.uint32),
-        ("env", np.uint32),
-        ("count", np.uint32),
-        ("op", np.uint32),
-        ("flags", np.uint32),
-        ("inner_env", np.uint32),
-        ("unused", np.uint32),
-    ]
-)
+_TIMES, _NUMBERS = "begin end inner_begin inner_end", "kind worker env count op flags inner_env unused"
+EVENT = np.dtype([*((name, "u8") for name in _TIMES.split()), *((name, "u4") for name in _NUMBERS.split())])
 RESULT, BATCH, WAIT = range(3)
 NOBODY = 0xFFFFFFFF
 
 
 @dataclass(frozen=True)
 class TracedWorker:
-    """A worker as a trace names it."""
+    """A worker's names in a trace."""
 
     index: int
     name: str
@@ -42,41 +28,27 @@ class TracedWorker:
 
 @dataclass(frozen=True)
 class TracedSpan:
-    """Something that the program did, by the name that it gave that; see `remuda.span`.
-
-    Attributes:
-        name: Of it.
-        thread: The number that the system has for its thread.
-        begin_ns, end_ns: Of CLOCK_MONOTONIC.
-        raised: The class of the exception that ended it; empty when none did.
-    """
+    """A named part of the program; see `remuda.span`. Times are those of CLOCK_MONOTONIC."""
 
     name: str
-    thread: int
+    thread: int  # the number that the system has for it
     begin_ns: int
     end_ns: int
-    raised: str = ""
+    raised: str = ""  # the class of the exception that ended it
 
 
 @dataclass(frozen=True, eq=False)
 class History:
-    """What has happened in one pool.
-
-    Attributes:
-        name: The pool's.
-        workers: Its workers.
-        events: (n,) of `EVENT`, in the order in which the pool took notice of them.
-        changes, faults: What its workers went through.
-    """
+    """The events of one pool, and the states and faults of its workers."""
 
     name: str
     workers: tuple[TracedWorker, ...]
-    events: np.ndarray[Any, Any]
+    events: np.ndarray[Any, Any]  # (n,) of `EVENT`, in the order in which the pool noticed them
     changes: Sequence[StateChange] = ()
     faults: Sequence[FaultNote] = ()
 
     def since(self, begin_ns: int) -> History:
-        """What had not ended by then."""
+        """Returns what had not ended by then."""
         return replace(
             self,
             events=self.events[self.events["end"] > begin_ns],

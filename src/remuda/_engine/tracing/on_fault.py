@@ -1,4 +1,4 @@
-"""Writes a trace of the last minute whenever an env fails: what `trace_on_fault=` asks for."""
+"""Writes a trace of the last minute whenever an env fails: the option `trace_on_fault`."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ class FaultTraces:
     """The traces of one pool's faults. It never raises: a full disk is no reason for a pool to break.
 
     Attributes:
-        sayings: What is to be logged.
+        sayings: The texts to be logged.
     """
 
     def __init__(self, tracer: PoolTracer, directory: Path) -> None:
         self.sayings = Sayings()
         self._tracer, self._directory, self._written = tracer, directory, 0
-        self._last: Any = None  # of the faults that there are traces of
+        self._last: Any = None  # the latest fault with a trace
         self._spans = SpanBuffer(_NUM_EVENTS)
         LISTENERS.append(self._spans)
-        self._forget_spans = weakref.finalize(self, LISTENERS.remove, self._spans)  # of a pool that nobody closes, too
+        self._forget_spans = weakref.finalize(self, LISTENERS.remove, self._spans)  # also if the pool is never closed
         tracer.listen(_NUM_EVENTS, self._close)
 
     @property
@@ -43,15 +43,15 @@ class FaultTraces:
         return bool(faults) and faults[-1] is not self._last
 
     def write(self) -> None:
-        """Writes one of all faults that have come up together."""
+        """Writes one trace for all faults that have come up together."""
         if not self.is_due:
             return
         fault = self._last = self._tracer.fault_history.faults[-1]
         if self._written >= _MAX_FILES:
             return
         self._written += 1
-        whose = f"worker-{fault.worker}" if fault.env is None else f"env-{fault.env}"
-        path = self._directory / f"trace-{os.getpid()}-{self._written}-{whose}-{re.sub(r'[^a-z]', '', fault.kind)}.json"
+        place = f"worker-{fault.worker}" if fault.env is None else f"env-{fault.env}"
+        path = self._directory / f"trace-{os.getpid()}-{self._written}-{place}-{re.sub(r'[^a-z]', '', fault.kind)}.json"
         since = time.monotonic_ns() - _SECONDS * 10**9
         try:
             write_trace(path, [self._tracer.history().since(since)], self._spans.since(since))

@@ -1,6 +1,6 @@
 """Writes a trace in the JSON format of Chrome's tracing, which Perfetto reads too.
 
-Times are those of the wall clock, less `baseTimeNanoseconds`: as torch.profiler has them, so that both can be merged.
+Times are those of the wall clock, less `baseTimeNanoseconds`, as in traces of torch.profiler: so both can be merged.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from remuda._trace.file import written_whole
 
 # No process has such a number; workers are shown as threads of one that stands for their pool.
 _POOL_PIDS = 1 << 22
-_POOL_TIDS = 1 << 22  # and no thread: of the pools' own lines, among the threads of the program
+_POOL_TIDS = 1 << 22  # no thread has such a number either; they are the pools' own lines in the program
 
 _KIND = list(EVENT.fields or ()).index("kind")
 _OPERATIONS = {int(op.value): name for op, name in OPERATIONS.items()}
-_SHOWN = {  # states that a worker is away in, as a trace calls them
+_SHOWN = {  # the names in a trace of the states in which a worker is away
     WorkerState.CLOSING: "closes its env",
     WorkerState.KILLED: "killed",
     WorkerState.VACANT: "dead",
@@ -38,7 +38,7 @@ _SHOWN = {  # states that a worker is away in, as a trace calls them
 
 
 def write_trace(path: Path, histories: Sequence[History], spans: Iterable[TracedSpan]) -> None:
-    """Writes them into a file, whole or not at all; compressed where its name ends in ".gz"."""
+    """Writes the trace into a file, whole or not at all; compressed if its name ends in ".gz"."""
     with written_whole(path) as file:
         _Writer(file).write(histories, spans)
 
@@ -48,13 +48,13 @@ class _Writer:
 
     def __init__(self, file: IO[Any]) -> None:
         self._file = file
-        self._base, self._offset = base_and_offset()
+        self._base, self._offset = _base_and_offset()
         self._pid = os.getpid()
 
     def write(self, histories: Sequence[History], spans: Iterable[TracedSpan]) -> None:
         head = {"displayTimeUnit": "ms", "baseTimeNanoseconds": self._base, "traceName": "remuda"}
         self._file.write(json.dumps(head)[:-1] + ', "traceEvents": [\n')
-        self._file.write(json.dumps(self._names("process_name", self._pid, 0, "program")))
+        self._file.write(self._label("process_name", self._pid, 0, "program"))
         for number, history in enumerate(histories):
             self._write_all(self._of_pool(history, _POOL_PIDS + number, _POOL_TIDS + number))
         self._write_all(self._of_spans(spans))
@@ -66,41 +66,37 @@ class _Writer:
 
     # -- lines -------------------------------------------------------------------------------------------
 
-    def _time(self, at_ns: int) -> str:
-        """In microseconds, to the nanosecond, which a float would not hold."""
-        whole, rest = divmod(at_ns + self._offset, 1000)
-        return f"{whole}.{rest:03}"
-
     def _slice(self, pid: int, tid: int, kind: str, name: str, begin: int, end: int, **args: Any) -> str:
-        """What lasted from `begin` to `end`, on the line `tid` of `pid`."""
-        duration, rest = divmod(max(0, end - begin), 1000)
-        return (
-            f'{{"ph": "X", "pid": {pid}, "tid": {tid}, "ts": {self._time(begin)}, "dur": {duration}.{rest:03}, '
-            f'"cat": "{kind}", "name": {json.dumps(name)}, "args": {json.dumps(args)}}}'
-        )
+        """Returns an event that lasted from `begin` to `end`, on the line `tid` of `pid`."""
+        duration = f'"dur": {_microseconds(max(0, end - begin))}'
+        return self._event(f'"ph": "X", {duration}', pid, tid, kind, name, begin, args)
 
     def _instant(self, pid: int, tid: int, kind: str, name: str, at: int, **args: Any) -> str:
+        return self._event('"ph": "i", "s": "p"', pid, tid, kind, name, at, args)
+
+    def _event(self, phase: str, pid: int, tid: int, kind: str, name: str, at: int, args: dict[str, Any]) -> str:
         return (
-            f'{{"ph": "i", "s": "p", "pid": {pid}, "tid": {tid}, "ts": {self._time(at)}, '
-            f'"cat": "{kind}", "name": {json.dumps(name)}, "args": {json.dumps(args)}}}'
+            f'{{{phase}, "pid": {pid}, "tid": {tid}, "ts": {_microseconds(at + self._offset)}, "cat": "{kind}", '
+            f'"name": {json.dumps(name)}, "args": {json.dumps(args)}}}'
         )
 
     @staticmethod
-    def _names(what: str, pid: int, tid: int, name: str | int) -> dict[str, Any]:
+    def _label(what: str, pid: int, tid: int, label: str | int) -> str:
+        """Returns the event that names a process or a thread, or sets its place among the others."""
         key = "sort_index" if what.endswith("sort_index") else "name"
-        return {"ph": "M", "pid": pid, "tid": tid, "name": what, "args": {key: name}}
+        return json.dumps({"ph": "M", "pid": pid, "tid": tid, "name": what, "args": {key: label}})
 
     # -- a pool ------------------------------------------------------------------------------------------
 
     def _of_pool(self, history: History, pid: int, tid: int) -> Iterator[str]:
-        """`pid`: of its workers. `tid`: of the pool's own line in the program."""
-        yield json.dumps(self._names("thread_name", self._pid, tid, f"pool {history.name}"))
-        yield json.dumps(self._names("thread_sort_index", self._pid, tid, tid - _POOL_TIDS - 1000))
-        yield json.dumps(self._names("process_name", pid, 0, f"workers of {history.name}"))
+        """Yields the lines of a pool. `pid` is that of its workers, `tid` that of the pool's line in the program."""
+        yield self._label("thread_name", self._pid, tid, f"pool {history.name}")
+        yield self._label("thread_sort_index", self._pid, tid, tid - _POOL_TIDS - 1000)
+        yield self._label("process_name", pid, 0, f"workers of {history.name}")
         for worker in history.workers:
             name = f"{worker.name} ({_envs(worker.env_ids[0], len(worker.env_ids))})"
-            yield json.dumps(self._names("thread_name", pid, worker.index + 1, name))
-            yield json.dumps(self._names("thread_sort_index", pid, worker.index + 1, worker.index))
+            yield self._label("thread_name", pid, worker.index + 1, name)
+            yield self._label("thread_sort_index", pid, worker.index + 1, worker.index)
         for event in history.events.tolist():
             if event[_KIND] == RESULT:
                 yield from self._of_result(pid, event)
@@ -122,9 +118,9 @@ class _Writer:
         begin, end, reset_begin, reset_end, _, worker, env, count, op, flags, reset_env, _ = event
         tid = worker + 1
         operation = _OPERATIONS.get(op, "call")
-        whose = "" if env == _core.WHOLE_WORKER else f" {_envs(env, count)}"
+        envs = "" if env == _core.WHOLE_WORKER else f" {_envs(env, count)}"
         failed = {"failed": True} if flags & _core.IS_FAILURE else {}
-        yield self._slice(pid, tid, operation, f"{operation}{whose}", begin, end, **failed)
+        yield self._slice(pid, tid, operation, f"{operation}{envs}", begin, end, **failed)
         if not reset_begin:
             return
         if reset_begin < begin:
@@ -136,19 +132,19 @@ class _Writer:
         for fault in history.faults:
             yield from self._of_fault(fault, pid)
         for worker in history.workers:
-            its = [change for change in history.changes if change.worker == worker.index]
-            yield from self._of_life(its, pid, worker.index + 1)
+            changes = [change for change in history.changes if change.worker == worker.index]
+            yield from self._of_life(changes, pid, worker.index + 1)
 
     def _of_fault(self, fault: FaultNote, pid: int) -> Iterator[str]:
-        whose = "" if fault.env is None else f" env {fault.env}"
+        env = "" if fault.env is None else f" env {fault.env}"
         if fault.began_ns:
-            name = f"{fault.operation}{whose} ({fault.kind})"
+            name = f"{fault.operation}{env} ({fault.kind})"
             yield self._slice(pid, fault.worker + 1, "fault", name, fault.began_ns, fault.at_ns, error=fault.text)
-        name = f"{fault.kind}{whose}"
+        name = f"{fault.kind}{env}"
         yield self._instant(pid, fault.worker + 1, "fault", name, fault.at_ns, error=fault.text)
 
     def _of_life(self, changes: Sequence[StateChange], pid: int, tid: int) -> Iterator[str]:
-        """Of a worker: one slice for each state that it was away in, those that are alike as one."""
+        """Yields one slice for each state in which a worker was away; neighbours of one name are one slice."""
         at = 0
         while at < len(changes):
             name, first = _SHOWN.get(changes[at].state), at
@@ -166,25 +162,31 @@ class _Writer:
         for span in spans:
             if span.thread not in threads:
                 threads.add(span.thread)
-                yield json.dumps(self._names("thread_name", self._pid, span.thread, f"spans of thread {span.thread}"))
+                yield self._label("thread_name", self._pid, span.thread, f"spans of thread {span.thread}")
             raised = {"raised": span.raised} if span.raised else {}
             yield self._slice(self._pid, span.thread, "span", span.name, span.begin_ns, span.end_ns, **raised)
 
 
-def base_and_offset() -> tuple[int, int]:
-    """What is to be added to the file's times to have the wall clock's, and to CLOCK_MONOTONIC to have the file's."""
+def _base_and_offset() -> tuple[int, int]:
+    """Returns the file's zero by the wall clock, and the difference of the file's times to CLOCK_MONOTONIC."""
     best = min((_measure_offset() for _ in range(5)), key=lambda measured: measured[1])
     now = time.time_ns()
-    base = now - now % (86400 * 10**9)  # the day: times stay small, and any two files of a day have the same
+    base = now - now % (86400 * 10**9)  # the day: times stay small, and any two files of a day have the same zero
     return base, best[0] - base
 
 
 def _measure_offset() -> tuple[int, int]:
-    """Between the two clocks, and how long it took to read them."""
+    """Returns the offset between the two clocks, and how long it took to read them."""
     before = time.monotonic_ns()
     wall = time.time_ns()
     after = time.monotonic_ns()
     return wall - (before + after) // 2, after - before
+
+
+def _microseconds(ns: int) -> str:
+    """Returns microseconds, to the nanosecond, which a float would not hold."""
+    whole, rest = divmod(ns, 1000)
+    return f"{whole}.{rest:03}"
 
 
 def _envs(first: int, count: int) -> str:

@@ -21,16 +21,16 @@ class SpanBuffer:
         self._spans.append(span)
 
     def since(self, begin_ns: int) -> list[TracedSpan]:
-        """Those that had not ended by then."""
+        """Returns the spans that had not ended by then."""
         return [span for span in self._spans.copy() if span.end_ns > begin_ns]
 
 
 LISTENERS: list[SpanBuffer] = []
-"""Where spans are noted."""
+"""The buffers that get each span."""
 
 
 class Span(ContextDecorator):
-    """What `span` returns."""
+    """A part of the program with a name: what `span` returns."""
 
     __slots__ = ("_begin_ns", "_name")
 
@@ -38,7 +38,7 @@ class Span(ContextDecorator):
         self._name, self._begin_ns = name, 0
 
     def _recreate_cm(self) -> Span:
-        """For each call of a function that it decorates."""
+        """Makes a span for each call of a function that it decorates."""
         return Span(self._name)
 
     def __enter__(self) -> Span:
@@ -50,9 +50,9 @@ class Span(ContextDecorator):
     ) -> None:
         if self._begin_ns and LISTENERS:
             raised = "" if kind is None else kind.__name__
-            told = TracedSpan(self._name, threading.get_native_id(), self._begin_ns, time.monotonic_ns(), raised)
+            span = TracedSpan(self._name, threading.get_native_id(), self._begin_ns, time.monotonic_ns(), raised)
             for listener in LISTENERS:
-                listener.add(told)
+                listener.add(span)
 
 
 def span(name: str) -> Span:

@@ -9,6 +9,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from remuda._engine.options.checks import is_int
 from remuda._engine.tracing.history import History
 from remuda._engine.tracing.perfetto import write_trace
 from remuda._engine.tracing.spans import LISTENERS, SpanBuffer
@@ -30,11 +31,11 @@ class Trace:
     """
 
     def __init__(self, path: str | os.PathLike[str], events: int, pool: PoolTracer | None = None) -> None:
-        """Begins at once. `pool`: the one that is traced; None: all of the process, and those to come."""
+        """Begins at once. `pool`: the only one to be traced; None: all pools of the process, and those to come."""
         self.path, self._num_events = writable_file(path, "the trace"), _checked(events)
         self._begin_ns, self._owner = time.monotonic_ns(), os.getpid()
         self._of_all, self._is_stopped = pool is None, False
-        self._pools: dict[PoolTracer, Any] = {}  # with what ends it for each
+        self._pools: dict[PoolTracer, Any] = {}  # each with the function that ends it
         self._ended: list[History] = []  # of pools that are closed
         self._spans = SpanBuffer(self._num_events)
         for tracer in open_pools() if pool is None else [pool]:
@@ -67,7 +68,7 @@ class Trace:
         tracer.listen(self._num_events, self._pools[tracer])
 
     def _end(self, tracer: PoolTracer) -> None:
-        """Of that pool: what has happened in it so far is all."""
+        """Ends the recording of that pool."""
         self._ended.append(tracer.history().since(self._begin_ns))
         tracer.leave(self._pools.pop(tracer))
 
@@ -110,20 +111,20 @@ def trace(path: str | os.PathLike[str], *, events: int = NUM_EVENTS) -> Trace:
 
 
 def trace_pool(tracer: PoolTracer, path: str | os.PathLike[str], events: int) -> Trace:
-    """Of one pool."""
+    """Records what happens in one pool."""
     if not tracer.is_open:
         raise StateError("expected an open pool to trace, got one that is closed")
     return Trace(path, events, tracer)
 
 
 def note_new_pool(tracer: PoolTracer) -> None:
-    """Traces of all pools are of this one too."""
+    """Adds a pool to the traces of all pools."""
     for each in _of_all_pools:
         each._add(tracer)
 
 
-def _checked(events: Any) -> int:
-    if not isinstance(events, int) or isinstance(events, bool):
+def _checked(events: int) -> int:
+    if not is_int(events):
         raise TypeError(f"expected events to be an int, got {events!r}")
     if events < 1:
         raise ValueError(f"expected events to be an int from 1 up, got {events}")

@@ -1,4 +1,4 @@
-"""Notes what happens in a pool, for the traces that are being made of it."""
+"""Records what happens in a pool, for its traces."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from remuda._engine.tracing.history import EVENT, History, TracedWorker
 
 
 class PoolTracer:
-    """Has the hub note what it does while somebody listens. It keeps nothing of the pool's memory.
+    """Records the events of the hub while there is a listener. It holds nothing of the pool's memory.
 
     Attributes:
-        fault_history: What else has happened in the pool.
+        fault_history: The other events of the pool.
         is_open: Whether the pool is not closed yet.
     """
 
@@ -32,7 +32,7 @@ class PoolTracer:
         _tracers.add(self)
 
     def listen(self, num_events: int, before_end: Callable[[], None]) -> None:
-        """From now on the latest `num_events` are there; `before_end` is called when the pool is about to close."""
+        """Records the latest `num_events` from now on, and calls `before_end` when the pool is about to close."""
         if self._log is None:
             self._log = _core.TraceLog(num_events)
             self._set_log(self._log)
@@ -41,21 +41,21 @@ class PoolTracer:
         self._listeners.append(before_end)
 
     def leave(self, before_end: Callable[[], None]) -> None:
-        """Nobody listens any more on whose behalf that was to be called."""
+        """Removes the listener with this function."""
         self._listeners.remove(before_end)
         if not self._listeners:
             self._set_log(None)
             self._log = None
 
     def history(self) -> History:
-        """All that there is."""
+        """Returns all that was recorded."""
         events = np.frombuffer(b"" if self._log is None else self._log.events(), EVENT)
         return History(
             self._name, self._workers, events, tuple(self.fault_history.changes), tuple(self.fault_history.faults)
         )
 
     def close(self) -> None:
-        """The pool is about to close."""
+        """Notifies the listeners: the pool is about to close."""
         self.is_open = False
         for before_end in list(self._listeners):
             before_end()
@@ -70,5 +70,5 @@ _tracers: weakref.WeakSet[PoolTracer] = weakref.WeakSet()
 
 
 def open_pools() -> list[PoolTracer]:
-    """Of all pools of this process that are open."""
+    """Returns the tracers of all open pools of this process."""
     return [tracer for tracer in _tracers if tracer.is_open]

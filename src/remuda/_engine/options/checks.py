@@ -1,0 +1,171 @@
+"""Checks of the values that callers give: those of options, and timeouts.
+
+A check of an option gets the option's name and the given value. It returns the value in force, or raises.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+from collections.abc import Callable, Mapping
+from numbers import Real
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from gymnasium import Space
+
+from remuda._system.directories import make_writable
+
+Check: TypeAlias = Callable[[str, Any], Any]
+
+_OURS = "REMUDA_"  # the prefix of the variables by which the pool recognises its workers
+_UNITS = {"": 1} | {
+    prefix + suffix: base**power
+    for power, prefix in enumerate("KMGT", 1)
+    for suffix, base in (("", 1024), ("IB", 1024), ("B", 1000))
+}
+
+
+# -- made of others ----------------------------------------------------------------------------------------
+
+
+def any_value(_: str, given: Any) -> Any:
+    return given
+
+
+def value_of(convert: Callable[[Any], Any]) -> Check:
+    """`convert` checks the given value and returns its meaning."""
+    return lambda _, given: convert(given)
+
+
+def checked_by(check: Callable[[Any], object]) -> Check:
+    """`check` raises for what cannot be."""
+
+    def checked(_: str, given: Any) -> Any:
+        check(given)
+        return given
+
+    return checked
+
+
+def or_else(meaning: str) -> Check:
+    """None stands for `meaning`."""
+    return lambda _, given: given or meaning
+
+
+def int_from(least: int, most: int | None = None, *, or_none: bool = False) -> Check:
+    to = "up" if most is None else f"to {most}"
+
+    def check(name: str, given: Any) -> Any:
+        if given is None and or_none:
+            return None
+        if not is_int(given) or given < least or (most is not None and given > most):
+            raise ValueError(
+                f"expected {name} to be an int from {least} {to}{', or None' if or_none else ''}, got {given!r}"
+            )
+        return given
+
+    return check
+
+
+def one_of(*values: str, none: str | None = None) -> Check:
+    """`none`: the meaning of None, if None may be given."""
+
+    def check(name: str, given: Any) -> Any:
+        if given is None and none is not None:
+            return none
+        if given not in values:
+            raise ValueError(f"expected {name} to be one of {values}, got {given!r}")
+        return given
+
+    return check
+
+
+# -- of one kind of value ----------------------------------------------------------------------------------
+
+
+def is_int(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def true_or_false(name: str, given: Any) -> bool:
+    if not isinstance(given, bool):
+        raise TypeError(f"expected {name} to be True or False, got {given!r}")
+    return given
+
+
+def check_timeout(timeout: Any, name: str = "timeout") -> None:
+    if timeout is not None and (not isinstance(timeout, Real) or math.isnan(timeout)):
+        raise TypeError(f"expected {name} to be a number of seconds or None, got {timeout!r}")
+
+
+def seconds(name: str, given: Any) -> Any:
+    check_timeout(given, name)
+    if given is not None and given < 0:
+        raise ValueError(f"expected {name} to be at least 0, or None, got {given}")
+    return given
+
+
+def module_names(name: str, given: Any) -> tuple[str, ...]:
+    if isinstance(given, str):
+        raise TypeError(f"expected {name} to be a sequence of module names, got {given!r}; write [{given!r}]")
+    return tuple(given)
+
+
+def single_space(name: str, given: Any) -> Any:
+    if given is not None and not isinstance(given, Space):
+        raise TypeError(f"expected {name} to be a gymnasium.Space or None, got {given!r}")
+    return given
+
+
+def directory(name: str, given: Any) -> Path | None:
+    """The directory is there afterwards. Raises OSError if it cannot be made, or not be written to."""
+    if given is None:
+        return None
+    if not isinstance(given, (str, os.PathLike)):
+        raise TypeError(f"expected {name} to be a directory or None, got {given!r}")
+    return make_writable(given, name)
+
+
+def memory_limit(given: Any) -> int | None:
+    """Returns bytes; None for no limit."""
+    if given is None:
+        return None
+    size = given
+    if isinstance(given, str):
+        written = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([KMGT]?(?:I?B)?)\s*", given, re.IGNORECASE)
+        unit = None if written is None else _UNITS.get(written[2].upper().removeprefix("B"))
+        size = 0 if written is None or unit is None else int(float(written[1]) * unit)
+    elif not is_int(given):
+        raise TypeError(f"expected max_worker_memory to be bytes, a text such as '2GiB', or None, got {given!r}")
+    if size < 1:
+        raise ValueError(f"expected max_worker_memory such as 2 * 2**30, '2GiB' or '500MB', got {given!r}")
+    return int(size)
+
+
+def variables_of(worker_env: Any, worker: int) -> dict[str, str]:
+    """Returns the environment variables that a caller's `worker_env` has for one worker.
+
+    Raises:
+        TypeError, ValueError: They cannot be variables.
+        Exception: Whatever the caller's function raises.
+    """
+    if worker_env is None:
+        return {}
+    variables = worker_env(worker) if callable(worker_env) else worker_env
+    where = f"worker_env({worker})" if callable(worker_env) else "worker_env"
+    if not isinstance(variables, Mapping):
+        raise TypeError(f"expected {where} to be a mapping of environment variables, got {variables!r}")
+    for name, value in variables.items():
+        _check_variable(name, value, where)
+    return dict(variables)
+
+
+def _check_variable(name: object, value: object, where: str) -> None:
+    if not isinstance(name, str) or not isinstance(value, str):
+        raise TypeError(f"expected {where} to have strings only, got {name!r}: {value!r}; write str(...)")
+    if not name or "=" in name or "\0" in name + value:
+        raise ValueError(f"expected names and values that an environment can have in {where}, got {name!r}: {value!r}")
+    if name.startswith(_OURS):
+        raise ValueError(f"expected no variables of remuda's own in {where}, got {name!r}")
