@@ -220,7 +220,7 @@ class Layout:
         return _columns(arena, self.action.columns, self.plan.actions)
 
     def sent_actions(self, arena: _core.Arena) -> _core.Actions:
-        """Returns the actions for the hub, which converts those that do not fit as they are by `SpaceCodec`."""
+        """Returns the actions for the hub, which has `SpaceCodec` convert those that NumPy does not cast without loss."""
         specs = zip(self.action_columns(arena), self.action.columns, strict=True)
         columns = [_core.ActionColumn(column, _bounds(spec)) for column, spec in specs]
         if self.action.num_objects:  # the pool converts them before it sends the arrays as a tuple
@@ -237,7 +237,7 @@ class Layout:
 
 
 def _bounds(spec: ColumnSpec) -> list[tuple[int, int]] | None:
-    """Returns the bounds that the hub compares numbers with: none for a Box, [] if only a conversion compares them."""
+    """Returns the bounds that the hub compares numbers with: None for a Box, [] if only `SpaceCodec` compares them."""
     if spec.choices is None:
         return None
     return spec.choices.bounds if spec.dtype == np.int64 else []

@@ -12,20 +12,40 @@ const std::byte* data_of(nb::handle array) { return static_cast<const std::byte*
 
 }  // namespace
 
-bool ActionColumn::fits(nb::handle value, std::uint32_t count) const {
-  if (!column_.fits(value, count)) return false;
-  return !bounds_ || are_choices(data_of(value), static_cast<std::size_t>(PyArray_SIZE(as_array(value))));
+nb::object ActionColumn::convert(nb::handle value, std::uint32_t count) const {
+  nb::object array = column_.fits(value, count) ? nb::borrow(value) : cast(value, count);
+  return array.is_valid() && are_choices(array) ? array : nb::object();
 }
 
-// `numbers`: int64 values, which may be unaligned.
-bool ActionColumn::are_choices(const std::byte* numbers, std::size_t count) const {
-  const std::vector<Bounds>& bounds = *bounds_;
-  if (bounds.empty()) return false;
+// Casts to a wider type, or from one width of floats to another. May run user code.
+nb::object ActionColumn::cast(nb::handle value, std::uint32_t count) const {
+  const nb::object array = nb::steal(PyArray_FromAny(value.ptr(), nullptr, 0, 0, NPY_ARRAY_ENSUREARRAY, nullptr));
+  if (!array.is_valid()) {
+    if (!PyErr_ExceptionMatches(PyExc_Exception)) nb::raise_python_error();  // an interrupt
+    PyErr_Clear();
+    return {};
+  }
+  PyArray_Descr *from = PyArray_DESCR(as_array(array)), *to = column_.descr();
+  const bool are_floats = from->kind == 'f' && to->kind == 'f';
+  if (!are_floats && !PyArray_CanCastTypeTo(from, to, NPY_SAFE_CASTING)) return {};
+  Py_INCREF(reinterpret_cast<PyObject*>(to));  // FromArray steals it
+  nb::object same = nb::steal(PyArray_FromArray(as_array(array), to, NPY_ARRAY_CARRAY_RO | NPY_ARRAY_FORCECAST));
+  if (!same.is_valid()) nb::raise_python_error();  // a warning of NumPy, if warnings are errors
+  return column_.fits(same, count) ? same : nb::object();
+}
+
+// `array`: of the column's dtype; int64 values may be unaligned.
+bool ActionColumn::are_choices(nb::handle array) const {
+  if (!bounds_) return true;
+  if (bounds_->empty()) return false;
+  const std::byte* numbers = data_of(array);
+  const auto count = static_cast<std::size_t>(PyArray_SIZE(as_array(array)));
   for (std::size_t i = 0, pair = 0; i < count; ++i) {
     std::int64_t number;
     std::memcpy(&number, numbers + i * sizeof number, sizeof number);
-    if (number < bounds[pair].first || number > bounds[pair].second) return false;
-    if (++pair == bounds.size()) pair = 0;
+    const auto& [low, high] = (*bounds_)[pair];
+    if (number < low || number > high) return false;
+    if (++pair == bounds_->size()) pair = 0;
   }
   return true;
 }

@@ -8,7 +8,7 @@ namespace remuda {
 Actions::Leaves Actions::take_apart(nb::handle actions, std::uint32_t count) const {
   Leaves leaves;
   leaves.reserve(columns_.size());
-  if (nest_.split(actions, leaves) && fit(leaves, count)) return leaves;
+  if (nest_.split(actions, leaves) && convert_each(leaves, count)) return leaves;
   leaves.clear();
   for (nb::handle leaf : convert_(actions, count)) leaves.push_back(nb::borrow(leaf));
   if (leaves.size() != columns_.size()) throw std::logic_error("an array for each column of the actions");
@@ -17,10 +17,12 @@ Actions::Leaves Actions::take_apart(nb::handle actions, std::uint32_t count) con
   return leaves;
 }
 
-// Returns whether the leaves can be copied as they are.
-bool Actions::fit(const Leaves& leaves, std::uint32_t count) const {
-  for (std::size_t i = 0; i < leaves.size(); ++i)
-    if (!columns_[i].fits(leaves[i], count)) return false;
+// Returns false if a leaf needs the conversion in Python.
+bool Actions::convert_each(Leaves& leaves, std::uint32_t count) const {
+  for (std::size_t i = 0; i < leaves.size(); ++i) {
+    leaves[i] = columns_[i].convert(leaves[i], count);
+    if (!leaves[i].is_valid()) return false;
+  }
   return true;
 }
 

@@ -16,8 +16,8 @@ class Actions {
   Actions(std::vector<ActionColumn> columns, nb::handle nest, nb::object convert)
       : columns_(std::move(columns)), nest_(nest), convert_(std::move(convert)) {}
 
-  // Returns the leaves of a batch of `count` actions: its own arrays if these fit as they are, else the leaves that
-  // `convert` makes. Writes nothing yet, because the conversion may run user code.
+  // Returns the leaves of a batch of `count` actions: its own arrays if they fit, or are cast without loss, else the
+  // leaves that `convert` makes. Writes nothing yet, because the conversion may run user code.
   Leaves take_apart(nb::handle actions, std::uint32_t count) const;
   void write(const Leaves& leaves, const std::vector<std::uint32_t>& targets, const Part& part,
              const Slots& slots) const;
@@ -29,7 +29,7 @@ class Actions {
   std::vector<Column> columns() const;
 
  private:
-  bool fit(const Leaves& leaves, std::uint32_t count) const;
+  bool convert_each(Leaves& leaves, std::uint32_t count) const;
 
   std::vector<ActionColumn> columns_;
   Nest nest_;
