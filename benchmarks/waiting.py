@@ -30,7 +30,7 @@ import remuda
 from remuda._engine.startup import start
 from remuda._system import machine
 from remuda._system.cores import usable_cores
-from remuda._wire.spinning import Spinning
+from remuda._wire.layout import Spinning
 
 AT_MOST = 1.3  # times the step without a thought
 PLACES = ("core", "elsewhere")

@@ -11,7 +11,7 @@ import waiting
 from waiting import RULES, Case, Cost
 
 from remuda._engine.startup import start
-from remuda._wire.spinning import Spinning
+from remuda._wire.layout import Spinning
 
 OPTIONS = argparse.Namespace(workers=2, rounds=3, seconds=1.0)
 

@@ -258,14 +258,15 @@ def test_rows_are_untouched_where_a_hook_raises(wrong: Info, message: str) -> No
     host = VectorHost(HostSpec(WorkerInfo(0, 1, (0, 1)), vector_size=2), LocalChannel())
     host.build([lambda: _Wrong(**wrong)])
     host.start(layout, arena)
-    places: list[Any] = [*layout.fixed_columns(arena), *layout.obs_columns(arena), *layout.final_columns(arena)]
+    columns = layout.result_columns(arena)
+    places: list[Any] = [*columns.fixed, *columns.obs, *columns.final_obs]
     host.reset_vector(0, 2, None)
     before = [place.view(layout.plan.rows).copy() for place in places]
     with pytest.raises((TypeError, ValueError), match=message):
         host.step_vector(0, 2, 0, None)
     assert_same([place.view(layout.plan.rows) for place in places], before)
     host.close_quietly()
-    del arena, places, host
+    del arena, columns, places, host
     gc.collect()
 
 

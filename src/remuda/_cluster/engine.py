@@ -18,8 +18,8 @@ from remuda._cluster.shares import Shares
 from remuda._engine.commands.action_spaces import ActionSpaces
 from remuda._engine.options.pool_options import EnvFn
 from remuda._engine.rollouts.shard_rollout import ShardRollouts
-from remuda._wire.agreement import check_agreement, check_same
-from remuda._wire.codec import SpaceCodec
+from remuda._wire.codec import SpaceCodec, check_agreement
+from remuda._wire.computed import check_same
 from remuda._wire.env_state import StateSupport
 from remuda.errors import ClosedError, StateError
 

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from remuda._wire.texts import text_of
+from remuda._wire.failures import text_of
 
 MAX_BYTES = 60_000  # of a datagram
 _MAX_TEXT = 20_000  # bytes, in JSON, of a text that had to be cut; a datagram has room for two

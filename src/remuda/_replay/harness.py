@@ -131,12 +131,13 @@ class Harness:
         return self._unpickled.objects[index]
 
     def _make_hub(self, arena: _core.Arena) -> _core.Hub:
+        columns = self._layout.result_columns(arena)
         return _core.Hub(
             arena=arena,
             plan=self._layout.plan,
             envs_of_worker=[1],
             autoreset=_core.Autoreset.DISABLED,
-            columns=self._layout.fixed_columns(arena) + self._layout.obs_columns(arena),
+            columns=[*columns.fixed, *columns.obs],
             final_columns=[],
             computed=[],
             actions=self._layout.sent_actions(arena),

@@ -15,6 +15,9 @@ from typing import Any, TypeAlias
 import numpy as np
 from gymnasium import Space, spaces
 
+from remuda._wording import name_some
+from remuda.errors import SpaceMismatchError
+
 Leaves: TypeAlias = tuple[Any, ...]  # (path, dtype, shape) or (path, class) of each
 Nest: TypeAlias = Any  # ("column", i) | ("object", j) | ("dict", ((key, Nest), ...)) | ("tuple", (Nest, ...))
 
@@ -33,7 +36,7 @@ class Choices:
         return list(zip(lows.flatten().tolist(), highs.flatten().tolist(), strict=True))
 
     def first_outside(self, array: np.ndarray[Any, Any]) -> tuple[Any, Any, tuple[int, ...]] | None:
-        """Low, high and index of the first number of a batch that is out of bounds; None when there is none."""
+        """Returns low, high and index of a batch's first number that is out of bounds; None if all are within."""
         outside = (array < self.low) | (array > self.high)
         if not outside.any():
             return None
@@ -94,6 +97,20 @@ class SpaceCodec:
     def flat_nest(self) -> Nest:
         """The tree of a tuple of the columns, without the objects."""
         return "tuple", tuple(("column", i) for i in range(len(self.columns)))
+
+    def difference(self, other: SpaceCodec) -> str | None:
+        """Describes how the columns and objects of another space differ; None if they are alike."""
+        if self.nest != other.nest:
+            return "another structure"
+        for mine, its in zip(self.columns, other.columns, strict=True):
+            if mine.shape != its.shape:
+                return f"shape {its.shape} instead of {mine.shape}{_at(mine.path)}"
+            if mine.dtype != its.dtype:
+                return f"dtype {its.dtype} instead of {mine.dtype}{_at(mine.path)}"
+        for (path, kind), (_, its_kind) in zip(self.objects, other.objects, strict=True):
+            if its_kind is not kind:
+                return f"{its_kind.__name__} instead of {kind.__name__}{_at(path)}"
+        return None
 
     # -- one element -----------------------------------------------------------------------------------
 
@@ -166,7 +183,7 @@ class SpaceCodec:
     def flatten_batch(
         self, batch: Any, n: int, name: str, error: Callable[[str], Exception] = ValueError
     ) -> tuple[list[np.ndarray[Any, Any]], list[list[Any]] | None]:
-        """As `split_batch`, but any choice will do."""
+        """Does the same as `split_batch`, but accepts choices that are out of range."""
         if self.is_single_column:
             return [coerce(batch, self.columns[0].dtype, (n, *self.columns[0].shape), name, error)], None
         arrays = []
@@ -185,6 +202,41 @@ class SpaceCodec:
             for objects, item in zip(per_env, leaf, strict=True):
                 objects.append(item)
         return arrays, per_env if self.num_objects else None
+
+
+def check_agreement(
+    kind: str, reference: Space[Any], reference_name: str, spaces: Sequence[Space[Any]], first: int = 0
+) -> None:
+    """Checks that spaces fit into the same columns. Bounds may differ; structure, shapes and dtypes may not.
+
+    Args:
+        kind: "observation" or "action", for the error.
+        reference, reference_name: The expected space, and where it is from.
+        spaces: The spaces of neighbouring envs.
+        first: The id of the first of these envs.
+
+    Raises:
+        SpaceMismatchError: Names the envs and the difference.
+    """
+    expected = SpaceCodec(reference)
+    differing: dict[str, list[int]] = {}
+    for env_id, space in enumerate(spaces, first):
+        if space is reference or space == reference:
+            continue
+        if difference := expected.difference(SpaceCodec(space)):
+            differing.setdefault(f"{difference} ({space})", []).append(env_id)
+    if differing:
+        details = "; ".join(f"{name_some('env', ids)}: {what}" for what, ids in differing.items())
+        raise SpaceMismatchError(
+            f"expected every {kind} space to have the structure, shapes and dtypes of {reference_name}'s, {reference}; "
+            f"got {details}",
+            kind,
+            spaces,
+        )
+
+
+def _at(path: str) -> str:
+    return f" at {path}" if path else ""
 
 
 def _build(nest: Nest, column: Callable[[int], Any], obj: Callable[[int], Any]) -> Any:
@@ -214,7 +266,7 @@ def coerce(
         return value
     try:
         array = np.asarray(value)
-    except Exception as unusable:  # ragged lists, tensors on another device, ...: numpy says it best
+    except Exception as unusable:  # ragged lists, tensors on another device, ...: numpy's message is the best
         raise error(f"expected {_array(dtype, shape)} at {path}, got {_brief(value)} ({unusable})") from None
     if array.shape != shape and _without_unit_axes(array.shape) == _without_unit_axes(shape):
         array = array.reshape(shape)

@@ -1,15 +1,28 @@
-"""Carries exceptions between processes, and makes a `Failure` of an env of them."""
+"""Carries exceptions between processes, and makes the `Failure` of an env from them."""
 
 from __future__ import annotations
 
+import reprlib
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from remuda._wire import by_value
-from remuda._wire.pickling import Parts, load, raises_again
-from remuda._wire.texts import text_of
+from remuda._wire.pickling import Parts, dump, load, raises_again
 from remuda.errors import EnvError, Failure, InvalidEnvError, RemoteTraceback
+
+
+def text_of(value: Any, make: Callable[[Any], str] = str, otherwise: str | None = None) -> str:
+    """Returns what `make` returns for a user's object, as a plain `str`.
+
+    If `make` raises, returns `otherwise`, or by default the name of the object's class. Raises KeyboardInterrupt only.
+    """
+    try:
+        return str.__str__(make(value))
+    except KeyboardInterrupt:
+        raise
+    except BaseException:  # SystemExit too: the text of an object must not end this process
+        return f"<{type(value).__qualname__}>" if otherwise is None else otherwise
 
 
 def portable(error: BaseException) -> tuple[str, str, str, bytes | None]:
@@ -92,6 +105,19 @@ def _load_exception(text: str, pickled: bytes) -> BaseException | None:
         return None
     exception.__cause__ = RemoteTraceback(text)
     return exception
+
+
+def dump_named(what: str, value: Any, shown: int | None = None) -> Parts:
+    """Pickles `value` like `dump`. An error names what cannot be pickled. `shown`: how many of the values it shows."""
+    try:
+        return dump(value)
+    except Exception as error:
+        raise not_pickled(what, value if shown is None else value[:shown], error) from error
+
+
+def not_pickled(what: str, value: Any, error: Exception) -> TypeError:
+    """Returns an error that shows the whole value that cannot be pickled, not only the innermost type."""
+    return TypeError(f"expected {what} that can be pickled, got {text_of(value, reprlib.repr)} ({text_of(error)})")
 
 
 def not_loaded(env_id: int | None, worker: int, operation: str, what: str, error: Exception) -> Failure:

@@ -19,9 +19,9 @@ from gymnasium.utils import EzPickle
 
 from remuda._wire.codec import ColumnSpec
 from remuda._wire.env_state import EnvState, StateFns, StateSupport
+from remuda._wire.failures import text_of
 from remuda._wire.layout import Layout
 from remuda._wire.pickling import RefusingFiles, dump_whole
-from remuda._wire.texts import text_of
 from remuda._worker import atari_state, mujoco_state
 
 # As the worker's loop has it (`WorkerLoop::place_of`): observation, terminated, truncated, steps, and of a reset in

@@ -10,10 +10,10 @@ from remuda import _core
 from remuda._crash.episode_start import describe_beginning
 from remuda._relay.log import logger
 from remuda._seeds import derive_seed
-from remuda._wire.agreement import check_agreement, check_same
 from remuda._wire.channel import Channel
-from remuda._wire.computed import Computed, blamed, fit
-from remuda._wire.failures import portable
+from remuda._wire.codec import check_agreement
+from remuda._wire.computed import Computed, blamed, check_same, fit
+from remuda._wire.failures import dump_named, portable, text_of
 from remuda._wire.info_columns import InfoColumn
 from remuda._wire.layout import Layout
 from remuda._wire.pickling import Parts, dump, load
@@ -28,7 +28,6 @@ from remuda._wire.requests import (
     WorkerRequest,
     remember,
 )
-from remuda._wire.texts import text_of
 from remuda._worker.build_log import BuildLog
 from remuda._worker.env_report import EnvReport, Reports, check_same_spaces, check_single, report
 from remuda._worker.env_state import Place, put_state, take_state
@@ -36,7 +35,6 @@ from remuda._worker.factories import BuildError, EnvFn, unpack
 from remuda._worker.host_spec import HostSpec
 from remuda._worker.memory import in_words, own_bytes
 from remuda._worker.missing_env import Missing
-from remuda._worker.named_pickles import dump_named
 from remuda._worker.rendering import free_closed_env, renders
 from remuda._worker.reset_defaults import ResetDefaults
 from remuda._worker.row_matter import RowMatter
@@ -174,6 +172,7 @@ class EnvHost(RowMatter):
         """`defaults`: of a successor: what resets are given by now."""
         self._layout, self._arena = layout, arena
         self._defaults = defaults or ResetDefaults()
+        columns = layout.result_columns(arena)
         self._loop = _core.WorkerLoop(
             arena=arena,
             plan=layout.plan,
@@ -181,12 +180,12 @@ class EnvHost(RowMatter):
             envs=[self._env_at(slot) for slot in self.info.env_ids],
             hooks=self,
             obs_nest=layout.observation.nest,
-            obs=layout.obs_columns(arena),
-            final_obs=layout.final_columns(arena),
+            obs=columns.obs,
+            final_obs=columns.final_obs,
             action_nest=layout.action.nest,
             actions=layout.action_columns(arena),
             functions=[column.function for column in self._computed],
-            computed=layout.computed_columns(arena),
+            computed=columns.computed,
         )
         self._loop.complete_resets(bool(self._defaults))
         return self._loop

@@ -23,6 +23,7 @@ from remuda._relay.verbosity import Verbosity
 from remuda._wire.build_board import BuildBoard
 from remuda._wire.channel import SocketChannel
 from remuda._wire.computed import Computed
+from remuda._wire.failures import dump_named
 from remuda._wire.parcel import Address, fetch
 from remuda._wire.pickling import dump, load
 from remuda._wire.registrations import load_registrations
@@ -30,7 +31,6 @@ from remuda._worker.build_log import BuildLog
 from remuda._worker.factories import BuildError, Carried, unpack, with_ids
 from remuda._worker.host_spec import HostSpec
 from remuda._worker.measuring import read_clocks, spent
-from remuda._worker.named_pickles import dump_named
 from remuda._worker.rendering import renders
 from remuda._worker.second_build import FirstBuild, try_second_build
 from remuda._worker.vector_host import make_host

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 import numpy as np
 from gymnasium.vector.utils import batch_space
 
-from remuda._wire.texts import text_of
+from remuda._wire.failures import text_of
 
 try:
     import resource

@@ -9,10 +9,9 @@ from typing import Any
 
 from remuda import _core
 from remuda._wire.channel import Channel
+from remuda._wire.failures import dump_named, not_pickled, text_of
 from remuda._wire.info_columns import field_of
 from remuda._wire.pickling import Parts, dump, dump_whole
-from remuda._wire.texts import text_of
-from remuda._worker.named_pickles import dump_named, not_pickled
 
 
 class RowMatter:

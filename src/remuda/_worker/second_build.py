@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
-from remuda._wire.texts import text_of
+from remuda._wire.failures import text_of
 from remuda._worker.measuring import read_clocks, spent
 from remuda._worker.rendering import renders
 

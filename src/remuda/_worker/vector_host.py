@@ -13,13 +13,12 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from remuda import _core
-from remuda._wire.bundle import RowMatter, bundle, unbundle
 from remuda._wire.channel import Channel
 from remuda._wire.codec import SpaceCodec, coerce
 from remuda._wire.computed import compute
 from remuda._wire.info_columns import OF_THE_END, InfoColumn
 from remuda._wire.layout import Layout
-from remuda._wire.pickling import Parts, load
+from remuda._wire.pickling import FlaggedParts, Parts, bundle, load, unbundle
 from remuda._worker.env_report import EnvReport, check_names, check_spaces, report
 from remuda._worker.host import EnvHost
 from remuda._worker.host_spec import HostSpec
@@ -117,7 +116,7 @@ class VectorHost(EnvHost):
         rows = self._begin(slot, row, {}) or [None] * self.width
         return _extra([(_core.HAS_FINAL | flags, parts) for flags, parts in (row or (0, None) for row in rows)])
 
-    def _begin(self, slot: int, row: int, arguments: dict[str, Any]) -> list[RowMatter] | None:
+    def _begin(self, slot: int, row: int, arguments: dict[str, Any]) -> list[FlaggedParts] | None:
         outcome = self._env_at(slot).reset(**self._seeded(slot, arguments))
         if not isinstance(outcome, tuple) or len(outcome) != 2:
             raise TypeError(f"expected reset() to return (observations, infos), got {reprlib.repr(outcome)}")
@@ -233,7 +232,7 @@ class VectorHost(EnvHost):
             frozen[sub_env] = None if obs is None and not info else self.freeze(obs, info)
         return _Finals(sub_envs, leaves, frozen)
 
-    def _matter(self, objects: list[list[Any]] | None, told: Told, finals: _Finals | None) -> list[RowMatter] | None:
+    def _matter(self, objects: list[list[Any]] | None, told: Told, finals: _Finals | None) -> list[FlaggedParts] | None:
         """What goes with each row; None where that is nothing for all."""
         if objects is None and told.rest is None and finals is None:
             return None
@@ -255,7 +254,7 @@ class VectorHost(EnvHost):
         wanted: list[tuple[tuple[str, ...], Any]],
         is_final: bool,
         frozen: bytes | None,
-    ) -> RowMatter:
+    ) -> FlaggedParts:
         flags = (_core.HAS_FINAL if is_final else 0) | (_core.HAS_NEW_KEYS if wanted else 0)
         if not objects and not rest and frozen is None:
             return (flags, None) if flags else None
@@ -272,7 +271,7 @@ class VectorHost(EnvHost):
         return self._infos
 
 
-def _extra(rows: Sequence[RowMatter] | None) -> Extra:
+def _extra(rows: Sequence[FlaggedParts] | None) -> Extra:
     """The flags are those of any row."""
     if rows is None:
         return None

@@ -23,11 +23,10 @@ class VectorRows:
     def __init__(self, layout: Layout, arena: _core.Arena) -> None:
         rows = layout.plan.rows
         self._n = layout.width
-        fixed: list[Any] = [column.view(rows) for column in layout.fixed_columns(arena)]
+        fixed, _, self._obs, self._computed, self._final_obs = (
+            [column.view(rows) for column in group] for group in layout.result_columns(arena)
+        )
         self._reward, self._terminated, self._truncated, self.info_mask = fixed
-        self._obs: list[Any] = [column.view(rows) for column in layout.obs_columns(arena)]
-        self._computed: list[Any] = [column.view(rows) for column in layout.computed_columns(arena)]
-        self._final_obs: list[Any] = [column.view(rows) for column in layout.final_columns(arena)]
         self._actions: list[Any] = [column.view(layout.plan.action_rows) for column in layout.action_columns(arena)]
 
     def read_actions(self, row: int) -> list[Array]:

@@ -18,7 +18,8 @@ from remuda._engine.running.running import Running
 from remuda._engine.running.shared_rendering import SharedRendering
 from remuda._factories import check_env_fns
 from remuda._progress import bar
-from remuda._wire.agreement import check_agreement, check_same
+from remuda._wire.codec import check_agreement
+from remuda._wire.computed import check_same
 from remuda._wire.failures import build_error
 from remuda._wire.pickling import Parts, dump
 from remuda._wire.requests import TakeReplacement

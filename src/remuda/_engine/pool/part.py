@@ -30,8 +30,7 @@ from remuda._engine.rollouts.rollout import Rollout, begin_rollout
 from remuda._engine.running.seeds import Seed
 from remuda._error_frames import holds_nothing
 from remuda._system.memory import check_memory
-from remuda._wire.bundle import bundle
-from remuda._wire.pickling import Parts
+from remuda._wire.pickling import Parts, bundle
 from remuda.errors import InvalidActionError, StateError
 
 _STEP = _core.Op.STEP

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from remuda._engine.options.pool_options import BackendName
-from remuda._wire.spinning import Spinning
+from remuda._wire.layout import Spinning
 
 # Somebody who waits for longer than this does not miss the time of a wake-up.
 _LIMIT_NS = 4_000_000

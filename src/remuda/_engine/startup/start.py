@@ -24,7 +24,8 @@ from remuda._engine.startup.spinning import spinning_for
 from remuda._engine.startup.start_progress import StartProgress
 from remuda._system.cores import whole_cores
 from remuda._system.memory import addressable_bytes, check_memory
-from remuda._wire.agreement import check_agreement, check_same
+from remuda._wire.codec import check_agreement
+from remuda._wire.computed import check_same
 from remuda._wire.layout import AUTORESET, Layout
 from remuda._worker.env_report import EnvReport, Reports
 from remuda._worker.host_spec import HostSpec
@@ -147,14 +148,15 @@ def _rollout_rows(layout: Layout) -> int:
 
 
 def _hub(settings: Settings, layout: Layout, arena: _core.Arena, backend: Backend) -> _core.Hub:
+    columns = layout.result_columns(arena)
     return _core.Hub(
         arena=arena,
         plan=layout.plan,
         envs_of_worker=list(layout.envs_of_worker),
         autoreset=AUTORESET[layout.autoreset],
-        columns=layout.fixed_columns(arena) + layout.obs_columns(arena),
-        final_columns=layout.final_columns(arena),
-        computed=layout.computed_columns(arena),
+        columns=[*columns.fixed, *columns.obs],
+        final_columns=columns.final_obs,
+        computed=columns.computed,
         actions=layout.sent_actions(arena),
         action_nest=layout.action.flat_nest if layout.action.num_objects else layout.action.nest,
         queues=backend.queues(),
