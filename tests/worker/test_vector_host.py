@@ -26,10 +26,9 @@ from remuda import (
 )
 from remuda._wire.channel import LocalChannel
 from remuda._wire.layout import Layout
-from remuda._worker.host_spec import HostSpec
 from remuda._worker.vector_host import VectorHost
-from remuda._worker.vector_infos import VectorInfos
-from remuda._worker.worker_info import WorkerInfo
+from remuda._worker.vector_rows import VectorInfos
+from remuda._worker.worker_info import HostSpec, WorkerInfo
 
 BACKENDS = ("process", "thread", "serial")
 
@@ -130,7 +129,7 @@ def test_atari(mode: Any) -> None:
     ],
 )
 def test_what_infos_mean(infos: Info, expected: list[Info]) -> None:
-    told = VectorInfos(2, np.zeros(2, np.uint64)).take_apart(infos)
+    told = VectorInfos(2, np.zeros(2, np.uint64)).split(infos)
     assert_same(told.rest, expected)
 
 

@@ -14,9 +14,9 @@ from remuda._wire.info_columns import InfoColumn
 from remuda._wire.layout import Layout
 from remuda._wire.pickling import Parts
 from remuda._worker.env_report import Reports
-from remuda._worker.host_spec import HostSpec
 from remuda._worker.reset_defaults import ResetDefaults
 from remuda._worker.second_build import Limits, SecondBuild
+from remuda._worker.worker_info import HostSpec
 from remuda.errors import EnvProgress, Failure, MemoryVerdict, RemudaError
 
 Queues: TypeAlias = "tuple[SimpleQueue[Parts], SimpleQueue[Parts]]"

@@ -16,9 +16,8 @@ from remuda._wire.layout import Layout
 from remuda._wire.pickling import Parts, dump
 from remuda._worker.factories import BuildError
 from remuda._worker.host import EnvHost
-from remuda._worker.host_spec import HostSpec
 from remuda._worker.reset_defaults import SeedBase
-from remuda._worker.worker_info import WorkerInfo, worker_context
+from remuda._worker.worker_info import HostSpec, WorkerInfo, worker_context
 from remuda.errors import RecordError
 
 

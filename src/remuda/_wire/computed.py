@@ -70,7 +70,7 @@ def path_of(name: str) -> str:
 
 
 def fit(spec: ColumnSpec, value: Any, width: int | None = None) -> np.ndarray[Any, Any]:
-    """Returns a value in its column's dtype and shape. Raises ValueError if it does not fit. `width`: of a vector env."""
+    """Returns a value in its column's dtype and shape; raises ValueError if that fails. `width`: of a vector env."""
     shape = spec.shape if width is None else (width, *spec.shape)
     return coerce(value, spec.dtype, shape, spec.path, ValueError)
 

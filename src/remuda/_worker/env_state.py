@@ -22,7 +22,7 @@ from remuda._wire.env_state import EnvState, StateFns, StateSupport
 from remuda._wire.failures import text_of
 from remuda._wire.layout import Layout
 from remuda._wire.pickling import RefusingFiles, dump_whole
-from remuda._worker import atari_state, mujoco_state
+from remuda._worker import simulator_states as simulators
 
 # As the worker's loop has it (`WorkerLoop::place_of`): observation, terminated, truncated, steps, and of a reset in
 # advance the observation, the info, and the bytes of the computed columns before it, None if there are other columns.
@@ -140,11 +140,12 @@ def _offered(layers: Sequence[Any]) -> _Method | None:
         if _has_methods(layer, "get_state", "set_state"):
             return _Method("get_state", depth, lambda env: env.get_state(), lambda env, state: env.set_state(state))
     if _has_methods(core, "clone_state", "restore_state"):
-        if atari_state.is_emulated(core):
-            return _Method("clone_state", last, atari_state.take, atari_state.put, _is_random)
+        if simulators.is_emulator(core):
+            return _Method("clone_state", last, simulators.take_emulator, simulators.put_emulator, _is_random)
         return _Method("clone_state", last, _clone, lambda env, state: env.restore_state(state), _is_random)
-    if mujoco_state.is_simulated(core):
-        return _Method("mujoco", last, mujoco_state.take, mujoco_state.put, mujoco_state.is_beside)
+    if simulators.is_mujoco(core):
+        take, put = simulators.take_mujoco, simulators.put_mujoco
+        return _Method("mujoco", last, take, put, simulators.is_beside_mujoco)
     return _by_attributes(last) if type(core).__module__.startswith(_PLAIN) else None
 
 

@@ -10,6 +10,7 @@ from remuda import _core
 from remuda._crash.episode_start import describe_beginning
 from remuda._relay.log import logger
 from remuda._seeds import derive_seed
+from remuda._wire.build_board import BuildBoard
 from remuda._wire.channel import Channel
 from remuda._wire.codec import check_agreement
 from remuda._wire.computed import Computed, blamed, check_same, fit
@@ -28,24 +29,44 @@ from remuda._wire.requests import (
     WorkerRequest,
     remember,
 )
-from remuda._worker.build_log import BuildLog
-from remuda._worker.env_report import EnvReport, Reports, check_same_spaces, check_single, report
+from remuda._worker.env_report import (
+    EnvReport,
+    Reports,
+    check_same_spaces,
+    check_single,
+    free_closed_env,
+    renders,
+    report,
+)
 from remuda._worker.env_state import Place, put_state, take_state
 from remuda._worker.factories import BuildError, EnvFn, unpack
-from remuda._worker.host_spec import HostSpec
 from remuda._worker.memory import in_words, own_bytes
-from remuda._worker.missing_env import Missing
-from remuda._worker.rendering import free_closed_env, renders
 from remuda._worker.reset_defaults import ResetDefaults
-from remuda._worker.row_matter import RowMatter
-from remuda._worker.worker_info import worker_context
+from remuda._worker.row_pickling import RowPickling
+from remuda._worker.worker_info import HostSpec, worker_context
 from remuda.errors import InvalidEnvError
 
 PUBLISH_NS = 20_000
-"""Results of cheap steps are made visible to the pool together, but none later than so long after the one before."""
+"""Results of cheap steps are made visible to the pool together, but none later than this after the one before."""
 
 
-class EnvHost(RowMatter):
+class _Missing:
+    """Stands in the place of an env that was closed and could not be rebuilt."""
+
+    def __init__(self, slot: int) -> None:
+        self._slot = slot
+
+    def reset(self, **_: Any) -> NoReturn:
+        raise InvalidEnvError(f"env {self._slot} could not be built anew")
+
+    def step(self, _: Any) -> NoReturn:
+        self.reset()
+
+    def close(self) -> None:
+        pass
+
+
+class EnvHost(RowPickling):
     """The envs of one worker, and the hooks of its loop (see worker_loop.hpp).
 
     Attributes:
@@ -97,18 +118,31 @@ class EnvHost(RowMatter):
     # -- life ------------------------------------------------------------------------------------------
 
     def build(
-        self, env_fns: Sequence[EnvFn], computed: Sequence[Computed] = (), log: BuildLog | None = None
+        self,
+        env_fns: Sequence[EnvFn],
+        computed: Sequence[Computed] = (),
+        board: BuildBoard | None = None,
+        before_each: Callable[[], object] = lambda: None,
     ) -> Reports:
-        """Builds the envs, of which the caller's columns are to be `computed`, and notes that in the `log`.
+        """Builds the envs.
 
-        Raises BuildError when a factory raises or gives no env of its own; what was built is closed.
+        Args:
+            env_fns: A factory for each env.
+            computed: The caller's columns.
+            board: Shows other processes which env is being built; None: there is no board.
+            before_each: Called before each env is built.
+
+        Raises:
+            BuildError: A factory raised, or did not return an env of its own. What was built is closed.
         """
         reports: Reports = []
-        self._computed, log = computed, log or BuildLog()
+        self._computed = computed
         with worker_context(self.info):
             for slot, env_fn in zip(self.first_slots, env_fns, strict=True):
                 self._current = slot
-                log.begin(slot)
+                if board is not None:
+                    board.begin(slot // self.width)
+                before_each()
                 try:
                     reports += [self._build_first(slot, env_fn)] * self.width
                     self._keep_factory(slot, env_fn)
@@ -116,7 +150,8 @@ class EnvHost(RowMatter):
                     failure = self.describe(error, slot, "build")
                     self.close_quietly()
                     raise BuildError(failure) from error
-                log.end(slot)
+                if board is not None:
+                    board.end(slot // self.width)
         self._current = None
         self._reports = reports
         return reports
@@ -293,7 +328,7 @@ class EnvHost(RowMatter):
         is_there, place = self._env_at(slot) is not None, self._place_of(slot)
         is_first = not is_there and slot not in self._emptied
         if is_there:
-            self._empty(slot, Missing(slot))
+            self._empty(slot, _Missing(slot))
         with worker_context(self.info):
             env = self._env_fns[place]()
         self._check(env, self.name_of_factory(slot))
@@ -319,7 +354,7 @@ class EnvHost(RowMatter):
             return
         check_same_spaces(report, known, self.name_of_factory(slot))
 
-    def _empty(self, slot: int, stand_in: Missing | None) -> None:
+    def _empty(self, slot: int, stand_in: _Missing | None) -> None:
         """Closes the env of a slot, if there is one, and leaves `stand_in` in its place."""
         if self._env_at(slot) is None:
             return

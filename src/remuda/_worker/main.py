@@ -27,14 +27,12 @@ from remuda._wire.failures import dump_named
 from remuda._wire.parcel import Address, fetch
 from remuda._wire.pickling import dump, load
 from remuda._wire.registrations import load_registrations
-from remuda._worker.build_log import BuildLog
+from remuda._worker.env_report import renders
 from remuda._worker.factories import BuildError, Carried, unpack, with_ids
-from remuda._worker.host_spec import HostSpec
 from remuda._worker.measuring import read_clocks, spent
-from remuda._worker.rendering import renders
 from remuda._worker.second_build import FirstBuild, try_second_build
 from remuda._worker.vector_host import make_host
-from remuda._worker.worker_info import settle_in_process
+from remuda._worker.worker_info import HostSpec, settle_in_process
 
 _FLUSH_SECONDS = 5.0  # for logs that wait for room, before a report that the pool waits for
 
@@ -94,7 +92,7 @@ def run_worker(fd: int, owner: int, config: WorkerConfig | None = None) -> None:
         else:
             (relay, *board), parcel = channel.recv_fds(1, 2), None
             channel.recv()
-        _serve(channel, config, relay, parcel, _log_on(board))
+        _serve(channel, config, relay, parcel, _open_board(board))
     except (EOFError, ConnectionError):
         pass  # the pool is gone or gave up on us: there is nobody left to tell
     finally:
@@ -102,17 +100,19 @@ def run_worker(fd: int, owner: int, config: WorkerConfig | None = None) -> None:
         flush_output()
 
 
-def _log_on(board: list[int]) -> BuildLog:
-    """`board`: the descriptor of one, if there is one."""
-    if not board:
-        return BuildLog()
+def _open_board(fds: list[int]) -> BuildBoard | None:
+    """Opens the board by its descriptor. Returns None if the pool has no board."""
+    if not fds:
+        return None
     try:
-        return BuildLog(BuildBoard.open(board[0], writes=True))
+        return BuildBoard.open(fds[0], writes=True)
     finally:
-        os.close(board[0])
+        os.close(fds[0])
 
 
-def _serve(channel: SocketChannel, config: WorkerConfig, relay: int, parcel: int | None, log: BuildLog) -> None:
+def _serve(
+    channel: SocketChannel, config: WorkerConfig, relay: int, parcel: int | None, board: BuildBoard | None
+) -> None:
     _introduce(config)
     sender = DatagramSender(socket.socket(fileno=relay), config.spec.info.index)
     host = make_host(config.spec, channel, lambda: sender.flush(_FLUSH_SECONDS))
@@ -130,8 +130,9 @@ def _serve(channel: SocketChannel, config: WorkerConfig, relay: int, parcel: int
         return report(b"failed", *host.describe(error, None, "build"))
     begin, modules = read_clocks(), len(sys.modules)
     try:
-        reports = host.build(env_fns, computed, log)
-        log.close()
+        reports = host.build(env_fns, computed, board)
+        if board is not None:
+            board.close()
         first = FirstBuild(spent(begin, read_clocks()), imported=len(sys.modules) > modules)
         parts = dump_named("spaces and metadata", reports)
     except BuildError as error:

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from remuda._wire.failures import text_of
+from remuda._worker.env_report import renders
 from remuda._worker.measuring import read_clocks, spent
-from remuda._worker.rendering import renders
 
 
 @dataclass(frozen=True)

@@ -23,8 +23,7 @@ from remuda._wire.computed import check_same
 from remuda._wire.failures import build_error
 from remuda._wire.pickling import Parts, dump
 from remuda._wire.requests import TakeReplacement
-from remuda._worker.env_report import EnvReport
-from remuda._worker.rendering import renders
+from remuda._worker.env_report import EnvReport, renders
 from remuda._worker.worker_info import worker_info
 from remuda.errors import BrokenPoolError, EnvError, Failure, RemudaError, StateError
 

@@ -28,8 +28,7 @@ from remuda._wire.codec import check_agreement
 from remuda._wire.computed import check_same
 from remuda._wire.layout import AUTORESET, Layout
 from remuda._worker.env_report import EnvReport, Reports
-from remuda._worker.host_spec import HostSpec
-from remuda._worker.worker_info import WorkerInfo
+from remuda._worker.worker_info import HostSpec, WorkerInfo
 
 _MOST_ROLLOUT_ROWS = 1 << 31
 

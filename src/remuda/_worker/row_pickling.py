@@ -1,4 +1,4 @@
-"""Pickles what of a row has no column, and counts what infos cost by that."""
+"""Pickles the parts of rows that have no column, and measures what infos cost by that."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from remuda._wire.info_columns import field_of
 from remuda._wire.pickling import Parts, dump, dump_whole
 
 
-class RowMatter:
-    """The hooks of a worker's loop for what of a row has no column.
+class RowPickling:
+    """The hooks of a worker's loop for the parts of rows that have no column.
 
     The time that infos take is noted for `PoolStats`, with the key of the largest value. Observations without columns
     are pickled along with them: each counts by its share of the bytes.
@@ -29,7 +29,7 @@ class RowMatter:
         raise NotImplementedError
 
     def freeze(self, obs: Any, info: dict[str, Any]) -> bytes:
-        """Terminal data as it is now: the reset that follows may overwrite it."""
+        """Pickles terminal data, which the next reset may overwrite."""
         begin = time.perf_counter_ns()
         try:
             whole = dump_whole((obs, info))
@@ -46,13 +46,13 @@ class RowMatter:
         wanted: list[tuple[tuple[str, ...], Any]] | None,
         final: bytes | None,
     ) -> Parts:
-        """What goes along with a row.
+        """Pickles (objects, info, new fields, final), the parts of a row without columns.
 
         Args:
-            objects: What of its observation has no column.
-            info: What of its info has none.
-            wanted: Values of infos that might have a column, and their paths.
-            final: What `freeze` has returned.
+            objects: The leaves of its observation without columns.
+            info: The values of its info without columns.
+            wanted: Values of infos that may get a column, and their paths.
+            final: The terminal observation and info, as `freeze` returned them.
         """
         begin = time.perf_counter_ns()
         fields = [field_of(path, value) for path, value in wanted] if wanted else []
@@ -65,11 +65,11 @@ class RowMatter:
         return parts
 
     def send(self, parts: Parts) -> None:
-        """Sends what does not fit into the ring beside the records."""
+        """Sends a message that does not fit into the ring of bytes."""
         self._channel.send(parts)
 
     def send_row(self, parts: Parts) -> None:
-        """The same, of what goes along with rows."""
+        """Sends the pickled parts of rows, and notes the time that infos take by it."""
         begin = time.perf_counter_ns()
         self._channel.send(parts)
         self._get_loop().note_info(int(self._share_to_send * (time.perf_counter_ns() - begin)))
@@ -80,7 +80,7 @@ class RowMatter:
         Args:
             begin: When that began, of `perf_counter_ns`.
             size: Bytes of all that was pickled together.
-            info: What of the info has no column.
+            info: The values of the info without columns.
             is_alone: Whether no observation was pickled with it.
         """
         took = time.perf_counter_ns() - begin
@@ -99,5 +99,5 @@ class RowMatter:
 
 
 def size_of(parts: Parts) -> int:
-    """In bytes."""
+    """Returns the bytes of all parts."""
     return sum(memoryview(part).nbytes for part in parts)
