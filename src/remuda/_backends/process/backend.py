@@ -11,16 +11,15 @@ from typing import Any, Protocol
 from remuda import _core
 from remuda._backends.base import PATIENCE_SECONDS, Assignment, BuildProgress, Queues, death_of
 from remuda._backends.deadline import Deadline
-from remuda._backends.process.forked_descriptors import register
-from remuda._backends.process.process_worker import ProcessWorker
+from remuda._backends.process.process_worker import ProcessWorker, start_timeout
 from remuda._backends.process.start_methods import Launch, Launcher, Launching, abandon, occupy_standard_descriptors
-from remuda._backends.process.start_timeout import start_timeout
 from remuda._backends.process.worker_configs import WorkerConfigs
 from remuda._backends.process.worker_process import WorkerProcess, end_all
 from remuda._relay.output import Output, WorkerOutput, open_outputs
 from remuda._relay.receiver import Relay, ShownWarnings
 from remuda._relay.stacks import stack_of
 from remuda._system.cores import core_for
+from remuda._system.forks import register_holder
 from remuda._system.limits import check_descriptors
 from remuda._system.oom import OomWatch
 from remuda._wire.channel import NonsenseError
@@ -88,7 +87,7 @@ class ProcessBackend:
         self._oom = OomWatch()
         self._near: list[frozenset[int]] = []  # cores, by worker
         self._processes: list[WorkerProcess] = []
-        register(self)
+        register_holder(self)
 
     @property
     def processes(self) -> ProcessBackend:
@@ -136,7 +135,7 @@ class ProcessBackend:
         """Workers that are started meanwhile write on its board; successors are nobody's affair there."""
         self._progress = progress
         if progress.board is not None:
-            register(progress.board)
+            register_holder(progress.board)
         try:
             yield
         finally:

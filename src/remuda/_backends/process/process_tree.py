@@ -15,14 +15,14 @@ _VARIABLE = _core.FAMILY_VARIABLE
 
 
 def with_key(environment: dict[str, str], key: str) -> dict[str, str]:
-    """The environment of a worker: its own key, its owner's, and within another worker all of that one's."""
+    """Returns the environment of a worker: with its own key, its owner's, and all keys of a worker around it."""
     outer = environment.get(_VARIABLE)
     keys = f"{owner_key()}:{key}"
     return {**environment, _VARIABLE: keys if outer is None else f"{outer}:{keys}"}
 
 
 def show(environment: Mapping[str, str]) -> None:
-    """In a worker that was forked, before anything else: also what it forks itself is to be found."""
+    """Shows the keys in /proc. A forked worker calls this first, so that whatever it forks can be found, too."""
     _core.show_keys(environment[_VARIABLE])
 
 
