@@ -21,12 +21,16 @@ class RowPickling:
     are pickled along with them: each counts by its share of the bytes.
     """
 
-    _channel: Channel
+    _loop: _core.WorkerLoop | None = None
     _largest, _share_of_infos = 0, 0.0  # bytes of the largest row that was measured, and the infos' share of them
     _share_to_send = 0.0  # the same share of the row that is about to be sent; 0: it has no infos
 
+    def __init__(self, channel: Channel) -> None:
+        self._channel = channel
+
     def _get_loop(self) -> _core.WorkerLoop:
-        raise NotImplementedError
+        assert self._loop is not None  # the loop itself calls the hooks
+        return self._loop
 
     def freeze(self, obs: Any, info: dict[str, Any]) -> bytes:
         """Pickles terminal data, which the next reset may overwrite."""

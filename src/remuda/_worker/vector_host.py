@@ -91,7 +91,7 @@ class VectorHost(EnvHost):
         return super().start(layout, arena, defaults)
 
     def _add_info_column(self, column: InfoColumn, place: _core.Column) -> None:
-        rows: Any = place.view(self._get_layout().plan.rows)
+        rows: Any = place.view(self._layout.plan.rows)
         self._splitter.add_column(self._info_columns, column, rows)
 
     def close_quietly(self) -> list[tuple[int, BaseException]]:
@@ -143,7 +143,7 @@ class VectorHost(EnvHost):
         reward = self._one_each(outcome[1], np.dtype(np.float64), "rewards")
         terminated = self._one_each(outcome[2], np.dtype(np.bool_), "terminations")
         truncated = self._one_each(outcome[3], np.dtype(np.bool_), "truncations")
-        resets_itself = self._get_layout().autoreset == "same_step"
+        resets_itself = self._layout.autoreset == "same_step"
         finals = self._find_finals(infos, terminated | truncated) if resets_itself else None
         split_infos = self._splitter.split(infos, OF_THE_END if resets_itself else ())
         extra, computed = _extra(self._parts(objects, split_infos, finals)), self._compute(slot)
@@ -180,9 +180,7 @@ class VectorHost(EnvHost):
         obs = self._last_obs.get(slot)
         if obs is not None and obs is not self._own_obs.get(slot):
             leaves, objects = self._flatten(obs)
-            copied = self._get_layout().observation.build_batch(
-                [leaf.copy() for leaf in leaves], deepcopy(objects or [])
-            )
+            copied = self._layout.observation.build_batch([leaf.copy() for leaf in leaves], deepcopy(objects or []))
             self._last_obs[slot] = self._own_obs[slot] = copied
 
     # -- in and out --------------------------------------------------------------------------------------
@@ -190,12 +188,12 @@ class VectorHost(EnvHost):
     def _read_actions(self, row: int, parts: Parts | None) -> Any:
         matter = [] if parts is None else unbundle(parts, self.width)
         objects = [load(one[1]) for one in matter if one is not None and one[1] is not None]
-        return self._get_layout().action.build_batch(self._table.read_actions(row), objects)
+        return self._layout.action.build_batch(self._table.read_actions(row), objects)
 
     def _compute(self, slot: int) -> list[Array]:
         if not self._computed:
             return []
-        return compute(self._computed, self._get_layout().computed, self._env_at(slot), self.width)
+        return compute(self._computed, self._layout.computed, self._env_at(slot), self.width)
 
     def _write_obs(self, slot: int, row: int, obs: Any, leaves: Sequence[Array], computed: list[Array]) -> None:
         """Writes the observation, and the columns that were computed at the same time."""
@@ -204,7 +202,7 @@ class VectorHost(EnvHost):
         self._last_obs[slot], self._last_computed[slot] = obs, computed
 
     def _flatten(self, obs: Any) -> tuple[list[Array], list[list[Any]] | None]:
-        return self._get_layout().observation.flatten_batch(obs, self.width, "obs")
+        return self._layout.observation.flatten_batch(obs, self.width, "obs")
 
     def _one_each(self, value: Any, dtype: np.dtype[Any], name: str) -> Array:
         return coerce(value, dtype, (self.width,), name, ValueError)
@@ -217,7 +215,7 @@ class VectorHost(EnvHost):
                 "expected 'final_obs' in the infos of a step that ended an episode with same-step autoreset, got the "
                 f"keys {list(infos)}; let the vector env put it there, or use autoreset='next_step'"
             )
-        codec, sub_envs, all_obs = self._get_layout().observation, np.flatnonzero(done), infos["final_obs"]
+        codec, sub_envs, all_obs = self._layout.observation, np.flatnonzero(done), infos["final_obs"]
         ends = (
             _ends_one_by_one(codec, sub_envs, all_obs)
             if isinstance(all_obs, np.ndarray) and all_obs.dtype == object

@@ -145,7 +145,7 @@ class ForkServer:
             return known
 
     def ask(self, pending: Pending) -> None:
-        """Sends a request; the answer settles it. The caller holds it, and can abandon it after an interrupt in here."""
+        """Sends a request; the answer settles it. The caller can abandon it, even if this call is interrupted."""
         with self._lock:
             if not self._is_open:
                 return pending.settle(None, ServerGoneError())

@@ -84,7 +84,7 @@ class _Server:
             if isinstance(request, Fork):
                 pid = self._fork(request, fds)
                 pidfds.extend(map(os.pidfd_open, [pid]))
-                self._workers.add(pid)  # last: not a worker whose pid the owner will not receive
+                self._workers.add(pid)  # last: only if the owner receives its pid
                 return Answer(pid), pidfds
             if isinstance(request, Preload):
                 _preload(request)
