@@ -133,7 +133,7 @@ def measure(
     """Plays an env that was made for this alone for about so many seconds.
 
     The class in which a face wraps its envs may have a method `steps_to_measure`, which returns an iterator: each
-    `next` does one step in that face's way, and resets when that is due. (The method is looked for in the class, because
+    `next` does one step in that face's way, and resets when that is due. (Only the class is searched for it, because
     some envs have every attribute.) Other envs are stepped with samples of their action space, which a mask of valid
     actions narrows.
 

@@ -40,7 +40,7 @@ from remuda.errors import (
     WorkerDiedError,
 )
 
-_SLICE = 1.0  # seconds between two looks at a fork server that may not answer
+_SLICE = 1.0  # seconds between two polls of a fork server that may not answer
 
 
 class ProcessOptions(Protocol):
@@ -70,7 +70,7 @@ class ProcessBackend:
 
     def __init__(self, options: ProcessOptions) -> None:
         self.workers: list[ProcessWorker] = []
-        # Not the options themselves: they may refer to the pool, whose finalizer keeps its backend.
+        # Not the options themselves: they may refer to the pool, and its finalizer keeps the backend alive.
         self._inherits = options.start_method == "fork"  # then factories need not be pickled
         self._pins, self._name, self._output = options.pin_workers, options.name, options.worker_output
         self._starts_serially, self._shown_warnings = options.starts_serially, options.shown_warnings
@@ -114,25 +114,25 @@ class ProcessBackend:
                 self._build_others(assignments, timeout)
             assert self._configs is not None  # they are the first thing that was made
             if not any(assignment.spec.rebuilds for assignment in assignments):
-                self._configs.close()  # factories may refer to their pool, so who will have no successors keeps none
+                self._configs.close()  # factories may refer to their pool, so none are kept without successors
             return self._built
         except BaseException:
             self.stop(0)
             raise
 
     def _build_others(self, assignments: Sequence[Assignment], timeout: float | None) -> None:
-        """Than those that are there."""
+        """Starts the workers that have not been started."""
         if not self.workers:
             self._prepare(assignments, timeout)
         indices = list(range(len(self.workers), len(assignments)))
         for together in [[index] for index in indices] if self._starts_serially else [indices]:
-            self._progress.hide()  # who is forked must not inherit a standard output that draws
+            self._progress.hide()  # a forked worker must not inherit a progress bar in its standard output
             started = [self._start(index) for index in together]
             self._built += self._collect_reports(started)
 
     @contextmanager
     def _shown(self, progress: BuildProgress) -> Iterator[None]:
-        """Workers that are started meanwhile write on its board; successors are nobody's affair there."""
+        """Makes workers that are started meanwhile write on its board; successors do not."""
         self._progress = progress
         if progress.board is not None:
             register_holder(progress.board)
@@ -143,7 +143,7 @@ class ProcessBackend:
             progress.hide()
 
     def _prepare(self, assignments: Sequence[Assignment], timeout: float | None) -> None:
-        """Before the first worker is started. `timeout`: for all of them."""
+        """Makes what the workers need, before the first one is started. `timeout`: for all of them."""
         check_descriptors(len(assignments), with_output=self._output != "inherit")
         occupy_standard_descriptors()
         # All config before anything is started: one that cannot be pickled must not leave workers behind.
@@ -160,8 +160,8 @@ class ProcessBackend:
 
     def _start(self, index: int) -> ProcessWorker:
         assert self._configs is not None  # they were given first
-        order = self._configs.order(index)
-        worker = ProcessWorker(order, self._launch(index), self._outputs[index], self._processes, self._oom)
+        config = self._configs.config(index)
+        worker = ProcessWorker(config, self._launch(index), self._outputs[index], self._processes, self._oom)
         self.workers.append(worker)
         worker.has_arrived()
         return worker
@@ -171,19 +171,19 @@ class ProcessBackend:
         assert self._configs is not None
         output = self._outputs[index]
         output.begin()
-        config = self._configs
         board = -1 if self._progress.board is None else self._progress.board.fd
-        what = Launch(config.order(index), *config.place(index), output.fd, self._relay.sending_end, board)
+        config, place = self._configs.config(index), self._configs.place(index)
+        what = Launch(config, *place, output.fd, self._relay.sending_end, board)
         return self._launcher.launch(what, self._processes.append)
 
     def _collect_reports(self, workers: Sequence[ProcessWorker]) -> list[Reports]:
-        """Of these workers."""
+        """Waits for the reports of these workers."""
         reports: dict[int, Reports] = {}
         failures: list[Failure] = []
         silent = {worker.index: worker for worker in workers}
         while silent:
             is_late, before = self._deadline.has_passed(), len(silent)
-            for worker in self._told(silent.values(), self._deadline.slice()):
+            for worker in self._wait_for_some(silent.values(), self._deadline.slice()):
                 answer = self._read_report(worker)
                 if answer is None:
                     continue
@@ -194,33 +194,33 @@ class ProcessBackend:
                     reports[worker.index] = answer
             if is_late and len(silent) == before:
                 raise start_timeout(list(silent.values()), self._timeout)
-        self._hear()
+        self._drain_logs()
         if failures:
             raise build_error(failures)
         return [reports[worker.index] for worker in workers]
 
     def _second_build(self, worker: ProcessWorker, limits: Limits) -> SecondBuild:
-        """What comes of trying it; a worker that is lost over it is not missed: others will build that env."""
+        """Makes a worker build its env a second time. If the worker is lost, others will build that env."""
         patience = Deadline(PATIENCE_SECONDS)
         try:
             worker.channel.post([b"", *dump(limits)])
             while not patience.has_passed():
-                for _ in self._told([worker], patience.slice()):
+                for _ in self._wait_for_some([worker], patience.slice()):
                     if (message := worker.channel.recv_nowait()) is not None:
-                        told: SecondBuild = load(message)
-                        return told
+                        result: SecondBuild = load(message)
+                        return result
         except (EOFError, ConnectionError):
             return SecondBuild("its worker died when it was built a second time", stays=False)
         why = f"building it a second time took more than {PATIENCE_SECONDS:.0f} s"
         return SecondBuild(why, stays=False)
 
-    def _told(self, silent: Iterable[ProcessWorker], timeout: float | None) -> list[ProcessWorker]:
-        """Waits until some of these workers have something to say, and goes on with starting the others."""
+    def _wait_for_some(self, silent: Iterable[ProcessWorker], timeout: float | None) -> list[ProcessWorker]:
+        """Waits until some of these workers have sent something or died; meanwhile starts the others."""
         timeout = _sooner(timeout, self._progress.show())
-        poller, whose = select.poll(), dict[int, ProcessWorker]()
+        poller, by_fd = select.poll(), dict[int, ProcessWorker]()
         for worker in silent:
             if worker.has_arrived():
-                whose.update(dict.fromkeys(_fds(worker), worker))
+                by_fd.update(dict.fromkeys(_fds(worker), worker))
             elif worker.launching is not None:
                 for fd in worker.launching.descriptors():
                     poller.register(fd, select.POLLIN)
@@ -228,18 +228,18 @@ class ProcessBackend:
                 if not worker.launching.is_under_way:
                     break  # those behind it wait too
         assert self._relay is not None  # it was made before the workers
-        for fd in (*whose, self._relay.fileno()):
+        for fd in (*by_fd, self._relay.fileno()):
             poller.register(fd, select.POLLIN)
         events = poller.poll(None if timeout is None else timeout * 1000)
-        self._hear()
-        return list({whose[fd].index: whose[fd] for fd, _ in events if fd in whose}.values())
+        self._drain_logs()
+        return list({by_fd[fd].index: by_fd[fd] for fd, _ in events if fd in by_fd}.values())
 
-    def _hear(self) -> None:
+    def _drain_logs(self) -> None:
         if self._relay is not None:
             self._relay.drain()
 
     def _read_report(self, worker: ProcessWorker) -> Reports | Failure | None:
-        """None when some of it is still to come."""
+        """Returns the reports of a worker, or its failure; None if the message is not complete yet."""
         try:
             message = worker.channel.recv_nowait()
         except NonsenseError as nonsense:
@@ -253,7 +253,7 @@ class ProcessBackend:
         if bytes(verdict) == b"failed":
             return load_failure(parts)
         key = b"".join(parts)
-        if key not in self._reports:  # most envs of a pool say the same
+        if key not in self._reports:  # most envs of a pool have equal reports
             try:
                 self._reports[key] = load_from_env(parts)
             except Exception as error:
@@ -264,7 +264,7 @@ class ProcessBackend:
         self, worker: ProcessWorker, operation: str, error: type[WorkerDiedError] = WorkerDiedError
     ) -> WorkerDiedError:
         if worker.process is not None:
-            worker.process.wait(1.0)  # its socket closes a moment before it is gone
+            worker.process.wait(1.0)  # its socket closes a moment before it ends
         return death_of(worker, operation, None, error)
 
     # -- service ---------------------------------------------------------------------------------------
@@ -385,13 +385,13 @@ class ProcessBackend:
 
 
 def _sooner(one: float | None, other: float | None) -> float | None:
-    """Of two timeouts."""
+    """Returns the shorter of two timeouts."""
     return min((seconds for seconds in (one, other) if seconds is not None), default=None)
 
 
 @contextmanager
 def _posted(parts: Parts) -> Iterator[tuple[int, Address]]:
-    """A message in a parcel: its descriptor, which is closed afterwards, and where it lies there."""
+    """Puts a message into a parcel; yields the parcel's descriptor, which is closed afterwards, and the address."""
     parcel = Parcel()
     try:
         address = parcel.add(parts)
@@ -402,7 +402,7 @@ def _posted(parts: Parts) -> Iterator[tuple[int, Address]]:
 
 
 def _has_arrived(successor: ProcessWorker) -> bool:
-    """As its `has_arrived`; a module to be preloaded, which may raise anything, raises RemudaError."""
+    """Calls `has_arrived`. If a preloaded module raises, which may be anything, raises RemudaError."""
     try:
         return successor.has_arrived()
     except (RemudaError, OSError):
@@ -412,6 +412,6 @@ def _has_arrived(successor: ProcessWorker) -> bool:
 
 
 def _fds(worker: ProcessWorker) -> tuple[int, int]:
-    """What shows that it has something to say, or has died without a word (a child of it may keep the socket open)."""
+    """Returns its socket and its pidfd, because a child of a dead worker may keep the socket open."""
     assert worker.process is not None  # it has been started
     return worker.channel.fileno(), worker.process.pidfd

@@ -20,9 +20,9 @@ class ProcessWorker:
     """A worker that has a process of its own, and gets another one if it is replaced."""
 
     def __init__(
-        self, order: WorkerConfig, launching: Launching, output: Output, siblings: list[WorkerProcess], oom: OomWatch
+        self, config: WorkerConfig, launching: Launching, output: Output, siblings: list[WorkerProcess], oom: OomWatch
     ):
-        self.index, self.env_ids, self.name = order.spec.info.index, order.spec.info.env_ids, order.name
+        self.index, self.env_ids, self.name = config.spec.info.index, config.spec.info.env_ids, config.name
         self.process: WorkerProcess | None = None  # the latest that has been started
         self.launching: Launching | None = launching  # the next one
         self._output = output

@@ -50,11 +50,11 @@ class WorkerConfigs:
             self.close()
             raise
 
-    def order(self, worker: int) -> WorkerConfig:
+    def config(self, worker: int) -> WorkerConfig:
         return self._configs[worker]
 
     def place(self, worker: int) -> tuple[int | None, Address]:
-        """A parcel, and where in it a worker finds its config; None where it inherits it."""
+        """Returns the descriptor of the parcel with a worker's config (None: it inherits it), and its address."""
         if self._parcel is None:
             return None, b""
         if self._configs[worker].replaced and worker not in self._own:
@@ -62,7 +62,7 @@ class WorkerConfigs:
         return self._own.get(worker, self._parcel).fd, self._addresses[worker]
 
     def adopt(self, worker: int, slot: int, carried: Carried) -> None:
-        """Successors of a worker build this for a slot."""
+        """Makes successors of a worker build an env for a slot by this factory."""
         if self._is_closed:
             return
         config = self._configs[worker]
@@ -72,13 +72,13 @@ class WorkerConfigs:
             outdated.close()
 
     def close(self) -> None:
-        """There are no successors any more."""
+        """Frees the configs, when no successor will be started."""
         self._is_closed = True
         for parcel in (self._parcel, *self._own.values()):
             if parcel is not None:
                 parcel.close()
         self._own = {}
-        self._configs = [replace(order, env_fns=b"", computed=b"", replaced={}) for order in self._configs]
+        self._configs = [replace(config, env_fns=b"", computed=b"", replaced={}) for config in self._configs]
 
     def _write(self, parcel: Parcel, assignments: Sequence[Assignment]) -> None:
         registrations = parcel.add(dump(pickle_registrations()))
@@ -92,7 +92,7 @@ class WorkerConfigs:
         parcel.seal()
 
     def _write_anew(self, worker: int, first: Parcel) -> None:
-        """`first`: what it was told first is in there, at the addresses that its config has."""
+        """Writes a parcel for a worker with replaced envs. `first`: the parcel that has its first config."""
         config, own = self._configs[worker], Parcel()
         try:
             # Nothing is inherited where there is a parcel.
@@ -124,7 +124,7 @@ def _pickle(assignment: Assignment) -> bytes:
 
 
 def _pickle_computed(assignment: Assignment) -> bytes:
-    """What is the same for all workers."""
+    """Pickles the computed columns, which are the same for all workers."""
     for column in assignment.computed:
         try:
             by_value.dumps(column.function)

@@ -11,9 +11,9 @@ from remuda._backends.deadline import Deadline
 from remuda._backends.process.process_tree import kill_process_trees
 from remuda._wire.channel import SocketChannel
 
-_SIGTERM_SECONDS = 1.0  # for those that clean up when asked to stop
-_SIGKILL_SECONDS = 10.0  # for the kernel to free a large memory; whoever has not ended by then hangs in a system call
-_FAMILY_SECONDS = 1.0  # the same for what a worker has started
+_SIGTERM_SECONDS = 1.0  # for workers that clean up on SIGTERM
+_SIGKILL_SECONDS = 10.0  # for the kernel to free a large memory; a later one hangs in a system call
+_FAMILY_SECONDS = 1.0  # the same for processes that a worker has started
 
 
 class WorkerProcess:
@@ -23,14 +23,14 @@ class WorkerProcess:
         pid: Its process id, which is also its process group's.
         pidfd: Readable once it has ended.
         channel: The socket to it.
-        key: What all that was started from it carries in its environment.
-        has_survivors: Whether some of that had not ended when its own end was dealt with.
+        key: The key that all processes started from it carry in their environment.
+        has_survivors: Whether some of these processes had not ended when its exit code was taken.
     """
 
     def __init__(
         self, pid: int, pidfds: _core.Descriptors, channel: SocketChannel, reap: Callable[[], int | None], key: str
     ) -> None:
-        """Takes over what is in `pidfds`. `reap`: has its exit code taken where it is not our child."""
+        """Takes over `pidfds`. `reap`: takes the exit code if the process is not a child of this one."""
         self.pid, self.pidfd, self._pidfds = pid, pidfds[0], pidfds
         self.channel = channel
         channel.peer = self.pidfd
@@ -42,7 +42,7 @@ class WorkerProcess:
 
     @property
     def ended(self) -> bool:
-        """Whether its end has been dealt with."""
+        """Whether it has ended and its exit code has been taken."""
         return self._ended
 
     def wait(self, timeout: float | None) -> bool:
@@ -54,7 +54,7 @@ class WorkerProcess:
         return bool(poller.poll(None if timeout is None else max(0, min(timeout, 1e6) * 1000)))
 
     def exitcode(self) -> int | None:
-        """None while it runs, or when it cannot be learned; negative for a signal."""
+        """Returns the exit code, negative for a signal; None while it runs, or if it cannot be found out."""
         reap([self])
         return self._exitcode
 
@@ -74,11 +74,11 @@ class WorkerProcess:
         self.signal_group(signal.SIGKILL)
 
     def drop_descriptors(self) -> None:
-        """In a forked child, to whom it is nothing."""
+        """Closes the copies in a forked child."""
         self._pidfds.close()
 
     def release(self) -> None:
-        """Closes what we hold of it; where it has not ended yet, whether it has can be asked all the same."""
+        """Closes its descriptors; keeps the pidfd if it has not ended, so that `wait` still works."""
         self.exitcode()
         self.channel.close()
         if self._ended:
@@ -86,9 +86,9 @@ class WorkerProcess:
 
 
 def reap(processes: Sequence[WorkerProcess]) -> None:
-    """Takes the exit codes of those that have ended; what they have spawned must not outlive them.
+    """Takes the exit codes of those that have ended, and kills what they have started.
 
-    One look through all processes does for all of them: whose the survivors are, it does not tell.
+    One search through all processes serves all of them, so it does not show which of them a survivor belongs to.
     """
     ended = [process for process in processes if not process._ended and process.wait(0)]
     survivors = kill_process_trees([process.key for process in ended], _FAMILY_SECONDS)
@@ -100,13 +100,13 @@ def reap(processes: Sequence[WorkerProcess]) -> None:
 def end_all(processes: Sequence[WorkerProcess], timeout: float) -> list[int]:
     """Ends processes: `timeout` seconds for those that are leaving, then SIGTERM, then SIGKILL.
 
-    Returns the pids of those that were there all the same, and of what they have spawned.
+    Returns the pids of those that did not end, and of processes that they have started.
     """
     try:
         if not _all_end_within(timeout, processes):
             _signal_all(signal.SIGTERM, processes)
             _all_end_within(_SIGTERM_SECONDS, processes)
-    finally:  # also where Ctrl-C cuts our patience short
+    finally:  # also if Ctrl-C ends the waiting
         _signal_all(signal.SIGKILL, processes)
         _all_end_within(_SIGKILL_SECONDS, processes)
         reap(processes)
