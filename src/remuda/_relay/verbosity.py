@@ -61,12 +61,12 @@ class Verbosity:
         logging.disable(self.disabled)
         warnings.resetwarnings()
         for packed in self.filters:
-            with suppress(Exception):  # a category that is not known here: nobody can warn of it
+            with suppress(Exception):  # a category that is not known here has no warnings
                 _add(packed)
 
 
 def loggers() -> list[logging.Logger]:
-    """All loggers there are, but for the root."""
+    """Returns all loggers but the root."""
     return [logger for logger in list(logging.root.manager.loggerDict.values()) if isinstance(logger, logging.Logger)]
 
 

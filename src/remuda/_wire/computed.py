@@ -19,7 +19,7 @@ NUMBERS = "biufc"  # the kinds of dtypes that columns may have
 
 @dataclass(frozen=True)
 class Computed:
-    """A column whose values the caller's function computes.
+    """A column with values from a function of the caller.
 
     Attributes:
         name: What the caller calls it.
