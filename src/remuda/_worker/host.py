@@ -270,8 +270,9 @@ class EnvHost(RowPickling):
         return put_state(self._env_at(env), wanted.state, self._layout.computed)
 
     def complete_reset(self, env: int, named: dict[str, Any] | None) -> tuple[dict[str, Any], dict[str, Any] | None]:
-        completed = self._defaults.complete(env, named, self._get_loop())
-        self._announce_defaults()
+        loop = self._get_loop()
+        completed = self._defaults.complete(env, named, loop)
+        loop.complete_resets(bool(self._defaults))
         return completed
 
     def _announce_defaults(self) -> None:
