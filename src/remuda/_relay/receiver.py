@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import select
 import socket
 import sys
 import traceback
@@ -14,6 +13,7 @@ from typing import Any, TypeAlias
 from remuda._progress.bar import make_way
 from remuda._relay.log import logger
 from remuda._relay.records import MAX_BYTES, Logged, NoRecordError, Warned, load
+from remuda._system.polling import wait_readable
 
 ShownWarnings: TypeAlias = dict[str, dict[Any, Any]]  # by file, its registry as `warnings` has it
 
@@ -71,10 +71,8 @@ class Relay:
             return
         first = said()
         self.drain(max(_AT_ONCE, self._missing(first)))
-        poller = select.poll()
         while self._is_open and self._missing(first) > 0:
-            poller.register(self._reader, select.POLLIN)
-            if not poller.poll(_SILENCE * 1000):
+            if not wait_readable([self.fileno()], _SILENCE):
                 self._received = first
             self.drain(self._missing(first))
         if self._is_open and self._missing(said()) < 0:  # records of workers that build their envs are not counted

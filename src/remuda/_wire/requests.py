@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 
 from remuda._wire.env_state import EnvState, StateFns
 from remuda._wire.info_columns import InfoColumn
-from remuda._wire.pickling import Parts
+from remuda._wire.pickling import Parts, dump
 
 
 @dataclass(frozen=True)
@@ -98,7 +98,27 @@ class PutState:
 WorkerRequest: TypeAlias = AddInfoColumns | TellAgain | RememberOptions
 
 
-def remember(told: dict[Hashable, Parts], about: Hashable, parts: Parts) -> None:
-    """Adds a pickled call to the lasting calls of an env, as the latest one."""
-    told.pop(about, None)
-    told[about] = [bytes(part) for part in parts]  # copies, because the memory of the parts may be reused
+class RememberedCalls:
+    """The lasting calls of envs, pickled. The pool keeps them for successors, and a worker for rebuilt envs."""
+
+    def __init__(self) -> None:
+        self._calls: dict[int, dict[Hashable, Parts]] = {}  # by env and by `CallEnv.about`
+
+    def remember(self, env: int, about: Hashable, request: Parts) -> None:
+        """Adds a pickled call as the env's latest one, instead of an earlier one with this key."""
+        calls = self._calls.setdefault(env, {})
+        calls.pop(about, None)
+        calls[about] = [bytes(part) for part in request]  # copies, because the memory of the parts may be reused
+
+    def take_over(self, calls: Mapping[int, dict[Hashable, Parts]]) -> None:
+        """Adds the calls of the worker before, by env and key."""
+        self._calls.update(calls)
+
+    def of(self, env: int) -> list[Parts]:
+        """Returns the calls of an env, in their order."""
+        return list(self._calls.get(env, {}).values())
+
+    def for_successor(self, env_ids: Sequence[int], replacements: int) -> Parts | None:
+        """Returns the message for a worker with these envs that follows so many others; None if there are no calls."""
+        told = {env: self._calls[env] for env in env_ids if env in self._calls}
+        return dump(TellAgain(told, replacements)) if told else None

@@ -22,12 +22,12 @@ from remuda._wire.requests import (
     AddInfoColumns,
     CallEnv,
     PutState,
+    RememberedCalls,
     RememberOptions,
     TakeReplacement,
     TakeState,
     TellAgain,
     WorkerRequest,
-    remember,
 )
 from remuda._worker.env_report import (
     EnvReport,
@@ -94,7 +94,7 @@ class EnvHost(RowPickling):
         self._layout: Layout  # set before the loop exists that calls the hooks
         self._arena: _core.Arena | None = None
         self._defaults = ResetDefaults()
-        self._lasting_calls: dict[int, dict[Hashable, Parts]] = {}  # by slot: calls to repeat for each rebuilt env
+        self._remembered = RememberedCalls()  # for rebuilt envs
         self._replacements = 0  # the number of earlier workers in this one's place
         self._rebuilt: dict[int, int] = {}  # by slot: how often this worker has rebuilt its env
         self._offered: dict[int, EnvFn] = {}  # by slot: a factory for its next env, if the pool is in this process
@@ -313,7 +313,7 @@ class EnvHost(RowPickling):
         result = call.run(self._env_at(slot))
         answer = dump_named("a result", result)
         if call.about is not None:
-            remember(self._lasting_calls.setdefault(slot, {}), call.about, parts)
+            self._remembered.remember(slot, call.about, parts)
         return answer
 
     def _obey(self, request: WorkerRequest) -> None:
@@ -442,7 +442,7 @@ class EnvHost(RowPickling):
             free_closed_env()
 
     def _repeat(self, slot: int, env: Any) -> None:
-        for parts in self._lasting_calls.get(slot, {}).values():
+        for parts in self._remembered.of(slot):
             call: CallEnv = load(parts)  # unpickled again, because the env before may have changed the arguments
             call.repeat(env, partial(self._derive_seed, slot))
 
@@ -475,7 +475,7 @@ class EnvHost(RowPickling):
     def _repeat_calls(self, calls: Mapping[int, dict[Hashable, Parts]], replacements: int) -> None:
         """Repeats the lasting calls of the workers before this one; `replacements`: the number of these workers."""
         self._replacements = replacements
-        self._lasting_calls.update(calls)
+        self._remembered.take_over(calls)
         for slot in calls:
             if (env := self._env_at(slot)) is not None:  # otherwise its first reset repeats them
                 self._repeat(slot, env)

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import os
 import pickle
-import select
 import signal
 import socket
 import sys
@@ -34,6 +33,7 @@ from remuda._backends.forkserver.server_process import (
     start_server,
 )
 from remuda._system.forks import fork_safe_lock, register_holder
+from remuda._system.polling import wait_readable
 from remuda._wire.failures import load_exception
 from remuda._wording import describe_exitcode
 from remuda.errors import RemoteTraceback, RemudaError
@@ -340,10 +340,7 @@ class ForkServer:
             left = deadline - time.monotonic()
             if is_done() or left <= 0:
                 return
-            poller = select.poll()
-            for fd in self.descriptors():
-                poller.register(fd, select.POLLIN)
-            poller.poll(min(left, _SLICE) * 1000)
+            wait_readable(self.descriptors(), min(left, _SLICE))
 
 
 def _error_of(answer: Answer, pending: Pending) -> BaseException | None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import select
 import socket
 import subprocess
 from contextlib import suppress
@@ -13,6 +12,7 @@ from remuda import _core
 from remuda._backends.process.interpreter import python_command
 from remuda._backends.process.process_tree import kill_process_trees, new_key, with_key
 from remuda._system.exiting import leave_pools_alone
+from remuda._system.polling import wait_readable
 
 DEATH_SECONDS = 1.0  # for a server that was killed
 
@@ -50,7 +50,7 @@ class ServerProcess:
 
     def has_ended(self, seconds: float | None = 0) -> bool:
         """Whether it ends within `seconds` (None: no limit). If it has, it is no longer a zombie."""
-        if self._process.returncode is None and self._is_readable(seconds):
+        if self._process.returncode is None and wait_readable([self._pidfds[0]], seconds):
             code = _core.reap_group(self._pidfds[0], self.pid, 0)
             if self._exitcode is None:  # another thread may have been faster
                 self._exitcode = _core.exit_code_of(self._pidfds[0]) if code is None else code
@@ -65,11 +65,6 @@ class ServerProcess:
     def kill(self) -> None:
         if not self.has_ended():
             self._process.kill()
-
-    def _is_readable(self, seconds: float | None) -> bool:
-        poller = select.poll()
-        poller.register(self._pidfds[0], select.POLLIN)
-        return bool(poller.poll(None if seconds is None else seconds * 1000))
 
 
 def start_server(environment: dict[str, str]) -> tuple[ServerProcess, socket.socket]:
@@ -111,18 +106,12 @@ def reap_orphan(pid: int, server: ServerProcess, patience: float = 0.0) -> int |
     """
     with suppress(OSError):  # it is another process's child, or gone
         if os.getsid(pid) == server.pid:  # not another process that has its pid by now
-            _await_end(pid, patience)
+            pidfds = _core.Descriptors()
+            pidfds.extend(map(os.pidfd_open, [pid]))
+            wait_readable(pidfds, patience)
             end = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG)
             return None if end is None else end.si_status * (1 if end.si_code == os.CLD_EXITED else -1)
     return None
-
-
-def _await_end(pid: int, seconds: float) -> None:
-    pidfds = _core.Descriptors()
-    pidfds.extend(map(os.pidfd_open, [pid]))
-    poller = select.poll()
-    poller.register(pidfds[0], select.POLLIN)
-    poller.poll(seconds * 1000)
 
 
 def exitcode_of_zombie(pid: int) -> int | None:

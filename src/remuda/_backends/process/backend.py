@@ -22,6 +22,7 @@ from remuda._system.cores import core_for
 from remuda._system.forks import register_holder
 from remuda._system.limits import check_descriptors
 from remuda._system.oom import OomWatch
+from remuda._system.polling import wait_readable
 from remuda._wire.channel import NonsenseError
 from remuda._wire.failures import build_error, load_failure, not_loaded
 from remuda._wire.info_columns import InfoColumn
@@ -310,10 +311,7 @@ class ProcessBackend:
         successor = self.workers[worker]
         if not _has_arrived(successor):
             return None
-        poller = select.poll()
-        for fd in _fds(successor):
-            poller.register(fd, select.POLLIN)
-        return self._read_report(successor) if poller.poll(0) else None
+        return self._read_report(successor) if wait_readable(_fds(successor), 0) else None
 
     def join(
         self,

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Callable, Sequence
-from select import POLLIN, poll
 
 from remuda import _core
 from remuda._backends.deadline import Deadline
 from remuda._backends.process.process_tree import kill_process_trees
+from remuda._system.polling import wait_readable
 from remuda._wire.channel import SocketChannel
 
 _SIGTERM_SECONDS = 1.0  # for workers that clean up on SIGTERM
@@ -47,11 +47,7 @@ class WorkerProcess:
 
     def wait(self, timeout: float | None) -> bool:
         """Whether it ends within `timeout` seconds (None: for ever)."""
-        if self._ended:
-            return True
-        poller = poll()
-        poller.register(self.pidfd, POLLIN)
-        return bool(poller.poll(None if timeout is None else max(0, min(timeout, 1e6) * 1000)))
+        return self._ended or wait_readable([self.pidfd], timeout)
 
     def exitcode(self) -> int | None:
         """Returns the exit code, negative for a signal; None while it runs, or if it cannot be found out."""
