@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
@@ -14,8 +13,7 @@ from remuda._wire.failures import build_error, load_failure
 from remuda._wire.pickling import Parts, dump
 from remuda._worker.env_report import Reports
 from remuda._worker.factories import BuildError
-from remuda._worker.measuring import read_clocks, spent
-from remuda._worker.second_build import FirstBuild, Limits, SecondBuild, try_second_build
+from remuda._worker.second_build import BuildClock, Limits, SecondBuild, try_second_build
 from remuda._worker.vector_host import make_host
 from remuda.errors import InvalidEnvError
 
@@ -59,9 +57,9 @@ class LocalBackend:
     def build_first(
         self, assignments: Sequence[Assignment], timeout: float | None, limits: Limits, progress: BuildProgress
     ) -> SecondBuild:
-        begin, modules = read_clocks(), len(sys.modules)
+        clock = BuildClock()
         self.build(assignments[:1], timeout, progress)
-        first = FirstBuild(spent(begin, read_clocks()), imported=len(sys.modules) > modules)
+        first = clock.read()
         env_fn, (env, *_) = assignments[0].env_fns[0], self.workers[0].host.envs
         return try_second_build(env_fn, env, first, limits, own_process=False)
 

@@ -29,8 +29,7 @@ from remuda._wire.pickling import dump, load
 from remuda._wire.registrations import load_registrations
 from remuda._worker.env_report import renders
 from remuda._worker.factories import BuildError, Carried, EnvFn, unpack, with_ids
-from remuda._worker.measuring import read_clocks, spent
-from remuda._worker.second_build import FirstBuild, try_second_build
+from remuda._worker.second_build import BuildClock, try_second_build
 from remuda._worker.vector_host import make_host
 from remuda._worker.worker_info import HostSpec, settle_in_process
 
@@ -128,12 +127,12 @@ def _serve(
         env_fns, computed = _load_factories(config, parcel)
     except BaseException as error:
         return report(b"failed", *host.describe(error, None, "build"))
-    begin, modules = read_clocks(), len(sys.modules)
+    clock = BuildClock()
     try:
         reports = host.build(env_fns, computed, board)
         if board is not None:
             board.close()
-        first = FirstBuild(spent(begin, read_clocks()), imported=len(sys.modules) > modules)
+        first = clock.read()
         parts = dump_named("spaces and metadata", reports)
     except BuildError as error:
         return report(b"failed", *error.failure)

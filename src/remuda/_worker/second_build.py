@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import logging
 import os
+import sys
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -43,6 +44,16 @@ class FirstBuild:
 
     seconds: float
     imported: bool
+
+
+class BuildClock:
+    """Measures the first build, which begins when this is made."""
+
+    def __init__(self) -> None:
+        self._begin, self._modules = read_clocks(), len(sys.modules)
+
+    def read(self) -> FirstBuild:
+        return FirstBuild(spent(self._begin, read_clocks()), imported=len(sys.modules) > self._modules)
 
 
 def try_second_build(

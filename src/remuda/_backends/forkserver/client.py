@@ -288,15 +288,14 @@ class ForkServer:
 
     def _moment_left(self) -> float:
         """Returns the seconds left for an answer that should come at once; 0 for other answers."""
-        if not self._sent or not isinstance(self._sent[0].request, (Fork, Reap)):
-            return 0.0
-        return max(0.0, self._asked_at + _MOMENT - time.monotonic())
+        return max(0.0, self._asked_at + _MOMENT - time.monotonic()) if self._is_due_at_once() else 0.0
 
     def _is_silent(self) -> bool:
         """Whether it has been busy for too long with a request that takes a moment."""
-        if not self._sent or not isinstance(self._sent[0].request, (Fork, Reap)):
-            return False
-        return time.monotonic() - self._asked_at > _PATIENCE
+        return self._is_due_at_once() and time.monotonic() - self._asked_at > _PATIENCE
+
+    def _is_due_at_once(self) -> bool:
+        return bool(self._sent) and isinstance(self._sent[0].request, (Fork, Reap))
 
     def _died(self) -> None:
         # The request that the server was processing, or the first one for a server that has not started.
