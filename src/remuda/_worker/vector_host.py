@@ -22,7 +22,7 @@ from remuda._wire.pickling import FlaggedParts, Parts, bundle, load, unbundle
 from remuda._worker.env_report import EnvReport, check_names, check_spaces, report
 from remuda._worker.host import EnvHost
 from remuda._worker.reset_defaults import ResetDefaults, common_seed
-from remuda._worker.vector_rows import Array, SplitInfos, VectorInfos, VectorRows, value_of_sub_env
+from remuda._worker.vector_rows import Array, SplitInfos, VectorRows, value_of_sub_env
 from remuda._worker.worker_info import HostSpec
 from remuda.errors import InvalidEnvError
 
@@ -66,7 +66,6 @@ class VectorHost(EnvHost):
         self._own_obs: dict[int, Any] = {}  # ... copies, each of an observation that may not be the last by now
         self._last_computed: dict[int, list[Array]] = {}  # ... and what was computed then
         self._rows: VectorRows | None = None
-        self._infos: VectorInfos | None = None
 
     # -- life ------------------------------------------------------------------------------------------
 
@@ -87,17 +86,16 @@ class VectorHost(EnvHost):
 
     def start(self, layout: Layout, arena: _core.Arena, defaults: ResetDefaults | None = None) -> _core.WorkerLoop:
         self._rows = VectorRows(layout, arena)
-        self._infos = VectorInfos(self.width, self._rows.info_mask)
         return super().start(layout, arena, defaults)
 
     def _add_info_column(self, column: InfoColumn, place: _core.Column) -> None:
         rows: Any = place.view(self._layout.plan.rows)
-        self._splitter.add_column(self._info_columns, column, rows)
+        self._table.infos.add_column(self._info_columns, column, rows)
 
     def close_quietly(self) -> list[tuple[int, BaseException]]:
         errors = super().close_quietly()
         self._last_obs, self._own_obs, self._last_computed = {}, {}, {}
-        self._rows = self._infos = None  # they keep the memory of the pool
+        self._rows = None  # it keeps the memory of the pool
         return errors
 
     # -- hooks -----------------------------------------------------------------------------------------
@@ -121,11 +119,11 @@ class VectorHost(EnvHost):
             raise TypeError(f"expected reset() to return (observations, infos), got {reprlib.repr(outcome)}")
         obs, infos = outcome
         leaves, objects = self._flatten(obs)
-        split_infos, computed = self._splitter.split(_checked(infos)), self._compute(slot)
-        matter = self._parts(objects, split_infos, None)
+        split_infos, computed = self._table.infos.split(_checked(infos)), self._compute(slot)
+        parts = self._parts(objects, split_infos, None)
         self._write_obs(slot, row, obs, leaves, computed)
-        self._splitter.write(split_infos, row)
-        return matter
+        self._table.infos.write(split_infos, row)
+        return parts
 
     def _seeded(self, slot: int, arguments: dict[str, Any]) -> dict[str, Any]:
         named = arguments.pop("seed", [None] * self.width)
@@ -145,24 +143,24 @@ class VectorHost(EnvHost):
         truncated = self._one_each(outcome[3], np.dtype(np.bool_), "truncations")
         resets_itself = self._layout.autoreset == "same_step"
         finals = self._find_finals(infos, terminated | truncated) if resets_itself else None
-        split_infos = self._splitter.split(infos, OF_THE_END if resets_itself else ())
+        split_infos = self._table.infos.split(infos, OF_THE_END if resets_itself else ())
         extra, computed = _extra(self._parts(objects, split_infos, finals)), self._compute(slot)
         self._write_obs(slot, row, obs, leaves, computed)
         self._table.write_flags(row, reward, terminated, truncated)
         if finals is not None:
             self._table.write_final_obs(row, finals.sub_envs, finals.leaves)
-        self._splitter.write(split_infos, row)
+        self._table.infos.write(split_infos, row)
         return extra
 
     def observe_vector(self, slot: int, row: int) -> Extra:
         if slot not in self._last_obs:
             raise ValueError("there is no observation before the first reset")
         leaves, objects = self._flatten(self._last_obs[slot])
-        split_infos = self._splitter.split({})
+        split_infos = self._table.infos.split({})
         extra = _extra(self._parts(objects, split_infos, None))
         self._write_obs(slot, row, self._last_obs[slot], leaves, self._last_computed[slot])
         self._table.write_flags(row, 0.0, False, False)
-        self._splitter.write(split_infos, row)
+        self._table.infos.write(split_infos, row)
         return extra
 
     def handle(self, slot: int | None, parts: Parts) -> Parts:
@@ -186,8 +184,8 @@ class VectorHost(EnvHost):
     # -- in and out --------------------------------------------------------------------------------------
 
     def _read_actions(self, row: int, parts: Parts | None) -> Any:
-        matter = [] if parts is None else unbundle(parts, self.width)
-        objects = [load(one[1]) for one in matter if one is not None and one[1] is not None]
+        rows = [] if parts is None else unbundle(parts, self.width)
+        objects = [load(one[1]) for one in rows if one is not None and one[1] is not None]
         return self._layout.action.build_batch(self._table.read_actions(row), objects)
 
     def _compute(self, slot: int) -> list[Array]:
@@ -235,39 +233,28 @@ class VectorHost(EnvHost):
         """Returns the pickled part of each row; None if no row has one."""
         if objects is None and infos.rest is None and finals is None:
             return None
-        return [
-            self._parts_of_one(
-                objects[sub_env] if objects is not None else [],
-                infos.rest[sub_env] if infos.rest is not None else {},
-                infos.wanted[sub_env] if infos.rest is not None else [],
-                finals is not None and sub_env in finals.frozen,
-                finals.frozen.get(sub_env) if finals is not None else None,
-            )
-            for sub_env in range(self.width)
-        ]
+        nothing: list[Any] = [None] * self.width
+        rows = zip(objects or nothing, infos.rest or nothing, infos.wanted or nothing, strict=True)
+        frozen = {} if finals is None else finals.frozen
+        return [self._parts_of_one(*row, sub_env in frozen, frozen.get(sub_env)) for sub_env, row in enumerate(rows)]
 
     def _parts_of_one(
         self,
-        objects: list[Any],
-        rest: dict[str, Any],
-        wanted: list[tuple[tuple[str, ...], Any]],
+        objects: list[Any] | None,
+        rest: dict[str, Any] | None,
+        wanted: list[tuple[tuple[str, ...], Any]] | None,
         is_final: bool,
         frozen: bytes | None,
     ) -> FlaggedParts:
         flags = (_core.HAS_FINAL if is_final else 0) | (_core.HAS_NEW_KEYS if wanted else 0)
         if not objects and not rest and frozen is None:
             return (flags, None) if flags else None
-        return flags, self.pack(objects, rest or None, wanted or None, frozen)
+        return flags, self.pack(objects or [], rest or None, wanted or None, frozen)
 
     @property
     def _table(self) -> VectorRows:
         assert self._rows is not None  # hooks are called only while the loop runs
         return self._rows
-
-    @property
-    def _splitter(self) -> VectorInfos:
-        assert self._infos is not None
-        return self._infos
 
 
 def _extra(rows: Sequence[FlaggedParts] | None) -> Extra:

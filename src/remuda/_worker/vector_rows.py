@@ -26,7 +26,7 @@ class VectorRows:
     """Arrays over the columns of a pool; they keep the pool's memory alive.
 
     Attributes:
-        info_mask: (rows,) uint64: which info columns each row has filled.
+        infos: Splits infos, and writes them into their columns.
     """
 
     def __init__(self, layout: Layout, arena: _core.Arena) -> None:
@@ -35,7 +35,8 @@ class VectorRows:
         fixed, _, self._obs, self._computed, self._final_obs = (
             [column.view(rows) for column in group] for group in layout.result_columns(arena)
         )
-        self._reward, self._terminated, self._truncated, self.info_mask = fixed
+        self._reward, self._terminated, self._truncated, mask = fixed
+        self.infos = VectorInfos(self._n, mask)
         self._actions: list[Any] = [column.view(layout.plan.action_rows) for column in layout.action_columns(arena)]
 
     def read_actions(self, row: int) -> list[Array]:
