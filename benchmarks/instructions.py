@@ -31,7 +31,7 @@ from script import publish_lines
 from tables import head, row
 
 import remuda
-from remuda._worker import host
+from remuda._wire import layout
 
 WORKERS = 2
 OPTIONS: Any = {"backend": "thread", "num_workers": WORKERS, "advise": False}
@@ -166,7 +166,7 @@ def count(case: str, steps: int) -> list[int]:
 
 def run_counted(case: str, steps: int) -> None:
     """What is run under valgrind."""
-    host.PUBLISH_NS = STRETCHED_NS
+    layout.PUBLISH_NS = STRETCHED_NS
     subprocess.run(["callgrind_control", "--instr=on", str(os.getpid())], check=True, capture_output=True)
     CASES[case](steps)
 

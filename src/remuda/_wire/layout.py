@@ -32,6 +32,8 @@ _FIXED = (
     ColumnSpec("info mask", np.dtype(np.uint64), ()),
 )
 
+# Results of cheap steps are made visible to the pool together, but none later than this after the one before.
+PUBLISH_NS = 20_000
 _LOG_ROWS = 1 << 31
 _LEAST_ENTRIES = 16  # of a log, however long an action is
 
@@ -170,13 +172,8 @@ class Layout:
     def first_env(self, worker: int) -> int:
         return sum(self.envs_of_worker[:worker])
 
-    def worker_spec(self, worker: int, publish_ns: int) -> _core.WorkerSpec:
-        """Returns the settings of a worker's loop.
-
-        Args:
-            worker: Its index.
-            publish_ns: Results of steps that take less are made visible together, others at once.
-        """
+    def worker_spec(self, worker: int) -> _core.WorkerSpec:
+        """Returns the settings of a worker's loop, by its index."""
         return _core.WorkerSpec(
             index=worker,
             first_env=self.first_env(worker),
@@ -185,7 +182,7 @@ class Layout:
             resets_ahead=self.resets_ahead,
             spin_ns=self.spinning.worker_ns,
             spins_heedlessly=self.spinning.heedless,
-            publish_ns=publish_ns,
+            publish_ns=PUBLISH_NS,
             renew_every=self.renew_every,
             watches_memory=self.max_memory != 0,
             renews_in_place=self.renews_in_place(worker),

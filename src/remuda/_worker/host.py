@@ -46,9 +46,6 @@ from remuda._worker.row_pickling import RowPickling
 from remuda._worker.worker_info import HostSpec, worker_context
 from remuda.errors import InvalidEnvError
 
-PUBLISH_NS = 20_000
-"""Results of cheap steps are made visible to the pool together, but none later than this after the one before."""
-
 
 class _Missing:
     """Stands in the place of an env that was closed and could not be rebuilt."""
@@ -211,7 +208,7 @@ class EnvHost(RowPickling):
         self._loop = _core.WorkerLoop(
             arena=arena,
             plan=layout.plan,
-            spec=layout.worker_spec(self.info.index, PUBLISH_NS),
+            spec=layout.worker_spec(self.info.index),
             envs=[self._env_at(slot) for slot in self.info.env_ids],
             hooks=self,
             obs_nest=layout.observation.nest,

@@ -245,9 +245,9 @@ class ProcessBackend:
             message = worker.channel.recv_nowait()
         except NonsenseError as nonsense:
             worker.kill()
-            raise self._died(worker, "build", CorruptReplyError) from nonsense
+            raise self._died(worker, CorruptReplyError) from nonsense
         except (EOFError, ConnectionError):
-            raise self._died(worker, "build") from None
+            raise self._died(worker) from None
         if message is None:
             return None
         verdict, *parts = message
@@ -261,12 +261,10 @@ class ProcessBackend:
                 return not_loaded(worker.env_ids[0], worker.index, "build", "spaces and metadata", error)
         return self._reports[key]
 
-    def _died(
-        self, worker: ProcessWorker, operation: str, error: type[WorkerDiedError] = WorkerDiedError
-    ) -> WorkerDiedError:
+    def _died(self, worker: ProcessWorker, error: type[WorkerDiedError] = WorkerDiedError) -> WorkerDiedError:
         if worker.process is not None:
             worker.process.wait(1.0)  # its socket closes a moment before it ends
-        return death_of(worker, operation, None, error)
+        return death_of(worker, "build", None, error)
 
     # -- service ---------------------------------------------------------------------------------------
 
@@ -281,7 +279,7 @@ class ProcessBackend:
             worker.channel.post([address])
             worker.channel.send_fds([arena.fd, parcel])
         except (EOFError, ConnectionError):
-            raise self._died(worker, "build") from None
+            raise self._died(worker) from None
         if self._pins and worker.pid is not None:  # only its own thread: what the envs have started by now stays free
             with suppress(ProcessLookupError):  # its death is noticed elsewhere
                 os.sched_setaffinity(worker.pid, {core_for(worker.index, self._near)})

@@ -9,12 +9,12 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
-import secrets
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
 from remuda import _core
+from remuda._backends.process.process_tree import owner_key
 from remuda._system.forks import fork_safe_lock
 from remuda.errors import RemudaError
 
@@ -85,20 +85,8 @@ class _Watch:
         return True
 
 
-# By the process that they are of: a forked copy has others.
-_keys: dict[int, str] = {}
-_watches: dict[int, _Watch] = {}
+_watches: dict[int, _Watch] = {}  # by process id: a forked copy of this process has a watch of its own
 _lock = fork_safe_lock()
-
-
-def owner_key() -> str:
-    """Returns the key that all workers of this process, and whatever they start, carry in their environment."""
-    return _keys.setdefault(os.getpid(), new_key())
-
-
-def new_key() -> str:
-    """Returns a unique key. All keys have one length, and begin with the id of this process."""
-    return f"{os.getpid():010d}-{secrets.token_hex(16)}"
 
 
 def watch() -> None:
