@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from gymnasium.vector.utils import batch_space
@@ -114,16 +114,6 @@ def _sleeps() -> int:
     return resource.getrusage(_RUSAGE_THREAD).ru_nvcsw
 
 
-class _Play(Protocol):
-    """An env that is played."""
-
-    obs: Any
-
-    def reset(self) -> None: ...
-    def step(self) -> bool:
-        """Whether a reset is due."""
-
-
 def measure(
     env: Any,
     read: Callable[[], Moment] = read_clocks,
@@ -163,7 +153,7 @@ def measure(
     return Measured(watch.mean() if is_known else None, steps, 0 if play is None else _nbytes(play.obs), raised)
 
 
-def _play_on(play: _Play, watch: _Watch) -> None:
+def _play_on(play: _RandomPlay | _OwnPlay, watch: _Watch) -> None:
     """Steps until a reset is due, or enough is measured."""
     over = False
     while not over and not watch.is_enough:
@@ -259,6 +249,7 @@ class _RandomPlay:
         self._compute()
 
     def step(self) -> bool:
+        """Whether a reset is due."""
         action = next(self._drawn) if self._find_mask is None else self._sample(self._find_mask)
         self.obs, _, terminated, truncated, self._info = self._env.step(action)
         self._compute()

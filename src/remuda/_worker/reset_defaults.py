@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
+from remuda import _core
 from remuda._seeds import derive_seed
 from remuda._wire.pickling import load
 
@@ -39,19 +40,6 @@ class SeedBase:
         if n == 0 and not self.of_every_episode:
             return self.entropy
         return derive_seed(abs(self.entropy - self.sub_env), env_id - self.sub_env, n) + self.sub_env
-
-
-class Counter(Protocol):
-    """Counts the seeds of an env that are derived from one base, given by its number. Outlives the worker."""
-
-    def seed_of_episode(self, env: int, base: int) -> int:
-        """Returns the number of the current reset's seed if every reset has one."""
-
-    def next_seed(self, env: int, base: int) -> int:
-        """Returns the number after that of the last seed that was given."""
-
-    def note_seed(self, env: int, base: int, n: int) -> None:
-        """Notes the number of the current reset's seed."""
 
 
 @dataclass
@@ -102,23 +90,24 @@ class ResetDefaults:
                 self.options[env_id] = pickled
 
     def complete(
-        self, env_id: int, named: Mapping[str, Any] | None, counter: Counter
+        self, env_id: int, named: Mapping[str, Any] | None, loop: _core.WorkerLoop
     ) -> tuple[dict[str, Any], dict[str, Any] | None]:
         """Returns the arguments of a reset of the env, and what to add to its info.
 
         Args:
             named: The arguments that the caller has given, with the base of the seed.
+            loop: The worker's loop, which counts the seeds that were given, in shared memory.
         """
         arguments = dict(named or {})
         if "options" not in arguments and (pickled := self.options.get(env_id)) is not None:
             arguments["options"] = load([pickled])
-        seed = self.take_seed(env_id, arguments.pop("seed", None), counter)
+        seed = self.take_seed(env_id, arguments.pop("seed", None), loop)
         if seed is None:
             return arguments, None
         arguments["seed"] = seed
         return arguments, {EPISODE_SEED: seed} if self.bases[env_id].of_every_episode else None
 
-    def take_seed(self, env_id: int, named: SeedBase | None, counter: Counter) -> int | None:
+    def take_seed(self, env_id: int, named: SeedBase | None, loop: _core.WorkerLoop) -> int | None:
         """Returns the seed for the env's reset; None if it continues its random numbers. `named`: the caller's seed."""
         if named is not None:
             self.bases[env_id] = named
@@ -127,11 +116,11 @@ class ResetDefaults:
         base = self.bases[env_id]
         if base.of_every_episode:
             self.due.add(env_id)
-            n = counter.seed_of_episode(env_id, base.number)
+            n = loop.seed_of_episode(env_id, base.number)
         else:
             self.due.discard(env_id)
-            n = 0 if named is not None else counter.next_seed(env_id, base.number)
-        counter.note_seed(env_id, base.number, n)
+            n = 0 if named is not None else loop.next_seed(env_id, base.number)
+        loop.note_seed(env_id, base.number, n)
         return base.seed(env_id, n)
 
 
