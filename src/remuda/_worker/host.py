@@ -109,7 +109,7 @@ class EnvHost(RowPickling):
     def note_word(self) -> None:
         """Counts a record that is about to be logged to the pool. Any thread may call this."""
         loop = self._loop
-        if loop is not None:  # without a loop, the pool receives all records before it waits for results
+        if loop is not None:  # without a loop, the pool reads all records before it takes this worker's message
             loop.note_word()
 
     # -- life ------------------------------------------------------------------------------------------

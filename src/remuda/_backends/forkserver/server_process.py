@@ -29,6 +29,10 @@ class ServerProcess:
     """A process that `subprocess` has started, watched through a pidfd, so that its exit code is true or unknown.
 
     `Popen.wait` returns 0 if the exit code is lost: if SIGCHLD is ignored, or other code waits for all children.
+
+    Attributes:
+        pid: Its process id.
+        exitcode: Negative for a signal; None while it runs, or if it cannot be found out.
     """
 
     def __init__(self, process: subprocess.Popen[bytes]) -> None:
@@ -42,7 +46,7 @@ class ServerProcess:
             process.wait()
             raise
         self._pidfds = pidfds
-        self._exitcode: int | None = None
+        self.exitcode: int | None = None
 
     def close(self) -> None:
         """Closes the pidfd. `has_ended` must not be called afterwards."""
@@ -52,15 +56,10 @@ class ServerProcess:
         """Whether it ends within `seconds` (None: no limit). If it has, it is no longer a zombie."""
         if self._process.returncode is None and wait_readable([self._pidfds[0]], seconds):
             code = _core.reap_group(self._pidfds[0], self.pid, 0)
-            if self._exitcode is None:  # another thread may have been faster
-                self._exitcode = _core.exit_code_of(self._pidfds[0]) if code is None else code
+            if self.exitcode is None:  # another thread may have been faster
+                self.exitcode = _core.exit_code_of(self._pidfds[0]) if code is None else code
             self._process.returncode = 0  # it has been reaped: `subprocess` must not look for its exit code
         return self._process.returncode is not None
-
-    @property
-    def exitcode(self) -> int | None:
-        """Negative for a signal; None while it runs, or if it cannot be found out."""
-        return self._exitcode
 
     def kill(self) -> None:
         if not self.has_ended():

@@ -319,6 +319,8 @@ def _end_child(pid: int) -> None:
 
 
 class _BySpawn(_AtOnce):
+    """Starts a fresh interpreter."""
+
     def _start_child(self, theirs: socket.socket, variables: dict[str, str], pids: list[int]) -> _Reaper:
         process = subprocess.Popen(
             python_command("remuda._worker.main", "run_worker", theirs.fileno(), os.getpid()),
@@ -338,6 +340,8 @@ class _BySpawn(_AtOnce):
 
 
 class _ByFork(_AtOnce):
+    """Forks this process."""
+
     def _start_child(self, theirs: socket.socket, variables: dict[str, str], pids: list[int]) -> _Reaper:
         owner = os.getpid()
         flush_output()  # or the child would print it a second time

@@ -24,6 +24,7 @@ class WorkerProcess:
         pidfd: Readable once it has ended.
         channel: The socket to it.
         key: The key that all processes started from it carry in their environment.
+        ended: Whether it has ended and its exit code has been taken.
         has_survivors: Whether some of these processes had not ended when its exit code was taken.
     """
 
@@ -37,17 +38,12 @@ class WorkerProcess:
         self.key = key
         self.has_survivors = False
         self._reap = reap
-        self._ended = False
+        self.ended = False
         self._exitcode: int | None = None
-
-    @property
-    def ended(self) -> bool:
-        """Whether it has ended and its exit code has been taken."""
-        return self._ended
 
     def wait(self, timeout: float | None) -> bool:
         """Whether it ends within `timeout` seconds (None: for ever)."""
-        return self._ended or wait_readable([self.pidfd], timeout)
+        return self.ended or wait_readable([self.pidfd], timeout)
 
     def exitcode(self) -> int | None:
         """Returns the exit code, negative for a signal; None while it runs, or if it cannot be found out."""
@@ -59,11 +55,11 @@ class WorkerProcess:
         code = _core.reap_group(self.pidfd, self.pid, round(_FAMILY_SECONDS * 1000))
         parents = self._reap()
         self._exitcode = next((c for c in (code, parents, _core.exit_code_of(self.pidfd)) if c is not None), None)
-        self._ended = True
+        self.ended = True
 
     def signal_group(self, number: int) -> None:
         """Signals it and what is in its group, never another process that was given its pid."""
-        if not self._ended:
+        if not self.ended:
             _core.signal_group(self.pidfd, self.pid, number)
 
     def kill_group(self) -> None:
@@ -77,7 +73,7 @@ class WorkerProcess:
         """Closes its descriptors; keeps the pidfd if it has not ended, so that `wait` still works."""
         self.exitcode()
         self.channel.close()
-        if self._ended:
+        if self.ended:
             self._pidfds.close()
 
 
@@ -86,7 +82,7 @@ def reap(processes: Sequence[WorkerProcess]) -> None:
 
     One search through all processes serves all of them, so it does not show which of them a survivor belongs to.
     """
-    ended = [process for process in processes if not process._ended and process.wait(0)]
+    ended = [process for process in processes if not process.ended and process.wait(0)]
     survivors = kill_process_trees([process.key for process in ended], _FAMILY_SECONDS)
     for process in ended:
         process.has_survivors = bool(survivors)
