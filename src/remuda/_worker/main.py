@@ -10,7 +10,7 @@ import sys
 import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from gymnasium.envs.registration import registry
@@ -41,19 +41,32 @@ _THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS
 _MPI_PREFIXES = ("OMPI_", "PMI_", "PMIX_")
 
 
+class Inherited(NamedTuple):
+    """The factories and computed columns of a worker that is forked from the pool's process."""
+
+    env_fns: Sequence[EnvFn] = ()
+    computed: Sequence[Computed] = ()
+
+
+class Addresses(NamedTuple):
+    """Where the parcel has the factories, the pool's Gymnasium ids and the computed columns of other workers."""
+
+    env_fns: Address
+    registrations: Address
+    computed: Address
+
+
 @dataclass(frozen=True)
 class WorkerConfig:
     """The configuration of a worker process."""
 
     spec: HostSpec
     name: str
-    env_fns: Address | Sequence[EnvFn]  # their address in the parcel, unless they are inherited
-    registrations: Address  # the Gymnasium ids of the pool's process; empty: inherited
+    factories: Inherited | Addresses
     verbosity: Verbosity
     output: WorkerOutput
     variables: Mapping[str, str]  # environment variables
-    computed: Address | Sequence[Computed]  # as `env_fns`
-    replaced: Mapping[int, Carried] = field(default_factory=dict)  # factories that replace some of `env_fns`, by place
+    replaced: Mapping[int, Carried] = field(default_factory=dict)  # factories that replace some of these, by place
 
 
 def environment(threads: int | None) -> dict[str, str]:
@@ -159,26 +172,23 @@ def _serve(
 
 def _load_factories(config: WorkerConfig, parcel: int | None) -> tuple[list[EnvFn], Sequence[Computed]]:
     """Returns the factories of the envs, and the computed columns."""
-    if isinstance(config.env_fns, bytes):
-        env_fns, computed = _fetch_factories(config, parcel)
+    if isinstance(config.factories, Inherited):
+        env_fns, computed = list(config.factories.env_fns), config.factories.computed
     else:
-        assert not isinstance(config.computed, bytes)
-        env_fns, computed = list(config.env_fns), config.computed
+        assert parcel is not None  # the addresses are those in a parcel
+        env_fns, computed = _fetch_factories(config.factories, parcel)
     for place, carried in config.replaced.items():
         env_fns[place] = unpack(carried)
     return env_fns, computed
 
 
-def _fetch_factories(config: WorkerConfig, parcel: int | None) -> tuple[list[EnvFn], Sequence[Computed]]:
+def _fetch_factories(addresses: Addresses, parcel: int) -> tuple[list[EnvFn], Sequence[Computed]]:
     """Loads the factories and computed columns from the parcel, and registers the pool's ids with Gymnasium."""
-    assert parcel is not None  # otherwise they would be inherited
-    assert isinstance(config.env_fns, bytes)
-    assert isinstance(config.computed, bytes)
     try:
-        ids = load_registrations(load(fetch(parcel, config.registrations)))
+        ids = load_registrations(load(fetch(parcel, addresses.registrations)))
         registry.update(ids)
-        env_fns: Sequence[EnvFn] = load(fetch(parcel, config.env_fns))
-        computed: Sequence[Computed] = load(fetch(parcel, config.computed))
+        env_fns: Sequence[EnvFn] = load(fetch(parcel, addresses.env_fns))
+        computed: Sequence[Computed] = load(fetch(parcel, addresses.computed))
     finally:
         os.close(parcel)
     return [with_ids(ids, env_fn) for env_fn in env_fns], computed

@@ -13,7 +13,7 @@ from remuda._wire.parcel import Address, Parcel, fetch
 from remuda._wire.pickling import Parts, dump
 from remuda._wire.registrations import pickle_registrations
 from remuda._worker.factories import Carried
-from remuda._worker.main import WorkerConfig
+from remuda._worker.main import Addresses, Inherited, WorkerConfig
 from remuda.errors import InvalidEnvError
 
 
@@ -30,12 +30,10 @@ class WorkerConfigs:
             WorkerConfig(
                 spec=a.spec,
                 name=f"{name}-{a.spec.info.index}",
-                env_fns=a.env_fns if inherited else b"",
-                registrations=b"",
+                factories=Inherited(a.env_fns, a.computed) if inherited else Inherited(),
                 verbosity=verbosity,
                 output=output,
                 variables=a.variables,
-                computed=a.computed if inherited else b"",
             )
             for a in assignments
         ]
@@ -78,7 +76,7 @@ class WorkerConfigs:
             if parcel is not None:
                 parcel.close()
         self._own = {}
-        self._configs = [replace(config, env_fns=b"", computed=b"", replaced={}) for config in self._configs]
+        self._configs = [replace(config, factories=Inherited(), replaced={}) for config in self._configs]
 
     def _write(self, parcel: Parcel, assignments: Sequence[Assignment]) -> None:
         registrations, computed = dump(pickle_registrations()), [_pickle_computed(assignments[0])]
@@ -88,13 +86,10 @@ class WorkerConfigs:
 
     def _write_own(self, worker: int, first: Parcel) -> None:
         """Writes a parcel for a worker with replaced envs. `first`: the parcel that has its first config."""
-        config, own = self._configs[worker], Parcel()
+        factories, own = self._configs[worker].factories, Parcel()
         try:
-            # Nothing is inherited if there is a parcel.
-            assert isinstance(config.env_fns, bytes)
-            assert isinstance(config.computed, bytes)
-            addresses = config.env_fns, config.registrations, config.computed
-            self._add(own, worker, *(fetch(first.fd, address) for address in addresses))
+            assert isinstance(factories, Addresses)  # nothing is inherited if there is a parcel
+            self._add(own, worker, *(fetch(first.fd, address) for address in factories))
             own.seal()
         except BaseException:
             own.close()
@@ -103,12 +98,8 @@ class WorkerConfigs:
 
     def _add(self, parcel: Parcel, worker: int, env_fns: Parts, registrations: Parts, computed: Parts) -> WorkerConfig:
         """Adds a worker's config, and what it refers to, to a parcel. Returns the config with the addresses."""
-        config = replace(
-            self._configs[worker],
-            env_fns=parcel.add(env_fns),
-            registrations=parcel.add(registrations),
-            computed=parcel.add(computed),
-        )
+        addresses = Addresses(parcel.add(env_fns), parcel.add(registrations), parcel.add(computed))
+        config = replace(self._configs[worker], factories=addresses)
         self._addresses[worker] = parcel.add(dump(config))
         return config
 
