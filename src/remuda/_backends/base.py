@@ -171,8 +171,8 @@ class Backend(Protocol):
 class Processes(Protocol):
     """The further methods of a backend whose workers are processes, which can be killed, read and replaced."""
 
-    def drain(self, said: Callable[[], int]) -> None:
-        """Passes on what workers have logged and warned. `said`: returns the number of records sent so far."""
+    def drain(self, sent: Callable[[], int]) -> None:
+        """Passes on what workers have logged and warned. `sent`: returns the number of records sent so far."""
 
     def kill(self, worker: int) -> None:
         """Ends a worker at once, with every process that it has started. The hub reports its death later."""

@@ -59,28 +59,28 @@ class Relay:
         finally:
             self._is_draining = False
 
-    def hear_all(self, said: Callable[[], int]) -> None:
+    def drain_all(self, sent: Callable[[], int]) -> None:
         """Passes on what has come, and what is on its way: some may wait in the workers for room in the socket.
 
         The wait is limited, because a worker may have been killed or stopped before it sent a record.
 
         Args:
-            said: Returns how many datagrams have been sent, or are about to be.
+            sent: Returns how many datagrams have been sent, or are about to be.
         """
         if self._is_draining:
             return
-        first = said()
+        first = sent()
         self.drain(max(_AT_ONCE, self._missing(first)))
         while self._is_open and self._missing(first) > 0:
             if not wait_readable([self.fileno()], _SILENCE):
                 self._received = first
             self.drain(self._missing(first))
-        if self._is_open and self._missing(said()) < 0:  # records of workers that build their envs are not counted
-            self._received = said()
+        if self._is_open and self._missing(sent()) < 0:  # records of workers that build their envs are not counted
+            self._received = sent()
 
-    def _missing(self, said: int) -> int:
+    def _missing(self, sent: int) -> int:
         """Returns how many of so many datagrams have not come; less than 0 if more have come."""
-        return (said - self._received + _COUNTER // 2) % _COUNTER - _COUNTER // 2
+        return (sent - self._received + _COUNTER // 2) % _COUNTER - _COUNTER // 2
 
     @property
     def _is_open(self) -> bool:

@@ -35,7 +35,7 @@ class Verbosity:
     Attributes:
         root_level: The root logger's level.
         levels: Those that were set explicitly, by logger.
-        disabled: What `logging.disable` was told.
+        disabled: The level of `logging.disable`.
         filters: In the order in which they are asked.
     """
 

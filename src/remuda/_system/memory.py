@@ -79,6 +79,6 @@ _FILES = {
 
 def _file_pages(group: Path, total: str) -> int:
     """Returns the bytes of files that the kernel keeps in memory while it is not needed."""
-    told = dict(line.split(" ", 1) for line in read_text(group / "memory.stat").splitlines() if " " in line)
-    pages = [told.get(f"{total}{name}", "").strip() for name in ("active_file", "inactive_file")]
+    figures = dict(line.split(" ", 1) for line in read_text(group / "memory.stat").splitlines() if " " in line)
+    pages = [figures.get(f"{total}{name}", "").strip() for name in ("active_file", "inactive_file")]
     return sum(int(count) for count in pages if count.isdigit())

@@ -43,13 +43,13 @@ class OomWatch:
 
 def _take_one(counters: dict[Path, int]) -> str | None:
     """Takes one kill from all counters that rose, which have counted the same kill. Describes the first one."""
-    told = None
+    found = None
     for path, before in counters.items():
         now = _read(path)
         if now is not None and now > before:
             counters[path] = before + 1
-            told = told or f"oom_kill rose from {before} to {now} in {path}"
-    return told
+            found = found or f"oom_kill rose from {before} to {now} in {path}"
+    return found
 
 
 def _counters(root: Path) -> tuple[dict[Path, int], dict[Path, int]]:

@@ -102,14 +102,14 @@ class SpaceCodec:
         """Describes how the columns and objects of another space differ; None if they are alike."""
         if self.nest != other.nest:
             return "another structure"
-        for mine, its in zip(self.columns, other.columns, strict=True):
-            if mine.shape != its.shape:
-                return f"shape {its.shape} instead of {mine.shape}{_at(mine.path)}"
-            if mine.dtype != its.dtype:
-                return f"dtype {its.dtype} instead of {mine.dtype}{_at(mine.path)}"
-        for (path, kind), (_, its_kind) in zip(self.objects, other.objects, strict=True):
-            if its_kind is not kind:
-                return f"{its_kind.__name__} instead of {kind.__name__}{_at(path)}"
+        for column, found in zip(self.columns, other.columns, strict=True):
+            if column.shape != found.shape:
+                return f"shape {found.shape} instead of {column.shape}{_at(column.path)}"
+            if column.dtype != found.dtype:
+                return f"dtype {found.dtype} instead of {column.dtype}{_at(column.path)}"
+        for (path, kind), (_, found_kind) in zip(self.objects, other.objects, strict=True):
+            if found_kind is not kind:
+                return f"{found_kind.__name__} instead of {kind.__name__}{_at(path)}"
         return None
 
     # -- one element -----------------------------------------------------------------------------------

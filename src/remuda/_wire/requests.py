@@ -51,14 +51,14 @@ class AddInfoColumns:
 
 
 @dataclass(frozen=True)
-class TellAgain:
+class RepeatCalls:
     """Repeats the lasting calls of the workers before this one, of which there were `replacements`.
 
     Attributes:
-        told: The pickled `CallEnv`s, by env and by `about`.
+        calls: The pickled `CallEnv`s, by env and by `about`.
     """
 
-    told: Mapping[int, dict[Hashable, Parts]]
+    calls: Mapping[int, dict[Hashable, Parts]]
     replacements: int
 
 
@@ -95,7 +95,7 @@ class PutState:
     seed: Any = None
 
 
-WorkerRequest: TypeAlias = AddInfoColumns | TellAgain | RememberOptions
+WorkerRequest: TypeAlias = AddInfoColumns | RepeatCalls | RememberOptions
 
 
 class RememberedCalls:
@@ -120,5 +120,5 @@ class RememberedCalls:
 
     def for_successor(self, env_ids: Sequence[int], replacements: int) -> Parts | None:
         """Returns the message for a worker with these envs that follows so many others; None if there are no calls."""
-        told = {env: self._calls[env] for env in env_ids if env in self._calls}
-        return dump(TellAgain(told, replacements)) if told else None
+        calls = {env: self._calls[env] for env in env_ids if env in self._calls}
+        return dump(RepeatCalls(calls, replacements)) if calls else None

@@ -24,9 +24,9 @@ from remuda._wire.requests import (
     PutState,
     RememberedCalls,
     RememberOptions,
+    RepeatCalls,
     TakeReplacement,
     TakeState,
-    TellAgain,
     WorkerRequest,
 )
 from remuda._worker.env_report import (
@@ -317,8 +317,8 @@ class EnvHost(RowPickling):
         match request:
             case AddInfoColumns():
                 self.add_info_columns(request.columns, request.first)
-            case TellAgain():
-                self._repeat_calls(request.told, request.replacements)
+            case RepeatCalls():
+                self._repeat_calls(request.calls, request.replacements)
             case RememberOptions():
                 self._remember_options(request.options)
 

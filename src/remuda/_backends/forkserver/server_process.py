@@ -69,19 +69,19 @@ class ServerProcess:
 def start_server(environment: dict[str, str]) -> tuple[ServerProcess, socket.socket]:
     """Starts a fork server. Returns its process, and this process's end of its socket."""
     key = new_key()  # workers replace it by their own
-    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    client_end, server_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     try:
-        with theirs:
+        with server_end:
             process = subprocess.Popen(
-                python_command("remuda._backends.forkserver.server", "serve", theirs.fileno(), os.getpid()),
-                pass_fds=[theirs.fileno()],
+                python_command("remuda._backends.forkserver.server", "serve", server_end.fileno(), os.getpid()),
+                pass_fds=[server_end.fileno()],
                 start_new_session=True,
                 env=with_key(environment, key),
                 stdin=subprocess.DEVNULL,
             )
-        return ServerProcess(process), ours
+        return ServerProcess(process), client_end
     except BaseException:  # interrupted: `Popen` may have started it, and not have returned
-        ours.close()
+        client_end.close()
         kill_process_trees([key], DEATH_SECONDS)
         raise
 

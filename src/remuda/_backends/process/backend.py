@@ -343,9 +343,9 @@ class ProcessBackend:
     def queues(self) -> list[Queues]:
         return []
 
-    def drain(self, said: Callable[[], int]) -> None:
+    def drain(self, sent: Callable[[], int]) -> None:
         if self._relay is not None:
-            self._relay.hear_all(said)
+            self._relay.drain_all(sent)
 
     # -- end -------------------------------------------------------------------------------------------
 

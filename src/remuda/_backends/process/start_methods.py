@@ -168,17 +168,17 @@ class Launcher:
 
 def _open_channel(what: Launch) -> tuple[SocketChannel, socket.socket]:
     """Returns this process's end of a socket, with the worker's first message posted, and the worker's end."""
-    ours, theirs = socket.socketpair()
-    channel = SocketChannel(ours)
+    pool_end, worker_end = socket.socketpair()
+    channel = SocketChannel(pool_end)
     register_holder(channel)
     try:
         channel.send_fds(what.descriptors)
         channel.post([what.address])
     except BaseException:
         channel.close()
-        theirs.close()
+        worker_end.close()
         raise
-    return channel, theirs
+    return channel, worker_end
 
 
 def occupy_standard_descriptors() -> None:
@@ -261,9 +261,9 @@ class _ByServer(Launching):
             if not self._server.has_room:
                 return None
             variables = self._launcher.variables(self.key)
-            self._channel, theirs = _open_channel(self._what)
+            self._channel, worker_end = _open_channel(self._what)
             socket_of_worker = _core.Descriptors()
-            socket_of_worker.extend(map(socket.socket.detach, [theirs]))
+            socket_of_worker.extend(map(socket.socket.detach, [worker_end]))
             self._fork = request_for_worker(socket_of_worker, variables, self._what.output)
             self._server.ask(self._fork)
         if not self._fork.done:
@@ -284,13 +284,13 @@ class _AtOnce(Launching):
     """Starts a process within one call of `poll`."""
 
     def _start(self) -> WorkerProcess:
-        channel, theirs = _open_channel(self._what)
+        channel, worker_end = _open_channel(self._what)
         pids: list[int] = []
         pidfds = _core.Descriptors()
         reap: _Reaper = lambda: None  # noqa: E731 - there is no process to reap yet
         try:
-            with theirs, open(os.devnull) as place:
-                reap = self._start_child(theirs, self._launcher.variables(self.key), pids)
+            with worker_end, open(os.devnull) as place:
+                reap = self._start_child(worker_end, self._launcher.variables(self.key), pids)
                 place.close()  # there is room for its pidfd
                 pidfds.extend(map(os.pidfd_open, pids))  # no interrupt between opening it and storing it
                 process = WorkerProcess(pids[0], pidfds, channel, reap, self.key)
@@ -305,7 +305,7 @@ class _AtOnce(Launching):
                 reap()
             raise
 
-    def _start_child(self, theirs: socket.socket, variables: dict[str, str], pids: list[int]) -> _Reaper:
+    def _start_child(self, worker_end: socket.socket, variables: dict[str, str], pids: list[int]) -> _Reaper:
         """Starts a child with the worker's end of the socket, and adds its pid. Returns a callback for its reaping."""
         raise NotImplementedError
 
@@ -321,10 +321,10 @@ def _end_child(pid: int) -> None:
 class _BySpawn(_AtOnce):
     """Starts a fresh interpreter."""
 
-    def _start_child(self, theirs: socket.socket, variables: dict[str, str], pids: list[int]) -> _Reaper:
+    def _start_child(self, worker_end: socket.socket, variables: dict[str, str], pids: list[int]) -> _Reaper:
         process = subprocess.Popen(
-            python_command("remuda._worker.main", "run_worker", theirs.fileno(), os.getpid()),
-            pass_fds=[theirs.fileno()],
+            python_command("remuda._worker.main", "run_worker", worker_end.fileno(), os.getpid()),
+            pass_fds=[worker_end.fileno()],
             start_new_session=True,
             env=variables,
             stdin=subprocess.DEVNULL,
@@ -342,17 +342,17 @@ class _BySpawn(_AtOnce):
 class _ByFork(_AtOnce):
     """Forks this process."""
 
-    def _start_child(self, theirs: socket.socket, variables: dict[str, str], pids: list[int]) -> _Reaper:
+    def _start_child(self, worker_end: socket.socket, variables: dict[str, str], pids: list[int]) -> _Reaper:
         owner = os.getpid()
         flush_output()  # or the child would print it a second time
         # Until it has a process group of its own, Ctrl-C in the terminal hits the child too: it is blocked there.
         _core.fork_into(pids)
         if pids == [0]:
-            _become_worker(theirs, owner, self._what, variables)
+            _become_worker(worker_end, owner, self._what, variables)
         return lambda: None
 
 
-def _become_worker(theirs: socket.socket, owner: int, what: Launch, variables: dict[str, str]) -> None:
+def _become_worker(worker_end: socket.socket, owner: int, what: Launch, variables: dict[str, str]) -> None:
     """Runs the worker in a forked child; never returns."""
     status = 1
     try:
@@ -366,7 +366,7 @@ def _become_worker(theirs: socket.socket, owner: int, what: Launch, variables: d
         drop_inherited()
         os.environ.clear()
         os.environ.update(variables)
-        run_worker(theirs.detach(), owner, what.config)
+        run_worker(worker_end.detach(), owner, what.config)
         status = 0
     except BaseException:
         sys.excepthook(*sys.exc_info())
