@@ -33,7 +33,7 @@ from harness.session import Session
 from harness.tables import table
 
 import remuda
-from remuda._worker import host
+from remuda._wire import layout
 
 NUM_ENVS = 8
 ACTIONS = np.zeros(NUM_ENVS, np.int64)
@@ -138,7 +138,7 @@ CASES: dict[str, tuple[str, Callable[[int], None]]] = {
 
 def run_counted(case: str, steps: int) -> None:
     """The program that runs under valgrind."""
-    host.PUBLISH_NS = STRETCHED_NS
+    layout.PUBLISH_NS = STRETCHED_NS
     callgrind.start()
     CASES[case][1](steps)
 

@@ -29,7 +29,7 @@ from harness.tables import conditions, figure, table, verdict
 import remuda
 from remuda._engine.startup import start
 from remuda._system.cores import usable_cores
-from remuda._wire.spinning import Spinning
+from remuda._wire.layout import Spinning
 
 AT_MOST = 1.3
 """Goal: times the step without a thought."""

@@ -13,7 +13,7 @@ from harness.quiet import busy_processes
 from waiting import RULES, Case, Cost
 
 from remuda._engine.startup import start
-from remuda._wire.spinning import Spinning
+from remuda._wire.layout import Spinning
 
 OPTIONS = argparse.Namespace(workers=2, rounds=3, seconds=1.0)
 

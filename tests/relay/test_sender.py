@@ -21,7 +21,7 @@ from remuda._relay.records import MAX_BYTES, Logged, dump_record, load
 from remuda._relay.sender import DatagramSender
 from remuda._wire.channel import LocalChannel
 from remuda._worker.host import EnvHost
-from remuda._worker.host_spec import HostSpec
+from remuda._worker.worker_info import HostSpec
 
 pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="worker processes need Linux"),

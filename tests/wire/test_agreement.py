@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from remuda import SpaceMismatchError
-from remuda._wire.agreement import check_agreement
+from remuda._wire.codec import check_agreement
 
 
 def test_equal_spaces_agree_whatever_they_are() -> None:

@@ -7,8 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from remuda._wire.bundle import bundle, unbundle
-from remuda._wire.pickling import dump, load
+from remuda._wire.pickling import bundle, dump, load, unbundle
 
 ROWS: list[list[Any]] = [
     [None],

@@ -26,10 +26,9 @@ from remuda import (
 )
 from remuda._wire.channel import LocalChannel
 from remuda._wire.layout import Layout
-from remuda._worker.host_spec import HostSpec
 from remuda._worker.vector_host import VectorHost
-from remuda._worker.vector_infos import VectorInfos
-from remuda._worker.worker_info import WorkerInfo
+from remuda._worker.vector_rows import VectorInfos
+from remuda._worker.worker_info import HostSpec, WorkerInfo
 
 BACKENDS = ("process", "thread", "serial")
 
@@ -130,7 +129,7 @@ def test_atari(mode: Any) -> None:
     ],
 )
 def test_what_infos_mean(infos: Info, expected: list[Info]) -> None:
-    told = VectorInfos(2, np.zeros(2, np.uint64)).take_apart(infos)
+    told = VectorInfos(2, np.zeros(2, np.uint64)).split(infos)
     assert_same(told.rest, expected)
 
 
@@ -258,14 +257,15 @@ def test_rows_are_untouched_where_a_hook_raises(wrong: Info, message: str) -> No
     host = VectorHost(HostSpec(WorkerInfo(0, 1, (0, 1)), vector_size=2), LocalChannel())
     host.build([lambda: _Wrong(**wrong)])
     host.start(layout, arena)
-    places: list[Any] = [*layout.fixed_columns(arena), *layout.obs_columns(arena), *layout.final_columns(arena)]
+    columns = layout.result_columns(arena)
+    places: list[Any] = [*columns.fixed, *columns.obs, *columns.final_obs]
     host.reset_vector(0, 2, None)
     before = [place.view(layout.plan.rows).copy() for place in places]
     with pytest.raises((TypeError, ValueError), match=message):
         host.step_vector(0, 2, 0, None)
     assert_same([place.view(layout.plan.rows) for place in places], before)
     host.close_quietly()
-    del arena, places, host
+    del arena, columns, places, host
     gc.collect()
 
 

@@ -141,6 +141,7 @@ void bind_memory(nb::module_& m) {
         "The arena whose memory an array is a view of.");
 
   m.def("read_figures", &read_figures, "arena"_a, "plan"_a);
+  m.def("duration_edges", &duration_edges);
   m.def("figure_structs", &figure_structs, nb::sig("def figure_structs() -> dict[str, tuple[list, int]]"));
 
   nb::class_<InfoReader>(m, "InfoReader")

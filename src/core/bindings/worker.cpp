@@ -43,7 +43,7 @@ void bind_worker(nb::module_& m) {
       .def("run_available", &WorkerLoop::run_available)
       .def("stop", &WorkerLoop::stop)
       .def_prop_ro("current_env", &WorkerLoop::current_env)
-      .def("note_word", &WorkerLoop::note_record)
+      .def("note_record", &WorkerLoop::note_record)
       .def("note_info", &WorkerLoop::note_info, "ns"_a)
       .def("name_info", &WorkerLoop::name_info, "key"_a, "bytes"_a)
       .def("replace_env", &WorkerLoop::replace_env, "index"_a, "env"_a.none())

@@ -26,6 +26,13 @@ inline nb::bytes as_bytes(const std::vector<std::uint64_t>& words) {
   return nb::bytes(words.data(), words.size() * sizeof(std::uint64_t));
 }
 
+// Returns the shortest duration of each bucket of `Durations`, and the end of the last one, in ns.
+inline std::vector<std::uint64_t> duration_edges() {
+  std::vector<std::uint64_t> edges;
+  for (std::uint32_t bucket = 0; bucket <= Durations::kBuckets; ++bucket) edges.push_back(Durations::first_of(bucket));
+  return edges;
+}
+
 // Returns the structs of figures by name, each as ([(field, type, count, offset)], bytes). A type may be the name of an
 // earlier struct.
 inline nb::dict figure_structs() {

@@ -1,4 +1,4 @@
-"""The interface between engine and backends: what a backend must offer, and what the engine knows of a worker."""
+"""The interface between the engine and backends: the methods of a backend and of a worker."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from remuda._wire.info_columns import InfoColumn
 from remuda._wire.layout import Layout
 from remuda._wire.pickling import Parts
 from remuda._worker.env_report import Reports
-from remuda._worker.host_spec import HostSpec
 from remuda._worker.reset_defaults import ResetDefaults
 from remuda._worker.second_build import Limits, SecondBuild
+from remuda._worker.worker_info import HostSpec
 from remuda.errors import EnvProgress, Failure, MemoryVerdict, RemudaError
 
 Queues: TypeAlias = "tuple[SimpleQueue[Parts], SimpleQueue[Parts]]"
 
-PATIENCE_SECONDS = 5.0  # with an env that is built and stepped for a trial alone
+PATIENCE_SECONDS = 5.0  # for building an env that is only measured
 
 
 @dataclass(frozen=True)
@@ -30,9 +30,9 @@ class Assignment:
 
     spec: HostSpec
     env_fns: Sequence[Callable[[], Any]]
-    variables: Mapping[str, str] = field(default_factory=dict)  # of the environment, for the worker alone
+    variables: Mapping[str, str] = field(default_factory=dict)  # environment variables for this worker
     computed: tuple[Computed, ...] = ()  # the caller's own columns
-    cores: frozenset[int] = frozenset()  # where it is best kept, if it is to be kept to one; empty: anywhere
+    cores: frozenset[int] = frozenset()  # the best cores to pin it to; empty: any core
 
 
 class Worker(Protocol):
@@ -50,13 +50,13 @@ class Worker(Protocol):
 
     @property
     def exitcode(self) -> int | None:
-        """As `subprocess` has it: None while it runs, negative for a signal."""
+        """Its exit code as in `subprocess`: None while it runs, negative for a signal."""
 
     def is_alive(self) -> bool: ...
     def output(self, limit: int = 65536) -> str:
-        """The end of what it, and the workers in its place before it, have written to stdout and stderr.
+        """Returns the end of what it, and earlier workers in its place, have written to stdout and stderr.
 
-        Empty with `worker_output="inherit"`. It can still be asked for when the worker is dead or the pool is closed.
+        Empty with `worker_output="inherit"`. Works after the worker has died and after the pool is closed, too.
 
         Args:
             limit: How many bytes at most, counted from the end; at most the last 256 KiB are there. What is no UTF-8 is
@@ -67,14 +67,14 @@ class Worker(Protocol):
         """
 
     def output_tail(self) -> str:
-        """The last lines that the latest process wrote, for reports of its death."""
+        """Returns the last lines that the latest process wrote, for reports of its death."""
 
     def verdict(self) -> MemoryVerdict | None:
-        """Of its end, where that was a SIGKILL."""
+        """Returns whether the kernel ended it for lack of memory; None if it did not end by SIGKILL."""
 
 
 def worker_of(workers: Sequence[Worker], env_id: int) -> Worker:
-    """The one that hosts an env."""
+    """Returns the worker that hosts an env."""
     return next(worker for worker in workers if env_id in worker.env_ids)
 
 
@@ -82,7 +82,7 @@ _Death = TypeVar("_Death", bound=RemudaError)
 
 
 def death_of(worker: Worker, operation: str, where: EnvProgress | None, make: Callable[..., _Death]) -> _Death:
-    """The error that tells of a worker's end. `make`: WorkerDiedError, or what takes its arguments."""
+    """Returns the error for a worker's end. `make`: WorkerDiedError, or a class with its arguments."""
     return make(
         worker=worker.index,
         pid=worker.pid,
@@ -96,23 +96,23 @@ def death_of(worker: Worker, operation: str, where: EnvProgress | None, make: Ca
 
 
 class BuildProgress:
-    """Where envs are being built, as their pool's process sees it. This one is looked at by nobody.
+    """Shows the progress of building envs. This base class shows nothing.
 
     Attributes:
-        board: That workers write on; None: there is none.
+        board: The board that workers write on; None if there is no board.
     """
 
     board: BuildBoard | None = None
 
     def show(self, *, at_once: bool = False) -> float | None:
-        """Shows how far it is, if that is due. Returns the seconds until it is to be called again; None: never.
+        """Shows the progress if that is due. Returns the seconds until the next call is due; None: never.
 
-        `at_once`: it may take long until it is called again.
+        `at_once`: the next call may come late.
         """
         return None
 
     def hide(self) -> None:
-        """Something else is about to be written, or all is over."""
+        """Hides what is shown, at the end or before other output is written."""
 
 
 class Backend(Protocol):
@@ -122,12 +122,12 @@ class Backend(Protocol):
     def workers(self) -> Sequence[Worker]: ...
     @property
     def processes(self) -> Processes | None:
-        """None where workers are threads, or the caller."""
+        """The methods for worker processes; None if workers are threads or the caller."""
 
     def build(self, assignments: Sequence[Assignment], timeout: float | None, progress: BuildProgress) -> list[Reports]:
-        """Starts the workers, which build their envs; returns their reports. The first may have been started.
+        """Starts the workers, except the first one if `build_first` has started it. Returns the reports of their envs.
 
-        `progress` is asked to show how far they are while this goes on, and hidden at its end.
+        `progress` is shown meanwhile, and hidden at the end.
 
         Raises EnvError, WorkerDiedError, StartTimeoutError or ResourceError; then nothing is left behind.
         """
@@ -135,25 +135,27 @@ class Backend(Protocol):
     def build_first(
         self, assignments: Sequence[Assignment], timeout: float | None, limits: Limits, progress: BuildProgress
     ) -> SecondBuild:
-        """Starts the first worker alone, with its one env, and has it try whether that can be built a second time.
+        """Starts the first worker alone, with its one env, and makes it try whether that env can be built twice.
 
-        If it `stays`, `build` goes on with the others. Raises as that does.
+        If the env `stays`, `build` starts the other workers. Raises as `build` does.
         """
 
     def attach(self, layout: Layout, arena: _core.Arena) -> None:
         """Starts the workers' loops over this arena."""
 
     def watch(self, hub: _core.Hub) -> None:
-        """Tells the hub which processes to watch, what to listen to, and what to call before it waits, if anything."""
+        """Gives the hub the processes and sockets to watch, or a function to call before it waits."""
 
     def queues(self) -> list[Queues]:
-        """For each worker of this process, the queues of its messages: to it, and from it. Empty if workers have
-        sockets, which the hub is given by `watch` and `join`."""
+        """Returns two queues for each worker in this process, of the messages to it and from it.
+
+        Empty if workers have sockets, which the hub is given by `watch` and `join`.
+        """
 
     def carry(self, worker: int, slot: int, env_fn: Callable[[], Any]) -> Parts:
-        """The message that makes a worker build another env for a slot.
+        """Returns the message that makes a worker build another env for a slot.
 
-        Raises InvalidEnvError when the factory cannot be sent.
+        Raises InvalidEnvError if the factory cannot be sent.
         """
 
     def stop(self, timeout: float) -> None:
@@ -163,37 +165,37 @@ class Backend(Protocol):
         """
 
     def abandon(self) -> None:
-        """`stop` for a pool that was never closed: at garbage collection, or when the interpreter ends."""
+        """Stops the workers of a pool that was never closed: at garbage collection, or at the interpreter's exit."""
 
 
 class Processes(Protocol):
-    """What a backend offers besides where its workers are processes: they can be killed, read and replaced."""
+    """The further methods of a backend whose workers are processes, which can be killed, read and replaced."""
 
-    def drain(self, said: Callable[[], int]) -> None:
-        """Hands on what the workers have logged and warned. `said`: returns how many records they have sent so far."""
+    def drain(self, sent: Callable[[], int]) -> None:
+        """Passes on what workers have logged and warned. `sent`: returns the number of records sent so far."""
 
     def kill(self, worker: int) -> None:
         """Ends a worker at once, with every process that it has started. The hub reports its death later."""
 
     def last_stack(self, worker: int) -> str:
-        """The Python calls that a worker is in, the last first, before it is killed; empty where they cannot be read.
+        """Stops a worker permanently, before it is killed, and returns its Python stack, the last call first.
 
-        The worker stops for good.
+        Empty if it cannot be read.
         """
 
     def start_replacement(self, worker: int) -> None:
         """Starts a successor, which builds its envs in the background. Does not wait."""
 
     def is_coming(self, worker: int) -> bool:
-        """Whether a successor is being started: until then `poll_successor` has to be called now and then."""
+        """Whether a successor is being started. If so, `poll_successor` must be called regularly."""
 
     def descriptors(self, worker: int) -> list[int]:
-        """Those that become readable when `poll_successor` may have something to return."""
+        """Returns the descriptors that become readable when `poll_successor` may return something."""
 
     def poll_successor(self, worker: int) -> Reports | Failure | None:
-        """The report of a successor, or why its envs could not be built; None: it is still at it.
+        """Returns the reports of a successor, or why its envs could not be built; None while it builds them.
 
-        Raises WorkerDiedError when it died instead, and whatever kept it from being started.
+        Raises WorkerDiedError if it died instead, and any error that kept it from being started.
         """
 
     def join(
@@ -207,4 +209,4 @@ class Processes(Protocol):
         """Starts the loop of a successor that has built its envs; returns its pidfd and its socket, for the hub."""
 
     def adopt(self, worker: int, slot: int, carried: Parts) -> None:
-        """Successors of the worker build that env for a slot from now on. Harmless when called twice."""
+        """Makes successors of the worker build that env for a slot from now on. May be called twice."""

@@ -1,4 +1,4 @@
-"""Deadlines in time in which this process ran: what the whole job was frozen for makes nobody late."""
+"""Deadlines that count only the time in which this process runs, and not the time in which it is frozen."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ _SLICE = 0.05  # seconds
 
 
 class Deadline:
-    """The end of somebody's time, on the clock of `running_clock.hpp`.
+    """A deadline on the clock of `running_clock.hpp`.
 
-    Who waits for it sleeps no longer than `slice()` at a time, and then asks again whether it `has_passed`.
+    A caller that waits sleeps no longer than `slice()` at a time, and then checks whether the deadline `has_passed`.
     """
 
     def __init__(self, seconds: float | None) -> None:
@@ -21,13 +21,13 @@ class Deadline:
         self._end = inf if seconds is None else self._clock.now(has_waited=False) + seconds
 
     def left(self) -> float:
-        """Seconds, 0 when it has passed."""
+        """Returns the seconds left; 0 if it has passed."""
         return max(0.0, self._end - self._clock.now(has_waited=False))
 
     def slice(self) -> float | None:
-        """Seconds for one sleep; None: it may be as long as it likes."""
+        """Returns the seconds for one sleep; None: no limit."""
         return None if self._end == inf else min(self.left(), _SLICE)
 
     def has_passed(self) -> bool:
-        """To be asked after a sleep."""
+        """Whether it has passed; to be called after a sleep."""
         return self._clock.now(has_waited=True) >= self._end

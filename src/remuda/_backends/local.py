@@ -1,9 +1,9 @@
-"""Base of the thread and the serial backend: workers inside the process of the caller."""
+"""The base of the thread backend and the serial backend: workers in the caller's process."""
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from remuda._backends.base import Assignment, BuildProgress, Queues
@@ -11,11 +11,9 @@ from remuda._relay.output import check_limit
 from remuda._wire.channel import LocalChannel
 from remuda._wire.failures import build_error, load_failure
 from remuda._wire.pickling import Parts, dump
-from remuda._worker.build_log import BuildLog
 from remuda._worker.env_report import Reports
 from remuda._worker.factories import BuildError
-from remuda._worker.measuring import read_clocks, spent
-from remuda._worker.second_build import FirstBuild, Limits, SecondBuild, try_second_build
+from remuda._worker.second_build import BuildClock, Limits, SecondBuild, try_second_build
 from remuda._worker.vector_host import make_host
 from remuda.errors import InvalidEnvError
 
@@ -59,9 +57,9 @@ class LocalBackend:
     def build_first(
         self, assignments: Sequence[Assignment], timeout: float | None, limits: Limits, progress: BuildProgress
     ) -> SecondBuild:
-        begin, modules = read_clocks(), len(sys.modules)
+        clock = BuildClock()
         self.build(assignments[:1], timeout, progress)
-        first = FirstBuild(spent(begin, read_clocks()), imported=len(sys.modules) > modules)
+        first = clock.read()
         env_fn, (env, *_) = assignments[0].env_fns[0], self.workers[0].host.envs
         return try_second_build(env_fn, env, first, limits, own_process=False)
 
@@ -69,10 +67,28 @@ class LocalBackend:
         for assignment in assignments[len(self.workers) :]:
             self.workers.append(LocalWorker(assignment))
         try:
-            self._built += build_locally(self.workers, assignments, len(self._built), progress)
+            self._build_others(assignments, progress)
         finally:
             progress.hide()
         return self._built
+
+    def _build_others(self, assignments: Sequence[Assignment], progress: BuildProgress) -> None:
+        """Builds the envs that are not built yet. If one fails, closes all that were built and raises EnvError."""
+        show = partial(progress.show, at_once=True)
+        missing = list(zip(self.workers, assignments, strict=True))[len(self._built) :]
+        try:
+            for worker, one in missing:
+                self._built.append(worker.host.build(one.env_fns, one.computed, progress.board, show))
+            _check_distinct(self.workers)
+        except BuildError as error:
+            close_all(self.workers)
+            # Ctrl-C: the envs are built in the caller's thread. (Not `isinstance`, which asks the exception.)
+            if error.__cause__ is not None and issubclass(type(error.__cause__), KeyboardInterrupt):
+                raise error.__cause__ from None
+            raise build_error([load_failure(error.failure)])  # noqa: B904 - it brings its cause with it
+        except InvalidEnvError:
+            close_all(self.workers)
+            raise
 
     def queues(self) -> list[Queues]:
         return [worker.channel.queues for worker in self.workers]
@@ -80,38 +96,6 @@ class LocalBackend:
     def carry(self, worker: int, slot: int, env_fn: Callable[[], Any]) -> Parts:
         self.workers[worker].host.offer(slot, env_fn)
         return dump(None)
-
-
-def build_locally(
-    workers: Sequence[LocalWorker],
-    assignments: Sequence[Assignment],
-    first: int = 0,
-    progress: BuildProgress | None = None,
-) -> list[Reports]:
-    """Builds every env in the calling thread; when one fails, closes those that were built and raises EnvError.
-
-    Args:
-        workers, assignments: All of them.
-        first: Whose are still to be built; of those before it they are.
-        progress: That is told of each.
-    """
-    log = BuildLog() if progress is None else BuildLog(progress.board, lambda: progress.show(at_once=True))
-    try:
-        pairs = list(zip(workers, assignments, strict=True))
-        reports = [
-            worker.host.build(assignment.env_fns, assignment.computed, log) for worker, assignment in pairs[first:]
-        ]
-        _check_distinct(workers)
-    except BuildError as error:
-        close_all(workers)
-        # Ctrl-C: the envs are built in the caller's thread. (Not `isinstance`, which asks the exception.)
-        if error.__cause__ is not None and issubclass(type(error.__cause__), KeyboardInterrupt):
-            raise error.__cause__ from None
-        raise build_error([load_failure(error.failure)])  # noqa: B904 - it brings its cause with it
-    except InvalidEnvError:
-        close_all(workers)
-        raise
-    return reports
 
 
 def close_all(workers: Sequence[LocalWorker]) -> None:

@@ -51,8 +51,8 @@ class ThreadBackend(LocalBackend):
         self._loops = []
 
     def abandon(self) -> None:
-        # Nobody can end a thread. One that is not done by then closes its env when it is; where the interpreter has
-        # gone before, it sleeps until the process ends (see finalizing.cpp).
+        # A thread cannot be ended from outside. A late one closes its env once it returns from it; if the interpreter
+        # has ended before, it sleeps until the process ends (see finalizing.cpp).
         self.stop(_FAREWELL)
 
 

@@ -89,7 +89,7 @@ class Driver:
     ) -> None:
         self.fleet, self.shares, self.ledger, self.codec = fleet, shares, ledger, codec
         self.standing, self.publisher = Standing(), Publisher(fleet)
-        self._autoreset = options.settings.autoreset
+        self._mode = options.settings.mode
         self._told: dict[int, dict[int, Fault]] = {}  # by shard: the faults of its latest death, by env
 
     # -- sending -----------------------------------------------------------------------------------------
@@ -252,7 +252,7 @@ class Driver:
         over = self.ledger.over[ids]
         if command.kind == "observe" and over.any():
             self._repeat(mail, ids[over])
-        elif over.any() and self._autoreset == "next_step":
+        elif over.any() and self._mode.in_next_step:
             self._post(mail, _part_of(command, np.flatnonzero(over)))
         elif over.any():  # stepped after its end, which is the env's affair: it tells of an end once more
             over = np.zeros(len(ids), bool)
@@ -260,7 +260,7 @@ class Driver:
             self._end_episodes(mail, station, ids[~over], faults)
 
     def _end_episodes(self, mail: Mail, station: Station, ids: Ids, faults: Mapping[int, Fault | None]) -> None:
-        if self._autoreset == "same_step":
+        if self._mode.in_same_step:
             ends = {env: faults[env] for env in ids.tolist()}
             return self._post(mail, Command(station, "reset", ids, (None, None), ends))
         extras: dict[int, RawRow] = {

@@ -18,8 +18,8 @@ from remuda._cluster.shares import Shares
 from remuda._engine.commands.action_spaces import ActionSpaces
 from remuda._engine.options.pool_options import EnvFn
 from remuda._engine.rollouts.shard_rollout import ShardRollouts
-from remuda._wire.agreement import check_agreement, check_same
-from remuda._wire.codec import SpaceCodec
+from remuda._wire.codec import SpaceCodec, check_agreement
+from remuda._wire.computed import check_same
 from remuda._wire.env_state import StateSupport
 from remuda.errors import ClosedError, StateError
 
@@ -69,9 +69,7 @@ class ClusterEngine:
         codec = SpaceCodec(self.observation_space)
         self.observation = codec
         keeps_last = self.options.faults.restarts
-        self.ledger = Ledger(
-            self.shares.num_envs, settings.autoreset, per_episode=self.per_episode, keeps_last=keeps_last
-        )
+        self.ledger = Ledger(self.shares.num_envs, settings.mode, per_episode=self.per_episode, keeps_last=keeps_last)
         self.driver = Driver(self.fleet, self.shares, self.ledger, codec, self.options)
         self.joiner = Joiner(codec, self._worker_of, tuple(self.options.settings.extras or ()))
 

@@ -13,6 +13,7 @@ from remuda._cluster.rows import Array, Rows
 from remuda._engine.running.infos import RawRow
 from remuda._engine.running.seeding import Continued
 from remuda._seeds import derive_seed
+from remuda._wire.autoreset import AutoresetMode
 from remuda._wording import name_some
 from remuda.errors import BrokenPoolError, EnvProgress, Fault, RemudaError, StateError
 
@@ -33,7 +34,7 @@ class Ledger:
         last: The last observation of each; None where nobody will ask for it.
     """
 
-    def __init__(self, num_envs: int, autoreset: str, *, per_episode: bool, keeps_last: bool) -> None:
+    def __init__(self, num_envs: int, mode: AutoresetMode, *, per_episode: bool, keeps_last: bool) -> None:
         self.in_flight, self.must_reset, self.over = (np.zeros(num_envs, bool) for _ in range(3))
         self.must_reset[:] = True
         self.owed: dict[int, Fault | None] = {}
@@ -42,7 +43,7 @@ class Ledger:
         self.last_extras: dict[int, RawRow] = {}
         self.fresh = np.zeros(num_envs, bool)
         self.progress = Progress(num_envs)
-        self._autoreset, self._per_episode = autoreset, per_episode
+        self._mode, self._per_episode = mode, per_episode
         self._bases: dict[int, int] = {}
         self._given = np.zeros(num_envs, np.int64)  # seeds derived from them
         self._drawn: int | None = None
@@ -89,9 +90,9 @@ class Ledger:
         self.progress.note(ids, begun, steps=kind == "step")
         if self._per_episode:
             self._given[ids] += begun
-        over = ends & (self._autoreset != "same_step")
+        over = ends & (not self._mode.in_same_step)
         self.over[ids] = over | self.over[ids] if kind == "observe" else over
-        if self._autoreset == "disabled" and rows.extras is not None:
+        if self._mode.by_caller and rows.extras is not None:
             self.must_reset[ids[_faulty(rows.extras)]] = True
         if self.last is not None:
             self._keep(rows)
@@ -100,9 +101,9 @@ class Ledger:
         """Which of these envs have begun an episode."""
         if kind == "reset":
             return np.ones(len(ids), bool)
-        if self._autoreset == "same_step":
+        if self._mode.in_same_step:
             return ends
-        return self.over[ids] & (self._autoreset == "next_step" and kind == "step")
+        return self.over[ids] & (self._mode.in_next_step and kind == "step")
 
     def _keep(self, rows: Rows) -> None:
         assert self.last is not None

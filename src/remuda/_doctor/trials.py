@@ -16,8 +16,8 @@ import gymnasium
 import numpy as np
 import numpy.typing as npt
 
+from remuda._worker.env_report import free_closed_env, renders
 from remuda._worker.memory import own_bytes
-from remuda._worker.rendering import free_closed_env, renders
 
 EnvFn: TypeAlias = Callable[[], Any]
 Picture: TypeAlias = npt.NDArray[Any]

@@ -23,7 +23,7 @@ _LAST_BYTES = 1 << 13  # for those lines, however long they are
 
 
 class Output:
-    """What the processes that were worker `index`, one after another, have written.
+    """The output of the processes that were a worker, one after another.
 
     It belongs to a worker's place in the pool: it outlives each of its processes, and its last words outlive itself.
 
@@ -57,7 +57,7 @@ class Output:
             self.fd = None
 
     def drop_descriptor(self) -> None:
-        """In a forked child, to whom it is nothing."""
+        """Closes the copy in a forked child."""
         if self.fd is not None:
             os.close(self.fd)
             self.fd = None
@@ -70,12 +70,12 @@ class Output:
         if self.fd is None:
             return self._last[max(0, len(self._last) - limit) :]
         size = self._size()
-        first = max(size - limit, since if since <= size else 0)  # somebody may have truncated it
+        first = max(size - limit, since if since <= size else 0)  # another program may have truncated it
         return os.pread(self.fd, size - first, first)
 
 
 def _text(data: bytes) -> str:
-    """What was cut in the middle of a character begins with the next one."""
+    """Decodes the end of an output. A character that was cut at the start is dropped."""
     return re.sub(rb"^[\x80-\xbf]{1,3}", b"", data).decode(errors="replace")
 
 

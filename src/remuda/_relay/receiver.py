@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import select
 import socket
 import sys
 import traceback
@@ -14,144 +13,143 @@ from typing import Any, TypeAlias
 from remuda._progress.bar import make_way
 from remuda._relay.log import logger
 from remuda._relay.records import MAX_BYTES, Logged, NoRecordError, Warned, load
+from remuda._system.polling import wait_readable
 
 ShownWarnings: TypeAlias = dict[str, dict[Any, Any]]  # by file, its registry as `warnings` has it
 
-_AT_ONCE = 1000  # datagrams; workers that write faster than we read must not keep the pool from its work
-_ROOM = 1 << 20  # bytes; the kernel gives what it thinks right
-_SILENCE = 0.1  # seconds to wait for what was said and has not come
-_COUNTER = 1 << 32  # where the count of words begins anew
+_AT_ONCE = 1000  # datagrams; workers that write faster than the pool reads must not occupy it
+_ROOM = 1 << 20  # bytes; the kernel may give less
+_SILENCE = 0.1  # seconds to wait for each datagram that was sent and has not come
+_COUNTER = 1 << 32  # where the count of datagrams wraps around
 
 
 class Relay:
-    """A socket that all workers of a pool write datagrams to, and the pool reads when it looks up.
+    """A socket that all workers of a pool write datagrams to, and the pool reads when it waits.
 
-    One for all, not one each: a worker that dies in the middle leaves a whole datagram or none, and a new one needs
-    nothing but the same descriptor.
+    One socket serves all workers: one that dies while it writes leaves a whole datagram or none, and a successor only
+    needs the same descriptor.
     """
 
     def __init__(self, shown_warnings: ShownWarnings | None = None) -> None:
-        """`shown_warnings`: those that were shown before, to which more are added; None: there are none yet."""
-        self._ours, self._theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self._theirs.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _ROOM)
+        """`shown_warnings`: the warnings that were shown before, to which more are added."""
+        self._reader, self._writer = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._writer.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _ROOM)
         self._registries: ShownWarnings = {} if shown_warnings is None else shown_warnings
-        self._hearing = self._has_told_of_others = False
-        self._heard = 0  # datagrams
+        self._is_draining = self._has_warned_of_others = False
+        self._received = 0  # datagrams
 
     def fileno(self) -> int:
-        """The descriptor that can be read when somebody has said something."""
-        return self._ours.fileno()
+        """Returns the descriptor that is readable when a worker has sent something."""
+        return self._reader.fileno()
 
     @property
     def sending_end(self) -> int:
         """The descriptor that workers inherit."""
-        return self._theirs.fileno()
+        return self._writer.fileno()
 
     def drain(self, at_once: int = _AT_ONCE) -> None:
-        """Hands on what there is, as far as it is not more than `at_once`. Raises no Exception."""
-        if self._hearing:  # a handler of logs has asked the pool for something
+        """Passes on what has come, at most `at_once` datagrams. Raises no Exception."""
+        if self._is_draining:  # a log handler has called the pool
             return
         try:
-            self._hearing = True
+            self._is_draining = True
             for _ in range(at_once):
-                if not self._hear_one():
+                if not self._receive_one():
                     return
         finally:
-            self._hearing = False
+            self._is_draining = False
 
-    def hear_all(self, said: Callable[[], int]) -> None:
-        """The same, and what is on its way: where it came faster than the socket takes it, some waits in the workers.
+    def drain_all(self, sent: Callable[[], int]) -> None:
+        """Passes on what has come, and what is on its way: some may wait in the workers for room in the socket.
 
-        It is not waited for without end: who said it may have been killed, or stopped, before it was sent.
+        The wait is limited, because a worker may have been killed or stopped before it sent a record.
 
         Args:
-            said: Tells how many datagrams have been sent, or are about to be.
+            sent: Returns how many datagrams have been sent, or are about to be.
         """
-        if self._hearing:
+        if self._is_draining:
             return
-        first = said()
+        first = sent()
         self.drain(max(_AT_ONCE, self._missing(first)))
-        poller = select.poll()
         while self._is_open and self._missing(first) > 0:
-            poller.register(self._ours, select.POLLIN)
-            if not poller.poll(_SILENCE * 1000):
-                self._heard = first
+            if not wait_readable([self.fileno()], _SILENCE):
+                self._received = first
             self.drain(self._missing(first))
-        if self._is_open and self._missing(said()) < 0:  # who builds its envs does not count
-            self._heard = said()
+        if self._is_open and self._missing(sent()) < 0:  # records of workers that build their envs are not counted
+            self._received = sent()
 
-    def _missing(self, said: int) -> int:
-        """How many of so many have not come; less than 0 for more than those."""
-        return (said - self._heard + _COUNTER // 2) % _COUNTER - _COUNTER // 2
+    def _missing(self, sent: int) -> int:
+        """Returns how many of so many datagrams have not come; less than 0 if more have come."""
+        return (sent - self._received + _COUNTER // 2) % _COUNTER - _COUNTER // 2
 
     @property
     def _is_open(self) -> bool:
-        """Whether `close` has not been called, be it by a handler of what was handed on."""
-        return self._ours.fileno() >= 0
+        """Whether `close` has not been called, even by a log handler."""
+        return self._reader.fileno() >= 0
 
-    def _hear_one(self) -> bool:
+    def _receive_one(self) -> bool:
         if not self._is_open:
             return False
         try:
-            datagram = self._ours.recv(MAX_BYTES, socket.MSG_DONTWAIT)
+            datagram = self._reader.recv(MAX_BYTES, socket.MSG_DONTWAIT)
         except BlockingIOError:
             return False
-        self._heard += 1
+        self._received += 1
         make_way()
-        self._hand_on(datagram)
+        self._pass_on(datagram)
         return True
 
     def close(self) -> None:
-        """Hands on the rest."""
+        """Passes on the rest, and closes the socket."""
         if not self._is_open:
             return
         try:
             self.drain(10 * _AT_ONCE)  # more than the socket has room for
         finally:
-            self._ours.close()
-            self._theirs.close()
+            self._reader.close()
+            self._writer.close()
 
     def drop_descriptors(self) -> None:
-        """In a forked child, to whom it is nothing."""
-        self._ours.close()
-        self._theirs.close()
+        """Closes the copies in a forked child."""
+        self._reader.close()
+        self._writer.close()
 
-    def _hand_on(self, datagram: bytes) -> None:
+    def _pass_on(self, datagram: bytes) -> None:
         try:
-            said = load(datagram)
-            if isinstance(said, Logged):
-                _log(said)
+            record = load(datagram)
+            if isinstance(record, Logged):
+                _log(record)
             else:
-                self._warn(said)
+                self._warn(record)
         except NoRecordError as error:
-            self._tell_of_others(error)
-        except Exception:  # of somebody's handler or filter: whoever receives a batch is the wrong one to tell
+            self._warn_of_others(error)
+        except Exception:  # of a log handler or filter: a call that receives a batch must not raise it
             if logging.raiseExceptions and sys.stderr is not None:
                 traceback.print_exc()
 
-    def _tell_of_others(self, error: NoRecordError) -> None:
-        """Once: whoever writes such things may write them without end."""
-        if not self._has_told_of_others:
-            self._has_told_of_others = True
+    def _warn_of_others(self, error: NoRecordError) -> None:
+        """Warns once of datagrams that are not records, because there may be very many."""
+        if not self._has_warned_of_others:
+            self._has_warned_of_others = True
             logger.warning(
                 "something has written to the socket of the workers' logs what no worker would, and it was dropped "
                 "(%s): native code of an env, or a program that it has started, writes to descriptors not its own",
                 error,
             )
 
-    def _warn(self, said: Warned) -> None:
-        warning = said.to_warning()
-        registry = self._registries.setdefault(said.filename, {})
+    def _warn(self, record: Warned) -> None:
+        warning = record.to_warning()
+        registry = self._registries.setdefault(record.filename, {})
         try:
-            warnings.warn_explicit(warning, type(warning), said.filename, said.lineno, said.module, registry)
-        except Exception:  # a filter wants it raised
-            warning.__traceback__ = None  # it refers to our frame, and we to it
-            place = f"{said.filename}:{said.lineno}"
-            extra = {"worker": said.worker, "env": said.env}
+            warnings.warn_explicit(warning, type(warning), record.filename, record.lineno, record.module, registry)
+        except Exception:  # a filter turns it into an error
+            warning.__traceback__ = None  # it refers to this frame, which refers to it
+            place = f"{record.filename}:{record.lineno}"
+            extra = {"worker": record.worker, "env": record.env}
             logger.error("%s: %s: %s", place, type(warning).__name__, str(warning), extra=extra)
 
 
-def _log(said: Logged) -> None:
-    record = said.to_record()
+def _log(logged: Logged) -> None:
+    record = logged.to_record()
     if (target := logging.getLogger(record.name)).isEnabledFor(record.levelno):
         target.handle(record)

@@ -1,7 +1,7 @@
 """The wire format of log records and warnings: one JSON datagram each.
 
-A datagram is JSON: texts, numbers, and lists and dicts of them. Whoever has got hold of the socket can make the pool's
-process print something, and no more: nothing that comes from there is unpickled, imported or called.
+A datagram is JSON: texts, numbers, and lists and dicts of them. Other code that writes to the socket can make the
+pool's process print something, and no more: nothing that comes from the socket is unpickled, imported or called.
 """
 
 from __future__ import annotations
@@ -15,28 +15,28 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from remuda._wire.texts import text_of
+from remuda._wire.failures import text_of
 
 MAX_BYTES = 60_000  # of a datagram
-_MAX_TEXT = 20_000  # bytes, in JSON, of a text that had to be cut; a datagram has room for two
-_MAX_SHORT = 1_000  # the same of names and paths, which nobody makes that long in earnest
+_MAX_TEXT = 20_000  # bytes, in JSON, of a text that was cut; a datagram has room for two
+_MAX_SHORT = 1_000  # bytes of names and paths, which are never that long in practice
 _MAX_DEPTH = 4  # of lists and dicts in each other
-_MAX_INT = 1 << 63  # what is larger travels as text: making a number of endless digits takes endless time
+_MAX_INT = 1 << 63  # larger numbers are sent as text, because parsing very many digits takes very long
 
 _CUT = " [cut: it was too big for one record]"
 
-# What every log record has, and of which type. The rest was given as `extra=`.
+# The attributes of every log record, by type. The others were given as `extra=`.
 _TEXTS = ("name", "levelname", "pathname", "filename", "module", "funcName", "threadName", "processName", "taskName")
 _NUMBERS = ("levelno", "lineno", "created", "msecs", "thread", "process")
 _OTHER_TEXTS = ("exc_text", "stack_info")
 _ORDINARY = frozenset({*_TEXTS, *_NUMBERS, *_OTHER_TEXTS})
-# What is told in another way, or made anew there; and what would hide a record's methods.
-_NEVER_TOLD = frozenset({"msg", "args", "exc_info", "relativeCreated", "message", "asctime", *dir(logging.LogRecord)})
-_NOT_COPIED = _NEVER_TOLD | {"exc_text"}
+# Attributes that are sent in another form, or made by the receiver, or that would hide a record's methods.
+_NEVER_SENT = frozenset({"msg", "args", "exc_info", "relativeCreated", "message", "asctime", *dir(logging.LogRecord)})
+_NOT_COPIED = _NEVER_SENT | {"exc_text"}
 
 
 class NoRecordError(ValueError):
-    """What came is nothing that a worker says: somebody else has written to our socket."""
+    """The datagram is not from a worker: other code has written to the socket."""
 
 
 @dataclass(frozen=True)
@@ -55,9 +55,9 @@ class Logged:
         return record
 
     def check(self) -> None:
-        """Raises NoRecordError when it could not be handled like a record that was made here."""
+        """Raises NoRecordError if it could not be handled like a record that was made here."""
         _expect(type(self.message) is str and type(self.attributes) is dict and _is_plain(self.attributes))
-        _expect(_NEVER_TOLD.isdisjoint(self.attributes))
+        _expect(_NEVER_SENT.isdisjoint(self.attributes))
         known = self.attributes.get
         _expect(all(isinstance(known(name), (str, type(None))) for name in (*_TEXTS, *_OTHER_TEXTS)))
         _expect(all(isinstance(known(name), (int, float, type(None))) for name in _NUMBERS))
@@ -70,7 +70,7 @@ class Warned:
 
     Attributes:
         categories: Module and qualified name of its class and of the bases of that, the nearest first.
-        text: What `str` makes of it.
+        text: Its `str`.
     """
 
     worker: int
@@ -82,7 +82,7 @@ class Warned:
     module: str
 
     def to_warning(self) -> Warning:
-        """A warning of its class, where that is known here and says the same; else of the nearest base that does."""
+        """Returns a warning of its class, or of the nearest base that is imported here and can have its text."""
         for place, (module, name) in enumerate(self.categories):
             text = self.text if place == 0 else f"{self.categories[0][1].rpartition('.')[2]}: {self.text}"
             if (category := _known_category(module, name)) and (warning := _make(category, text)):
@@ -90,7 +90,7 @@ class Warned:
         return UserWarning(self.text)
 
     def check(self) -> None:
-        """Raises NoRecordError when no warning of ours looks like that."""
+        """Raises NoRecordError if it cannot be a warning from a worker."""
         _expect(all(type(value) is str for value in (self.text, self.filename, self.module)))
         _expect(type(self.lineno) is int and type(self.categories) is list)
         for category in self.categories:
@@ -101,20 +101,20 @@ _KINDS: dict[str, type[Logged | Warned]] = {"logged": Logged, "warned": Warned}
 
 
 def load(datagram: bytes) -> Logged | Warned:
-    """Raises NoRecordError for what no worker of ours would send."""
+    """Loads a datagram. Raises NoRecordError if no worker can have sent it."""
     try:
-        told = json.loads(datagram.decode(errors="surrogatepass"))
-        said = _KINDS[told.pop("kind")](**told)
+        fields = json.loads(datagram.decode(errors="surrogatepass"))
+        record = _KINDS[fields.pop("kind")](**fields)
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
         raise NoRecordError(f"expected a log record or a warning, got {datagram[:40]!r}") from None
-    _expect(type(said.worker) is int and said.worker >= 0)
-    _expect(said.env is None or (type(said.env) is int and said.env >= 0))
-    said.check()
-    return said
+    _expect(type(record.worker) is int and record.worker >= 0)
+    _expect(record.env is None or (type(record.env) is int and record.env >= 0))
+    record.check()
+    return record
 
 
-def _dump(said: Logged | Warned) -> bytes:
-    return _json({"kind": type(said).__name__.lower(), **vars(said)})
+def _dump(record: Logged | Warned) -> bytes:
+    return _json({"kind": type(record).__name__.lower(), **vars(record)})
 
 
 def _json(value: Any) -> bytes:
@@ -130,24 +130,24 @@ def _expect(good: bool) -> None:
 
 
 def dump_record(record: logging.LogRecord, worker: int, env: int | None) -> bytes:
-    """Raises what formatting the record raises."""
+    """Dumps a log record. Raises what formatting the record raises."""
     attributes = {str(name): plain(value) for name, value in vars(record).items() if name not in _NOT_COPIED}
     attributes["exc_text"] = record.exc_text or _traceback(record)
-    said = Logged(worker, env, str.__str__(type(record).getMessage(record)), attributes)
-    datagram = _dump(said)
-    return datagram if len(datagram) <= MAX_BYTES else _dump(_cut_record(said))
+    sent = Logged(worker, env, str.__str__(type(record).getMessage(record)), attributes)
+    datagram = _dump(sent)
+    return datagram if len(datagram) <= MAX_BYTES else _dump(_cut_record(sent))
 
 
 def _traceback(record: logging.LogRecord) -> str | None:
     return logging.Formatter().formatException(record.exc_info) if record.exc_info else None
 
 
-def _cut_record(said: Logged) -> Logged:
-    """Without what was given as `extra=`. Messages tell most at their start, tracebacks at their end."""
-    ordinary = {name: _shorten(value) for name, value in said.attributes.items() if name in _ORDINARY}
-    if (text := said.attributes["exc_text"]) is not None:
+def _cut_record(sent: Logged) -> Logged:
+    """Shortens a record: without `extra=`, with the start of its message and the end of its traceback."""
+    ordinary = {name: _shorten(value) for name, value in sent.attributes.items() if name in _ORDINARY}
+    if (text := sent.attributes["exc_text"]) is not None:
         ordinary["exc_text"] = _cut(text, from_end=True)
-    return Logged(said.worker, said.env, _cut(said.message) + _CUT, ordinary)
+    return Logged(sent.worker, sent.env, _cut(sent.message) + _CUT, ordinary)
 
 
 def _cut(text: str, limit: int = _MAX_TEXT, *, from_end: bool = False) -> str:
@@ -167,20 +167,20 @@ def _shorten(value: Any) -> Any:
 def dump_warning(warning: Warning, filename: str, lineno: int, module: str, worker: int, env: int | None) -> bytes:
     bases = [kind for kind in type(warning).__mro__ if issubclass(kind, Warning)]
     categories = [[kind.__module__, kind.__qualname__] for kind in bases]
-    said = Warned(worker, env, categories, text_of(warning), str(filename), int(lineno), str(module))
-    datagram = _dump(said)
+    sent = Warned(worker, env, categories, text_of(warning), str(filename), int(lineno), str(module))
+    datagram = _dump(sent)
     if len(datagram) <= MAX_BYTES:
         return datagram
     names = [[_shorten(part) for part in category] for category in categories[:8]]
-    short = {"categories": names, "text": _cut(said.text) + _CUT}
-    return _dump(Warned(**{**vars(said), "filename": _shorten(said.filename), "module": _shorten(module), **short}))
+    short = {"categories": names, "text": _cut(sent.text) + _CUT}
+    return _dump(Warned(**{**vars(sent), "filename": _shorten(sent.filename), "module": _shorten(module), **short}))
 
 
 def _known_category(module: str, name: str) -> type[Warning] | None:
     """The class of that name, where it has been imported already. Nothing is run to find it."""
     found: Any = sys.modules.get(module)
     for part in name.split("."):
-        # Not `getattr`: modules may import others when they are asked for what they do not have yet.
+        # Not `getattr`, because a module may import others to find an attribute.
         found = vars(found).get(part) if isinstance(found, (ModuleType, type)) else None
     return found if isinstance(found, type) and issubclass(found, Warning) else None
 
@@ -189,7 +189,7 @@ _W = TypeVar("_W", bound=Warning)
 
 
 def _make(category: type[_W], text: str) -> _W | None:
-    """Past its constructor, which may want anything. None when it would say something else."""
+    """Makes a warning without its constructor, which may take any arguments. None if its text would be another one."""
     try:
         warning = Warning.__new__(category, text)
     except TypeError:  # it is made in another base's way
@@ -201,7 +201,7 @@ def _make(category: type[_W], text: str) -> _W | None:
 
 
 def plain(value: Any, depth: int = _MAX_DEPTH) -> Any:
-    """The value where it is plain; else its `repr`."""
+    """Returns the value if it is plain, otherwise its `repr`."""
     kind = type(value)
     if kind in _PLAIN or (kind is int and abs(value) < _MAX_INT):
         return value
@@ -225,7 +225,7 @@ _SCALARS: Any = ((str, str.__str__), (int, int.__index__), (float, float.__float
 
 
 def _is_plain(value: Any, depth: int = 1 + _MAX_DEPTH) -> bool:
-    """Of what came as JSON, which has no other types."""
+    """Whether a value from JSON is plain: not too deep, and without huge numbers."""
     kind = type(value)
     if kind in _PLAIN:
         return True

@@ -28,13 +28,13 @@ class DatagramSender:
 
     def __init__(self, sock: socket.socket, worker: int) -> None:
         self._sock, self.worker = sock, worker
-        self.before_word: Callable[[], None] = lambda: None  # called before each datagram; must not raise
+        self.before_record: Callable[[], None] = lambda: None  # called before each datagram; must not raise
         self._waiter: threading.Thread | None = None  # runs while datagrams wait for room
-        self._start_anew()
-        os.register_at_fork(after_in_child=self._start_anew)
+        self._reset()
+        os.register_at_fork(after_in_child=self._reset)
 
-    def _start_anew(self) -> None:
-        """In a forked child what waits is the parent's to say, and another thread may have held the lock."""
+    def _reset(self) -> None:
+        """Empties the queue. A forked child does so: its parent sends it, and a lost thread may hold the lock."""
         self._lock = threading.RLock()  # a finalizer may log in the middle of anything
         self._queue: deque[bytes] = deque()
         self._queued_bytes = self._dropped = 0
@@ -42,7 +42,7 @@ class DatagramSender:
 
     def say(self, datagram: bytes) -> None:
         with self._lock:
-            self.before_word()
+            self.before_record()
             self._queue.append(datagram)
             self._queued_bytes += len(datagram)
             if not self._drain():
@@ -50,7 +50,7 @@ class DatagramSender:
                 self._wait_for_room()
 
     def flush(self, seconds: float) -> None:
-        """Waits so long at most for what waits to be sent."""
+        """Waits at most so long until the queue is sent."""
         deadline = time.monotonic() + seconds
         while True:
             with self._lock:
@@ -61,8 +61,8 @@ class DatagramSender:
             _await_room(self._sock, left)
 
     def _drain(self) -> bool:
-        """Sends what there is room for; whether that was all."""
-        if self._draining:  # we are that finalizer: who runs below us goes on until the queue is empty
+        """Sends as much as there is room for. Returns whether that was all."""
+        if self._draining:  # this is that finalizer: the call below it continues until the queue is empty
             return True
         self._draining = True
         try:
@@ -87,7 +87,7 @@ class DatagramSender:
         except BlockingIOError:
             return False
         except OSError:
-            pass  # the pool has closed its end: there is nobody to tell
+            pass  # the pool has closed its end
         return True
 
     def _make_room(self) -> None:
@@ -113,7 +113,7 @@ class DatagramSender:
     def _wait_for_room(self) -> None:
         if self._waiter is None or not self._waiter.is_alive():
             self._waiter = threading.Thread(target=self._send_the_rest, name="remuda-relay", daemon=True)
-            with suppress(RuntimeError):  # no more threads to be had: the next datagram tries again
+            with suppress(RuntimeError):  # no more threads can be started: the next datagram tries again
                 self._waiter.start()
 
     def _send_the_rest(self) -> None:
@@ -132,7 +132,7 @@ def _await_room(sock: socket.socket, seconds: float | None) -> None:
 
 
 class RelayHandler(logging.Handler):
-    """Tells the pool's process what is logged and warned in this one."""
+    """Sends the log records and warnings of this process to the pool's process."""
 
     def __init__(self, sender: DatagramSender, current_env: Callable[[], int | None]) -> None:
         super().__init__()
@@ -165,7 +165,7 @@ class RelayHandler(logging.Handler):
 
 
 def _module_of(filename: str, frame: FrameType | None) -> str:
-    """The module that the warning is about, for filters that ask for it; as Python does, by the file where need be."""
+    """Returns the module that a warning is about, for filters. Falls back to the file's name, as Python does."""
     while frame is not None and frame.f_code.co_filename != filename:
         frame = frame.f_back
     name: Any = None if frame is None else frame.f_globals.get("__name__")
@@ -173,9 +173,9 @@ def _module_of(filename: str, frame: FrameType | None) -> str:
 
 
 def start_relaying(sender: DatagramSender, verbosity: Verbosity, current_env: Callable[[], int | None]) -> None:
-    """Has all that this process logs and warns from now on told, as far as `verbosity` lets it be made.
+    """Sends all that this process logs and warns from now on, as far as `verbosity` allows.
 
-    Handlers and filters that were inherited go: the pool's process has them too, and asks them itself.
+    Removes inherited handlers and filters, because the pool's process applies its own.
     """
     handler = RelayHandler(sender, current_env)
     for logger in (logging.root, *loggers()):

@@ -1,7 +1,7 @@
-"""Stacks of workers' Python code, asked for from outside: what an env is in, also where it hangs with the GIL.
+"""Reads the Python stacks of workers from outside, even if an env hangs while it holds the GIL.
 
 A worker has a file in memory that it dumps its stack into when it gets a signal. `faulthandler` does that in the signal
-handler, without the interpreter, so it also answers where native code never returns. Who asks finds the file in /proc.
+handler, without the interpreter, so it also answers if native code never returns. The reader finds the file in /proc.
 
 After one of the two signals the worker goes on; after the other it stops, so that nothing of what it was in (a system
 call that the signal has interrupted, say) comes to an end before it is killed.
@@ -23,7 +23,7 @@ PATIENCE = 0.25  # seconds for a worker that gets no core, or blocks signals
 _LOOK = 0.0005
 _NAME = "remuda-stacks"
 _OUTERMOST = re.compile(r'^  File ".*_worker.main\.py", line \d+ in _serve$', re.MULTILINE)
-_MANY = "  ...\n"  # where faulthandler has had enough
+_MANY = "  ...\n"  # where faulthandler stops
 _STATES = {
     "T": "it is stopped (SIGSTOP), and answers no signal before it goes on",
     "t": "a debugger has stopped it",
@@ -34,11 +34,11 @@ _STATES = {
 
 @dataclass(frozen=True)
 class Stack:
-    """What a worker was in.
+    """The Python stack of a worker.
 
     Attributes:
-        text: The Python calls, the last first, a line for each as tracebacks have it; empty where they are not known.
-        problem: Why not; else empty.
+        text: The calls, the last first, with a line for each as in tracebacks; empty if they are not known.
+        problem: Why they are not known; otherwise empty.
     """
 
     text: str = ""
@@ -46,7 +46,7 @@ class Stack:
 
 
 def _signals() -> tuple[int, int]:
-    """After which it goes on, and after which it stops: of those that nobody else is known to use."""
+    """Returns the signal after which it continues, and the one after which it stops. No known program uses them."""
     return int(signal.SIGRTMAX) - 6, int(signal.SIGRTMAX) - 7
 
 
@@ -54,7 +54,7 @@ def _signals() -> tuple[int, int]:
 
 
 def answer_for_stacks() -> None:
-    """From now on this process, whose main thread this is, tells what that is in when it is asked."""
+    """Makes this process dump the stack of its main thread, which calls this, when it gets one of the signals."""
     import faulthandler
     import fcntl
 
@@ -66,13 +66,13 @@ def answer_for_stacks() -> None:
     faulthandler.register(stops, fd, all_threads=False, chain=True)
 
 
-# -- who asks --------------------------------------------------------------------------------------------
+# -- the reader --------------------------------------------------------------------------------------------
 
 
 def stack_of(pid: int, *, last: bool = False, patience: float = PATIENCE) -> Stack:
-    """Asks a worker for its stack, and waits for the answer for `patience` seconds.
+    """Requests the stack of a worker, and waits for the answer for `patience` seconds.
 
-    `last`: it stops then, for it is to be killed.
+    `last`: makes the worker stop, before it is killed.
     """
     pidfds = _core.Descriptors()
     try:
@@ -102,7 +102,7 @@ def _ask(pid: int, pidfd: int, number: int, patience: float) -> Stack:
 
 
 def _open_answers(pid: int) -> _core.Descriptors:
-    """The file in which a worker answers; none where there is none."""
+    """Opens the file in which a worker answers; empty if it has no such file."""
     found = _core.Descriptors()
     for link in Path(f"/proc/{pid}/fd").iterdir():
         with suppress(OSError):  # it was closed meanwhile
@@ -113,7 +113,7 @@ def _open_answers(pid: int) -> _core.Descriptors:
 
 
 def _catches(pid: int, number: int) -> bool:
-    """Whether it has a handler: else the signal would be its end."""
+    """Whether it has a handler. Otherwise the signal would end it."""
     status = Path(f"/proc/{pid}/status").read_text()
     caught = re.search(r"^SigCgt:\s*([0-9a-f]+)$", status, re.MULTILINE)
     return caught is not None and bool(int(caught[1], 16) >> (number - 1) & 1)
@@ -128,7 +128,7 @@ def _is_whole(text: str) -> bool:
 
 
 def _frames(text: str) -> str:
-    """Those within remuda's own, without the heading."""
+    """Returns the frames that were called from remuda's own, without the heading."""
     lines = text.splitlines()
     end = next((i for i, line in enumerate(lines) if _OUTERMOST.match(line)), len(lines))
     return "\n".join(line.strip() for line in lines[:end] if line.startswith("  "))

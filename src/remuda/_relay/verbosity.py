@@ -35,7 +35,7 @@ class Verbosity:
     Attributes:
         root_level: The root logger's level.
         levels: Those that were set explicitly, by logger.
-        disabled: What `logging.disable` was told.
+        disabled: The level of `logging.disable`.
         filters: In the order in which they are asked.
     """
 
@@ -61,12 +61,12 @@ class Verbosity:
         logging.disable(self.disabled)
         warnings.resetwarnings()
         for packed in self.filters:
-            with suppress(Exception):  # a category that is not known here: nobody can warn of it
+            with suppress(Exception):  # a category that is not known here has no warnings
                 _add(packed)
 
 
 def loggers() -> list[logging.Logger]:
-    """All loggers there are, but for the root."""
+    """Returns all loggers but the root."""
     return [logger for logger in list(logging.root.manager.loggerDict.values()) if isinstance(logger, logging.Logger)]
 
 

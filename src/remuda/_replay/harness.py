@@ -16,9 +16,8 @@ from remuda._wire.layout import Layout
 from remuda._wire.pickling import Parts, dump
 from remuda._worker.factories import BuildError
 from remuda._worker.host import EnvHost
-from remuda._worker.host_spec import HostSpec
 from remuda._worker.reset_defaults import SeedBase
-from remuda._worker.worker_info import WorkerInfo, worker_context
+from remuda._worker.worker_info import HostSpec, WorkerInfo, worker_context
 from remuda.errors import RecordError
 
 
@@ -132,12 +131,13 @@ class Harness:
         return self._code.objects[index]
 
     def _make_hub(self, arena: _core.Arena) -> _core.Hub:
+        columns = self._layout.result_columns(arena)
         return _core.Hub(
             arena=arena,
             plan=self._layout.plan,
             envs_of_worker=[1],
             autoreset=_core.Autoreset.DISABLED,
-            columns=self._layout.fixed_columns(arena) + self._layout.obs_columns(arena),
+            columns=[*columns.fixed, *columns.obs],
             final_columns=[],
             computed=[],
             actions=self._layout.sent_actions(arena),

@@ -1,1 +1,1 @@
-"""What the operating system allows this process: cores, memory, descriptors, control groups."""
+"""The limits of the operating system for this process: cores, memory, descriptors, control groups."""

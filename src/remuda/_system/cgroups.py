@@ -1,4 +1,4 @@
-"""Finds the control groups around this process, whose limits hold for it."""
+"""Finds the control groups around this process, and so the limits that apply to it."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ def control_groups(controller: str, root: Path = ROOT) -> Sequence[tuple[int, Se
 
 
 @lru_cache(maxsize=8)
-def _directories(told: str, controller: str, root: Path) -> Sequence[tuple[int, Sequence[Path]]]:
-    """`told`: what the kernel says of our groups. Each start of a pool asks some times, and it is always the same."""
+def _directories(text: str, controller: str, root: Path) -> Sequence[tuple[int, Sequence[Path]]]:
+    """`text`: the kernel's list of groups. The result is cached, because each start of a pool needs it repeatedly."""
     found = []
-    for line in told.splitlines():
+    for line in text.splitlines():
         number, _, rest = line.partition(":")
         controllers, _, path = rest.partition(":")
         if controller in controllers.split(","):
@@ -38,13 +38,13 @@ def _directories(told: str, controller: str, root: Path) -> Sequence[tuple[int, 
 
 
 def read_number(path: Path) -> int | None:
-    """None where there is none: no such file, not allowed to look, or no limit ("max")."""
+    """Returns the number in a file; None if it cannot be read, or has no limit ("max")."""
     text = read_text(path).strip()
     return int(text) if text.isdigit() else None
 
 
 def read_text(path: Path) -> str:
-    """Empty where it cannot be read: another system, or not allowed to look."""
+    """Returns the text of a file; empty if it cannot be read."""
     try:
         return path.read_text()
     except (OSError, ValueError):

@@ -53,9 +53,9 @@ def usable_cpus() -> int:
 
 
 def core_for(worker: int, near: Sequence[frozenset[int]]) -> int:
-    """The core that a worker is to be kept to: they take turns, each with those that are best near the same ones.
+    """Returns the core to pin a worker to. Workers with the same near cores take turns.
 
-    `near`: for each worker; where none of its cores may be used, any is as good.
+    `near`: the best cores, by worker. If none of them may be used, any core is used.
     """
     allowed = os.sched_getaffinity(0)
     cores = sorted(allowed & near[worker] or allowed)

@@ -15,7 +15,7 @@ _ENGINE = str(Path(__file__).parents[1] / "_engine")
 
 
 def is_exiting() -> bool:
-    """Whether the main thread is through with the program, and runs what is to be done at exit."""
+    """Whether the main thread has left the program, and runs exit handlers."""
     return not threading.main_thread().is_alive()
 
 

@@ -1,4 +1,4 @@
-"""Locks and callbacks for programs that fork: a forked child has only the thread that called `fork`."""
+"""Locks, callbacks and descriptors of programs that fork: a forked child has only the thread that called `fork`."""
 
 from __future__ import annotations
 
@@ -6,9 +6,19 @@ import os
 import threading
 import weakref
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 _locks: weakref.WeakSet[Any] = weakref.WeakSet()
+
+
+class Holder(Protocol):
+    """Holds descriptors or mappings of this process alone."""
+
+    def drop_descriptors(self) -> None:
+        """In a forked child: closes the child's copies."""
+
+
+_holders: weakref.WeakSet[Holder] = weakref.WeakSet()
 
 
 def run_in_children(callback: Callable[[], object]) -> None:
@@ -37,3 +47,14 @@ def _free_locks() -> None:
 
 
 run_in_children(_free_locks)
+
+
+def register_holder(holder: Holder) -> None:
+    """Makes workers that are forked from this process drop what the holder holds."""
+    _holders.add(holder)
+
+
+def drop_inherited() -> None:
+    """Closes what a worker that was just forked has inherited from the pools of its parent, its own pool included."""
+    for holder in list(_holders):
+        holder.drop_descriptors()

@@ -22,7 +22,7 @@ class Gpu:
 
 
 def installed_gpus(root: Path = ROOT) -> list[Gpu]:
-    """Those that the driver shows to this process, by their place on the PCI bus, as `nvidia-smi` numbers them.
+    """Returns the GPUs that the driver shows to this process, by PCI address, as `nvidia-smi` numbers them.
 
     `root` is the directory that holds `proc` and `sys`.
     """

@@ -40,9 +40,9 @@ def check_descriptors(workers: int, *, with_output: bool) -> None:
 
 def _open_descriptors() -> int | None:
     try:
-        return len(os.listdir("/proc/self/fd")) - 1  # but for the one that is listing
+        return len(os.listdir("/proc/self/fd")) - 1  # without the one that lists
     except OSError:
-        return None  # it is not told, or there is not even one left: whoever needs one will say so
+        return None  # unknown, or not even one is left: the code that needs one will raise
 
 
 def _remedy(wanted: int, soft: int, hard: int) -> str:
@@ -56,7 +56,7 @@ def _remedy(wanted: int, soft: int, hard: int) -> str:
 
 
 def no_more_processes(error: OSError) -> ResourceError:
-    """What to say when the system refuses to fork with EAGAIN."""
+    """Returns the error for a fork that the system refused with EAGAIN."""
     soft, hard = (_told(limit) for limit in resource.getrlimit(resource.RLIMIT_NPROC))
     limits = f"`ulimit -u` allows this user {soft} (hard limit {hard}), threads counted"
     if (cgroup := _cgroup_limit()) is not None:
@@ -73,7 +73,7 @@ def _told(limit: int) -> str:
 
 
 def _cgroup_limit(root: Path = ROOT) -> str | None:
-    """Of the control group around us that has least room left."""
+    """Describes the limit of the control group around this process that has least room left."""
     tightest: tuple[int, str] | None = None
     for _, groups in control_groups("pids", root):
         for group in groups:

@@ -29,7 +29,7 @@ def describe() -> str:
 
 
 def cpu_model(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
-    """The processor's name, or its architecture where the system does not tell."""
+    """Returns the processor's name, or its architecture if the name is not known."""
     try:
         lines = cpuinfo.read_text().splitlines()
     except OSError:

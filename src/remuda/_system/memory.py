@@ -1,6 +1,6 @@
 """Checks that the machine has the memory that a pool is about to reserve.
 
-Reserving more shared memory than there is does not fail: the kernel kills somebody. So it is asked before.
+Reserving more shared memory than there is does not fail: the kernel kills a process later. So this checks before.
 """
 
 from __future__ import annotations
@@ -28,8 +28,10 @@ def check_memory(
 
 
 def available_memory(root: Path = ROOT) -> int | None:
-    """Bytes that may still be used: the machine's, or those of the control group around us that has least left. None:
-    nothing says."""
+    """Returns the bytes that may still be used: on the machine, or in the control group that has least left.
+
+    None if that is not known.
+    """
     return min((room for room, _ in _rooms(root)), default=None)
 
 
@@ -55,7 +57,7 @@ def _limits_of_process() -> list[int]:
 
 
 def _rooms(root: Path) -> Iterator[tuple[int, str]]:
-    """(bytes that may still be used, where that is told) of everything that limits us."""
+    """Yields (bytes that may still be used, the file that has the limit) for each limit of this process."""
     for line in read_text(root / "proc/meminfo").splitlines():
         if line.startswith("MemAvailable:"):
             yield int(line.split()[1]) * 1024, str(root / "proc/meminfo")
@@ -76,7 +78,7 @@ _FILES = {
 
 
 def _file_pages(group: Path, total: str) -> int:
-    """Bytes of files that are kept in memory as long as nobody needs it."""
-    told = dict(line.split(" ", 1) for line in read_text(group / "memory.stat").splitlines() if " " in line)
-    pages = [told.get(f"{total}{name}", "").strip() for name in ("active_file", "inactive_file")]
+    """Returns the bytes of files that the kernel keeps in memory while it is not needed."""
+    figures = dict(line.split(" ", 1) for line in read_text(group / "memory.stat").splitlines() if " " in line)
+    pages = [figures.get(f"{total}{name}", "").strip() for name in ("active_file", "inactive_file")]
     return sum(int(count) for count in pages if count.isdigit())

@@ -1,8 +1,8 @@
-"""Finds out whether the kernel's out-of-memory killer ended a worker: from outside that is a SIGKILL like any other.
+"""Finds out whether the kernel's out-of-memory killer ended a worker, which looks like any other SIGKILL.
 
-The kernel counts whom it kills, in the control group that the victim belongs to (with version 2 in those around it too)
-and for the whole machine. What has been counted since the pool was made, and has not explained an earlier death yet,
-explains this one.
+The kernel counts the processes that it kills, in the control group that the victim belongs to (with version 2 in those
+around it too) and for the whole machine. A kill that was counted since the pool was made, and has not explained an
+earlier death yet, explains this one.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class OomWatch:
         self._own, self._outer = _counters(root)
 
     def judge(self) -> MemoryVerdict:
-        """Of a worker that was killed by SIGKILL just now. A kill counted once explains one death."""
+        """Judges the end of a worker by SIGKILL. A kill that was counted once explains one death."""
         own, outer = _take_one(self._own), _take_one(self._outer)
         if own is not None:
             return MemoryVerdict(True, f"the kernel ran out of memory ({own})")
@@ -42,18 +42,18 @@ class OomWatch:
 
 
 def _take_one(counters: dict[Path, int]) -> str | None:
-    """What the first that rose says. Every one that rose has counted the same kill."""
-    told = None
+    """Takes one kill from all counters that rose, which have counted the same kill. Describes the first one."""
+    found = None
     for path, before in counters.items():
         now = _read(path)
         if now is not None and now > before:
             counters[path] = before + 1
-            told = told or f"oom_kill rose from {before} to {now} in {path}"
-    return told
+            found = found or f"oom_kill rose from {before} to {now} in {path}"
+    return found
 
 
 def _counters(root: Path) -> tuple[dict[Path, int], dict[Path, int]]:
-    """Of our own control group, and those further out, the nearest first. Each file is read once."""
+    """Returns the counters of this process's control group, and of those around it, the nearest first."""
     for version, groups in control_groups("memory", root):
         name = "memory.oom_control" if version == 1 else "memory.events"
         if found := _known([group / name for group in groups]):

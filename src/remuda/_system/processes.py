@@ -1,4 +1,4 @@
-"""What the kernel tells of processes and of the machine: time on cores, time in the queue for one, memory."""
+"""Reads the figures of the kernel on processes and cores: time on cores, time waiting for one, memory."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _BUSY, _STOLEN = (1, 2, 3, 6, 7), (8,)
 
 @dataclass(frozen=True)
 class Usage:
-    """Of a process; zeros, or None, where it is not told.
+    """The usage of a process; zeros, or None, if not known.
 
     Attributes:
         cpu: Seconds of CPU time of all its threads, to a hundredth.
@@ -31,7 +31,7 @@ class Usage:
 
 
 def usage_of(pid: int | None, root: Path = ROOT) -> Usage:
-    """`pid`: None for nobody. ``root`` is the directory that holds ``proc``."""
+    """Returns the usage of a process; zeros for None. ``root`` is the directory that holds ``proc``."""
     if pid is None:
         return Usage()
     folder = root / "proc" / str(pid)
@@ -49,7 +49,7 @@ def _cpu_seconds(folder: Path) -> float:
 
 @dataclass(frozen=True)
 class CoresUsage:
-    """Of some cores together, in seconds since the machine's start; zeros where it is not told.
+    """The usage of some cores together, in seconds since the machine's start; zeros if not known.
 
     Attributes:
         busy: In which they ran something.

@@ -1,7 +1,7 @@
 """The board of a pool that is being started: which envs are built, which are being built, and since when.
 
 Workers write it, in a memory file without a name. The pool's process shows a progress bar of it, and `remuda top` finds
-it among the descriptors of that process, as it finds an arena later. There is none any more when all envs are built.
+it among the descriptors of that process, as it finds an arena later. It is closed when all envs are built.
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ _LAST_STANDARD = 2
 
 
 class NoBoardError(Exception):
-    """A file is no board, or one that this remuda cannot read."""
+    """A file is not a board, or not one that this version of remuda can read."""
 
 
 @dataclass(frozen=True)
 class BuildCard:
-    """Whose envs are built.
+    """Describes the pool that is being started.
 
     Attributes:
-        owner, started: The pool's process: its id, and its start as the kernel has it; None where that is not known.
-        name: The pool's.
-        backend: Of its workers.
-        envs_of_worker: How many envs each worker builds; of vector envs, each counts once.
-        width: How many slots of the batch an env has.
+        owner, started: The id of the pool's process, and its start time as the kernel has it; None: not known.
+        name: The name of the pool.
+        backend: The backend of its workers.
+        envs_of_worker: The number of envs that each worker builds; a vector env counts once.
+        width: The number of slots of an env.
         begin: When the start began, in ns of CLOCK_MONOTONIC.
-        version: Of this format.
+        version: The version of this format.
     """
 
     owner: int
@@ -53,14 +53,14 @@ class BuildCard:
 
 @dataclass(frozen=True)
 class EnvBuild:
-    """How far one env is.
+    """The progress of one env.
 
     Attributes:
-        env_id: Of a vector env, its first.
+        env_id: The env; the first one of a vector env.
         worker: The index of the worker that builds it.
-        pid: Of the process that builds it; None before it has begun.
-        seconds: That building has taken so far, or took; None before it has begun.
-        is_built: Whether that is over.
+        pid: The process that builds it; None before it has begun.
+        seconds: How long building has taken so far, or took; None before it has begun.
+        is_built: Whether it is built.
     """
 
     env_id: int
@@ -71,15 +71,15 @@ class EnvBuild:
 
 
 class BuildBoard:
-    """Every env has an entry, which one worker writes. Who reads it sees each time whole, and may see it late.
+    """A board with an entry for each env, which one worker writes. Readers see whole times, but may see them late.
 
     Attributes:
-        card: Whose envs these are.
-        fd: Of its memory file; -1 where there is none, so that nobody else finds it.
+        card: Describes the pool.
+        fd: The descriptor of its memory file; -1 if there is no file, and other processes cannot find it.
     """
 
     def __init__(self, card: BuildCard) -> None:
-        """A new one, on which no env has begun."""
+        """Makes a board on which no env has begun."""
         self.card = card
         text = json.dumps(asdict(card)).encode()
         head = _MAGIC + len(text).to_bytes(8, "little")
@@ -98,10 +98,10 @@ class BuildBoard:
 
     @classmethod
     def open(cls, fd: int, *, writes: bool) -> BuildBoard:
-        """Somebody else's, by a descriptor that is the caller's.
+        """Opens the board of another process. The descriptor stays the caller's.
 
         Raises:
-            NoBoardError: It is none.
+            NoBoardError: It is not a board.
             OSError: It cannot be mapped.
         """
         size = os.fstat(fd).st_size
@@ -122,17 +122,17 @@ class BuildBoard:
         return self
 
     def begin(self, place: int) -> None:
-        """An env is being built from now on. `place`: its number, vector envs counted once."""
+        """Notes that an env is being built. `place`: its number, vector envs counted once."""
         entry = self._entries[place]
         entry["pid"], entry["end"] = os.getpid(), 0
         entry["begin"] = time.monotonic_ns()
 
     def end(self, place: int) -> None:
-        """It is built."""
+        """Notes that an env is built."""
         self._entries[place]["end"] = time.monotonic_ns()
 
     def clear(self) -> None:
-        """All are built anew."""
+        """Notes that all envs are built again."""
         self._entries[:] = 0
 
     @property
@@ -144,7 +144,7 @@ class BuildBoard:
         return int(np.count_nonzero(self._entries["end"]))
 
     def builds(self) -> list[EnvBuild]:
-        """Of every env, in their order."""
+        """Returns the progress of every env, in order."""
         now, entries = time.monotonic_ns(), self._entries.tolist()
         workers = [worker for worker, count in enumerate(self.card.envs_of_worker) for _ in range(count)]
         return [
@@ -159,17 +159,17 @@ class BuildBoard:
         ]
 
     def close_fd(self) -> None:
-        """Nobody else finds it any more."""
+        """Closes the memory file, so that other processes no longer find the board."""
         if self.fd >= 0:
             os.close(self.fd)
         self.fd = -1
 
     def drop_descriptors(self) -> None:
-        """In a forked child, to whom it is nothing. (The mapping has a descriptor of its own.)"""
+        """Closes the copies in a forked child. (The mapping has a descriptor of its own.)"""
         self.close()
 
     def close(self) -> None:
-        """Lets go of all of it. Closing again does nothing."""
+        """Closes the file and the mapping. Closing again does nothing."""
         self.close_fd()
         if self._map is not None:
             del self._entries
@@ -178,10 +178,10 @@ class BuildBoard:
 
 
 def _memory_file() -> int:
-    """A descriptor that is none of the standard ones, which the caller may have closed; -1 where there is none."""
+    """Makes a memory file; -1 if the system has none. Avoids standard descriptors, which the caller may have closed."""
     if not hasattr(os, "memfd_create"):
         return -1
-    import fcntl  # which Windows has not
+    import fcntl  # Windows does not have it
 
     fd = os.memfd_create(NAME, os.MFD_CLOEXEC)
     if fd > _LAST_STANDARD:
@@ -193,7 +193,7 @@ def _memory_file() -> int:
 
 
 def _entries(memory: mmap.mmap, tail: int) -> Any:
-    """Between the head and the card, of `tail` bytes."""
+    """Returns the entries, which lie between the head and the card of `tail` bytes."""
     first = len(_MAGIC) + 8
     count, rest = divmod(len(memory) - first - tail, _ENTRY.itemsize)
     if rest:
@@ -203,9 +203,9 @@ def _entries(memory: mmap.mmap, tail: int) -> Any:
 
 def _card(text: bytes) -> BuildCard:
     try:
-        told: dict[str, Any] = json.loads(text)
-        if told["version"] != VERSION:
-            raise NoBoardError(f"it is of version {told['version']}, and this remuda knows version {VERSION}")
-        return BuildCard(**{**told, "envs_of_worker": tuple(told["envs_of_worker"])})
+        fields: dict[str, Any] = json.loads(text)
+        if fields["version"] != VERSION:
+            raise NoBoardError(f"it is of version {fields['version']}, and this remuda knows version {VERSION}")
+        return BuildCard(**{**fields, "envs_of_worker": tuple(fields["envs_of_worker"])})
     except (ValueError, TypeError, KeyError) as error:
         raise NoBoardError(f"it has no card ({type(error).__name__}: {error})") from error

@@ -13,14 +13,14 @@ import cloudpickle
 
 
 def dumps(value: Any, protocol: int = 5, buffer_callback: Callable[[PickleBuffer], object] | None = None) -> bytes:
-    """As `cloudpickle.dumps`."""
+    """Pickles like `cloudpickle.dumps`."""
     file = io.BytesIO()
     Pickler(file, protocol, buffer_callback).dump(value)
     return file.getvalue()
 
 
 def _reduce_code(code: CodeType) -> tuple[Callable[..., CodeType], tuple[Any, ...]]:
-    """From 3.1.3 on cloudpickle says "<dynamic-code>" instead of the file, and no traceback would show a line of it."""
+    """Keeps the file's name. From 3.1.3 on cloudpickle drops it, and tracebacks would not show the lines."""
     _, arguments = cloudpickle.Pickler.dispatch_table[CodeType](code)
     return _code_of_file, (code.co_filename, *arguments)
 
@@ -30,7 +30,7 @@ def _code_of_file(filename: str, *arguments: Any) -> CodeType:
 
 
 class Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # it has no types
-    """One whose code objects keep their file's name."""
+    """A pickler that keeps the file name of code objects."""
 
     dispatch_table: ClassVar[Any] = ChainMap({CodeType: _reduce_code}, cloudpickle.Pickler.dispatch_table)
 

@@ -1,7 +1,7 @@
-"""The card of a pool: what another process must know to read its figures. It lies behind the arena, in the same file.
+"""The card of a pool: the description that other processes need to read its figures. It lies behind the arena.
 
-That file has no name; who looks for it finds it among the descriptors of the pool's process, as long as that lives. So
-nothing is left behind when it is killed, and nobody but its user gets at it.
+The file of both has no name; other processes find it among the descriptors of the pool's process, while that runs. So
+nothing is left behind when it is killed, and only its user has access to it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _MOST_BYTES = 1 << 20
 
 
 class NoCardError(Exception):
-    """A file is no arena, or has no card that this remuda can read."""
+    """A file is not an arena, or has no card that this version of remuda can read."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class Card:
     version: int = VERSION
 
     def write(self, fd: int, at: int) -> None:
-        """Behind the arena, of which there are `at` bytes."""
+        """Writes the card behind the arena, which has `at` bytes."""
         text = json.dumps(asdict(self)).encode()
         os.pwrite(fd, text, at)
         os.ftruncate(fd, at + len(text))
@@ -63,16 +63,16 @@ class Card:
             raise NoCardError("it is no arena")
         text = os.pread(fd, _MOST_BYTES, size)
         try:
-            told = json.loads(text)
-            if told["version"] != VERSION:
-                raise NoCardError(f"it is of version {told['version']}, and this remuda knows version {VERSION}")
-            return cls(**told)
+            fields = json.loads(text)
+            if fields["version"] != VERSION:
+                raise NoCardError(f"it is of version {fields['version']}, and this remuda knows version {VERSION}")
+            return cls(**fields)
         except (ValueError, TypeError, KeyError) as error:
             raise NoCardError(f"it has no card ({type(error).__name__}: {error})") from error
 
 
 def start_of(pid: int) -> int | None:
-    """When a process was started, in ticks since the machine was; None where none runs: one may wait to be reaped."""
+    """Returns when a process was started, in ticks since the machine's start; None if it has ended or is a zombie."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
         return None if fields[0] in "ZX" else int(fields[19])

@@ -25,11 +25,11 @@ _HEAD = struct.Struct("<12sI")  # the mark of a message, and the number of its p
 _MARK, _MAX_PARTS = _core.MESSAGE_MARK, _core.MAX_MESSAGE_PARTS
 _FD = struct.Struct("i")
 _FD_TRIES = 1000  # a millisecond apart
-_MOMENT_MS = 1  # for the other end to read on, while a message is posted to it
+_MOMENT_MS = 1  # for the other end to continue reading, while a message is posted
 
 
 class NonsenseError(ConnectionError):
-    """What came is no message: somebody else at the other end has written to our socket."""
+    """The bytes received are not a message: other code at the other end has written to the socket."""
 
 
 class Channel(Protocol):
@@ -59,7 +59,7 @@ class SocketChannel:
     """
 
     def __init__(self, sock: socket.socket, peer: int | None = None) -> None:
-        sock.set_inheritable(False)  # it is where it came to us through an exec, and programs of ours must not have it
+        sock.set_inheritable(False)  # after an exec it is, and programs that this process starts must not have it
         self._sock, self.peer = sock, peer
         self.deadline: float | None = None
         self._inbox = bytearray()  # read early, while we were writing
@@ -73,30 +73,24 @@ class SocketChannel:
         self._sock.close()
 
     def drop_descriptors(self) -> None:
-        """In a forked child, to whom it is nothing."""
+        """Closes the copy in a forked child."""
         self.close()
 
     # -- messages --------------------------------------------------------------------------------------
 
     def send(self, parts: Parts) -> None:
-        sizes = [memoryview(part).nbytes for part in parts]
-        self._write(_HEAD.pack(_MARK, len(sizes)) + struct.pack(f"<{len(sizes)}Q", *sizes))
-        for part in parts:
-            self._write(part)
+        for piece in _pieces_of(parts):
+            self._write(piece)
 
     def recv(self) -> list[memoryview]:
         return self._recv(None)
 
     def post(self, parts: Parts = ()) -> bool:
-        """As `send`, and of what was posted before, as far as the other end takes it; whether some is left.
+        """Sends a message, after those posted before, as far as the other end takes it. Returns whether some is left.
 
-        What is left is copied: `parts` may change. An empty message is none: it only goes on with what is left.
+        What is left is copied: `parts` may change. Without `parts` it only continues with what is left.
         """
-        fresh: deque[memoryview] = deque()
-        if parts:
-            sizes = [memoryview(part).nbytes for part in parts]
-            head = _HEAD.pack(_MARK, len(sizes)) + struct.pack(f"<{len(sizes)}Q", *sizes)
-            fresh.extend(memoryview(piece).cast("B") for piece in (head, *parts))
+        fresh = deque(_pieces_of(parts) if parts else ())
         self._write_some(self._outbox)
         if not self._outbox:
             self._write_some(fresh)
@@ -104,7 +98,7 @@ class SocketChannel:
         return bool(self._outbox)
 
     def recv_nowait(self) -> list[memoryview] | None:
-        """As `recv`; None when some of the message is still to come."""
+        """Receives like `recv`, without waiting; None if the message is not complete yet."""
         try:
             return self._recv(0)
         except BlockingIOError:
@@ -142,8 +136,8 @@ class SocketChannel:
                 time.sleep(0.001)  # the user has as many on their way as the limit of open files allows
 
     def recv_fds(self, count: int, most: int | None = None) -> list[int]:
-        """So many, or up to `most`. Raises EOFError where other ones came, or none."""
-        # Not `socket.recv_fds`, whose descriptors would be handed on to every program that an env starts.
+        """Receives so many descriptors, or up to `most`. Raises EOFError if another number came."""
+        # Not `socket.recv_fds`: every program that an env starts would inherit its descriptors.
         room = socket.CMSG_SPACE((most or count) * _FD.size)
         marker, ancillary, _, _ = self._sock.recvmsg(1, room, socket.MSG_CMSG_CLOEXEC)
         fds = [
@@ -160,8 +154,7 @@ class SocketChannel:
 
     # -- bytes -----------------------------------------------------------------------------------------
 
-    def _write(self, data: Any) -> None:
-        view = memoryview(data).cast("B")
+    def _write(self, view: memoryview) -> None:
         while view:
             try:
                 view = view[self._sock.send(view, socket.MSG_DONTWAIT) :]
@@ -170,7 +163,7 @@ class SocketChannel:
                     self._inbox += _some(self._sock.recv(1 << 16))
 
     def _write_some(self, pieces: deque[memoryview]) -> None:
-        """As far as the other end takes them: while it reads, it is given a moment for the next piece."""
+        """Sends pieces as far as the other end takes them. While it reads, waits a moment before each next piece."""
         while pieces:
             try:
                 pieces[0] = pieces[0][self._sock.send(pieces[0], socket.MSG_DONTWAIT) :]
@@ -183,7 +176,7 @@ class SocketChannel:
                 pieces.popleft()
 
     def _piece(self, index: int, size: int, timeout_ms: int | None) -> memoryview:
-        """The index-th piece of the message: a new one, or what a `recv` that was broken off has of it."""
+        """Returns the index-th piece of the message, which an interrupted `recv` may have begun."""
         if index == len(self._pieces):
             self._pieces.append(_Piece(size))
         piece = self._pieces[index]
@@ -198,14 +191,14 @@ class SocketChannel:
             del self._inbox[: len(early)]
             return
         self._wait(select.POLLIN, timeout_ms)
-        # One step for the interpreter, so that no signal handler comes between reading and noting how much.
+        # One step for the interpreter, so that no signal handler runs between reading and noting how much.
         next(map(piece.counts.append, map(self._sock.recv_into, [missing])))
         _some(piece.counts[-1])
 
     def _wait(self, events: int, timeout_ms: int | None = None) -> int:
-        """Until the socket is ready for one of `events`.
+        """Waits until the socket is ready for one of `events`.
 
-        Raises EOFError when the peer ends first, or it is past the deadline; BlockingIOError after `timeout_ms`.
+        Raises EOFError if the peer ends first, or the deadline passes; BlockingIOError after `timeout_ms`.
         """
         poller = select.poll()
         poller.register(self._sock, events)
@@ -221,11 +214,11 @@ class SocketChannel:
 
 
 class _Piece:
-    """A part of a message on its way in."""
+    """A part of a message that is being received."""
 
     def __init__(self, size: int) -> None:
         try:
-            # Memory that is touched only where bytes come in: a size may be nonsense, or a lie.
+            # Memory that is used only as bytes come in, because the size may be wrong.
             self.data: memoryview = np.empty(size, np.uint8).data
         except MemoryError:
             raise NonsenseError(f"expected a part of a message that there is memory for, got {size} bytes") from None
@@ -233,6 +226,13 @@ class _Piece:
 
     def missing(self) -> memoryview:
         return self.data[sum(self.counts) :]
+
+
+def _pieces_of(parts: Parts) -> list[memoryview]:
+    """Returns the bytes of a message: its head, with the size of each part, and the parts."""
+    views = [memoryview(part).cast("B") for part in parts]
+    head = _HEAD.pack(_MARK, len(views)) + struct.pack(f"<{len(views)}Q", *(view.nbytes for view in views))
+    return [memoryview(head), *views]
 
 
 def _machine_bytes() -> int:

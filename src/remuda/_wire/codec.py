@@ -15,7 +15,8 @@ from typing import Any, TypeAlias
 import numpy as np
 from gymnasium import Space, spaces
 
-from remuda.errors import InvalidActionError
+from remuda._wording import name_some
+from remuda.errors import InvalidActionError, SpaceMismatchError
 
 Leaves: TypeAlias = tuple[Any, ...]  # (path, dtype, shape) or (path, class) of each
 Nest: TypeAlias = Any  # ("column", i) | ("object", j) | ("dict", ((key, Nest), ...)) | ("tuple", (Nest, ...))
@@ -35,7 +36,7 @@ class Choices:
         return list(zip(lows.flatten().tolist(), highs.flatten().tolist(), strict=True))
 
     def first_outside(self, array: np.ndarray[Any, Any]) -> tuple[Any, Any, tuple[int, ...]] | None:
-        """Low, high and index of the first number of a batch that is out of bounds; None when there is none."""
+        """Returns low, high and index of a batch's first number that is out of bounds; None if all are within."""
         outside = (array < self.low) | (array > self.high)
         if not outside.any():
             return None
@@ -96,6 +97,20 @@ class SpaceCodec:
     def flat_nest(self) -> Nest:
         """The tree of a tuple of the columns, without the objects."""
         return "tuple", tuple(("column", i) for i in range(len(self.columns)))
+
+    def difference(self, other: SpaceCodec) -> str | None:
+        """Describes how the columns and objects of another space differ; None if they are alike."""
+        if self.nest != other.nest:
+            return "another structure"
+        for column, found in zip(self.columns, other.columns, strict=True):
+            if column.shape != found.shape:
+                return f"shape {found.shape} instead of {column.shape}{_at(column.path)}"
+            if column.dtype != found.dtype:
+                return f"dtype {found.dtype} instead of {column.dtype}{_at(column.path)}"
+        for (path, kind), (_, found_kind) in zip(self.objects, other.objects, strict=True):
+            if found_kind is not kind:
+                return f"{found_kind.__name__} instead of {kind.__name__}{_at(path)}"
+        return None
 
     # -- one element -----------------------------------------------------------------------------------
 
@@ -196,6 +211,41 @@ class SpaceCodec:
         return arrays, per_env if self.num_objects else None
 
 
+def check_agreement(
+    kind: str, reference: Space[Any], reference_name: str, spaces: Sequence[Space[Any]], first: int = 0
+) -> None:
+    """Checks that spaces fit into the same columns. Bounds may differ; structure, shapes and dtypes may not.
+
+    Args:
+        kind: "observation" or "action", for the error.
+        reference, reference_name: The expected space, and where it is from.
+        spaces: The spaces of neighbouring envs.
+        first: The id of the first of these envs.
+
+    Raises:
+        SpaceMismatchError: Names the envs and the difference.
+    """
+    expected = SpaceCodec(reference)
+    differing: dict[str, list[int]] = {}
+    for env_id, space in enumerate(spaces, first):
+        if space is reference or space == reference:
+            continue
+        if difference := expected.difference(SpaceCodec(space)):
+            differing.setdefault(f"{difference} ({space})", []).append(env_id)
+    if differing:
+        details = "; ".join(f"{name_some('env', ids)}: {what}" for what, ids in differing.items())
+        raise SpaceMismatchError(
+            f"expected every {kind} space to have the structure, shapes and dtypes of {reference_name}'s, {reference}; "
+            f"got {details}",
+            kind,
+            spaces,
+        )
+
+
+def _at(path: str) -> str:
+    return f" at {path}" if path else ""
+
+
 def _build(nest: Nest, column: Callable[[int], Any], obj: Callable[[int], Any]) -> Any:
     kind, body = nest
     if kind == "dict":
@@ -223,7 +273,7 @@ def coerce(
         return value
     try:
         array = np.asarray(value)
-    except Exception as unusable:  # ragged lists, tensors on another device, ...: numpy says it best
+    except Exception as unusable:  # ragged lists, tensors on another device, ...: numpy's message is the best
         raise error(f"expected {_array(dtype, shape)} at {path}, got {_brief(value)} ({unusable})") from None
     if array.shape != shape and _without_unit_axes(array.shape) == _without_unit_axes(shape):
         array = array.reshape(shape)

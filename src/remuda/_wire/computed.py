@@ -1,14 +1,15 @@
-"""Columns of the pool's caller: what functions of his make of an env after each of its resets and steps."""
+"""The caller's own columns: values that a function computes from an env after each of its resets and steps."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
 
 from remuda._wire.codec import ColumnSpec, coerce
+from remuda._wording import name_some
 from remuda.errors import InvalidEnvError
 
 ExtraFn: TypeAlias = Callable[[Any], Any]
@@ -18,7 +19,7 @@ NUMBERS = "biufc"  # the kinds of dtypes that columns may have
 
 @dataclass(frozen=True)
 class Computed:
-    """One such column.
+    """A column with values from a function of the caller.
 
     Attributes:
         name: What the caller calls it.
@@ -33,11 +34,11 @@ class Computed:
 
     @property
     def path(self) -> str:
-        """As one would write it."""
+        """The column as a caller would write it."""
         return path_of(self.name)
 
     def spec(self, env: Any, width: int | None) -> ColumnSpec:
-        """Its dtype and shape, as they were declared, or as its value for this env has them, which has just been built.
+        """Returns its dtype and shape: as declared, or those of its value for this env, which has just been built.
 
         Args:
             width: How many envs are in it, where it is a vector env.
@@ -69,18 +70,18 @@ def path_of(name: str) -> str:
 
 
 def fit(spec: ColumnSpec, value: Any, width: int | None = None) -> np.ndarray[Any, Any]:
-    """A value as its column has it; a ValueError where that cannot be. `width`: rows of a vector env."""
+    """Returns a value in its column's dtype and shape; raises ValueError if that fails. `width`: of a vector env."""
     shape = spec.shape if width is None else (width, *spec.shape)
     return coerce(value, spec.dtype, shape, spec.path, ValueError)
 
 
 def blamed(path: str, error: BaseException) -> RuntimeError:
-    """What to raise where a function has raised this."""
+    """Returns the error to raise if the function of a column has raised this one."""
     return RuntimeError(f"{path} raised {type(error).__qualname__}: {error}")
 
 
 def compute(columns: Sequence[Computed], specs: Sequence[ColumnSpec], env: Any, width: int) -> list[Any]:
-    """The value of each for a vector env, as its column has it.
+    """Returns the value of each column for a vector env, in the column's dtype and shape.
 
     Raises:
         RuntimeError: A function raised; that is its cause.
@@ -94,3 +95,23 @@ def compute(columns: Sequence[Computed], specs: Sequence[ColumnSpec], env: Any, 
             raise blamed(column.path, error) from error
         values.append(np.array(fit(spec, value, width)))
     return values
+
+
+def check_same(reference: Sequence[ColumnSpec], name: str, found: Mapping[int, Sequence[ColumnSpec]]) -> None:
+    """Checks that the columns of some envs, found by env, are those of `reference`, which is called `name`.
+
+    Raises:
+        InvalidEnvError: Names the envs and the difference.
+    """
+    for i, expected in enumerate(reference):
+        others = {env_id: specs[i] for env_id, specs in found.items() if specs[i] != expected}
+        if others:
+            raise InvalidEnvError(
+                f"expected {expected.path} to be of one shape and dtype for all envs, {_text(expected)} as for {name}, "
+                f"got {_text(next(iter(others.values())))} for {name_some('env', others)}; declare them, as "
+                "(function, (shape, dtype)), and what can be cast without loss is"
+            )
+
+
+def _text(spec: ColumnSpec) -> str:
+    return f"the shape {spec.shape} and dtype {spec.dtype}"

@@ -15,7 +15,7 @@ StateFns: TypeAlias = "tuple[Callable[[Any], Any], Callable[[Any, Any], None]] |
 
 @dataclass(frozen=True)
 class EnvState:
-    """Where an env is in its episode: what `Pool.get_state` returns, and `Pool.set_state` takes.
+    """The state of an env in its episode, as `Pool.get_state` returns it and `Pool.set_state` takes it.
 
     It can be kept for any time, pickled, and put into any env that is made alike, in this pool or another one. Where it
     is put into an env, its `content` is unpickled, which can run any code: take states only from whom you trust.
@@ -46,11 +46,11 @@ class EnvState:
 
 @dataclass(frozen=True)
 class StateSupport:
-    """What a worker says of how the state of an env can be taken.
+    """Describes how the state of an env can be taken.
 
     Attributes:
-        layers: As of an `EnvState`.
-        method: The one that is used unless the caller names another; None: there is none.
+        layers: As in an `EnvState`.
+        method: The method that is used unless the caller names another; None if there is no method.
     """
 
     layers: tuple[str, ...]

@@ -1,21 +1,34 @@
-"""Carries exceptions between processes, and makes a `Failure` of an env of them."""
+"""Carries exceptions between processes, and makes the `Failure` of an env from them."""
 
 from __future__ import annotations
 
+import reprlib
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from remuda._wire import by_value
-from remuda._wire.pickling import Parts, load, raises_again
-from remuda._wire.texts import text_of
+from remuda._wire.pickling import Parts, dump, load, raises_again
 from remuda.errors import EnvError, Failure, InvalidEnvError, RemoteTraceback
+
+
+def text_of(value: Any, make: Callable[[Any], str] = str, otherwise: str | None = None) -> str:
+    """Returns what `make` returns for a user's object, as a plain `str`.
+
+    If `make` raises, returns `otherwise`, or by default the name of the object's class. Raises KeyboardInterrupt only.
+    """
+    try:
+        return str.__str__(make(value))
+    except KeyboardInterrupt:
+        raise
+    except BaseException:  # SystemExit too: the text of an object must not end this process
+        return f"<{type(value).__qualname__}>" if otherwise is None else otherwise
 
 
 def portable(error: BaseException) -> tuple[str, str, str, bytes | None]:
     """(class, text, traceback, pickle | None) of an exception; the pickle only if it survives a round trip.
 
-    Asking an exception anything may raise. What is raised by Ctrl-C meanwhile is told instead of it.
+    Any access to an exception may raise. If Ctrl-C raises KeyboardInterrupt meanwhile, returns that instead.
     """
     try:
         return name_of(error), text_of(error, otherwise=_NO_TEXT), traceback_of(error), _pickle_exception(error)
@@ -45,14 +58,14 @@ def _pickle_exception(error: BaseException) -> bytes | None:
         loaded = load([pickled])
     except KeyboardInterrupt:
         raise
-    except BaseException:  # it holds a lock, its constructor wants other arguments, ...: its text must do
+    except BaseException:  # it holds a lock, its constructor takes other arguments, ...: its text must do
         return None
     same = type(loaded) is type(error) or type(error).__module__ == "__main__"
     return pickled if same and _can_be_handled(loaded) else None
 
 
 def _can_be_handled(exception: Any) -> bool:
-    """Whether it is an exception, and can be asked whether it is of some class."""
+    """Whether it is an exception, and `isinstance` does not raise for it."""
     if not issubclass(type(exception), BaseException):
         return False
     try:
@@ -66,14 +79,14 @@ def _can_be_handled(exception: Any) -> bool:
 
 
 def load_failure(parts: Parts) -> Failure:
-    """What `EnvHost.describe` made, on the other side."""
-    # Plain data of ours: what is raised meanwhile is an interrupt, and the failure is looked at once more.
+    """Loads what `EnvHost.describe` has made."""
+    # This is plain data: an error is an interrupt, after which the failure is loaded once more.
     slot, worker, operation, name, message, text, pickled = load(parts)
     return Failure(slot, worker, operation, load_exception(text, pickled), name, message, text)
 
 
 def load_exception(text: str, pickled: bytes | None) -> BaseException | None:
-    """The last two of what `portable` made as an exception; None when it cannot be had here."""
+    """Loads an exception from the last two values of `portable`; None if it cannot be loaded here."""
     if pickled is None:
         return None
     try:
@@ -94,14 +107,27 @@ def _load_exception(text: str, pickled: bytes) -> BaseException | None:
     return exception
 
 
+def dump_named(what: str, value: Any, shown: int | None = None) -> Parts:
+    """Pickles `value` like `dump`. An error names what cannot be pickled. `shown`: how many of the values it shows."""
+    try:
+        return dump(value)
+    except Exception as error:
+        raise not_pickled(what, value if shown is None else value[:shown], error) from error
+
+
+def not_pickled(what: str, value: Any, error: Exception) -> TypeError:
+    """Returns an error that shows the whole value that cannot be pickled, not only the innermost type."""
+    return TypeError(f"expected {what} that can be pickled, got {text_of(value, reprlib.repr)} ({text_of(error)})")
+
+
 def not_loaded(env_id: int | None, worker: int, operation: str, what: str, error: Exception) -> Failure:
-    """An env's failure to give what can be unpickled here."""
+    """Returns the failure of an env that has sent what cannot be unpickled here."""
     message = f"expected {what} that can be unpickled in the pool's process, got one that cannot: {text_of(error)}"
     return Failure(env_id, worker, operation, error, name_of(error), message, traceback_of(error))
 
 
 def build_error(failures: Sequence[Failure]) -> Exception:
-    """A factory that gave no env is the caller's mistake; one that raised is the env's."""
+    """Returns the caller's mistake if a factory did not return an env, otherwise the errors of the envs."""
     for failure in failures:
         if isinstance(failure.exception, InvalidEnvError):
             return failure.exception

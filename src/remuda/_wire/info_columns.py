@@ -1,4 +1,4 @@
-"""Which numbers of infos may have a column, and those that have one: see core/shm/infos.hpp."""
+"""The numbers of infos that may have a column, and those that have one: see core/shm/infos.hpp."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 from remuda import _core
 
 OF_THE_END = ("final_info", "final_obs", "_final_info", "_final_obs")
-"""No keys for an env to have columns under: with same-step autoreset they tell of the end of an episode."""
+"""Keys that get no column from an env: with same-step autoreset they belong to the end of an episode."""
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class InfoField:
 
     @property
     def nbytes(self) -> int:
-        """Of a row, in whole words, so that every column is aligned."""
+        """The bytes of a row, in whole words, so that every column is aligned."""
         size = self.dtype.itemsize * int(np.prod(self.shape, dtype=np.int64))
         return -(-size // 8) * 8
 
@@ -44,7 +44,7 @@ class InfoColumn(InfoField):
 
 
 def field_of(path: tuple[str, ...], value: Any) -> InfoField | None:
-    """What a column of such values would be; None: they cannot have one."""
+    """Returns the field of a value; None if such values cannot have a column."""
     kind = type(value)
     if kind in PYTHON_NUMBERS:
         field = InfoField(path, kind, PYTHON_NUMBERS[kind], ())

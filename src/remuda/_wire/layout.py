@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import bisect
-import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
-from typing import Any, TypeVar
+from itertools import accumulate, islice
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from gymnasium import Space
@@ -15,21 +15,56 @@ from remuda import _core
 from remuda._wire.autoreset import AUTORESET_MODES, AutoresetMode
 from remuda._wire.codec import ColumnSpec, SpaceCodec
 from remuda._wire.info_columns import InfoColumn
-from remuda._wire.spinning import Spinning
 
 T = TypeVar("T")
 
-# The core's fixed columns, in its order: reward, terminated, truncated, and the mask of info columns.
-_FIXED = [
-    (np.dtype(np.float64), 8),
-    (np.dtype(np.bool_), 1),
-    (np.dtype(np.bool_), 1),
-    (np.dtype(np.uint64), 8),
-]
+# The core's fixed columns, in its order; the last is the mask of info columns.
+_FIXED = (
+    ColumnSpec("reward", np.dtype(np.float64), ()),
+    ColumnSpec("terminated", np.dtype(np.bool_), ()),
+    ColumnSpec("truncated", np.dtype(np.bool_), ()),
+    ColumnSpec("info mask", np.dtype(np.uint64), ()),
+)
 
-
+# Results of cheap steps are made visible to the pool together, but none later than this after the one before.
+PUBLISH_NS = 20_000
 _LOG_ROWS = 1 << 31
 _LEAST_ENTRIES = 16  # of a log, however long an action is
+
+
+@dataclass(frozen=True)
+class Spinning:
+    """How long a pool and its workers may spin while they wait; by default not at all. See `core/ipc/spin_policy.hpp`.
+
+    Attributes:
+        worker_ns: Nanoseconds for each worker.
+        pool_ns: Nanoseconds for the pool's caller.
+        one_sleeps: Whether one of the workers leaves its core to the caller.
+        heedless: Whether they spin even if other programs need their cores. Only for benchmarks, to compare with.
+    """
+
+    worker_ns: int = 0
+    pool_ns: int = 0
+    one_sleeps: bool = False
+    heedless: bool = False
+
+
+class ResultColumns(NamedTuple):
+    """The columns of a result, in the order in which they lie in the arena.
+
+    Attributes:
+        fixed: Reward, terminated, truncated, and the mask of info columns.
+        infos: One column of bytes, the room for info columns (see `Layout.info_column`).
+        obs: The leaves of the observation.
+        computed: The caller's own columns.
+        final_obs: The leaves of the terminal observation, with same-step autoreset; otherwise empty.
+    """
+
+    fixed: Sequence[Any]
+    infos: Sequence[Any]
+    obs: Sequence[Any]
+    computed: Sequence[Any]
+    final_obs: Sequence[Any]
 
 
 @dataclass(frozen=True)
@@ -98,17 +133,17 @@ class Layout:
 
     @property
     def num_envs(self) -> int:
-        """The spares counted."""
+        """Includes the spares."""
         return sum(self.envs_of_worker)
 
     @property
     def reserved_bytes(self) -> int:
-        """Of the arena: what has memory from the start."""
+        """The bytes of the arena that have memory from the start."""
         return sum(size for _, size in self.plan.reserved)
 
     @property
     def row_bytes(self) -> int:
-        """Of an env in a rollout: its result and its action."""
+        """The bytes of an env's result and action in a rollout."""
         actions = [column.nbytes for column in self.action.columns]
         return sum([*self._column_bytes(), *actions])
 
@@ -122,12 +157,12 @@ class Layout:
         return self.vector_size or 1
 
     def ids_with(self, env: int) -> range:
-        """All ids of the env object that this one is of: itself, or those of a whole vector env."""
+        """Returns all ids of the env object that has this one: the id itself, or those of a whole vector env."""
         first = env - env % self.width
         return range(first, first + self.width)
 
     def by_env(self, items: Sequence[T]) -> list[Sequence[T]]:
-        """Those of each env object together. `items`: one for each of its slots, one env object after another."""
+        """Groups items by env object. `items`: one for each slot, one env object after another."""
         return [items[first : first + self.width] for first in range(0, len(items), self.width)]
 
     def renews_in_place(self, worker: int) -> bool:
@@ -136,13 +171,8 @@ class Layout:
     def first_env(self, worker: int) -> int:
         return sum(self.envs_of_worker[:worker])
 
-    def worker_spec(self, worker: int, publish_ns: int) -> _core.WorkerSpec:
-        """What the loop of a worker is told of itself.
-
-        Args:
-            worker: Its index.
-            publish_ns: Results of steps that take less are made visible together, others at once.
-        """
+    def worker_spec(self, worker: int) -> _core.WorkerSpec:
+        """Returns the settings of a worker's loop, by its index."""
         return _core.WorkerSpec(
             index=worker,
             first_env=self.first_env(worker),
@@ -151,7 +181,7 @@ class Layout:
             resets_ahead=self.resets_ahead,
             spin_ns=self.spinning.worker_ns,
             spins_heedlessly=self.spinning.heedless,
-            publish_ns=publish_ns,
+            publish_ns=PUBLISH_NS,
             renew_every=self.renew_every,
             watches_memory=self.max_memory != 0,
             renews_in_place=self.renews_in_place(worker),
@@ -159,18 +189,22 @@ class Layout:
         )
 
     def worker_of(self, env: int) -> int:
-        """The one that hosts it."""
-        return bisect.bisect_right(list(itertools.accumulate(self.envs_of_worker)), env)
+        """Returns the worker that hosts an env."""
+        return bisect.bisect_right(list(accumulate(self.envs_of_worker)), env)
+
+    @property
+    def _result_specs(self) -> ResultColumns:
+        """The `ColumnSpec` of each column of a result."""
+        leaves = self.observation.columns
+        infos = ColumnSpec("infos", np.dtype(np.uint8), (self.info_bytes,))
+        return ResultColumns(_FIXED, [infos], leaves, self.computed, leaves if self.mode.in_same_step else [])
 
     def _column_bytes(self) -> list[int]:
-        """Of one row, per column of results."""
-        leaves = [column.nbytes for column in self.observation.columns]
-        computed = [column.nbytes for column in self.computed]
-        final_leaves = leaves if self.mode.in_same_step else []
-        return [*(size for _, size in _FIXED), self.info_bytes, *leaves, *computed, *final_leaves]
+        """Returns the bytes of one row, for each column of a result."""
+        return [spec.nbytes for specs in self._result_specs for spec in specs]
 
     def plan_arguments(self) -> dict[str, Any]:
-        """What the plan is made of."""
+        """Returns the arguments of `_core.Plan`."""
         log_entries, log_object_bytes = self._divide_log()
         return {
             "workers": len(self.envs_of_worker),
@@ -189,7 +223,7 @@ class Layout:
         }
 
     def _divide_log(self) -> tuple[int, int]:
-        """Its entries, and its bytes for what has no column."""
+        """Returns the number of entries of a log, and its bytes for actions without columns."""
         object_bytes = self.log_bytes // 2 if self.action.num_objects else 0
         entry_bytes = 1 + sum(column.nbytes for column in self.action.columns)
         most = _LOG_ROWS // self.num_envs  # an index of a row is a number of 32 bits
@@ -198,29 +232,17 @@ class Layout:
 
     # -- columns over an arena -------------------------------------------------------------------------
 
-    def fixed_columns(self, arena: _core.Arena) -> list[_core.Column]:
-        offsets = self.plan.columns
-        return [arena.column(dtype, [], offset) for (dtype, _), offset in zip(_FIXED, offsets, strict=False)]
-
-    def obs_columns(self, arena: _core.Arena) -> list[_core.Column]:
-        return _columns(arena, self.observation.columns, self.plan.columns[_core.FIRST_LEAF :])
-
-    def computed_columns(self, arena: _core.Arena) -> list[_core.Column]:
-        first = _core.FIRST_LEAF + len(self.observation.columns)
-        return _columns(arena, self.computed, self.plan.columns[first:])
-
-    def final_columns(self, arena: _core.Arena) -> list[_core.Column]:
-        """The terminal observations of same-step autoreset; none in other modes."""
-        if not self.mode.in_same_step:
-            return []
-        first = _core.FIRST_LEAF + len(self.observation.columns) + len(self.computed)
-        return _columns(arena, self.observation.columns, self.plan.columns[first:])
+    def result_columns(self, arena: _core.Arena) -> ResultColumns:
+        """Returns the `_core.Column` of each column of a result."""
+        offsets = iter(self.plan.columns)
+        groups = [_columns(arena, specs, list(islice(offsets, len(specs)))) for specs in self._result_specs]
+        return ResultColumns(*groups)
 
     def action_columns(self, arena: _core.Arena) -> list[_core.Column]:
         return _columns(arena, self.action.columns, self.plan.actions)
 
     def sent_actions(self, arena: _core.Arena) -> _core.Actions:
-        """Returns the actions for the hub, which has `SpaceCodec` convert those that NumPy does not cast without loss."""
+        """Returns the actions for the hub. `SpaceCodec` converts those that NumPy does not cast without loss."""
         specs = zip(self.action_columns(arena), self.action.columns, strict=True)
         columns = [_core.ActionColumn(column, _bounds(spec)) for column, spec in specs]
         if self.action.num_objects:  # the pool converts them before it sends the arrays as a tuple
@@ -228,7 +250,7 @@ class Layout:
         return _core.Actions(columns, self.action.nest, self.action.columns_of)
 
     def log_columns(self, arena: _core.Arena) -> list[_core.Column]:
-        """Of the actions in the logs."""
+        """Returns the columns of the actions in the workers' logs."""
         return _columns(arena, self.action.columns, self.plan.log_actions)
 
     def info_column(self, arena: _core.Arena, column: InfoColumn) -> _core.Column:
@@ -244,7 +266,7 @@ def _bounds(spec: ColumnSpec) -> list[tuple[int, int]] | None:
 
 
 def _columns(arena: _core.Arena, specs: Sequence[ColumnSpec], offsets: list[int]) -> list[_core.Column]:
-    return [arena.column(s.dtype, list(s.shape), offset) for s, offset in zip(specs, offsets, strict=False)]
+    return [arena.column(one.dtype, list(one.shape), offset) for one, offset in zip(specs, offsets, strict=True)]
 
 
 def _power_of_two(n: int) -> int:

@@ -1,7 +1,7 @@
 """Memory files: what is too large for a socket's buffer travels as a sealed memfd.
 
-Whoever sends it never waits for whoever reads it, nor has to be there any more; and what is the same for many is
-written once.
+The sender never waits for the reader, and may have ended before it reads. What is the same for many readers is written
+once.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _AT_ONCE = 1 << 30  # bytes; one call writes no more than 2 GiB
 
 
 class Parcel:
-    """A parcel in the making. `close` it when it has been sent, or will not be.
+    """A parcel that is being written. It must be closed when it has been sent, or will not be sent.
 
     Attributes:
         fd: Its descriptor.
@@ -36,11 +36,11 @@ class Parcel:
         self._known: dict[bytes, bytes] = {}  # where what has been added lies, by its content
 
     def add(self, parts: Parts) -> Address:
-        """Adds a message; returns where `fetch` finds it. What is there already is not written twice."""
+        """Adds a message; returns its address for `fetch`. Equal parts are written once."""
         return b"".join(map(self._place, parts))
 
     def seal(self) -> None:
-        """No more is added, and whoever it is sent to can change nothing in it."""
+        """Makes it read-only, for this process and for every receiver."""
         self._known = {}
         seals = fcntl.F_SEAL_WRITE | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
         fcntl.fcntl(self.fd, fcntl.F_ADD_SEALS, seals)
@@ -64,7 +64,7 @@ class Parcel:
 
 
 def fetch(fd: int, address: Address | memoryview) -> Sequence[bytearray]:
-    """Reads a message. Raises EOFError where it is not."""
+    """Reads a message. Raises EOFError if the parcel is too short."""
     return [_read(fd, offset, size) for offset, size in _PART.iter_unpack(address)]
 
 

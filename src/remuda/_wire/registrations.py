@@ -14,7 +14,7 @@ from gymnasium.envs.registration import EnvSpec, registry
 from remuda._wire import by_value
 
 Registrations: TypeAlias = tuple[bytes, dict[str, bytes]]
-"""Those that any process can load, which are most, in one piece; and each of the others, by its id."""
+"""The specs that any process can load, which are most, in one pickle; and a pickle of each other spec, by its id."""
 
 _PLAIN = {bool, int, float, str, type(None)}
 
@@ -32,17 +32,17 @@ def pickle_registrations() -> Registrations:
 
 
 def load_registrations(registrations: Registrations) -> dict[str, EnvSpec]:
-    """What they are, on the other side."""
+    """Loads the ids in a worker."""
     together, others = registrations
     specs: dict[str, EnvSpec] = pickle.loads(together)
     for env_id, spec in others.items():
-        with suppress(Exception):  # an id that cannot travel is missed only by the env that needs it, which says so
+        with suppress(Exception):  # only the env that needs an id fails without it, with an error about it
             specs[env_id] = pickle.loads(spec)
     return specs
 
 
 def _is_plain(value: Any) -> bool:
-    """Whether it can be loaded wherever Gymnasium can be imported."""
+    """Whether a value can be loaded in any process that can import Gymnasium."""
     kind = type(value)
     if kind in _PLAIN:
         return True
@@ -60,7 +60,7 @@ def _is_gymnasiums_own(function: FunctionType) -> bool:
 
 
 def says_nothing_new(filename: str, frame: FrameType | None) -> bool:
-    """Whether a warning from that file, issued somewhere below `frame`, is of an id that is registered as it was.
+    """Whether a warning from that file, issued below `frame`, is about an id that is registered again unchanged.
 
     A module that registers its ids when it is imported does so in every worker, where they are known already.
     """
@@ -82,5 +82,5 @@ def _are_equal(new: EnvSpec, known: EnvSpec | None) -> bool:
 
 
 def _names(value: Any) -> Any:
-    """Of a function where it is from: one that travels by value is another object there."""
+    """Returns a value; for a function its module and name, because one pickled by value is another object there."""
     return (value.__module__, value.__qualname__) if callable(value) and hasattr(value, "__qualname__") else value

@@ -1,8 +1,8 @@
-"""What messages ask of a worker: to call something with one of its envs, or to take note of something itself.
+"""The requests to a worker's Python side: to call a function with one of its envs, or to note something itself.
 
-What the worker's loop does by itself has an `_core.Op`. `Op.MESSAGE` hands one of these, pickled, to the worker's
-Python side: a `CallEnv` or a
-`TakeReplacement` where it names an env, else one of the others. None of them names code of the worker.
+What the worker's loop does by itself has an `_core.Op`. `Op.MESSAGE` carries one of these requests, pickled: a
+`CallEnv`, `TakeState` or `TakeReplacement` if it names an env, otherwise one of the others. None of them names code of
+the worker.
 """
 
 from __future__ import annotations
@@ -13,17 +13,18 @@ from typing import Any, TypeAlias
 
 from remuda._wire.env_state import EnvState, StateFns
 from remuda._wire.info_columns import InfoColumn
-from remuda._wire.pickling import Parts
+from remuda._wire.pickling import Parts, dump
 
 
 @dataclass(frozen=True)
 class CallEnv:
-    """Call `function(env, *args, **kwargs)`, and answer with what it returns.
+    """Calls `function(env, *args, **kwargs)`, and answers with what it returns.
 
     Attributes:
-        about: What an env is told by it that one built anew is told again, until it is told otherwise; None: nothing.
-        again: Told then, as `again(env, derive, ...)`; None: the function once more. `derive`: makes of a seed, from 0
-            up, another one, which is a different one for each env that was built for this place.
+        about: The key of a lasting call, which is repeated for a rebuilt env unless a later call has the same key;
+            None: the call is not repeated.
+        again: Is called then as `again(env, derive, ...)`; None: the function is called again. `derive`: returns
+            another seed for a seed from 0 up, a different one for each env that was built for this place.
     """
 
     function: Callable[..., Any]
@@ -43,41 +44,41 @@ class CallEnv:
 
 @dataclass(frozen=True)
 class AddInfoColumns:
-    """Write these numeric infos into columns from now on: the pool's columns from number `first` on."""
+    """Adds info columns: the pool's columns from number `first` on."""
 
     columns: Sequence[InfoColumn]
     first: int
 
 
 @dataclass(frozen=True)
-class TellAgain:
-    """Call your envs with what the workers before you, of which there were `replacements`, have called theirs with.
+class RepeatCalls:
+    """Repeats the lasting calls of the workers before this one, of which there were `replacements`.
 
     Attributes:
-        told: By env and by what it was about: `CallEnv`s, pickled.
+        calls: The pickled `CallEnv`s, by env and by `about`.
     """
 
-    told: Mapping[int, dict[Hashable, Parts]]
+    calls: Mapping[int, dict[Hashable, Parts]]
     replacements: int
 
 
 @dataclass(frozen=True)
 class RememberOptions:
-    """Give these options, pickled, to all resets of an env that name none."""
+    """Gives these options, pickled, to all resets of an env without options of their own."""
 
     options: Mapping[int, bytes | None]
 
 
 @dataclass(frozen=True)
 class TakeReplacement:
-    """The env that was built beside yours takes its place, and yours is closed; or (`is_wanted` False) that one is."""
+    """Replaces an env by the one that was built beside it; if `is_wanted` is False, closes that one instead."""
 
     is_wanted: bool
 
 
 @dataclass(frozen=True)
 class TakeState:
-    """Answer with the state of your env, an `EnvState`."""
+    """Answers with the state of an env, an `EnvState`."""
 
     fns: StateFns
 
@@ -87,17 +88,37 @@ class PutState:
     """The arguments of a reset that puts an env into a state instead.
 
     Attributes:
-        seed: What the seeds of its episodes to come are derived from, where that is new.
+        seed: The new base of the seeds of its next episodes; None: it stays.
     """
 
     state: EnvState
     seed: Any = None
 
 
-WorkerRequest: TypeAlias = AddInfoColumns | TellAgain | RememberOptions
+WorkerRequest: TypeAlias = AddInfoColumns | RepeatCalls | RememberOptions
 
 
-def remember(told: dict[Hashable, Parts], about: Hashable, parts: Parts) -> None:
-    """Put a pickled call among those that an env was told, as the latest of them."""
-    told.pop(about, None)
-    told[about] = [bytes(part) for part in parts]  # copies: whose memory it is may go on with it
+class RememberedCalls:
+    """The lasting calls of envs, pickled. The pool keeps them for successors, and a worker for rebuilt envs."""
+
+    def __init__(self) -> None:
+        self._calls: dict[int, dict[Hashable, Parts]] = {}  # by env and by `CallEnv.about`
+
+    def remember(self, env: int, about: Hashable, request: Parts) -> None:
+        """Adds a pickled call as the env's latest one, instead of an earlier one with this key."""
+        calls = self._calls.setdefault(env, {})
+        calls.pop(about, None)
+        calls[about] = [bytes(part) for part in request]  # copies, because the memory of the parts may be reused
+
+    def take_over(self, calls: Mapping[int, dict[Hashable, Parts]]) -> None:
+        """Adds the calls of the worker before, by env and key."""
+        self._calls.update(calls)
+
+    def of(self, env: int) -> list[Parts]:
+        """Returns the calls of an env, in their order."""
+        return list(self._calls.get(env, {}).values())
+
+    def for_successor(self, env_ids: Sequence[int], replacements: int) -> Parts | None:
+        """Returns the message for a worker with these envs that follows so many others; None if there are no calls."""
+        calls = {env: self._calls[env] for env in env_ids if env in self._calls}
+        return dump(RepeatCalls(calls, replacements)) if calls else None

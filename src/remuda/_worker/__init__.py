@@ -1,1 +1,1 @@
-"""What runs inside a worker: hosting envs, and vector envs."""
+"""The worker's side: its main function, and the hosts of its envs."""

@@ -1,7 +1,8 @@
-"""What a worker says of an env that it has built, and whether it is one."""
+"""Checks envs that were built, and describes them to the pool."""
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -15,10 +16,12 @@ from remuda._wire.env_state import StateSupport
 from remuda._worker.env_state import support_of
 from remuda.errors import InvalidEnvError
 
+_TEXT_MODES = ("ansi", "ansi_list")
+
 
 @dataclass(frozen=True)
 class EnvReport:
-    """What a worker says of an env that it has built."""
+    """Describes an env that a worker has built."""
 
     observation_space: Space[Any]
     action_space: Space[Any]
@@ -29,8 +32,26 @@ class EnvReport:
     computed: tuple[ColumnSpec, ...] = ()  # columns of the pool's caller
 
 
+Reports: TypeAlias = "list[EnvReport | None]"
+"""The reports of some envs; None for an env that its first reset builds."""
+
+
+def renders(env: Any) -> bool:
+    """Whether an env, or the report of one, has a render mode that draws pictures. Text modes do not."""
+    return getattr(env, "render_mode", None) not in (None, *_TEXT_MODES)
+
+
+def free_closed_env() -> None:
+    """Frees a closed env that renders and has no more users, before another one is built.
+
+    An env that refers to itself stays until the collector runs. Its graphics objects are freed with it, by their
+    numbers, which may be those of the next env's objects by then.
+    """
+    gc.collect()
+
+
 def is_vector_env(env: Any) -> bool:
-    """Whether it is one of Gymnasium's, or like them. (What answers to any name is none.)"""
+    """Whether it is a vector env like Gymnasium's. An object that has every attribute is not."""
     return isinstance(getattr(env, "num_envs", None), int) and isinstance(
         getattr(env, "single_observation_space", None), Space
     )
@@ -45,7 +66,7 @@ def check_names(env: Any, factory: str, kind: str, names: Sequence[str]) -> None
 
 
 def check_spaces(env: Any, factory: str, names: Sequence[str]) -> None:
-    """Raises InvalidEnvError when any of these is no space."""
+    """Raises InvalidEnvError if any of these attributes is not a space."""
     for name in names:
         if not isinstance(getattr(env, name), Space):
             raise InvalidEnvError(
@@ -54,7 +75,7 @@ def check_spaces(env: Any, factory: str, names: Sequence[str]) -> None:
 
 
 def check_single(env: Any, factory: str) -> None:
-    """Raises InvalidEnvError when it is no single env."""
+    """Raises InvalidEnvError if it is not a single env."""
     if is_vector_env(env):
         raise InvalidEnvError(
             f"expected {factory} to return a gymnasium.Env, got the vector env {env!r}; pass vector_size={env.num_envs}"
@@ -73,14 +94,10 @@ def check_same_spaces(report: EnvReport, known: EnvReport, factory: str) -> None
             )
 
 
-Reports: TypeAlias = "list[EnvReport | None]"
-"""Of some envs; None of one that its first reset builds."""
-
-
 def report(
     env: Any, observation_space: Space[Any], action_space: Space[Any], computed: Sequence[ColumnSpec] = ()
 ) -> EnvReport:
-    """`observation_space`, `action_space`, `computed`: of a single env."""
+    """Returns the report of an env. `observation_space`, `action_space`, `computed`: of a single env."""
     return EnvReport(
         observation_space=observation_space,
         action_space=action_space,
@@ -93,7 +110,7 @@ def report(
 
 
 def _portable_spec(spec: Any) -> EnvSpec | None:
-    """None for one that cannot be pickled: its keyword arguments may hold anything."""
+    """Returns a spec; None if it cannot be pickled, because its keyword arguments may hold anything."""
     if not isinstance(spec, EnvSpec):
         return None
     try:

@@ -19,22 +19,22 @@ from gymnasium.utils import EzPickle
 
 from remuda._wire.codec import ColumnSpec
 from remuda._wire.env_state import EnvState, StateFns, StateSupport
+from remuda._wire.failures import text_of
 from remuda._wire.layout import Layout
 from remuda._wire.pickling import RefusingFiles, dump_whole
-from remuda._wire.texts import text_of
-from remuda._worker import atari_state, mujoco_state
+from remuda._worker import simulator_states as simulators
 
-# As the worker's loop has it (`WorkerLoop::place_of`): observation, terminated, truncated, steps, and of a reset in
+# The format of the worker's loop (`WorkerLoop::place_of`): observation, terminated, truncated, steps, and of a reset in
 # advance the observation, the info, and the bytes of the computed columns before it, None if there are other columns.
 Place: TypeAlias = "tuple[Any, bool, bool, int, tuple[Any, Any, bytes | None] | None]"
 
 _Reference: TypeAlias = "tuple[int, str | None]"  # a layer, by its depth, or an attribute of one
 
-# What belongs to the env that has it, and not to its state.
+# Types of attributes that belong to an env, and not to its state.
 _FIXTURES = (ModuleType, type, FunctionType, BuiltinFunctionType, Space, EnvSpec)
-# There may be one of these in many places: what is meant is its value.
+# An object of these types may be in many places, and is pickled by value.
 _VALUES = (type(None), bool, int, float, complex, str, bytes, tuple, frozenset, range, np.generic, np.dtype, Enum, type)
-# Envs whose state is in their attributes.
+# The modules of envs that have all their state in attributes.
 _PLAIN = ("gymnasium.envs.classic_control.", "gymnasium.envs.toy_text.")
 
 
@@ -56,7 +56,7 @@ class _Method:
 
 
 def support_of(env: Any) -> StateSupport:
-    """How the state of an env that was built can be taken. It is only looked at."""
+    """Returns how the state of an env can be taken, without taking it."""
     layers = _layers(env)
     method = _find_method(layers, None)
     return StateSupport(_names(layers), None if method is None else method.name)
@@ -92,10 +92,10 @@ def put_state(env: Any, state: EnvState, computed: Sequence[ColumnSpec]) -> Plac
     if _names(layers) != state.layers:
         raise ValueError(f"expected a state of {_names(layers)}, got one of {state.layers}")
     own, attributes = pickle.loads(state.content)
-    put, its_own, place, its_computed = pickle.loads(own)
+    put, own_state, place, its_computed = pickle.loads(own)
     method = _find_method(layers, _FNS_OF.get(state.method))
     assert method is not None  # an env of these classes had one
-    (put or method.put)(env if put else layers[method.depth], its_own)
+    (put or method.put)(env if put else layers[method.depth], own_state)
     for depth, kept in enumerate(_Unpickler(io.BytesIO(attributes), layers).load()):
         _replace_attributes(layers[depth], _keeps(method, depth), kept)
     *moment, ahead = place
@@ -116,7 +116,7 @@ def _rearranged(row: bytes, columns: Sequence[ColumnSpec], wanted: Sequence[Colu
 
 
 def _layers(env: Any) -> list[Any]:
-    """The env and what it wraps, from outside."""
+    """Returns the env and the envs that it wraps, from outside."""
     layers = [env]
     while hasattr(inner := getattr(layers[-1], "__dict__", {}).get("env"), "step"):
         layers.append(inner)
@@ -140,11 +140,12 @@ def _offered(layers: Sequence[Any]) -> _Method | None:
         if _has_methods(layer, "get_state", "set_state"):
             return _Method("get_state", depth, lambda env: env.get_state(), lambda env, state: env.set_state(state))
     if _has_methods(core, "clone_state", "restore_state"):
-        if atari_state.is_emulated(core):
-            return _Method("clone_state", last, atari_state.take, atari_state.put, _is_random)
+        if simulators.is_emulator(core):
+            return _Method("clone_state", last, simulators.take_emulator, simulators.put_emulator, _is_random)
         return _Method("clone_state", last, _clone, lambda env, state: env.restore_state(state), _is_random)
-    if mujoco_state.is_simulated(core):
-        return _Method("mujoco", last, mujoco_state.take, mujoco_state.put, mujoco_state.is_beside)
+    if simulators.is_mujoco(core):
+        take, put = simulators.take_mujoco, simulators.put_mujoco
+        return _Method("mujoco", last, take, put, simulators.is_beside_mujoco)
     return _by_attributes(last) if type(core).__module__.startswith(_PLAIN) else None
 
 
@@ -160,12 +161,12 @@ def _put_nothing(env: Any, state: None) -> None:
     return None
 
 
-# What finds the method by which a state was taken again. The caller's own function comes with the state.
+# By the name of a method, the argument that selects it again. The caller's own function comes with the state.
 _FNS_OF: dict[str, StateFns] = {"attributes": "attributes", "state_fns": (_nothing, _put_nothing)}
 
 
 def _has_methods(layer: Any, *names: str) -> bool:
-    """Of its own: wrappers pass on those of what they wrap."""
+    """Whether the class of a layer has these methods. Wrappers pass on the attributes of what they wrap."""
     return all(callable(getattr(type(layer), name, None)) for name in names)
 
 
@@ -198,7 +199,7 @@ def _attributes(layer: Any, keeps: Callable[[str], bool]) -> Iterator[tuple[str,
 
 
 def _replace_attributes(layer: Any, keeps: Callable[[str], bool], kept: Mapping[str, Any]) -> None:
-    """By those that were taken. What belongs to this env itself stays."""
+    """Replaces the attributes by those that were taken. Attributes that belong to the env itself stay."""
     for name in [name for name, _ in _attributes(layer, keeps) if name not in kept]:
         del vars(layer)[name]
     vars(layer).update(kept)
@@ -215,7 +216,7 @@ def _dump_attributes(layers: Sequence[Any], method: _Method) -> bytes:
 
 
 def _references(layers: Sequence[Any], kept: Sequence[Mapping[str, Any]]) -> dict[int, _Reference]:
-    """By id, to the layers, and to those of their attributes that are not taken."""
+    """Returns references by id: to the layers, and to those of their attributes that are not taken."""
     found: dict[int, _Reference] = {}
     for depth, (layer, attributes) in enumerate(zip(layers, kept, strict=True)):
         for name, value in vars(layer).items():
@@ -233,7 +234,7 @@ def _dump(value: Any, references: Mapping[int, _Reference]) -> bytes:
 def _culprit(
     layers: Sequence[Any], kept: Sequence[Mapping[str, Any]], references: Mapping[int, _Reference]
 ) -> str | None:
-    """What of it cannot be, as far as one attribute is to blame."""
+    """Describes the attribute that cannot be pickled; None if each can be pickled alone."""
     for layer, attributes in zip(layers, kept, strict=True):
         for name, value in attributes.items():
             try:
@@ -244,7 +245,7 @@ def _culprit(
 
 
 class _Pickler(RefusingFiles):
-    """Refers to what the env that is to be put into the state has itself, instead of copying it."""
+    """Pickles references to what stays in the env that is put into the state, instead of copies."""
 
     def __init__(self, file: io.BytesIO, references: Mapping[int, _Reference]) -> None:
         super().__init__(file)
@@ -264,7 +265,7 @@ def _set_attributes(value: Any, attributes: Mapping[str, Any]) -> None:
 
 
 class _Unpickler(pickle.Unpickler):
-    """Finds that in the env that is put into the state."""
+    """Resolves the references in the env that is put into the state."""
 
     def __init__(self, file: Any, layers: Sequence[Any]) -> None:
         super().__init__(file)

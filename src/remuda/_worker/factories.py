@@ -14,11 +14,11 @@ from remuda.errors import InvalidEnvError
 
 EnvFn: TypeAlias = Callable[[], Any]
 Carried: TypeAlias = Parts
-"""Ids, and the factory that may need them, both pickled."""
+"""Ids, and a factory that may need them, both pickled."""
 
 
 class BuildError(Exception):
-    """A factory failed; carries what the pool is to be told."""
+    """A factory failed. Has the failure to send to the pool."""
 
     def __init__(self, failure: Parts) -> None:
         super().__init__("an env could not be built")
@@ -26,10 +26,10 @@ class BuildError(Exception):
 
 
 def carry(env_fn: EnvFn, slot: int) -> Carried:
-    """A factory for a slot, as a living worker is sent it.
+    """Pickles a factory for a slot, for a running worker.
 
     Raises:
-        InvalidEnvError: It cannot be pickled.
+        InvalidEnvError: The factory cannot be pickled.
     """
     try:
         pickled: bytes = by_value.dumps(env_fn)
@@ -42,15 +42,15 @@ def carry(env_fn: EnvFn, slot: int) -> Carried:
 
 
 def unpack(carried: Carried) -> EnvFn:
-    """The factory, in the worker."""
+    """Loads a factory in the worker."""
     ids, pickled = carried
     specs = load_registrations(load([ids]))
-    registry.update(specs)  # modules that are imported now may ask for them
+    registry.update(specs)  # modules that are imported now may look them up
     return with_ids(specs, load([pickled]))
 
 
 def with_ids(ids: Mapping[str, EnvSpec], env_fn: EnvFn) -> EnvFn:
-    """A factory that finds the program's ids: modules may have registered their own, for it or an env before."""
+    """Returns a factory that finds the program's ids even if a module has registered others meanwhile."""
 
     def build() -> Any:
         registry.update(ids)

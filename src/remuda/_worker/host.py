@@ -1,4 +1,4 @@
-"""Hosts a worker's envs: builds them, and does for the core's loop what is rare."""
+"""Hosts a worker's envs: builds, replaces and closes them, and serves the requests that the core's loop passes on."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ from remuda import _core
 from remuda._crash.episode_start import describe_beginning
 from remuda._relay.log import logger
 from remuda._seeds import derive_seed
-from remuda._wire.agreement import check_agreement, check_same
+from remuda._wire.build_board import BuildBoard
 from remuda._wire.channel import Channel
-from remuda._wire.computed import Computed, blamed, fit
-from remuda._wire.failures import portable
+from remuda._wire.codec import check_agreement
+from remuda._wire.computed import Computed, blamed, check_same, fit
+from remuda._wire.failures import dump_named, portable, text_of
 from remuda._wire.info_columns import InfoColumn
 from remuda._wire.layout import Layout
 from remuda._wire.pickling import Parts, dump, load
@@ -21,96 +22,124 @@ from remuda._wire.requests import (
     AddInfoColumns,
     CallEnv,
     PutState,
+    RememberedCalls,
     RememberOptions,
+    RepeatCalls,
     TakeReplacement,
     TakeState,
-    TellAgain,
     WorkerRequest,
-    remember,
 )
-from remuda._wire.texts import text_of
-from remuda._worker.build_log import BuildLog
-from remuda._worker.env_report import EnvReport, Reports, check_same_spaces, check_single, report
+from remuda._worker.env_report import (
+    EnvReport,
+    Reports,
+    check_same_spaces,
+    check_single,
+    free_closed_env,
+    renders,
+    report,
+)
 from remuda._worker.env_state import Place, put_state, take_state
 from remuda._worker.factories import BuildError, EnvFn, unpack
-from remuda._worker.host_spec import HostSpec
 from remuda._worker.memory import in_words, own_bytes
-from remuda._worker.missing_env import Missing
-from remuda._worker.named_pickles import dump_named
-from remuda._worker.rendering import free_closed_env, renders
 from remuda._worker.reset_defaults import ResetDefaults
-from remuda._worker.row_matter import RowMatter
-from remuda._worker.worker_info import worker_context
+from remuda._worker.row_pickling import RowPickling
+from remuda._worker.worker_info import HostSpec, worker_context
 from remuda.errors import InvalidEnvError
 
-PUBLISH_NS = 20_000
-"""Results of cheap steps are made visible to the pool together, but none later than so long after the one before."""
+
+class _Missing:
+    """Stands in the place of an env that was closed and could not be rebuilt."""
+
+    def __init__(self, slot: int) -> None:
+        self._slot = slot
+
+    def reset(self, **_: Any) -> NoReturn:
+        raise InvalidEnvError(f"env {self._slot} could not be built anew")
+
+    def step(self, _: Any) -> NoReturn:
+        self.reset()
+
+    def close(self) -> None:
+        pass
 
 
-class EnvHost(RowMatter):
+class EnvHost(RowPickling):
     """The envs of one worker, and the hooks of its loop (see worker_loop.hpp).
 
     Attributes:
-        info: Of its worker.
-        envs: What its factories built.
-        width: How many neighbouring slots each of those has.
+        info: Its worker.
+        envs: The envs that its factories built.
+        width: The number of neighbouring slots of each env.
     """
 
     def __init__(self, spec: HostSpec, channel: Channel, before_goodbye: Callable[[], None] = lambda: None) -> None:
         """Makes a host without envs.
 
         Args:
-            spec: Of its worker.
-            channel: To the pool.
-            before_goodbye: Called when the envs are closed and the pool has not been told so yet.
+            spec: How to host the envs.
+            channel: The channel to the pool.
+            before_goodbye: Called when the envs are closed, before the pool is notified.
         """
+        super().__init__(channel)
         self.info, self.width = spec.info, spec.width
         self.envs: list[Any] = []
         self._computed: Sequence[Computed] = ()  # the columns of the pool's caller
         self._keeps_factories, self._is_lazy = spec.rebuilds or spec.is_lazy, spec.is_lazy
-        self._env_fns: dict[int, EnvFn] = {}  # by place, where an env may have to be built later
-        self._reports: Reports = []  # by slot: of the env that those built later must resemble
-        self._channel, self._before_goodbye = channel, before_goodbye
-        self._layout: Layout | None = None
+        self._env_fns: dict[int, EnvFn] = {}  # by place, if an env may have to be built later
+        self._reports: Reports = []  # by slot: reports that envs built later must match
+        self._before_goodbye = before_goodbye
+        self._layout: Layout  # set before the loop exists that calls the hooks
         self._arena: _core.Arena | None = None
-        self._loop: _core.WorkerLoop | None = None
         self._defaults = ResetDefaults()
-        self._told: dict[int, dict[Hashable, Parts]] = {}  # by slot: requests, for envs that are built anew
-        self._replacements = 0  # how many workers there were in our place
-        self._rebuilt: dict[int, int] = {}  # by slot: how often its env was built anew here
-        self._offered: dict[int, EnvFn] = {}  # by slot: a factory of this process, for its next env
-        self._replacing: dict[int, tuple[EnvFn, Any]] = {}  # by slot: what is built, and its env, to take its place
-        self._emptied: set[int] = set()  # slots whose env was closed for another that did not stay
+        self._remembered = RememberedCalls()  # for rebuilt envs
+        self._replacements = 0  # the number of earlier workers in this one's place
+        self._rebuilt: dict[int, int] = {}  # by slot: how often this worker has rebuilt its env
+        self._offered: dict[int, EnvFn] = {}  # by slot: a factory for its next env, if the pool is in this process
+        self._replacing: dict[int, tuple[EnvFn, Any]] = {}  # by slot: a factory, and its env in reserve
+        self._emptied: set[int] = set()  # slots without env: it was closed for another one that was dropped
         self._current: int | None = None  # the env that is being built or closed
-        self._info_columns = 0  # how many its loop has
+        self._info_columns = 0  # how many the loop has
 
     @property
     def current_env(self) -> int | None:
-        """The env whose code the loop's thread is running, if any. Any thread may ask."""
+        """The env whose code the loop's thread is running, or None. Any thread may call this."""
         loop = self._loop
         return self._current if self._current is not None or loop is None else loop.current_env
 
-    def note_word(self) -> None:
-        """Something is about to be logged to the pool. Any thread may say so."""
+    def note_record(self) -> None:
+        """Counts a record that is about to be logged to the pool. Any thread may call this."""
         loop = self._loop
-        if loop is not None:  # before that, and afterwards, the pool hears all before it takes our word
-            loop.note_word()
+        if loop is not None:  # without a loop, the pool reads all records before it takes this worker's message
+            loop.note_record()
 
     # -- life ------------------------------------------------------------------------------------------
 
     def build(
-        self, env_fns: Sequence[EnvFn], computed: Sequence[Computed] = (), log: BuildLog | None = None
+        self,
+        env_fns: Sequence[EnvFn],
+        computed: Sequence[Computed] = (),
+        board: BuildBoard | None = None,
+        before_each: Callable[[], object] = lambda: None,
     ) -> Reports:
-        """Builds the envs, of which the caller's columns are to be `computed`, and notes that in the `log`.
+        """Builds the envs.
 
-        Raises BuildError when a factory raises or gives no env of its own; what was built is closed.
+        Args:
+            env_fns: A factory for each env.
+            computed: The caller's columns.
+            board: Shows other processes which env is being built; None: there is no board.
+            before_each: Called before each env is built.
+
+        Raises:
+            BuildError: A factory raised, or did not return an env of its own. What was built is closed.
         """
         reports: Reports = []
-        self._computed, log = computed, log or BuildLog()
+        self._computed = computed
         with worker_context(self.info):
             for slot, env_fn in zip(self.first_slots, env_fns, strict=True):
                 self._current = slot
-                log.begin(slot)
+                if board is not None:
+                    board.begin(slot // self.width)
+                before_each()
                 try:
                     reports += [self._build_first(slot, env_fn)] * self.width
                     self._keep_factory(slot, env_fn)
@@ -118,7 +147,8 @@ class EnvHost(RowMatter):
                     failure = self.describe(error, slot, "build")
                     self.close_quietly()
                     raise BuildError(failure) from error
-                log.end(slot)
+                if board is not None:
+                    board.end(slot // self.width)
         self._current = None
         self._reports = reports
         return reports
@@ -142,7 +172,7 @@ class EnvHost(RowMatter):
 
     @property
     def first_slots(self) -> tuple[int, ...]:
-        """Of each env."""
+        """The first slot of each env."""
         return self.info.env_ids[:: self.width]
 
     def name_of_factory(self, slot: int) -> str:
@@ -167,32 +197,33 @@ class EnvHost(RowMatter):
         return self.envs[self._place_of(slot)]
 
     def _place_of(self, slot: int) -> int:
-        """Of its env, among ours."""
+        """Returns the index of a slot's env in `envs`."""
         return (slot - self.info.env_ids[0]) // self.width
 
     def start(self, layout: Layout, arena: _core.Arena, defaults: ResetDefaults | None = None) -> _core.WorkerLoop:
-        """`defaults`: of a successor: what resets are given by now."""
+        """Makes the loop. `defaults`: the current defaults of resets, for a successor."""
         self._layout, self._arena = layout, arena
         self._defaults = defaults or ResetDefaults()
+        columns = layout.result_columns(arena)
         self._loop = _core.WorkerLoop(
             arena=arena,
             plan=layout.plan,
-            spec=layout.worker_spec(self.info.index, PUBLISH_NS),
+            spec=layout.worker_spec(self.info.index),
             envs=[self._env_at(slot) for slot in self.info.env_ids],
             hooks=self,
             obs_nest=layout.observation.nest,
-            obs=layout.obs_columns(arena),
-            final_obs=layout.final_columns(arena),
+            obs=columns.obs,
+            final_obs=columns.final_obs,
             action_nest=layout.action.nest,
             actions=layout.action_columns(arena),
             functions=[column.function for column in self._computed],
-            computed=layout.computed_columns(arena),
+            computed=columns.computed,
         )
-        self._loop.complete_resets(bool(self._defaults))
+        self._announce_defaults()
         return self._loop
 
     def close(self) -> Parts:
-        """Closes every env; returns how those that failed failed, as `describe` has it."""
+        """Closes every env. Returns the failures, described by `describe` and pickled."""
         failures = [self.describe(error, slot, "close") for slot, error in self.close_quietly()]
         self._before_goodbye()
         return dump(failures)
@@ -211,17 +242,17 @@ class EnvHost(RowMatter):
             self._drop_replacement(slot)
         self._current = None
         self.envs, self._env_fns, self._computed = [], {}, ()
-        # The loop and we refer to each other: not only Python's collector is to part us.
+        # The loop and the host refer to each other: this frees them without Python's collector.
         self._loop = self._arena = None
         return errors
 
     # -- hooks: what the loop cannot do by itself --------------------------------------------------------
 
     def flatten(self, obs: Any) -> tuple[list[Any], list[Any]]:
-        return self._get_layout().observation.flatten(obs)
+        return self._layout.observation.flatten(obs)
 
     def copy_obs(self, obs: Any) -> Any:
-        return self._get_layout().observation.copy_one(obs)
+        return self._layout.observation.copy_one(obs)
 
     def reset_arguments(self, env: int, parts: Parts) -> dict[str, Any] | PutState:
         arguments: dict[str, Any] | PutState = load(parts)
@@ -232,23 +263,28 @@ class EnvHost(RowMatter):
     def restore(self, env: int, wanted: PutState) -> Place:
         if wanted.seed is not None:
             self._defaults.give_later(env, wanted.seed)
-            self._get_loop().complete_resets(True)
-        return put_state(self._env_at(env), wanted.state, self._get_layout().computed)
+            self._announce_defaults()
+        return put_state(self._env_at(env), wanted.state, self._layout.computed)
 
     def complete_reset(self, env: int, named: dict[str, Any] | None) -> tuple[dict[str, Any], dict[str, Any] | None]:
-        completed = self._defaults.complete(env, named, self._get_loop())
-        self._get_loop().complete_resets(bool(self._defaults))
+        loop = self._get_loop()
+        completed = self._defaults.complete(env, named, loop)
+        loop.complete_resets(bool(self._defaults))
         return completed
+
+    def _announce_defaults(self) -> None:
+        """Makes the loop complete resets if there is anything to add to them."""
+        self._get_loop().complete_resets(bool(self._defaults))
 
     def give_seed_back(self, env: int) -> None:
         self._defaults.give_back(env)
-        self._get_loop().complete_resets(bool(self._defaults))
+        self._announce_defaults()
 
     def beginning(self, slot: int, arguments: dict[str, Any] | None) -> tuple[_core.Entry, bytes]:
         return describe_beginning(self._env_at(slot), arguments or {})
 
     def fit_computed(self, column: int, value: Any) -> Any:
-        return fit(self._get_layout().computed[column], value)
+        return fit(self._layout.computed[column], value)
 
     def blame_computed(self, column: int, error: Exception) -> NoReturn:
         raise blamed(self._computed[column].path, error) from error
@@ -258,7 +294,7 @@ class EnvHost(RowMatter):
         return objects
 
     def handle(self, slot: int | None, parts: Parts) -> Parts:
-        """Does what a message asks; its answer. `slot`: of the env that it names, if it does."""
+        """Serves a request and returns the answer. `slot`: of the env that it names; None if it names no env."""
         if slot is None:
             self._obey(load(parts))
             return dump(None)
@@ -270,19 +306,19 @@ class EnvHost(RowMatter):
             self.renew(slot)
         if isinstance(call, TakeState):
             place = self._get_loop().place_of(slot)
-            return dump(take_state(self._env_at(slot), call.fns, place, self._get_layout()))
+            return dump(take_state(self._env_at(slot), call.fns, place, self._layout))
         result = call.run(self._env_at(slot))
         answer = dump_named("a result", result)
         if call.about is not None:
-            remember(self._told.setdefault(slot, {}), call.about, parts)
+            self._remembered.remember(slot, call.about, parts)
         return answer
 
     def _obey(self, request: WorkerRequest) -> None:
         match request:
             case AddInfoColumns():
                 self.add_info_columns(request.columns, request.first)
-            case TellAgain():
-                self._tell_again(request.told, request.replacements)
+            case RepeatCalls():
+                self._repeat_calls(request.calls, request.replacements)
             case RememberOptions():
                 self._remember_options(request.options)
 
@@ -290,11 +326,11 @@ class EnvHost(RowMatter):
         return dump((slot, self.info.index, operation, *portable(error)))
 
     def renew(self, slot: int) -> None:
-        """Builds the env of a slot anew, in the place of the one that is there; or for the first time."""
+        """Rebuilds the env of a slot, or builds it for the first time."""
         is_there, place = self._env_at(slot) is not None, self._place_of(slot)
         is_first = not is_there and slot not in self._emptied
         if is_there:
-            self._empty(slot, Missing(slot))
+            self._empty(slot, _Missing(slot))
         with worker_context(self.info):
             env = self._env_fns[place]()
         self._check(env, self.name_of_factory(slot))
@@ -307,11 +343,11 @@ class EnvHost(RowMatter):
         self._put(slot, env)
 
     def _check_spaces(self, slot: int, report: EnvReport) -> None:
-        """They are those of the env before; or of the pool, where there was none."""
+        """Checks that the spaces are those of the env before, or of the pool if there was no env before."""
         first = slot - self.info.env_ids[0]
         known = self._reports[first]
         if known is None:
-            layout = self._get_layout()
+            layout = self._layout
             if not layout.any_observation:
                 check_agreement("observation", layout.observation_space, "the pool", [report.observation_space], slot)
             check_agreement("action", layout.action_space, "the pool", [report.action_space], slot)
@@ -320,36 +356,36 @@ class EnvHost(RowMatter):
             return
         check_same_spaces(report, known, self.name_of_factory(slot))
 
-    def _empty(self, slot: int, stand_in: Missing | None) -> None:
+    def _empty(self, slot: int, stand_in: _Missing | None) -> None:
         """Closes the env of a slot, if there is one, and leaves `stand_in` in its place."""
         if self._env_at(slot) is None:
             return
         rendered = renders(self._env_at(slot))
         try:
             self._env_at(slot).close()
-        except BaseException as error:  # it may be the reason why a new one is needed
+        except BaseException as error:  # that may be the reason for the new env
             logger.warning("env %d raised when it was closed to be built anew: %s", slot, text_of(error, repr))
         self._put(slot, stand_in)
         if rendered:
             free_closed_env()
 
     def _prepare(self, slot: int, env: Any) -> None:
-        """An env that was built anew is told what those before it were told for good."""
+        """Prepares a rebuilt env: repeats the lasting calls and gives it a seed for its next reset."""
         self._rebuilt[slot] = self._rebuilt.get(slot, 0) + 1
         self._repeat(slot, env)
         for one in range(slot, slot + self.width):
             self._defaults.note_built(one)
-        self._get_loop().complete_resets(bool(self._defaults))
+        self._announce_defaults()
 
     # -- another env in the place of one -------------------------------------------------------------------
 
     def offer(self, slot: int, env_fn: EnvFn) -> None:
-        """Where we live in the pool's process: what `build_beside` is to build, for it need not travel."""
+        """Keeps a factory for `build_beside`, if the pool is in this process and the factory is not pickled."""
         self._offered[slot] = env_fn
 
     def has_grown(self) -> bool:
-        """Whether this process, with all that it has started, takes more memory than it is to."""
-        limit, taken = self._get_layout().max_memory, own_bytes()
+        """Whether this process, with all that it has started, takes more memory than allowed."""
+        limit, taken = self._layout.max_memory, own_bytes()
         if taken <= limit:
             return False
         text = "worker %d takes %s of memory, more than max_worker_memory, %s; it is replaced between two episodes"
@@ -357,7 +393,7 @@ class EnvHost(RowMatter):
         return True
 
     def build_beside(self, slot: int, parts: Parts) -> Parts:
-        """Builds another env for a slot, whose own stays until `TakeReplacement`; answers with its report.
+        """Builds another env for a slot and returns its report. The slot's own env stays until `TakeReplacement`.
 
         An env that renders is closed first, because its pictures and those of the new env would get mixed up. If that
         env is not to stay, the next reset builds one by the factory that the slot had.
@@ -403,8 +439,8 @@ class EnvHost(RowMatter):
             free_closed_env()
 
     def _repeat(self, slot: int, env: Any) -> None:
-        for parts in self._told.get(slot, {}).values():
-            call: CallEnv = load(parts)  # anew: the env before may have changed what it was given
+        for parts in self._remembered.of(slot):
+            call: CallEnv = load(parts)  # unpickled again, because the env before may have changed the arguments
             call.repeat(env, partial(self._derive_seed, slot))
 
     def _derive_seed(self, slot: int, seed: int) -> int:
@@ -421,34 +457,28 @@ class EnvHost(RowMatter):
     # -- requests that concern the whole worker ----------------------------------------------------------
 
     def add_info_columns(self, columns: Sequence[InfoColumn], first: int = 0) -> None:
-        """These are the pool's columns from number `first` on. Those known already are passed over: a successor is told
-        all when it joins, and again what was announced while it was being built."""
+        """Adds the pool's columns from number `first` on. Skips known ones.
+
+        A successor gets all columns when it joins, and again those that were announced while it was being built.
+        """
         assert self._arena is not None  # messages come only while the loop runs
         for column in columns[max(0, self._info_columns - first) :]:
-            self._add_info_column(column, self._get_layout().info_column(self._arena, column))
+            self._add_info_column(column, self._layout.info_column(self._arena, column))
             self._info_columns += 1
 
     def _add_info_column(self, column: InfoColumn, place: _core.Column) -> None:
         self._get_loop().add_info_column(column.path, column.type, place)
 
-    def _tell_again(self, told: Mapping[int, dict[Hashable, Parts]], replacements: int) -> None:
-        """What the workers before us, of which there were so many, had told their envs."""
+    def _repeat_calls(self, calls: Mapping[int, dict[Hashable, Parts]], replacements: int) -> None:
+        """Repeats the lasting calls of the workers before this one; `replacements`: the number of these workers."""
         self._replacements = replacements
-        self._told.update(told)
-        for slot in told:
-            if (env := self._env_at(slot)) is not None:  # else its first reset does that
+        self._remembered.take_over(calls)
+        for slot in calls:
+            if (env := self._env_at(slot)) is not None:  # otherwise its first reset repeats them
                 self._repeat(slot, env)
 
     def _remember_options(self, options: Mapping[int, bytes | None]) -> None:
         for env in options:
             self._get_loop().reset_anew(env)
         self._defaults.remember_options(options)
-        self._get_loop().complete_resets(bool(self._defaults))
-
-    def _get_layout(self) -> Layout:
-        assert self._layout is not None  # set before the loop that calls us exists
-        return self._layout
-
-    def _get_loop(self) -> _core.WorkerLoop:
-        assert self._loop is not None  # it asks
-        return self._loop
+        self._announce_defaults()

@@ -1,4 +1,4 @@
-"""Measures what an env costs, by playing it at random for a moment. The env is used up by it."""
+"""Measures what an env costs by playing it at random for a moment. The env cannot be used afterwards."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from gymnasium.vector.utils import batch_space
 
-from remuda._wire.texts import text_of
+from remuda._wire.failures import text_of
 
 try:
     import resource
@@ -22,13 +22,14 @@ else:
     _RUSAGE_THREAD = getattr(resource, "RUSAGE_THREAD", None)
 
 _looks = itertools.count()
+_this_thread = threading.local()
 
 _SECONDS = 0.03
 _LEAST_STEPS = 10
-_LOOKS_EVERY = 1e-3  # seconds: a look takes some microseconds
-_MOST_SECONDS = 0.5  # of an env whose steps take so long, fewer will do
+_LOOKS_EVERY = 1e-3  # seconds: reading the clocks takes some microseconds
+_MOST_SECONDS = 0.5  # for an env with slow steps, of which fewer are enough
 _DRAWN = 64  # actions, played over and over
-_EPISODE_STEPS = 1000  # where no episode came to its end meanwhile: the commonest limit
+_EPISODE_STEPS = 1000  # if no episode ended meanwhile: the most common limit
 
 
 @dataclass(frozen=True)
@@ -37,7 +38,7 @@ class StepCost:
 
     Attributes:
         wall: Seconds it takes.
-        cpu: Seconds of CPU it uses; less than `wall` where it waits (for a simulator, a server, a device).
+        cpu: Seconds of CPU it uses; less than `wall` if it waits (for a simulator, a server, a device).
     """
 
     wall: float
@@ -46,14 +47,13 @@ class StepCost:
 
 @dataclass(frozen=True)
 class Measured:
-    """What an env costs.
+    """The result of measuring an env.
 
     Attributes:
-        cost: Of a step, its share of the resets included.
-        steps: How many were played.
-        obs_bytes: Of the arrays in an observation.
-        raised: What the env raised, where it did; `cost` is then that of the steps before, or None where there were
-            too few.
+        cost: The cost of a step, including its share of the resets; None if there were too few steps.
+        steps: The number of steps that were played.
+        obs_bytes: The bytes of the arrays in an observation.
+        raised: What the env raised, or None. `cost` is that of the steps before.
     """
 
     cost: StepCost | None
@@ -64,13 +64,13 @@ class Measured:
 
 @dataclass(frozen=True)
 class Moment:
-    """What the clocks say, each since some time of its own.
+    """A reading of the clocks, each of which counts from a time of its own.
 
     Attributes:
-        wall: Seconds on the wall.
+        wall: Seconds of the wall clock.
         cpu: Seconds of CPU used.
         queued: Seconds in which the thread had no core to run on.
-        sleeps: How often the thread has given its core away to wait for something.
+        sleeps: How often the thread has given its core away to wait.
     """
 
     wall: float
@@ -80,7 +80,7 @@ class Moment:
 
 
 def read_clocks() -> Moment:
-    """Of this process; of this thread when it was queued or slept. At one time: it did not lose its core in between."""
+    """Reads the clocks: CPU time of this process, queueing and sleeps of this thread. It keeps its core meanwhile."""
     queued = _queued_seconds()
     while True:
         moment = Moment(time.perf_counter(), time.process_time(), queued, _sleeps())
@@ -90,20 +90,13 @@ def read_clocks() -> Moment:
 
 
 def spent(before: Moment, now: Moment) -> float:
-    """Seconds between two moments, without those in which others had the core."""
+    """Returns the seconds between two moments, without those in which other threads had the core."""
     return max(0.0, now.wall - before.wall - (now.queued - before.queued))
 
 
-class _Thread(threading.local):
-    is_measuring = False
-
-
-_this_thread = _Thread()
-
-
 def is_being_measured() -> bool:
-    """Whether the env that asks is played for a trial: its episodes are nobody's."""
-    return _this_thread.is_measuring
+    """Whether the env that calls this is played to be measured; its episodes belong to no pool."""
+    return getattr(_this_thread, "is_measuring", False)
 
 
 def _queued_seconds() -> float:
@@ -115,20 +108,10 @@ def _queued_seconds() -> float:
 
 
 def _sleeps() -> int:
-    """Where the system does not count them, one more at each look: then any wait may be one."""
+    """Returns how often this thread has slept. If the system does not count it, returns a higher number each time."""
     if _RUSAGE_THREAD is None:
         return next(_looks)
     return resource.getrusage(_RUSAGE_THREAD).ru_nvcsw
-
-
-class _Play(Protocol):
-    """An env that is played."""
-
-    obs: Any
-
-    def reset(self) -> None: ...
-    def step(self) -> bool:
-        """Whether a reset is due."""
 
 
 def measure(
@@ -137,20 +120,24 @@ def measure(
     seconds: float = _SECONDS,
     computed: Sequence[Callable[[Any], Any]] = (),
 ) -> Measured:
-    """Plays an env for about so long; runs in a worker, on an env made for this alone.
-
-    `computed`: is called with the env after each reset and step.
+    """Plays an env that was made for this alone for about so many seconds.
 
     The class in which a face wraps its envs may have a method `steps_to_measure`, which returns an iterator: each
-    `next` does one step in that face's way, and resets whenever that is due. Others are stepped with samples of their
-    action space, which a mask of valid actions narrows. (The class is asked, since there are envs that answer to any
-    name.)
+    `next` does one step in that face's way, and resets when that is due. (Only the class is searched for it, because
+    some envs have every attribute.) Other envs are stepped with samples of their action space, which a mask of valid
+    actions narrows.
+
+    Args:
+        env: The env.
+        read: Reads the clocks.
+        seconds: How long to play.
+        computed: Functions that are called with the env after each reset and step.
     """
     raised, play, watch = None, None, _Watch(read, seconds)
     _this_thread.is_measuring = True
     try:
         play = _OwnPlay(env) if hasattr(type(env), "steps_to_measure") else _RandomPlay(env, computed)
-        play.reset()  # the first come with all that is done but once
+        play.reset()  # the first ones include what is done only once
         play.step()
         watch.begin()
         while not watch.is_enough:
@@ -166,8 +153,8 @@ def measure(
     return Measured(watch.mean() if is_known else None, steps, 0 if play is None else _nbytes(play.obs), raised)
 
 
-def _play_on(play: _Play, watch: _Watch) -> None:
-    """Until a reset is due, or it is enough."""
+def _play_on(play: _RandomPlay | _OwnPlay, watch: _Watch) -> None:
+    """Steps until a reset is due, or enough is measured."""
     over = False
     while not over and not watch.is_enough:
         count = 0
@@ -178,17 +165,17 @@ def _play_on(play: _Play, watch: _Watch) -> None:
 
 
 class _Tally:
-    """What some steps, or resets, have cost together."""
+    """The total cost of some steps, or of some resets."""
 
     def __init__(self) -> None:
         self.count = 0
         self.cpu = self.waiting = 0.0
 
     def add(self, count: int, before: Moment, now: Moment) -> None:
-        """So many between two moments.
+        """Adds so many steps or resets between two moments.
 
-        What is neither CPU nor queued was waited for only if the thread has gone to sleep: else the host of a virtual
-        machine had the core, and time in which others had it is nobody's cost.
+        Time that is neither CPU nor queueing counts as waiting only if the thread has slept. Otherwise the host of a
+        virtual machine had the core, which is not a cost of the env.
         """
         cpu = now.cpu - before.cpu
         self.count += count
@@ -202,11 +189,11 @@ class _Tally:
 
 
 class _Watch:
-    """Looks at the clocks, the less often the more steps there are a moment.
+    """Reads the clocks, less often the faster the steps are.
 
     Attributes:
-        steps, resets: What they have cost so far.
-        at_once: How many steps to take until it is to look again.
+        steps, resets: Their cost so far.
+        at_once: How many steps to take before the next reading.
     """
 
     def __init__(self, read: Callable[[], Moment], seconds: float) -> None:
@@ -223,7 +210,7 @@ class _Watch:
         return (steps >= _LEAST_STEPS and spent >= self._seconds) or (steps > 0 and spent >= _MOST_SECONDS)
 
     def note(self, tally: _Tally, count: int) -> None:
-        """So many of them were taken since it last looked."""
+        """Adds the steps or resets that were taken since the last reading."""
         now, before = self._read(), self._last
         tally.add(count, before, now)
         if tally is self.steps and count == self.at_once and now.wall - before.wall < _LOOKS_EVERY:
@@ -231,7 +218,7 @@ class _Watch:
         self._last = now
 
     def mean(self) -> StepCost:
-        """Of a step and its share of a reset."""
+        """Returns the cost of a step, including its share of a reset."""
         step, reset = self.steps.mean(), self.resets.mean()
         ended = self.resets.count - 1
         length = self.steps.count / ended if ended > 0 else max(self.steps.count, _EPISODE_STEPS)
@@ -262,6 +249,7 @@ class _RandomPlay:
         self._compute()
 
     def step(self) -> bool:
+        """Whether a reset is due."""
         action = next(self._drawn) if self._find_mask is None else self._sample(self._find_mask)
         self.obs, _, terminated, truncated, self._info = self._env.step(action)
         self._compute()
@@ -274,12 +262,12 @@ class _RandomPlay:
     def _sample(self, find_mask: Callable[[Any, Any], Any]) -> Any:
         try:
             return self._actions.sample(mask=np.asarray(find_mask(self.obs, self._info), np.int8))
-        except (AssertionError, KeyError, TypeError, ValueError):  # it masks something else, or is not always there
+        except (AssertionError, KeyError, TypeError, ValueError):  # it masks something else, or is sometimes missing
             return self._actions.sample()
 
 
 def _finder_of_masks(env: Any, obs: Any, info: Any) -> Callable[[Any, Any], Any] | None:
-    """What finds the mask of valid actions, of those places where envs have it; None where there is none."""
+    """Returns a function that finds an env's mask of valid actions; None if the env has no mask."""
     if isinstance(info, dict) and "action_mask" in info:
         return lambda obs, info: info["action_mask"]
     if isinstance(obs, dict) and "action_mask" in obs:
@@ -291,13 +279,13 @@ def _finder_of_masks(env: Any, obs: Any, info: Any) -> Callable[[Any, Any], Any]
 
 
 def _autoreset_of(env: Any) -> Any:
-    """By the value of Gymnasium's `AutoresetMode`, a name that Gymnasium 1.0 does not have."""
+    """Returns the value of the env's `AutoresetMode`, which Gymnasium 1.0 does not have."""
     mode = (getattr(env, "metadata", None) or {}).get("autoreset_mode")
     return getattr(mode, "value", mode)
 
 
 class _OwnPlay:
-    """Steps an env as its face says."""
+    """Steps an env in its face's way."""
 
     obs = None
 
@@ -305,7 +293,7 @@ class _OwnPlay:
         self._steps: Iterator[None] = env.steps_to_measure()
 
     def reset(self) -> None:
-        """A step does that too."""
+        """Does nothing: a step resets when that is due."""
 
     def step(self) -> bool:
         next(self._steps)

@@ -1,4 +1,4 @@
-"""How much memory this process and all that it has started take, as the kernel counts what is theirs alone."""
+"""Reads the private memory of a process and of all that it has started."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _PROC = Path("/proc")
 
 
 def own_bytes(pid: int | None = None, proc: Path = _PROC) -> int:
-    """Anonymous memory, be it in RAM or swapped out, of a process (None: this one) and its descendants.
+    """Returns the anonymous memory, in RAM or swapped out, of a process (None: this one) and its descendants.
 
     Files that are mapped, and shared memory, such as a pool's, do not count. A process that has ended meanwhile, or
     that may not be looked at, counts nothing.
@@ -23,7 +23,7 @@ def own_bytes(pid: int | None = None, proc: Path = _PROC) -> int:
 
 
 def in_words(count: float) -> str:
-    """Bytes, for people."""
+    """Formats a number of bytes."""
     for unit in ("B", "KiB", "MiB"):
         if count < 1024:
             return f"{count:.4g} {unit}"

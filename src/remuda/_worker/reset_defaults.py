@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
+from remuda import _core
 from remuda._seeds import derive_seed
 from remuda._wire.pickling import load
 
@@ -34,34 +35,21 @@ class SeedBase:
     given: int = 0
 
     def seed(self, env_id: int, n: int) -> int:
-        """The env's n-th, from 0."""
+        """Returns the env's n-th seed, from 0."""
         env_id, n = env_id + self.first_env, n + self.given
         if n == 0 and not self.of_every_episode:
             return self.entropy
         return derive_seed(abs(self.entropy - self.sub_env), env_id - self.sub_env, n) + self.sub_env
 
 
-class Counter(Protocol):
-    """Counts the seeds of an env that are derived from one base, by the number of that; outlives its worker."""
-
-    def seed_of_episode(self, env: int, base: int) -> int:
-        """Which seed the reset under way has where each has one."""
-
-    def next_seed(self, env: int, base: int) -> int:
-        """Which one comes after the last that was given."""
-
-    def note_seed(self, env: int, base: int, n: int) -> None:
-        """The reset under way is given this one."""
-
-
 @dataclass
 class ResetDefaults:
-    """Of some envs, by their ids: a worker knows those of its own, and the pool all of them, for successors of workers.
+    """The defaults of some envs: of its own in a worker, and of all in the pool, for successors of workers.
 
     Attributes:
-        bases: Of envs that were given a seed.
-        options: Of envs that have any, pickled: each reset gets a copy that the env may change.
-        due: In a worker: those with a base whose next reset is given a seed though nobody names one.
+        bases: The last seed that the caller gave, by env.
+        options: The lasting options, pickled, by env: each reset gets a copy that the env may change.
+        due: In a worker: envs whose next reset gets a derived seed if the caller gives none.
     """
 
     bases: dict[int, SeedBase] = field(default_factory=dict)
@@ -69,32 +57,32 @@ class ResetDefaults:
     due: set[int] = field(default_factory=set)
 
     def __bool__(self) -> bool:
-        """Whether there is anything that resets are to be given."""
+        """Whether resets need seeds or options."""
         return bool(self.due or self.options)
 
     def for_successor(self, env_ids: Iterable[int]) -> ResetDefaults:
-        """Those of these envs, which are built anew."""
+        """Returns the defaults of these envs, which a successor rebuilds."""
         ids = set(env_ids)
         bases = {env_id: base for env_id, base in self.bases.items() if env_id in ids}
         options = {env_id: pickled for env_id, pickled in self.options.items() if env_id in ids}
         return ResetDefaults(bases, options, set(bases))
 
     def note_built(self, env_id: int) -> None:
-        """It is a new env: with its random numbers it would begin anywhere."""
+        """Makes the next reset of a rebuilt env get a seed: its random numbers would be other ones otherwise."""
         if env_id in self.bases:
             self.due.add(env_id)
 
     def give_later(self, env_id: int, base: SeedBase) -> None:
-        """The next reset of the env has the first seed that follows from this."""
+        """Makes the next reset of the env get the first seed that follows from this base."""
         self.bases[env_id] = base
         self.due.add(env_id)
 
     def give_back(self, env_id: int) -> None:
-        """The latest reset of the env, which was given a seed, is nobody's: the next one is given that."""
+        """Gives the seed of the env's latest reset, which was not used, to the next one."""
         self.due.add(env_id)
 
     def remember_options(self, options: Mapping[int, bytes | None]) -> None:
-        """From now on these; None: none any more."""
+        """Replaces the lasting options of envs; None removes them."""
         for env_id, pickled in options.items():
             if pickled is None:
                 self.options.pop(env_id, None)
@@ -102,24 +90,25 @@ class ResetDefaults:
                 self.options[env_id] = pickled
 
     def complete(
-        self, env_id: int, named: Mapping[str, Any] | None, counter: Counter
+        self, env_id: int, named: Mapping[str, Any] | None, loop: _core.WorkerLoop
     ) -> tuple[dict[str, Any], dict[str, Any] | None]:
-        """The arguments of a reset of the env, and what is to be told in its info.
+        """Returns the arguments of a reset of the env, and what to add to its info.
 
         Args:
-            named: The arguments that the caller has named; of the seed its base.
+            named: The arguments that the caller has given, with the base of the seed.
+            loop: The worker's loop, which counts the seeds that were given, in shared memory.
         """
         arguments = dict(named or {})
         if "options" not in arguments and (pickled := self.options.get(env_id)) is not None:
             arguments["options"] = load([pickled])
-        seed = self.take_seed(env_id, arguments.pop("seed", None), counter)
+        seed = self.take_seed(env_id, arguments.pop("seed", None), loop)
         if seed is None:
             return arguments, None
         arguments["seed"] = seed
         return arguments, {EPISODE_SEED: seed} if self.bases[env_id].of_every_episode else None
 
-    def take_seed(self, env_id: int, named: SeedBase | None, counter: Counter) -> int | None:
-        """The seed for the env's reset; None for one that goes on with its random numbers. `named`: by the caller."""
+    def take_seed(self, env_id: int, named: SeedBase | None, loop: _core.WorkerLoop) -> int | None:
+        """Returns the seed for the env's reset; None if it continues its random numbers. `named`: the caller's seed."""
         if named is not None:
             self.bases[env_id] = named
         elif env_id not in self.due:
@@ -127,16 +116,16 @@ class ResetDefaults:
         base = self.bases[env_id]
         if base.of_every_episode:
             self.due.add(env_id)
-            n = counter.seed_of_episode(env_id, base.number)
+            n = loop.seed_of_episode(env_id, base.number)
         else:
             self.due.discard(env_id)
-            n = 0 if named is not None else counter.next_seed(env_id, base.number)
-        counter.note_seed(env_id, base.number, n)
+            n = 0 if named is not None else loop.next_seed(env_id, base.number)
+        loop.note_seed(env_id, base.number, n)
         return base.seed(env_id, n)
 
 
 def common_seed(seeds: Sequence[int | None]) -> int | list[int | None] | None:
-    """Of the envs in a vector env: one number where the others follow from it, as Gymnasium has it; None for none."""
+    """Returns the seeds of a vector env: one int if the others follow from it as in Gymnasium; None if all are None."""
     first = seeds[0]
     if first is None:
         return None if all(seed is None for seed in seeds) else list(seeds)

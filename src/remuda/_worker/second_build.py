@@ -1,24 +1,25 @@
-"""Tries whether an env can be built a second time, before it is stepped to measure it: one that was is not kept."""
+"""Tries whether an env can be built twice. Only then may it be measured, because measuring uses it up."""
 
 from __future__ import annotations
 
 import gc
 import logging
 import os
+import sys
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
-from remuda._wire.texts import text_of
+from remuda._wire.failures import text_of
+from remuda._worker.env_report import renders
 from remuda._worker.measuring import read_clocks, spent
-from remuda._worker.rendering import renders
 
 
 @dataclass(frozen=True)
 class Limits:
-    """Seconds from which on a build is not quick: of one alone, and of one that has also imported modules."""
+    """The seconds from which a build is slow: of a build alone, and of one that has also imported modules."""
 
     alone: float = 0.05
     importing: float = 1.0
@@ -26,11 +27,11 @@ class Limits:
 
 @dataclass(frozen=True)
 class SecondBuild:
-    """What is to become of the env that was built first.
+    """The result of building an env twice.
 
     Attributes:
-        refusal: Why it is not to be stepped for a trial; None: it may be, and is then built anew.
-        stays: Whether it is as good as new. Otherwise it is lost.
+        refusal: Why the first env must not be measured; None: it may be measured, and is then rebuilt.
+        stays: Whether the first env can still be used. Otherwise it is lost.
     """
 
     refusal: str | None = None
@@ -39,21 +40,32 @@ class SecondBuild:
 
 @dataclass(frozen=True)
 class FirstBuild:
-    """How the first env was built: in so many seconds, and whether modules were imported meanwhile."""
+    """How the first env was built: its seconds, and whether modules were imported meanwhile."""
 
     seconds: float
     imported: bool
 
 
+class BuildClock:
+    """Measures the first build, which begins when this is made."""
+
+    def __init__(self) -> None:
+        self._begin, self._modules = read_clocks(), len(sys.modules)
+
+    def read(self) -> FirstBuild:
+        return FirstBuild(spent(self._begin, read_clocks()), imported=len(sys.modules) > self._modules)
+
+
 def try_second_build(
     env_fn: Callable[[], Any], env: Any, first: FirstBuild, limits: Limits, *, own_process: bool
 ) -> SecondBuild:
-    """Builds an env like `env` and closes it, if that is quick, and disturbs nobody.
+    """Builds an env like `env` and closes it, if that is quick and has no visible effect.
 
     Args:
-        env_fn: What has built it.
-        first: How.
-        limits: Of what is quick.
+        env_fn: The factory of `env`.
+        env: The first env.
+        first: How it was built.
+        limits: The limits of a quick build.
         own_process: Whether this is the process of a worker, and not the caller's.
     """
     if getattr(env, "render_mode", None) == "human":
@@ -74,12 +86,12 @@ def _build_and_close(env_fn: Callable[[], Any], env: Any, limits: Limits) -> Sec
     begin = read_clocks()
     try:
         second = env_fn()
-    except BaseException as error:  # whatever it is, the first env is there
+    except BaseException as error:  # whatever it is, there is the first env
         return SecondBuild(f"it could not be built a second time ({type(error).__name__}: {text_of(error)})")
     seconds = spent(begin, read_clocks())
     if _core_of(second) is _core_of(env):
         return SecondBuild("its factory returns the same object again")
-    with suppress(Exception):  # nobody has asked for it
+    with suppress(Exception):  # the caller has not requested this env
         second.close()
     del second
     gc.collect()
@@ -104,7 +116,7 @@ def _has_children() -> bool:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """What an env logs and warns of while it is built is told once, by those that stay."""
+    """Suppresses logs and warnings: the envs that stay log them, too."""
     disabled = logging.root.manager.disable
     logging.disable(logging.CRITICAL)
     try:

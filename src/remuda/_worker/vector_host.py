@@ -13,22 +13,20 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from remuda import _core
-from remuda._wire.bundle import RowMatter, bundle, unbundle
 from remuda._wire.channel import Channel
 from remuda._wire.codec import SpaceCodec, coerce
 from remuda._wire.computed import compute
 from remuda._wire.info_columns import OF_THE_END, InfoColumn
 from remuda._wire.layout import Layout
-from remuda._wire.pickling import Parts, load
+from remuda._wire.pickling import FlaggedParts, Parts, bundle, load, unbundle
 from remuda._worker.env_report import EnvReport, check_names, check_spaces, report
 from remuda._worker.host import EnvHost
-from remuda._worker.host_spec import HostSpec
 from remuda._worker.reset_defaults import ResetDefaults, common_seed
-from remuda._worker.vector_infos import Told, VectorInfos, of_sub_env
-from remuda._worker.vector_rows import Array, VectorRows
+from remuda._worker.vector_rows import Array, SplitInfos, VectorRows, value_of_sub_env
+from remuda._worker.worker_info import HostSpec
 from remuda.errors import InvalidEnvError
 
-# The flags and the blob of a result; None where its rows say everything.
+# The flags and the pickled part of a result; None if its columns have everything.
 Extra: TypeAlias = "tuple[int, Parts] | None"
 
 _ENV_NAMES = ("reset", "step", "close", "num_envs", "single_observation_space", "single_action_space")
@@ -45,13 +43,13 @@ class _Finals:
     """The ends of episodes in a step, where the vector env has begun the next ones.
 
     Attributes:
-        sub_envs: (m,) int: whose.
-        leaves: Of their terminal observations: an (m, *shape) array for each column.
+        sub_envs: (m,) int: the sub-envs whose episodes ended.
+        leaves: Their terminal observations: an (m, *shape) array for each column.
         frozen: By sub-env: terminal observation and info, as far as columns do not have them as they were.
     """
 
-    sub_envs: np.ndarray[Any, Any]
-    leaves: list[np.ndarray[Any, Any]]
+    sub_envs: Array
+    leaves: list[Array]
     frozen: dict[int, bytes | None]
 
 
@@ -68,7 +66,6 @@ class VectorHost(EnvHost):
         self._own_obs: dict[int, Any] = {}  # ... copies, each of an observation that may not be the last by now
         self._last_computed: dict[int, list[Array]] = {}  # ... and what was computed then
         self._rows: VectorRows | None = None
-        self._infos: VectorInfos | None = None
 
     # -- life ------------------------------------------------------------------------------------------
 
@@ -89,23 +86,22 @@ class VectorHost(EnvHost):
 
     def start(self, layout: Layout, arena: _core.Arena, defaults: ResetDefaults | None = None) -> _core.WorkerLoop:
         self._rows = VectorRows(layout, arena)
-        self._infos = VectorInfos(self.width, self._rows.info_mask)
         return super().start(layout, arena, defaults)
 
     def _add_info_column(self, column: InfoColumn, place: _core.Column) -> None:
-        rows: Any = place.view(self._get_layout().plan.rows)
-        self._dealer.add_column(self._info_columns, column, rows)
+        rows: Any = place.view(self._layout.plan.rows)
+        self._table.infos.add_column(self._info_columns, column, rows)
 
     def close_quietly(self) -> list[tuple[int, BaseException]]:
         errors = super().close_quietly()
         self._last_obs, self._own_obs, self._last_computed = {}, {}, {}
-        self._rows = self._infos = None  # they keep the memory of the pool
+        self._rows = None  # it keeps the memory of the pool
         return errors
 
     # -- hooks -----------------------------------------------------------------------------------------
 
     def reset_vector(self, slot: int, row: int, parts: Parts | None) -> Extra:
-        """`parts`: the arguments for all."""
+        """Resets all sub-envs. `parts`: the arguments, pickled."""
         arguments = {} if parts is None else self.reset_arguments(slot, parts)
         assert isinstance(arguments, dict)  # states are those of single envs
         rows = self._begin(slot, row, arguments)
@@ -113,21 +109,21 @@ class VectorHost(EnvHost):
         return _extra(rows)
 
     def reset_vector_into_rows(self, slot: int, row: int) -> Extra:
-        """A reset whose rows tell of the ends of other episodes: rewards, flags and terminal observations stand."""
+        """Resets into rows of an episode's end: their rewards, flags and terminal observations stay."""
         rows = self._begin(slot, row, {}) or [None] * self.width
         return _extra([(_core.HAS_FINAL | flags, parts) for flags, parts in (row or (0, None) for row in rows)])
 
-    def _begin(self, slot: int, row: int, arguments: dict[str, Any]) -> list[RowMatter] | None:
+    def _begin(self, slot: int, row: int, arguments: dict[str, Any]) -> list[FlaggedParts] | None:
         outcome = self._env_at(slot).reset(**self._seeded(slot, arguments))
         if not isinstance(outcome, tuple) or len(outcome) != 2:
             raise TypeError(f"expected reset() to return (observations, infos), got {reprlib.repr(outcome)}")
         obs, infos = outcome
         leaves, objects = self._flatten(obs)
-        told, computed = self._dealer.take_apart(_checked(infos)), self._compute(slot)
-        matter = self._matter(objects, told, None)
+        split_infos, computed = self._table.infos.split(_checked(infos)), self._compute(slot)
+        parts = self._parts(objects, split_infos, None)
         self._write_obs(slot, row, obs, leaves, computed)
-        self._dealer.write(told, row)
-        return matter
+        self._table.infos.write(split_infos, row)
+        return parts
 
     def _seeded(self, slot: int, arguments: dict[str, Any]) -> dict[str, Any]:
         named = arguments.pop("seed", [None] * self.width)
@@ -145,26 +141,26 @@ class VectorHost(EnvHost):
         reward = self._one_each(outcome[1], np.dtype(np.float64), "rewards")
         terminated = self._one_each(outcome[2], np.dtype(np.bool_), "terminations")
         truncated = self._one_each(outcome[3], np.dtype(np.bool_), "truncations")
-        resets_itself = self._get_layout().mode.in_same_step
+        resets_itself = self._layout.mode.in_same_step
         finals = self._find_finals(infos, terminated | truncated) if resets_itself else None
-        told = self._dealer.take_apart(infos, OF_THE_END if resets_itself else ())
-        extra, computed = _extra(self._matter(objects, told, finals)), self._compute(slot)
+        split_infos = self._table.infos.split(infos, OF_THE_END if resets_itself else ())
+        extra, computed = _extra(self._parts(objects, split_infos, finals)), self._compute(slot)
         self._write_obs(slot, row, obs, leaves, computed)
         self._table.write_flags(row, reward, terminated, truncated)
         if finals is not None:
             self._table.write_final_obs(row, finals.sub_envs, finals.leaves)
-        self._dealer.write(told, row)
+        self._table.infos.write(split_infos, row)
         return extra
 
     def observe_vector(self, slot: int, row: int) -> Extra:
         if slot not in self._last_obs:
             raise ValueError("there is no observation before the first reset")
         leaves, objects = self._flatten(self._last_obs[slot])
-        told = self._dealer.take_apart({})
-        extra = _extra(self._matter(objects, told, None))
+        split_infos = self._table.infos.split({})
+        extra = _extra(self._parts(objects, split_infos, None))
         self._write_obs(slot, row, self._last_obs[slot], leaves, self._last_computed[slot])
         self._table.write_flags(row, 0.0, False, False)
-        self._dealer.write(told, row)
+        self._table.infos.write(split_infos, row)
         return extra
 
     def handle(self, slot: int | None, parts: Parts) -> Parts:
@@ -182,36 +178,34 @@ class VectorHost(EnvHost):
         obs = self._last_obs.get(slot)
         if obs is not None and obs is not self._own_obs.get(slot):
             leaves, objects = self._flatten(obs)
-            copied = self._get_layout().observation.build_batch(
-                [leaf.copy() for leaf in leaves], deepcopy(objects or [])
-            )
+            copied = self._layout.observation.build_batch([leaf.copy() for leaf in leaves], deepcopy(objects or []))
             self._last_obs[slot] = self._own_obs[slot] = copied
 
     # -- in and out --------------------------------------------------------------------------------------
 
     def _read_actions(self, row: int, parts: Parts | None) -> Any:
-        matter = [] if parts is None else unbundle(parts, self.width)
-        objects = [load(one[1]) for one in matter if one is not None and one[1] is not None]
-        return self._get_layout().action.build_batch(self._table.read_actions(row), objects)
+        rows = [] if parts is None else unbundle(parts, self.width)
+        objects = [load(one[1]) for one in rows if one is not None and one[1] is not None]
+        return self._layout.action.build_batch(self._table.read_actions(row), objects)
 
     def _compute(self, slot: int) -> list[Array]:
         if not self._computed:
             return []
-        return compute(self._computed, self._get_layout().computed, self._env_at(slot), self.width)
+        return compute(self._computed, self._layout.computed, self._env_at(slot), self.width)
 
     def _write_obs(self, slot: int, row: int, obs: Any, leaves: Sequence[Array], computed: list[Array]) -> None:
-        """All that is of the same moment as the observation."""
+        """Writes the observation, and the columns that were computed at the same time."""
         self._table.write_obs(row, leaves)
         self._table.write_computed(row, computed)
         self._last_obs[slot], self._last_computed[slot] = obs, computed
 
-    def _flatten(self, obs: Any) -> tuple[list[np.ndarray[Any, Any]], list[list[Any]] | None]:
-        return self._get_layout().observation.flatten_batch(obs, self.width, "obs")
+    def _flatten(self, obs: Any) -> tuple[list[Array], list[list[Any]] | None]:
+        return self._layout.observation.flatten_batch(obs, self.width, "obs")
 
-    def _one_each(self, value: Any, dtype: np.dtype[Any], name: str) -> np.ndarray[Any, Any]:
+    def _one_each(self, value: Any, dtype: np.dtype[Any], name: str) -> Array:
         return coerce(value, dtype, (self.width,), name, ValueError)
 
-    def _find_finals(self, infos: dict[str, Any], done: np.ndarray[Any, Any]) -> _Finals | None:
+    def _find_finals(self, infos: dict[str, Any], done: Array) -> _Finals | None:
         if not done.any():
             return None
         if "final_obs" not in infos:
@@ -219,7 +213,7 @@ class VectorHost(EnvHost):
                 "expected 'final_obs' in the infos of a step that ended an episode with same-step autoreset, got the "
                 f"keys {list(infos)}; let the vector env put it there, or use autoreset='next_step'"
             )
-        codec, sub_envs, all_obs = self._get_layout().observation, np.flatnonzero(done), infos["final_obs"]
+        codec, sub_envs, all_obs = self._layout.observation, np.flatnonzero(done), infos["final_obs"]
         ends = (
             _ends_one_by_one(codec, sub_envs, all_obs)
             if isinstance(all_obs, np.ndarray) and all_obs.dtype == object
@@ -228,61 +222,50 @@ class VectorHost(EnvHost):
         leaves, unlike_columns = ends
         frozen: dict[int, bytes | None] = {}
         for sub_env in sub_envs.tolist():
-            info = of_sub_env(infos.get("final_info", {}), sub_env, self.width) or {}
+            info = value_of_sub_env(infos.get("final_info", {}), sub_env, self.width) or {}
             obs = unlike_columns.get(sub_env)
             frozen[sub_env] = None if obs is None and not info else self.freeze(obs, info)
         return _Finals(sub_envs, leaves, frozen)
 
-    def _matter(self, objects: list[list[Any]] | None, told: Told, finals: _Finals | None) -> list[RowMatter] | None:
-        """What goes with each row; None where that is nothing for all."""
-        if objects is None and told.rest is None and finals is None:
+    def _parts(
+        self, objects: list[list[Any]] | None, infos: SplitInfos, finals: _Finals | None
+    ) -> list[FlaggedParts] | None:
+        """Returns the pickled part of each row; None if no row has one."""
+        if objects is None and infos.rest is None and finals is None:
             return None
-        return [
-            self._matter_of_one(
-                objects[sub_env] if objects is not None else [],
-                told.rest[sub_env] if told.rest is not None else {},
-                told.wanted[sub_env] if told.rest is not None else [],
-                finals is not None and sub_env in finals.frozen,
-                finals.frozen.get(sub_env) if finals is not None else None,
-            )
-            for sub_env in range(self.width)
-        ]
+        nothing: list[Any] = [None] * self.width
+        rows = zip(objects or nothing, infos.rest or nothing, infos.wanted or nothing, strict=True)
+        frozen = {} if finals is None else finals.frozen
+        return [self._parts_of_one(*row, sub_env in frozen, frozen.get(sub_env)) for sub_env, row in enumerate(rows)]
 
-    def _matter_of_one(
+    def _parts_of_one(
         self,
-        objects: list[Any],
-        rest: dict[str, Any],
-        wanted: list[tuple[tuple[str, ...], Any]],
+        objects: list[Any] | None,
+        rest: dict[str, Any] | None,
+        wanted: list[tuple[tuple[str, ...], Any]] | None,
         is_final: bool,
         frozen: bytes | None,
-    ) -> RowMatter:
+    ) -> FlaggedParts:
         flags = (_core.HAS_FINAL if is_final else 0) | (_core.HAS_NEW_KEYS if wanted else 0)
         if not objects and not rest and frozen is None:
             return (flags, None) if flags else None
-        return flags, self.pack(objects, rest or None, wanted or None, frozen)
+        return flags, self.pack(objects or [], rest or None, wanted or None, frozen)
 
     @property
     def _table(self) -> VectorRows:
         assert self._rows is not None  # hooks are called only while the loop runs
         return self._rows
 
-    @property
-    def _dealer(self) -> VectorInfos:
-        assert self._infos is not None
-        return self._infos
 
-
-def _extra(rows: Sequence[RowMatter] | None) -> Extra:
-    """The flags are those of any row."""
+def _extra(rows: Sequence[FlaggedParts] | None) -> Extra:
+    """Joins the rows of a result. A flag is set if it is set for any row."""
     if rows is None:
         return None
     return functools.reduce(operator.or_, (row[0] for row in rows if row is not None), 0), bundle(rows)
 
 
-def _ends_one_by_one(
-    codec: SpaceCodec, sub_envs: np.ndarray[Any, Any], all_obs: np.ndarray[Any, Any]
-) -> tuple[list[np.ndarray[Any, Any]], dict[int, Any]]:
-    """The leaves of terminal observations, each as its env gave it, and those that columns do not keep as they are."""
+def _ends_one_by_one(codec: SpaceCodec, sub_envs: Array, all_obs: Array) -> tuple[list[Array], dict[int, Any]]:
+    """Returns the leaves of terminal observations, and by sub-env those that columns do not keep as they are."""
     flat, unlike_columns = [], {}
     for sub_env in sub_envs.tolist():
         obs = all_obs[sub_env]
@@ -293,10 +276,8 @@ def _ends_one_by_one(
     return [np.stack(column) for column in zip(*flat, strict=True)], unlike_columns
 
 
-def _ends_of_a_batch(
-    codec: SpaceCodec, sub_envs: np.ndarray[Any, Any], all_obs: Any, n: int
-) -> tuple[list[np.ndarray[Any, Any]], dict[int, Any]]:
-    """The same of a batched observation, the rows of the other envs in it meaning nothing."""
+def _ends_of_a_batch(codec: SpaceCodec, sub_envs: Array, all_obs: Any, n: int) -> tuple[list[Array], dict[int, Any]]:
+    """Does the same for a batched observation, in which the rows of the other envs mean nothing."""
     leaves, objects = codec.flatten_batch(all_obs, n, "final_obs")
     unlike_columns = {}
     if objects is not None:

@@ -1,4 +1,4 @@
-"""`worker_info()`: tells an env constructor which worker it runs in."""
+"""Describes a worker: to its envs by `worker_info()`, and to the host of its envs by a `HostSpec`."""
 
 from __future__ import annotations
 
@@ -28,6 +28,28 @@ class WorkerInfo:
     device: str | None = None
 
 
+@dataclass(frozen=True)
+class HostSpec:
+    """How a worker hosts its envs; its successors host them alike.
+
+    Attributes:
+        info: The worker.
+        vector_size: The number of envs in each vector env; None: the envs are single.
+        rebuilds: Whether an env may have to be built again.
+        is_lazy: Whether each env but env 0 is built by its first reset, or a call.
+    """
+
+    info: WorkerInfo
+    vector_size: int | None = None
+    rebuilds: bool = False
+    is_lazy: bool = False
+
+    @property
+    def width(self) -> int:
+        """How many neighbouring slots an env has."""
+        return self.vector_size or 1
+
+
 class _Current(threading.local):
     info: WorkerInfo | None = None  # the class's own is every thread's
 
@@ -36,9 +58,9 @@ _current = _Current()
 
 
 def worker_info() -> WorkerInfo | None:
-    """The worker that is building the env from whose constructor this is called; None elsewhere.
+    """Returns the worker that is building the env from whose constructor this is called; None elsewhere.
 
-    In a worker process it stays known for good and in all threads, so that it may also be asked in `reset` and `step`.
+    In a worker process it returns that worker at any time and in all threads, so `reset` and `step` may call it, too.
     """
     return _current.info
 

@@ -19,7 +19,7 @@ from programs import holdings, kill, zombies
 
 import remuda
 from remuda import FaultPolicy, Pool
-from remuda._backends.forkserver import client
+from remuda._backends.forkserver import server_process
 from remuda._backends.forkserver.client import ForkServer
 from remuda._backends.forkserver.messages import Fork
 
@@ -77,14 +77,14 @@ def test_an_interrupt_in_the_start_of_a_successor_leaves_nothing(
 @pytest.mark.filterwarnings("ignore:subprocess .* is still running:ResourceWarning")  # it is killed all the same
 def test_an_interrupt_in_the_start_of_a_server_leaves_none() -> None:
     before, n, places = holdings(), 0, []
-    where = (client.__file__, subprocess.__file__)
+    where = (server_process.__file__, subprocess.__file__)
 
     def starting(frame: FrameType) -> bool:
         """Omits the lines in which Python's own `subprocess` would leak the descriptor that it closes."""
         line = linecache.getline(frame.f_code.co_filename, frame.f_lineno or 0)
         if frame.f_code.co_filename == where[1] and "os.close(" in line:
             return False
-        while frame is not None and frame.f_code.co_name != "_start":
+        while frame is not None and frame.f_code.co_name != "start_server":
             frame = frame.f_back  # type: ignore[assignment]
         return frame is not None
 

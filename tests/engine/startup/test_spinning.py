@@ -11,7 +11,7 @@ from pool_envs import counting
 from remuda import Pool
 from remuda._engine.startup.start import spinning_for
 from remuda._system.cores import usable_cores
-from remuda._wire.spinning import Spinning
+from remuda._wire.layout import Spinning
 
 
 def test_with_a_core_for_each_worker_and_one_for_the_caller_all_may_spin() -> None:

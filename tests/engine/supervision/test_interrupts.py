@@ -178,7 +178,7 @@ def test_a_kill_that_is_interrupted_is_made_up_for(monkeypatch: pytest.MonkeyPat
 def test_a_failure_that_the_caller_describes_is_told_in_the_end(faults: Any) -> None:
     fails = lambda env, action: raising(lambda: ValueError("broken"))() if action == 9 else None  # noqa: E731
     policy = FaultPolicy(faults, backoff=0, max_restarts=10**6)
-    files = ("_worker/host.py", "_wire/failures.py", "_wire/pickling.py", "_wire/texts.py")
+    files = ("_worker/host.py", "_wire/failures.py", "_wire/pickling.py")
     describing = [str(PACKAGE / name) for name in files]
     with Pool(hooked(2, step=fails), backend="serial", num_workers=1, faults=policy) as pool:
 

@@ -1,21 +1,19 @@
-"""The fork server's client: starts the server, and asks it for workers without ever blocking.
+"""The fork server's client: starts the server, and requests workers from it without ever blocking.
 
-One runs for each pool-owning process (and thread setting), shared by all its pools; it ends with its owner. In
-contrast to `multiprocessing`'s it never imports the owner's main module, so scripts need no
+Each process that owns pools has one server (for each thread setting), shared by all its pools; it ends with its owner.
+In contrast to `multiprocessing`'s it never imports the owner's main module, so scripts need no
 `if __name__ == "__main__"` guard, and each worker gets the owner's environment variables, working directory,
 import path and output streams as they are when it starts.
 
-Nobody waits for it here: requests are sent while it is busy with others, and answers are taken when they have come.
+The client never waits for it: it sends requests while the server is busy with others, and takes answers that have come.
 """
 
 from __future__ import annotations
 
 import os
 import pickle
-import select
 import signal
 import socket
-import subprocess
 import sys
 import time
 import weakref
@@ -27,26 +25,28 @@ from typing import Any
 from remuda import _core
 from remuda._backends.forkserver.imports import Imports
 from remuda._backends.forkserver.messages import Answer, Fork, Preload, Reap, Request, receive, send_pickled
-from remuda._backends.process.child import Child, children
-from remuda._backends.process.forked_descriptors import register
-from remuda._backends.process.interpreter import python_command
-from remuda._backends.process.process_tree import kill_process_trees, new_key, with_key
-from remuda._system.exiting import leave_pools_alone
-from remuda._system.forks import fork_safe_lock
+from remuda._backends.forkserver.server_process import (
+    DEATH_SECONDS,
+    end_server,
+    exitcode_of_zombie,
+    reap_orphan,
+    start_server,
+)
+from remuda._system.forks import fork_safe_lock, register_holder
+from remuda._system.polling import wait_readable
 from remuda._wire.failures import load_exception
 from remuda._wording import describe_exitcode
 from remuda.errors import RemoteTraceback, RemudaError
 
 _IN_FLIGHT = 8  # workers that are being forked at a time; each takes descriptors
-_PATIENCE = 10.0  # seconds for one answer, but for imports, which take what they take: who is silent is replaced
-_MOMENT = 0.5  # seconds for an answer that nobody wants any more, before the server is ended for it
+_PATIENCE = 10.0  # seconds for an answer other than to an import, before the server is replaced
+_MOMENT = 0.5  # seconds for the answer to an abandoned request, before the server is ended
 _REAP_SECONDS = 1.0  # for an exit code that only the server can tell
 _SLICE = 0.05  # seconds between two looks at an answer: another thread may have taken it for us
-_DEATH_SECONDS = 1.0  # for a server that was killed
 
 
 class ServerGoneError(Exception):
-    """The server ended while it was busy with another request, or has never been asked: ask again."""
+    """The server ended before it processed this request: repeat it with another server."""
 
 
 class Pending:
@@ -54,8 +54,8 @@ class Pending:
 
     Attributes:
         request, message: It, and its pickle.
-        fds: What is sent with it.
-        own: Of these, what is closed as soon as it was sent, or will not be.
+        fds: The descriptors that are sent with it.
+        own: Those of them that are closed once it has been sent or canceled.
         done: Whether the answer has come.
     """
 
@@ -81,9 +81,9 @@ class Pending:
 def request_for_worker(
     worker_socket: _core.Descriptors, environment: dict[str, str], output: int | None = None
 ) -> Pending:
-    """A worker on that socket, which is closed here; the answer is its pid and, as `Descriptors`, a pidfd.
+    """Requests a worker with that socket, which is closed here. The answer is its pid and, as `Descriptors`, a pidfd.
 
-    `output`: for its descriptors 1 and 2, instead of ours.
+    `output`: for its descriptors 1 and 2, instead of those of this process.
     """
     request = Fork(os.getpid(), environment, _directory(), list(sys.path), list(sys.argv))
     fds = (*worker_socket, *((1, 2) if output is None else (output, output)))
@@ -93,28 +93,28 @@ def request_for_worker(
 class ForkServer:
     """A connection to a running fork server, which ends with this process or this object. Thread-safe.
 
-    Its lock is held for moments only, and again by a finalizer that comes in the middle of anything.
+    Its lock is held for moments only. It is reentrant, because a finalizer may run in the middle of anything.
     """
 
     def __init__(self, environment: dict[str, str]) -> None:
-        self._process, self._sock = _start(environment)
+        self._process, self._sock = start_server(environment)
         self._lock = fork_safe_lock()
         self._is_pumping = False
         self._unsent: deque[Pending] = deque()
-        self._sent: deque[Pending] = deque([Pending(None)])  # the first answer tells that it has started
-        self._asked_at = time.monotonic()  # when it came to the first of them
+        self._sent: deque[Pending] = deque([Pending(None)])  # the first answer comes once it has started
+        self._asked_at = time.monotonic()  # when the server began to process the first of them
         self._preloads: dict[str, Pending] = {}
-        self._zombies: set[int] = set()  # that it is to reap, as far as it has not said that it has
-        self._to_reap: list[int] = []  # of these, those to be told when it has answered the last `Reap`
+        self._zombies: set[int] = set()  # pids that it is to reap, and has not reported as reaped
+        self._to_reap: list[int] = []  # of these, the pids for the next `Reap`
         self._reaping: Pending | None = None
-        self._awaited: dict[int, int | None] = {}  # exit codes that somebody waits for, as far as they have come
+        self._awaited: dict[int, int | None] = {}  # exit codes that a thread waits for; None: not known yet
         self._imports = Imports()
         self._is_ended = False
-        self.close = weakref.finalize(self, _end, self._process, self._sock, os.getpid())
-        register(self)
+        self.close = weakref.finalize(self, end_server, self._process, self._sock, os.getpid())
+        register_holder(self)
 
     def descriptors(self) -> list[int]:
-        """The one that is readable when an answer has come; none when it has ended."""
+        """Returns the descriptor that is readable when an answer has come; empty if the server has ended."""
         with self._lock:
             return [self._sock.fileno()] if self._is_open else []
 
@@ -126,26 +126,26 @@ class ForkServer:
         return not self._is_ended and self.close.alive  # at exit it may be closed before its pools
 
     def is_outdated(self) -> bool:
-        """Whether it has imported what would be imported otherwise now."""
+        """Whether it has imported a module that has changed since."""
         return self._imports.are_outdated()
 
     @property
     def has_room(self) -> bool:
-        """Whether it may be asked to fork another worker."""
+        """Whether another worker may be requested."""
         return len(self._sent) + len(self._unsent) < _IN_FLIGHT
 
     def preload(self, module: str) -> Pending:
-        """Imports a module once for all workers to come; what is done raises what the import raised."""
+        """Imports a module once for all workers to come; `result` raises what the import raised."""
         with self._lock:
             known = self._preloads.get(module)
             if known is None or (known.done and known._error is not None):
                 known = Pending(Preload(module, list(sys.path)))
                 self.ask(known)
-                self._preloads[module] = known  # now that it is sure to be asked for: others will wait for it
+                self._preloads[module] = known  # only now that it is sent, because others will wait for it
             return known
 
     def ask(self, pending: Pending) -> None:
-        """The answer settles it. Whoever asks has it already: an interrupt in here loses no request to be abandoned."""
+        """Sends a request; the answer settles it. The caller can abandon it, even if this call is interrupted."""
         with self._lock:
             if not self._is_open:
                 return pending.settle(None, ServerGoneError())
@@ -153,10 +153,10 @@ class ForkServer:
         return self.pump()
 
     def reap(self, pid: int) -> int | None:
-        """The exit code of a worker known to have ended, and an end to its being a zombie; None: it is not known."""
+        """Reaps a worker that has ended, and returns its exit code; None if it is not known."""
         if not self.is_alive():
-            return _reap_orphan(pid, self._process)
-        code = _exitcode_of_zombie(pid)
+            return reap_orphan(pid, self._process)
+        code = exitcode_of_zombie(pid)
         with self._lock:
             self._leave_to_reap(pid)
             if code is None:
@@ -168,11 +168,11 @@ class ForkServer:
         return code
 
     def finish_reaping(self) -> None:
-        """Waits, though not for long, until no worker that was to be reaped is a zombie any more."""
+        """Waits for a short time until all workers that were to be reaped are reaped."""
         self._await(lambda: not self._has_zombies(), _REAP_SECONDS)
 
     def abandon(self, pending: Pending) -> None:
-        """Nobody wants the answer any more, perhaps because it does not come."""
+        """Cancels a request. A server that does not answer it soon is ended."""
         self._await(lambda: pending.done, self._moment_left())
         with self._lock:
             pending.is_unwanted = True
@@ -181,15 +181,15 @@ class ForkServer:
             if pending in self._unsent:
                 self._unsent.remove(pending)
             if pending not in self._sent:
-                return pending.settle(None, ServerGoneError())  # who waits for the same import asks for it
+                return pending.settle(None, ServerGoneError())  # others that wait for the same import repeat it
             if self._sent[0] is pending:
                 return self.retire()
             if isinstance(pending.request, Preload) or not self._is_starting():
-                _forget(self)  # it is busy for somebody else, or will be, but who comes next need not wait for that
+                _forget(self)  # it is busy for another pool, but the next pool need not wait for that
         return None
 
     def pump(self) -> None:
-        """Takes the answers that have come, sends what can be sent; a server that does not answer is ended."""
+        """Takes the answers that have come, and sends what can be sent. Ends a server that does not answer."""
         with self._lock:
             if self._is_pumping or not self._is_open:
                 return
@@ -204,7 +204,7 @@ class ForkServer:
                 self.retire()
 
     def retire(self) -> None:
-        """Ends it; its workers go on. It holds nothing any more. Who has asked it for something is to ask another."""
+        """Ends the server and closes all it holds; its workers continue. Its requests raise ServerGoneError."""
         with self._lock:
             self._end(None)
 
@@ -215,7 +215,7 @@ class ForkServer:
     # -- inside ----------------------------------------------------------------------------------------
 
     def _exchange(self) -> None:
-        """For `pump`, which retires a server where this is cut off, be it in its last line."""
+        """Exchanges messages. If it is interrupted, even in its last line, `pump` retires the server."""
         self._is_pumping = True
         try:
             self._send_some()
@@ -237,7 +237,7 @@ class ForkServer:
                 return
             except ConnectionError:
                 raise
-            except OSError as error:  # there is no descriptor for it
+            except OSError as error:  # there is no free descriptor for its message
                 self._unsent.popleft()
                 pending.settle(None, error)
                 continue
@@ -274,7 +274,7 @@ class ForkServer:
             self._clear_away(pending)
 
     def _clear_away(self, pending: Pending) -> None:
-        """A worker that nobody wants is ended; nobody has talked to it."""
+        """Kills the worker of an abandoned request."""
         if not isinstance(pending.request, Fork) or pending._error is not None:
             return
         pid, pidfds = pending.result()
@@ -287,34 +287,33 @@ class ForkServer:
         return self._sent[0].request is None and time.monotonic() - self._asked_at < _PATIENCE
 
     def _moment_left(self) -> float:
-        """Seconds for an answer that will come at once if at all."""
-        if not self._sent or not isinstance(self._sent[0].request, (Fork, Reap)):
-            return 0.0
-        return max(0.0, self._asked_at + _MOMENT - time.monotonic())
+        """Returns the seconds left for an answer that should come at once; 0 for other answers."""
+        return max(0.0, self._asked_at + _MOMENT - time.monotonic()) if self._is_due_at_once() else 0.0
 
     def _is_silent(self) -> bool:
-        """Whether it has been busy for too long with what takes but a moment."""
-        if not self._sent or not isinstance(self._sent[0].request, (Fork, Reap)):
-            return False
-        return time.monotonic() - self._asked_at > _PATIENCE
+        """Whether it has been busy for too long with a request that takes a moment."""
+        return self._is_due_at_once() and time.monotonic() - self._asked_at > _PATIENCE
+
+    def _is_due_at_once(self) -> bool:
+        return bool(self._sent) and isinstance(self._sent[0].request, (Fork, Reap))
 
     def _died(self) -> None:
-        # Who asked first for what it was about to do, be it that it had not even started.
+        # The request that the server was processing, or the first one for a server that has not started.
         what = next((pending for pending in (*self._sent, *self._unsent) if pending.request is not None), None)
         exitcode = self._end(what)
         if what is not None:
             what.settle(None, RemudaError(f"the fork server died: {describe_exitcode(exitcode)}, in {_doing(what)}"))
 
     def _end(self, culprit: Pending | None) -> int | None:
-        """Tells all but the culprit that it is gone; returns its exit code."""
+        """Settles all requests but the culprit with ServerGoneError; returns the server's exit code."""
         _forget(self)
         self._is_ended = True
         self._sock.close()
         self._process.kill()
-        if self._process.has_ended(_DEATH_SECONDS):
+        if self._process.has_ended(DEATH_SECONDS):
             self._process.close()
         while self._zombies:
-            _reap_orphan(self._zombies.pop(), self._process, _DEATH_SECONDS)  # it may have been killed just now
+            reap_orphan(self._zombies.pop(), self._process, DEATH_SECONDS)  # it may have been killed just now
         for pending in (*self._sent, *self._unsent):
             if pending is not culprit:
                 pending.settle(None, ServerGoneError())
@@ -325,7 +324,7 @@ class ForkServer:
 
     def _leave_to_reap(self, pid: int) -> None:
         if not self._is_open:
-            _reap_orphan(pid, self._process, _DEATH_SECONDS)
+            reap_orphan(pid, self._process, DEATH_SECONDS)
             return
         self._zombies.add(pid)
         self._to_reap.append(pid)
@@ -335,81 +334,12 @@ class ForkServer:
 
     def _await(self, is_done: Callable[[], bool], seconds: float) -> None:
         deadline = time.monotonic() + seconds
-        while self._is_open and not self._is_pumping:  # a finalizer in the middle of our own work gets no answer
+        while self._is_open and not self._is_pumping:  # a finalizer in the middle of `_exchange` gets no answer
             self.pump()
             left = deadline - time.monotonic()
             if is_done() or left <= 0:
                 return
-            poller = select.poll()
-            for fd in self.descriptors():
-                poller.register(fd, select.POLLIN)
-            poller.poll(min(left, _SLICE) * 1000)
-
-
-def _exitcode_of_zombie(pid: int) -> int | None:
-    """As the kernel tells whoever may look; None: the server has to be asked."""
-    try:
-        with open(f"/proc/{pid}/stat") as file:
-            words = file.read().rpartition(")")[2].split()
-        is_told = os.stat(f"/proc/{pid}").st_uid == os.geteuid()  # others are told 0
-    except OSError:
-        return None
-    if not is_told or words[0] != "Z":
-        return None
-    return os.waitstatus_to_exitcode(int(words[-1]))
-
-
-def _start(environment: dict[str, str]) -> tuple[Child, socket.socket]:
-    """A server's process, and our end of its socket."""
-    key = new_key()  # workers write their own over it
-    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    try:
-        with theirs:
-            process = subprocess.Popen(
-                python_command("remuda._backends.forkserver.server", "serve", theirs.fileno(), os.getpid()),
-                pass_fds=[theirs.fileno()],
-                start_new_session=True,
-                env=with_key(environment, key),
-                stdin=subprocess.DEVNULL,
-            )
-        return Child(process), ours
-    except BaseException:  # interrupted: `Popen` may have started it, and not have told its pid
-        ours.close()
-        kill_process_trees([key], _DEATH_SECONDS)
-        raise
-
-
-def _end(process: Child, sock: socket.socket, owner: int) -> None:
-    if os.getpid() == owner and leave_pools_alone():
-        return  # it ends with us
-    sock.close()
-    if os.getpid() == owner:  # in a forked copy it is somebody else's
-        process.kill()  # an import may be stuck; its children are not killed with it
-        process.has_ended(None)
-        for pid in children():  # nobody asks for their exit codes any more, if anybody has ever known of them
-            _reap_orphan(pid, process)
-    process.close()
-
-
-def _reap_orphan(pid: int, server: Child, patience: float = 0.0) -> int | None:
-    """The exit code of a worker whose server has ended: it went to the first process, which may be us.
-
-    `patience`: seconds for it to end.
-    """
-    with suppress(OSError):  # it is not ours, or gone
-        if os.getsid(pid) == server.pid:  # nobody else who has its pid by now
-            _await_end(pid, patience)
-            end = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG)
-            return None if end is None else end.si_status * (1 if end.si_code == os.CLD_EXITED else -1)
-    return None
-
-
-def _await_end(pid: int, seconds: float) -> None:
-    pidfds = _core.Descriptors()
-    pidfds.extend(map(os.pidfd_open, [pid]))
-    poller = select.poll()
-    poller.register(pidfds[0], select.POLLIN)
-    poller.poll(seconds * 1000)
+            wait_readable(self.descriptors(), min(left, _SLICE))
 
 
 def _error_of(answer: Answer, pending: Pending) -> BaseException | None:
@@ -435,16 +365,16 @@ def _directory() -> str | None:
         return None  # it was removed: one place is as good as another
 
 
-# -- who has which ---------------------------------------------------------------------------------------
+# -- servers by thread setting ---------------------------------------------------------------------------------------
 
 _servers: dict[tuple[int, int | None], ForkServer] = {}
 _servers_lock = fork_safe_lock()
 
 
 def fork_server(threads: int | None, environment: dict[str, str]) -> ForkServer:
-    """This process's fork server for workers with that many threads; started when first needed.
+    """Returns this process's fork server for workers with that many threads; starts it when first needed.
 
-    One that has imported what has changed since is left to the pools that have it.
+    A server with outdated modules is replaced; pools that use it keep it.
     """
     key = (os.getpid(), threads)  # a forked copy of this process must not use its parent's
     with _servers_lock:
@@ -455,7 +385,7 @@ def fork_server(threads: int | None, environment: dict[str, str]) -> ForkServer:
 
 
 def _forget(server: ForkServer) -> None:
-    """The next pool gets another one."""
+    """Makes the next pool start another server."""
     with _servers_lock:
         for key in [key for key, known in _servers.items() if known is server]:
             del _servers[key]

@@ -1,4 +1,4 @@
-"""Tells when a fork server is stale: when a module that it has imported was edited or reloaded since."""
+"""Finds out whether a fork server is outdated: whether a module that it has imported has been edited or reloaded."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Imports:
 
 @dataclass(frozen=True)
 class _Own:
-    """A module of this process. It is not kept alive: a notebook may want its memory back."""
+    """A module of this process. It is not kept alive, so that a notebook can free its memory."""
 
     module: Callable[[], Any]
     spec: Any  # each reload makes a new one
@@ -66,5 +66,5 @@ def _is_as_it_was(module: Module) -> bool:
     try:
         stat = os.stat(module.path)
     except OSError:
-        return True  # whoever removed it has no other yet
+        return True  # it was removed, and there is no other one yet
     return (stat.st_mtime_ns, stat.st_size) == (module.mtime_ns, module.size)

@@ -1,4 +1,4 @@
-"""The messages between a fork server and its client. Each is one packet, so nobody waits for the rest of one.
+"""The messages between a fork server and its client. Each is one packet, so no receiver waits for the rest of one.
 
 owner                                       server
   <- Answer                                   it has imported what all workers need
@@ -32,7 +32,7 @@ _MAX_FDS = 4
 
 @dataclass(frozen=True)
 class Fork:
-    """Start a worker. With its socket, and its standard output and error, as descriptors."""
+    """Forks a worker. Its socket, and its standard output and error, are sent along as descriptors."""
 
     owner: int
     environment: dict[str, str]
@@ -44,7 +44,7 @@ class Fork:
 
 @dataclass(frozen=True)
 class Reap:
-    """End the being zombies of workers that have ended; the answer has their exit codes."""
+    """Reaps workers that have ended; the answer has their exit codes."""
 
     pids: tuple[int, ...]
     doing = "reaping workers"
@@ -52,7 +52,7 @@ class Reap:
 
 @dataclass(frozen=True)
 class Preload:
-    """Import a module, for all workers to come."""
+    """Imports a module for all workers to come."""
 
     module: str
     path: list[str]
@@ -96,7 +96,7 @@ def send(sock: socket.socket, message: Any, fds: Iterable[int] = ()) -> None:
 
 
 def send_pickled(sock: socket.socket, data: bytes, fds: Iterable[int], flags: int = 0) -> None:
-    """The same; raises as `socket.sendmsg` does, and then nothing was sent."""
+    """Sends a pickled message like `send`. If it raises, as `socket.sendmsg` does, nothing was sent."""
     if len(data) <= _MAX_INLINE:
         socket.send_fds(sock, [_INLINE + data], list(fds), flags)
         return
@@ -109,20 +109,20 @@ def send_pickled(sock: socket.socket, data: bytes, fds: Iterable[int], flags: in
 
 
 def receive(sock: socket.socket, flags: int = 0) -> tuple[Any, _core.Descriptors]:
-    """A message and its descriptors.
+    """Receives a message and its descriptors.
 
-    Raises EOFError when the other end is gone, OSError (EMFILE) when there was no room for its descriptors: then the
-    message is lost. Otherwise as `socket.recvmsg` does.
+    Raises EOFError if the other end is gone, and OSError (EMFILE) if there was no room for its descriptors: then the
+    message is lost. Otherwise raises as `socket.recvmsg` does.
     """
     space = socket.CMSG_SPACE(_MAX_FDS * array.array("i").itemsize)
     flags |= socket.MSG_CMSG_CLOEXEC
     fds = _core.Descriptors()
-    # One step for the interpreter, so that no signal handler comes between their coming and our having them.
+    # One step for the interpreter, so that no signal handler runs between receiving and storing them.
     packet, same = tee(map(sock.recvmsg, [1 + _MAX_INLINE], [space], [flags]))
     ancillary = chain.from_iterable(map(itemgetter(1), packet))
     fds.extend(chain.from_iterable(map(partial(array.array, "i"), map(itemgetter(2), ancillary))))
-    data, _, told, _ = next(same)
-    if told & socket.MSG_CTRUNC:
+    data, _, received_flags, _ = next(same)
+    if received_flags & socket.MSG_CTRUNC:
         raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
     if not data:
         raise EOFError("the other end is gone")

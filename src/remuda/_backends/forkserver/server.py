@@ -19,7 +19,7 @@ from typing import Any
 
 from remuda import _core
 from remuda._backends.forkserver.messages import Answer, Fork, Module, Preload, Reap, receive, send
-from remuda._backends.process.child import children
+from remuda._backends.forkserver.server_process import children
 from remuda._backends.process.process_tree import can_show_for_a_moment, show
 from remuda._wire.failures import portable
 
@@ -27,13 +27,13 @@ _BASICS = ("numpy", "gymnasium", "cloudpickle", "remuda._worker.main")
 
 
 def serve(fd: int, owner: int) -> None:
-    """Serves requests from the socket `fd` until it is closed, or `owner` is no more."""
+    """Serves requests from the socket `fd` until it is closed, or the process `owner` has ended."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     with socket.socket(fileno=fd) as sock:
         try:
             owner_fd = os.pidfd_open(owner)
         except ProcessLookupError:
-            return  # it is no more already
+            return  # it has ended already
         with closing(_Server(sock, owner_fd)) as server, suppress(EOFError, ConnectionError):  # it has closed its end
             server.run()
 
@@ -41,8 +41,8 @@ def serve(fd: int, owner: int) -> None:
 class _Server:
     def __init__(self, sock: socket.socket, owner_fd: int) -> None:
         self._sock, self._owner_fd = sock, owner_fd
-        self._told: set[str] = set()  # modules that the owner knows we have
-        self._workers: set[int] = set()  # that were forked and are not reaped yet
+        self._reported: set[str] = set()  # modules that were reported to the owner
+        self._workers: set[int] = set()  # pids that were forked and are not reaped yet
         self._deaths = _Deaths()
 
     def run(self) -> None:
@@ -50,7 +50,7 @@ class _Server:
         for module in _BASICS:
             importlib.import_module(module)
         gc.freeze()
-        send(self._sock, Answer(imported=self._news()))
+        send(self._sock, Answer(imported=self._new_modules()))
         poller = select.poll()
         for fd in (self._sock, self._owner_fd, self._deaths):
             poller.register(fd, select.POLLIN)
@@ -62,7 +62,7 @@ class _Server:
                 self._serve_one()
 
     def close(self) -> None:
-        """At the end, and in a worker, which has signals of its own."""
+        """Closes it at the end, or in a forked worker, which has signals of its own."""
         self._deaths.close()
         self._sock.close()
         os.close(self._owner_fd)
@@ -70,31 +70,31 @@ class _Server:
     def _serve_one(self) -> None:
         request, fds = receive(self._sock)
         try:
-            answer, told = self._try_to_answer(request, fds)
+            answer, pidfds = self._try_to_answer(request, fds)
         finally:
             fds.close()
         try:
-            send(self._sock, answer, told)
+            send(self._sock, answer, pidfds)
         finally:
-            told.close()
+            pidfds.close()
 
     def _try_to_answer(self, request: Any, fds: _core.Descriptors) -> tuple[Answer, _core.Descriptors]:
-        told = _core.Descriptors()
+        pidfds = _core.Descriptors()
         try:
             if isinstance(request, Fork):
                 pid = self._fork(request, fds)
-                told.extend(map(os.pidfd_open, [pid]))
-                self._workers.add(pid)  # not one that the owner will never hear of
-                return Answer(pid), told
+                pidfds.extend(map(os.pidfd_open, [pid]))
+                self._workers.add(pid)  # last: only if the owner receives its pid
+                return Answer(pid), pidfds
             if isinstance(request, Preload):
                 _preload(request)
-                return Answer(imported=self._news()), told
-            return Answer(self._reap(request)), told
+                return Answer(imported=self._new_modules()), pidfds
+            return Answer(self._reap(request)), pidfds
         except BaseException as error:
-            return Answer(error=portable(error), imported=self._news()), told
+            return Answer(error=portable(error), imported=self._new_modules()), pidfds
 
     def _fork(self, request: Fork, fds: _core.Descriptors) -> int:
-        """A worker that nobody hears of is found by its key: it has that from its first moment, if it can."""
+        """Forks a worker. It carries its key from its first moment, if possible, so the owner can always find it."""
         shows_its_key = can_show_for_a_moment(request.environment)
         if shows_its_key:
             show(request.environment)
@@ -119,15 +119,15 @@ class _Server:
         return codes
 
     def _reap_orphans(self) -> None:
-        """All but our workers: those keep their pids until the owner asks."""
+        """Reaps all children but workers, which keep their pids until the owner requests their reaping."""
         for pid in set(children()) - self._workers:
             with suppress(ChildProcessError):
                 os.waitpid(pid, os.WNOHANG)
 
-    def _news(self) -> tuple[Module, ...]:
-        """What was imported since the last time, as far as it is somebody's who may change it."""
-        names = [name for name in sys.modules if name not in self._told]
-        self._told.update(names)
+    def _new_modules(self) -> tuple[Module, ...]:
+        """Returns the modules that were imported since the last call, and that the user may edit."""
+        names = [name for name in sys.modules if name not in self._reported]
+        self._reported.update(names)
         own = [name for name in names if _top(name) not in sys.stdlib_module_names and _top(name) != "remuda"]
         return tuple(module for name in own if (module := _described(name)) is not None)
 
@@ -135,29 +135,29 @@ class _Server:
 class _Deaths:
     """Readable when a child may have ended.
 
-    Where the owner ignores SIGCHLD we would too, and exit codes would be lost: so it is handled for that as well.
+    If the owner ignores SIGCHLD, this process inherits that, and exit codes would be lost. Handling it prevents that.
     """
 
     def __init__(self) -> None:
-        self._ours, self._theirs = socket.socketpair()
-        for end in (self._ours, self._theirs):
+        self._reader, self._writer = socket.socketpair()
+        for end in (self._reader, self._writer):
             end.setblocking(False)
-        signal.set_wakeup_fd(self._theirs.fileno(), warn_on_full_buffer=False)
+        signal.set_wakeup_fd(self._writer.fileno(), warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, lambda *_: None)
 
     def fileno(self) -> int:
-        return self._ours.fileno()
+        return self._reader.fileno()
 
     def forget(self) -> None:
         with suppress(BlockingIOError):
-            while self._ours.recv(1 << 12):
+            while self._reader.recv(1 << 12):
                 pass
 
     def close(self) -> None:
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-        self._ours.close()
-        self._theirs.close()
+        self._reader.close()
+        self._writer.close()
 
 
 def _top(name: str) -> str:

@@ -11,18 +11,18 @@ from typing import Any, Protocol
 from remuda import _core
 from remuda._backends.base import PATIENCE_SECONDS, Assignment, BuildProgress, Queues, death_of
 from remuda._backends.deadline import Deadline
-from remuda._backends.process.forked_descriptors import register
-from remuda._backends.process.process_worker import ProcessWorker
+from remuda._backends.process.process_worker import ProcessWorker, start_timeout
 from remuda._backends.process.start_methods import Launch, Launcher, Launching, abandon, occupy_standard_descriptors
-from remuda._backends.process.start_timeout import start_timeout
 from remuda._backends.process.worker_configs import WorkerConfigs
 from remuda._backends.process.worker_process import WorkerProcess, end_all
 from remuda._relay.output import Output, WorkerOutput, open_outputs
 from remuda._relay.receiver import Relay, ShownWarnings
 from remuda._relay.stacks import stack_of
 from remuda._system.cores import core_for
+from remuda._system.forks import register_holder
 from remuda._system.limits import check_descriptors
 from remuda._system.oom import OomWatch
+from remuda._system.polling import wait_readable
 from remuda._wire.channel import NonsenseError
 from remuda._wire.failures import build_error, load_failure, not_loaded
 from remuda._wire.info_columns import InfoColumn
@@ -41,7 +41,7 @@ from remuda.errors import (
     WorkerDiedError,
 )
 
-_SLICE = 1.0  # seconds between two looks at a fork server that may not answer
+_SLICE = 1.0  # seconds between two polls of a fork server that may not answer
 
 
 class ProcessOptions(Protocol):
@@ -71,7 +71,7 @@ class ProcessBackend:
 
     def __init__(self, options: ProcessOptions) -> None:
         self.workers: list[ProcessWorker] = []
-        # Not the options themselves: they may refer to the pool, whose finalizer keeps its backend.
+        # Not the options themselves: they may refer to the pool, and its finalizer keeps the backend alive.
         self._inherits = options.start_method == "fork"  # then factories need not be pickled
         self._pins, self._name, self._output = options.pin_workers, options.name, options.worker_output
         self._starts_serially, self._shown_warnings = options.starts_serially, options.shown_warnings
@@ -88,7 +88,7 @@ class ProcessBackend:
         self._oom = OomWatch()
         self._near: list[frozenset[int]] = []  # cores, by worker
         self._processes: list[WorkerProcess] = []
-        register(self)
+        register_holder(self)
 
     @property
     def processes(self) -> ProcessBackend:
@@ -115,28 +115,28 @@ class ProcessBackend:
                 self._build_others(assignments, timeout)
             assert self._configs is not None  # they are the first thing that was made
             if not any(assignment.spec.rebuilds for assignment in assignments):
-                self._configs.close()  # factories may refer to their pool, so who will have no successors keeps none
+                self._configs.close()  # factories may refer to their pool, so none are kept without successors
             return self._built
         except BaseException:
             self.stop(0)
             raise
 
     def _build_others(self, assignments: Sequence[Assignment], timeout: float | None) -> None:
-        """Than those that are there."""
+        """Starts the workers that have not been started."""
         if not self.workers:
             self._prepare(assignments, timeout)
         indices = list(range(len(self.workers), len(assignments)))
         for together in [[index] for index in indices] if self._starts_serially else [indices]:
-            self._progress.hide()  # who is forked must not inherit a standard output that draws
+            self._progress.hide()  # a forked worker must not inherit a progress bar in its standard output
             started = [self._start(index) for index in together]
             self._built += self._collect_reports(started)
 
     @contextmanager
     def _shown(self, progress: BuildProgress) -> Iterator[None]:
-        """Workers that are started meanwhile write on its board; successors are nobody's affair there."""
+        """Makes workers that are started meanwhile write on its board; successors do not."""
         self._progress = progress
         if progress.board is not None:
-            register(progress.board)
+            register_holder(progress.board)
         try:
             yield
         finally:
@@ -144,7 +144,7 @@ class ProcessBackend:
             progress.hide()
 
     def _prepare(self, assignments: Sequence[Assignment], timeout: float | None) -> None:
-        """Before the first worker is started. `timeout`: for all of them."""
+        """Makes what the workers need, before the first one is started. `timeout`: for all of them."""
         check_descriptors(len(assignments), with_output=self._output != "inherit")
         occupy_standard_descriptors()
         # All config before anything is started: one that cannot be pickled must not leave workers behind.
@@ -161,8 +161,8 @@ class ProcessBackend:
 
     def _start(self, index: int) -> ProcessWorker:
         assert self._configs is not None  # they were given first
-        order = self._configs.order(index)
-        worker = ProcessWorker(order, self._launch(index), self._outputs[index], self._processes, self._oom)
+        config = self._configs.config(index)
+        worker = ProcessWorker(config, self._launch(index), self._outputs[index], self._processes, self._oom)
         self.workers.append(worker)
         worker.has_arrived()
         return worker
@@ -172,19 +172,19 @@ class ProcessBackend:
         assert self._configs is not None
         output = self._outputs[index]
         output.begin()
-        config = self._configs
         board = -1 if self._progress.board is None else self._progress.board.fd
-        what = Launch(config.order(index), *config.place(index), output.fd, self._relay.sending_end, board)
+        config, place = self._configs.config(index), self._configs.place(index)
+        what = Launch(config, *place, output.fd, self._relay.sending_end, board)
         return self._launcher.launch(what, self._processes.append)
 
     def _collect_reports(self, workers: Sequence[ProcessWorker]) -> list[Reports]:
-        """Of these workers."""
+        """Waits for the reports of these workers."""
         reports: dict[int, Reports] = {}
         failures: list[Failure] = []
         silent = {worker.index: worker for worker in workers}
         while silent:
             is_late, before = self._deadline.has_passed(), len(silent)
-            for worker in self._told(silent.values(), self._deadline.slice()):
+            for worker in self._wait_for_some(silent.values(), self._deadline.slice()):
                 answer = self._read_report(worker)
                 if answer is None:
                     continue
@@ -195,33 +195,33 @@ class ProcessBackend:
                     reports[worker.index] = answer
             if is_late and len(silent) == before:
                 raise start_timeout(list(silent.values()), self._timeout)
-        self._hear()
+        self._drain_logs()
         if failures:
             raise build_error(failures)
         return [reports[worker.index] for worker in workers]
 
     def _second_build(self, worker: ProcessWorker, limits: Limits) -> SecondBuild:
-        """What comes of trying it; a worker that is lost over it is not missed: others will build that env."""
+        """Makes a worker build its env a second time. If the worker is lost, others will build that env."""
         patience = Deadline(PATIENCE_SECONDS)
         try:
             worker.channel.post([b"", *dump(limits)])
             while not patience.has_passed():
-                for _ in self._told([worker], patience.slice()):
+                for _ in self._wait_for_some([worker], patience.slice()):
                     if (message := worker.channel.recv_nowait()) is not None:
-                        told: SecondBuild = load(message)
-                        return told
+                        result: SecondBuild = load(message)
+                        return result
         except (EOFError, ConnectionError):
             return SecondBuild("its worker died when it was built a second time", stays=False)
         why = f"building it a second time took more than {PATIENCE_SECONDS:.0f} s"
         return SecondBuild(why, stays=False)
 
-    def _told(self, silent: Iterable[ProcessWorker], timeout: float | None) -> list[ProcessWorker]:
-        """Waits until some of these workers have something to say, and goes on with starting the others."""
+    def _wait_for_some(self, silent: Iterable[ProcessWorker], timeout: float | None) -> list[ProcessWorker]:
+        """Waits until some of these workers have sent something or died; meanwhile starts the others."""
         timeout = _sooner(timeout, self._progress.show())
-        poller, whose = select.poll(), dict[int, ProcessWorker]()
+        poller, by_fd = select.poll(), dict[int, ProcessWorker]()
         for worker in silent:
             if worker.has_arrived():
-                whose.update(dict.fromkeys(_fds(worker), worker))
+                by_fd.update(dict.fromkeys(_fds(worker), worker))
             elif worker.launching is not None:
                 for fd in worker.launching.descriptors():
                     poller.register(fd, select.POLLIN)
@@ -229,44 +229,42 @@ class ProcessBackend:
                 if not worker.launching.is_under_way:
                     break  # those behind it wait too
         assert self._relay is not None  # it was made before the workers
-        for fd in (*whose, self._relay.fileno()):
+        for fd in (*by_fd, self._relay.fileno()):
             poller.register(fd, select.POLLIN)
         events = poller.poll(None if timeout is None else timeout * 1000)
-        self._hear()
-        return list({whose[fd].index: whose[fd] for fd, _ in events if fd in whose}.values())
+        self._drain_logs()
+        return list({by_fd[fd].index: by_fd[fd] for fd, _ in events if fd in by_fd}.values())
 
-    def _hear(self) -> None:
+    def _drain_logs(self) -> None:
         if self._relay is not None:
             self._relay.drain()
 
     def _read_report(self, worker: ProcessWorker) -> Reports | Failure | None:
-        """None when some of it is still to come."""
+        """Returns the reports of a worker, or its failure; None if the message is not complete yet."""
         try:
             message = worker.channel.recv_nowait()
         except NonsenseError as nonsense:
             worker.kill()
-            raise self._died(worker, "build", CorruptReplyError) from nonsense
+            raise self._died(worker, CorruptReplyError) from nonsense
         except (EOFError, ConnectionError):
-            raise self._died(worker, "build") from None
+            raise self._died(worker) from None
         if message is None:
             return None
         verdict, *parts = message
         if bytes(verdict) == b"failed":
             return load_failure(parts)
         key = b"".join(parts)
-        if key not in self._reports:  # most envs of a pool say the same
+        if key not in self._reports:  # most envs of a pool have equal reports
             try:
                 self._reports[key] = load_from_env(parts)
             except Exception as error:
                 return not_loaded(worker.env_ids[0], worker.index, "build", "spaces and metadata", error)
         return self._reports[key]
 
-    def _died(
-        self, worker: ProcessWorker, operation: str, error: type[WorkerDiedError] = WorkerDiedError
-    ) -> WorkerDiedError:
+    def _died(self, worker: ProcessWorker, error: type[WorkerDiedError] = WorkerDiedError) -> WorkerDiedError:
         if worker.process is not None:
-            worker.process.wait(1.0)  # its socket closes a moment before it is gone
-        return death_of(worker, operation, None, error)
+            worker.process.wait(1.0)  # its socket closes a moment before it ends
+        return death_of(worker, "build", None, error)
 
     # -- service ---------------------------------------------------------------------------------------
 
@@ -281,7 +279,7 @@ class ProcessBackend:
             worker.channel.post([address])
             worker.channel.send_fds([arena.fd, parcel])
         except (EOFError, ConnectionError):
-            raise self._died(worker, "build") from None
+            raise self._died(worker) from None
         if self._pins and worker.pid is not None:  # only its own thread: what the envs have started by now stays free
             with suppress(ProcessLookupError):  # its death is noticed elsewhere
                 os.sched_setaffinity(worker.pid, {core_for(worker.index, self._near)})
@@ -311,10 +309,7 @@ class ProcessBackend:
         successor = self.workers[worker]
         if not _has_arrived(successor):
             return None
-        poller = select.poll()
-        for fd in _fds(successor):
-            poller.register(fd, select.POLLIN)
-        return self._read_report(successor) if poller.poll(0) else None
+        return self._read_report(successor) if wait_readable(_fds(successor), 0) else None
 
     def join(
         self,
@@ -348,9 +343,9 @@ class ProcessBackend:
     def queues(self) -> list[Queues]:
         return []
 
-    def drain(self, said: Callable[[], int]) -> None:
+    def drain(self, sent: Callable[[], int]) -> None:
         if self._relay is not None:
-            self._relay.hear_all(said)
+            self._relay.drain_all(sent)
 
     # -- end -------------------------------------------------------------------------------------------
 
@@ -386,13 +381,13 @@ class ProcessBackend:
 
 
 def _sooner(one: float | None, other: float | None) -> float | None:
-    """Of two timeouts."""
+    """Returns the shorter of two timeouts."""
     return min((seconds for seconds in (one, other) if seconds is not None), default=None)
 
 
 @contextmanager
 def _posted(parts: Parts) -> Iterator[tuple[int, Address]]:
-    """A message in a parcel: its descriptor, which is closed afterwards, and where it lies there."""
+    """Puts a message into a parcel; yields the parcel's descriptor, which is closed afterwards, and the address."""
     parcel = Parcel()
     try:
         address = parcel.add(parts)
@@ -403,7 +398,7 @@ def _posted(parts: Parts) -> Iterator[tuple[int, Address]]:
 
 
 def _has_arrived(successor: ProcessWorker) -> bool:
-    """As its `has_arrived`; a module to be preloaded, which may raise anything, raises RemudaError."""
+    """Calls `has_arrived`. If a preloaded module raises, which may be anything, raises RemudaError."""
     try:
         return successor.has_arrived()
     except (RemudaError, OSError):
@@ -413,6 +408,6 @@ def _has_arrived(successor: ProcessWorker) -> bool:
 
 
 def _fds(worker: ProcessWorker) -> tuple[int, int]:
-    """What shows that it has something to say, or has died without a word (a child of it may keep the socket open)."""
+    """Returns its socket and its pidfd, because a child of a dead worker may keep the socket open."""
     assert worker.process is not None  # it has been started
     return worker.channel.fileno(), worker.process.pidfd

@@ -38,18 +38,18 @@ def _options() -> list[str]:
     warnings = sys.warnoptions
     if sys.flags.dev_mode and warnings[:1] == ["default"]:
         warnings = warnings[1:]  # which -X dev has added
-    return letters + [f"-W{_bearable(option)}" for option in warnings] + extended
+    return letters + [f"-W{_without_errors(option)}" for option in warnings] + extended
 
 
 def _is_implied(field: str) -> bool:
-    """By -I, which says it anyway."""
+    """Whether -I, which is passed as well, implies a flag."""
     return bool(sys.flags.isolated) and field in {"ignore_environment", "no_user_site", "safe_path"}
 
 
-def _bearable(option: str) -> str:
-    """What is to be raised here is only told there: no import and no env may fail for it.
+def _without_errors(option: str) -> str:
+    """Returns a -W option that shows warnings in the worker that this process raises as errors.
 
-    Whether to raise is decided where the warning is issued again, which is here.
+    No import and no env may fail for them: the warning is issued again in this process, which decides whether to raise.
     """
     action, colon, rest = option.partition(":")
     return f"default{colon}{rest}" if action and "error".startswith(action) else option

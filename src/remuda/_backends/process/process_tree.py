@@ -3,26 +3,36 @@
 from __future__ import annotations
 
 import os
+import secrets
 from collections.abc import Mapping
 
 from remuda import _core
-from remuda._backends.process.watcher import new_key, owner_key
 from remuda._relay.log import logger
-
-__all__ = ["can_show_for_a_moment", "kill_process_trees", "new_key", "show", "with_key"]
 
 _VARIABLE = _core.FAMILY_VARIABLE
 
+_owner_keys: dict[int, str] = {}  # by process id: a forked copy of this process has a key of its own
+
+
+def owner_key() -> str:
+    """Returns the key that all workers of this process, and whatever they start, carry in their environment."""
+    return _owner_keys.setdefault(os.getpid(), new_key())
+
+
+def new_key() -> str:
+    """Returns a unique key. All keys have one length, and begin with the id of this process."""
+    return f"{os.getpid():010d}-{secrets.token_hex(16)}"
+
 
 def with_key(environment: dict[str, str], key: str) -> dict[str, str]:
-    """The environment of a worker: its own key, its owner's, and within another worker all of that one's."""
+    """Returns the environment of a worker: with its own key, its owner's, and all keys of a worker around it."""
     outer = environment.get(_VARIABLE)
     keys = f"{owner_key()}:{key}"
     return {**environment, _VARIABLE: keys if outer is None else f"{outer}:{keys}"}
 
 
 def show(environment: Mapping[str, str]) -> None:
-    """In a worker that was forked, before anything else: also what it forks itself is to be found."""
+    """Shows the keys in /proc. A forked worker calls this first, so that whatever it forks can be found, too."""
     _core.show_keys(environment[_VARIABLE])
 
 
@@ -32,7 +42,7 @@ def can_show_for_a_moment(environment: Mapping[str, str]) -> bool:
 
 
 def kill_process_trees(keys: list[str], patience: float) -> list[int]:
-    """Ends all that carries one of these keys. Returns the pids of those that are there `patience` seconds later."""
+    """Kills all processes with one of these keys. Returns the pids of those that are left after `patience` seconds."""
     hunt = _core.kill_process_tree(keys, round(patience * 1000))
     if hunt.problem:
         logger.warning(

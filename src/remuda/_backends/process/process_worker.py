@@ -1,26 +1,28 @@
-"""A worker process, as its pool's user sees it: the same worker, whichever process serves it, now or next."""
+"""A worker as its pool's user sees it: one worker, served by one process after another."""
 
 from __future__ import annotations
 
 import signal
+import textwrap
 from contextlib import suppress
 
 from remuda._backends.process.start_methods import Launching, abandon
 from remuda._backends.process.worker_process import WorkerProcess, reap
 from remuda._relay.output import Output
+from remuda._relay.stacks import stack_of
 from remuda._system.oom import OomWatch
 from remuda._wire.channel import SocketChannel
 from remuda._worker.main import WorkerConfig
-from remuda.errors import MemoryVerdict
+from remuda.errors import MemoryVerdict, StartTimeoutError
 
 
 class ProcessWorker:
-    """A worker process, as its pool's user sees it."""
+    """A worker that has a process of its own, and gets another one if it is replaced."""
 
     def __init__(
-        self, order: WorkerConfig, launching: Launching, output: Output, siblings: list[WorkerProcess], oom: OomWatch
+        self, config: WorkerConfig, launching: Launching, output: Output, siblings: list[WorkerProcess], oom: OomWatch
     ):
-        self.index, self.env_ids, self.name = order.spec.info.index, order.spec.info.env_ids, order.name
+        self.index, self.env_ids, self.name = config.spec.info.index, config.spec.info.env_ids, config.name
         self.process: WorkerProcess | None = None  # the latest that has been started
         self.launching: Launching | None = launching  # the next one
         self._output = output
@@ -37,12 +39,12 @@ class ProcessWorker:
         if self.process is None:
             return None
         if not self.process.ended:
-            reap(self._siblings)  # where many end together, one look for what they have left does for all
+            reap(self._siblings)  # if many end together, one search for their descendants serves all
         return self.process.exitcode()
 
     @property
     def channel(self) -> SocketChannel:
-        assert self.process is not None  # whom we talk to has been started
+        assert self.process is not None  # callers use it only once the process has been started
         return self.process.channel
 
     def is_alive(self) -> bool:
@@ -50,32 +52,32 @@ class ProcessWorker:
         return self.process is not None and not self.process.wait(0)
 
     def _look(self) -> None:
-        """Whoever asks for the process is told of the new one as soon as there is one."""
-        with suppress(Exception):  # the start is tried again, and fails again, where somebody waits for it
+        """Switches to a new process as soon as it has been started."""
+        with suppress(Exception):  # whatever waits for the start repeats it, and gets the error
             self.has_arrived()
 
     def has_arrived(self) -> bool:
-        """Whether the process that is to be this worker has been started. Waits for nobody; raises as `poll` does."""
+        """Whether the next process of this worker has been started. Does not wait; raises as `Launching.poll` does."""
         if self.launching is not None and (process := self.launching.poll()) is not None:
             self._take_over(process)
             self.launching = None
         return self.launching is None
 
     def _take_over(self, process: WorkerProcess) -> None:
-        """Where it is interrupted it is done anew: it lets go of the one before first."""
+        """Replaces the process. Releases the one before first, so that an interrupted call can be repeated."""
         if self.process is not None and self.process is not process:
-            self._let_go(self.process)
+            self._release(self.process)
         self.process, self._verdict = process, None
 
-    def _let_go(self, process: WorkerProcess) -> None:
+    def _release(self, process: WorkerProcess) -> None:
         process.release()
-        # The end of the pool waits for one that will not die, too, and for what it has started.
+        # Closing the pool waits for a process that does not die, and for what it has started.
         if process.wait(0) and not process.has_survivors and process in self._siblings:
             self._siblings.remove(process)
 
     def kill(self) -> None:
         if self.launching is not None and self.launching.process is not None:
-            self.has_arrived()  # an interrupt came in between
+            self.has_arrived()  # an interrupt came before it was noted
         if self.process is not None:
             self.process.kill_group()
         if self.launching is not None:
@@ -95,3 +97,27 @@ class ProcessWorker:
 
     def __repr__(self) -> str:
         return f"<{self.name} pid={self.pid} envs={list(self.env_ids)}>"
+
+
+def start_timeout(late: list[ProcessWorker], timeout: float | None) -> StartTimeoutError:
+    """Returns the error for workers that have not built their envs in time."""
+    envs = [env_id for worker in late for env_id in worker.env_ids]
+    expected = f"expected every env to be built within start_timeout={timeout} s, got no answer for the envs {envs} "
+    workers = f"(workers {[worker.index for worker in late]}); "
+    if late[0].process is None:
+        return StartTimeoutError(
+            f"{expected}{workers}the fork server did not even start them: it may still be importing the modules "
+            "in preload=[...]; give it more time"
+        )
+    text = f"{expected}{workers}give it more time, or preload=[...] the modules they import"
+    if stack := _without_ours(stack_of(late[0].process.pid).text):
+        text += f"\n  worker {late[0].index} was in, the last call first:\n{textwrap.indent(stack, '    ')}"
+    return StartTimeoutError(text)
+
+
+def _without_ours(stack: str) -> str:
+    """Removes the worker's own frames, which are those that called the factory."""
+    lines = stack.splitlines()
+    while lines and "/remuda/_worker/" in lines[-1]:
+        lines.pop()
+    return "\n".join(lines)

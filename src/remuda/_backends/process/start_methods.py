@@ -1,4 +1,4 @@
-"""The three start methods of worker processes: forkserver, spawn and fork."""
+"""Starts worker processes by one of three start methods: forkserver, spawn and fork."""
 
 from __future__ import annotations
 
@@ -10,32 +10,37 @@ import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Protocol, TypeAlias
+from typing import TypeAlias
 
 from remuda import _core
 from remuda._backends.forkserver.client import ForkServer, Pending, ServerGoneError, fork_server, request_for_worker
-from remuda._backends.process.forked_descriptors import drop_inherited, register
 from remuda._backends.process.interpreter import python_command
 from remuda._backends.process.process_tree import kill_process_trees, new_key, show, with_key
 from remuda._backends.process.watcher import watch
 from remuda._backends.process.worker_process import WorkerProcess
+from remuda._system.forks import drop_inherited, register_holder
 from remuda._system.limits import no_more_processes
 from remuda._wire.channel import SocketChannel
 from remuda._wire.parcel import Address
 from remuda._worker.main import WorkerConfig, environment, flush_output, run_worker
 
+Register: TypeAlias = Callable[[WorkerProcess], None]
+_Reaper: TypeAlias = Callable[[], int | None]
+
+_KILLED_SECONDS = 1.0  # for a process that was started while an interrupt came, and was killed
+
 
 @dataclass(frozen=True)
 class Launch:
-    """What is to be started.
+    """Describes the worker process to start.
 
     Attributes:
-        config: What the worker is told where it is forked from this process and inherits them.
-        parcel: Otherwise: the descriptor of the parcel that they are in, and
-        address: where.
-        output: The descriptor that it gets as its standard output and error; None: it inherits ours.
-        relay: The descriptor that it is to send its logs and warnings to.
-        board: That of the board on which it notes what it has built; -1: there is none.
+        config: The worker's config, for a worker that is forked from this process and inherits it.
+        parcel: The descriptor of the parcel that has the config of other workers; None for one that inherits it.
+        address: Where the config lies in the parcel.
+        output: The descriptor of the worker's standard output and error; None: it inherits those of this process.
+        relay: The descriptor that the worker sends its logs and warnings to.
+        board: The descriptor of the board on which the worker notes what it has built; -1: there is no board.
     """
 
     config: WorkerConfig
@@ -47,91 +52,75 @@ class Launch:
 
     @property
     def descriptors(self) -> list[int]:
-        """What is sent along, in this order."""
+        """The descriptors that are sent to the worker, in this order."""
         return [self.relay, *([] if self.parcel is None else [self.parcel]), *([] if self.board < 0 else [self.board])]
 
 
-Register: TypeAlias = Callable[[WorkerProcess], None]
-_KILLED_SECONDS = 1.0  # for a process that was started while we were interrupted, and was killed
-
-
 class Launching:
-    """A worker process that is being started. Nobody need wait for it: `poll` goes on as far as it can.
+    """A worker process that is being started. `poll` continues the start as far as possible without waiting.
 
-    It is registered as soon as there is one: an interrupt leaves none that is not.
+    The process is registered as soon as it exists, so an interrupt leaves no unregistered process.
 
     Attributes:
-        process: When it has been started.
-        key: Of all that is started from it.
+        process: The process, once it has been started.
+        key: The key that whatever is started from it carries.
+        is_under_way: Whether the process has been requested.
     """
 
-    def __init__(self, start: Start, what: Launch, register: Register) -> None:
-        """`register`: from then on the end of the process is the caller's affair."""
+    def __init__(self, launcher: Launcher, what: Launch, register: Register) -> None:
+        """`register`: is called with the process; from then on the caller ends it."""
         self.key = new_key()
         self.process: WorkerProcess | None = None
-        self._start, self._what, self._register = start, what, register
+        self._launcher, self._what, self._register = launcher, what, register
 
     def poll(self) -> WorkerProcess | None:
-        """Raises ResourceError where the system allows no more processes, and what a preloaded module raised."""
+        """Returns the process; None while it has not been started.
+
+        Raises ResourceError if the system allows no more processes, and what a preloaded module raised. Then whatever
+        carries the key has been killed.
+        """
         if self.process is None:
             try:
-                self.process = self._start(self._what, self.key, self._register)
-            except BlockingIOError as refused:  # EAGAIN: nothing else here is asked not to wait
+                self.process = self._start()
+            except BlockingIOError as refused:  # EAGAIN: no other call here is nonblocking
                 raise no_more_processes(refused) from refused
         return self.process
 
+    def _start(self) -> WorkerProcess | None:
+        raise NotImplementedError
+
     @property
     def is_under_way(self) -> bool:
-        """Whether it has been asked for."""
-        return self.process is not None or self._start.is_under_way
+        return self.process is not None
 
     def descriptors(self) -> list[int]:
-        """Those that become readable when there is reason to `poll`."""
-        return self._start.descriptors()
+        """Returns the descriptors that become readable when `poll` can continue."""
+        return []
 
     def abandon(self) -> bool:
-        """It is not wanted any more, unless it has been started; whether it may have been without our knowing."""
-        if self.process is not None:
-            return False
-        was_under_way = self._start.is_under_way
-        self._start.abandon()
-        return was_under_way
+        """Cancels the start if there is no process yet. Returns True if a process may have been started anyway."""
+        return False
 
     def close(self) -> None:
-        """After `abandon`, and when whatever carries the key has been killed: closes what a worker would be told by."""
-        self._start.close()
+        """Closes the channel of a start that was abandoned, after whatever carries the key has been killed."""
 
 
 def abandon(launchings: Sequence[Launching]) -> None:
-    """None of them is wanted any more. A server that was ended may just have forked one: it is looked for."""
+    """Cancels starts. Kills by its key a worker that a fork server may have forked just before it was ended."""
     kill_process_trees([launching.key for launching in launchings if launching.abandon()], _KILLED_SECONDS)
     for launching in launchings:
         launching.close()
-
-
-class Start(Protocol):
-    """A way to start one process. Calling it again goes on, until it returns the process.
-
-    Where it raises instead, whatever carries the key has been killed.
-    """
-
-    @property
-    def is_under_way(self) -> bool: ...
-    def __call__(self, what: Launch, key: str, register: Register) -> WorkerProcess | None: ...
-    def descriptors(self) -> list[int]: ...
-    def abandon(self) -> None: ...
-    def close(self) -> None: ...
 
 
 class Launcher:
     """Starts the worker processes of one pool."""
 
     def __init__(self, start_method: str, threads: int | None, preload: tuple[str, ...]) -> None:
-        """Takes what all its workers have in common.
+        """Takes what is the same for all workers.
 
         Args:
             start_method: "forkserver", "spawn" or "fork".
-            threads: That numeric libraries may start in a worker; None leaves them alone.
+            threads: The number of threads that numeric libraries may start in a worker; None: as many as they like.
             preload: Modules for the fork server to import first.
         """
         self._threads, self._preload = threads, preload
@@ -140,33 +129,30 @@ class Launcher:
         self._left: list[ForkServer] = []
 
     def launch(self, what: Launch, register: Register) -> Launching:
-        """Raises ResourceError where the system allows no more processes."""
+        """Begins to start a process. Raises ResourceError if the system allows no more processes."""
         occupy_standard_descriptors()
         try:
             watch()
         except BlockingIOError as refused:
             raise no_more_processes(refused) from refused
         _core.fill_reserve()
-        return Launching(self._start(), what, register)
-
-    def _start(self) -> Start:
         if self._start_method == "forkserver":
-            return _FromServer(self)
-        return _AtOnce(_start_fresh if self._start_method == "spawn" else _start_by_fork, self)
+            return _ByServer(self, what, register)
+        return (_BySpawn if self._start_method == "spawn" else _ByFork)(self, what, register)
 
     def variables(self, key: str) -> dict[str, str]:
         return with_key(environment(self._threads), key)
 
     def server(self) -> ForkServer:
-        """The pool's own, so that all its workers have the same code; another one when that has ended."""
+        """Returns the pool's fork server, so that all its workers have the same code; replaces one that has ended."""
         if self._server is None or not self._server.is_alive():
             if self._server is not None:
-                self._server.pump()  # it learns of its end, and holds nothing any more
+                self._server.pump()  # so that it settles its requests and closes its descriptors
             self._server = fork_server(self._threads, environment(self._threads))
         return self._server
 
     def leave(self, server: ForkServer) -> None:
-        """The next worker comes from another one."""
+        """Makes the next worker come from another server."""
         if self._server is server:
             self._server = None
             self._left.append(server)
@@ -175,29 +161,31 @@ class Launcher:
         return [self.server().preload(module) for module in self._preload]
 
     def finish(self) -> None:
-        """No zombies are left, where that is ours to say."""
+        """Waits until the servers have reaped this pool's workers, as far as this process can make them."""
         for server in (*self._left, *([] if self._server is None else [self._server])):
             server.finish_reaping()
 
 
 def _open_channel(what: Launch) -> tuple[SocketChannel, socket.socket]:
-    """Our end, on which the worker's first message is on its way already, and its own."""
-    ours, theirs = socket.socketpair()
-    channel = SocketChannel(ours)
-    register(channel)
+    """Returns this process's end of a socket, with the worker's first message posted, and the worker's end."""
+    pool_end, worker_end = socket.socketpair()
+    channel = SocketChannel(pool_end)
+    register_holder(channel)
     try:
         channel.send_fds(what.descriptors)
         channel.post([what.address])
     except BaseException:
         channel.close()
-        theirs.close()
+        worker_end.close()
         raise
-    return channel, theirs
+    return channel, worker_end
 
 
 def occupy_standard_descriptors() -> None:
-    """Before anything else is opened: where the caller has closed them, our sockets would get their numbers, and then
-    what a worker prints."""
+    """Opens the standard descriptors that the caller has closed, before anything else is opened.
+
+    Otherwise sockets would get their numbers, and then receive what a worker prints.
+    """
     for fd in range(3):
         try:
             os.fstat(fd)
@@ -205,15 +193,15 @@ def occupy_standard_descriptors() -> None:
             os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)  # the lowest number that is free: this one
 
 
-class _FromServer:
-    """Asks the fork server, and takes its answer when it has come.
+class _ByServer(Launching):
+    """Requests a worker from the fork server, and takes the answer once it has come.
 
-    There may be a worker of which we have not been told. It is killed before our end of its socket is closed: it would
-    end by itself then, and one that has ended shows its key to nobody.
+    There may be a worker whose answer has not come. It is killed before this process closes the worker's socket: the
+    worker would end by itself then, and one that has ended shows its key to no other process.
     """
 
-    def __init__(self, launcher: Launcher) -> None:
-        self._launcher = launcher
+    def __init__(self, launcher: Launcher, what: Launch, register: Register) -> None:
+        super().__init__(launcher, what, register)
         self._server: ForkServer | None = None
         self._preloads: list[Pending] = []
         self._fork: Pending | None = None
@@ -221,39 +209,46 @@ class _FromServer:
 
     @property
     def is_under_way(self) -> bool:
-        return self._fork is not None
+        return self.process is not None or self._fork is not None
 
-    def __call__(self, what: Launch, key: str, register: Register) -> WorkerProcess | None:
+    def _start(self) -> WorkerProcess | None:
         while True:
             try:
-                process = self._go_on(what, key)
+                process = self._go_on()
                 if process is not None:
-                    register(process)
+                    self._register(process)
                 return process
             except ServerGoneError:
-                kill_process_trees([key], _KILLED_SECONDS)
+                kill_process_trees([self.key], _KILLED_SECONDS)
                 self.close()
             except BaseException:
-                self.abandon()
-                kill_process_trees([key], _KILLED_SECONDS)
+                self._abandon_requests()
+                kill_process_trees([self.key], _KILLED_SECONDS)
                 self.close()
                 raise
 
     def descriptors(self) -> list[int]:
         return [] if self._server is None else self._server.descriptors()
 
-    def abandon(self) -> None:
-        server, asked = self._server, [*self._preloads, *([] if self._fork is None else [self._fork])]
+    def abandon(self) -> bool:
+        if self.process is not None:
+            return False
+        was_under_way = self.is_under_way
+        self._abandon_requests()
+        return was_under_way
+
+    def _abandon_requests(self) -> None:
+        server, requests = self._server, [*self._preloads, *([] if self._fork is None else [self._fork])]
         self._server = self._fork = None
         self._preloads = []
         if server is None:
             return
-        for pending in asked:
+        for pending in requests:
             server.abandon(pending)
-        if not all(pending.done for pending in asked):
+        if not all(pending.done for pending in requests):
             self._launcher.leave(server)  # it did not answer in time
 
-    def _go_on(self, what: Launch, key: str) -> WorkerProcess | None:
+    def _go_on(self) -> WorkerProcess | None:
         if self._server is None:
             self._server = self._launcher.server()
             self._preloads = self._launcher.preloads()
@@ -265,18 +260,18 @@ class _FromServer:
         if self._fork is None:
             if not self._server.has_room:
                 return None
-            variables = self._launcher.variables(key)
-            self._channel, theirs = _open_channel(what)
+            variables = self._launcher.variables(self.key)
+            self._channel, worker_end = _open_channel(self._what)
             socket_of_worker = _core.Descriptors()
-            socket_of_worker.extend(map(socket.socket.detach, [theirs]))
-            self._fork = request_for_worker(socket_of_worker, variables, what.output)
+            socket_of_worker.extend(map(socket.socket.detach, [worker_end]))
+            self._fork = request_for_worker(socket_of_worker, variables, self._what.output)
             self._server.ask(self._fork)
         if not self._fork.done:
             return None
         pid, pidfds = self._fork.result()
         assert self._channel is not None  # it was opened for this
         server, channel, self._channel = self._server, self._channel, None
-        return WorkerProcess(pid, pidfds, channel, lambda: server.reap(pid), key)
+        return WorkerProcess(pid, pidfds, channel, lambda: server.reap(pid), self.key)
 
     def close(self) -> None:
         if self._channel is not None:
@@ -285,29 +280,24 @@ class _FromServer:
         self._preloads = []
 
 
-class _AtOnce:
-    """Starts a process within one call."""
+class _AtOnce(Launching):
+    """Starts a process within one call of `poll`."""
 
-    is_under_way = False
-
-    def __init__(self, start: Callable[..., _Reaper], launcher: Launcher) -> None:
-        self._start, self._launcher = start, launcher
-
-    def __call__(self, what: Launch, key: str, register: Register) -> WorkerProcess:
-        channel, theirs = _open_channel(what)
+    def _start(self) -> WorkerProcess:
+        channel, worker_end = _open_channel(self._what)
         pids: list[int] = []
         pidfds = _core.Descriptors()
-        reap: _Reaper = lambda: None  # noqa: E731 - nothing is there to be reaped yet
+        reap: _Reaper = lambda: None  # noqa: E731 - there is no process to reap yet
         try:
-            with theirs, open(os.devnull) as place:
-                reap = self._start(theirs, what, self._launcher.variables(key), pids)
+            with worker_end, open(os.devnull) as place:
+                reap = self._start_child(worker_end, self._launcher.variables(self.key), pids)
                 place.close()  # there is room for its pidfd
-                pidfds.extend(map(os.pidfd_open, pids))  # no interrupt between opening it and knowing it
-                process = WorkerProcess(pids[0], pidfds, channel, reap, key)
-            register(process)
+                pidfds.extend(map(os.pidfd_open, pids))  # no interrupt between opening it and storing it
+                process = WorkerProcess(pids[0], pidfds, channel, reap, self.key)
+            self._register(process)
             return process
         except BaseException:
-            kill_process_trees([key], _KILLED_SECONDS)  # also one whose pid we do not know yet: it waits for us
+            kill_process_trees([self.key], _KILLED_SECONDS)  # even a child whose pid is not stored yet
             channel.close()
             pidfds.close()
             for pid in pids:
@@ -315,57 +305,55 @@ class _AtOnce:
                 reap()
             raise
 
-    def descriptors(self) -> list[int]:
-        return []
-
-    def abandon(self) -> None:
-        pass
-
-    def close(self) -> None:
-        pass
+    def _start_child(self, worker_end: socket.socket, variables: dict[str, str], pids: list[int]) -> _Reaper:
+        """Starts a child with the worker's end of the socket, and adds its pid. Returns a callback for its reaping."""
+        raise NotImplementedError
 
 
 def _end_child(pid: int) -> None:
-    """Where it is a child of ours whose exit code nobody has taken: otherwise its pid may be another's."""
+    """Kills and reaps a child if it has not been reaped. Otherwise its pid may be that of another process."""
     with suppress(ChildProcessError):
         os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
         os.kill(pid, signal.SIGKILL)
         os.waitpid(pid, 0)
 
 
-_Reaper: TypeAlias = "Callable[[], int | None]"
+class _BySpawn(_AtOnce):
+    """Starts a fresh interpreter."""
+
+    def _start_child(self, worker_end: socket.socket, variables: dict[str, str], pids: list[int]) -> _Reaper:
+        process = subprocess.Popen(
+            python_command("remuda._worker.main", "run_worker", worker_end.fileno(), os.getpid()),
+            pass_fds=[worker_end.fileno()],
+            start_new_session=True,
+            env=variables,
+            stdin=subprocess.DEVNULL,
+            stdout=self._what.output,
+            stderr=self._what.output,
+        )
+        pids.append(process.pid)
+
+        def forget() -> None:
+            process.returncode = 0  # it has been reaped: `subprocess` must not look for its exit code, or guess it
+
+        return forget
 
 
-def _start_fresh(theirs: socket.socket, what: Launch, variables: dict[str, str], pids: list[int]) -> _Reaper:
-    process = subprocess.Popen(
-        python_command("remuda._worker.main", "run_worker", theirs.fileno(), os.getpid()),
-        pass_fds=[theirs.fileno()],
-        start_new_session=True,
-        env=variables,
-        stdin=subprocess.DEVNULL,
-        stdout=what.output,
-        stderr=what.output,
-    )
-    pids.append(process.pid)
+class _ByFork(_AtOnce):
+    """Forks this process."""
 
-    def forget() -> None:
-        process.returncode = 0  # it has been reaped: `subprocess` need not ask for its exit code, and must not guess
-
-    return forget
+    def _start_child(self, worker_end: socket.socket, variables: dict[str, str], pids: list[int]) -> _Reaper:
+        owner = os.getpid()
+        flush_output()  # or the child would print it a second time
+        # Until it has a process group of its own, Ctrl-C in the terminal hits the child too: it is blocked there.
+        _core.fork_into(pids)
+        if pids == [0]:
+            _become_worker(worker_end, owner, self._what, variables)
+        return lambda: None
 
 
-def _start_by_fork(theirs: socket.socket, what: Launch, variables: dict[str, str], pids: list[int]) -> _Reaper:
-    owner = os.getpid()
-    flush_output()  # or the child would print it a second time
-    # Until it has a process group of its own, Ctrl-C in the terminal hits the child too: it is blocked there.
-    _core.fork_into(pids)
-    if pids == [0]:
-        _become_worker(theirs, owner, what, variables)
-    return lambda: None
-
-
-def _become_worker(theirs: socket.socket, owner: int, what: Launch, variables: dict[str, str]) -> None:
-    """Never returns."""
+def _become_worker(worker_end: socket.socket, owner: int, what: Launch, variables: dict[str, str]) -> None:
+    """Runs the worker in a forked child; never returns."""
     status = 1
     try:
         show(variables)
@@ -378,7 +366,7 @@ def _become_worker(theirs: socket.socket, owner: int, what: Launch, variables: d
         drop_inherited()
         os.environ.clear()
         os.environ.update(variables)
-        run_worker(theirs.detach(), owner, what.config)
+        run_worker(worker_end.detach(), owner, what.config)
         status = 0
     except BaseException:
         sys.excepthook(*sys.exc_info())

@@ -1,4 +1,4 @@
-"""Starts `remuda-watcher`, which kills what a process has started when that is killed or replaced by `exec`.
+"""Starts `remuda-watcher`, which kills what a process has started if that is killed or replaced by `exec`.
 
 It is `src/watcher`: one for each process that starts workers, apart from all of them, so that nothing that stops or
 kills them stops or kills it too.
@@ -9,12 +9,12 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
-import secrets
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
 from remuda import _core
+from remuda._backends.process.process_tree import owner_key
 from remuda._system.forks import fork_safe_lock
 from remuda.errors import RemudaError
 
@@ -35,7 +35,7 @@ class _Watch:
         self._fds = _core.Descriptors()
         self._fds.extend(map(partial(os.memfd_create, flags=os.MFD_CLOEXEC), ["remuda-owner"]))
         fcntl.lockf(self._fds[0], fcntl.LOCK_EX | fcntl.LOCK_NB, 1, _OWNER)
-        self._starting: list[int] = []  # pids whose exit codes are to be taken
+        self._starting: list[int] = []  # pids that are not reaped yet
 
     def start(self) -> None:
         """Raises BlockingIOError where the system allows no more processes."""
@@ -70,7 +70,7 @@ class _Watch:
         """Waits until those that were started go on as orphans; returns the last one's exit code."""
         code = 0
         while self._starting:
-            with suppress(ChildProcessError):  # somebody has taken it: SIGCHLD is ignored, or all children are awaited
+            with suppress(ChildProcessError):  # it is lost: SIGCHLD is ignored, or other code awaits all children
                 code = os.waitstatus_to_exitcode(os.waitpid(self._starting[-1], 0)[1])
             self._starting.pop()
         return code
@@ -85,24 +85,12 @@ class _Watch:
         return True
 
 
-# By the process that they are of: a forked copy has others.
-_keys: dict[int, str] = {}
-_watches: dict[int, _Watch] = {}
+_watches: dict[int, _Watch] = {}  # by process id: a forked copy of this process has a watch of its own
 _lock = fork_safe_lock()
 
 
-def owner_key() -> str:
-    """What all workers of this process, and whatever they start, carry in their environment."""
-    return _keys.setdefault(os.getpid(), new_key())
-
-
-def new_key() -> str:
-    """A key that nobody else has or will have; of one length, and it tells people whose it is."""
-    return f"{os.getpid():010d}-{secrets.token_hex(16)}"
-
-
 def watch() -> None:
-    """Before anything is started that carries the key. Starts another watcher where the last one has ended."""
+    """Starts a watcher if none runs. To be called before anything is started that carries the key."""
     pid = os.getpid()
     with _lock:
         if pid not in _watches:

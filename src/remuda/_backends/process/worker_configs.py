@@ -10,10 +10,10 @@ from remuda._relay.output import WorkerOutput
 from remuda._relay.verbosity import Verbosity
 from remuda._wire import by_value
 from remuda._wire.parcel import Address, Parcel, fetch
-from remuda._wire.pickling import dump
+from remuda._wire.pickling import Parts, dump
 from remuda._wire.registrations import pickle_registrations
 from remuda._worker.factories import Carried
-from remuda._worker.main import WorkerConfig
+from remuda._worker.main import Addresses, Inherited, WorkerConfig
 from remuda.errors import InvalidEnvError
 
 
@@ -30,12 +30,10 @@ class WorkerConfigs:
             WorkerConfig(
                 spec=a.spec,
                 name=f"{name}-{a.spec.info.index}",
-                env_fns=a.env_fns if inherited else b"",
-                registrations=b"",
+                factories=Inherited(a.env_fns, a.computed) if inherited else Inherited(),
                 verbosity=verbosity,
                 output=output,
                 variables=a.variables,
-                computed=a.computed if inherited else b"",
             )
             for a in assignments
         ]
@@ -50,19 +48,19 @@ class WorkerConfigs:
             self.close()
             raise
 
-    def order(self, worker: int) -> WorkerConfig:
+    def config(self, worker: int) -> WorkerConfig:
         return self._configs[worker]
 
     def place(self, worker: int) -> tuple[int | None, Address]:
-        """A parcel, and where in it a worker finds its config; None where it inherits it."""
+        """Returns the descriptor of the parcel with a worker's config (None: it inherits it), and its address."""
         if self._parcel is None:
             return None, b""
         if self._configs[worker].replaced and worker not in self._own:
-            self._write_anew(worker, self._parcel)
+            self._write_own(worker, self._parcel)
         return self._own.get(worker, self._parcel).fd, self._addresses[worker]
 
     def adopt(self, worker: int, slot: int, carried: Carried) -> None:
-        """Successors of a worker build this for a slot."""
+        """Makes successors of a worker build an env for a slot by this factory."""
         if self._is_closed:
             return
         config = self._configs[worker]
@@ -72,47 +70,43 @@ class WorkerConfigs:
             outdated.close()
 
     def close(self) -> None:
-        """There are no successors any more."""
+        """Frees the configs, when no successor will be started."""
         self._is_closed = True
         for parcel in (self._parcel, *self._own.values()):
             if parcel is not None:
                 parcel.close()
         self._own = {}
-        self._configs = [replace(order, env_fns=b"", computed=b"", replaced={}) for order in self._configs]
+        self._configs = [replace(config, factories=Inherited(), replaced={}) for config in self._configs]
 
     def _write(self, parcel: Parcel, assignments: Sequence[Assignment]) -> None:
-        registrations = parcel.add(dump(pickle_registrations()))
-        computed = parcel.add([_pickle_computed(assignments[0])])
+        registrations, computed = dump(pickle_registrations()), [_pickle_computed(assignments[0])]
         for worker, assignment in enumerate(assignments):
-            env_fns = parcel.add([_pickle(assignment)])
-            self._configs[worker] = replace(
-                self._configs[worker], env_fns=env_fns, registrations=registrations, computed=computed
-            )
-            self._addresses[worker] = parcel.add(dump(self._configs[worker]))
+            self._configs[worker] = self._add(parcel, worker, [_pickle(assignment)], registrations, computed)
         parcel.seal()
 
-    def _write_anew(self, worker: int, first: Parcel) -> None:
-        """`first`: what it was told first is in there, at the addresses that its config has."""
-        config, own = self._configs[worker], Parcel()
+    def _write_own(self, worker: int, first: Parcel) -> None:
+        """Writes a parcel for a worker with replaced envs. `first`: the parcel that has its first config."""
+        factories, own = self._configs[worker].factories, Parcel()
         try:
-            # Nothing is inherited where there is a parcel.
-            assert isinstance(config.env_fns, bytes)
-            assert isinstance(config.computed, bytes)
-            env_fns = own.add(fetch(first.fd, config.env_fns))
-            registrations = own.add(fetch(first.fd, config.registrations))
-            computed = own.add(fetch(first.fd, config.computed))
-            moved = replace(config, env_fns=env_fns, registrations=registrations, computed=computed)
-            self._addresses[worker] = own.add(dump(moved))
+            assert isinstance(factories, Addresses)  # nothing is inherited if there is a parcel
+            self._add(own, worker, *(fetch(first.fd, address) for address in factories))
             own.seal()
         except BaseException:
             own.close()
             raise
         self._own[worker] = own
 
+    def _add(self, parcel: Parcel, worker: int, env_fns: Parts, registrations: Parts, computed: Parts) -> WorkerConfig:
+        """Adds a worker's config, and what it refers to, to a parcel. Returns the config with the addresses."""
+        addresses = Addresses(parcel.add(env_fns), parcel.add(registrations), parcel.add(computed))
+        config = replace(self._configs[worker], factories=addresses)
+        self._addresses[worker] = parcel.add(dump(config))
+        return config
+
 
 def _pickle(assignment: Assignment) -> bytes:
     try:
-        pickled: bytes = by_value.dumps(list(assignment.env_fns))
+        return by_value.dumps(list(assignment.env_fns))
     except Exception as error:
         raise InvalidEnvError(
             f"expected env_fns that can be pickled, to build the envs {list(assignment.spec.info.env_ids)} "
@@ -120,11 +114,10 @@ def _pickle(assignment: Assignment) -> bytes:
             f"got {type(error).__name__}: {error}; build inside the function what it cannot carry, "
             "or use start_method='fork' or backend='thread'"
         ) from error
-    return pickled
 
 
 def _pickle_computed(assignment: Assignment) -> bytes:
-    """What is the same for all workers."""
+    """Pickles the computed columns, which are the same for all workers."""
     for column in assignment.computed:
         try:
             by_value.dumps(column.function)
@@ -133,5 +126,4 @@ def _pickle_computed(assignment: Assignment) -> bytes:
                 f"expected {column.path} that can be pickled, to be computed in a worker process, got "
                 f"{type(error).__name__}: {error}"
             ) from error
-    pickled: bytes = by_value.dumps(assignment.computed)
-    return pickled
+    return by_value.dumps(assignment.computed)

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Callable, Sequence
-from select import POLLIN, poll
 
 from remuda import _core
 from remuda._backends.deadline import Deadline
 from remuda._backends.process.process_tree import kill_process_trees
+from remuda._system.polling import wait_readable
 from remuda._wire.channel import SocketChannel
 
-_SIGTERM_SECONDS = 1.0  # for those that clean up when asked to stop
-_SIGKILL_SECONDS = 10.0  # for the kernel to free a large memory; whoever has not ended by then hangs in a system call
-_FAMILY_SECONDS = 1.0  # the same for what a worker has started
+_SIGTERM_SECONDS = 1.0  # for workers that clean up on SIGTERM
+_SIGKILL_SECONDS = 10.0  # for the kernel to free a large memory; a later one hangs in a system call
+_FAMILY_SECONDS = 1.0  # the same for processes that a worker has started
 
 
 class WorkerProcess:
@@ -23,38 +23,30 @@ class WorkerProcess:
         pid: Its process id, which is also its process group's.
         pidfd: Readable once it has ended.
         channel: The socket to it.
-        key: What all that was started from it carries in its environment.
-        has_survivors: Whether some of that had not ended when its own end was dealt with.
+        key: The key that all processes started from it carry in their environment.
+        ended: Whether it has ended and its exit code has been taken.
+        has_survivors: Whether some of these processes had not ended when its exit code was taken.
     """
 
     def __init__(
         self, pid: int, pidfds: _core.Descriptors, channel: SocketChannel, reap: Callable[[], int | None], key: str
     ) -> None:
-        """Takes over what is in `pidfds`. `reap`: has its exit code taken where it is not our child."""
+        """Takes over `pidfds`. `reap`: takes the exit code if the process is not a child of this one."""
         self.pid, self.pidfd, self._pidfds = pid, pidfds[0], pidfds
         self.channel = channel
         channel.peer = self.pidfd
         self.key = key
         self.has_survivors = False
         self._reap = reap
-        self._ended = False
+        self.ended = False
         self._exitcode: int | None = None
-
-    @property
-    def ended(self) -> bool:
-        """Whether its end has been dealt with."""
-        return self._ended
 
     def wait(self, timeout: float | None) -> bool:
         """Whether it ends within `timeout` seconds (None: for ever)."""
-        if self._ended:
-            return True
-        poller = poll()
-        poller.register(self.pidfd, POLLIN)
-        return bool(poller.poll(None if timeout is None else max(0, min(timeout, 1e6) * 1000)))
+        return self.ended or wait_readable([self.pidfd], timeout)
 
     def exitcode(self) -> int | None:
-        """None while it runs, or when it cannot be learned; negative for a signal."""
+        """Returns the exit code, negative for a signal; None while it runs, or if it cannot be found out."""
         reap([self])
         return self._exitcode
 
@@ -63,34 +55,34 @@ class WorkerProcess:
         code = _core.reap_group(self.pidfd, self.pid, round(_FAMILY_SECONDS * 1000))
         parents = self._reap()
         self._exitcode = next((c for c in (code, parents, _core.exit_code_of(self.pidfd)) if c is not None), None)
-        self._ended = True
+        self.ended = True
 
     def signal_group(self, number: int) -> None:
         """Signals it and what is in its group, never another process that was given its pid."""
-        if not self._ended:
+        if not self.ended:
             _core.signal_group(self.pidfd, self.pid, number)
 
     def kill_group(self) -> None:
         self.signal_group(signal.SIGKILL)
 
     def drop_descriptors(self) -> None:
-        """In a forked child, to whom it is nothing."""
+        """Closes the copies in a forked child."""
         self._pidfds.close()
 
     def release(self) -> None:
-        """Closes what we hold of it; where it has not ended yet, whether it has can be asked all the same."""
+        """Closes its descriptors; keeps the pidfd if it has not ended, so that `wait` still works."""
         self.exitcode()
         self.channel.close()
-        if self._ended:
+        if self.ended:
             self._pidfds.close()
 
 
 def reap(processes: Sequence[WorkerProcess]) -> None:
-    """Takes the exit codes of those that have ended; what they have spawned must not outlive them.
+    """Takes the exit codes of those that have ended, and kills what they have started.
 
-    One look through all processes does for all of them: whose the survivors are, it does not tell.
+    One search through all processes serves all of them, so it does not show which of them a survivor belongs to.
     """
-    ended = [process for process in processes if not process._ended and process.wait(0)]
+    ended = [process for process in processes if not process.ended and process.wait(0)]
     survivors = kill_process_trees([process.key for process in ended], _FAMILY_SECONDS)
     for process in ended:
         process.has_survivors = bool(survivors)
@@ -100,13 +92,13 @@ def reap(processes: Sequence[WorkerProcess]) -> None:
 def end_all(processes: Sequence[WorkerProcess], timeout: float) -> list[int]:
     """Ends processes: `timeout` seconds for those that are leaving, then SIGTERM, then SIGKILL.
 
-    Returns the pids of those that were there all the same, and of what they have spawned.
+    Returns the pids of those that did not end, and of processes that they have started.
     """
     try:
         if not _all_end_within(timeout, processes):
             _signal_all(signal.SIGTERM, processes)
             _all_end_within(_SIGTERM_SECONDS, processes)
-    finally:  # also where Ctrl-C cuts our patience short
+    finally:  # also if Ctrl-C ends the waiting
         _signal_all(signal.SIGKILL, processes)
         _all_end_within(_SIGKILL_SECONDS, processes)
         reap(processes)

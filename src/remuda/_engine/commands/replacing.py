@@ -18,12 +18,12 @@ from remuda._engine.running.running import Running
 from remuda._engine.running.shared_rendering import SharedRendering
 from remuda._factories import check_env_fns
 from remuda._progress import bar
-from remuda._wire.agreement import check_agreement, check_same
+from remuda._wire.codec import check_agreement
+from remuda._wire.computed import check_same
 from remuda._wire.failures import build_error
 from remuda._wire.pickling import Parts, dump
 from remuda._wire.requests import TakeReplacement
-from remuda._worker.env_report import EnvReport
-from remuda._worker.rendering import renders
+from remuda._worker.env_report import EnvReport, renders
 from remuda._worker.worker_info import worker_info
 from remuda.errors import BrokenPoolError, EnvError, Failure, RemudaError, StateError
 

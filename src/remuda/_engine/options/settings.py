@@ -13,6 +13,7 @@ from remuda._engine.options.refusals import check_pairs
 from remuda._engine.stats.choice import Choice
 from remuda._engine.stats.setup import Setup
 from remuda._relay.receiver import ShownWarnings
+from remuda._wire.autoreset import AUTORESET_MODES, AutoresetMode
 
 # The default if the other options do not need one worker for each env.
 DEFAULT_NUM_WORKERS: Literal["auto"] | None = "auto"
@@ -99,6 +100,11 @@ class Settings(OptionValues):
         return "thread" if self.backend == "thread" else "process"
 
     @property
+    def mode(self) -> AutoresetMode:
+        """The facts about `autoreset`."""
+        return AUTORESET_MODES[self.autoreset]
+
+    @property
     def width(self) -> int:
         """How many envs come from one factory; they are neighbours."""
         return self.vector_size or 1
@@ -106,7 +112,7 @@ class Settings(OptionValues):
     @property
     def has_resets_ahead(self) -> bool:
         """Whether a worker resets an env as soon as its episode is over, without a command."""
-        wanted = self.resets_ahead or self.spares > 0 or self.autoreset == "background"
+        wanted = self.resets_ahead or self.spares > 0 or self.mode.in_background
         return wanted and self.max_concurrency is None
 
     def setup(self, parts: int) -> Setup:
@@ -147,7 +153,7 @@ def _default_num_workers(values: dict[str, Any]) -> Literal["auto"] | None:
     one_each = (
         faults.restarts
         or faults.renew_every is not None
-        or values["autoreset"] == "background"
+        or AUTORESET_MODES[values["autoreset"]].in_background
         or values["backend"] == "thread"
         or any(option.one_worker_each and values[name] != option.default for name, option in OPTIONS.items())
     )

@@ -16,8 +16,7 @@ from remuda._engine.options.checks import check_timeout
 from remuda._engine.pool.env_calls import EnvCalls
 from remuda._engine.running.seeds import Seed
 from remuda._system.memory import check_memory
-from remuda._wire.bundle import bundle
-from remuda._wire.pickling import Parts
+from remuda._wire.pickling import Parts, bundle
 from remuda.errors import StateError
 
 _STEP = _core.Op.STEP

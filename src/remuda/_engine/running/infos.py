@@ -14,10 +14,9 @@ import numpy as np
 from remuda import _core
 from remuda._engine.running.unpickling import UnpicklingMeter
 from remuda._error_frames import holds_nothing
-from remuda._wire.bundle import unbundle
 from remuda._wire.codec import SpaceCodec
 from remuda._wire.info_columns import PYTHON_NUMBERS, InfoColumn, InfoField
-from remuda._wire.pickling import Parts, load_from_env
+from remuda._wire.pickling import Parts, load_from_env, unbundle
 
 Path: TypeAlias = tuple[str, ...]
 

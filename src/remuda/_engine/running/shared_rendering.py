@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from remuda._engine.running.running import Running
 from remuda._relay.log import logger
-from remuda._worker.rendering import renders
+from remuda._worker.env_report import renders
 
 
 class SharedRendering:

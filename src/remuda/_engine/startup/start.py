@@ -22,12 +22,11 @@ from remuda._engine.startup.start_progress import StartProgress
 from remuda._engine.stats.setup import hosted_ids
 from remuda._system.cores import whole_cores
 from remuda._system.memory import addressable_bytes, check_memory
-from remuda._wire.agreement import check_agreement, check_same
-from remuda._wire.layout import Layout
-from remuda._wire.spinning import Spinning
+from remuda._wire.codec import check_agreement
+from remuda._wire.computed import check_same
+from remuda._wire.layout import Layout, Spinning
 from remuda._worker.env_report import EnvReport, Reports
-from remuda._worker.host_spec import HostSpec
-from remuda._worker.worker_info import WorkerInfo
+from remuda._worker.worker_info import HostSpec, WorkerInfo
 
 _MOST_ROLLOUT_ROWS = 1 << 31
 _SPIN_NS = 4_000_000  # a waiter that waits longer than this does not miss the time of a wake-up
@@ -159,14 +158,15 @@ def spinning_for(backend: BackendName, num_workers: int, max_concurrency: int | 
 
 
 def _hub(settings: Settings, layout: Layout, arena: _core.Arena, backend: Backend) -> _core.Hub:
+    columns = layout.result_columns(arena)
     return _core.Hub(
         arena=arena,
         plan=layout.plan,
         envs_of_worker=list(layout.envs_of_worker),
         autoreset=layout.mode.core,
-        columns=layout.fixed_columns(arena) + layout.obs_columns(arena),
-        final_columns=layout.final_columns(arena),
-        computed=layout.computed_columns(arena),
+        columns=[*columns.fixed, *columns.obs],
+        final_columns=columns.final_obs,
+        computed=columns.computed,
         actions=layout.sent_actions(arena),
         queues=backend.queues(),
         spin_ns=layout.spinning.pool_ns,

@@ -8,17 +8,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-BUCKETS = 134  # as src/core/shm/figures.hpp has it, where they are filled
-_SHORTEST, _PER_OCTAVE = 8, 2
+from remuda import _core
 
-
-def _first_of(bucket: int) -> int:
-    """The shortest of a bucket, in ns."""
-    octave, within = divmod(bucket - 1, 1 << _PER_OCTAVE)
-    return 0 if bucket == 0 else ((1 << _PER_OCTAVE) + within) << (_SHORTEST + octave - _PER_OCTAVE)
-
-
-_EDGES = np.array([_first_of(bucket) for bucket in range(BUCKETS + 1)], np.float64) / 1e9
+_EDGES = np.array(_core.duration_edges(), np.float64) / 1e9
+BUCKETS = len(_EDGES) - 1
 
 
 class Durations:

@@ -12,32 +12,24 @@ import numpy as np
 from numpy.typing import NDArray
 
 from remuda import _core
-from remuda._engine.stats.durations import BUCKETS, Durations
+from remuda._engine.stats.durations import Durations
 from remuda._engine.stats.record import figures_of
 
 
-def _layout(counters: str, *before: tuple[Any, ...], after: tuple[tuple[Any, ...], ...] = ()) -> np.dtype[Any]:
-    """Returns the layout of a struct that has 64-bit counters between other members."""
-    return np.dtype([*before, *((name, "u8") for name in counters.split()), *after])
+def _dtypes() -> dict[str, np.dtype[Any]]:
+    """Returns the structs of the core as NumPy has them, by name."""
+    structs: dict[str, Any] = {}
+    for name, (fields, size) in _core.figure_structs().items():
+        formats = [
+            (structs.get(kind, kind), count) if count > 1 else structs.get(kind, kind) for _, kind, count, _ in fields
+        ]
+        names, offsets = [field[0] for field in fields], [field[3] for field in fields]
+        structs[name] = np.dtype({"names": names, "formats": formats, "offsets": offsets, "itemsize": size})
+    return structs
 
 
-# The structs of src/core/shm/figures.hpp, and Meter in plan.hpp.
-_EPISODES = 16
-_DURATIONS = _layout("total_ns longest_ns", after=(("counts", "u8", BUCKETS),))
-_EPISODE = np.dtype([("reward", "f8"), ("steps", "u8")])
-_ENV = _layout(
-    "episodes faults",
-    ("steps", _DURATIONS),
-    ("resets", _DURATIONS),
-    after=(("unused", "u8", 6), ("last", _EPISODE, _EPISODES)),
-)
-_WORKER = _layout(
-    "restarts memory_renewals outage_ns rebuild_ns info_ns info_bytes",
-    ("idle", _DURATIONS),
-    after=(("info_key", "S64"), ("unused", "u8", 2)),
-)
-_METER = _layout("steps busy_ns cpu_ns task", after=(("env", "u4"), ("pid", "u4"), ("unused", "u4", 6)))
-_CALLER = _layout("began_ns batches waited_ns sampled gathering_ns unpickling_ns", after=(("unused", "u8", 2),))
+_STRUCTS = _dtypes()
+_EPISODES = _STRUCTS["Env"]["last"].shape[0]
 
 _OP_BITS = 15  # of a task: the op, plus 1; the other bits are the time at which it began
 _DOING = ("reset", "step", "observe", "call", "close", "reset", "build", "reset")  # by op
@@ -61,10 +53,10 @@ class Figures:
         """Copies the figures. `plan` is that of the arena."""
         envs, workers, meters, caller, now = _core.read_figures(arena, plan)
         return cls(
-            np.frombuffer(envs, _ENV),
-            np.frombuffer(workers, _WORKER),
-            np.frombuffer(meters, _METER),
-            np.frombuffer(caller, _CALLER)[0],
+            np.frombuffer(envs, _STRUCTS["Env"]),
+            np.frombuffer(workers, _STRUCTS["Worker"]),
+            np.frombuffer(meters, _STRUCTS["Meter"]),
+            np.frombuffer(caller, _STRUCTS["Caller"])[0],
             now / 1e9,
         )
 

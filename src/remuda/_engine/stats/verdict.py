@@ -17,6 +17,7 @@ from remuda._engine.stats.choice import WAKE_SECONDS, batch_seconds, best_num_wo
 from remuda._engine.stats.durations import span
 from remuda._engine.stats.setup import Setup, made, partial, with_spares, without_info
 from remuda._engine.stats.snapshot import Snapshot
+from remuda._wire.autoreset import AUTORESET_MODES
 from remuda._worker.memory import in_words
 
 _LEAST_BATCHES = 8  # fewer depend on chance
@@ -276,7 +277,7 @@ def _slow_resets(stats: Snapshot, batch: BatchTime) -> Verdict | None:
     """Finds batches that had to wait for an env's reset."""
     setup = stats.setup
     ended = min(stats.reset.count, stats.episodes) / batch.count  # no episode waits for the first resets
-    if setup.spares or setup.autoreset in {"background"} or not ended:
+    if setup.spares or AUTORESET_MODES[setup.autoreset].in_background or not ended:
         return None
     reset = stats.reset.mean
     costs = min(1.0, ended) * max(0.0, reset - stats.step.mean)

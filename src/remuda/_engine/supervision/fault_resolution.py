@@ -9,8 +9,7 @@ from remuda import _core
 from remuda._engine.running.changes import Changes
 from remuda._engine.running.running import Running
 from remuda._engine.supervision.faults import Faults
-from remuda._wire.bundle import unbundle
-from remuda._wire.pickling import load_from_env
+from remuda._wire.pickling import load_from_env, unbundle
 from remuda.errors import Fault
 
 Outcome = _core.Outcome
@@ -108,7 +107,7 @@ class FaultResolution:
         if not codec.num_objects:
             return None, {"fault": fault}
         row, _ = self._running.slots.last(slot)
-        leaves = [column.read(row) for column in self._layout.obs_columns(self._running.arena)]
+        leaves = [column.read(row) for column in self._layout.result_columns(self._running.arena).obs]
         return codec.build_one(leaves, self._objects(slot)), {"fault": fault}
 
     def _objects(self, slot: int) -> list[Any]:

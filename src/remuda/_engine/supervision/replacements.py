@@ -15,11 +15,12 @@ from remuda._engine.running.running import Running
 from remuda._engine.running.worker_state import ABSENT, Life, WorkerState
 from remuda._engine.supervision.faults import Faults
 from remuda._engine.supervision.preparations import Preparations
-from remuda._engine.supervision.remembered_calls import RememberedCalls
 from remuda._engine.supervision.restart_budget import RestartBudget
 from remuda._engine.supervision.worker_states import WorkerStates
-from remuda._wire.agreement import check_agreement, check_same
+from remuda._wire.codec import check_agreement
+from remuda._wire.computed import check_same
 from remuda._wire.failures import build_error
+from remuda._wire.requests import RememberedCalls
 from remuda._worker.env_report import Reports
 from remuda._worker.reset_defaults import ResetDefaults
 from remuda.errors import Failure, RemudaError, StartTimeoutError

@@ -1,4 +1,4 @@
-"""Pickles what of a row has no column, and counts what infos cost by that."""
+"""Pickles the parts of rows that have no column, and measures what infos cost by that."""
 
 from __future__ import annotations
 
@@ -9,28 +9,31 @@ from typing import Any
 
 from remuda import _core
 from remuda._wire.channel import Channel
+from remuda._wire.failures import dump_named, not_pickled, text_of
 from remuda._wire.info_columns import field_of
 from remuda._wire.pickling import Parts, dump, dump_whole
-from remuda._wire.texts import text_of
-from remuda._worker.named_pickles import dump_named, not_pickled
 
 
-class RowMatter:
-    """The hooks of a worker's loop for what of a row has no column.
+class RowPickling:
+    """The hooks of a worker's loop for the parts of rows that have no column.
 
     The time that infos take is noted for `PoolStats`, with the key of the largest value. Observations without columns
     are pickled along with them: each counts by its share of the bytes.
     """
 
-    _channel: Channel
+    _loop: _core.WorkerLoop | None = None
     _largest, _share_of_infos = 0, 0.0  # bytes of the largest row that was measured, and the infos' share of them
     _share_to_send = 0.0  # the same share of the row that is about to be sent; 0: it has no infos
 
+    def __init__(self, channel: Channel) -> None:
+        self._channel = channel
+
     def _get_loop(self) -> _core.WorkerLoop:
-        raise NotImplementedError
+        assert self._loop is not None  # the loop itself calls the hooks
+        return self._loop
 
     def freeze(self, obs: Any, info: dict[str, Any]) -> bytes:
-        """Terminal data as it is now: the reset that follows may overwrite it."""
+        """Pickles terminal data, which the next reset may overwrite."""
         begin = time.perf_counter_ns()
         try:
             whole = dump_whole((obs, info))
@@ -47,13 +50,13 @@ class RowMatter:
         wanted: list[tuple[tuple[str, ...], Any]] | None,
         final: bytes | None,
     ) -> Parts:
-        """What goes along with a row.
+        """Pickles (objects, info, new fields, final), the parts of a row without columns.
 
         Args:
-            objects: What of its observation has no column.
-            info: What of its info has none.
-            wanted: Values of infos that might have a column, and their paths.
-            final: What `freeze` has returned.
+            objects: The leaves of its observation without columns.
+            info: The values of its info without columns.
+            wanted: Values of infos that may get a column, and their paths.
+            final: The terminal observation and info, as `freeze` returned them.
         """
         begin = time.perf_counter_ns()
         fields = [field_of(path, value) for path, value in wanted] if wanted else []
@@ -66,11 +69,11 @@ class RowMatter:
         return parts
 
     def send(self, parts: Parts) -> None:
-        """Sends what does not fit into the ring beside the records."""
+        """Sends a message that does not fit into the ring of bytes."""
         self._channel.send(parts)
 
     def send_row(self, parts: Parts) -> None:
-        """The same, of what goes along with rows."""
+        """Sends the pickled parts of rows, and notes the time that infos take by it."""
         begin = time.perf_counter_ns()
         self._channel.send(parts)
         self._get_loop().note_info(int(self._share_to_send * (time.perf_counter_ns() - begin)))
@@ -81,7 +84,7 @@ class RowMatter:
         Args:
             begin: When that began, of `perf_counter_ns`.
             size: Bytes of all that was pickled together.
-            info: What of the info has no column.
+            info: The values of the info without columns.
             is_alone: Whether no observation was pickled with it.
         """
         took = time.perf_counter_ns() - begin
@@ -100,5 +103,5 @@ class RowMatter:
 
 
 def size_of(parts: Parts) -> int:
-    """In bytes."""
+    """Returns the bytes of all parts."""
     return sum(memoryview(part).nbytes for part in parts)

@@ -1,0 +1,126 @@
+"""The process of a fork server: starts it, ends it, and reaps workers that it left behind."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+from contextlib import suppress
+from pathlib import Path
+
+from remuda import _core
+from remuda._backends.process.interpreter import python_command
+from remuda._backends.process.process_tree import kill_process_trees, new_key, with_key
+from remuda._system.exiting import leave_pools_alone
+from remuda._system.polling import wait_readable
+
+DEATH_SECONDS = 1.0  # for a server that was killed
+
+
+def children() -> list[int]:
+    """Returns the children of the main thread, adopted orphans included; empty if the kernel does not list them."""
+    try:
+        return [int(pid) for pid in Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()]
+    except OSError:
+        return []
+
+
+class ServerProcess:
+    """A process that `subprocess` has started, watched through a pidfd, so that its exit code is true or unknown.
+
+    `Popen.wait` returns 0 if the exit code is lost: if SIGCHLD is ignored, or other code waits for all children.
+
+    Attributes:
+        pid: Its process id.
+        exitcode: Negative for a signal; None while it runs, or if it cannot be found out.
+    """
+
+    def __init__(self, process: subprocess.Popen[bytes]) -> None:
+        self.pid = process.pid
+        self._process = process
+        pidfds = _core.Descriptors()
+        try:
+            pidfds.extend(map(os.pidfd_open, [process.pid]))
+        except BaseException:
+            process.kill()
+            process.wait()
+            raise
+        self._pidfds = pidfds
+        self.exitcode: int | None = None
+
+    def close(self) -> None:
+        """Closes the pidfd. `has_ended` must not be called afterwards."""
+        self._pidfds.close()
+
+    def has_ended(self, seconds: float | None = 0) -> bool:
+        """Whether it ends within `seconds` (None: no limit). If it has, it is no longer a zombie."""
+        if self._process.returncode is None and wait_readable([self._pidfds[0]], seconds):
+            code = _core.reap_group(self._pidfds[0], self.pid, 0)
+            if self.exitcode is None:  # another thread may have been faster
+                self.exitcode = _core.exit_code_of(self._pidfds[0]) if code is None else code
+            self._process.returncode = 0  # it has been reaped: `subprocess` must not look for its exit code
+        return self._process.returncode is not None
+
+    def kill(self) -> None:
+        if not self.has_ended():
+            self._process.kill()
+
+
+def start_server(environment: dict[str, str]) -> tuple[ServerProcess, socket.socket]:
+    """Starts a fork server. Returns its process, and this process's end of its socket."""
+    key = new_key()  # workers replace it by their own
+    client_end, server_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    try:
+        with server_end:
+            process = subprocess.Popen(
+                python_command("remuda._backends.forkserver.server", "serve", server_end.fileno(), os.getpid()),
+                pass_fds=[server_end.fileno()],
+                start_new_session=True,
+                env=with_key(environment, key),
+                stdin=subprocess.DEVNULL,
+            )
+        return ServerProcess(process), client_end
+    except BaseException:  # interrupted: `Popen` may have started it, and not have returned
+        client_end.close()
+        kill_process_trees([key], DEATH_SECONDS)
+        raise
+
+
+def end_server(process: ServerProcess, sock: socket.socket, owner: int) -> None:
+    if os.getpid() == owner and leave_pools_alone():
+        return  # it ends with this process
+    sock.close()
+    if os.getpid() == owner:  # a forked copy of this process does not own it
+        process.kill()  # an import may be stuck; its children are not killed with it
+        process.has_ended(None)
+        for pid in children():  # their exit codes are no longer needed
+            reap_orphan(pid, process)
+    process.close()
+
+
+def reap_orphan(pid: int, server: ServerProcess, patience: float = 0.0) -> int | None:
+    """Reaps a worker whose server has ended, if this process has adopted it, and returns its exit code if known.
+
+    `patience`: seconds for it to end.
+    """
+    with suppress(OSError):  # it is another process's child, or gone
+        if os.getsid(pid) == server.pid:  # not another process that has its pid by now
+            pidfds = _core.Descriptors()
+            pidfds.extend(map(os.pidfd_open, [pid]))
+            wait_readable(pidfds, patience)
+            end = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG)
+            return None if end is None else end.si_status * (1 if end.si_code == os.CLD_EXITED else -1)
+    return None
+
+
+def exitcode_of_zombie(pid: int) -> int | None:
+    """Returns the exit code of a zombie as `/proc` shows it; None if only the server can find it out."""
+    try:
+        with open(f"/proc/{pid}/stat") as file:
+            words = file.read().rpartition(")")[2].split()
+        is_visible = os.stat(f"/proc/{pid}").st_uid == os.geteuid()  # other users see 0
+    except OSError:
+        return None
+    if not is_visible or words[0] != "Z":
+        return None
+    return os.waitstatus_to_exitcode(int(words[-1]))
