@@ -1,0 +1,30 @@
+"""The table of options in docs/pool.md, made of the engine's own. `python tests/option_table.py` writes it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from remuda._engine.options.pool_options import OPTIONS
+
+DOCUMENT = Path(__file__).parents[1] / "docs" / "pool.md"
+_BEGIN, _END = "<!-- options -->\n", "<!-- end of options -->"
+
+
+def table() -> str:
+    """Returns a row for each option: its name, its default, its meaning."""
+    rows = [("option", "default", "meaning"), ("---", "---", "---")]
+    for name, option in OPTIONS.items():
+        default = json.dumps(option.default) if isinstance(option.default, str) else repr(option.default)
+        rows.append((f"`{name}`", f"`{default}`", option.text))
+    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
+
+
+def with_table(text: str) -> str:
+    """Returns the document with the table as it must be."""
+    head, rest = text.split(_BEGIN)
+    return f"{head}{_BEGIN}\n{table()}\n\n{_END}{rest.split(_END)[1]}"
+
+
+if __name__ == "__main__":
+    DOCUMENT.write_text(with_table(DOCUMENT.read_text()))
