@@ -158,7 +158,7 @@ _LATER = {  # where it is
 if not TYPE_CHECKING:  # a name that there is not is an error to type checkers, too
 
     def __getattr__(name: str) -> Any:
-        """What a worker has no need of is imported when first asked for."""
+        """Imports a public name when it is first used, because workers do not need all of them."""
         if name in _LATER:
             return getattr(import_module(_LATER[name]), name)
         if name in _FACES:
@@ -166,7 +166,7 @@ if not TYPE_CHECKING:  # a name that there is not is an error to type checkers, 
         raise AttributeError(f"module 'remuda' has no attribute {name!r}")
 
     def __dir__() -> list[str]:
-        """What would fail to be imported is left out, for ``help()`` and the like get all that is listed."""
+        """Leaves out names that cannot be imported, because ``help()`` and the like get all that is listed."""
         from remuda._faces.frameworks import FRAMEWORKS
 
         missing = {face for face, framework in FRAMEWORKS.items() if not framework.is_installed}

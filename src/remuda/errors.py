@@ -1,28 +1,27 @@
-"""Everything remuda raises.
+"""All errors that remuda raises.
 
     RemudaError
     ├── ClosedError            you closed the pool
-    ├── BrokenPoolError        it died under you: an earlier fault left envs that cannot answer
-    ├── StateError             asked at the wrong moment: a step before the reset, an env in flight
+    ├── BrokenPoolError        an earlier fault left envs that cannot answer
+    ├── StateError             a call at the wrong moment: a step before the reset, an env in flight
     ├── InvalidActionError     wrong number, shape, dtype or range of actions; nothing was sent
-    ├── InvalidEnvError        a factory that gave no env
+    ├── InvalidEnvError        a factory did not return an env
     ├── SpaceMismatchError     the envs' spaces disagree
     ├── EnvError               an env raised, or returned what it must not
     ├── WorkerDiedError        a worker process died
     │   ├── EnvTimeoutError    ... because an env missed a deadline
-    │   ├── CorruptReplyError  ... because what it said made no sense
-    │   └── ShardDiedError     ... or the Ray actor that it belonged to, maybe with its machine
-    ├── RestartLimitError      an env failed too often to go on restarting it
+    │   ├── CorruptReplyError  ... because its messages made no sense
+    │   └── ShardDiedError     ... with its Ray actor, maybe with its machine
+    ├── RestartLimitError      an env failed more often than the policy allows
     ├── StartTimeoutError      the envs were not built in time
-    ├── RecordError            a file that is no crash record, or a replay that cannot be
-    ├── TraceError             a file that is no trace, or traces that cannot be merged
-    ├── CloseTimeoutError      a worker would not die
+    ├── RecordError            a file is not a crash record, or cannot be replayed
+    ├── TraceError             a file is not a trace, or traces cannot be merged
+    ├── CloseTimeoutError      a worker did not end when it was killed
     ├── ResourceError          the system allows too few descriptors or processes
     └── MissingFrameworkError  an optional package is not installed: a face's framework, torch, Ray, rich, Jinja2, ...
 
-The classes that are mistakes of the caller also derive from the built-in exception one would expect
-(`ValueError`, `TypeError`, `RuntimeError`); those of time, of the system and of what is installed too (`TimeoutError`,
-`OSError`, `ModuleNotFoundError`).
+Most classes also derive from a built-in exception: mistakes of the caller from `ValueError`, `TypeError` or
+`RuntimeError`, the others from `TimeoutError`, `OSError` or `ModuleNotFoundError`.
 """
 
 from __future__ import annotations
@@ -38,19 +37,19 @@ from typing import Any, Literal
 
 from remuda._wording import describe_exitcode, listed, name_some
 
-# Of an object in its `repr`, maybe shortened by `reprlib`.
+# The address of an object in its `repr`, which `reprlib` may have shortened.
 _ADDRESS = re.compile(r"(?:0x|\.\.\.x?)[0-9a-f]{4,}")
 
 
 class RemudaError(Exception):
-    """The base of all errors of remuda. They can be pickled; their causes stay behind."""
+    """The base of all errors of remuda. They can be pickled, without their causes."""
 
     def __reduce__(self) -> Any:
         return _restore, (type(self), self.args, self.__dict__)
 
 
 def _restore(kind: type[RemudaError], args: tuple[Any, ...], state: dict[str, Any]) -> RemudaError:
-    """Past the constructors, each of which has arguments of its own."""
+    """Restores an error without its constructor, because each has other arguments."""
     error = kind.__new__(kind, *args)
     error.args = args
     error.__dict__.update(state)
@@ -58,7 +57,7 @@ def _restore(kind: type[RemudaError], args: tuple[Any, ...], state: dict[str, An
 
 
 class ClosedError(RemudaError):
-    """The pool was closed; nothing can be asked of it any more."""
+    """The pool is closed and can no longer be used."""
 
 
 class BrokenPoolError(RemudaError):
@@ -66,23 +65,23 @@ class BrokenPoolError(RemudaError):
 
 
 class StateError(RemudaError, RuntimeError):
-    """The call does not fit the moment: nothing was sent, and the pool is as it was."""
+    """The call came at the wrong moment. Nothing was sent, and the pool is unchanged."""
 
 
 class InvalidActionError(RemudaError, ValueError):
-    """The actions do not fit the action space: nothing was sent, and the pool is as it was."""
+    """The actions do not fit the action space. Nothing was sent, and the pool is unchanged."""
 
 
 class InvalidEnvError(RemudaError, TypeError):
-    """A factory returned something that is not an env of its own, or an env of which `extras` cannot be computed."""
+    """A factory did not return a new env, or `extras` cannot be computed for its env."""
 
 
 class SpaceMismatchError(RemudaError, ValueError):
     """The envs of a pool must agree in structure, shape and dtype of their spaces.
 
     Attributes:
-        kind: Which: "observation" or "action".
-        spaces: Of each env, as gymnasium.Space; with vector envs of each slot.
+        kind: "observation" or "action".
+        spaces: The gymnasium.Space of each env; with vector envs, of each slot.
     """
 
     def __init__(self, message: str, kind: str, spaces: Sequence[Any]) -> None:
@@ -97,7 +96,7 @@ class StartTimeoutError(RemudaError, TimeoutError):
 class ResourceError(RemudaError, OSError):
     """The system allows this process too few file descriptors or processes: the pool was not made.
 
-    `errno` is EMFILE or EAGAIN, as in the OSError that one would have met on the way.
+    `errno` is EMFILE or EAGAIN, as in the system's own error.
     """
 
 
@@ -119,20 +118,20 @@ def _restore_import_error(
 
 
 class RecordError(RemudaError, ValueError):
-    """A file is no crash record, or there is not what is needed to replay it."""
+    """A file is not a crash record, or lacks something that the replay needs."""
 
 
 class TraceError(RemudaError, ValueError):
-    """A file is no trace, or traces have no time in common and so cannot be merged."""
+    """A file is not a trace, or traces cannot be merged because they have no time in common."""
 
 
 class CloseTimeoutError(RemudaError, TimeoutError):
-    """Processes were there some time after their SIGKILL: they hang in a system call, or are frozen.
+    """Some processes still existed a while after SIGKILL: they hang in a system call, or are frozen.
 
-    Everything else was released, and the pool is closed. They end as soon as the kernel lets go of them.
+    The pool is closed, and everything else was released. The processes end when the kernel lets them.
 
     Attributes:
-        pids: Theirs, of workers and of what workers have started.
+        pids: The process ids, of workers and of processes that workers have started.
         workers: The indexes of the workers among them.
     """
 
@@ -147,7 +146,7 @@ class CloseTimeoutError(RemudaError, TimeoutError):
 
 
 class RemoteTraceback(Exception):
-    """The traceback of a worker, as text: the cause of an exception that came from there."""
+    """The traceback of a worker as text: the cause of an exception from that worker."""
 
     def __init__(self, text: str) -> None:
         super().__init__(text)
@@ -159,15 +158,15 @@ class RemoteTraceback(Exception):
 
 @dataclass(frozen=True)
 class EnvProgress:
-    """How far an env had come.
+    """The progress of an env.
 
     Attributes:
         env_id: The env.
-        episode: 0 for the one that began with its first reset; None before that.
-        step: Steps begun in the episode.
-        seed: Of the last reset that was given one; None when none was. With "per_episode" seeding every reset is.
-        resets_since_seed: Resets after that one: the episode continues its random numbers.
-        action: The last one sent to it in a step; None before the first.
+        episode: The number of the episode, 0 for the one that its first reset began; None before that.
+        step: The number of steps begun in the episode.
+        seed: The seed of its last reset with one; None before that. With "per_episode" seeding every reset has one.
+        resets_since_seed: The number of resets after that one, which continue its random numbers.
+        action: The action of its last step; None before the first.
     """
 
     env_id: int
@@ -187,26 +186,26 @@ class EnvProgress:
 
 
 def _brief(action: Any) -> str:
-    """A NumPy scalar as its number; of what is long the beginning."""
+    """Returns a short text: a NumPy scalar as its number, the beginning of a long value."""
     return reprlib.repr(action.item() if hasattr(action, "item") and not getattr(action, "shape", ()) else action)
 
 
 @dataclass(frozen=True)
 class Failure:
-    """One env's exception.
+    """The exception of one env.
 
     Attributes:
-        env_id: The env, or None when it concerns its whole worker.
-        worker: Index of the worker that hosts it.
+        env_id: The env; None if the exception concerns its whole worker.
+        worker: The index of the worker that hosts it.
         operation: "build", "reset", "step", "observe", "call" or "close".
-        exception: The original exception, its `__cause__` the remote traceback; None when it could not be
-            pickled there or unpickled here.
+        exception: The original exception, with the remote traceback as its `__cause__`; None if it could not be
+            pickled in the worker or unpickled here.
         type_name: The exception's class, qualified.
-        message: Its text.
+        message: The exception's text.
         traceback: The worker's traceback, as text.
-        where: How far the env had come; None where that says nothing.
-        record: The crash record; None where none was written (`record=`).
-        shared: Whether it is the exception of a vector env, and told in full of the first of its envs.
+        where: The progress of the env; None if it does not matter.
+        record: The crash record; None if none was written (`record=`).
+        shared: Whether it is the exception of a vector env, which the failure of its first env reports in full.
     """
 
     env_id: int | None
@@ -222,11 +221,11 @@ class Failure:
 
     @property
     def kind(self) -> tuple[str, str, str]:
-        """What failures of many envs have in common: all that is told but whose they are and where an object lies."""
+        """The parts that alike failures of several envs share: all but the env, and addresses of objects."""
         return self.operation, self.type_name, _ADDRESS.sub("", self.message)
 
     def __str__(self) -> str:
-        return _told_as_one([self])
+        return _as_one_text([self])
 
 
 def _recorded(record: Path | None) -> str:
@@ -246,7 +245,7 @@ class EnvError(RemudaError):
 
     def __init__(self, failures: Sequence[Failure]) -> None:
         self.failures = tuple(sorted(failures, key=lambda f: -1 if f.env_id is None else f.env_id))
-        super().__init__(_told_together(self.failures))
+        super().__init__(_as_text(self.failures))
         first = self.failures[0]
         self.__cause__ = RemoteTraceback(first.traceback) if first.exception is None else first.exception
 
@@ -257,42 +256,42 @@ class EnvError(RemudaError):
 
     @property
     def env_ids(self) -> tuple[int, ...]:
-        """Of `failures`: the envs that raised, in their order."""
+        """The envs in `failures`, in their order."""
         return tuple(f.env_id for f in self.failures if f.env_id is not None)
 
 
-def _told_together(failures: Sequence[Failure]) -> str:
-    """One text for each exception, be it that of many envs: a vector env may have a thousand."""
+def _as_text(failures: Sequence[Failure]) -> str:
+    """Returns one text for each exception, because a vector env may raise it for a thousand envs."""
     alike: dict[Any, list[Failure]] = {}
     for failure in failures:
         if not failure.shared:
             alike.setdefault((failure.kind, failure.env_id is None), []).append(failure)
-    texts = [_told_as_one(some) for some in alike.values()]
+    texts = [_as_one_text(some) for some in alike.values()]
     if shared := [failure.env_id for failure in failures if failure.shared and failure.env_id is not None]:
         texts.append(f"and with them, of the same vector envs, {name_some('env', shared)}")
     return "; ".join(texts)
 
 
-def _told_as_one(alike: Sequence[Failure]) -> str:
-    """Failures that differ in their envs alone. How far the env had come, and its crash record, are the first one's."""
+def _as_one_text(alike: Sequence[Failure]) -> str:
+    """Returns one text for failures that differ only in their envs, with the progress and record of the first."""
     first = alike[0]
-    who = "all envs" if first.env_id is None else name_some("env", [f.env_id for f in alike if f.env_id is not None])
+    envs = "all envs" if first.env_id is None else name_some("env", [f.env_id for f in alike if f.env_id is not None])
     workers = name_some("worker", [failure.worker for failure in alike])
-    whose = f"env {first.env_id}: " if len(alike) > 1 else ""
-    at = f" ({whose}{first.where})" if first.where is not None else ""
+    of_env = f"env {first.env_id}: " if len(alike) > 1 else ""
+    at = f" ({of_env}{first.where})" if first.where is not None else ""
     records = [failure.record for failure in alike if failure.record is not None]
     recorded = _recorded(records[0]) if records else ""
     recorded += f" (and {len(records) - 1} more)" if len(records) > 1 else ""
-    return f"{who} ({workers}) raised {first.type_name} in {first.operation}: {first.message}{at}{recorded}"
+    return f"{envs} ({workers}) raised {first.type_name} in {first.operation}: {first.message}{at}{recorded}"
 
 
 @dataclass(frozen=True)
 class MemoryVerdict:
-    """Whether memory had run out when a worker was killed.
+    """An estimate whether a worker was killed because memory had run out.
 
     Attributes:
-        out_of_memory: None when that is left open.
-        evidence: The same for people.
+        out_of_memory: The estimate; None if the counters of the kernel do not show it.
+        evidence: The reason, as text.
     """
 
     out_of_memory: bool | None
@@ -300,20 +299,20 @@ class MemoryVerdict:
 
 
 class WorkerDiedError(RemudaError):
-    """A worker process ended without being asked to.
+    """A worker process ended unexpectedly.
 
     Attributes:
-        worker: Its index.
+        worker: The index of the worker.
         pid: Its process id.
-        exitcode: As `subprocess` has it: negative for a signal; None when it could not be learned.
-        env_ids: The envs it hosted; all of them are lost.
-        operation: What it was doing: "build", "reset", "step", "call", "close" or "nothing".
-        out_of_memory: Where SIGKILL ended it, whether the kernel did that for want of memory, as far as its counters
-            show; None when they leave it open, and for other ends.
-        output: The last lines it wrote to stdout and stderr; empty where they were not captured (`worker_output=`).
-        where: Which env it was doing that to, and how far that had come; None when that is not known.
-        record: The crash record of that env; None where none was written (`record=`).
-        others: Further errors that came up at the same time: deaths, and an EnvError for the envs that raised.
+        exitcode: Its exit code as in `subprocess`, negative for a signal; None if it is unknown.
+        env_ids: The envs that it hosted; all of them are lost.
+        operation: Its operation at the time: "build", "reset", "step", "call", "close" or "nothing".
+        out_of_memory: After SIGKILL: whether the kernel killed it because memory had run out, by its counters; None if
+            they do not show it, and for other ends.
+        output: The last lines that it wrote to stdout and stderr; empty if they were not captured (`worker_output=`).
+        where: The progress of the env of that operation; None if the env is unknown.
+        record: The crash record of that env; None if none was written (`record=`).
+        others: Further errors of the same time: deaths, and an EnvError for the envs that raised.
     """
 
     def __init__(
@@ -338,7 +337,7 @@ class WorkerDiedError(RemudaError):
         super().__init__()
 
     def reason(self) -> str:
-        """The cause of its death, in a few words."""
+        """Returns the cause of its death, in a few words."""
         if self._verdict is not None:
             return f"killed by SIGKILL: {self._verdict.evidence}"
         return describe_exitcode(self.exitcode)
@@ -352,21 +351,21 @@ class WorkerDiedError(RemudaError):
         return f"{report}{_recorded(self.record)}{more}{self.details()}"
 
     def details(self) -> str:
-        """What there is more to be told, in lines of its own; else nothing."""
+        """Returns further lines for the message, or an empty text."""
         return "\n  its last output:\n" + textwrap.indent(self.output, "    ") if self.output else ""
 
 
 class EnvTimeoutError(WorkerDiedError, TimeoutError):
     """An env missed a deadline, and its worker was killed.
 
-    It has all that `WorkerDiedError` has, and more:
+    It has the attributes of `WorkerDiedError`, and:
 
     Attributes:
-        deadline: The name of the limit: "step_timeout", "reset_timeout" or "call_timeout"; "start_timeout" of an env
-            that was built anew.
-        limit: Its seconds.
-        stack: The Python calls that the worker was in before it was killed, the last first, a line for each; empty
-            where it did not answer.
+        deadline: The name of the limit: "step_timeout", "reset_timeout" or "call_timeout"; "start_timeout" for an env
+            that was rebuilt.
+        limit: The limit in seconds.
+        stack: The Python stack of the worker before it was killed, the innermost call first, a line for each; empty if
+            the worker did not answer.
     """
 
     deadline: str
@@ -374,33 +373,35 @@ class EnvTimeoutError(WorkerDiedError, TimeoutError):
     stack: str = ""
 
     def reason(self) -> str:
-        """The limit that it missed."""
+        """Returns the limit that it missed."""
         return f"it took longer than {self.deadline}={self.limit} s, and was killed"
 
     def details(self) -> str:
-        """What there is more to be told, in lines of its own: where it was, and what it had written."""
+        """Returns further lines for the message: its stack, and its last output."""
         where = f"\n  it was in, the last call first:\n{textwrap.indent(self.stack, '    ')}" if self.stack else ""
         return where + super().details()
 
 
 class CorruptReplyError(WorkerDiedError):
-    """A worker wrote what no worker of ours would, and was killed: native code of an env wrote over our memory, or
-    something in it reads or writes our socket."""
+    """A worker sent data that makes no sense, and was killed.
+
+    Native code of an env has overwritten the shared memory, or code in the worker uses the pool's socket.
+    """
 
     def reason(self) -> str:
-        """The cause of its death."""
+        """Returns the cause of its death."""
         return "what it wrote made no sense, and it was killed"
 
 
 class ShardDiedError(WorkerDiedError):
-    """A shard of a pool on a Ray cluster is gone: its actor died, or the machine that it was on.
+    """A shard of a pool on a Ray cluster is lost: its actor died, or its machine.
 
-    It has all that `WorkerDiedError` has; `worker` is the index of the first of its workers, -1 where it died before
-    it was known how many come before that. And more:
+    It has the attributes of `WorkerDiedError`; `worker` is the index of its first worker, or -1 if it died before that
+    index was known. And:
 
     Attributes:
-        shard: Its index.
-        node: The machine that it was on, as Ray names it.
+        shard: The index of the shard.
+        node: The machine of the shard, as Ray names it.
     """
 
     def __init__(
@@ -410,7 +411,7 @@ class ShardDiedError(WorkerDiedError):
         self.shard, self.node, self._reason = shard, node, reason
 
     def reason(self) -> str:
-        """The cause of its death, as Ray has it."""
+        """Returns the cause of its death, as Ray reports it."""
         return self._reason
 
     def __str__(self) -> str:
@@ -421,17 +422,17 @@ class ShardDiedError(WorkerDiedError):
 
 @dataclass(frozen=True)
 class Fault:
-    """Why an env had to be restarted.
+    """The reason for the restart of an env.
 
     Attributes:
         env_id: The env.
         worker: The index of its worker.
         kind: "death", "timeout", "exception" or "corrupt".
-        operation: What the worker was doing: "build", "reset", "step", "call" or "nothing".
-        where: How far the env had come.
-        error: A WorkerDiedError (or one of its kinds), or an EnvError; its `__cause__` is the remote traceback.
-        shared: Whether another env of the same worker was the reason.
-        shard, node: On a Ray cluster, the index of the env's shard, and the machine that it was on; else None.
+        operation: The operation of the worker: "build", "reset", "step", "call" or "nothing".
+        where: The progress of the env.
+        error: A WorkerDiedError or a subclass, or an EnvError; its `__cause__` is the remote traceback.
+        shared: Whether another env of the same worker caused the fault.
+        shard, node: On a Ray cluster, the index of the env's shard, and its machine; else None.
     """
 
     env_id: int
@@ -446,18 +447,18 @@ class Fault:
 
     @property
     def record(self) -> Path | None:
-        """The crash record of the env that was the reason; None where none was written (`record=`)."""
+        """The crash record of the env that caused the fault; None if none was written (`record=`)."""
         return self.error.record if isinstance(self.error, (WorkerDiedError, EnvError)) else None
 
     def __str__(self) -> str:
-        told = f"{self.error}" if not self.shared else f"env {self.env_id} went with its worker: {self.error}"
+        text = f"{self.error}" if not self.shared else f"env {self.env_id} went with its worker: {self.error}"
         if self.shard is None or isinstance(self.error, ShardDiedError):
-            return told
-        return f"{told} (shard {self.shard}, node {self.node})"
+            return text
+        return f"{text} (shard {self.shard}, node {self.node})"
 
 
 class RestartLimitError(RemudaError):
-    """Envs failed more often than the pool's FaultPolicy bears.
+    """Envs failed more often than the pool's FaultPolicy allows.
 
     `__cause__` is the error of the last fault.
 
@@ -467,14 +468,14 @@ class RestartLimitError(RemudaError):
 
     def __init__(self, limit: str, faults: Sequence[Fault]) -> None:
         self.limit, self.faults = limit, tuple(faults)
-        history = "".join(f"\n  {number}. {fault}" for number, fault in enumerate(_told_once(self.faults), 1))
+        history = "".join(f"\n  {number}. {fault}" for number, fault in enumerate(_one_each(self.faults), 1))
         super().__init__(f"more faults than {limit} allows:{history}")
         if self.faults:
             self.__cause__ = self.faults[-1].error
 
 
-def _told_once(faults: Sequence[Fault]) -> list[Fault]:
-    """Of those with the same error, envs that went with their worker, the one that was the reason."""
+def _one_each(faults: Sequence[Fault]) -> list[Fault]:
+    """Returns one fault for each error: that of the env that caused it, if the error lost several envs."""
     reasons: dict[int, Fault] = {}
     for fault in faults:
         if id(fault.error) not in reasons or not fault.shared:
