@@ -112,6 +112,7 @@ with Pool(counting(3), num_workers=1, name="other") as other:
     say("closed")
     input()
 say("over")
+input()
 """
 
 
@@ -133,9 +134,10 @@ def test_several_pools_are_shown_in_turn_and_one_that_ends_is_named(script: Star
         text = top.await_text(lambda text: f"the pool herd of process {pid} was closed" in text)
         assert f"remuda top  other, process {pid}: 3 envs in 1 process workers" in text
         running.write_line()
+        assert running.read_line() == "over"
         code, text = top.await_end()
     assert code == 0 and f"the pool other of process {pid} was closed" in text
-    assert running.read_line() == "over"
+    running.write_line()
     running.await_end()
 
 

@@ -369,11 +369,16 @@ except WorkerDiedError as error:
 @pytest.mark.parametrize("side", ["reading", "writing"])
 def test_a_forked_child_of_an_env_does_not_hide_its_death_later(side: str, script: Callable[..., Script]) -> None:
     """Not when we wait for the rest of its message, nor when we wait for it to read the rest of ours."""
-    ask = {"reading": "lambda env: 'x' * 10**7", "writing": "lambda env, data: None, b'x' * 10**7"}[side]
+    ask = {"reading": "after_stop, os.getpid()", "writing": "lambda env, data: None, b'x' * 10**7"}[side]
     stop = {"reading": "", "writing": "os.kill(pids(pool)[0], signal.SIGSTOP)"}[side]
     run = script(
         FORK_A_CHILD
         + f"""
+def after_stop(env, reader):
+    while open(f"/proc/{{reader}}/stat").read().rpartition(")")[2].split()[0] != "T":
+        pass  # not asleep, which is what the test waits for
+    return "x" * 10**7
+
 with Pool([TextEnv]) as pool:
     pool.apply(fork_a_child)
     {stop}
@@ -393,7 +398,7 @@ with Pool([TextEnv]) as pool:
 
 
 def _kill_in_the_middle(run: Script, pid: int) -> None:
-    """Stops the reader until the writer's socket is full, and lets it go on when the writer is dead."""
+    """Stops the reader, upon which the writer fills its socket, and continues it when the writer is dead."""
     run.process.send_signal(signal.SIGSTOP)
     await_sleep(pid)
     watched = Watched([pid])

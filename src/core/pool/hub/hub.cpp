@@ -154,7 +154,12 @@ std::optional<Refusal> Hub::send_to(Op op, nb::handle slots, nb::handle actions,
   Actions::Leaves leaves;
   if (op == Op::kStep) {
     const std::size_t count = slots.is_none() ? slots_.parts().at(number).slots().size() : some.size();
-    leaves = actions_.take_apart(actions, static_cast<std::uint32_t>(count));
+    try {
+      leaves = actions_.take_apart(actions, static_cast<std::uint32_t>(count));
+    } catch (nb::python_error& error) {
+      if (!entrance_.is_closing() || !error.matches(PyExc_Exception)) throw;
+      return Refusal{Refusal::Reason::kPart};  // user code has closed the pool: that is the error of this call
+    }
     if (!has_part(number)) return Refusal{Refusal::Reason::kPart};  // and so may take_apart
   }
   Part& part = slots_.parts().at(number);
