@@ -173,6 +173,7 @@ class Storm:
         self._spreads = [0.0] * pool.num_envs  # of the options that envs remember
         self._num_faults = [0] * pool.num_envs
         self._troubles: dict[int, tuple[str, int | None]] = {}  # by worker: the kind of the fault to come, and its env
+        self._changed: set[int] = set()  # envs with other reset options since their trouble began
         self._sound: set[int] = set()  # workers that have answered since their last fault
         self._given: dict[int, tuple[int, int]] = {}  # by env: the seed it was given, and the last derived one
         # By env: the latest faults that no row has told. One that came between episodes, or in a reset, stays untold.
@@ -276,9 +277,16 @@ class Storm:
             self._play_again(env_id)
 
     def _end_troubles(self) -> None:
-        while self._troubles:  # of a worker that was hit while it was idle, or an env whose fuse still burns
+        while self._troubles:  # of a worker that was hit while it was idle, or an env with a fuse that still burns
+            lost = [worker for worker in self._troubles if self._may_be_lost(*self._troubles[worker])]
             self.step_all(calm=True)
+            for worker in lost:
+                self._troubles.pop(worker, None)
         self.step_all(calm=True)
+
+    def _may_be_lost(self, kind: str, env_id: int | None) -> bool:
+        """Whether an env may have raised in a reset in advance, which other options have discarded with its error."""
+        return kind == "exception" and env_id in self._changed and not self._box.is_armed(env_id)
 
     def _to_reset(self, env_ids: Sequence[int]) -> list[int]:
         """Those that nobody but us resets."""
@@ -323,6 +331,7 @@ class Storm:
         self._pool.set_reset_options([options_for(spread) for spread in spreads.values()], list(spreads))
         for env_id, spread in spreads.items():
             self._spreads[env_id] = spread
+            self._changed.add(env_id)
             if env_id in self._sent:
                 self._sent[env_id].spreads.append(spread)
         self.settings += 1
@@ -376,6 +385,8 @@ class Storm:
 
     def _expect(self, worker: int, kind: str, env_id: int | None, grief: str) -> None:
         self._troubles[worker] = kind, env_id
+        if env_id is not None:
+            self._changed.discard(env_id)
         self.griefs[grief] += 1
 
     def _hit(self, worker: int, number: signal.Signals) -> None:
