@@ -10,6 +10,16 @@ PyArrayObject* as_array(nb::handle object) { return reinterpret_cast<PyArrayObje
 
 const std::byte* data_of(nb::handle array) { return static_cast<const std::byte*>(PyArray_DATA(as_array(array))); }
 
+// Whether every `step`-th of these int64 values, which may be unaligned, is within the bounds.
+bool are_within(const std::byte* numbers, std::size_t count, std::size_t step, const ActionColumn::Bounds& bounds) {
+  for (std::size_t i = 0; i < count; ++i) {
+    std::int64_t number;
+    std::memcpy(&number, numbers + i * step * sizeof number, sizeof number);
+    if (number < bounds.first || number > bounds.second) return false;
+  }
+  return true;
+}
+
 }  // namespace
 
 nb::object ActionColumn::convert(nb::handle value, std::uint32_t count) const {
@@ -34,19 +44,14 @@ nb::object ActionColumn::cast(nb::handle value, std::uint32_t count) const {
   return column_.fits(same, count) ? same : nb::object();
 }
 
-// `array`: of the column's dtype; int64 values may be unaligned.
+// `array`: of the column's dtype.
 bool ActionColumn::are_choices(nb::handle array) const {
   if (!bounds_) return true;
-  if (bounds_->empty()) return false;
-  const std::byte* numbers = data_of(array);
-  const auto count = static_cast<std::size_t>(PyArray_SIZE(as_array(array)));
-  for (std::size_t i = 0, pair = 0; i < count; ++i) {
-    std::int64_t number;
-    std::memcpy(&number, numbers + i * sizeof number, sizeof number);
-    const auto& [low, high] = (*bounds_)[pair];
-    if (number < low || number > high) return false;
-    if (++pair == bounds_->size()) pair = 0;
-  }
+  const std::size_t pairs = bounds_->size();
+  if (pairs == 0) return false;
+  const std::size_t rows = static_cast<std::size_t>(PyArray_SIZE(as_array(array))) / pairs;
+  for (std::size_t pair = 0; pair < pairs; ++pair)
+    if (!are_within(data_of(array) + pair * sizeof(std::int64_t), rows, pairs, (*bounds_)[pair])) return false;
   return true;
 }
 
