@@ -19,16 +19,16 @@ class SuggestedCode:
     """The code for a face that a verdict suggests: `make` and so on of :class:`remuda.Setup`.
 
     Attributes:
-        make, spare, split, partial, slim: The face's own; None: the pool's.
+        make, spare, split, partial, slim: The face's own; None: the pool's; "": there is none.
         refused: The options of the pool that the face does not take under their names.
         renamed: For some of these the face's name, and its values, as code, by the pool's.
     """
 
     make: str
-    spare: str
-    split: str | None = None
-    partial: str | None = None
-    slim: str | None = None
+    spare: str = ""
+    split: str | None = ""
+    partial: str | None = ""
+    slim: str | None = ""
     refused: Mapping[str, str] = field(default_factory=dict)
     renamed: Mapping[str, tuple[str, Mapping[str, str]]] = field(default_factory=dict)
 
@@ -66,7 +66,7 @@ while True:
     for half in halves:
         {step} = half.step_wait()
         half.step_async(policy(obs))"""
-    return SuggestedCode(make, spare, split, **options)
+    return SuggestedCode(make, spare, split, partial=None, slim=None, **options)
 
 
 class HasStats:

@@ -82,9 +82,6 @@ class ParallelEnvironment(HasNoPool, HasSpecs, AlfEnvironment):  # type: ignore[
             "env = remuda.alf.FastParallelEnvironment(\n"
             "    env_fns + env_fns[:1] * {spares}, num_spare_envs_for_reload={spares}, {options})"
         ),
-        split="",
-        partial="",
-        slim="",
         refused=REFUSED,
         renamed={
             "spares": ("num_spare_envs_for_reload", {}),

@@ -28,9 +28,7 @@ REFUSED = {
 SUGGESTED_CODE = SuggestedCode(
     make="manager = AsyncSubprocessEnvManager({env_fns}, EasyDict(cfg, remuda=dict({options})))",
     spare="manager = AsyncSubprocessEnvManager(env_fns, EasyDict(cfg, auto_reset=True, reset_inplace=False))",
-    split="",
     partial="manager = AsyncSubprocessEnvManager(env_fns, EasyDict(cfg, wait_num={enough}, step_wait_timeout=0))",
-    slim="",
     refused=REFUSED,
 )
 """The code that a verdict on the throughput suggests."""

@@ -87,10 +87,6 @@ class SubprocessEnvManager(HasNoPool, EnvManager):  # type: ignore[misc]  # ML-A
 
     _suggested_code = SuggestedCode(
         make="manager = remuda.mlagents.SubprocessEnvManager(env_factory, run_options, n_env, {options})",
-        spare="",
-        split="",
-        partial="",
-        slim="",
         refused=REFUSED,
     )
     _why_no_pool = "a step of ML-Agents is a message about agents that come and go, and no row of an env"
