@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from remuda import _core
+from remuda._system.processes import stat_of
 
 PATIENCE = 0.25  # seconds for a worker that gets no core, or blocks signals
 _LOOK = 0.0005
@@ -89,7 +90,8 @@ def _ask(pid: int, pidfd: int, number: int, patience: float) -> Stack:
     answers = _open_answers(pid)
     if not answers or not _catches(pid, number):
         return Stack(problem="it does not answer: it is no worker of remuda, or has not come that far")
-    if problem := _STATES.get(_state(pid), ""):
+    state, *_ = stat_of(pid) or [""]
+    if problem := _STATES.get(state, ""):
         return Stack(problem=problem)
     size = os.fstat(answers[0]).st_size
     signal.pidfd_send_signal(pidfd, number)
@@ -117,10 +119,6 @@ def _catches(pid: int, number: int) -> bool:
     status = Path(f"/proc/{pid}/status").read_text()
     caught = re.search(r"^SigCgt:\s*([0-9a-f]+)$", status, re.MULTILINE)
     return caught is not None and bool(int(caught[1], 16) >> (number - 1) & 1)
-
-
-def _state(pid: int) -> str:
-    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
 
 
 def _is_whole(text: str) -> bool:

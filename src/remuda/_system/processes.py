@@ -41,9 +41,21 @@ def usage_of(pid: int | None, root: Path = ROOT) -> Usage:
     return Usage(_cpu_seconds(folder), int(queued[1]) / 1e9 if len(queued) > 1 else 0.0, memory)
 
 
-def _cpu_seconds(folder: Path) -> float:
+def stat_of(pid: int) -> list[str]:
+    """Returns what the kernel says of a process in /proc/<pid>/stat, from its state on; empty if it is gone.
+
+    `man 5 proc_pid_stat` numbers these fields from 3.
+    """
+    return _fields(ROOT / "proc" / str(pid))
+
+
+def _fields(folder: Path) -> list[str]:
     _, _, rest = read_text(folder / "stat").rpartition(")")  # a program's name may have anything in it
-    fields = rest.split()
+    return rest.split()
+
+
+def _cpu_seconds(folder: Path) -> float:
+    fields = _fields(folder)
     return (int(fields[11]) + int(fields[12])) * _TICK if len(fields) > 12 else 0.0
 
 

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 from remuda._watch.pages import Page, View
 from remuda._wire.build_board import BuildCard
-from remuda._wire.card import Card, start_of
+from remuda._wire.card import Card, is_stopped, start_of
 
 _DEFAULT_NAME = "remuda"
 _WITH_VALUE = {"-W", "-X", "--check-hash-based-pycs"}  # options of Python that are followed by a value
@@ -60,10 +60,7 @@ class SeenPool(ABC):
     @property
     def is_stopped(self) -> bool:
         """Whether the process is stopped, by SIGSTOP, Ctrl-Z or a debugger."""
-        try:
-            return Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()[0] in ("T", "t")
-        except (OSError, IndexError):
-            return False
+        return is_stopped(self.pid)
 
     @property
     def is_open(self) -> bool:

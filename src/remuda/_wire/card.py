@@ -11,8 +11,9 @@ import os
 import struct
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
 from typing import Any
+
+from remuda._system.processes import stat_of
 
 VERSION = 1
 _HEADER = struct.Struct("<QQQ")  # the beginning of ArenaHeader in arena.hpp: magic, version, bytes
@@ -73,8 +74,10 @@ class Card:
 
 def start_of(pid: int) -> int | None:
     """Returns when a process was started, in ticks since the machine's start; None if it has ended or is a zombie."""
-    try:
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-        return None if fields[0] in "ZX" else int(fields[19])
-    except (OSError, IndexError, ValueError):
-        return None
+    fields = stat_of(pid)
+    return None if not fields or fields[0] in "ZX" else int(fields[19])
+
+
+def is_stopped(pid: int) -> bool:
+    """Whether a process is stopped, by a signal ("T") or a debugger ("t")."""
+    return stat_of(pid)[:1] in (["T"], ["t"])

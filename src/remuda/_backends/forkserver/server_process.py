@@ -13,6 +13,7 @@ from remuda._backends.process.interpreter import python_command
 from remuda._backends.process.process_tree import kill_process_trees, new_key, with_key
 from remuda._system.exiting import leave_pools_alone
 from remuda._system.polling import wait_readable
+from remuda._system.processes import stat_of
 
 DEATH_SECONDS = 1.0  # for a server that was killed
 
@@ -115,12 +116,11 @@ def reap_orphan(pid: int, server: ServerProcess, patience: float = 0.0) -> int |
 
 def exitcode_of_zombie(pid: int) -> int | None:
     """Returns the exit code of a zombie as `/proc` shows it; None if only the server can find it out."""
+    fields = stat_of(pid)
     try:
-        with open(f"/proc/{pid}/stat") as file:
-            words = file.read().rpartition(")")[2].split()
         is_visible = os.stat(f"/proc/{pid}").st_uid == os.geteuid()  # other users see 0
     except OSError:
         return None
-    if not is_visible or words[0] != "Z":
+    if not is_visible or fields[:1] != ["Z"]:
         return None
-    return os.waitstatus_to_exitcode(int(words[-1]))
+    return os.waitstatus_to_exitcode(int(fields[-1]))
