@@ -47,6 +47,7 @@ ARROWS = {
     "sb3": {"remuda", "errors", "_faces", "_factories", "_keywords"},
     "_bench": {"remuda", "errors", "gymnasium", "_system", "_reports"},
     "_cluster": {
+        "_training",
         *("remuda", "errors", "_wording", "_seeds", "_core", "_wire", "_relay", "_engine"),
         *("_keywords", "_factories", "_progress"),
     },

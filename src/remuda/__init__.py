@@ -64,6 +64,7 @@ if TYPE_CHECKING:
     from remuda._cluster.description import Ray
     from remuda._tensors.moving import to_torch
     from remuda._tensors.tensors import TensorBatch, TensorRollout
+    from remuda._training.acting import Turn
     from remuda._training.collect import Collector, collect
     from remuda._training.evaluate import evaluate
     from remuda._training.evaluation import Evaluation
@@ -125,6 +126,7 @@ __all__ = [
     "TensorRollout",
     "Trace",
     "TraceError",
+    "Turn",
     "Verdict",
     "WorkerDiedError",
     "WorkerInfo",
@@ -148,6 +150,7 @@ _LATER = {  # where it is
     "Ray": "remuda._cluster.description",
     "TensorBatch": "remuda._tensors.tensors",
     "TensorRollout": "remuda._tensors.tensors",
+    "Turn": "remuda._training.acting",
     "collect": "remuda._training.collect",
     "evaluate": "remuda._training.evaluate",
     "make_vec": "remuda.gymnasium",

@@ -203,11 +203,151 @@ def test_the_envs_of_a_shard_that_dies_name_the_workers_that_they_were_on(cluste
         assert len(lost) == 2 and lost[0].error.worker == lost[0].worker
 
 
+@pytest.mark.parametrize(("shards", "in_flight"), [(4, 1), (4, 2), (6, 2)])
+def test_a_slow_learner_gets_as_many_rollouts_from_each_shard(cluster: TwoNodes, shards: int, in_flight: int) -> None:
+    with Pool([Scripted] * shards, backend=remuda.Ray(shards=shards, backend="serial")) as pool:
+        count, ages = dict.fromkeys(range(shards), 0), []
+        with pool.rollouts(Greedy(), steps=2, in_flight=in_flight) as rollouts:
+            for published in range(10 * shards):
+                rollout = next(rollouts)
+                count[rollout.shard] += 1
+                ages.append(published - rollout.policy_version)
+                pool.call("pid")  # when this returns, each shard has filled all that it was asked for
+                assert pool.publish(Greedy()) == published + 1
+        assert max(count.values()) <= 1.2 * 10
+        assert max(ages) <= shards * in_flight
+
+
+class Versatile:
+    """A policy with attributes of all kinds."""
+
+    def __init__(self) -> None:
+        torch = pytest.importorskip("torch")
+        self.shift, self.table = 1, np.zeros(3, np.int64)
+        self.net = torch.nn.Linear(1, 1)
+        self.net.register_buffer("step", torch.zeros(1), persistent=False)
+        self.half = torch.zeros(2, dtype=torch.bfloat16)
+
+    def act(self, obs: Any) -> Any:
+        self.table += 1  # a policy may write to what it has
+        told = [self.shift, self.table[0], self.net.step.item(), self.half[1].item(), self.net.training]
+        return np.zeros(len(obs), np.int64), {"told": np.tile(np.array(told, float), (len(obs), 1))}
+
+
+def test_a_published_policy_is_sent_with_all_that_it_has(cluster: TwoNodes) -> None:
+    policy = Versatile()
+    with (
+        Pool([Scripted] * 2, backend=remuda.Ray(backend="serial")) as pool,
+        pool.rollouts(policy, steps=2, in_flight=1) as rollouts,
+    ):
+        assert next(rollouts).columns["told"][:, 0].tolist() == [[1, 1, 0, 0, 1], [1, 2, 0, 0, 1]]
+        policy.shift, policy.table[0], policy.half[1] = 5, 40, 0.5
+        policy.net.step += 3
+        policy.net.eval()
+        pool.publish(policy)
+        assert next(rollouts).columns["told"][0, 0].tolist() == [5, 41, 3, 0.5, 0]
+
+
+def test_bfloat16_is_sent_and_comes_back_as_float32(cluster: TwoNodes) -> None:
+    torch = pytest.importorskip("torch")
+
+    class Half(torch.nn.Module):  # type: ignore[misc, name-defined]
+        def __init__(self) -> None:
+            super().__init__()
+            self.bias = torch.nn.Parameter(torch.full((1,), 1.5, dtype=torch.bfloat16))
+
+        def forward(self, obs: Any) -> Any:
+            return torch.zeros(len(obs), dtype=torch.long), {"bias": self.bias.expand(len(obs))}
+
+    with Pool([Scripted] * 2, backend=remuda.Ray(backend="serial")) as pool:
+        bias = next(pool.rollouts(Half(), steps=2)).columns["bias"]
+    assert bias.dtype == np.float32 and (bias == 1.5).all()
+
+
+class Counting:
+    """A policy with a state: the number of steps in the episode."""
+
+    def initial_state(self, k: int) -> Any:
+        return {"steps": np.zeros(k, np.int64)}
+
+    def act(self, obs: Any, turn: remuda.Turn) -> Any:
+        steps = turn.state["steps"]
+        turn.state = {"steps": steps + 1}
+        told = {"env": turn.env_ids, "steps": steps, "draw": turn.rng.random(len(obs)), "begins": turn.episode_starts}
+        return np.zeros(len(obs), np.int64), told
+
+
+def test_a_policy_keeps_a_state_for_each_env_and_draws_from_a_stream_for_each_shard(cluster: TwoNodes) -> None:
+    runs = []
+    for _ in range(2):
+        with Pool([Scripted] * NUM_ENVS, backend=remuda.Ray(shards=2, backend="serial")) as pool:
+            pool.reset(seed=0)
+            with pool.rollouts(Counting(), steps=STEPS, in_flight=1, seed=7) as rollouts:
+                taken = []
+                for _ in range(6):
+                    taken.append(next(rollouts))
+                    pool.publish(Counting())
+        for rollout in taken:
+            columns = rollout.columns
+            assert (columns["env"] == rollout.env_ids).all()
+            assert (columns["begins"] == rollout.episode_starts[:-1]).all()
+            assert (columns["steps"] == rollout.obs[:-1, :, 1]).all()
+        draws = {shard: [r.columns["draw"].ravel() for r in taken if r.shard == shard] for shard in (0, 1)}
+        assert len(np.unique(np.concatenate(draws[0] + draws[1]))) == 6 * STEPS * 2
+        runs.append({shard: np.concatenate(its).tolist() for shard, its in draws.items()})
+    assert runs[0] == runs[1]
+
+
+def test_random_numbers_of_torch_differ_between_shards(cluster: TwoNodes) -> None:
+    torch = pytest.importorskip("torch")
+
+    class Noisy(torch.nn.Module):  # type: ignore[misc, name-defined]
+        def forward(self, obs: Any) -> Any:
+            return torch.zeros(len(obs), dtype=torch.long), {"noise": torch.rand(len(obs))}
+
+    with (
+        Pool([Scripted] * 2, backend=remuda.Ray(shards=2, backend="serial")) as pool,
+        pool.rollouts(Noisy(), steps=4) as rollouts,
+    ):
+        noise = {rollout.shard: rollout.columns["noise"] for rollout in (next(rollouts), next(rollouts))}
+    assert len(noise) == 2 and (noise[0] != noise[1]).all()
+
+
+class Waiting:
+    """A policy that waits for a file in its first step, and leaves one when it has made all of its steps."""
+
+    def __init__(self, folder: Path, steps: int) -> None:
+        self._folder, self._left = folder, steps
+
+    def act(self, obs: Any) -> Any:
+        (self._folder / "began").touch()
+        while not (self._folder / "go").exists():
+            pass
+        self._left -= 1
+        if not self._left:
+            (self._folder / "done").touch()
+        return np.zeros(len(obs), np.int64)
+
+
+def test_rollouts_that_are_left_end_at_their_next_step(cluster: TwoNodes, tmp_path: Path) -> None:
+    steps = 100_000
+    with Pool([Scripted] * 2, backend=remuda.Ray(backend="serial")) as pool:
+        rollouts = pool.rollouts(Waiting(tmp_path, steps), steps=steps, in_flight=3)
+        while not (tmp_path / "began").exists():
+            pass
+        rollouts.close()
+        pool.send_reset(seed=0)
+        (tmp_path / "go").touch()
+        pool.recv()
+        assert not (tmp_path / "done").exists()
+        assert next(pool.rollouts(Greedy(), steps=2)).steps == 2
+
+
 def test_errors_come_from_where_they_arise(cluster: TwoNodes) -> None:
     with Pool([Scripted] * 2, backend=remuda.Ray(backend="serial")) as pool:
         with pytest.raises(ZeroDivisionError):
             next(pool.rollouts(lambda obs: 1 // 0, steps=4))
-        with pytest.raises(TypeError, match="expected a policy that can be called"):
+        with pytest.raises(TypeError, match="expected policy to be a function of observations"):
             pool.rollouts("policy", steps=4)
         with pytest.raises(ValueError, match="expected in_flight to be an int from 1 up, got 0"):
             pool.rollouts(Greedy(), in_flight=0)

@@ -68,6 +68,75 @@ def test_a_policy_may_return_actions_alone() -> None:
         assert (rollout.rewards == 2).all() and rollout.columns == {}
 
 
+class Counting:
+    """A policy whose state is the number of steps in the episode of each env."""
+
+    def initial_state(self, k: int) -> Any:
+        return np.zeros(k, np.int64), {"again": np.zeros((k, 2), np.int64)}
+
+    def act(self, obs: Any, turn: remuda.Turn) -> Any:
+        steps, others = turn.state
+        assert (others["again"] == steps[:, None]).all()
+        turn.state = steps + 1, {"again": others["again"] + 1}
+        told = {"env": turn.env_ids, "steps": steps, "begins": turn.episode_starts, "draw": turn.rng.random(len(obs))}
+        return np.zeros(len(obs), np.int64), told
+
+
+@pytest.mark.parametrize("autoreset", ["next_step", "same_step"])
+@pytest.mark.parametrize("way", WAYS, ids=str)
+def test_a_policy_has_a_state_for_each_env(way: dict[str, Any], autoreset: Any) -> None:
+    with Pool(ending([2, 3, 5, 7, 11, 50]), num_workers=2, autoreset=autoreset) as pool:
+        pool.reset(seed=1)
+        rollouts = remuda.collect(pool, Counting(), steps=9, **way)
+        for _ in range(5):
+            rollout = next(rollouts)
+            columns = rollout.columns
+            assert (columns["env"] == rollout.env_ids).all()
+            np.testing.assert_array_equal(columns["begins"], rollout.episode_starts[:-1])
+            np.testing.assert_array_equal(columns["steps"], rollout.obs[:-1, :, 2])
+
+
+def test_the_random_numbers_of_a_policy_follow_from_the_seed() -> None:
+    draws = []
+    for seed in (3, 3, 4):
+        with Pool(counting(4), backend="serial") as pool:
+            pool.reset()
+            rollouts = remuda.collect(pool, Counting(), steps=3, seed=seed)
+            draws.append([next(rollouts).columns["draw"].tolist() for _ in range(2)])
+    assert draws[0] == draws[1] != draws[2]
+
+
+def test_a_torch_module_gets_tensors_and_keeps_its_state_in_them() -> None:
+    torch = pytest.importorskip("torch")
+
+    class Recurrent(torch.nn.Module):  # type: ignore[misc, name-defined]
+        def __init__(self) -> None:
+            super().__init__()
+            self.cell = torch.nn.GRUCell(4, 4)
+
+        def initial_state(self, k: int) -> Any:
+            return torch.zeros(k, 4)
+
+        def forward(self, obs: Any, turn: remuda.Turn) -> Any:
+            assert isinstance(obs, torch.Tensor) and not torch.is_grad_enabled()
+            before = turn.state
+            turn.state = self.cell(obs.float(), before)
+            return torch.zeros(len(obs), dtype=torch.long), {"before": before, "half": turn.state.bfloat16()}
+
+    module = Recurrent()
+    with Pool(ending([2, 3, 5, 50]), num_workers=2) as pool:
+        pool.reset()
+        rollout = next(remuda.collect(pool, module, steps=8, parts=2))
+    assert rollout.columns["half"].dtype == np.float32
+    for column in range(4):
+        state = torch.zeros(1, 4)
+        for t in range(8):
+            if rollout.episode_starts[t, column]:
+                state = torch.zeros(1, 4)
+            np.testing.assert_allclose(rollout.columns["before"][t, column], state[0].detach(), atol=1e-6)
+            state = module.cell(torch.tensor(rollout.obs[t, column : column + 1]).float(), state)
+
+
 def test_vector_envs_of_the_faces_are_collected_from_too() -> None:
     envs: Any = remuda.gymnasium.AsyncVectorEnv(counting(4), num_workers=2)
     envs.reset()

@@ -444,3 +444,40 @@ def test_an_error_of_the_policy_comes_through_and_closes_the_pool() -> None:
 
 def test_the_names_are_public() -> None:
     assert {"evaluate", "Evaluation"} <= set(remuda.__all__)
+
+
+class Remembering:
+    """A policy that acts by how many steps it has seen of the episode, and by chance."""
+
+    def __init__(self) -> None:
+        self.seen = list[tuple[int, int]]()
+
+    def initial_state(self, k: int) -> Any:
+        return np.zeros(k, np.int64)
+
+    def act(self, obs: Any, turn: remuda.Turn) -> Any:
+        self.seen += zip(turn.env_ids.tolist(), turn.state.tolist(), strict=True)
+        turn.state = turn.state + 1
+        return turn.rng.integers(2, size=len(obs))
+
+
+class Stepping(Lottery):
+    """Its return is the sum of its actions, and its episodes have 3 steps."""
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        begun = super().reset(seed=seed)
+        self.length = 3
+        return begun
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        obs, _, over, truncated, info = super().step(action)
+        return obs, float(action), over, truncated, info
+
+
+def test_a_policy_with_a_state_and_random_numbers_is_evaluated() -> None:
+    results = []
+    for workers in (1, 2):
+        policy = Remembering()
+        results.append(evaluate(policy, [Stepping] * 2, episodes=6, seed=5, num_workers=workers).returns.tolist())
+        assert [steps for env, steps in policy.seen if env == 1] == [0, 1, 2] * 3
+    assert results[0] == results[1] and len(set(results[0])) > 1

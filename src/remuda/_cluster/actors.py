@@ -1,21 +1,21 @@
-"""All that remuda asks of Ray: connecting to a cluster, actors and where they are put, waiting for what they answer."""
+"""The calls to Ray's actors: starts them, waits for their answers, and reads why they are gone."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from typing import Any, TypeAlias
 
 from remuda._cluster.description import Ray
 from remuda._cluster.replies import Reply
 from remuda._cluster.shard import Shard
-from remuda.errors import MissingFrameworkError, StartTimeoutError
+from remuda.errors import MissingFrameworkError
 
 try:
     import ray
-    from ray.exceptions import GetTimeoutError, RayError, RayTaskError
-    from ray.util.placement_group import PlacementGroup, placement_group, remove_placement_group
-    from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
+    from ray.exceptions import GetTimeoutError, RayError, RayTaskError, RuntimeEnvSetupError
+
+    from remuda._cluster.connection import Connection
+    from remuda._cluster.room import Room
 except ModuleNotFoundError as error:
     if (error.name or "").partition(".")[0] != "ray":
         raise
@@ -26,144 +26,115 @@ except ModuleNotFoundError as error:
 Actor: TypeAlias = Any  # Ray makes a class of it at run time
 Ref: TypeAlias = Any
 
-_NEVER_RAN = "The actor never ran"  # Ray says so in words alone, in the message of its error
-_CONTROL = "control"  # a thread of the actor's own, beside the one that does commands
+_NEVER_RAN = "The actor never ran"  # Ray reports this only in the text of its error
+_CONTROL = "control"  # a thread of the actor beside the one that runs commands
 
 
 class Lost(Exception):
-    """An answer that will never come: the actor that was to give it is gone, or cannot be reached. Why, in a line.
+    """The actor that was to answer is gone, or cannot be reached. The text is the reason, in a line.
 
     Attributes:
-        never_ran: Whether the actor was gone before it could be sent anything, as Ray's own record of it has it.
+        never_ran: Whether Ray's record has it that the actor was gone before it could be sent anything.
+        has_no_runtime_env: Whether Ray could not set up the `runtime_env` of the actor.
     """
 
-    def __init__(self, why: str, *, never_ran: bool = False) -> None:
+    def __init__(self, why: str, *, never_ran: bool = False, has_no_runtime_env: bool = False) -> None:
         super().__init__(why)
-        self.never_ran = never_ran
+        self.never_ran, self.has_no_runtime_env = never_ran, has_no_runtime_env
 
 
 class ShardActor(Shard):
-    """A shard as an actor, which knows where it is."""
+    """A shard as an actor."""
 
-    def __init__(self, shard: int, first_env: int) -> None:
-        context = ray.get_runtime_context()
-        super().__init__(shard, first_env, f"{ray.util.get_node_ip_address()}-{context.get_node_id()[:8]}")
+    def __init__(self, shard: int, first_env: int, generation: int) -> None:
+        node = f"{ray.util.get_node_ip_address()}-{ray.get_runtime_context().get_node_id()[:8]}"
+        super().__init__(shard, first_env, node, generation)
 
     @ray.method(enable_task_events=False)  # type: ignore[untyped-decorator]
     def step_packed(self, message: bytes) -> Reply | bytes:
-        """Without an entry in Ray's list of tasks, which costs time, and would have one for each step."""
+        """Steps without an entry in Ray's list of tasks. The list would have an entry for each step."""
         return super().step_packed(message)
 
     @ray.method(concurrency_group=_CONTROL)  # type: ignore[untyped-decorator]
-    def set_policy(self, version: int, *news: Any) -> None:
-        """While rollouts are under way, too."""
-        self.collector.policies.tell(version, news)
+    def locate(self) -> str:
+        """Returns the machine. Answers also while envs are built."""
+        return self.node
+
+    @ray.method(concurrency_group=_CONTROL)  # type: ignore[untyped-decorator]
+    def stop_rollouts(self, number: int) -> None:
+        """Stops rollouts, also one that is being filled."""
+        self.collector.stop(number)
+
+    def fetch(self, ref: Ref) -> Any:
+        return ray.get(ref)
 
 
 class Cluster:
-    """A connection to a Ray cluster, with room for the shards of one pool."""
+    """A Ray cluster as one pool uses it.
 
-    _ours = 0  # pools that use a connection that was made for one of them
+    Attributes:
+        connection: The connection of this process.
+        room: The resources for the shards.
+    """
 
     def __init__(self, where: Ray) -> None:
-        """Connects, unless this process is connected already."""
-        self._where, self._is_ours = where, False
-        self._connect()
-        self._room: PlacementGroup | None = None
+        """Connects, unless this process is connected. Raises what `Connection` raises."""
+        self._where, self.connection, self.room = where, Connection(where), Room(where)
 
-    def _connect(self) -> None:
-        if ray.is_initialized():
-            self._is_ours = Cluster._ours > 0
-            Cluster._ours += self._is_ours
-            return
+    def start(self, shard: int, first_env: int, generation: int, name: str) -> Actor:
+        """Returns an actor, which runs once there is room for it. Ray never repeats a step of it."""
         where = self._where
-        told: dict[str, Any] = {"address": where.address}
-        if where.address is None and not os.environ.get("RAY_ADDRESS"):  # else Ray takes any cluster that it finds here
-            told = {"address": "local", "include_dashboard": False}
-        ray.init(**told, runtime_env=None if where.runtime_env is None else dict(where.runtime_env))
-        self._is_ours, Cluster._ours = True, 1
-
-    def make_room(self, shards: int, timeout: float | None) -> None:
-        """Reserves what shards ask for, where they are to be put in a certain way.
-
-        Raises:
-            StartTimeoutError: there is no such room.
-        """
-        if self._where.placement == "spread":
-            return
-        bundle = {"CPU": float(self._where.cpus_per_shard), **self._where.resources}
-        if self._where.gpus_per_shard:
-            bundle["GPU"] = float(self._where.gpus_per_shard)
-        self._room = placement_group([bundle] * shards, strategy=self._where.placement.upper())
-        try:
-            ray.get(self._room.ready(), timeout=timeout)
-        except GetTimeoutError:
-            self.give_back()
-            raise StartTimeoutError(
-                f"expected room for {shards} shards of {bundle} with placement={self._where.placement!r} within "
-                f"{timeout} s; the cluster has {ray.cluster_resources()}"
-            ) from None
-
-    def start(self, shard: int, first_env: int, name: str) -> Actor:
-        """An actor, as soon as there is room for it. Ray starts none in its place: a step is never repeated."""
-        where = self._where
-        strategy: Any = "SPREAD"
-        if self._room is not None:
-            strategy = PlacementGroupSchedulingStrategy(self._room, placement_group_bundle_index=shard)
         actor = ray.remote(concurrency_groups={_CONTROL: 1})(ShardActor).options(
             num_cpus=where.cpus_per_shard,
             num_gpus=where.gpus_per_shard,
             resources=dict(where.resources) or None,
-            scheduling_strategy=strategy,
-            runtime_env=None if where.runtime_env is None else dict(where.runtime_env),
+            scheduling_strategy=self.room.strategy(shard),
+            runtime_env=self.connection.runtime_env,
             name=name,
             max_restarts=0,
             max_task_retries=0,
         )
-        return actor.remote(shard, first_env)
+        return actor.remote(shard, first_env, generation)
+
+    def kill(self, actor: Actor) -> None:
+        if self.connection.is_open:
+            ray.kill(actor, no_restart=True)
 
     def give_back(self) -> None:
-        """The room, and the connection where nobody else needs it."""
-        room, self._room = self._room, None
-        if room is not None and ray.is_initialized():
-            remove_placement_group(room)
-        if self._is_ours:
-            self._is_ours = False
-            Cluster._ours -= 1
-            if Cluster._ours == 0:
-                ray.shutdown()
-
-
-def kill(actor: Actor) -> None:
-    if ray.is_initialized():
-        ray.kill(actor, no_restart=True)
+        """Frees the room, and ends the cluster if it was started for this pool and no other pool is on it."""
+        if self.connection.is_open:
+            self.room.give_back()
+        self.connection.give_back()
 
 
 def put(value: Any) -> Ref:
-    """Into the object store, once for all shards."""
+    """Puts a value into the object store, once for all shards."""
     return ray.put(value)
 
 
 def get(ref: Ref, timeout: float | None = None) -> Any:
-    """Raises TimeoutError and Lost."""
+    """Returns an answer. Raises TimeoutError and Lost."""
     try:
         return ray.get(ref, timeout=timeout)
     except GetTimeoutError:
         raise TimeoutError from None
-    except RayTaskError:  # a shard says what goes wrong in its answer: this is a mistake in it
+    except RayTaskError:  # a shard reports errors in its answers: this one is a defect of the shard
         raise
+    except RuntimeEnvSetupError as error:
+        lines = str(error).strip().splitlines()
+        raise Lost(f"its runtime_env could not be set up: {lines[-1]}", has_no_runtime_env=True) from error
     except RayError as error:
         raise Lost(_reason_of(error), never_ran=_NEVER_RAN in str(error)) from error
 
 
 def wait(refs: Sequence[Ref], count: int, timeout: float | None) -> list[Ref]:
-    """Those that have come, once there are so many."""
+    """Returns the answers that are there, once there are `count` of them or the time is over."""
     ready, _ = ray.wait(list(refs), num_returns=count, timeout=timeout, fetch_local=True)
     return list(ready)
 
 
 def _reason_of(error: Exception) -> str:
-    """Why an actor is gone, in a line."""
+    """Returns why an actor is gone, in a line."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    told = [line for line in lines if line.startswith("The actor is dead because")]
-    return (told or lines or [type(error).__name__])[0].partition(" Some common causes")[0]
+    given = [line for line in lines if line.startswith("The actor is dead because")]
+    return (given or lines or [type(error).__name__])[0].partition(" Some common causes")[0]

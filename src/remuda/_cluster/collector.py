@@ -1,47 +1,82 @@
-"""Fills a shard's rollouts, with the newest policy that was published."""
+"""Fills a shard's rollouts with the policy that each request names."""
 
 from __future__ import annotations
 
+import random
+import sys
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from remuda import Pool, collect
-from remuda._cluster.policies import Policies
+from remuda import Pool, Rollout
 from remuda._cluster.renumbering import Renumbering
+from remuda._cluster.replies import RolloutOrder
 from remuda._engine.rollouts.shard_rollout import ShardRollout
+from remuda._training.acting import Actor, Flags, Ids
+from remuda._training.collect import PLAIN, Collector
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
 
-class Collector:
-    """Fills rollouts of a shard's pool, one after another, each from where the envs are.
+class Stopped(Exception):
+    """A rollout was dropped on request."""
+
+
+class ShardCollector:
+    """Fills rollouts of a shard's pool one after another. Each continues from where the envs are.
 
     Attributes:
-        policies: Those that act.
+        numbers: The numbers of the shard's envs in the whole pool.
     """
 
-    def __init__(self, numbers: Renumbering) -> None:
-        self.policies = Policies()
-        self._numbers = numbers
+    def __init__(self, numbers: Renumbering, generation: int) -> None:
+        """`generation`: the number of actors that this shard had before."""
+        self.numbers, self._generation = numbers, generation
+        self._version, self._number, self._stopped = -1, 0, 0
+        self._actor: _StoppableActor
+        self._rollouts: Collector
 
-    def renumber(self, numbers: Renumbering) -> None:
-        """Its envs have other numbers in the whole from now on."""
-        self._numbers = numbers
+    def stop(self, number: int) -> None:
+        """Stops all rollouts up to this call of `rollouts`. Any thread may call this."""
+        self._stopped = number
 
-    def collect(self, pool: Pool, steps: int, at_least: int) -> ShardRollout:
-        """A rollout of so many steps, by a policy that is not older than that version. Raises what the pool raises.
+    def collect(self, pool: Pool, order: RolloutOrder, fetch: Callable[[Any], Any]) -> ShardRollout:
+        """Returns a rollout. Its arrays are views of the pool's memory, from which Ray copies them to its object store.
 
-        Its arrays are views of the pool's memory, from which Ray copies them into its object store.
+        `fetch`: returns what a reference refers to. Raises Stopped, and whatever the pool and the policy raise.
         """
-        act = self.policies.newest(at_least)
-        rollout = next(collect(pool, act, steps=steps, parts=1))  # in one order: who is ready first would be chance
-        numbers = self._numbers
+        if order.number <= self._stopped:
+            raise Stopped
+        if order.number != self._number:
+            self._begin(pool, order, fetch)
+        elif order.version != self._version:
+            self._actor.use(fetch(order.policy[0]).load())
+        self._number, self._version = order.number, order.version
+        return self._sent(next(self._rollouts), order.version)
+
+    def _begin(self, pool: Pool, order: RolloutOrder, fetch: Callable[[Any], Any]) -> None:
+        """Begins the first rollout of a call of `rollouts`."""
+        shard = self.numbers.shard
+        seeds = np.random.SeedSequence(order.seed, spawn_key=(shard, self._generation)).spawn(2)
+        policy = fetch(order.policy[0]).load()
+        _seed_process(int(seeds[1].generate_state(1)[0]))
+        rng, first = np.random.default_rng(seeds[0]), self.numbers.first_env
+        self._actor = _StoppableActor(policy, pool.num_envs, rng, shard=shard, first_env=first)
+        self._actor.check = lambda: self._check(order.number)
+        self._rollouts = Collector(pool, self._actor, order.steps, [PLAIN])  # all envs in one order, for equal results
+
+    def _check(self, number: int) -> None:
+        if number <= self._stopped:
+            raise Stopped
+
+    def _sent(self, rollout: Rollout, version: int) -> ShardRollout:
+        numbers = self.numbers
         return ShardRollout(
             shard=numbers.shard,
             node=numbers.node,
-            policy_version=self.policies.version,
+            policy_version=version,
             env_ids=rollout.env_ids + numbers.first_env,
             obs=rollout.obs,
             actions=rollout.actions,
@@ -57,6 +92,24 @@ class Collector:
             faults={where: numbers.fault(fault) for where, fault in rollout.faults.items()},
             lost=tuple(map(numbers.fault, rollout.lost)),
         )
+
+
+class _StoppableActor(Actor):
+    """A policy that may be stopped at each step."""
+
+    check: Callable[[], None]
+
+    def act(self, obs: Any, env_ids: Ids, episode_starts: Callable[[], Flags]) -> tuple[Any, dict[str, Any]]:
+        self.check()
+        return super().act(obs, env_ids, episode_starts)
+
+
+def _seed_process(seed: int) -> None:
+    """Seeds the random numbers of the process. Those of torch would be the same in all processes otherwise."""
+    random.seed(seed)
+    np.random.seed(seed)
+    if (torch := sys.modules.get("torch")) is not None:
+        torch.manual_seed(seed)
 
 
 def seeds_given(pool: Pool, bases: dict[int, Any]) -> npt.NDArray[np.int64]:

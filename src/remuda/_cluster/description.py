@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING, Any, Literal
 from remuda._engine.options.pool_options import RemoteBackend
 
 if TYPE_CHECKING:
+    from ray.util.placement_group import PlacementGroup
+
     from remuda import Pool
 
-PLACEMENTS = ("spread", "pack", "strict_spread", "strict_pack")
+PLACEMENTS = ("auto", "spread", "pack", "strict_spread", "strict_pack")
 LOCAL_BACKENDS = ("process", "thread", "serial", "auto")
 
 
@@ -28,16 +30,19 @@ class Ray(RemoteBackend):
         cpus_per_shard: Ray's CPUs for each, and the workers that it has unless `num_workers` says otherwise.
         gpus_per_shard: Ray's GPUs for each, or a part of one: for simulators, or for a policy that acts there.
         resources: Further resources that each asks for, as Ray knows them: `{"simulator": 1}`.
-        placement: "spread": on different machines, as far as there are; "pack": on few. With `strict_` before it, on
-            different machines, or on one, or not at all: then starting waits until there are.
+        placement: "auto": in the placement group that this code runs in, as in a trial of Ray Tune, else as "spread".
+            "spread": on different machines, as far as there are; "pack": on few. With `strict_` before it, on
+            different machines, or on one, or not at all: then starting waits until there are. A placement group of
+            Ray: shard i in bundle i. Any other scheduling strategy of Ray: each shard by that strategy.
         address: Of the cluster to connect to: "auto", "10.0.0.1:6379". None: the one that this process is connected to;
             else that of the variable RAY_ADDRESS; else a new one on this machine, which ends with the pool.
-        runtime_env: Ray's: packages, files and environment variables of the machines' processes.
+        runtime_env: Ray's: packages, files and environment variables of the machines' processes. Folders of this
+            machine (`working_dir`, `py_modules`) are uploaded.
         backend: How each shard runs its envs: "process"; "serial" for envs that take microseconds, which the actor then
             steps itself; "thread"; or "auto", which measures, with `num_workers="auto"`.
 
     Raises:
-        ValueError: A number below 1 (of GPUs: below 0), or another `placement` or `backend`.
+        ValueError: A number below 1 (of GPUs: below 0), or an unknown name as `placement` or `backend`.
         TypeError: `resources` are no mapping.
     """
 
@@ -45,7 +50,7 @@ class Ray(RemoteBackend):
     cpus_per_shard: int = 1
     gpus_per_shard: float = 0
     resources: Mapping[str, float] = field(default_factory=dict)
-    placement: Literal["spread", "pack", "strict_spread", "strict_pack"] = "spread"
+    placement: Literal["auto", "spread", "pack", "strict_spread", "strict_pack"] | PlacementGroup | Any = "auto"
     address: str | None = None
     runtime_env: Mapping[str, Any] | None = None
     backend: Literal["process", "thread", "serial", "auto"] = "process"
@@ -58,8 +63,9 @@ class Ray(RemoteBackend):
         if not isinstance(self.gpus_per_shard, (int, float)) or self.gpus_per_shard < 0:
             raise ValueError(f"expected gpus_per_shard to be a number from 0 up, got {self.gpus_per_shard!r}")
         for name, known in (("placement", PLACEMENTS), ("backend", LOCAL_BACKENDS)):
-            if getattr(self, name) not in known:
-                raise ValueError(f"expected {name} to be one of {known}, got {getattr(self, name)!r}")
+            given = getattr(self, name)
+            if given not in known and (name == "backend" or given is None or isinstance(given, str)):
+                raise ValueError(f"expected {name} to be one of {known}, got {given!r}")
         if not isinstance(self.resources, Mapping):
             raise TypeError(f"expected resources to be a mapping of names to numbers, got {self.resources!r}")
 

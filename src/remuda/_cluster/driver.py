@@ -88,7 +88,7 @@ class Driver:
         self, fleet: Fleet, shares: Shares, ledger: Ledger, codec: SpaceCodec, options: ClusterOptions
     ) -> None:
         self.fleet, self.shares, self.ledger, self.codec = fleet, shares, ledger, codec
-        self.standing, self.publisher = Standing(), Publisher(fleet)
+        self.standing, self.publisher = Standing(), Publisher()
         self._mode = options.settings.mode
         self._told: dict[int, dict[int, Fault]] = {}  # by shard: the faults of its latest death, by env
 
@@ -238,7 +238,6 @@ class Driver:
         options, standing = self.standing.of(share)
         seeds, first_worker = ledger.legacy_seeds(share.env_ids), self.fleet.first_worker(station)
         self.fleet.replace(station, Legacy(seeds, options, standing, delay, first_worker))
-        self.publisher.tell_latest(station)
 
     def _settle(self, mail: Mail, command: Command, error: RemudaError | None) -> None:
         """A command whose shard has died. `error`: where nobody comes in its place."""

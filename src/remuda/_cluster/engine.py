@@ -38,6 +38,7 @@ class ClusterEngine:
         rollouts: That are under way.
         epoch: How often the pool has been split.
         batches, waited: How many were handed out, and for how many seconds the caller has waited.
+        num_rollouts: The number of calls of `rollouts`.
     """
 
     def __init__(self, env_fns: Sequence[EnvFn], options: ClusterOptions) -> None:
@@ -45,7 +46,7 @@ class ClusterEngine:
         self.options, self._owner = options, os.getpid()
         self.closed = False
         self.rollouts: ShardRollouts | None = None
-        self.epoch, self.batches, self.waited = 0, 0, 0.0
+        self.epoch, self.batches, self.waited, self.num_rollouts = 0, 0, 0.0, 0
         self.shares = Shares(len(env_fns), options.where.shards, options.width)
         self.fleet = Fleet(env_fns, options, self.shares)
         self.reports = self.fleet.start()
@@ -128,6 +129,7 @@ class ClusterEngine:
     def check_open(self) -> None:
         if self.closed:
             raise ClosedError("the pool is closed; make a new one")
+        self.fleet.cluster.connection.check_open()
         if os.getpid() != self._owner:
             raise StateError(
                 f"this pool belongs to process {self._owner}, got a call from its forked copy {os.getpid()}; "

@@ -6,9 +6,8 @@ import os
 import pickle
 import secrets
 import sys
-import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from remuda._cluster import actors
 from remuda._cluster.options import ClusterOptions
@@ -17,11 +16,12 @@ from remuda._cluster.replies import Answer, Legacy, ShardReport
 from remuda._cluster.restarts import Restarts
 from remuda._cluster.shares import Share, Shares
 from remuda._cluster.start_bar import StartBar
+from remuda._cluster.start_wait import StartWait
 from remuda._cluster.station import Sent, Station, answered
 from remuda._engine.options.pool_options import EnvFn
 from remuda._relay.log import logger
 from remuda._wire import by_value
-from remuda.errors import RemudaError, ShardDiedError, StartTimeoutError
+from remuda.errors import RemudaError, ShardDiedError
 
 
 class Fleet:
@@ -52,7 +52,7 @@ class Fleet:
         """
         timeout = self._options.settings.start_timeout
         try:
-            self.cluster.make_room(len(self.stations), timeout)
+            self.cluster.room.reserve(len(self.stations), timeout)
             for station in self.stations:
                 self._start(station, None)
             self._await_builds(timeout)
@@ -64,26 +64,25 @@ class Fleet:
         return [station.report for station in self.stations if station.report is not None]
 
     def _await_builds(self, timeout: float | None) -> None:
-        deadline = None if timeout is None else time.monotonic() + timeout
+        waiting = StartWait(self.cluster.room, timeout)
         with StartBar(self.stations, self._options.width) as shown:
-            while building := [station.building for station in self.stations if station.building is not None]:
-                built = list(answered(building, 1, shown.wait_time(deadline)))
-                if not built and deadline is not None and time.monotonic() >= deadline:
-                    raise self._too_late(building, timeout)
-                for sent in built:
-                    self._note_first_build(sent)
-
-    def _too_late(self, building: Sequence[Sent], timeout: float | None) -> StartTimeoutError:
-        return StartTimeoutError(
-            f"expected all shards to build their envs within start_timeout={timeout} s, got {len(building)} that had "
-            f"not (shards {[sent.station.share.shard for sent in building]}): the cluster may have no room for "
-            f"{self._options.where.cpus_per_shard} CPUs for each"
-        )
+            while building := [station for station in self.stations if station.building is not None]:
+                sent = [station.building for station in building if station.building is not None]
+                built = list(answered(sent, 1, shown.wait_time(waiting.next_look)))
+                if not built:
+                    waiting.look(building)
+                for one in built:
+                    self._note_first_build(one)
 
     def _note_first_build(self, sent: Sent) -> None:
         try:
             self._note_built(sent.station)
         except actors.Lost as error:
+            if error.has_no_runtime_env:
+                raise ValueError(
+                    f"expected a runtime_env that Ray can set up: shard {sent.station.share.shard} could "
+                    f"not start, because {error}"
+                ) from error
             if not self.starts_elsewhere(sent, error):
                 self._begin_anew(sent.station, error)
 
@@ -114,7 +113,7 @@ class Fleet:
         name = f"{self._name}-shard-{share.shard}-envs-{share.env_ids[0]}-{share.env_ids[-1]}"
         again = f"-again-{self._names[name]}" if self._names[name] else ""  # Ray has each name once
         self._names[name] += 1
-        return self.cluster.start(share.shard, share.first, f"{name}{again}")
+        return self.cluster.start(share.shard, share.first, station.generation, f"{name}{again}")
 
     def _note_built(self, station: Station) -> None:
         """Raises what building has raised; Lost."""
@@ -170,7 +169,7 @@ class Fleet:
     def note_death(self, station: Station, error: Exception, operation: str) -> ShardDiedError:
         """The same, of the actor that is there; nobody is to be reached by it any more."""
         death = self.death(station, error, operation)
-        actors.kill(station.actor)  # who is not dead, but cannot be reached
+        self.cluster.kill(station.actor)  # it may be alive and only out of reach
         return death
 
     def starts_elsewhere(self, sent: Sent, error: Exception) -> bool:
@@ -183,7 +182,7 @@ class Fleet:
             return False
         if not isinstance(error, actors.Lost) or not error.never_ran or station.starts >= _STARTS:
             return False
-        actors.kill(station.actor)
+        self.cluster.kill(station.actor)
         logger.info("shard %d never ran: %s; it is started elsewhere", station.share.shard, error)
         station.generation += 1
         station.begin_again(self._actor(station))
@@ -194,6 +193,12 @@ class Fleet:
         station.generation += 1
         station.restarts += 1
         self._start(station, legacy)
+
+    def stop_rollouts(self, number: int, stations: Iterable[Station]) -> None:
+        """Makes shards drop the rollouts of this call of `rollouts`, a running one at its next step."""
+        for station in stations:
+            if station.error is None and station.actor is not None:
+                station.actor.stop_rollouts.remote(number)
 
     # -- the end -----------------------------------------------------------------------------------------
 
@@ -208,7 +213,7 @@ class Fleet:
         return errors
 
     def _close_envs(self, timeout: float) -> list[RemudaError]:
-        open_ones = [station for station in self.stations if station.error is None]
+        open_ones = [station for station in self.stations if station.error is None and self.cluster.connection.is_open]
         closing = [station.actor.close.remote(timeout, False) for station in open_ones]
         errors = []
         done = actors.wait(closing, len(closing), timeout + _ON_THE_WAY) if closing else []
@@ -228,7 +233,7 @@ class Fleet:
         """
         for station in self.stations:
             if station.actor is not None:
-                actors.kill(station.actor)
+                self.cluster.kill(station.actor)
             station.forget()
         self.cluster.give_back()
 

@@ -1,89 +1,81 @@
-"""Policies that act beside the envs: what is sent of them, and which version of one is used there."""
+"""Pickles policies for machines that may lack the learner's devices."""
 
 from __future__ import annotations
 
+import io
 import pickle
 import sys
-import threading
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from remuda._wire import by_value
 
-@dataclass(frozen=True)
-class Weights:
-    """A torch module's state: an array for each of its tensors."""
-
-    arrays: dict[str, np.ndarray[Any, Any]]
+Bytes = np.ndarray[Any, np.dtype[np.uint8]]
 
 
 @dataclass(frozen=True)
-class Whole:
-    """A policy as a whole, pickled."""
+class PickledPolicy:
+    """A policy, as it lies in Ray's object store.
+
+    Attributes:
+        pickled: The policy without its large memory.
+        buffers: The memory of its tensors and arrays, which processes of one machine share there.
+    """
 
     pickled: bytes
+    buffers: list[Bytes]
+
+    def load(self) -> Any:
+        """Returns the policy. A torch module is on the GPU if this process may use one.
+
+        Its memory is a copy, because a policy may write to it.
+        """
+        policy = pickle.loads(self.pickled, buffers=[bytearray(one.data) for one in self.buffers])
+        torch = sys.modules.get("torch")
+        if torch is not None and isinstance(policy, torch.nn.Module) and torch.cuda.is_available():
+            policy.to("cuda")
+        return policy
 
 
-def is_module(policy: Any) -> bool:
-    """Whether it is torch's."""
-    return "torch" in sys.modules and isinstance(policy, sys.modules["torch"].nn.Module)
+def pickle_policy(policy: Any) -> PickledPolicy:
+    """Pickles a policy as a whole, with all attributes. Tensors on a GPU are copied to the CPU.
+
+    Raises whatever an object in it raises that cannot be pickled.
+    """
+    file, buffers = io.BytesIO(), list[Bytes]()
+    _Pickler(file, 5, lambda buffer: buffers.append(np.frombuffer(buffer.raw(), np.uint8))).dump(policy)
+    return PickledPolicy(file.getvalue(), buffers)
 
 
-class Policies:
-    """A shard's side. News may come while the policy acts: they are looked at when the next rollout begins."""
+class _Pickler(by_value.Pickler):
+    """Keeps the memory of torch's tensors apart. Tensors that share memory share it again after loading."""
 
-    def __init__(self) -> None:
-        self._has_news = threading.Condition()
-        self._news: list[Whole | Weights] = []
-        self._news_version = self.version = -1
-        self._policy: Any = None
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self._torch: Any = sys.modules.get("torch")
+        self._storages: dict[int, Any] = {}  # by address in torch: one object for each, which pickle then recognizes
 
-    def tell(self, version: int, news: Sequence[Whole | Weights]) -> None:
-        with self._has_news:
-            self._news.extend(news)
-            self._news_version = version
-            self._has_news.notify_all()
-
-    def newest(self, at_least: int) -> Callable[[Any], Any]:
-        """Acts as the newest version does, which is not older than that one: gets observations, returns actions, or
-        these and columns."""
-        with self._has_news:
-            self._has_news.wait_for(lambda: self._news_version >= at_least)
-            news, self._news = self._news, []
-            self.version = self._news_version
-        for one in news:
-            self._take(one)
-        act = self._policy.act if hasattr(self._policy, "act") else self._policy
-        return _with_tensors(act) if is_module(self._policy) else act
-
-    def _take(self, news: Whole | Weights) -> None:
-        if isinstance(news, Whole):
-            self._policy = pickle.loads(news.pickled)
-            return
-        torch = sys.modules["torch"]  # the module has brought it along
-        self._policy.load_state_dict({name: torch.tensor(array) for name, array in news.arrays.items()})
+    def reducer_override(self, value: Any) -> Any:
+        if self._torch is not None:
+            if isinstance(value, self._torch.storage.TypedStorage):
+                untyped = value._untyped_storage  # `untyped()` warns
+                return _typed_storage, (self._storages.setdefault(untyped._cdata, untyped), value.dtype)
+            if isinstance(value, self._torch.UntypedStorage):
+                memory = self._torch.empty(0, dtype=self._torch.uint8).set_(value.cpu())
+                return _untyped_storage, (memory.numpy(),)
+        return super().reducer_override(value)
 
 
-def _with_tensors(act: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    torch = sys.modules["torch"]
+def _typed_storage(untyped: Any, dtype: Any) -> Any:
+    import torch
 
-    def with_tensors(obs: Any) -> Any:
-        with torch.no_grad():
-            return _map(_array, act(_map(torch.as_tensor, obs)))
-
-    return with_tensors
+    storage: Any = torch.storage.TypedStorage
+    return storage(wrap_storage=untyped, dtype=dtype, _internal=True)
 
 
-def _array(value: Any) -> Any:
-    return value.detach().cpu().numpy() if hasattr(value, "detach") else value
+def _untyped_storage(memory: Bytes) -> Any:
+    import torch
 
-
-def _map(function: Callable[[Any], Any], value: Any) -> Any:
-    """Of each array in a batch."""
-    if isinstance(value, dict):
-        return {key: _map(function, child) for key, child in value.items()}
-    if isinstance(value, tuple):
-        return tuple(_map(function, child) for child in value)
-    return function(value)
+    return torch.from_numpy(memory).untyped_storage()

@@ -177,15 +177,15 @@ class ClusterPool(ClusterPart, Pool):
 
     # -- rollouts ------------------------------------------------------------------------------------------
 
-    def rollouts(self, policy: Any, steps: int = 128, in_flight: int = 2) -> ShardRollouts:
-        """Has shards fill rollouts with a policy that acts beside the envs. See `Pool.rollouts`."""
+    def rollouts(self, policy: Any, steps: int = 128, in_flight: int = 2, *, seed: int | None = None) -> ShardRollouts:
+        """Makes shards fill rollouts with a policy that acts beside the envs. See `Pool.rollouts`."""
         self._check_open()
         if self._cluster.rollouts is not None:
             self._cluster.rollouts.close()
-        check_rollouts(self._cluster, policy, steps, in_flight)
+        check_rollouts(self._cluster, policy, steps, in_flight, seed)
         if len(missing := self.env_ids[self._cluster.ledger.must_reset]):
             self.reset(env_ids=missing.tolist())
-        return begin(self._cluster, policy, steps, in_flight)
+        return begin(self._cluster, policy, steps, in_flight, seed)
 
     def publish(self, policy: Any) -> int:
         """Has rollouts that begin from now on use another policy. See `Pool.publish`."""
@@ -242,7 +242,8 @@ class ClusterPool(ClusterPart, Pool):
             self._cluster.closed = True
             self._cluster.fleet.abandon()
             return
-        self._cluster.check_open()
+        if self._cluster.fleet.cluster.connection.is_open:
+            self._cluster.check_open()
         try:
             errors = self._cluster.close(timeout, terminate)
         finally:

@@ -120,11 +120,29 @@ class Legacy:
 
 
 @dataclass(frozen=True)
-class RolloutReply(FromShard):
-    """What comes of a shard that was asked for a rollout.
+class RolloutOrder:
+    """A request for a rollout.
 
     Attributes:
-        rollout: None where an error has come up.
+        number: The number of the call of `rollouts` that it belongs to. It grows with each call.
+        steps: The number of steps.
+        version, policy: The policy that acts: its number, and the reference to it in Ray's object store.
+        seed: The seed of policies' random numbers.
+    """
+
+    number: int
+    steps: int
+    version: int
+    policy: Any
+    seed: int
+
+
+@dataclass(frozen=True)
+class RolloutReply(FromShard):
+    """The answer to a `RolloutOrder`.
+
+    Attributes:
+        rollout: None after an error, or if the rollout was stopped.
         errors: As the whole pool's.
         raised: By the policy: what `_wire.failures.portable` makes of it.
         given: (n,): how many seeds the envs have been given of those that follow from theirs.

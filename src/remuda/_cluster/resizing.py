@@ -21,10 +21,10 @@ def check_resize(cluster: ClusterEngine, shards: int) -> None:
     if not isinstance(shards, int) or isinstance(shards, bool) or not 1 <= shards <= most:
         what = "envs" if cluster.width == 1 else "vector envs"
         raise ValueError(f"expected shards to be an int from 1 to {most} (the number of {what}), got {shards!r}")
-    if options.where.placement != "spread":
+    if options.where.placement not in ("auto", "spread"):
         raise ValueError(
-            f"expected placement='spread' where a pool is resized, got {options.where.placement!r}: the room that Ray "
-            "reserves for other placements can neither grow nor shrink"
+            f"expected placement='auto' or 'spread' where a pool is resized, got {options.where.placement!r}: the room "
+            "that Ray reserves for other placements can neither grow nor shrink"
         )
     if cluster.rollouts is not None:
         raise StateError("expected no rollouts under way when a pool is resized; call their close() first")
@@ -98,7 +98,7 @@ class Resizing:
     def _give_up(self) -> None:
         for station in self._new:
             if station.actor is not None:
-                actors.kill(station.actor)
+                self._fleet.cluster.kill(station.actor)
             station.forget()
         for station in self._stays:
             if station.error is None:
@@ -116,8 +116,6 @@ class Resizing:
         cluster.shares, cluster.reports, driver.shares = self._shares, list(reports), self._shares
         ledger.cut_off(range(self._shares.num_envs))
         self._tell(stations)
-        for station in self._new:
-            driver.publisher.tell_latest(station)
         self._end(ended, closing)
 
     def _successors(self) -> list[Station]:
@@ -156,7 +154,7 @@ class Resizing:
             except actors.Lost:
                 continue  # it is gone, as it should be
         for station in ended:
-            actors.kill(station.actor)
+            self._fleet.cluster.kill(station.actor)
             station.forget()
 
 

@@ -1,16 +1,18 @@
-"""Rollouts of all shards, whichever is done first."""
+"""Hands out the rollouts of all shards in a fair order."""
 
 from __future__ import annotations
 
+import secrets
 from typing import TYPE_CHECKING, Any
 
 from remuda._cluster import actors
-from remuda._cluster.publisher import check_policy
-from remuda._cluster.replies import RolloutReply
+from remuda._cluster.replies import RolloutOrder, RolloutReply
 from remuda._cluster.station import Sent, Station, answered
 from remuda._engine.rollouts.shard_rollout import ShardRollout, ShardRollouts
+from remuda._training.acting import check_policy
+from remuda._training.arguments import check_seed
 from remuda._wire.failures import load_exception
-from remuda.errors import ClosedError, RemoteTraceback, StateError
+from remuda.errors import RemoteTraceback, StateError
 
 if TYPE_CHECKING:
     import numpy as np
@@ -20,40 +22,54 @@ if TYPE_CHECKING:
 
 
 class Rollouts(ShardRollouts):
-    """Rollouts of the shards of a cluster."""
+    """Rollouts of the shards of a cluster.
 
-    def __init__(self, cluster: ClusterEngine, steps: int, in_flight: int) -> None:
-        self._cluster, self._steps = cluster, steps
-        self._asked: list[Sent] = []
+    A shard is asked for its next rollout when the learner comes for another one, so the request can name the policy
+    that the learner has published in between. Among the rollouts that are done, the one that was asked for first is
+    handed out. So each shard gets its turn, and a rollout's policy misses at most `shards * in_flight` publications.
+    """
+
+    def __init__(self, cluster: ClusterEngine, steps: int, in_flight: int, seed: int) -> None:
+        self._cluster, self._steps, self._seed = cluster, steps, seed
+        self._number = cluster.num_rollouts = cluster.num_rollouts + 1
+        self._asked: list[Sent] = []  # in the order in which they were asked for
+        self._due = list(cluster.fleet.stations) * in_flight  # a place for each rollout that is to be asked for
         self._error: BaseException | None = None
-        for station in cluster.fleet.stations:
-            for _ in range(in_flight):
-                self._ask(station)
+        self._ask_due()
 
-    def _ask(self, station: Station) -> None:
-        if station.error is None:
-            version = self._cluster.driver.publisher.version
-            self._asked.append(station.send("rollout", self._steps, version))
+    def _ask_due(self) -> None:
+        while self._due:
+            station, publisher = self._due.pop(0), self._cluster.driver.publisher
+            if station.error is None:
+                order = RolloutOrder(self._number, self._steps, publisher.version, publisher.newest, self._seed)
+                self._asked.append(station.send("rollout", order))
 
     def __next__(self) -> ShardRollout:
         while True:
-            if self._cluster.closed:
-                raise ClosedError("the pool is closed; make a new one")
+            self._cluster.check_open()
             if self._error is not None:
                 error, self._error = self._error, None
                 self.close()
                 raise error
+            self._ask_due()
             if not self._asked:
                 raise StopIteration
-            if (rollout := self._take(next(answered(self._oldest(), 1, None)))) is not None:
+            if (rollout := self._take(self._first_done())) is not None:
                 return rollout
 
-    def _oldest(self) -> list[Sent]:
-        """Of each shard: the next one may have come over before it, from another machine."""
-        oldest: dict[Station, Sent] = {}
+    def _first_done(self) -> Sent:
+        """Waits until a rollout is done. Returns the one that was asked for first.
+
+        Ray returns finished messages in any order. If the first were taken, a slow learner would get nearly all of its
+        rollouts from a few shards.
+        """
+        oldest: dict[Station, Sent] = {}  # a later rollout may arrive earlier from another machine
         for sent in self._asked:
             oldest.setdefault(sent.station, sent)
-        return list(oldest.values())
+        while True:
+            for sent in answered(oldest.values(), 1, None):
+                done = set(answered(oldest.values(), len(oldest), 0))
+                return next((one for one in oldest.values() if one in done), sent)
 
     def _take(self, sent: Sent) -> ShardRollout | None:
         fleet = self._cluster.driver.fleet
@@ -67,7 +83,7 @@ class Rollouts(ShardRollouts):
             self._replace(sent, failure)
             return None
         self._asked.remove(sent)
-        self._ask(sent.station)
+        self._due.append(sent.station)
         if reply.rollout is None:
             self._error = reply.errors[0] if reply.errors else _raised(reply)
         else:
@@ -85,19 +101,22 @@ class Rollouts(ShardRollouts):
         rollout.lost = (*(fault for fault in lost if fault is not None), *rollout.lost)
 
     def _replace(self, sent: Sent, error: Exception) -> None:
-        """A shard is gone: the one that comes in its place is asked."""
+        """Handles a lost shard. Its successor is asked for the same rollout."""
         self._asked.remove(sent)
         lost = self._cluster.driver.died(sent, error, "step")
         if lost is not None:
             self._error = lost
             return
-        self._ask(sent.station)
+        self._due.append(sent.station)
 
     def close(self) -> None:
+        busy = {sent.station for sent in self._asked}
         self._asked.clear()
+        self._due.clear()
         if self._cluster.rollouts is self:
             self._cluster.rollouts = None
             self._cluster.ledger.must_reset[:] = True
+            self._cluster.fleet.stop_rollouts(self._number, busy)
 
 
 def _raised(reply: RolloutReply) -> BaseException:
@@ -111,9 +130,10 @@ def _raised(reply: RolloutReply) -> BaseException:
     return error
 
 
-def check_rollouts(cluster: ClusterEngine, policy: Any, steps: int, in_flight: int) -> None:
-    """Raises what `ClusterPool.rollouts` says."""
+def check_rollouts(cluster: ClusterEngine, policy: Any, steps: int, in_flight: int, seed: int | None) -> None:
+    """Raises the errors of `ClusterPool.rollouts`."""
     check_policy(policy)
+    check_seed(seed)
     for name, number in (("steps", steps), ("in_flight", in_flight)):
         if not isinstance(number, int) or isinstance(number, bool) or number < 1:
             raise ValueError(f"expected {name} to be an int from 1 up, got {number!r}")
@@ -125,15 +145,15 @@ def check_rollouts(cluster: ClusterEngine, policy: Any, steps: int, in_flight: i
     if (autoreset := cluster.options.settings.autoreset) == "disabled":
         raise ValueError(
             f"expected autoreset='next_step' or 'same_step' for rollouts, got {autoreset!r}: "
-            "nobody would reset envs there"
+            "a shard resets envs by itself"
         )
     if cluster.ledger.in_flight.any():
         raise StateError("expected no env in flight when rollouts begin; call recv or discard first")
 
 
-def begin(cluster: ClusterEngine, policy: Any, steps: int, in_flight: int) -> Rollouts:
+def begin(cluster: ClusterEngine, policy: Any, steps: int, in_flight: int, seed: int | None) -> Rollouts:
     """See `ClusterPool.rollouts`."""
     cluster.driver.publisher.publish(policy)
     cluster.ledger.progress.lose_track()
-    cluster.rollouts = Rollouts(cluster, steps, in_flight)
+    cluster.rollouts = Rollouts(cluster, steps, in_flight, secrets.randbits(64) if seed is None else seed)
     return cluster.rollouts

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 import sys
 import time
+from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
@@ -14,10 +15,10 @@ import numpy as np
 import numpy.typing as npt
 
 from remuda import Batch, InvalidEnvError, Pool, PoolStats
-from remuda._cluster.collector import Collector, seeds_given
+from remuda._cluster.collector import ShardCollector, Stopped, seeds_given
 from remuda._cluster.packing import pack_reply, unpack_step
 from remuda._cluster.renumbering import Renumbering
-from remuda._cluster.replies import Answer, FaultReport, Legacy, Reply, RolloutReply, ShardReport
+from remuda._cluster.replies import Answer, FaultReport, Legacy, Reply, RolloutOrder, RolloutReply, ShardReport
 from remuda._cluster.rows import Rows
 from remuda._engine.pool.pool import pool_of_a_larger_one
 from remuda._wire.env_state import EnvState
@@ -39,11 +40,12 @@ class Shard:
     An env that succeeds another one is reset when it is first sent a step, with the next seed of its predecessor.
     """
 
-    def __init__(self, shard: int, first_env: int, node: str) -> None:
-        self._numbers = Renumbering(first_env, shard, node)
+    def __init__(self, shard: int, first_env: int, node: str, generation: int) -> None:
+        """`generation`: the number of actors that this shard had before."""
+        self.node, self._numbers = node, Renumbering(first_env, shard, node)
         self._pool: Pool | None = None
         self._next: tuple[Renumbering, Pool] | None = None  # what is to take the place of these
-        self.collector = Collector(self._numbers)
+        self.collector = ShardCollector(self._numbers, generation)
         self._untouched: set[int] = set()  # successors that have not been reset
         self._fields: tuple[InfoField, ...] = ()
         self._seeds: dict[int, int] = {}
@@ -85,7 +87,7 @@ class Shard:
         if self._next is not None:
             before, (self._numbers, self._pool), self._next = self._pool, self._next, None
             self._fields = ()
-            self.collector.renumber(self._numbers)
+            self.collector.numbers = self._numbers
         self._inherit(legacy)
         return self._answer(lambda: None if before is None else before.close())
 
@@ -213,20 +215,26 @@ class Shard:
         """What the first reset of a successor is given, where nobody names a seed."""
         return self._seeds.get(env) if env in self._untouched else None
 
-    def rollout(self, steps: int, at_least: int) -> RolloutReply:
-        """So many steps of all envs, by a policy that is not older than that version."""
+    def rollout(self, order: RolloutOrder) -> RolloutReply:
+        """Steps all envs with a policy."""
         try:
             pool = self._open
             if self._untouched:  # they succeed others
                 self._reset_untouched(sorted(self._untouched))
                 pool.recv()
-            rollout = self.collector.collect(pool, steps, at_least)
+            rollout = self.collector.collect(pool, order, self.fetch)
             given = seeds_given(pool, self._seeds) if pool.seeding == "per_episode" else None
             return RolloutReply(rollout, given=given, fault_reports=self._take_fault_reports())
         except RemudaError as error:
             return RolloutReply(None, (self._numbers.error(error),), fault_reports=self._take_fault_reports())
+        except Stopped:
+            return RolloutReply(None, fault_reports=self._take_fault_reports())
         except Exception as error:  # the policy's
             return RolloutReply(None, raised=portable(error), fault_reports=self._take_fault_reports())
+
+    @abstractmethod
+    def fetch(self, ref: Any) -> Any:
+        """Returns what a reference refers to."""
 
     def _do(self, send: Callable[[], None]) -> Reply:
         """Sends a command and waits for all its results, whatever some of the envs raise."""

@@ -46,6 +46,7 @@ class Station:
         restarts: How many of those have died.
         report: Of the first.
         node: Of the one before, while this one builds.
+        located: The answer of the actor with its machine, which it gives as soon as it runs.
         error: Why there is nobody, and will be nobody.
         starts: How many in a row never ran, with this one.
         num_sent: How many commands were sent so far.
@@ -58,6 +59,7 @@ class Station:
     restarts: int = 0
     report: ShardReport | None = None
     node: str = "unknown"
+    located: actors.Ref = None
     error: RemudaError | None = None
     starts: int = 0
     num_sent: int = 0
@@ -79,12 +81,13 @@ class Station:
     def begin(self, actor: actors.Actor, *plan: Any) -> Sent:
         """An actor comes, and is to build envs."""
         self.actor, self._kept, self.starts = actor, [], 1
+        self.located = actor.locate.remote()
         self.building = self.send("build", *plan)
         return self.building
 
     def begin_again(self, actor: actors.Actor) -> None:
         """An actor comes for one that never ran, and is sent what that one was sent."""
-        self.actor = actor
+        self.actor, self.located = actor, actor.locate.remote()
         self.starts += 1
         for sent in self._kept or ():
             self._pass_on(sent)
@@ -95,7 +98,7 @@ class Station:
 
     def forget(self) -> None:
         """No handle of an actor and no reference may outlive the connection."""
-        self.actor = self.building = self._kept = None
+        self.actor = self.building = self.located = self._kept = None
 
 
 def answered(sent: Iterable[Sent], count: int, timeout: float | None) -> Iterator[Sent]:

@@ -16,14 +16,6 @@ from remuda._progress import bar
 from remuda._videos.recording import check_moviepy
 
 
-def check_policy(policy: Any) -> None:
-    if not callable(policy):
-        raise TypeError(
-            f"expected policy to be a function of observations that returns actions, got {policy!r}; a model of "
-            "Stable-Baselines3 becomes one by lambda obs: model.predict(obs, deterministic=True)[0]"
-        )
-
-
 def check_count(name: str, value: Any, most: int | None = None) -> int:
     """Returns an int from 1 up, or from 1 to `most`."""
     upper = "up" if most is None else f"to {most}"

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Protocol
+
+import numpy as np
 
 from remuda import Part, Pool, Rollout, RolloutStep
 from remuda._error_frames import holds_nothing
-from remuda._training.arguments import check_count, check_policy
-
-Policy: TypeAlias = Callable[[Any], Any]
+from remuda._training.acting import Actor, Policy, check_policy
+from remuda._training.arguments import check_count, check_seed
 
 _AGAIN_AFTER = 50  # rollouts until slower ways are tried again: one may have become the fastest
 _GAIN = 1.1  # by which another way must be faster than the plain one
@@ -45,7 +46,13 @@ PLAIN = Way()
 
 
 def collect(
-    pool: Steps, policy: Policy, *, steps: int, parts: int | None = None, min_envs: int | None = None
+    pool: Steps,
+    policy: Policy,
+    *,
+    steps: int,
+    parts: int | None = None,
+    min_envs: int | None = None,
+    seed: int | None = None,
 ) -> Collector:
     """Fills one rollout after another with the actions of a policy::
 
@@ -63,10 +70,14 @@ def collect(
         pool: A `Pool` or a vector env of ours, whose envs have been reset.
         policy: Called with observations of k envs, batched as `Batch.obs`, it returns k actions, or these and a dict of
             columns to be kept beside: arrays of k rows each, `{"value": values}`. (Actions that are themselves a pair
-            with a dict come with such a dict, which may be empty.)
+            with a dict come with such a dict, which may be empty.) If it has a method `act`, that is called instead. A
+            torch module gets tensors on its device, without gradients, and may return some; its columns of bfloat16
+            are kept as float32. A policy with a parameter `turn` also gets a `Turn`: which envs they are, which of
+            them begin an episode, a generator, and the policy's own state for each of them.
         steps: Number of steps of each env in a rollout.
         parts: Number of parts to step the envs in; 1: all together. None: measure.
         min_envs: Step whichever envs are ready, but at least this number. None: measure.
+        seed: The seed of `Turn.rng`, from 0 up; None: a random one.
 
     Returns:
         An endless iterator of full rollouts.
@@ -80,7 +91,7 @@ def collect(
     """
     envs = _part_of(pool)
     check_policy(policy)
-    count = check_count("steps", steps)
+    count, rng = check_count("steps", steps), np.random.default_rng(check_seed(seed))
     if parts is not None and min_envs is not None:
         raise ValueError(f"expected parts or min_envs, got both ({parts} and {min_envs})")
     width = envs._engine.layout.vector_size or 1
@@ -90,8 +101,10 @@ def collect(
         least = check_count("min_envs", min_envs, envs.num_envs)
         if least % width:
             raise ValueError(f"expected min_envs to be a multiple of vector_size={width}, got {least}")
-        return Collector(pool, policy, count, [Way(min_envs=least)])
-    return Collector(pool, policy, count, _ways_of(pool) if parts is None else [Way(divisions)])
+        ways = [Way(min_envs=least)]
+    else:
+        ways = _ways_of(pool) if parts is None else [Way(divisions)]
+    return Collector(pool, Actor(policy, envs._engine.layout.num_slots, rng), count, ways)
 
 
 def _ways_of(pool: Steps) -> list[Way]:
@@ -127,8 +140,8 @@ class Collector(Iterator[Rollout]):
         filled: The number of rollouts so far.
     """
 
-    def __init__(self, pool: Steps, policy: Policy, steps: int, ways: list[Way]) -> None:
-        self._pool, self._policy, self._steps, self._ways = pool, policy, steps, ways
+    def __init__(self, pool: Steps, actor: Actor, steps: int, ways: list[Way]) -> None:
+        self._pool, self._actor, self._steps, self._ways = pool, actor, steps, ways
         self._seconds: dict[Way, float] = {}  # of the latest rollout in each way
         self.filled = 0
 
@@ -165,14 +178,9 @@ class Collector(Iterator[Rollout]):
         rollout = self._pool.rollout(self._steps, parts=way.parts)
         try:
             for step in way.turns(rollout):
-                answer = self._policy(step.obs)
-                actions, columns = answer if _has_columns(answer) else (answer, {})
+                actions, columns = self._actor.act(step.obs, step.env_ids, step.starts_episodes)
                 step.act(actions, **columns)
         except BaseException:
             rollout.close()
             raise
         return rollout
-
-
-def _has_columns(answer: Any) -> bool:
-    return isinstance(answer, tuple) and len(answer) == 2 and isinstance(answer[1], dict)

@@ -15,10 +15,10 @@ import numpy as np
 from remuda import Batch, Fault, Pool, PoolOptions, RestartLimitError, WorkerDiedError
 from remuda._progress import bar
 from remuda._seeds import derive_seed
+from remuda._training.acting import Actor, Policy, check_policy
 from remuda._training.arguments import (
     check_count,
     check_envs,
-    check_policy,
     check_progress,
     check_seed,
     check_videos,
@@ -31,10 +31,11 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack  # in `typing` since Python 3.11
 
 _MAX_ATTEMPTS = 3  # to play an episode
+_OF_POLICY = (0, 0)  # the spawn key of the policy's generator; those of episodes have one number
 
 
 def evaluate(
-    policy: Callable[[Any], Any],
+    policy: Policy,
     envs: Pool | Sequence[Callable[[], Any]],
     *,
     episodes: int,
@@ -62,7 +63,7 @@ def evaluate(
     Args:
         policy: Takes the observations of all n envs, batched as `Batch.obs`, and returns their actions, as `Pool.step`
             takes them. The rows of envs that have played all their episodes keep their last observation, and their
-            actions are ignored: the batch always has the same shape.
+            actions are ignored: the batch always has the same shape. Tensors, `act` and `Turn` as in `collect`.
         envs: A pool (the `pool` of a vector env), which is left open, and whose current episodes are given up; or
             factories, for which a pool is made and closed. The envs of a pool are taken as they are, also with wrappers
             that change rewards.
@@ -91,7 +92,8 @@ def evaluate(
     entropy = secrets.randbits(64) if given is None else given
     with Videos(video_folder, shown) as videos, _pool_of(source, count, options) as pool:
         videos.attach(pool)
-        play = _Play(pool, policy, count, entropy, videos, _bar_of(count, progress))
+        rng = np.random.default_rng(np.random.SeedSequence(entropy, spawn_key=_OF_POLICY))
+        play = _Play(pool, Actor(policy, pool.num_envs, rng), count, entropy, videos, _bar_of(count, progress))
         try:
             return play.play()
         finally:
@@ -122,13 +124,13 @@ class _Play:
     def __init__(
         self,
         pool: Pool,
-        policy: Callable[[Any], Any],
+        actor: Actor,
         episodes: int,
         entropy: int,
         videos: Videos,
         progress_bar: bar.Bar | None,
     ) -> None:
-        self._pool, self._policy, self._entropy, self._videos = pool, policy, entropy, videos
+        self._pool, self._actor, self._entropy, self._videos = pool, actor, entropy, videos
         self._bar, self._num_done = progress_bar, 0
         self._seeds = np.array([derive_seed(entropy, episode) for episode in range(episodes)], np.int64)
         self._returns, self._lengths = np.zeros(episodes), np.zeros(episodes, np.int64)
@@ -173,7 +175,7 @@ class _Play:
         self._show_progress()
         obs = self._observations.updated_by(self._begin_all())
         while self._stepping or self._beginning:
-            batch = self._advance(self._policy(obs) if self._stepping else None)
+            batch = self._advance(self._actions_for(obs) if self._stepping else None)
             obs = self._observations.updated_by(batch)
             self._count(batch)
             self._show_progress()
@@ -191,7 +193,12 @@ class _Play:
     def _expect_videos(self) -> None:
         self._videos.begin({env: self._queues[env][0] for env in self._beginning})
 
+    def _actions_for(self, obs: Any) -> Any:
+        actions, _ = self._actor.act(obs, self._pool.env_ids, lambda: self._starts)
+        return actions
+
     def _note_begun(self) -> None:
+        self._starts = np.isin(self._pool.env_ids, self._beginning)
         self._stepping = sorted(self._stepping + self._beginning)
         self._beginning = []
 

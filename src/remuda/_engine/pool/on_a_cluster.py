@@ -12,40 +12,48 @@ class OnACluster:
 
     backend: str
 
-    def rollouts(self, policy: Any, steps: int = 128, in_flight: int = 2) -> ShardRollouts:
-        """Has shards fill rollouts with a policy that acts beside the envs, and hands them out as they come.
+    def rollouts(self, policy: Any, steps: int = 128, in_flight: int = 2, *, seed: int | None = None) -> ShardRollouts:
+        """Makes shards fill rollouts with a policy that acts beside the envs, and hands them out::
 
             for rollout in pool.rollouts(policy, steps=128):
                 learner.update(rollout)
                 pool.publish(policy)
 
-        One message brings steps x n transitions. Envs go on from where they are; those that have not been reset are,
-        and so are all that other rollouts have stepped before.
+        One message brings steps x n transitions. Envs continue from where they are. Envs that have not been reset are
+        reset first, and so are all envs that earlier rollouts have stepped.
 
         Args:
-            policy: Gets the observations of a shard's envs, batched as `Batch.obs` is, and returns their actions, or
-                (actions, a dict of arrays to be kept beside them). Any callable, or what has a method `act`. A torch
-                module gets tensors, and may return some. It is pickled.
+            policy: As in `remuda.collect`: a callable, an object with a method `act`, or a torch module, with or
+                without a parameter `turn`. It gets the observations of a shard's envs. It is pickled with all that it
+                refers to; tensors on a GPU are copied to the CPU, and a module is moved to the GPU of its shard, if the
+                shard has one. Before the first rollout, each shard seeds the global random numbers of its process
+                (`random`, NumPy, torch).
             steps: T of each rollout.
-            in_flight: So many of each shard are under way or wait for you. With 2, a shard fills one while you learn
-                from another; with 1 it waits until you take it.
+            in_flight: The number of rollouts of each shard that are under way or wait for the learner. With 2, a shard
+                fills one while the learner works on another. With 1, it waits for the learner.
+            seed: The seed of random numbers of the policy, from 0 up; None: a random one. Each shard has its own
+                stream.
 
         Raises:
             NotImplementedError: The envs are on this machine (`backend`).
             ValueError: A number below 1, or spaces that are not made of arrays.
-            TypeError: What is no policy.
+            TypeError: `policy` is no policy.
             StateError: An env is in flight.
         """
         raise NotImplementedError(self._on_a_cluster("rollouts"))
 
     def publish(self, policy: Any) -> int:
-        """Has rollouts that begin from now on use another policy. Of a torch module of the same class only the state is
-        sent. It goes into Ray's object store once, however many shards there are.
+        """Replaces the policy of `rollouts`, attributes included.
 
-        Returns: Its version, which those rollouts tell.
+        It goes into Ray's object store once, however many shards there are. Rollouts that are asked for from now on use
+        it. A shard is asked for its next rollout when the learner takes the one after: so the policy of a rollout
+        misses at most shards x in_flight publications, and with one shard and `in_flight=1` none.
+
+        Returns: The version of the policy, which `ShardRollout.policy_version` shows.
+
         Raises:
             NotImplementedError: The envs are on this machine.
-            TypeError: What is no policy.
+            TypeError: `policy` is no policy.
         """
         raise NotImplementedError(self._on_a_cluster("publish"))
 

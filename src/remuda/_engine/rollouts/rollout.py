@@ -252,6 +252,20 @@ class Rollout(HasAdvantages, InSingular):
         dones[0] = self._over | dones[0] if self._resets_between else self._over
         return dones
 
+    def _starts_at(self, rows: tuple[Any, Any]) -> Flags:
+        """Returns `episode_starts` for some filled rows only."""
+        frames, columns = rows
+        starts: Flags = self._ended_at(frames, columns)
+        if self._resets_between:
+            starts = ~starts & self._ended_at(np.maximum(frames, 1) - 1, columns)
+        return np.where(np.equal(frames, 0), self._begun[columns], starts)
+
+    def _ended_at(self, frames: Any, columns: Any) -> Flags:
+        """Returns `_dones` for some filled rows only."""
+        ended: Flags = self._ends[0][frames, columns] | self._ends[1][frames, columns]
+        first = self._over[columns]
+        return np.where(np.equal(frames, 0), first | ended if self._resets_between else first, ended)
+
     @property
     def valid(self) -> Flags:
         """(T, n) bool: whether the action was taken. It is not where next-step autoreset has reset an env instead, nor

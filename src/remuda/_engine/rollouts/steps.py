@@ -44,6 +44,7 @@ class Filled(Protocol):
     _columns: Columns
 
     def _obs_at(self, rows: Any) -> Any: ...
+    def _starts_at(self, rows: Any) -> np.ndarray[Any, np.dtype[np.bool_]]: ...
     def check_turn(self, frames: Any, columns: Any) -> None: ...
 
 
@@ -75,6 +76,19 @@ class RolloutStep(OtherSpellings):
         """The columns of `PoolOptions.extras` that belong to `obs`, by name: (k, ...)."""
         return {name: column[self.rows] for name, column in self._extras.items()}
 
+    def starts_episodes(self) -> np.ndarray[Any, np.dtype[np.bool_]]:
+        """Returns (k,) bool: whether `obs` is the first observation of an episode.
+
+        Raises:
+            StateError: The rollout was dropped.
+        """
+        return self._held()._starts_at(self.rows)
+
+    def _held(self) -> Filled:
+        if (rollout := self._rollout()) is None:
+            raise StateError("expected a turn of a rollout that is held, got one of a rollout that was dropped")
+        return rollout
+
     @holds_nothing
     def act(self, actions: Any, **columns: Any) -> None:
         """Sends the envs their actions, which lie in the rollout from now on, and returns at once.
@@ -94,8 +108,7 @@ class RolloutStep(OtherSpellings):
         """
         if self._has_acted:
             raise StateError("expected one act() in each turn of a rollout, got another one")
-        if (rollout := self._rollout()) is None:
-            raise StateError("expected a turn of a rollout that is held, got one of a rollout that was dropped")
+        rollout = self._held()
         rollout.check_turn(*self.rows)
         checked = []
         for name, value in columns.items():  # no comprehension: the frame of one keeps what it refers to

@@ -1,0 +1,136 @@
+"""The connection of this process to a Ray cluster: which cluster, who made it, and when it ends."""
+
+from __future__ import annotations
+
+import inspect
+import os
+import socket
+from collections.abc import Mapping
+from typing import Any
+
+import ray
+
+from remuda._cluster.description import Ray
+from remuda.errors import BrokenPoolError, StartTimeoutError
+
+_CONNECTING = 5.0  # seconds for the head of a cluster to accept a connection
+
+
+class Connection:
+    """A pool's use of the connection. A cluster that remuda starts on this machine ends with the last pool on it.
+
+    Attributes:
+        runtime_env: The `runtime_env` of the actors of this pool, as Ray takes it for actors.
+    """
+
+    _on_ours: int = 0  # the number of pools on a cluster that was started here
+    _ours: str | None = None  # the connection to that cluster
+
+    def __init__(self, where: Ray) -> None:
+        """Connects to the cluster, unless this process is connected.
+
+        Raises:
+            ValueError: The process is connected to another cluster.
+            StartTimeoutError: There is no cluster at the address.
+        """
+        self.runtime_env: dict[str, Any] | None = None
+        if ray.is_initialized():
+            _check_same(where.address)
+            self.runtime_env = None if where.runtime_env is None else _uploaded(where.runtime_env)
+        else:
+            _connect(where)
+        self._id = _current_connection()
+        self._is_on_ours = self._id == Connection._ours
+        Connection._on_ours += self._is_on_ours
+
+    @property
+    def is_open(self) -> bool:
+        return ray.is_initialized() and _current_connection() == self._id
+
+    def check_open(self) -> None:
+        if not self.is_open:
+            raise BrokenPoolError(
+                "the connection to Ray was shut down after this pool was made, and its envs ended with it; "
+                "close the pool and make a new one"
+            )
+
+    def give_back(self) -> None:
+        """Ends the cluster if it was started here and no other pool is on it."""
+        if not self._is_on_ours:
+            return
+        self._is_on_ours = False
+        Connection._on_ours -= 1
+        if Connection._on_ours == 0 and self.is_open:
+            ray.shutdown()
+
+
+def _current_connection() -> str:
+    return str(ray.get_runtime_context().get_worker_id())
+
+
+def _connect(where: Ray) -> None:
+    address = where.address or os.environ.get("RAY_ADDRESS")
+    runtime_env = None if where.runtime_env is None else dict(where.runtime_env)
+    if address is not None and address != "local":
+        _check_reachable(address)
+        ray.init(address=address, runtime_env=runtime_env)
+        return
+    ray.init(address="local", include_dashboard=False, runtime_env=runtime_env)
+    Connection._ours, Connection._on_ours = _current_connection(), 0
+
+
+def _check_reachable(address: str) -> None:
+    """Raises StartTimeoutError if nothing answers at the address. Ray itself would try for minutes."""
+    target = _host_and_port(address)
+    if target is None:
+        return
+    try:
+        socket.create_connection(target, timeout=_CONNECTING).close()
+    except OSError as error:
+        raise StartTimeoutError(f"expected a Ray cluster at address={address!r}, got {error}") from error
+
+
+def _check_same(address: str | None) -> None:
+    """Raises ValueError if the process is connected to another cluster than the one at the address."""
+    here = _host_and_port(ray.get_runtime_context().gcs_address)
+    if address in (None, "auto") or here is None:
+        return
+    there = _host_and_port(str(address))
+    if there is None or _ip(there) != _ip(here):
+        raise ValueError(
+            f"expected the address of the cluster that this process is connected to, {here[0]}:{here[1]}, or None, got "
+            f"{address!r}; to use another cluster, call ray.shutdown() first"
+        )
+
+
+def _host_and_port(address: str) -> tuple[str, int] | None:
+    host, _, port = address.rpartition("://")[2].rpartition(":")
+    return (host.strip("[]"), int(port)) if host and port.isdigit() else None
+
+
+def _ip(target: tuple[str, int]) -> tuple[str, int]:
+    """Returns the target by IP address. This machine has one, however it is called."""
+    host, port = target
+    try:
+        ip = socket.getaddrinfo(host, port)[0][4][0]
+    except OSError:
+        return host, port
+    return (str(ray.util.get_node_ip_address()) if str(ip).startswith("127.") else str(ip)), port
+
+
+def _uploaded(runtime_env: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns a `runtime_env` for actors: local folders are uploaded, as `ray.init` does it for a whole program.
+
+    Ray has no public function for this, and takes only URIs for actors.
+    """
+    from ray._private.runtime_env.py_modules import upload_py_modules_if_needed
+    from ray._private.runtime_env.working_dir import upload_working_dir_if_needed
+
+    made = dict(runtime_env)
+    for upload in (upload_working_dir_if_needed, upload_py_modules_if_needed):
+        made = upload(made, **({"include_gitignore": True} if _takes(upload, "include_gitignore") else {}))
+    return made
+
+
+def _takes(function: Any, argument: str) -> bool:
+    return argument in inspect.signature(function).parameters  # since Ray 2.46

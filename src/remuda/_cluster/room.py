@@ -1,0 +1,94 @@
+"""What a shard asks of the cluster, where its actor is put, and why it may have to wait."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import ray
+from ray.exceptions import GetTimeoutError
+from ray.experimental.internal_kv import _internal_kv_get
+from ray.util.placement_group import PlacementGroup, placement_group, remove_placement_group
+from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
+
+from remuda._cluster.description import Ray
+from remuda.errors import StartTimeoutError
+
+
+class Room:
+    """The resources for the shards of one pool."""
+
+    def __init__(self, where: Ray) -> None:
+        self._placement = where.placement
+        self.bundle: dict[str, float] = {"CPU": float(where.cpus_per_shard), **where.resources}
+        if where.gpus_per_shard:
+            self.bundle["GPU"] = float(where.gpus_per_shard)
+        self._reserved: PlacementGroup | None = None
+
+    def reserve(self, shards: int, timeout: float | None) -> None:
+        """Reserves a bundle for each shard, if the placement requires that.
+
+        Raises StartTimeoutError if there is no such room.
+        """
+        if isinstance(self._placement, PlacementGroup) and len(self._placement.bundle_specs) < shards:
+            raise ValueError(
+                f"expected a placement group with a bundle for each of {shards} shards, got "
+                f"{len(self._placement.bundle_specs)} bundles"
+            )
+        if not isinstance(self._placement, str) or self._placement in ("auto", "spread"):
+            return
+        self._reserved = placement_group([self.bundle] * shards, strategy=self._placement.upper())
+        try:
+            ray.get(self._reserved.ready(), timeout=timeout)
+        except GetTimeoutError:
+            self.give_back()
+            raise StartTimeoutError(
+                f"expected room for {shards} shards of {self.bundle} with placement={self._placement!r} within "
+                f"{timeout} s; the cluster has {ray.cluster_resources()}"
+            ) from None
+
+    def strategy(self, shard: int) -> Any:
+        """Returns Ray's scheduling strategy for a shard."""
+        if self._reserved is not None:
+            return PlacementGroupSchedulingStrategy(self._reserved, placement_group_bundle_index=shard)
+        if isinstance(self._placement, PlacementGroup):
+            return PlacementGroupSchedulingStrategy(self._placement, placement_group_bundle_index=shard)
+        if not isinstance(self._placement, str):
+            return self._placement
+        if self._placement == "auto" and (group := ray.util.get_current_placement_group()) is not None:
+            return PlacementGroupSchedulingStrategy(group)  # any bundle with room
+        return "SPREAD"
+
+    def shortage(self) -> str | None:
+        """Returns why no machine could ever run a shard; None if some machine could, or an autoscaler may add one."""
+        group = self._placement if isinstance(self._placement, PlacementGroup) else None
+        if group is None and self._placement == "auto":
+            group = ray.util.get_current_placement_group()
+        if group is not None:
+            offers, of = group.bundle_specs, "no bundle of the placement group has"
+        elif _has_autoscaler():
+            return None
+        else:
+            offers, of = [node["Resources"] for node in ray.nodes() if node["Alive"]], "no machine of the cluster has"
+        if any(all(offer.get(name, 0) >= count for name, count in self.bundle.items()) for offer in offers):
+            return None
+        return f"{of} {in_words(self.bundle)}"
+
+    def give_back(self) -> None:
+        """Frees what was reserved. The connection must be open."""
+        if self._reserved is not None:
+            remove_placement_group(self._reserved)
+        self._reserved = None
+
+
+def in_words(resources: dict[str, float]) -> str:
+    return ", ".join(f"{count:g} {name}" for name, count in resources.items())
+
+
+def _has_autoscaler() -> bool:
+    """Returns whether an autoscaler may add machines. Without one, Ray reports each machine as a type of its own."""
+    try:
+        report = json.loads(_internal_kv_get(b"__autoscaling_status") or "")["autoscaler_report"]
+        return not all(name.startswith("node_") for name in report["active_nodes"])
+    except (ValueError, KeyError, TypeError):  # no report yet, or in a form of another version
+        return True

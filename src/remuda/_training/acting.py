@@ -1,0 +1,214 @@
+"""Calls policies: converts tensors, passes a `Turn` to policies that ask for one, and keeps the state of each env."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeAlias
+
+import numpy as np
+
+Ids: TypeAlias = "np.ndarray[Any, np.dtype[np.int64]]"
+Flags: TypeAlias = "np.ndarray[Any, np.dtype[np.bool_]]"
+
+
+class Acts(Protocol):
+    """An object whose method `act` is a policy."""
+
+    @property
+    def act(self) -> Callable[..., Any]: ...
+
+
+Policy: TypeAlias = "Callable[..., Any] | Acts"
+
+
+@dataclass
+class Turn:
+    """The envs that a policy acts for. A policy with a parameter named `turn` gets one with each call::
+
+        class Recurrent(torch.nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.cell, self.head = torch.nn.GRUCell(4, 64), torch.nn.Linear(64, 2)
+
+            def initial_state(self, k):
+                return torch.zeros(k, 64)
+
+            def forward(self, obs, turn):
+                turn.state = self.cell(obs, turn.state)
+                return self.head(turn.state).argmax(-1)
+
+    Attributes:
+        env_ids: (k,) int64: the envs, as the pool numbers them.
+        episode_starts: (k,) bool: whether the observation is the first of an episode.
+        rng: The generator of this policy. It goes on from turn to turn, also after `Pool.publish`. Each shard has its
+            own stream.
+        shard: The index of the shard on which the policy acts; 0 without a cluster.
+        state: The policy's state for these envs: arrays or tensors with k rows, or dicts and tuples of them. Envs that
+            begin an episode have rows of `policy.initial_state(count)`. What the policy assigns here is kept for the
+            next turn of these envs. None if the policy has no method `initial_state`.
+    """
+
+    env_ids: Ids
+    episode_starts: Flags
+    rng: np.random.Generator
+    shard: int = 0
+    state: Any = None
+
+
+def check_policy(policy: Any) -> None:
+    """Raises TypeError unless the policy can be called or has a method `act`."""
+    if not callable(policy) and not callable(getattr(policy, "act", None)):
+        raise TypeError(
+            "expected policy to be a function of observations that returns actions, or an object with a method act, "
+            f"got {policy!r}; a model of Stable-Baselines3 becomes one by "
+            "lambda obs: model.predict(obs, deterministic=True)[0]"
+        )
+
+
+class Actor:
+    """A policy that acts for the envs of one pool.
+
+    Attributes:
+        rng: See `Turn`.
+    """
+
+    def __init__(
+        self, policy: Policy, num_envs: int, rng: np.random.Generator, *, shard: int = 0, first_env: int = 0
+    ) -> None:
+        """`num_envs`: the envs that the pool here has. `first_env`: the number of the first one in the whole pool."""
+        self._all, self._shard, self._first_env = np.arange(num_envs), shard, first_env
+        self.rng = rng
+        self._state: Any = None
+        self.use(policy)
+
+    def use(self, policy: Any) -> None:
+        """Replaces the policy. States of envs are kept if the new policy's have the same form."""
+        self._is_module, has_act = _is_module(policy), hasattr(policy, "act")
+        self._act: Callable[..., Any] = policy.act if has_act else policy
+        self._device = _device_of(policy) if self._is_module else None
+        self._initial_state = getattr(policy, "initial_state", None)
+        self._takes_turn = _takes_turn(policy.forward if self._is_module and not has_act else self._act)
+        if self._state is not None and (self._initial_state is None or _forms(self._fresh(1)) != _forms(self._state)):
+            self._state = None
+
+    def act(self, obs: Any, env_ids: Ids, episode_starts: Callable[[], Flags]) -> tuple[Any, dict[str, Any]]:
+        """Returns the actions of a policy for k envs, and the columns to keep beside them.
+
+        Args:
+            obs: Of these envs, batched.
+            env_ids: (k,): the envs, as the pool here numbers them.
+            episode_starts: Returns `Turn.episode_starts`.
+        """
+        if not self._takes_turn:
+            answer = self._called(obs)
+        else:
+            turn = Turn(env_ids + self._first_env, episode_starts(), self.rng, self._shard)
+            is_whole = np.array_equal(env_ids, self._all)
+            rows = slice(None) if is_whole else env_ids.copy()  # torch warns of read-only arrays
+            turn.state = self._state_of(rows, turn.episode_starts)
+            answer = self._called(obs, turn=turn)
+            self._keep(rows, turn.state)
+        return answer if _has_columns(answer) else (answer, {})
+
+    def _called(self, obs: Any, **turn: Turn) -> Any:
+        if not self._is_module:
+            return self._act(obs, **turn)
+        torch = sys.modules["torch"]
+        with torch.no_grad():
+            return _map(_array, self._act(_map(lambda leaf: torch.as_tensor(leaf, device=self._device), obs), **turn))
+
+    # -- states of envs ------------------------------------------------------------------------------------
+
+    def _fresh(self, count: int) -> Any:
+        assert self._initial_state is not None  # it was asked before
+        return self._initial_state(count)
+
+    def _state_of(self, rows: Any, starts: Flags) -> Any:
+        """Returns the state of some envs. Those that begin an episode get an initial one."""
+        if self._initial_state is None:
+            return None
+        if self._state is None:
+            self._state = self._to_device(self._fresh(len(self._all)))
+        state = _map(lambda kept: kept[rows], self._state)
+        if not starts.any():
+            return state
+        state, fresh = _map(_copy, state), self._to_device(self._fresh(int(starts.sum())))
+        _each(lambda leaf, first: leaf.__setitem__(starts, first), state, fresh)
+        return state
+
+    def _keep(self, rows: Any, state: Any) -> None:
+        if self._initial_state is None:
+            return
+        if isinstance(rows, slice):
+            self._state = _map(_detached, state)
+        else:
+            _each(lambda kept, leaf: kept.__setitem__(rows, _detached(leaf)), self._state, state)
+
+    def _to_device(self, state: Any) -> Any:
+        return state if self._device is None else _map(lambda leaf: leaf.to(self._device), state)
+
+
+def _is_module(policy: Any) -> bool:
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(policy, torch.nn.Module)
+
+
+def _device_of(module: Any) -> Any:
+    """Returns the device of a module's first parameter; None, torch's default, if it has none."""
+    return next((parameter.device for parameter in module.parameters()), None)
+
+
+def _takes_turn(function: Any) -> bool:
+    try:
+        return "turn" in inspect.signature(function).parameters
+    except (TypeError, ValueError):  # native code has no signature
+        return False
+
+
+def _has_columns(answer: Any) -> bool:
+    return isinstance(answer, tuple) and len(answer) == 2 and isinstance(answer[1], dict)
+
+
+def _array(value: Any) -> Any:
+    """Returns a tensor as an array. NumPy has no bfloat16, so that becomes float32."""
+    torch = sys.modules["torch"]
+    if not isinstance(value, torch.Tensor):
+        return value
+    return (value.float() if value.dtype == torch.bfloat16 else value).detach().cpu().numpy()
+
+
+def _detached(leaf: Any) -> Any:
+    return leaf.detach() if hasattr(leaf, "detach") else leaf
+
+
+def _copy(leaf: Any) -> Any:
+    return leaf.clone() if hasattr(leaf, "clone") else leaf.copy()
+
+
+def _map(function: Callable[[Any], Any], value: Any) -> Any:
+    """Returns the same dicts and tuples with `function` applied to each leaf."""
+    if isinstance(value, dict):
+        return {key: _map(function, child) for key, child in value.items()}
+    if isinstance(value, tuple):
+        return tuple(_map(function, child) for child in value)
+    return function(value)
+
+
+def _each(function: Callable[[Any, Any], object], one: Any, other: Any) -> None:
+    """Calls `function` with each leaf of `one` and the same leaf of `other`."""
+    if isinstance(one, dict):
+        for key, child in one.items():
+            _each(function, child, other[key])
+    elif isinstance(one, tuple):
+        for child, twin in zip(one, other, strict=True):
+            _each(function, child, twin)
+    else:
+        function(one, other)
+
+
+def _forms(state: Any) -> Any:
+    """Returns the form of a state: its dicts and tuples, and the shape and dtype of one row of each leaf."""
+    return _map(lambda leaf: (tuple(leaf.shape[1:]), str(leaf.dtype)), state)

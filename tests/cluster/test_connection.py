@@ -1,0 +1,165 @@
+"""Connecting to a cluster, where shards are put, and errors that name the cause."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cluster.conftest import TwoNodes
+from cluster_envs import Scripted
+from programs import Script
+
+import remuda
+from remuda import Pool, StartTimeoutError
+
+
+def importing(name: str) -> Callable[[], Any]:
+    """Returns a factory that needs a module, which the driver does not have."""
+
+    def make() -> Any:
+        env: Any = Scripted()
+        env.found = __import__(name).FOUND
+        return env
+
+    return make
+
+
+@pytest.mark.parametrize("kind", ["working_dir", "py_modules"])
+def test_local_folders_in_a_runtime_env_are_uploaded(cluster: TwoNodes, tmp_path: Path, kind: str) -> None:
+    name = f"only_in_{kind}"
+    package = tmp_path / name
+    package.mkdir()
+    (package / "__init__.py").write_text("FOUND = 7")
+    folder: Any = str(tmp_path) if kind == "working_dir" else [str(package)]
+    where = remuda.Ray(backend="serial", runtime_env={kind: folder})
+    with Pool([importing(name)] * 2, backend=where) as pool:
+        assert pool.get_attr("found") == [7, 7]
+
+
+def test_a_runtime_env_that_fails_is_reported_with_rays_reason(cluster: TwoNodes) -> None:
+    where = remuda.Ray(backend="serial", runtime_env={"working_dir": "file:///nowhere/at/all.zip"})
+    with pytest.raises(ValueError, match="expected a runtime_env that Ray can set up: shard 0 .*all.zip"):
+        Pool([Scripted], backend=where, faults="restart")
+
+
+def test_a_start_that_takes_too_long_names_what_each_shard_waits_for(cluster: TwoNodes, tmp_path: Path) -> None:
+    def slow() -> Any:
+        while True:
+            pass
+
+    with pytest.raises(StartTimeoutError, match=r"1 that had not: shard 1 is still building its envs on node \S+$"):
+        Pool([Scripted, slow], backend=remuda.Ray(shards=2, backend="serial"), start_timeout=8)
+    with pytest.raises(StartTimeoutError, match="shard 0 waits for 1 CPU, 2 GPU, and no machine of the cluster has 1"):
+        Pool([Scripted], backend=remuda.Ray(backend="serial", gpus_per_shard=2), start_timeout=1)
+    cluster.add(resources={"one seat": 1})
+    where = remuda.Ray(shards=2, backend="serial", resources={"one seat": 1})
+    with pytest.raises(StartTimeoutError, match="waits for 1 CPU, 1 one seat to become free"):
+        Pool([Scripted] * 2, backend=where, start_timeout=8)
+
+
+def test_a_request_that_no_machine_can_meet_fails_without_a_timeout(
+    cluster: TwoNodes, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("remuda._cluster.start_wait._JOINING", 3.0)
+    with pytest.raises(StartTimeoutError, match="expected a cluster with room .* no machine of the cluster has 99 CPU"):
+        Pool([Scripted], backend=remuda.Ray(backend="serial", cpus_per_shard=99), start_timeout=None)
+    assert "no machine of the cluster has 99 CPU, which a shard needs" in caplog.text
+
+
+def test_another_address_than_that_of_the_connection_is_refused(cluster: TwoNodes) -> None:
+    port = int(cluster.address.rpartition(":")[2])
+    for address in ("auto", cluster.address, f"localhost:{port}"):
+        Pool([Scripted], backend=remuda.Ray(backend="serial", address=address)).close()
+    with pytest.raises(
+        ValueError, match=rf"this process is connected to, {cluster.address}, or None, got '10.9.9.9:1'"
+    ):
+        Pool([Scripted], backend=remuda.Ray(address="10.9.9.9:1"))
+
+
+def test_shards_stay_in_the_placement_group_that_the_code_runs_in(cluster: TwoNodes) -> None:
+    import ray
+    from ray.util.placement_group import placement_group, remove_placement_group
+    from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
+
+    def trial() -> set[Any]:
+        with Pool([Scripted] * 2, backend=remuda.Ray(shards=2, backend="serial")) as pool:
+            pool.reset()
+            return set(pool.apply(group_of))
+
+    group = placement_group([{"CPU": 1}] * 3)
+    try:
+        strategy = PlacementGroupSchedulingStrategy(group, placement_group_capture_child_tasks=True)
+        task = ray.remote(trial).options(num_cpus=1, scheduling_strategy=strategy, runtime_env=PATHS)
+        assert ray.get(task.remote()) == {group.id.hex()}
+        where = remuda.Ray(shards=2, backend="serial", placement=group)
+        with Pool([Scripted] * 2, backend=where) as pool:
+            assert set(pool.apply(group_of)) == {group.id.hex()}
+        with pytest.raises(ValueError, match="a bundle for each of 4 shards, got 3 bundles"):
+            Pool([Scripted] * 4, backend=remuda.Ray(shards=4, placement=group))
+    finally:
+        remove_placement_group(group)
+
+
+PATHS = {"env_vars": {"PYTHONPATH": os.pathsep.join([str(Path(__file__).parents[1])])}}
+
+
+def group_of(env: Any) -> str:
+    """Returns the placement group of the env's process."""
+    import ray
+
+    return str(ray.get_runtime_context().get_placement_group_id())
+
+
+def test_a_scheduling_strategy_of_ray_is_taken_as_it_is(cluster: TwoNodes) -> None:
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+    strategy = NodeAffinitySchedulingStrategy(cluster.head, soft=False)
+    with Pool([Scripted] * 2, backend=remuda.Ray(shards=2, backend="serial", placement=strategy)) as pool:
+        assert {worker.node.rpartition("-")[2] for worker in pool.workers} == {cluster.head[:8]}
+
+
+def test_an_address_without_a_cluster_is_reported_at_once(script: Callable[..., Script]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    program = script(f"""
+import remuda
+from cluster_envs import Scripted
+
+try:
+    Pool([Scripted], backend=Ray(address="127.0.0.1:{port}"))
+except remuda.StartTimeoutError as error:
+    say(str(error))
+""")
+    assert f"expected a Ray cluster at address='127.0.0.1:{port}', got" in program.read_line()
+
+
+def test_the_connection_of_the_user_is_his(cluster: TwoNodes, script: Callable[..., Script]) -> None:
+    """A pool on a running cluster leaves the connection as it is; one whose connection was shut down says so."""
+    program = script(f"""
+import ray
+import remuda
+from cluster_envs import Scripted
+
+pool = Pool([Scripted], backend=Ray(backend="serial", address={cluster.address!r}))
+kept = ray.put("kept")
+pool.close()
+say(ray.get(kept))
+pool = Pool([Scripted], backend=Ray(backend="serial"))
+pool.reset()
+ray.shutdown()
+for call in (lambda: pool.step([0]), pool.stats):
+    try:
+        call()
+    except remuda.BrokenPoolError as error:
+        say(str(error))
+pool.close()
+say([ray.is_initialized(), pool.closed])
+""")
+    assert program.read_line() == "kept"
+    for _ in range(2):
+        assert "the connection to Ray was shut down" in program.read_line()
+    assert program.read_line() == [False, True]
