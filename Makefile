@@ -1,12 +1,12 @@
-# `make demo` and `make test` are all a newcomer needs: each sets up what it uses, in .venv and its neighbours.
+# `make demo` and `make test` set up all that they need, in .venv, .venv-ding and .venv-mlagents.
 
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 SOURCES := pyproject.toml CMakeLists.txt README.md $(shell find src -type f -not -name '*.so' -not -name '*.pyi' -not -path '*/__pycache__/*')
 
-# The package is built once, for all environments, and in one place, so that the next time only what has changed is.
-# What pyproject.toml asks for to build it is installed: pip's own environment for builds would be another each time.
+# The wheel is built once for all environments, in a fixed folder, so that a second build compiles only what has changed.
+# The build requirements of pyproject.toml are installed first, because pip's isolated builds would start from nothing.
 export SKBUILD_BUILD_DIR := build/{wheel_tag}
 BUILD_REQUIRES := $(shell sed -n 's/^requires = \[\(.*\)\]/\1/p' pyproject.toml | tr , ' ') cmake ninja
 WHEEL := build/wheel.stamp
@@ -15,24 +15,24 @@ CXX_FILES := $(shell find src tests/core -name "*.?pp")
 
 MINUTES ?= 10
 
-# Thousands of processes import the same modules, and pytest rewrites those with tests: all are compiled once, also where
-# the environment says that nothing is to be kept.
+# Thousands of processes import the same modules, and pytest rewrites the test modules. So bytecode is kept, even if
+# PYTHONDONTWRITEBYTECODE is set.
 export PYTHONDONTWRITEBYTECODE :=
 
-# How many tests run at the same time: more than there are cores, for they wait for processes half of the time.
+# The number of tests that run at the same time. It exceeds the cores, because tests wait for processes half of the time.
 JOBS   ?= 4
-# All tests of clusters share one, which takes seconds to come up: a run of their own.
+# All tests of clusters share one cluster, which takes seconds to start, so they are a run of their own.
 PYTEST := -m pytest --numprocesses $(JOBS) --dist worksteal --ignore tests/cluster -m 'not cluster'
 FACE   := -m pytest  # those of one face take as long as the others meanwhile
 
 .PHONY: help demo test pytest lint format core-test site site-unbuilt sanitize sanitize-module soak formal formal-unchecked ding-test ding-untested ray-test ray-untested mlagents-test mlagents-untested bench \
     wheels docs test-portable test-lowest test-newest test-pythons clean
 
-# Where there is no Spin, `make test` does without, and says so.
-# What it finds of a model is the same each time: `make test` verifies models that have changed, `make formal` all of them.
+# Without Spin, `make test` reports that the models were not verified. A verification gives the same result each time, so
+# `make test` repeats it only if the models have changed; `make formal` always does.
 FORMAL := $(if $(shell command -v spin 2>/dev/null),build/formal.stamp,formal-unchecked)
 
-# DI-engine lives with NumPy 1 and an old gym: an environment of its own, where this Python can have one.
+# DI-engine needs NumPy 1 and an old gym, so it has an environment of its own, if this Python supports it.
 DING      := .venv-ding
 DING_FACE := $(if $(shell $(PYTHON) -c 'import sys; sys.version_info < (3, 13) and print(1)'),ding-test,ding-untested)
 DING_PINS := tests/faces/ding_requirements.txt
@@ -40,7 +40,7 @@ DING_PINS := tests/faces/ding_requirements.txt
 # Ray has wheels for the Pythons that tests/requirements.txt names.
 RAY := $(if $(shell $(PYTHON) -c 'import sys; sys.version_info < (3, 14) and print(1)'),ray-test,ray-untested)
 
-# Another for ML-Agents, whose NumPy is older still.
+# ML-Agents needs an even older NumPy.
 MLAGENTS      := .venv-mlagents
 MLAGENTS_FACE := $(if $(shell $(PYTHON) -c 'import sys; sys.version_info < (3, 12) and print(1)'),mlagents-test,mlagents-untested)
 MLAGENTS_PINS := tests/faces/mlagents_requirements.txt
@@ -61,8 +61,8 @@ $(WHEEL): $(BIN)/python $(SOURCES)
 	$(BIN)/python -m pip wheel --quiet --no-deps --no-build-isolation --wheel-dir build/wheel .
 	@touch $@
 
-# The package is installed, never imported from the source tree: what is tested is what a user gets. Where it is
-# installed already, pip would leave it as it is, since the version is the same.
+# Tests import the installed package, as a user does, never the source tree. `--force-reinstall`: the version stays the
+# same from build to build, and pip would keep the older one.
 INSTALL_WHEEL := -m pip install --quiet --no-deps --force-reinstall build/wheel/*.whl
 
 $(VENV)/demo.stamp: $(WHEEL)
@@ -75,7 +75,7 @@ $(VENV)/test.stamp: $(WHEEL) tests/requirements.txt docs/requirements.txt
 	$(BIN)/python -m pip install --quiet remuda --requirement tests/requirements.txt --requirement docs/requirements.txt
 	@touch $@
 
-# torch first and alone, so that it may bring what it needs; the rest is all pinned.
+# torch is installed first, with its dependencies. Everything else is pinned and installed without dependencies.
 $(DING)/peers.stamp: $(DING_PINS)
 	$(PYTHON) -m venv --clear $(DING)
 	$(DING)/bin/python -m pip install --quiet --constraint $(DING_PINS) torch setuptools wheel
@@ -99,9 +99,9 @@ $(MLAGENTS)/test.stamp: $(MLAGENTS)/peers.stamp $(WHEEL)
 demo: $(VENV)/demo.stamp  ## steps 64 CartPoles on remuda, Gymnasium and a plain loop; leaves a table and a picture in demo/
 	$(BIN)/python -m remuda demo --dir demo
 
-# Side by side, each with its output in one piece when it is done, but for the longest, which shows how far it has come.
-# A cluster comes last: where the cores are taken, its nodes take minutes to come up. A test that hangs is ended by its
-# watchdog (tests/conftest.py). Whatever fails, the others are run, and `make` fails.
+# Checks run at the same time. Each prints its output when it is done, except pytest, which shows its progress. Tests of
+# clusters come last, because nodes take minutes to start on busy cores. A watchdog ends a test that hangs
+# (tests/conftest.py). If a check fails, the others still run, and then `make` fails.
 CHECKS := pytest lint core-test $(SITE) $(FORMAL) $(DING_FACE) $(MLAGENTS_FACE)
 test: $(WHEEL)  ## everything that must hold: style, types, the core's own tests, its models, the site, the tests
 	@failed=0; \
@@ -129,9 +129,9 @@ sanitize: $(VENV)/test.stamp sanitize-module  ## the same under ThreadSanitizer,
 	PATH="$(CURDIR)/$(BIN):$$PATH" sh -c 'for p in core-tests-tsan core-tests-asan; do \
 	    cmake --preset $$p && cmake --build --preset $$p && ctest --preset $$p || exit; done'
 
-# The package with a module that the sanitizers have instrumented. Python has not, so they are loaded before it, here and
-# in all workers; what they find ends the process and lies in a file. Envs that touch memory that is none of theirs die
-# as ever. LeakSanitizer would tell of Python's own; what a pool leaves behind, its tests look for.
+# The package with a module that the sanitizers have instrumented. Python itself is not, so the libraries are preloaded in
+# all processes. A finding ends the process and is written to a file. Signals of envs that access invalid memory are not
+# intercepted, because tests expect them. LeakSanitizer would report Python's own memory; other tests look for leaks.
 ASAN     := build/module-asan
 ASAN_ENV  = PYTHONPATH=$(CURDIR)/$(ASAN)/site PYTHONMALLOC=malloc \
     LD_PRELOAD="$$($(CXX) -print-file-name=libasan.so) $$($(CXX) -print-file-name=libstdc++.so)" \
@@ -190,8 +190,8 @@ bench: $(VENV)/demo.stamp  ## a quick look at the benchmarks
 wheels: $(BIN)/python  ## wheels for the Pythons that are found here, each tried in an environment without a compiler: dist/
 	$(BIN)/python packaging/wheels.py
 
-# A link that leads nowhere, a name that is not there: warnings are errors. Pages that have been read are not read again,
-# and do not warn again: after a failure all are.
+# Warnings are errors, such as a link without a target. Sphinx skips pages that have not changed and does not repeat their
+# warnings, so after a failure all pages are read again.
 define build_site
 	$(BIN)/python -m sphinx -W --keep-going -q -b html docs build/docs || { rm -rf build/docs/.doctrees; exit 1; }
 endef
@@ -210,7 +210,7 @@ $(VENV)/docs.stamp: $(WHEEL) docs/requirements.txt
 	$(BIN)/python -m pip install --quiet remuda --requirement docs/requirements.txt
 	@touch $@
 
-# Environments of their own, each with the package as it is built for it; `TESTS=` is what is run.
+# Each runs in an environment of its own, with a package built for it. `TESTS=` selects the tests.
 TESTS ?= tests/engine tests/worker tests/backends tests/wire
 OTHER  = build/$@
 define other_environment

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import ray
+from gymnasium.vector import SyncVectorEnv
 
 import remuda
 
@@ -50,28 +51,33 @@ def collecting(stack: ExitStack, env_fns: list[Any], policy: Policy, steps: int)
     return lambda seconds: take(rollouts, seconds)
 
 
-def rolling(stack: ExitStack, env_fns: list[Any], policy: Policy, steps: int, backend: remuda.Ray) -> Race:
+def rolling(
+    stack: ExitStack, env_fns: list[Any], policy: Policy, steps: int, backend: remuda.Ray, *, publishes: bool = False
+) -> Race:
     """Shards fill the next rollouts while one is taken. They rest in other turns, and start with none in advance."""
     in_flight = 2
     pool: Any = stack.enter_context(remuda.Pool(env_fns, backend=backend))
     rollouts = pool.rollouts(policy, steps=steps, in_flight=in_flight)
+    after_each = (lambda: pool.publish(policy)) if publishes else None
 
     def run(seconds: float) -> float:
         for _ in range(in_flight * pool.backend.shards):  # these were filled since the last turn
             next(rollouts)
-        rate = take(rollouts, seconds)
+        rate = take(rollouts, seconds, after_each)
         pool.stats()  # shards answer when they have filled the rollouts that are due
         return rate
 
     return run
 
 
-def take(rollouts: Iterator[Any], seconds: float) -> float:
+def take(rollouts: Iterator[Any], seconds: float, after_each: Callable[[], object] | None = None) -> float:
     """Takes one rollout after another. Returns env steps a second."""
     steps, begin = 0, time.perf_counter()
     while (passed := time.perf_counter() - begin) < seconds:
         rollout = next(rollouts)
         steps += rollout.steps * rollout.num_envs
+        if after_each is not None:
+            after_each()
     return steps / passed
 
 
@@ -119,6 +125,77 @@ def bare_actors(stack: ExitStack, method: str, seconds: float, num_envs: int) ->
             ray.get([call.remote(seconds, MESSAGE) for call in calls])
             steps += num_envs
         return steps / passed
+
+    return run
+
+
+class VectorActor:
+    """An actor with a vector env of Gymnasium, as one would write it with Ray alone."""
+
+    def __init__(self, env_fns: list[Any]) -> None:
+        self._envs = SyncVectorEnv(env_fns)
+        self._obs, _ = self._envs.reset(seed=0)
+
+    @ray.method(enable_task_events=False)  # type: ignore[untyped-decorator]
+    def step(self, actions: Any) -> Any:
+        return self._envs.step(actions)[:4]
+
+    @ray.method(enable_task_events=False)  # type: ignore[untyped-decorator]
+    def rollout(self, steps: int, policy: Policy) -> list[Any]:
+        rows = []
+        for _ in range(steps):
+            actions = policy(self._obs)
+            obs, *rest = self._envs.step(actions)[:4]
+            rows.append((self._obs, actions, *rest))
+            self._obs = obs
+        return [np.stack(column) for column in zip(*rows, strict=True)]
+
+
+def vector_actors(stack: ExitStack, env_fns: list[Any], shards: int) -> list[Any]:
+    size = len(env_fns) // shards
+    kind = ray.remote(VectorActor).options(scheduling_strategy="SPREAD")  # as our shards are placed
+    made = [kind.remote(env_fns[i * size : (i + 1) * size]) for i in range(shards)]
+    for actor in made:
+        stack.callback(ray.kill, actor)
+    return made
+
+
+def bare_steps(stack: ExitStack, env_fns: list[Any], policy: Policy, shards: int = 2) -> Race:
+    """Steps of vector envs in bare actors."""
+    actors = vector_actors(stack, env_fns, shards)
+    obs = [np.zeros((len(env_fns) // shards, 4))] * shards
+
+    def run(seconds: float) -> float:
+        nonlocal obs
+        steps, begin = 0, time.perf_counter()
+        while (passed := time.perf_counter() - begin) < seconds:
+            refs = [actor.step.remote(policy(its)) for actor, its in zip(actors, obs, strict=True)]
+            obs = [answer[0] for answer in ray.get(refs)]
+            steps += len(env_fns)
+        return steps / passed
+
+    return run
+
+
+def bare_rollouts(
+    stack: ExitStack, env_fns: list[Any], policy: Policy, steps: int, shards: int = 2, *, publishes: bool = False
+) -> Race:
+    """Rollouts of vector envs in bare actors, two of each under way, and the next of an actor after one was taken."""
+    actors = vector_actors(stack, env_fns, shards)
+
+    def run(seconds: float) -> float:
+        newest = ray.put(policy)
+        asked = {actor.rollout.remote(steps, newest): actor for actor in actors * 2}
+        count, begin = 0, time.perf_counter()
+        while (passed := time.perf_counter() - begin) < seconds:
+            (done,), _ = ray.wait(list(asked), num_returns=1)
+            actor = asked.pop(done)
+            count += ray.get(done)[2].size
+            if publishes:
+                newest = ray.put(policy)
+            asked[actor.rollout.remote(steps, newest)] = actor
+        ray.get(list(asked))
+        return count / passed
 
     return run
 

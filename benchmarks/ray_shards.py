@@ -1,12 +1,13 @@
-"""The cost of a Ray cluster: rollouts, steps and bytes over two shards on this machine, beside the process backend.
+"""The cost of a Ray cluster: rollouts, steps and bytes over shards on this machine, beside other systems.
 
     python benchmarks/ray_shards.py            some minutes; --quick: one
     python benchmarks/ray_shards.py --readme   puts the table into README.md beside this file
 
 The cluster is one of two nodes on this machine, so the cores are the same for all. A ratio is the median of the rounds'
-ratios. Steps of 20 ms are also raced with two bare actors that take as long and return their message: what is missing
-there is Ray's. tianshou's RayVectorEnv and RLlib's env runners are raced where they are installed. With `--json FILE`
-figures of earlier runs stay: the machine may be quiet for one race at a time.
+ratios. Bare vectorised actors are 40 lines of Ray around Gymnasium's `SyncVectorEnv`, without faults, seeds or infos.
+Steps of 20 ms are also raced with two bare actors that take as long and return their message: the rest is the cost of
+Ray. tianshou's RayVectorEnv and RLlib's env runners are raced where they are installed. With `--json FILE` figures of
+earlier runs stay: the machine may be quiet for one race at a time.
 """
 
 from __future__ import annotations
@@ -31,13 +32,26 @@ from harness.options import parse_options
 from harness.session import Session
 from harness.tables import figure, table
 from ray.cluster_utils import Cluster
-from ray_contenders import Race, bare_actors, burn, collecting, missing, rllibs, rolling, stepping, tianshous
+from ray_contenders import (
+    Race,
+    bare_actors,
+    bare_rollouts,
+    bare_steps,
+    burn,
+    collecting,
+    missing,
+    rllibs,
+    rolling,
+    stepping,
+    tianshous,
+)
 
 import remuda
 
 SHARDS = remuda.Ray(shards=2)
 IN_ACTORS = remuda.Ray(shards=2, backend="serial")
-STORE = 200 * 1024 * 1024
+BARE = "bare vectorised actors"
+STORE = 600 * 1024 * 1024
 STEPS = 128
 """Steps of a rollout."""
 PAUSE = 0.02
@@ -141,6 +155,10 @@ def pairings() -> Iterator[Pairing]:
     same = {"env_fns": pictures, "policy": left, "steps": STEPS}
     images = partial(rolling, backend=IN_ACTORS, **same), partial(collecting, **same)
     yield Pairing(f"{rollouts}, 32 envs of 28 kB", "processes", None, *images)
+    yield from against_bare_actors(many)
+    same = {"env_fns": pictures, "policy": left, "steps": STEPS}
+    images = partial(rolling, backend=IN_ACTORS, **same), partial(bare_rollouts, **same)
+    yield Pairing(f"{rollouts}, 32 envs of 28 kB", BARE, 1.0, *images)
     yield with_slow_envs("steps of 20 ms, 8 envs", Sleeper, "sleep", PAUSE)
     yield with_slow_envs("steps that compute for 20 ms, 8 envs", Computer, "compute", 4 * PAUSE)
     for count in (16, 64):
@@ -149,6 +167,32 @@ def pairings() -> Iterator[Pairing]:
         yield Pairing(f"steps, {count} CartPoles", "tianshou's RayVectorEnv", 5.0, ours, other)
     runners = partial(rllibs, num_envs=64, num_steps=STEPS)
     yield Pairing(f"{rollouts}, 64 CartPoles", "RLlib's env runners", None, roll, runners)
+
+
+def against_bare_actors(env_fns: list[Any]) -> Iterator[Pairing]:
+    """Steps and rollouts of CartPoles, with few and many shards, and with a policy of 1 MB that is published."""
+    same: dict[str, Any] = {"env_fns": env_fns, "policy": lean}
+    yield Pairing(
+        "steps, 64 CartPoles", BARE, 0.9, partial(stepping, backend=IN_ACTORS, **same), partial(bare_steps, **same)
+    )
+    for shards in (2, 4, 16):
+        for publishes in (False, True):
+            same = {"env_fns": env_fns, "policy": Heavy(), "steps": STEPS, "publishes": publishes}
+            where = remuda.Ray(shards=shards, backend="serial")
+            which = f"rollouts of {STEPS} steps, 64 CartPoles, {shards} shards{', a publish after each' * publishes}"
+            yield Pairing(
+                which, BARE, 1.0, partial(rolling, backend=where, **same), partial(bare_rollouts, shards=shards, **same)
+            )
+
+
+class Heavy:
+    """The same policy with weights of 1 MB."""
+
+    def __init__(self) -> None:
+        self.weights = np.zeros(1 << 18, np.float32)
+
+    def __call__(self, obs: Any) -> Any:
+        return lean(obs)
 
 
 def with_slow_envs(what: str, env_fn: Any, method: str, seconds: float) -> Pairing:

@@ -3,10 +3,13 @@
     python examples/ray_ppo.py                     on a cluster of two nodes that it starts on this machine
     python examples/ray_ppo.py --address auto      on the cluster that `ray start` has made
     python examples/ray_ppo.py --one-machine       the same without Ray, for comparison
+    python examples/ray_ppo.py --trial             in a trial of Ray Tune, whose placement group has room for the shards
+    python examples/ray_ppo.py --recurrent         a policy with a GRU, whose state each shard keeps for its envs
 
-Needs `pip install "remuda[ray]" torch "gymnasium[classic-control]"`. Each shard fills a rollout with the policy that it
-was sent last; the learner takes whichever is done, learns from it, and publishes the policy again. `--in-flight 2` has
-shards fill the next rollout meanwhile, with a policy that is one update older: the ratio of PPO accounts for that.
+Needs `pip install "remuda[ray]" torch "gymnasium[classic-control]"`; `--trial` also needs "ray[tune]". Each shard fills
+a rollout with the policy that the learner has published last. The learner takes the rollout that was asked for first,
+learns from it, and publishes the policy again. With `--in-flight 2`, shards fill the next rollout meanwhile, with a
+policy that is one update older: the ratio of PPO accounts for that.
 """
 
 from __future__ import annotations
@@ -30,21 +33,45 @@ GAMMA, LAMBDA, CLIP, LEARNING_RATE, EPOCHS, MINIBATCHES = 0.99, 0.95, 0.2, 1e-3,
 
 
 class Agent(nn.Module):
-    """A policy and a value function. `act` is what shards call."""
+    """A policy and a value function. `act` is called on the shards."""
 
-    def __init__(self) -> None:
+    def __init__(self, features: int = 4) -> None:
         super().__init__()
-        self.actor = nn.Sequential(nn.Linear(4, 64), nn.Tanh(), nn.Linear(64, 64), nn.Tanh(), nn.Linear(64, 2))
-        self.critic = nn.Sequential(nn.Linear(4, 64), nn.Tanh(), nn.Linear(64, 64), nn.Tanh(), nn.Linear(64, 1))
+        self.actor = nn.Sequential(nn.Linear(features, 64), nn.Tanh(), nn.Linear(64, 64), nn.Tanh(), nn.Linear(64, 2))
+        self.critic = nn.Sequential(nn.Linear(features, 64), nn.Tanh(), nn.Linear(64, 64), nn.Tanh(), nn.Linear(64, 1))
 
     def act(self, obs: torch.Tensor) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
         chosen_from = Categorical(logits=self.actor(obs))
         actions = chosen_from.sample()
         return actions, {"log_prob": chosen_from.log_prob(actions), "value": self.value(obs)}
 
-    def value(self, obs: torch.Tensor) -> torch.Tensor:
-        values: torch.Tensor = self.critic(obs).squeeze(-1)
+    def features(self, obs: torch.Tensor, columns: dict[str, torch.Tensor]) -> torch.Tensor:
+        """Returns the input of actor and critic. `columns`: those of the rollout."""
+        return obs
+
+    def value(self, features: torch.Tensor) -> torch.Tensor:
+        values: torch.Tensor = self.critic(features).squeeze(-1)
         return values
+
+
+class RecurrentAgent(Agent):
+    """The same with a GRU. It learns from the states that the shards had, through one step of the GRU."""
+
+    def __init__(self) -> None:
+        super().__init__(4 + 16)
+        self.cell = nn.GRUCell(4, 16)
+
+    def initial_state(self, count: int) -> torch.Tensor:
+        return torch.zeros(count, 16)
+
+    def act(self, obs: torch.Tensor, turn: remuda.Turn) -> Any:  # type: ignore[override]
+        before = turn.state
+        turn.state = self.cell(obs, before)
+        actions, columns = super().act(torch.cat([obs, turn.state], -1))
+        return actions, {**columns, "state": before}
+
+    def features(self, obs: torch.Tensor, columns: dict[str, torch.Tensor]) -> torch.Tensor:
+        return torch.cat([obs, self.cell(obs, columns["state"])], -1)
 
 
 def make_env() -> gymnasium.Env[Any, Any]:
@@ -70,11 +97,15 @@ def advantages(rollout: Any, last_value: np.ndarray[Any, Any]) -> np.ndarray[Any
 
 def learn(agent: Agent, optimizer: torch.optim.Optimizer, rollout: Any) -> None:
     """Some epochs of PPO with one rollout."""
+    last = {name: torch.tensor(column[-1]) for name, column in rollout.columns.items()}  # a state one step too old
     with torch.no_grad():
-        last_value = agent.value(torch.tensor(rollout.obs[-1])).numpy()
+        last_value = agent.value(agent.features(torch.tensor(rollout.obs[-1]), last)).numpy()
     gains = advantages(rollout, last_value)
     valid = rollout.valid.ravel()  # not the steps in which envs were reset
     obs = torch.tensor(rollout.obs[:-1].reshape(-1, 4)[valid])
+    columns = {
+        name: torch.tensor(column.reshape(-1, *column.shape[2:])[valid]) for name, column in rollout.columns.items()
+    }
     actions, log_probs = (
         torch.tensor(array.ravel()[valid]) for array in (rollout.actions, rollout.columns["log_prob"])
     )
@@ -82,11 +113,12 @@ def learn(agent: Agent, optimizer: torch.optim.Optimizer, rollout: Any) -> None:
     returns = gain + torch.tensor(rollout.columns["value"].ravel()[valid])
     for _ in range(EPOCHS):
         for some in torch.randperm(len(gain)).chunk(MINIBATCHES):
-            chosen_from = Categorical(logits=agent.actor(obs[some]))
+            features = agent.features(obs[some], {name: column[some] for name, column in columns.items()})
+            chosen_from = Categorical(logits=agent.actor(features))
             ratio = (chosen_from.log_prob(actions[some]) - log_probs[some]).exp()
             scaled = (gain[some] - gain[some].mean()) / (gain[some].std() + 1e-8)
             policy_loss = -torch.min(ratio * scaled, ratio.clamp(1 - CLIP, 1 + CLIP) * scaled).mean()
-            value_loss = (agent.value(obs[some]) - returns[some]).square().mean()
+            value_loss = (agent.value(features) - returns[some]).square().mean()
             optimizer.zero_grad()
             (policy_loss + 0.5 * value_loss - 0.01 * chosen_from.entropy().mean()).backward()
             nn.utils.clip_grad_norm_(agent.parameters(), 0.5)
@@ -98,14 +130,8 @@ def learn(agent: Agent, optimizer: torch.optim.Optimizer, rollout: Any) -> None:
 
 def on_one_machine(agent: Agent, pool: remuda.Pool, seed: int) -> Iterator[Any]:
     """The same rollouts without a cluster, filled by this program."""
-
-    @torch.no_grad()
-    def policy(obs: Any) -> tuple[Any, dict[str, Any]]:
-        actions, told = agent.act(torch.tensor(obs))
-        return actions.numpy(), {name: column.numpy() for name, column in told.items()}
-
     pool.reset(seed=seed)
-    return remuda.collect(pool, policy, steps=STEPS, parts=1)
+    return remuda.collect(pool, agent, steps=STEPS, parts=1)
 
 
 @contextmanager
@@ -157,6 +183,8 @@ def main(arguments: list[str] | None = None) -> list[float]:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--address", help="of a Ray cluster; without it, two nodes are started here")
     parser.add_argument("--one-machine", action="store_true", help="without Ray")
+    parser.add_argument("--trial", action="store_true", help="in a trial of Ray Tune")
+    parser.add_argument("--recurrent", action="store_true", help="a policy with a GRU")
     parser.add_argument("--shards", type=int, default=2)
     parser.add_argument("--in-flight", type=int, default=1, help="rollouts of each shard (default: 1)")
     parser.add_argument("--seed", type=int, default=1, help="of envs and networks (default: 1)")
@@ -164,7 +192,9 @@ def main(arguments: list[str] | None = None) -> list[float]:
     options = parser.parse_args(arguments)
     torch.manual_seed(options.seed)
     torch.set_num_threads(1)  # the networks are small, and envs have the other cores
-    agent = Agent()
+    if options.trial:
+        return in_a_trial(options)
+    agent = RecurrentAgent() if options.recurrent else Agent()
     if options.one_machine:
         with remuda.Pool([make_env] * (NUM_ENVS // options.shards), num_workers=2, seeding="per_episode") as pool:
             return train(agent, on_one_machine(agent, pool, options.seed), lambda agent: None, options.steps)
@@ -174,7 +204,25 @@ def main(arguments: list[str] | None = None) -> list[float]:
         return on_cluster(agent, address, options)
 
 
-def on_cluster(agent: Agent, address: str, options: argparse.Namespace) -> list[float]:
+def in_a_trial(options: argparse.Namespace) -> list[float]:
+    """Learns in a trial of Ray Tune, on a cluster that is connected to already, or on a new one on this machine."""
+    from ray import tune
+
+    def learn_in_trial(config: dict[str, Any]) -> None:
+        torch.manual_seed(config["seed"])
+        agent = RecurrentAgent() if options.recurrent else Agent()
+        tune.report({"curve": on_cluster(agent, None, options)})
+
+    room = tune.PlacementGroupFactory([{"CPU": 1}] * (1 + options.shards))  # the trial, and each shard
+    tuner = tune.Tuner(tune.with_resources(learn_in_trial, room), param_space={"seed": options.seed})
+    (result,) = tuner.fit()
+    assert result.metrics is not None
+    curve: list[float] = result.metrics["curve"]
+    print(f"the trial has learned: mean return {curve[-1]:.1f}")
+    return curve
+
+
+def on_cluster(agent: Agent, address: str | None, options: argparse.Namespace) -> list[float]:
     where = remuda.Ray(shards=options.shards, address=address, backend="serial")
     settings: dict[str, Any] = {"seeding": "per_episode", "faults": "restart"}
     settings["start_timeout"] = 600  # seconds: a cluster may have to start machines first

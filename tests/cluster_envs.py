@@ -20,6 +20,7 @@ class Scripted(gymnasium.Env[Any, Any]):
     action_space = gymnasium.spaces.Discrete(5)
     fails = False
     episode = 0
+    kind = "first"
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
         super().reset(seed=seed)

@@ -1,11 +1,12 @@
 """The features of a pool: pairs of them, which of these are refused, and combinations in which every pair occurs.
 
-The table in docs/features.md is made of this, and tests/engine/test_feature_pairs.py tries it.
+The first list and table in docs/features.md are made of this, and tests/engine/test_feature_pairs.py tries it.
 """
 
 from __future__ import annotations
 
 import itertools
+import textwrap
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -158,66 +159,60 @@ def pool_arguments(combination: Combination, directory: Path) -> dict[str, Any]:
 
 DOCUMENT = Path(__file__).parents[1] / "docs" / "features.md"
 WHY = (
-    "a vector env resets its envs by itself, and makes all or none of them",
-    "the slow reset of a spare would hold up the other envs of its worker",
-    "resets in advance run beside the envs that step, which is more at a time than was allowed",
-    "the reset is a part of the step that ends the episode",
-    "nothing is reset before you say so",
-    "only a process can be stopped from outside",
+    "a vector env resets its envs by itself, and builds all of them together",
+    "a vector env that failed is rebuilt with its process",
+    "the slow reset of a spare would delay the other envs of its worker",
+    "spares reset while other envs step",
+    "the env resets within the step that ends the episode",
+    "the env resets only when you request it",
+    "resets in advance run while other envs step",
+    "only a process can be killed from outside",
 )
-_REASONS = (1, 1, 1, 1, 1, 1, 1, 1, 2, 3, 4, 5, 3, 6)  # of the refusals, by number
+_REASONS = (0, 0, 0, 0, 0, 0, 0, 1, 2, 3, 4, 5, 6, 7)  # of the refusals, in `WHY`
 
-_COLUMNS: dict[str, Choice] = {
-    "next_step": ("autoreset", "next_step"),
-    "same_step": ("autoreset", "same_step"),
-    "disabled": ("autoreset", "disabled"),
-    "background": ("autoreset", "background"),
-    "`spares`": _SPARES,
-    "`resets_ahead`": _AHEAD,
-    "`vector_size`": _VECTOR,
-    "`split`": ("parts", 2),
-    "`renew_every`": ("renew_every", 2),
-    "restarts": ("faults", "restart"),
-    "deadlines": ("deadlines", True),
-    "`max_concurrency`": ("max_concurrency", 1),
-    "per-episode seeds": ("seeding", "per_episode"),
-    "`record`": ("record", True),
-    "partial batches": ("partial", True),
-    "calls": ("calls", True),
-    "`set_reset_options`": ("reset_options", True),
-    "`pad_to`": ("padding", True),
-    "shared workers": ("shared", True),
-    "threads": ("backend", "thread"),
+_NAMES: dict[Choice, str] = {
+    ("autoreset", "next_step"): '`autoreset="next_step"`',
+    ("autoreset", "same_step"): '`autoreset="same_step"`',
+    ("autoreset", "disabled"): '`autoreset="disabled"`',
+    ("autoreset", "background"): '`autoreset="background"`',
+    _SPARES: "`spares`",
+    _AHEAD: "`resets_ahead`",
+    _VECTOR: "`vector_size`",
+    ("parts", 2): "`split`",
+    ("renew_every", 2): "`renew_every`",
+    ("faults", "restart"): '`faults="restart"`',
+    ("deadlines", True): "deadlines",
+    ("max_concurrency", 1): "`max_concurrency`",
+    ("seeding", "per_episode"): '`seeding="per_episode"`',
+    ("record", True): "`record`",
+    ("partial", True): "partial batches",
+    ("calls", True): "calls",
+    ("reset_options", True): "`set_reset_options`",
+    ("padding", True): "`pad_to`",
+    ("shared", True): "workers with several envs",
+    ("backend", "thread"): '`backend="thread"`',
 }
 
 
+def names() -> str:
+    """All features except the autoreset modes, as text."""
+    rest = [name for (factor, _), name in _NAMES.items() if factor != "autoreset"]
+    return textwrap.fill(f"All autoreset modes, {', '.join(rest[:-1])} and {rest[-1]}.", 150, break_on_hyphens=False)
+
+
 def table() -> str:
-    """Each feature's row has the features that come before it."""
-    names = list(_COLUMNS)
-    lines = [["", *names[:-1]], ["---"] * len(names)]
-    for row, name in enumerate(names[1:], 1):
-        lines.append(
-            [name, *(_cell(_COLUMNS[name], _COLUMNS[other]) for other in names[:row]), *[""] * (len(names) - row - 1)]
-        )
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
-
-
-def _cell(one: Choice, other: Choice) -> str:
-    if one[0] == other[0]:
-        return "-"
+    """A row for each feature and reason, with the features that the reason excludes."""
+    rows: dict[tuple[str, str], list[str]] = {}
     for refusal, reason in zip(REFUSALS, _REASONS, strict=True):
-        if set(refusal.choices) == {one, other}:
-            return str(reason)
-    return "yes"
-
-
-def reasons() -> str:
-    return "\n".join(f"{number}. {reason}" for number, reason in enumerate(WHY, 1))
+        feature, *others = (_NAMES[choice] for choice in refusal.choices)
+        rows.setdefault((feature, WHY[reason]), []).append(" with ".join(others))
+    lines = ["| feature | does not work with | reason |", "| --- | --- | --- |"]
+    return "\n".join([*lines, *(f"| {one} | {', '.join(others)} | {why} |" for (one, why), others in rows.items())])
 
 
 def with_tables(text: str) -> str:
     """The document as it should be."""
-    for name, content in {"pairs": table(), "reasons": reasons()}.items():
+    for name, content in {"features": names(), "pairs": table()}.items():
         head, rest = text.split(f"<!-- {name} -->\n")
         text = f"{head}<!-- {name} -->\n\n{content}\n\n<!-- end{rest.split('<!-- end', 1)[1]}"
     return text

@@ -46,10 +46,9 @@ ARROWS = {
     "mlagents": {"remuda", "errors", "_faces", "_keywords"},
     "sb3": {"remuda", "errors", "_faces", "_factories", "_keywords"},
     "_bench": {"remuda", "errors", "gymnasium", "_system", "_reports"},
-    "_cluster": {
-        "_training",
-        *("remuda", "errors", "_wording", "_seeds", "_core", "_wire", "_relay", "_engine"),
-        *("_keywords", "_factories", "_progress"),
+    "_cluster": {  # a backend, too
+        *("remuda", "errors", "_wording", "_core", "_wire", "_relay", "_worker", "_backends", "_engine"),
+        *("_keywords", "_factories", "_progress", "_training"),
     },
     "_training": {
         *("remuda", "errors", "_error_frames", "_seeds", "_wire", "_reports", "_progress", "_videos"),

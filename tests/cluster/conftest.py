@@ -27,9 +27,13 @@ class TwoNodes:
         self.address: str = self._cluster.address
         self.head = str(self._cluster.head_node.node_id)
 
-    def add(self, **options: Any) -> None:
+    def add(self, num_cpus: int = 3, **options: Any) -> None:
         """Another node, with these further options of `ray start`."""
-        self.others.append(self._cluster.add_node(num_cpus=3, object_store_memory=STORE, **options))
+        self.others.append(self._cluster.add_node(num_cpus=num_cpus, object_store_memory=STORE, **options))
+
+    def remove_last(self) -> None:
+        """Removes the node that was added last."""
+        self._cluster.remove_node(self.others.pop())
 
     def kill_one_of(self, names: Iterable[str]) -> str:
         """One of these nodes, with all that runs on it; another one comes in its place. Returns its name."""
@@ -84,7 +88,9 @@ def shards() -> list[int]:
 def _is_of_a_shard(pid: int) -> bool:
     try:
         command = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ")
-        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+        state, parent = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[:2]
     except OSError:
         return False
-    return state != "Z" and (b"ShardActor" in command or b"remuda._backends" in command)
+    if state == "Z" or int(parent) == os.getpid():  # the fork server of this process serves local pools
+        return False
+    return b"ShardActor" in command or b"remuda._backends" in command

@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import importlib
+import os
+import re
+import subprocess
+import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from cluster.conftest import TwoNodes
@@ -11,13 +16,27 @@ from cluster.conftest import TwoNodes
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 
 
-def test_ppo_learns_by_its_address_alone(
-    cluster: TwoNodes, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+@pytest.fixture
+def example(monkeypatch: pytest.MonkeyPatch) -> Any:
     pytest.importorskip("torch")
     monkeypatch.syspath_prepend(EXAMPLES)
-    example = importlib.import_module("ray_ppo")
-    curve = example.main(["--address", cluster.address, "--steps", "20000"])
+    return importlib.import_module("ray_ppo")
+
+
+@pytest.mark.parametrize("options", [[], ["--recurrent"]], ids=str)
+def test_ppo_learns_by_its_address_alone(
+    cluster: TwoNodes, example: Any, capsys: pytest.CaptureFixture[str], options: list[str]
+) -> None:
+    curve = example.main(["--address", cluster.address, "--steps", "20000", *options])
     assert max(curve[-4:]) > 40  # a policy that has learned nothing stays near 22
     output = capsys.readouterr().out
     assert "shard 0" in output and "shard 1" in output
+
+
+def test_ppo_learns_in_a_trial_of_tune(cluster: TwoNodes, tmp_path: Path) -> None:
+    pytest.importorskip("pandas", reason="Ray Tune is not installed")
+    environment = {**os.environ, "RAY_ADDRESS": cluster.address, "HOME": str(tmp_path)}  # Tune keeps results there
+    command = [sys.executable, str(EXAMPLES / "ray_ppo.py"), "--trial", "--recurrent", "--steps", "20000"]
+    output = subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
+    learned = re.search(r"the trial has learned: mean return ([\d.]+)", output)
+    assert learned is not None and float(learned[1]) > 35

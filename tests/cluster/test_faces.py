@@ -1,7 +1,10 @@
-"""The Gymnasium and the SB3 face run on a cluster by one option; the others say that they do not."""
+"""The faces run on a cluster by one option."""
 
 from __future__ import annotations
 
+import importlib
+import sys
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,7 +14,6 @@ from cluster_envs import Scripted, actions
 from pool_envs import assert_same
 
 import remuda
-from remuda._faces.worker_defaults import set_local_defaults
 from remuda.gymnasium import AsyncVectorEnv
 
 NUM_ENVS = 4
@@ -50,41 +52,27 @@ def test_sb3s_face_returns_what_it_does_on_one_machine(cluster: TwoNodes) -> Non
     assert_same(on_cluster, sb3_course(backend="serial"))
 
 
-def test_the_others_say_that_they_do_not() -> None:
-    with pytest.raises(TypeError, match="from a cluster shard by shard"):
-        set_local_defaults({"backend": remuda.Ray()}, "remuda")
-
-
-def test_every_method_of_a_pool_is_one_of_a_cluster_or_refused() -> None:
-    """A method that is new is written for clusters, or calls what is, or ends in the error that the next test sees."""
-    from remuda._cluster.pool import ClusterPool
-
-    pool = {
-        name: method for name in dir(remuda.Pool) if not name.startswith("_") and (method := _code(remuda.Pool, name))
-    }
-    inherited = {name for name, method in pool.items() if _code(ClusterPool, name) is method}
-    made_of_others = {"apply", "apply_async", "call", "call_async", "fork_state", "get_attr", "render", "reset"}
-    made_of_others |= {"set_attr", "set_attrs"}
-    refused = {"replace", "rollout", "trace"}
-    assert inherited == made_of_others | refused
-
-
-def _code(kind: type, name: str) -> Any:
-    return getattr(getattr(kind, name), "__code__", None)
-
-
-def test_what_a_pool_on_a_cluster_has_not_says_so(cluster: TwoNodes) -> None:
+def test_a_closed_pool_says_so(cluster: TwoNodes) -> None:
     with remuda.Pool([Scripted] * 2, backend=remuda.Ray(backend="serial")) as pool:
         pool.reset()
-        with pytest.raises(NotImplementedError, match="expected a pool on this machine"):
-            pool.replace([0], [Scripted])
-        with pytest.raises(NotImplementedError, match="expected a pool on this machine"):
-            pool.trace("here.json")
-        with pytest.raises(NotImplementedError, match="expected a pool on this machine"):
-            pool.rollout(4)
-        text = str(pool.stats())
-        assert "2 envs in 1 serial" in text
+        assert "2 envs in 1 process" in str(pool.stats())
     with pytest.raises(remuda.ClosedError):
         pool.step([0, 0])
     pool.close()
     assert repr(pool) == "<Pool of 2 envs, closed>"
+
+
+FACES = Path(__file__).parents[1] / "faces" / "support"
+
+
+def test_alfs_face_returns_what_it_does_on_one_machine(cluster: TwoNodes, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "path", [*sys.path, str(FACES), str(FACES / "alf_stand_in")])
+    envs_module = importlib.import_module("alf_face_envs")
+
+    def course(**options: Any) -> list[str]:
+        with remuda.alf.FastParallelEnvironment([envs_module.CountingAlfEnv] * NUM_ENVS, **options) as envs:
+            rng = np.random.default_rng(5)
+            actions = [envs_module.random_actions(envs.action_spec(), envs.batch_size, rng) for _ in range(12)]
+            return [str(envs.reset()), *(str(envs.step(one)) for one in actions)]
+
+    assert course(backend=remuda.Ray(shards=2, backend="serial")) == course(num_workers=2)

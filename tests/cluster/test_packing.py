@@ -1,4 +1,4 @@
-"""Steps and results as bytes: they come out as they went in, and belong to whoever unpacks them."""
+"""Steps and results as bytes: they come out as they went in."""
 
 from __future__ import annotations
 
@@ -9,9 +9,8 @@ import numpy as np
 import pytest
 
 from remuda import StateError
+from remuda._cluster.messages import FaultReport, Reply, Rows
 from remuda._cluster.packing import pack_reply, pack_step, unpack_reply, unpack_step
-from remuda._cluster.replies import FaultReport, Reply
-from remuda._cluster.rows import Rows
 from remuda._wire.info_columns import InfoField
 
 ROWS = Rows(
@@ -44,35 +43,39 @@ def plain(rows: Rows) -> Any:
     return of([rows.env_ids]), of(rows.columns), of(rows.finals), of(rows.infos), rows.fields, rows.extras
 
 
+PROGRESS = np.arange(24, dtype=np.uint64).reshape(3, 8)
+
+
 @pytest.mark.parametrize("rows", [ROWS, RICH], ids=["without infos", "with infos"])
-def test_a_reply_comes_out_as_it_went_in_and_may_be_written_to(rows: Rows) -> None:
+def test_a_reply_comes_out_as_it_went_in(rows: Rows) -> None:
     for turn in range(3):  # the head is made once
         rows.columns[0][0] = turn
-        packed = pack_reply(Reply(rows))
+        packed = pack_reply(Reply([rows], PROGRESS, pending=2))
         assert isinstance(packed, bytes)
-        unpacked = unpack_reply(packed).rows
-        assert unpacked is not None and plain(unpacked) == plain(rows)
-        for array in (*unpacked.columns, *(unpacked.infos or ())):
-            if array is not None:
-                assert array.flags.writeable and array.flags.aligned
-                array[:] = 0
-        assert plain(unpack_reply(packed).rows) == plain(rows)  # type: ignore[arg-type]
+        reply = unpack_reply(packed)
+        assert [plain(one) for one in reply.rows] == [plain(rows)]
+        assert reply.progress.tolist() == PROGRESS.tolist() and reply.pending == 2
+        assert all(array.flags.aligned for array in reply.rows[0].columns if array is not None)
 
 
 @pytest.mark.parametrize("env_ids", [None, [0, 2]])
 def test_a_step_comes_out_as_it_went_in(env_ids: Any) -> None:
     actions = [np.array([3, 4]), np.ones((2, 3), np.float32)[:, :2]]
-    arrays, ids = unpack_step(pack_step(actions, env_ids))
-    assert [array.tolist() for array in arrays] == [array.tolist() for array in actions] and ids == env_ids
+    number, arrays, ids = unpack_step(pack_step(7, actions, env_ids))
+    assert [array.tolist() for array in arrays] == [array.tolist() for array in actions]
+    assert (number, ids) == (7, env_ids)
 
 
 def test_what_is_more_than_arrays_or_large_is_left_to_ray() -> None:
     large = replace(ROWS, columns=[*ROWS.columns, np.zeros((3, 1 << 16), np.uint8)])
     for reply in (
-        Reply(None),
-        Reply(large),
-        Reply(replace(ROWS, extras={0: (0, None, None)})),
-        Reply(ROWS, (StateError("not now"),)),
-        Reply(ROWS, fault_reports=(FaultReport((), "it is restarted"),)),
+        Reply([], PROGRESS),
+        Reply([ROWS, ROWS], PROGRESS),
+        Reply([large], PROGRESS),
+        Reply([replace(ROWS, extras={0: (0, None, None)})], PROGRESS),
+        Reply([ROWS], PROGRESS, failures=[(1, [b"what it raised"])]),
+        Reply([ROWS], PROGRESS, lost={1: StateError("not now")}),
+        Reply([ROWS], PROGRESS, answers={5: (0, [b"yes"])}),
+        Reply([ROWS], PROGRESS, fault_reports=(FaultReport((), "it is restarted"),)),
     ):
         assert pack_reply(reply) is reply and unpack_reply(reply) is reply

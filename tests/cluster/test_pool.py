@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import time
+from pathlib import Path
 from typing import Any
 
 import gymnasium
 import numpy as np
 import pytest
 from cluster.conftest import TwoNodes
-from cluster_envs import Scripted, actions, told
+from cluster_envs import Scripted, actions, kill_shard, told
 from gymnasium.vector.utils import batch_space
 
 import remuda
@@ -94,27 +96,29 @@ def test_envs_are_sent_and_received_in_any_order(cluster: TwoNodes) -> None:
         assert pool.pending == 0
 
 
-def test_parts_are_whole_shards(cluster: TwoNodes) -> None:
-    with Pool([Scripted] * 5, backend=remuda.Ray(shards=3, backend="serial")) as pool:
+def test_parts_share_each_shard(cluster: TwoNodes) -> None:
+    with Pool([Scripted] * 5, backend=remuda.Ray(shards=2, backend="serial"), seeding="per_episode") as pool:
         halves = pool.split(2)
-        assert [half.env_ids.tolist() for half in halves] == [[0, 1, 2, 3], [4]]
+        assert [half.env_ids.tolist() for half in halves] == [[0, 1, 3], [2, 4]]
         for half in halves:
             half.send_reset(seed=0)
-        for step in range(4):
+        parts = []
+        for step in range(8):
             for half in halves:
-                batch = half.recv()
-                assert batch.env_ids.tolist() == half.env_ids.tolist()
+                parts.append(told(half.recv()))
+                assert list(parts[-1]) == half.env_ids.tolist()
                 half.send(actions(step, half.env_ids))
         with pytest.raises(StateError, match="no env in flight when a pool is split"):
             pool.split(1)
         for half in halves:
             half.recv()
-        with pytest.raises(ValueError, match="from 1 to 3 "):
-            pool.split(4)
+        with pytest.raises(ValueError, match="from 1 to 5 "):
+            pool.split(6)
         assert pool.split(1) == (pool,)
         with pytest.raises(StateError, match="split since"):
             halves[0].send(actions(0, halves[0].env_ids))
-        assert len(pool.step(actions(0, range(5)))) == 5
+        whole = [told(pool.reset(seed=0))] + [told(pool.step(actions(step, range(5)))) for step in range(7)]
+        assert [{**one, **other} for one, other in zip(parts[::2], parts[1::2], strict=True)] == whole
 
 
 @pytest.mark.parametrize("recover", ["reset", "discard"])
@@ -123,7 +127,7 @@ def test_a_pool_that_is_divided_is_recovered(cluster: TwoNodes, recover: str) ->
         pool.reset(seed=0)
         halves = pool.split(2)
         halves[0].send(actions(0, halves[0].env_ids))
-        assert pool.pending == 4
+        assert pool.pending == 3
         del halves
         pool.reset(seed=0) if recover == "reset" else pool.discard()
         assert pool.pending == 0
@@ -131,6 +135,94 @@ def test_a_pool_that_is_divided_is_recovered(cluster: TwoNodes, recover: str) ->
         pool.split(2)
         pool.send_reset(seed=0)
         assert len(pool.recv()) == 5
+
+
+class Slow(Scripted):
+    """Its step waits for a file, if the action says so."""
+
+    path: Path
+
+    def step(self, action: Any) -> Any:
+        if action == 4:
+            while not self.path.exists():
+                pass
+        return super().step(action)
+
+
+def test_no_env_waits_for_a_slow_one_of_its_shard(cluster: TwoNodes, tmp_path: Path) -> None:
+    with Pool([Slow] * 4, backend=remuda.Ray(shards=1), num_workers=4) as pool:
+        pool.set_attr("path", tmp_path / "go")
+        pool.reset(seed=0)
+        pool.send([4, 0, 0, 0])
+        for _ in range(5):
+            batch = pool.recv(min_envs=3)
+            assert sorted(batch.env_ids.tolist()) == [1, 2, 3]
+            pool.send([0, 0, 0], env_ids=[1, 2, 3])
+        assert len(pool.recv(min_envs=3)) == 3 and pool.pending == 1
+        (tmp_path / "go").touch()
+        assert pool.recv().env_ids.tolist() == [0]
+
+
+@pytest.mark.parametrize("autoreset", ["next_step", "same_step"])
+def test_rollouts_in_the_memory_of_the_driver(cluster: TwoNodes, autoreset: Any) -> None:
+    runs = []
+    for backend in ("serial", remuda.Ray(shards=2, backend="serial")):
+        with Pool([Scripted] * 4, backend=backend, seeding="per_episode", autoreset=autoreset) as pool:
+            pool.reset(seed=1)
+            rollouts = []
+            for _ in range(3):
+                rollout = pool.rollout(8)
+                for step in rollout:
+                    step.act(step.obs[:, 1].astype(int) % 5)
+                rollouts.append(rollout)
+            runs.append(
+                [
+                    [r.obs.tolist(), r.rewards.tolist(), r.valid.tolist(), r.episode_starts.tolist(), str(r.infos)]
+                    for r in rollouts
+                ]
+            )
+    assert runs[0] == runs[1]
+
+
+def test_resets_in_the_background(cluster: TwoNodes) -> None:
+    runs = []
+    for backend in ("serial", remuda.Ray(shards=2, backend="serial")):
+        with Pool([Scripted] * 4, backend=backend, seeding="per_episode", autoreset="background") as pool:
+            pool.send_reset(seed=1)
+            rows: dict[int, list[Any]] = {env: [] for env in range(4)}
+            while min(map(len, rows.values())) < 20:
+                batch = pool.recv(min_envs=1)
+                over = batch.terminated | batch.truncated
+                for env, row in told(batch).items():
+                    rows[env].append(row)
+                ready = batch.env_ids[~over]
+                if len(ready):
+                    pool.send(actions(0, ready.tolist()), ready.tolist())
+            runs.append({env: its[:20] for env, its in rows.items()})
+            pool.discard()
+    assert runs[0] == runs[1]
+
+
+def test_envs_are_replaced_and_a_successor_of_their_shard_has_them_too(cluster: TwoNodes) -> None:
+    class Other(Scripted):
+        kind = "other"
+
+    with Pool([Scripted] * 4, backend=remuda.Ray(shards=2, backend="serial"), faults="restart") as pool:
+        pool.reset(seed=0)
+        pool.replace([2], [Other])
+        assert len(pool.step([0] * 4)) == 4
+        assert [kind == "other" for kind in pool.get_attr("kind")] == [False, False, True, False]
+        kill_shard(pool, 3)
+        assert pool.step([0] * 4).truncated.tolist() == [False, False, True, True]
+        assert [kind == "other" for kind in pool.get_attr("kind")] == [False, False, True, False]
+
+
+def test_a_trace_has_the_steps_of_the_driver(cluster: TwoNodes, tmp_path: Path) -> None:
+    with Pool([Scripted] * 4, backend=remuda.Ray(shards=2, backend="serial")) as pool:
+        with pool.trace(tmp_path / "trace.json"):
+            pool.reset(seed=0)
+            pool.step([0] * 4)
+        assert '"step"' in (tmp_path / "trace.json").read_text()
 
 
 def test_calls_reach_envs_on_all_shards(cluster: TwoNodes) -> None:
@@ -179,14 +271,33 @@ def test_an_env_that_raises_is_told_by_its_number_in_the_whole(cluster: TwoNodes
         assert len(pool.reset()) == 6
 
 
+def test_max_concurrency_holds_for_the_workers_of_all_shards(cluster: TwoNodes, tmp_path: Path) -> None:
+    class Alone(Scripted):
+        """A step raises if another env steps meanwhile."""
+
+        def step(self, action: Any) -> Any:
+            claim = tmp_path / "claim"
+            claim.touch(exist_ok=False)
+            time.sleep(0.01)  # long enough for the others to come
+            claim.unlink()
+            return super().step(action)
+
+    with Pool([Alone] * 4, backend=remuda.Ray(shards=2, cpus_per_shard=2), max_concurrency=1) as pool:
+        pool.reset(seed=0)
+        for t in range(5):
+            assert len(pool.step(actions(t, range(4)))) == 4
+        with pytest.raises(ValueError, match="expected max_concurrency=None for rollouts"):
+            pool.rollouts(lambda obs: actions(0, range(len(obs))))
+
+
 def test_what_cannot_be_is_refused_before_anything_starts() -> None:
     ray = remuda.Ray(shards=2)
     for options, text in [
         ({"spares": 1}, "expected spares=0 with backend=remuda.Ray"),
-        ({"autoreset": "background"}, "got 'background': results come from a shard"),
         ({"record": "here"}, "crash records would lie on the machines"),
         ({"worker_output": "here"}, "a directory would be one of each machine"),
-        ({"max_concurrency": 1}, "no shard knows what the others do"),
+        ({"trace_on_fault": "here"}, "faults of envs occur on the machines of the shards"),
+        ({"max_worker_memory": 1 << 30}, "those of a shard host several"),
     ]:
         with pytest.raises(ValueError, match=text):
             Pool([Scripted] * 4, backend=ray, **options)  # type: ignore[arg-type]

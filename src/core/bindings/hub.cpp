@@ -26,9 +26,11 @@ struct Entering<method, kind> {
     Entrance::Stay stay(hub.entrance(), kind);
     if constexpr (std::is_void_v<Result>) {
       (hub.*method)(std::forward<Arguments>(arguments)...);
+      if constexpr (kind != Entrance::Kind::kWithin) hub.pass_on();  // it runs Python code
       stay.end();
     } else {
       Result result = (hub.*method)(std::forward<Arguments>(arguments)...);
+      if constexpr (kind != Entrance::Kind::kWithin) hub.pass_on();  // it runs Python code
       stay.end();
       return result;
     }
@@ -66,6 +68,7 @@ void bind_slots(nb::module_& m) {
   nb::class_<Obstacles>(m, "Obstacles")
       .def(nb::init<std::uint32_t, std::uint32_t>(), "slots"_a, "envs"_a)
       .def("require_reset", &Obstacles::require_reset, "slot"_a)
+      .def("note_reset", &Obstacles::note_reset, "slot"_a)
       .def("must_reset", &Obstacles::must_reset, "slot"_a)
       .def("lose", &Obstacles::lose, "env"_a)
       .def("set_unraised", &Obstacles::set_unraised, "any"_a);
@@ -151,7 +154,10 @@ void bind_hub(nb::module_& m) {
   nb::class_<CallerMeter>(m, "CallerMeter")
       .def_prop_ro("batches", &CallerMeter::batches, "The number of batches that were handed out.")
       .def("note_unpickled", &CallerMeter::note_unpickled, "ns"_a);
-  nb::class_<Callbacks>(m, "Callbacks").def_rw("pump", &Callbacks::pump).def_rw("look_at", &Callbacks::look_at);
+  nb::class_<Callbacks>(m, "Callbacks")
+      .def_rw("pump", &Callbacks::pump)
+      .def_rw("await_results", &Callbacks::await_results)
+      .def_rw("look_at", &Callbacks::look_at);
   nb::class_<FrameTaker>(m, "FrameTaker")
       .def("padding_bytes", &FrameTaker::padding_bytes, "rows"_a)
       .def_prop_ro("num_info_columns", &FrameTaker::num_info_columns);

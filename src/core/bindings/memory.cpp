@@ -103,6 +103,11 @@ void bind_memory(nb::module_& m) {
       .def_ro("actions", &Plan::actions)
       .def_ro("columns", &Plan::columns)
       .def_ro("log_actions", &Plan::log_actions)
+      .def_ro("progress", &Plan::progress)
+      .def_ro("env_figures", &Plan::env_figures)
+      .def_ro("worker_figures", &Plan::worker_figures)
+      .def("meter", &Plan::meter, "worker"_a)
+      .def_prop_ro("first_kept_row", [](const Plan& plan) { return plan.kept_row(0, 0); })
       .def_ro("bytes", &Plan::bytes)
       .def_prop_ro("rows", &Plan::rows)
       .def_prop_ro("action_rows", &Plan::action_rows)
@@ -115,7 +120,8 @@ void bind_memory(nb::module_& m) {
           [](nb::handle_t<Column> self, std::uint32_t rows) {
             return nb::cast<const Column&>(self).view(0, rows, self);
           },
-          "rows"_a, "The first rows, as an array of shape (rows, *shape).");
+          "rows"_a, "The first rows, as an array of shape (rows, *shape).",
+          nb::sig("def view(self, rows: int) -> numpy.ndarray"));
 
   nb::class_<Arena>(m, "Arena")
       // Without the GIL, because reserving gigabytes takes a while.

@@ -24,8 +24,8 @@ void bind_protocol(nb::module_& m) {
       .value("OBSERVE", Op::kObserve)
       .value("MESSAGE", Op::kMessage)
       .value("CLOSE", Op::kClose)
-      .value("REVIVE", Op::kResetIntoRow)
       .value("REBUILD", Op::kRebuild)
+      .value("RESET_INTO_ROW", Op::kResetIntoRow)
       .value("PREPARE", Op::kPrepare);
   nb::enum_<Autoreset>(m, "Autoreset")
       .value("NEXT_STEP", Autoreset::kNextStep)

@@ -7,6 +7,7 @@
 #include "bindings/bindings.hpp"
 #include "python/collected.hpp"
 #include "worker/loop.hpp"
+#include "worker/remote_port.hpp"
 
 using namespace nb::literals;
 
@@ -54,6 +55,12 @@ void bind_worker(nb::module_& m) {
       .def("reset_anew", &WorkerLoop::reset_anew, "env"_a)
       .def("place_of", &WorkerLoop::place_of, "env"_a)
       .def("add_info_column", &WorkerLoop::add_info_column, "path"_a, "type"_a, "column"_a);
+  nb::class_<RemotePort>(m, "RemotePort", "The worker's end of a port whose envs run on another machine.")
+      .def(nb::init<std::shared_ptr<Arena>, const Plan&, const WorkerSpec&, std::uint32_t, nb::object, nb::object>(),
+           "arena"_a, "plan"_a, "spec"_a, "envs"_a, "receive"_a, "send"_a)
+      .def("take", &RemotePort::take, "commands"_a)
+      .def("answer", &RemotePort::answer, "env"_a, "count"_a, "flags"_a, "parts"_a.none(), "until"_a)
+      .def("answer_message", &RemotePort::answer_message, "sequence"_a, "flags"_a, "parts"_a.none());
 }
 
 }  // namespace remuda

@@ -52,6 +52,10 @@ class Worker(Protocol):
     def exitcode(self) -> int | None:
         """Its exit code as in `subprocess`: None while it runs, negative for a signal."""
 
+    @property
+    def cause_of_death(self) -> Callable[..., RemudaError]:
+        """Makes the error for its death from the arguments of `WorkerDiedError`."""
+
     def is_alive(self) -> bool: ...
     def output(self, limit: int = 65536) -> str:
         """Returns the end of what it, and earlier workers in its place, have written to stdout and stderr.
@@ -140,8 +144,8 @@ class Backend(Protocol):
         If the env `stays`, `build` starts the other workers. Raises as `build` does.
         """
 
-    def attach(self, layout: Layout, arena: _core.Arena) -> None:
-        """Starts the workers' loops over this arena."""
+    def attach(self, layout: Layout, arena: _core.Arena, defaults: ResetDefaults) -> None:
+        """Starts the workers' loops over this arena. `defaults`: those of envs that have succeeded others."""
 
     def watch(self, hub: _core.Hub) -> None:
         """Gives the hub the processes and sockets to watch, or a function to call before it waits."""

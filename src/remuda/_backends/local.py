@@ -15,7 +15,7 @@ from remuda._worker.env_report import Reports
 from remuda._worker.factories import BuildError
 from remuda._worker.second_build import BuildClock, Limits, SecondBuild, try_second_build
 from remuda._worker.vector_host import make_host
-from remuda.errors import InvalidEnvError
+from remuda.errors import InvalidEnvError, WorkerDiedError
 
 
 class LocalWorker:
@@ -23,6 +23,7 @@ class LocalWorker:
 
     pid = None
     exitcode = None
+    cause_of_death = WorkerDiedError  # it never dies
 
     def __init__(self, assignment: Assignment) -> None:
         info = assignment.spec.info

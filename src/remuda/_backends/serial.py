@@ -5,6 +5,7 @@ from __future__ import annotations
 from remuda import _core
 from remuda._backends.local import LocalBackend, close_all
 from remuda._wire.layout import Layout
+from remuda._worker.reset_defaults import ResetDefaults
 
 
 class SerialBackend(LocalBackend):
@@ -14,8 +15,9 @@ class SerialBackend(LocalBackend):
         super().__init__()
         self._loops: list[_core.WorkerLoop] = []
 
-    def attach(self, layout: Layout, arena: _core.Arena) -> None:
-        self._loops = [worker.host.start(layout, arena) for worker in self.workers]
+    def attach(self, layout: Layout, arena: _core.Arena, defaults: ResetDefaults) -> None:
+        of_each = [defaults.for_successor(worker.env_ids) for worker in self.workers]
+        self._loops = [worker.host.start(layout, arena, its) for worker, its in zip(self.workers, of_each, strict=True)]
 
     def watch(self, hub: _core.Hub) -> None:
         hub.callbacks.pump = self._pump

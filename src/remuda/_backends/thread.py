@@ -12,6 +12,7 @@ from remuda import _core
 from remuda._backends.deadline import Deadline
 from remuda._backends.local import LocalBackend, LocalWorker, close_all
 from remuda._wire.layout import Layout
+from remuda._worker.reset_defaults import ResetDefaults
 
 _FAREWELL = 1.0  # seconds for envs that are stepping when their pool is abandoned
 
@@ -24,9 +25,9 @@ class ThreadBackend(LocalBackend):
         self._threads: list[threading.Thread] = []
         self._loops: list[_core.WorkerLoop] = []
 
-    def attach(self, layout: Layout, arena: _core.Arena) -> None:
+    def attach(self, layout: Layout, arena: _core.Arena, defaults: ResetDefaults) -> None:
         for worker in self.workers:
-            loop = worker.host.start(layout, arena)
+            loop = worker.host.start(layout, arena, defaults.for_successor(worker.env_ids))
             # Daemons, so that an env that never returns cannot keep the interpreter from ending.
             thread = threading.Thread(target=_run, args=(worker, loop), name=worker.name, daemon=True)
             self._threads.append(thread)

@@ -1,1 +1,1 @@
-"""A pool whose envs run on several machines: shards, which are Ray actors with a pool each, and who drives them."""
+"""A pool whose envs run on several machines: its shards, which are Ray actors with a pool each, and their driver."""

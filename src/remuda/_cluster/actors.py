@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any, TypeAlias
 
 from remuda._cluster.description import Ray
-from remuda._cluster.replies import Reply
+from remuda._cluster.messages import Reply
 from remuda._cluster.shard import Shard
 from remuda.errors import MissingFrameworkError
 
@@ -26,7 +26,6 @@ except ModuleNotFoundError as error:
 Actor: TypeAlias = Any  # Ray makes a class of it at run time
 Ref: TypeAlias = Any
 
-_NEVER_RAN = "The actor never ran"  # Ray reports this only in the text of its error
 _CONTROL = "control"  # a thread of the actor beside the one that runs commands
 
 
@@ -34,21 +33,20 @@ class Lost(Exception):
     """The actor that was to answer is gone, or cannot be reached. The text is the reason, in a line.
 
     Attributes:
-        never_ran: Whether Ray's record has it that the actor was gone before it could be sent anything.
         has_no_runtime_env: Whether Ray could not set up the `runtime_env` of the actor.
     """
 
-    def __init__(self, why: str, *, never_ran: bool = False, has_no_runtime_env: bool = False) -> None:
+    def __init__(self, why: str, *, has_no_runtime_env: bool = False) -> None:
         super().__init__(why)
-        self.never_ran, self.has_no_runtime_env = never_ran, has_no_runtime_env
+        self.has_no_runtime_env = has_no_runtime_env
 
 
 class ShardActor(Shard):
     """A shard as an actor."""
 
-    def __init__(self, shard: int, first_env: int, generation: int) -> None:
+    def __init__(self, shard: int, generation: int) -> None:
         node = f"{ray.util.get_node_ip_address()}-{ray.get_runtime_context().get_node_id()[:8]}"
-        super().__init__(shard, first_env, node, generation)
+        super().__init__(shard, node, generation)
 
     @ray.method(enable_task_events=False)  # type: ignore[untyped-decorator]
     def step_packed(self, message: bytes) -> Reply | bytes:
@@ -64,6 +62,11 @@ class ShardActor(Shard):
     def stop_rollouts(self, number: int) -> None:
         """Stops rollouts, also one that is being filled."""
         self.collector.stop(number)
+
+    @ray.method(concurrency_group=_CONTROL)  # type: ignore[untyped-decorator]
+    def hurry(self) -> None:
+        """Runs while commands are run."""
+        super().hurry()
 
     def fetch(self, ref: Ref) -> Any:
         return ray.get(ref)
@@ -81,7 +84,7 @@ class Cluster:
         """Connects, unless this process is connected. Raises what `Connection` raises."""
         self._where, self.connection, self.room = where, Connection(where), Room(where)
 
-    def start(self, shard: int, first_env: int, generation: int, name: str) -> Actor:
+    def start(self, shard: int, generation: int, name: str) -> Actor:
         """Returns an actor, which runs once there is room for it. Ray never repeats a step of it."""
         where = self._where
         actor = ray.remote(concurrency_groups={_CONTROL: 1})(ShardActor).options(
@@ -94,7 +97,7 @@ class Cluster:
             max_restarts=0,
             max_task_retries=0,
         )
-        return actor.remote(shard, first_env, generation)
+        return actor.remote(shard, generation)
 
     def kill(self, actor: Actor) -> None:
         if self.connection.is_open:
@@ -113,7 +116,7 @@ def put(value: Any) -> Ref:
 
 
 def get(ref: Ref, timeout: float | None = None) -> Any:
-    """Returns an answer. Raises TimeoutError and Lost."""
+    """Waits for an answer. Raises Lost and TimeoutError."""
     try:
         return ray.get(ref, timeout=timeout)
     except GetTimeoutError:
@@ -124,7 +127,7 @@ def get(ref: Ref, timeout: float | None = None) -> Any:
         lines = str(error).strip().splitlines()
         raise Lost(f"its runtime_env could not be set up: {lines[-1]}", has_no_runtime_env=True) from error
     except RayError as error:
-        raise Lost(_reason_of(error), never_ran=_NEVER_RAN in str(error)) from error
+        raise Lost(_reason_of(error)) from error
 
 
 def wait(refs: Sequence[Ref], count: int, timeout: float | None) -> list[Ref]:

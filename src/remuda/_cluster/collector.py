@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from remuda import Pool, Rollout
+from remuda._cluster.messages import RolloutOrder
 from remuda._cluster.renumbering import Renumbering
-from remuda._cluster.replies import RolloutOrder
 from remuda._engine.rollouts.shard_rollout import ShardRollout
-from remuda._training.acting import Actor, Flags, Ids
+from remuda._training.acting import Actor, Flags, Ids, Turn
 from remuda._training.collect import PLAIN, Collector
 
 if TYPE_CHECKING:
@@ -99,9 +99,9 @@ class _StoppableActor(Actor):
 
     check: Callable[[], None]
 
-    def act(self, obs: Any, env_ids: Ids, episode_starts: Callable[[], Flags]) -> tuple[Any, dict[str, Any]]:
+    def turn_for(self, env_ids: Ids, episode_starts: Callable[[], Flags]) -> dict[str, Turn]:
         self.check()
-        return super().act(obs, env_ids, episode_starts)
+        return super().turn_for(env_ids, episode_starts)
 
 
 def _seed_process(seed: int) -> None:

@@ -1,4 +1,4 @@
-"""The connection of this process to a Ray cluster: which cluster, who made it, and when it ends."""
+"""The connection of this process to a Ray cluster: the address, the owner, and the end of the cluster."""
 
 from __future__ import annotations
 

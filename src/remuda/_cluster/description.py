@@ -29,7 +29,7 @@ class Ray(RemoteBackend):
         shards: How many; at most as many as there are factories.
         cpus_per_shard: Ray's CPUs for each, and the workers that it has unless `num_workers` says otherwise.
         gpus_per_shard: Ray's GPUs for each, or a part of one: for simulators, or for a policy that acts there.
-        resources: Further resources that each asks for, as Ray knows them: `{"simulator": 1}`.
+        resources: Further resources for each shard, by their names in Ray: `{"simulator": 1}`.
         placement: "auto": in the placement group that this code runs in, as in a trial of Ray Tune, else as "spread".
             "spread": on different machines, as far as there are; "pack": on few. With `strict_` before it, on
             different machines, or on one, or not at all: then starting waits until there are. A placement group of

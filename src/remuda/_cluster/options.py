@@ -1,16 +1,19 @@
-"""Which options of a pool its shards get, and which it refuses."""
+"""Divides the options of a pool between its shards and its driver, and refuses some."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from copy import copy
+from dataclasses import replace
 from typing import Any
 
 from remuda import FaultPolicy, PoolOptions
 from remuda._cluster.description import Ray
-from remuda._engine.options.autoreset import autoreset_name
 from remuda._engine.options.given import Asked
 from remuda._engine.options.pool_options import OPTIONS, EnvFn
 from remuda._engine.options.settings import Settings
+
+_OF_THE_DRIVER = ("max_concurrency", "operation_of")  # they concern all shards together, or the driver's program
 
 
 class ClusterOptions:
@@ -19,9 +22,9 @@ class ClusterOptions:
     Attributes:
         where: The cluster.
         faults: The policy that shards and the pool apply.
-        settings: What the options would mean for all envs on one machine.
-        asked: What advice must keep to.
-        shard_options: What the pool of a shard is told.
+        given: The settings that the options mean for all envs on one machine.
+        settings: Those of the engine that drives the shards. Shards apply deadlines and limits of memory themselves.
+        shard_options: The options of the pool of each shard.
     """
 
     def __init__(self, env_fns: Sequence[EnvFn], options: PoolOptions) -> None:
@@ -32,19 +35,40 @@ class ClusterOptions:
         _refuse(options)
         self.faults = FaultPolicy.of(options.get("faults", "raise"))
         self.shard_options: dict[str, Any] = {**options, "backend": where.backend, "advise": False}
-        local: Any = {**self.shard_options, "backend": where.backend, "num_workers": 1}
-        self.settings = Settings.of(local, len(env_fns))
-        self.width = self.settings.width
-        given: Any = {**{name: option.default for name, option in OPTIONS.items()}, **options}
-        self.asked = Asked.of(given, self.faults)
+        for name in _OF_THE_DRIVER:
+            self.shard_options.pop(name, None)
+        local: Any = {**options, "backend": where.backend, "num_workers": 1}
+        self.given = Settings.of(local, len(env_fns))
+        if self.given.mode.in_background:
+            self.shard_options["autoreset"] = "disabled"  # the driver sends the resets
+        self.width = self.given.width
+        every: Any = {**{name: option.default for name, option in OPTIONS.items()}, **options}
+        self.settings = replace(
+            self.given,
+            backend="process",
+            faults=replace(self.faults, step_timeout=None, reset_timeout=None, call_timeout=None, renew_every=None),
+            max_worker_memory=None,
+            resets_ahead=False,
+            lazy=False,
+            advise=False,
+            choice=None,
+            keeps_last=True,  # of a shard that dies, or when the pool is resized
+            asked=Asked.of(every, self.faults),
+        )
         if where.shards > len(env_fns):
             what = "env_fns" if self.width == 1 else "vector envs"
             raise ValueError(
                 f"expected shards to be from 1 to {len(env_fns)} (the number of {what}), got {where.shards}"
             )
 
+    def with_shards(self, shards: int) -> ClusterOptions:
+        """Returns the same options for another number of shards."""
+        made = copy(self)
+        made.where = replace(self.where, shards=shards)
+        return made
+
     def for_shard(self, num_factories: int) -> dict[str, Any]:
-        """What the pool of a shard with so many factories is told: a worker for each CPU, if nothing else was said."""
+        """Returns the options of a shard with so many factories: by default a worker for each CPU."""
         workers = self.shard_options.get("num_workers", min(self.where.cpus_per_shard, num_factories))
         if self.where.backend == "serial" and "num_workers" not in self.shard_options:
             workers = 1
@@ -59,11 +83,6 @@ def _refuse(options: PoolOptions) -> None:
                 f"expected {name}={option.default!r} with backend=remuda.Ray(...), got {got!r}: "
                 f"{option.not_on_a_cluster}"
             )
-    if autoreset_name(options.get("autoreset")) == "background":
-        raise ValueError(
-            "expected autoreset='next_step', 'same_step' or 'disabled' with backend=remuda.Ray(...), got 'background': "
-            "results come from a shard in answer to what it is sent; rollouts wait for no long reset either"
-        )
     if isinstance(output := options.get("worker_output", "inherit"), str) and output in ("inherit", "capture"):
         return
     raise ValueError(

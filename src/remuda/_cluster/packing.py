@@ -1,11 +1,11 @@
-"""Packs steps and what comes of them as bytes, which Ray hands on as they are.
+"""Packs steps and their results as bytes, which Ray passes on unchanged.
 
-Anything else that Ray is given it takes apart by itself, which takes it a third of a millisecond for the actions of a
-step: most of what it costs to send one. Only plain arrays are packed here; what may need more (infos with objects,
-errors), and what is large, goes Ray's way, which copies nothing on one machine.
+Ray would pickle any other object itself. For the actions of a step this takes a third of a millisecond, most of the
+cost of a message. Only plain arrays are packed here. Other messages (infos with objects, errors) and large ones are
+left to Ray, which copies nothing on one machine.
 
-A message is a head, then the bytes of each array, from a multiple of 8 on. The head says how the arrays lie, and what
-else there is; it is the same in nearly all steps, so both sides make or read each only once:
+A message is a head, then the bytes of each array, from a multiple of 8 on. The head has the layout of the arrays, and
+the rest of the message. It is the same in nearly all steps, so both sides make or read each head only once:
 
     | 4 bytes: length of what follows | (specs of the arrays, the rest), pickled | padding | array | padding | array ...
 """
@@ -18,54 +18,51 @@ from functools import lru_cache
 from typing import Any, TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 
-from remuda._cluster.replies import Reply
-from remuda._cluster.rows import Rows
+from remuda._cluster.messages import Array, Ids, Reply, Rows
 from remuda._wire.info_columns import InfoField
 
-Array = npt.NDArray[Any]
-Ids = list[int] | None
 Spec: TypeAlias = "tuple[str, tuple[int, ...]] | None"  # dtype and shape; None: there is no such array
 
 _LARGE = 1 << 16  # bytes; Ray sends up to 100 kB along with the answer, and puts more into its object store
 _ALIGNMENT = 8
 _LENGTH = 4  # bytes of the head's own length
-_HEADS = 256  # that are remembered
+_NUMBER = 8  # bytes of the number of a message
+_HEADS = 256  # heads that are remembered
 
 
-def pack_step(arrays: Sequence[Array], env_ids: Ids) -> bytes:
-    """Actions without objects, and of which of a shard's envs they are."""
-    return _pack(arrays, None if env_ids is None else tuple(env_ids))
+def pack_step(number: int, arrays: Sequence[Array], env_ids: Ids) -> bytes:
+    """Packs actions without objects, and the envs of a shard that they are for. `number`: that of the message."""
+    return number.to_bytes(_NUMBER, "little") + _pack(arrays, None if env_ids is None else tuple(env_ids))
 
 
-def unpack_step(message: bytes) -> tuple[Sequence[Array], Ids]:
-    arrays, env_ids = _unpack(message)
-    return arrays, None if env_ids is None else list(env_ids)
+def unpack_step(message: bytes) -> tuple[int, tuple[Array, ...], Ids]:
+    arrays, env_ids = _unpack(message[_NUMBER:])
+    number = int.from_bytes(message[:_NUMBER], "little")
+    return number, tuple(arrays), None if env_ids is None else list(env_ids)
 
 
 def pack_reply(reply: Reply) -> Reply | bytes:
-    """As bytes, if it can be, and if that is less work."""
-    rows = reply.rows
-    if rows is None or rows.extras is not None or reply.errors or reply.fault_reports or rows.nbytes > _LARGE:
+    """Packs a reply, if it can be packed and that is less work."""
+    if not reply.is_plain or reply.rows[0].nbytes > _LARGE:
         return reply
+    rows = reply.rows[0]
     groups = rows.columns, rows.finals, rows.infos
     counts = tuple([None if group is None else len(group) for group in groups])
-    arrays = [rows.env_ids, *(array for group in groups if group is not None for array in group)]
-    return _pack(arrays, (counts, _pickled(rows.fields)))
+    arrays = [reply.progress, rows.env_ids, *(array for group in groups if group is not None for array in group)]
+    return _pack(arrays, (counts, _pickled(rows.fields), reply.pending))
 
 
 def unpack_reply(reply: Reply | bytes) -> Reply:
-    """Its arrays are the caller's own, who may write to them."""
     if not isinstance(reply, bytes):
         return reply
-    arrays, (counts, fields) = _unpack(reply)
-    groups, at = list[Any](), 1
+    arrays, (counts, fields, pending) = _unpack(reply)
+    groups, at = list[Any](), 2
     for count in counts:
         groups.append(None if count is None else arrays[at : at + count])
         at += count or 0
     columns, finals, infos = groups
-    return Reply(Rows(arrays[0], columns, finals, infos, _unpickled(fields)))
+    return Reply([Rows(arrays[1], columns, finals, infos, _unpickled(fields))], arrays[0], pending=pending)
 
 
 def _pack(arrays: Sequence[Array | None], rest: Hashable) -> bytes:
@@ -80,7 +77,7 @@ def _pack(arrays: Sequence[Array | None], rest: Hashable) -> bytes:
 def _unpack(message: bytes) -> tuple[list[Any], Any]:
     end = _LENGTH + int.from_bytes(message[:_LENGTH], "little")
     places, rest = _layout(message[:end])
-    memory = bytearray(message)
+    memory = memoryview(message)
     return [None if place is None else np.ndarray(place[0], place[1], memory, place[2]) for place in places], rest
 
 
@@ -107,7 +104,7 @@ def _layout(head: bytes) -> tuple[list[tuple[tuple[int, ...], np.dtype[Any], int
 
 
 def _padding(size: int) -> bytes:
-    """What brings so many bytes to a multiple of the alignment."""
+    """Returns the zeros that bring so many bytes to a multiple of the alignment."""
     return bytes(-size % _ALIGNMENT)
 
 

@@ -1,4 +1,4 @@
-"""Names envs and workers in errors as the whole pool does, where a shard's pool has named them by its own numbers."""
+"""Renumbers envs and workers in errors, from the numbers of a shard to those of the whole pool."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from remuda._engine.running.infos import RawRow
 from remuda._wire.failures import portable
 from remuda.errors import (
     EnvError,
@@ -21,12 +22,12 @@ from remuda.errors import (
 
 @dataclass
 class Renumbering:
-    """From the numbers of a shard to those of the whole, in what may be pickled.
+    """The numbers of a shard in the whole pool. The errors that its methods return can be pickled.
 
     Attributes:
         first_env: The shard's first env.
         shard, node: The shard, and the machine that it is on.
-        first_worker: The shard's first worker. How many there are before it is known when all shards have built theirs.
+        first_worker: The shard's first worker. It is known once all shards have built their envs.
     """
 
     first_env: int
@@ -35,13 +36,13 @@ class Renumbering:
     first_worker: int = 0
 
     def portable(self, error: Exception) -> Exception:
-        """The same of anything that was raised."""
+        """Returns any exception, renumbered."""
         if isinstance(error, RemudaError):
             return self.error(error)
         return type(error)(str(error)) if type(error) in (ValueError, TypeError) else InvalidEnvError(str(error))
 
     def error(self, error: RemudaError) -> RemudaError:
-        """A copy, without the frames that raised it."""
+        """Returns a copy of an error, renumbered, without the frames that raised it."""
         if isinstance(error, EnvError):
             return EnvError([self.failure(failure) for failure in error.failures])
         if isinstance(error, RestartLimitError):
@@ -61,7 +62,7 @@ class Renumbering:
         return copy
 
     def failure(self, failure: Failure) -> Failure:
-        """What cannot be pickled of it stays behind: its text must do."""
+        """Returns the failure without an exception that cannot be pickled. Its text remains."""
         exception = failure.exception
         if exception is not None and portable(exception)[3] is None:
             exception = None
@@ -75,20 +76,24 @@ class Renumbering:
         env, worker, error = self._env(fault.env_id), self._worker(fault.worker), self.error(fault.error)
         return replace(fault, env_id=env, worker=worker, where=where, error=error, shard=self.shard, node=self.node)
 
-    def infos(self, extras: dict[int, Any] | None) -> dict[int, Any] | None:
-        """Of a batch what is not in columns: faults are told in it, by the pool itself."""
-        if extras is None:
-            return None
+    def extras(self, extras: dict[int, RawRow]) -> dict[int, RawRow]:
+        """Renumbers the faults in what has no column, by row. The pool of the shard has made the rows with faults."""
         return {row: (flags, self._parts(parts), self._terminal(end)) for row, (flags, parts, end) in extras.items()}
 
     def _parts(self, parts: Any) -> Any:
-        if not isinstance(parts, tuple):  # an env's own, pickled
+        if not isinstance(parts, tuple):  # pickled by an env
             return _frozen(parts)
+        if isinstance(parts[0], tuple):  # the rows of a vector env
+            return tuple(map(self._parts, parts))
         objects, info, fields, final = parts
         return objects, self._info(info), fields, final
 
     def _terminal(self, terminal: Any) -> Any:
-        return (terminal[0], self._info(terminal[1])) if isinstance(terminal, tuple) else _frozen(terminal)
+        if not isinstance(terminal, tuple):
+            return _frozen(terminal)
+        if isinstance(terminal[0], tuple):
+            return tuple(map(self._terminal, terminal))
+        return terminal[0], self._info(terminal[1])
 
     def _info(self, info: dict[str, Any]) -> dict[str, Any]:
         fault = info.get("fault")

@@ -2,167 +2,139 @@
 
 from __future__ import annotations
 
+import pickle
 import time
-from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from remuda._cluster import actors
-from remuda._cluster.engine import ClusterEngine
-from remuda._cluster.replies import Answer, Legacy, ShardReport
-from remuda._cluster.shares import Shares
-from remuda._cluster.station import Sent, Station, answered
+from remuda._cluster.backend import RayBackend
+from remuda._cluster.link import LinkState, ShardLink
+from remuda._cluster.messages import Answer, BuildOrder, ShardReport
+from remuda._engine.commands.engine import Engine
 from remuda._relay.log import logger
 from remuda.errors import RemudaError, StartTimeoutError, StateError
 
+_CLOSING = 10.0  # seconds for envs to close
 
-def check_resize(cluster: ClusterEngine, shards: int) -> None:
-    """Raises what `ClusterPool.resize` says."""
-    options, most = cluster.options, cluster.shares.num_envs // cluster.width
+
+def check_resize(engine: Engine, backend: RayBackend, shards: int, *, has_rollouts: bool) -> None:
+    """Raises the errors of `ClusterPool.resize`."""
+    most, where = engine.layout.num_envs // engine.layout.width, backend.options.where
     if not isinstance(shards, int) or isinstance(shards, bool) or not 1 <= shards <= most:
-        what = "envs" if cluster.width == 1 else "vector envs"
+        what = "envs" if engine.layout.width == 1 else "vector envs"
         raise ValueError(f"expected shards to be an int from 1 to {most} (the number of {what}), got {shards!r}")
-    if options.where.placement not in ("auto", "spread"):
+    if where.placement not in ("auto", "spread"):
         raise ValueError(
-            f"expected placement='auto' or 'spread' where a pool is resized, got {options.where.placement!r}: the room "
-            "that Ray reserves for other placements can neither grow nor shrink"
+            f"expected placement='auto' or 'spread' where a pool is resized, got {where.placement!r}: the room that "
+            "Ray reserves for other placements can neither grow nor shrink"
         )
-    if cluster.rollouts is not None:
+    if has_rollouts:
         raise StateError("expected no rollouts under way when a pool is resized; call their close() first")
-    if cluster.ledger.in_flight.any():
+    if engine.running.slots.any_pending:
         raise StateError("expected no env in flight when a pool is resized; call recv or discard first")
-    cluster.ledger.check_alive(range(cluster.shares.num_envs))
+    engine.faults.check_alive(range(engine.layout.num_slots))
 
 
 class Resizing:
-    """Builds all envs anew, beside those that are there, in as many shards; then these take their places.
+    """Builds all envs again beside those that are there, in another number of shards.
 
-    So what cannot be built, or finds no room, costs nobody his env. Shards that stay keep their actors.
+    If something cannot be built, or there is no room, nothing changes. Shards that stay keep their actors.
+
+    Attributes:
+        new: The backend with the other number of shards.
     """
 
-    def __init__(self, cluster: ClusterEngine, shards: int) -> None:
-        self._cluster, self._fleet, self._old = cluster, cluster.fleet, list(cluster.fleet.stations)
-        self._shares = Shares(cluster.shares.num_envs // cluster.width, shards, cluster.width)
-        self._factories = self._fleet.divided(self._shares)
-        stays = self._old[:shards]
-        self._new = [Station(share) for share in self._shares.each[len(stays) :]]
-        self._stays = stays
+    def __init__(self, old: RayBackend, shards: int) -> None:
+        env_fns = [env_fn for pickled in old.factories for env_fn in pickle.loads(pickled)]
+        options = old.options.with_shards(shards)
+        self._old, self.new = old, RayBackend(env_fns, options, old.cluster)
+        self._reports: dict[ShardLink, ShardReport] = {}  # of the old links that stay
+        self._stay = old.links[:shards]
 
-    def build(self, timeout: float | None) -> list[ShardReport]:
-        """Raises where something cannot be built. Then nothing has changed, unless a shard has died."""
+    def build(self, timeout: float | None) -> None:
+        """Builds the envs. Raises if something cannot be built; then nothing has changed, unless a shard died."""
         try:
-            waiting = dict[Sent, int]()
-            for station, share in zip(self._stays, self._shares.each, strict=False):
-                plan = self._fleet.plan_of(share, self._factories[share.shard])
-                waiting[station.send("prepare", share.first, *plan)] = share.shard
-            for station in self._new:
-                waiting[self._fleet.begin(station, None, self._factories[station.share.shard])] = station.share.shard
-            return self._reports(waiting, timeout)
+            self._build(timeout)
         except BaseException:
             self._give_up()
             raise
 
-    def _reports(self, waiting: dict[Sent, int], timeout: float | None) -> list[ShardReport]:
-        deadline = None if timeout is None else time.monotonic() + timeout
-        reports = dict[int, ShardReport]()
-        while waiting:
-            left = None if deadline is None else max(0.0, deadline - time.monotonic())
-            done = list(answered(waiting, 1, left))
-            if not done:
-                raise StartTimeoutError(
-                    f"expected {len(self._shares.each)} shards to build their envs within {timeout} s, "
-                    f"got {len(waiting)} that had not: the cluster may have no room for them yet. The pool is as before"
-                )
-            for sent in done:
-                answer = self._answer(sent)
-                if answer is not None:
-                    reports[waiting.pop(sent)] = answer.value
-        return [reports[shard] for shard in range(len(self._shares.each))]
+    def _order(self, link: ShardLink) -> BuildOrder:
+        return replace(self.new.order(link), inherited=self._old.inheritance(link.share))
 
-    def _answer(self, sent: Sent) -> Answer | None:
-        """None: it is under way again."""
+    def _build(self, timeout: float | None) -> None:
+        deadline = None if timeout is None else time.monotonic() + timeout
+        preparing = dict[actors.Ref, ShardLink]()
+        for link, target in zip(self._stay, self.new.links, strict=False):
+            preparing[link.actor.prepare.remote(self._order(target))] = link
+        added = self.new.links[len(self._stay) :]
+        for link in added:
+            link.start(self._order)
+        while preparing or any(link.report is None for link in added):
+            refs = {ref: link for link in added for ref in link.refs}
+            left = None if deadline is None else max(0.0, deadline - time.monotonic())
+            done = actors.wait([*preparing, *refs], 1, left)
+            if not done:
+                missing = len(preparing) + sum(link.report is None for link in added)
+                raise StartTimeoutError(
+                    f"expected {len(self.new.links)} shards to build their envs within {timeout} s, got {missing} that "
+                    "had not: the cluster may have no room for them yet. The pool is as before"
+                )
+            for ref in done:
+                if ref in preparing:
+                    self._note_prepared(preparing.pop(ref), ref)
+                else:
+                    self._handle(refs[ref], ref)
+
+    def _note_prepared(self, link: ShardLink, ref: actors.Ref) -> None:
         try:
-            answer: Answer = actors.get(sent.ref)
+            answer: Answer = actors.get(ref)
         except actors.Lost as error:
-            if self._fleet.starts_elsewhere(sent, error):
-                return None
-            death = self._fleet.death(sent.station, error, "build")
-            if sent.station in self._stays:
-                self._cluster.driver.died(sent, error, "build")
-            raise death from error
-        if (failure := self._fleet.note_rebuilt(sent)) is not None:
-            raise failure
+            link.lose(error)
+            raise link.death("build") from error
+        answer.log_faults()
         if answer.error is not None:
             raise answer.error
-        return answer
+        self._reports[link] = answer.value
+
+    def _handle(self, link: ShardLink, ref: actors.Ref) -> None:
+        link.handle(ref)
+        if link.state is LinkState.GONE:
+            raise link.error or link.death("build")
 
     def _give_up(self) -> None:
-        for station in self._new:
-            if station.actor is not None:
-                self._fleet.cluster.kill(station.actor)
-            station.forget()
-        for station in self._stays:
-            if station.error is None:
-                station.send("drop_prepared")
+        for link in self.new.links[len(self._stay) :]:
+            link.kill()
+            link.forget()
+        for link in self._stay:
+            if link.state is LinkState.SERVING:
+                link.actor.drop_prepared.remote()
+        self.new.release()
 
-    def take_places(self, reports: Sequence[ShardReport]) -> None:
-        """From now on these shards are the pool's."""
-        cluster, driver, ledger = self._cluster, self._cluster.driver, self._cluster.ledger
-        stations = [*self._successors(), *self._new]
-        for station, report in zip(stations, reports, strict=True):
-            station.report, station.node = report, report.node
-        ended = self._old[len(self._stays) :]
-        closing = [station.actor.close.remote(_TO_CLOSE, False) for station in ended]
-        self._fleet.take(stations, self._shares, self._factories)
-        cluster.shares, cluster.reports, driver.shares = self._shares, list(reports), self._shares
-        ledger.cut_off(range(self._shares.num_envs))
-        self._tell(stations)
-        self._end(ended, closing)
-
-    def _successors(self) -> list[Station]:
-        """The places of the shards that stay: what they were sent before, is answered to the old ones."""
-        made = []
-        for station, share in zip(self._stays, self._shares.each, strict=False):
-            made.append(
-                Station(share, station.actor, generation=station.generation, restarts=station.restarts, _kept=None)
-            )
-        for station in self._old:
-            station.error = StateError(f"shard {station.share.shard} is no more: the pool was resized")
-        return made
-
-    def _tell(self, stations: Sequence[Station]) -> None:
-        """What is to be known of the envs that each has now. Who dies of it is replaced, and his successor told."""
-        driver, ledger = self._cluster.driver, self._cluster.ledger
-        told = []
-        for station in stations:
-            options, standing = driver.standing.of(station.share)
-            seeds = ledger.legacy_seeds(station.share.env_ids)
-            first_worker = self._fleet.first_worker(station)
-            told.append(station.send("take_over", Legacy(seeds, options, standing, first_worker=first_worker)))
-        for sent in told:
-            try:
-                answer: Answer = actors.get(sent.ref)
-            except actors.Lost as error:
-                if not self._fleet.starts_elsewhere(sent, error):
-                    driver.died(sent, error, "build")
-                continue
-            _log_failure(answer)
-
-    def _end(self, ended: Sequence[Station], closing: Sequence[Any]) -> None:
-        for ref in actors.wait(closing, len(closing), _TO_CLOSE + 2.0) if closing else ():
-            try:
-                _log_failure(actors.get(ref))
-            except actors.Lost:
-                continue  # it is gone, as it should be
-        for station in ended:
-            self._fleet.cluster.kill(station.actor)
-            station.forget()
+    def take_places(self) -> list[Any]:
+        """Makes the new envs those of the shards. Returns the report of each env."""
+        ended = self._old.links[len(self._stay) :]
+        closing = [link.actor.close.remote(_CLOSING, False) for link in ended]
+        for index, (link, target) in enumerate(zip(self._stay, self.new.links, strict=False)):
+            closing.append(link.actor.take_prepared.remote())
+            self.new.links[index] = link.moved(target.share, target.name, self._reports[link])
+        reports = self.new.make_workers()
+        for ref in actors.wait(closing, len(closing), _CLOSING + 2.0) if closing else ():
+            _log_failure(ref)
+        for link in ended:
+            link.kill()
+            link.forget()
+        self._old.release()
+        return reports
 
 
-def _log_failure(answer: Answer) -> None:
-    """Of envs that were closed: the pool goes on without them."""
+def _log_failure(ref: actors.Ref) -> None:
+    """Logs what envs raise when they are closed: the pool continues without them."""
+    try:
+        answer: Answer = actors.get(ref)
+    except actors.Lost:
+        return  # its next command reports the death
     if isinstance(answer.error, RemudaError):
         logger.warning("%s", answer.error)
     answer.log_faults()
-
-
-_TO_CLOSE = 10.0  # seconds that envs get to close

@@ -3,22 +3,42 @@
 from __future__ import annotations
 
 import secrets
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from remuda._cluster import actors
-from remuda._cluster.replies import RolloutOrder, RolloutReply
-from remuda._cluster.station import Sent, Station, answered
+from remuda._cluster.link import LinkState, ShardLink
+from remuda._cluster.messages import RolloutOrder, RolloutReply
 from remuda._engine.rollouts.shard_rollout import ShardRollout, ShardRollouts
 from remuda._training.acting import check_policy
 from remuda._training.arguments import check_seed
 from remuda._wire.failures import load_exception
-from remuda.errors import RemoteTraceback, StateError
+from remuda.errors import Fault, RemoteTraceback, StateError
 
 if TYPE_CHECKING:
-    import numpy as np
-    import numpy.typing as npt
+    from remuda._cluster.backend import RayBackend
+    from remuda._cluster.publisher import Publisher
+    from remuda._engine.commands.engine import Engine
 
-    from remuda._cluster.engine import ClusterEngine
+_LOOK = 0.02  # seconds between two looks at successors
+
+
+@dataclass(frozen=True, eq=False)
+class Asked:
+    """A rollout that a shard was asked for.
+
+    Attributes:
+        link: The shard.
+        generation: That of the actor that was asked.
+        ref: The reference to the answer.
+    """
+
+    link: ShardLink
+    generation: int
+    ref: actors.Ref
 
 
 class Rollouts(ShardRollouts):
@@ -29,98 +49,127 @@ class Rollouts(ShardRollouts):
     handed out. So each shard gets its turn, and a rollout's policy misses at most `shards * in_flight` publications.
     """
 
-    def __init__(self, cluster: ClusterEngine, steps: int, in_flight: int, seed: int) -> None:
-        self._cluster, self._steps, self._seed = cluster, steps, seed
-        self._number = cluster.num_rollouts = cluster.num_rollouts + 1
-        self._asked: list[Sent] = []  # in the order in which they were asked for
-        self._due = list(cluster.fleet.stations) * in_flight  # a place for each rollout that is to be asked for
+    def __init__(
+        self,
+        engine: Engine,
+        backend: RayBackend,
+        publisher: Publisher,
+        steps: int,
+        in_flight: int,
+        seed: int | None,
+        number: int,
+        on_close: Callable[[], None],
+    ) -> None:
+        """`number`: that of this call of `rollouts`. `on_close`: called once, when the rollouts end."""
+        self._engine, self._backend, self._publisher = engine, backend, publisher
+        self._steps, self._seed, self._number = steps, secrets.randbits(64) if seed is None else seed, number
+        self._on_close: Callable[[], None] | None = on_close
+        self._asked: list[Asked] = []  # in the order in which they were asked for
+        self._due = list(backend.links) * in_flight  # the shard of each rollout that is to be asked for
         self._error: BaseException | None = None
+        self._lost: dict[int, Fault] = {}  # by env: faults that no rollout has reported
         self._ask_due()
 
+    def note_faults(self, faults: Sequence[Fault]) -> None:
+        """Keeps faults for the next rollouts of their envs."""
+        self._lost.update({fault.env_id: fault for fault in faults})
+
     def _ask_due(self) -> None:
-        while self._due:
-            station, publisher = self._due.pop(0), self._cluster.driver.publisher
-            if station.error is None:
-                order = RolloutOrder(self._number, self._steps, publisher.version, publisher.newest, self._seed)
-                self._asked.append(station.send("rollout", order))
+        waiting = []
+        for link in self._due:
+            if link.state is not LinkState.SERVING:
+                waiting.append(link)
+                continue
+            order = RolloutOrder(self._number, self._steps, self._publisher.version, self._publisher.newest, self._seed)
+            self._asked.append(Asked(link, link.generation, link.actor.rollout.remote(order)))
+        self._due = waiting
 
     def __next__(self) -> ShardRollout:
         while True:
-            self._cluster.check_open()
+            self._engine.check_open()
+            self._backend.cluster.connection.check_open()
             if self._error is not None:
                 error, self._error = self._error, None
                 self.close()
                 raise error
             self._ask_due()
-            if not self._asked:
+            if not self._asked and not self._due:
                 raise StopIteration
-            if (rollout := self._take(self._first_done())) is not None:
+            if (first := self._first_done()) is not None and (rollout := self._take(first)) is not None:
                 return rollout
 
-    def _first_done(self) -> Sent:
-        """Waits until a rollout is done. Returns the one that was asked for first.
+    def _first_done(self) -> Asked | None:
+        """Waits until a rollout is done. Returns the one that was asked for first; None: look again.
 
         Ray returns finished messages in any order. If the first were taken, a slow learner would get nearly all of its
         rollouts from a few shards.
         """
-        oldest: dict[Station, Sent] = {}  # a later rollout may arrive earlier from another machine
-        for sent in self._asked:
-            oldest.setdefault(sent.station, sent)
-        while True:
-            for sent in answered(oldest.values(), 1, None):
-                done = set(answered(oldest.values(), len(oldest), 0))
-                return next((one for one in oldest.values() if one in done), sent)
+        oldest: dict[ShardLink, Asked] = {}  # a later rollout may arrive earlier from another machine
+        for asked in self._asked:
+            oldest.setdefault(asked.link, asked)
+        refs = [asked.ref for asked in oldest.values()]
+        if self._due:  # a successor is on its way
+            self._attend()
+        done = actors.wait(refs, 1, 0 if self._due else None) if refs else []
+        if done and done[0] is not refs[0]:
+            done = actors.wait(refs, len(refs), 0)
+        return next((asked for asked in oldest.values() if asked.ref in done), None)
 
-    def _take(self, sent: Sent) -> ShardRollout | None:
-        fleet = self._cluster.driver.fleet
+    def _attend(self) -> None:
+        """Lets the engine handle deaths, and continue with successors."""
+        self._engine.exchange.attend_until(time.monotonic() + _LOOK)
+        faults = self._engine.faults
+        for link in set(self._due):
+            if faults.is_lost(link.share.first):
+                self._due = [other for other in self._due if other is not link]
+                self._error = self._error or faults.lost(link.share.first)
+
+    def _take(self, asked: Asked) -> ShardRollout | None:
+        self._asked.remove(asked)
+        self._due.append(asked.link)
         try:
-            reply: RolloutReply = actors.get(sent.ref)
+            reply: RolloutReply = actors.get(asked.ref)
         except actors.Lost as error:
-            if not fleet.starts_elsewhere(sent, error):
-                self._replace(sent, error)
+            if asked.generation == asked.link.generation:
+                asked.link.lose(error)
+            self._attend()
             return None
-        if (failure := fleet.note_rebuilt(sent)) is not None:
-            self._replace(sent, failure)
-            return None
-        self._asked.remove(sent)
-        self._due.append(sent.station)
         if reply.rollout is None:
             self._error = reply.errors[0] if reply.errors else _raised(reply)
         else:
-            self._note(sent, reply.rollout, reply.given)
+            self._note(asked, reply)
         reply.log_faults()
         return reply.rollout
 
-    def _note(self, sent: Sent, rollout: ShardRollout, given: npt.NDArray[np.int64] | None) -> None:
-        ledger = self._cluster.ledger
-        if given is not None:
-            ledger.note_given(rollout.env_ids, given)
-        if sent.generation != sent.station.generation:
-            return  # filled by a shard that has died since: its successor's first rollout reports the loss
-        lost = [ledger.owed.pop(env, None) for env in rollout.env_ids.tolist()]
-        rollout.lost = (*(fault for fault in lost if fault is not None), *rollout.lost)
-
-    def _replace(self, sent: Sent, error: Exception) -> None:
-        """Handles a lost shard. Its successor is asked for the same rollout."""
-        self._asked.remove(sent)
-        lost = self._cluster.driver.died(sent, error, "step")
-        if lost is not None:
-            self._error = lost
-            return
-        self._due.append(sent.station)
+    def _note(self, asked: Asked, reply: RolloutReply) -> None:
+        assert reply.rollout is not None
+        self._backend.metrics.note_rollout(
+            asked.link.share.shard, self._publisher.version - reply.rollout.policy_version
+        )
+        if asked.generation != asked.link.generation:
+            return  # of a shard that has died since: its successor's first rollout reports the loss
+        if reply.progress is not None and asked.link.messenger is not None:
+            asked.link.messenger.note_progress(reply.progress)
+        lost = [self._lost.pop(env, None) for env in reply.rollout.env_ids.tolist()]
+        reply.rollout.lost = (*(fault for fault in lost if fault is not None), *reply.rollout.lost)
 
     def close(self) -> None:
-        busy = {sent.station for sent in self._asked}
-        self._asked.clear()
-        self._due.clear()
-        if self._cluster.rollouts is self:
-            self._cluster.rollouts = None
-            self._cluster.ledger.must_reset[:] = True
-            self._cluster.fleet.stop_rollouts(self._number, busy)
+        is_connected = self._backend.cluster.connection.is_open
+        for link in {asked.link for asked in self._asked}:
+            if is_connected and link.state is LinkState.SERVING:
+                link.actor.stop_rollouts.remote(self._number)
+        self._asked, self._due = [], []
+        on_close, self._on_close = self._on_close, None
+        if on_close is not None:
+            on_close()
+
+    def __del__(self) -> None:
+        if not sys.is_finalizing():
+            self.close()
 
 
 def _raised(reply: RolloutReply) -> BaseException:
-    """What the policy has raised, with the traceback from there."""
+    """Returns what the policy has raised, with the traceback from there."""
     assert reply.raised is not None  # there is no rollout, and no env has failed
     name, message, text, pickled = reply.raised
     error = load_exception(text, pickled)
@@ -130,30 +179,25 @@ def _raised(reply: RolloutReply) -> BaseException:
     return error
 
 
-def check_rollouts(cluster: ClusterEngine, policy: Any, steps: int, in_flight: int, seed: int | None) -> None:
+def check_rollouts(engine: Engine, policy: Any, steps: int, in_flight: int, seed: int | None) -> None:
     """Raises the errors of `ClusterPool.rollouts`."""
     check_policy(policy)
     check_seed(seed)
     for name, number in (("steps", steps), ("in_flight", in_flight)):
         if not isinstance(number, int) or isinstance(number, bool) or number < 1:
             raise ValueError(f"expected {name} to be an int from 1 up, got {number!r}")
-    if cluster.observation.num_objects or cluster.action.num_objects:
+    layout = engine.layout
+    if layout.observation.num_objects or layout.action.num_objects:
         raise ValueError(
-            f"expected spaces that are made of arrays, got {cluster.observation_space} and "
-            f"{cluster.action_spaces.single}: a rollout is made of arrays"
+            f"expected spaces that are made of arrays, got {layout.observation_space} and {layout.action_space}: a "
+            "rollout is made of arrays"
         )
-    if (autoreset := cluster.options.settings.autoreset) == "disabled":
+    if not (layout.mode.in_next_step or layout.mode.in_same_step):
         raise ValueError(
-            f"expected autoreset='next_step' or 'same_step' for rollouts, got {autoreset!r}: "
-            "a shard resets envs by itself"
+            f"expected autoreset='next_step' or 'same_step' for rollouts, got {layout.autoreset!r}: a shard resets "
+            "envs by itself"
         )
-    if cluster.ledger.in_flight.any():
+    if engine.settings.max_concurrency is not None:
+        raise ValueError("expected max_concurrency=None for rollouts: each shard steps its envs by itself")
+    if engine.running.slots.any_pending:
         raise StateError("expected no env in flight when rollouts begin; call recv or discard first")
-
-
-def begin(cluster: ClusterEngine, policy: Any, steps: int, in_flight: int, seed: int | None) -> Rollouts:
-    """See `ClusterPool.rollouts`."""
-    cluster.driver.publisher.publish(policy)
-    cluster.ledger.progress.lose_track()
-    cluster.rollouts = Rollouts(cluster, steps, in_flight, secrets.randbits(64) if seed is None else seed)
-    return cluster.rollouts

@@ -1,4 +1,4 @@
-"""What a shard asks of the cluster, where its actor is put, and why it may have to wait."""
+"""The resources of shards: the requests, the placement, and the reasons to wait for them."""
 
 from __future__ import annotations
 

@@ -1,100 +1,111 @@
-"""A shard: some of a pool's envs, in a pool of their own, in a Ray actor that does what the driver tells it."""
+"""A shard: some of a pool's envs in a pool of their own, in a Ray actor that runs the commands of the driver."""
 
 from __future__ import annotations
 
 import pickle
 import sys
+import threading
 import time
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from functools import partial
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from remuda import Batch, InvalidEnvError, Pool, PoolStats
-from remuda._cluster.collector import ShardCollector, Stopped, seeds_given
+from remuda import Batch, InvalidEnvError, Pool, _core
+from remuda._cluster.collector import ShardCollector, Stopped
+from remuda._cluster.messages import (
+    Answer,
+    BuildOrder,
+    Command,
+    FaultReport,
+    Figures,
+    MessageCommand,
+    Reply,
+    RolloutOrder,
+    RolloutReply,
+    RowCommand,
+    Rows,
+    ShardReport,
+)
 from remuda._cluster.packing import pack_reply, unpack_step
 from remuda._cluster.renumbering import Renumbering
-from remuda._cluster.replies import Answer, FaultReport, Legacy, Reply, RolloutOrder, RolloutReply, ShardReport
-from remuda._cluster.rows import Rows
-from remuda._engine.pool.pool import pool_of_a_larger_one
-from remuda._wire.env_state import EnvState
+from remuda._engine.commands.answers import Answers
+from remuda._engine.pool.pool import succeeding_pool
+from remuda._engine.startup.inheritance import RESETS, Counts, progress_of
 from remuda._wire.failures import portable
 from remuda._wire.info_columns import InfoField
-from remuda._wire.pickling import dump_whole
-from remuda._wire.requests import CallEnv
-from remuda.errors import Fault, RemudaError
+from remuda._wire.pickling import Parts, dump, load
+from remuda._wire.requests import CallEnv, RememberOptions, RepeatCalls, TakeReplacement
+from remuda.errors import EnvError, Failure, Fault, RemudaError
 
-Ids = list[int] | None  # by the shard's numbers; None: all
+_FIGURES_EVERY = 1.0  # seconds between two replies with figures
+_PATIENCE = 0.01  # seconds that results wait for those of slower envs
 
 
 class Shard:
     """Some of a pool's envs, in a pool of their own.
 
-    Whoever drives it sends one message for each command and gets one back. Commands are done one after another, in the
-    order in which they were sent: whoever asks for some of the envs waits for those that were asked before.
-
-    An env that succeeds another one is reset when it is first sent a step, with the next seed of its predecessor.
+    The driver sends one message for many commands and gets one back. The shard runs one message after another. A
+    message that comes twice, because a signal handler interrupted the driver, gets the same answer again.
     """
 
-    def __init__(self, shard: int, first_env: int, node: str, generation: int) -> None:
+    def __init__(self, shard: int, node: str, generation: int) -> None:
         """`generation`: the number of actors that this shard had before."""
-        self.node, self._numbers = node, Renumbering(first_env, shard, node)
+        self.shard, self.node = shard, node
+        self._numbers = Renumbering(0, shard, node)
         self._pool: Pool | None = None
-        self._next: tuple[Renumbering, Pool] | None = None  # what is to take the place of these
+        self._next: tuple[Renumbering, Pool] | None = None  # the pool that is to replace the current one
         self.collector = ShardCollector(self._numbers, generation)
-        self._untouched: set[int] = set()  # successors that have not been reset
         self._fields: tuple[InfoField, ...] = ()
-        self._seeds: dict[int, int] = {}
-        self._fault_reports: list[FaultReport] = []  # that the driver has not been given
+        self._fault_reports: list[FaultReport] = []  # that the driver has not received
+        self._figures_due, self._hurried = 0.0, threading.Event()
+        self._carried: dict[int, Parts] = {}  # by env: how its worker gets the factory that is to replace its own
+        self._last_number, self._last_reply = 0, Reply([], np.zeros((0, 8), np.uint64))
 
     # -- life --------------------------------------------------------------------------------------------
 
-    def build(self, env_fns: bytes, path: Sequence[str], options: bytes, legacy: Legacy | None) -> Answer:
-        """Builds the envs. `path`: where the driver finds modules. `legacy`: of the shard that this one succeeds."""
-        try:
-            if legacy is not None:
-                time.sleep(legacy.delay)
-            self._pool = self._built(self._numbers, env_fns, path, options)
-            if legacy is not None:
-                self._inherit(legacy)
-            return Answer(self._report(self._pool))
-        except (RemudaError, ValueError, TypeError, OSError) as error:
-            return Answer(error=self._numbers.portable(error))
+    def build(self, order: BuildOrder) -> Answer:
+        """Builds the envs. Returns a `ShardReport`."""
+        self._numbers = self.collector.numbers = Renumbering(order.first_env, self.shard, self.node)
+        return self._attempt(self._numbers, lambda: self._set_pool(self._built(self._numbers, order)))
 
-    def prepare(self, first_env: int, env_fns: bytes, path: Sequence[str], options: bytes) -> Answer:
-        """Builds envs that are to take the place of those that are there, which go on meanwhile."""
-        numbers = Renumbering(first_env, self._numbers.shard, self._numbers.node)
-        try:
-            self._next = numbers, self._built(numbers, env_fns, path, options)
-            return Answer(self._report(self._next[1]))
-        except (RemudaError, ValueError, TypeError, OSError) as error:
-            return Answer(error=numbers.portable(error))
+    def _set_pool(self, pool: Pool) -> ShardReport:
+        self._pool, self._fields = pool, ()
+        return self._report(pool)
+
+    def prepare(self, order: BuildOrder) -> Answer:
+        """Builds envs that are to replace those that are there, which go on meanwhile. Returns a `ShardReport`."""
+        numbers = Renumbering(order.first_env, self.shard, self.node)
+
+        def build() -> ShardReport:
+            self._next = numbers, self._built(numbers, order)
+            return self._report(self._next[1])
+
+        return self._attempt(numbers, build)
 
     def drop_prepared(self) -> None:
-        """They are not wanted any more. Nobody reads what comes of it."""
+        """Closes the envs of `prepare`."""
         prepared, self._next = self._next, None
         if prepared is not None:
-            with suppress(RemudaError):
-                prepared[1].close()
+            prepared[1].close(terminate=True)
 
-    def take_over(self, legacy: Legacy) -> Answer:
-        """What was built takes its place. Returns what the envs raise that were there before, when they are closed."""
-        before = None
-        if self._next is not None:
-            before, (self._numbers, self._pool), self._next = self._pool, self._next, None
-            self._fields = ()
-            self.collector.numbers = self._numbers
-        self._inherit(legacy)
-        return self._answer(lambda: None if before is None else before.close())
+    def take_prepared(self) -> Answer:
+        """Replaces the envs by those of `prepare`. Returns the error of closing the old ones."""
+        assert self._next is not None  # the driver has its report
+        before, (self._numbers, pool), self._next = self._pool, self._next, None
+        self.collector.numbers = self._numbers
+        self._set_pool(pool)
+        return self._attempt(self._numbers, lambda: None if before is None else before.close())
 
-    def _built(self, numbers: Renumbering, env_fns: bytes, path: Sequence[str], options: bytes) -> Pool:
-        sys.path.extend(entry for entry in path if entry not in sys.path)
-        factories, told = self._unpickled(env_fns), self._unpickled(options, "options")
-        pool = pool_of_a_larger_one(factories, numbers.first_env, told)
+    def _built(self, numbers: Renumbering, order: BuildOrder) -> Pool:
+        sys.path.extend(entry for entry in order.path if entry not in sys.path)
+        factories, options = self._unpickled(order.env_fns), self._unpickled(order.options, "options")
+        pool = succeeding_pool(factories, options, order.inherited)
+        if order.inherited is not None:
+            for env in np.flatnonzero(order.inherited.progress[:, RESETS]).tolist():  # a step resets them
+                pool._engine.faults.obstacles.note_reset(env)
         pool._engine.fault_log.log = partial(self._note_faults, numbers)
         return pool
 
@@ -103,214 +114,272 @@ class Shard:
             return pickle.loads(pickled)
         except Exception as error:
             raise InvalidEnvError(
-                f"expected {what} that can be unpickled on node {self._numbers.node}, got {type(error).__name__}: "
-                f"{error}; what they need must be installed there, or be in the runtime_env of remuda.Ray"
+                f"expected {what} that can be unpickled on node {self.node}, got {type(error).__name__}: {error}; what "
+                "they need must be installed there, or be in the runtime_env of remuda.Ray"
             ) from error
 
     def number_workers(self, first_worker: int) -> None:
-        """The index that the first of its workers has in the whole."""
+        """Sets the index of the first worker in the whole pool."""
         self._numbers.first_worker = first_worker
 
-    def _inherit(self, legacy: Legacy) -> None:
-        self.number_workers(legacy.first_worker)
-        self._untouched, self._seeds = set(self._open.env_ids.tolist()), dict(legacy.seeds)
-        for env_id, options in legacy.options.items():
-            self._open.set_reset_options(options, [env_id])
-        for env_id, order in legacy.standing:
-            self._call([env_id], order, None)
-
     def _report(self, pool: Pool) -> ShardReport:
-        return ShardReport(
-            self._numbers.node,
-            pool.observation_spaces,
-            pool.action_spaces,
-            pool.single_observation_space,
-            pool.metadata,
-            pool.render_mode,
-            pool.spec,
-            tuple((worker.name, worker.env_ids) for worker in pool.workers),
-            tuple(report.state for report in pool._engine.running.reports[: pool.num_envs]),
-            pool._engine.layout.computed,
-        )
+        workers = tuple((worker.name, worker.env_ids) for worker in pool.workers)
+        return ShardReport(self.node, workers, tuple(pool._engine.running.reports))
 
     def close(self, timeout: float | None, terminate: bool) -> Answer:
-        if self._next is not None:
-            self._next[1].close(terminate=True)
-        if self._pool is None:
-            return Answer()
-        try:
-            self._pool.close(timeout=timeout, terminate=terminate)
-            return Answer()
-        except RemudaError as error:
-            return Answer(error=self._numbers.portable(error))
+        """Closes the envs. Returns what they raised, as `EnvHost.close` has it."""
+        self.drop_prepared()
+        failures: list[Parts] = []
+        if self._pool is not None:
+            try:
+                self._pool.close(timeout=timeout, terminate=terminate)
+            except EnvError as error:
+                failures = [self._described(failure) for failure in error.failures]
+            except RemudaError as error:
+                return Answer(error=self._numbers.portable(error))
+        return Answer(failures)
 
     # -- commands ----------------------------------------------------------------------------------------
 
     def step_packed(self, message: bytes) -> Reply | bytes:
-        """`step`, with actions that have no objects, packed."""
-        arrays, env_ids = unpack_step(message)
-        return pack_reply(self.step(arrays, (), env_ids))
+        """Runs a step whose actions have no objects, packed."""
+        number, arrays, env_ids = unpack_step(message)
+        return self.run(number, [RowCommand(_core.Op.STEP, env_ids, arrays)])
 
-    def step(self, arrays: Sequence[npt.NDArray[Any]], objects: Sequence[Any], env_ids: Ids) -> Reply:
-        """Steps envs. `arrays`, `objects`: of the actions, as the codec of their space takes them apart."""
-        codec = self._open._engine.layout.action
+    def run(self, number: int, commands: Sequence[Command]) -> Reply | bytes:
+        """Runs commands. `number`: that of the message, which grows."""
+        if number != self._last_number:
+            self._last_reply = self._run(commands)
+            self._last_number = number
+        return pack_reply(self._last_reply)
 
-        def send() -> None:
-            if not self._untouched:
-                return self._open.send(codec.build_batch(arrays, objects), env_ids)
-            stepped = list(range(self._open.num_envs)) if env_ids is None else env_ids
-            begun = [i for i, env in enumerate(stepped) if env not in self._untouched]
-            self._reset_untouched([env for env in stepped if env in self._untouched])
-            if begun:
-                some = [array[begun] for array in arrays], [objects[i] for i in begun] if objects else []
-                self._open.send(codec.build_batch(*some), [stepped[i] for i in begun])
+    def _run(self, commands: Sequence[Command]) -> Reply:
+        self._hurried.clear()
+        calls = dict[int, Answers | RemudaError]()
+        for command in commands:
+            if isinstance(command, RowCommand):
+                self._send(command)
+            else:
+                calls[command.sequence] = self._post(command)
+        rows, failures = self._receive()
+        answers = {sequence: self._answer_of(call) for sequence, call in calls.items()}
+        return self._reply(rows, failures, {sequence: answer for sequence, answer in answers.items() if answer})
 
-        return self._do(send)
+    def _send(self, command: RowCommand) -> None:
+        """Sends a command to the envs that are not lost."""
+        engine, part = self._open._engine, self._open._part
+        ids = list(range(self._open.num_envs)) if command.env_ids is None else command.env_ids
+        living = engine.faults.living(ids)
+        if not living:
+            return
+        arrays, blobs = command.arrays, command.blobs
+        if len(living) < len(ids):
+            kept = [i for i, env in enumerate(ids) if env in set(living)]
+            arrays = tuple(array[kept] for array in arrays)
+            blobs = None if blobs is None else [blobs[i // engine.layout.width] for i in kept[:: engine.layout.width]]
+        if command.op == _core.Op.STEP:
+            codec = engine.layout.action
+            actions = arrays if codec.num_objects else codec.build_batch(arrays, [])
+            refusal = engine.running.hub.send(command.op, living, actions, blobs, part)
+            if refusal is not None:
+                engine.exchange.raise_refusal(refusal)
+            return
+        if command.op == _core.Op.RESET and blobs is not None:
+            self._note_seeds(living, blobs)
+        engine.exchange.send(command.op, living, blobs, part, to_all=False)
 
-    def reset(self, seeds: Sequence[int | None] | None, options: Any, env_ids: Ids) -> Reply:
-        """Resets envs; of seeds and options one for each, or None."""
+    def _note_seeds(self, env_ids: Sequence[int], blobs: Sequence[Parts | None]) -> None:
+        """Keeps the seeds of resets for successors of the shard's workers."""
+        engine = self._open._engine
+        for its, blob in zip(engine.layout.by_env(env_ids), blobs, strict=True):
+            arguments = None if blob is None else load(blob)
+            seed = arguments.get("seed") if isinstance(arguments, dict) else getattr(arguments, "seed", None)
+            for env, one in zip(its, seed if isinstance(seed, list) else [seed], strict=False):
+                if one is not None:
+                    engine.running.defaults.bases[env] = one
 
-        def send() -> None:
-            ids = list(range(self._open.num_envs)) if env_ids is None else env_ids
-            own = list(seeds) if seeds is not None else [None] * len(ids)
-            for env, seed in zip(ids, own, strict=True):
-                if seed is not None:  # what follows does not follow from its predecessor's any more
-                    self._seeds.pop(env, None)
-            own = [self._seed_of(env) if seed is None else seed for env, seed in zip(ids, own, strict=True)]
-            self._untouched.difference_update(ids)
-            self._open.send_reset(
-                seed=own if any(s is not None for s in own) else None, options=options, env_ids=env_ids
-            )
-
-        return self._do(send)
-
-    def restore(self, states: Sequence[EnvState], seeds: Sequence[int | None], env_ids: Ids) -> Reply:
-        """Puts envs into states. `seeds`: of those that were never reset, what later episodes' seeds follow from."""
-
-        def send() -> None:
-            pool, ids = self._open, list(range(self._open.num_envs)) if env_ids is None else env_ids
-            own = [self._seed_of(env) if seed is None else seed for env, seed in zip(ids, seeds, strict=True)]
-            self._untouched.difference_update(ids)
-            pool._engine.resets.restore(ids, states, pool._part, to_all=env_ids is None, seed=own)
-
-        return self._do(send)
-
-    def observe(self, env_ids: Ids) -> Reply:
-        def send() -> None:
-            ids = range(self._open.num_envs) if env_ids is None else env_ids
-            fresh = [env for env in ids if env in self._untouched]
-            self._reset_untouched(fresh)
-            if rest := [env for env in ids if env not in fresh]:
-                self._open.send_observe(rest if fresh else env_ids)
-
-        return self._do(send)
-
-    def _reset_untouched(self, env_ids: list[int]) -> None:
-        if env_ids:
-            seeds = [self._seed_of(env) for env in env_ids]
-            self._untouched.difference_update(env_ids)
-            self._open.send_reset(seed=seeds if any(seed is not None for seed in seeds) else None, env_ids=env_ids)
-
-    def _seed_of(self, env: int) -> int | None:
-        """What the first reset of a successor is given, where nobody names a seed."""
-        return self._seeds.get(env) if env in self._untouched else None
-
-    def rollout(self, order: RolloutOrder) -> RolloutReply:
-        """Steps all envs with a policy."""
+    def _post(self, command: MessageCommand) -> Answers | RemudaError:
+        """Sends a message on. Returns the call for its answer, or why there will be none."""
+        exchange = self._open._engine.exchange
         try:
-            pool = self._open
-            if self._untouched:  # they succeed others
-                self._reset_untouched(sorted(self._untouched))
-                pool.recv()
-            rollout = self.collector.collect(pool, order, self.fetch)
-            given = seeds_given(pool, self._seeds) if pool.seeding == "per_episode" else None
-            return RolloutReply(rollout, given=given, fault_reports=self._take_fault_reports())
+            if command.env < 0:
+                return self._obey(command)
+            if command.op == _core.Op.REBUILD:
+                return exchange.ask([command.env], [self._carry(command)], command.op)
+            request = load(command.parts)
+            if isinstance(request, CallEnv):
+                return exchange.call([command.env], [command.parts], request.about)
+            if isinstance(request, TakeReplacement):
+                self._note_replacement(command, is_wanted=request.is_wanted)
+            return exchange.ask([command.env], [command.parts], command.op)
         except RemudaError as error:
-            return RolloutReply(None, (self._numbers.error(error),), fault_reports=self._take_fault_reports())
-        except Stopped:
-            return RolloutReply(None, fault_reports=self._take_fault_reports())
-        except Exception as error:  # the policy's
-            return RolloutReply(None, raised=portable(error), fault_reports=self._take_fault_reports())
+            return error
 
-    @abstractmethod
-    def fetch(self, ref: Any) -> Any:
-        """Returns what a reference refers to."""
+    def _carry(self, command: MessageCommand) -> Parts:
+        """Returns the message that makes a worker build another env."""
+        env_fn = self._unpickled(command.parts[0])
+        self._carried[command.env] = self._open._engine.backend.carry(command.worker, command.env, env_fn)
+        return self._carried[command.env]
 
-    def _do(self, send: Callable[[], None]) -> Reply:
-        """Sends a command and waits for all its results, whatever some of the envs raise."""
-        errors: list[RemudaError] = []
-        batches: list[Batch] = []
-        try:
-            send()
-        except RemudaError as error:
-            return Reply(None, (self._numbers.error(error),), fault_reports=self._take_fault_reports())
-        for _ in range(self._open.num_envs + 1):  # more errors than envs there cannot be
+    def _note_replacement(self, command: MessageCommand, *, is_wanted: bool) -> None:
+        """Makes successors of a worker build the env that takes its place now."""
+        engine, carried = self._open._engine, self._carried.pop(command.env, None)
+        if not is_wanted or carried is None:
+            return
+        if engine.backend.processes is not None:
+            engine.backend.processes.adopt(command.worker, command.env, carried)
+        for env in engine.layout.ids_with(command.env):
+            engine.running.slots.set_fresh(env)
+
+    def _obey(self, command: MessageCommand) -> Answers:
+        """Passes on a message to a worker. It names envs by the numbers of the whole pool."""
+        engine, first = self._open._engine, self._numbers.first_env
+        request = load(command.parts)
+        match request:
+            case RememberOptions():
+                options = {env - first: pickled for env, pickled in request.options.items()}
+                engine.running.defaults.remember_options(options)
+                request = RememberOptions(options)
+            case RepeatCalls():
+                calls = {env - first: its for env, its in request.calls.items()}
+                engine.exchange.supervisor.replacements.remembered.take_over(calls)
+                request = RepeatCalls(calls, request.replacements)
+        return engine.exchange.tell(command.worker, dump(request))
+
+    def _receive(self) -> tuple[list[Rows], list[Failure]]:
+        """Waits for results, whatever some of the envs raise.
+
+        Envs that take longer than others answer with a later message: so no env waits for the slowest.
+        """
+        rows, failures, is_last = list[Rows](), list[Failure](), False
+        while (pending := self._open.pending) and not (is_last or self._hurried.is_set()):
+            is_last = bool(rows or failures)
             try:
-                if self._open.pending:
-                    batches.append(self._open.recv())
-                break
-            except RemudaError as error:
-                errors.append(self._numbers.error(error))
-        rows = [self._rows(batch) for batch in batches]
-        return Reply(rows[0] if rows else None, tuple(errors), fault_reports=self._take_fault_reports())
+                batch = self._open.recv(pending, timeout=_PATIENCE)
+            except EnvError as error:
+                failures += error.failures
+            except RemudaError as error:  # `_reply` finds the envs that are lost
+                failures += [failure for other in getattr(error, "others", ()) for failure in _failures_of(other)]
+                is_last = True
+            else:
+                rows += [self._rows(batch)] if len(batch) else []
+        return rows, failures
+
+    def hurry(self) -> None:
+        """Makes the shard answer with the results that it has. Any thread may call this."""
+        self._hurried.set()
+
+    def _answer_of(self, call: Answers | RemudaError) -> tuple[int, Parts] | None:
+        """Waits for an answer. None: its worker was lost, which the reply shows."""
+        if isinstance(call, RemudaError):
+            return None
+        try:
+            call.wait(None)
+        except RemudaError:
+            return None
+        if call.failures:
+            return _core.IS_FAILURE, self._described(call.failures[0])
+        parts = call.so_far()
+        return (0, [bytes(part) for part in parts[0]]) if parts else None
+
+    def _reply(self, rows: list[Rows], failures: Sequence[Failure], answers: dict[int, tuple[int, Parts]]) -> Reply:
+        faults = self._open._engine.faults
+        failed = [
+            (failure.env_id, self._described(failure))
+            for failure in failures
+            if failure.env_id is not None and not faults.is_lost(failure.env_id)
+        ]
+        lost = {env: self._numbers.error(faults.lost(env)) for env in self._lost_envs()}
+        figures, now = None, time.monotonic()
+        if now >= self._figures_due:
+            figures, self._figures_due = self.figures(), now + _FIGURES_EVERY
+        reports = self._take_fault_reports()
+        pending = self._open.pending
+        return Reply(rows, self._progress(), failed, lost, answers, figures, pending, fault_reports=reports)
+
+    def _lost_envs(self) -> list[int]:
+        faults = self._open._engine.faults
+        return [env for env in range(self._open.num_envs) if faults.is_lost(env)] if faults.any_lost else []
+
+    def _described(self, failure: Failure) -> Parts:
+        """Returns a failure as `EnvHost.describe` has it, by the numbers of the whole pool."""
+        own = self._numbers.failure(failure)
+        pickled = None if own.exception is None else portable(own.exception)[3]
+        return [
+            bytes(part)
+            for part in dump(
+                (own.env_id, own.worker, own.operation, own.type_name, own.message, own.traceback, pickled)
+            )
+        ]
 
     def _rows(self, batch: Batch) -> Rows:
-        ids, columns, finals, computed, infos, extras = batch._apart(batch._rows_matter())
+        ids, columns, finals, computed, infos, extras = batch._apart(batch._pickled)
         fields = () if infos is None else self._fields_of(len(infos))
-        own = self._numbers.infos(extras) or None
-        return Rows(ids + np.int64(self._numbers.first_env), [*columns, *(computed or ())], finals, infos, fields, own)
+        own = self._numbers.extras(extras) if extras else None
+        return Rows(ids, [*columns, *(computed or ())], finals, infos, fields, own)
 
     def _fields_of(self, count: int) -> tuple[InfoField, ...]:
-        """What the first so many columns of infos are. The pool gives out more of them, and keeps those it has."""
+        """Returns the fields of the first columns of infos. The pool adds columns, and keeps those that it has."""
         if count != len(self._fields):
             known = self._open._engine.batches.info_columns[:count]
             self._fields = tuple(InfoField(field.path, field.type, field.dtype, field.shape) for field in known)
         return self._fields
 
+    def _progress(self) -> Counts:
+        running = self._open._engine.running
+        counts: Counts = progress_of(running.arena, running.layout).copy()
+        return counts
+
     # -- everything else ---------------------------------------------------------------------------------
 
-    def apply(self, message: bytes, env_ids: Ids) -> Answer:
-        """Has each env called; the answers are pickled, one by one. `message`: the order, and each env's arguments."""
-        order, per_env_args = pickle.loads(message)
-        return self._answer(lambda: [dump_whole(value) for value in self._call(env_ids, order, per_env_args)])
+    def rollout(self, order: RolloutOrder) -> RolloutReply:
+        """Steps all envs with a policy."""
+        try:
+            pool = self._open
+            if fresh := self._fresh():
+                pool._engine.exchange.send(_core.Op.RESET, fresh, None, pool._part, to_all=False)
+                pool.recv()
+            rollout = self.collector.collect(pool, order, self.fetch)
+            return RolloutReply(rollout, progress=self._progress(), fault_reports=self._take_fault_reports())
+        except RemudaError as error:
+            return RolloutReply(None, (self._numbers.error(error),), fault_reports=self._take_fault_reports())
+        except Stopped:
+            return RolloutReply(None, fault_reports=self._take_fault_reports())
+        except Exception as error:  # of the policy
+            return RolloutReply(None, raised=portable(error), fault_reports=self._take_fault_reports())
 
-    def _call(self, env_ids: Ids, order: CallEnv, per_env_args: Sequence[tuple[Any, ...]] | None) -> list[Any]:
-        told = order.function, order.args, order.kwargs
-        return self._open.apply_async(
-            *told, env_ids=env_ids, per_env_args=per_env_args, about=order.about, again=order.again
-        ).result()
+    def _fresh(self) -> list[int]:
+        """The envs that succeed others and have shown nothing yet."""
+        slots = self._open._engine.running.slots
+        return [env for env in range(self._open.num_envs) if not slots.has_results(env)]
 
-    def take_states(self, message: bytes, env_ids: Ids) -> Answer:
-        """Their states, pickled, one by one. `message`: how they are taken."""
-        fns = pickle.loads(message)
-        return self._answer(lambda: [dump_whole(state) for state in self._open.get_state(env_ids, state_fns=fns)])
+    @abstractmethod
+    def fetch(self, ref: Any) -> Any:
+        """Returns what a reference refers to."""
 
-    def remember(self, options: Sequence[dict[str, Any] | None], env_ids: Ids) -> Answer:
-        return self._answer(lambda: self._open.set_reset_options(options, env_ids))
-
-    def stats(self) -> Answer:
-        def look() -> PoolStats:
-            return self._open.stats()
-
-        return self._answer(look)
+    def figures(self) -> Figures:
+        """Returns the figures of this pool."""
+        running = self._open._engine.running
+        envs, workers, meters, _, _ = _core.read_figures(running.arena, running.layout.plan)
+        return envs, workers, meters
 
     def worker(self, index: int, attribute: str, *args: Any) -> Answer:
-        """Of a worker of the pool here: `pid`, `exitcode`, or what `is_alive` and `output` return."""
+        """Returns a property of a worker here, or the result of a method."""
 
         def look() -> Any:
             found = getattr(self._open.workers[index], attribute)
             return found(*args) if callable(found) else found
 
-        return self._answer(look)
+        return self._attempt(self._numbers, look)
 
-    def _answer(self, function: Callable[[], Any]) -> Answer:
+    def _attempt(self, numbers: Renumbering, function: Callable[[], Any]) -> Answer:
         try:
             return Answer(function(), fault_reports=self._take_fault_reports())
-        except (RemudaError, ValueError, TypeError) as error:
-            return Answer(error=self._numbers.portable(error), fault_reports=self._take_fault_reports())
+        except (RemudaError, ValueError, TypeError, OSError) as error:
+            return Answer(error=numbers.portable(error), fault_reports=self._take_fault_reports())
 
     def _note_faults(self, numbers: Renumbering, faults: Sequence[Fault], then: str) -> None:
-        """In the place of a log, which would be one of this machine. `numbers`: of the pool whose faults they are."""
+        """Keeps faults for the log of the driver. `numbers`: of the pool that has handled them."""
         self._fault_reports.append(FaultReport(tuple(map(numbers.fault, faults)), then))
 
     def _take_fault_reports(self) -> tuple[FaultReport, ...]:
@@ -322,3 +391,7 @@ class Shard:
         if self._pool is None:
             raise RemudaError("the envs of this shard could not be built")
         return self._pool
+
+
+def _failures_of(error: Exception) -> Sequence[Failure]:
+    return error.failures if isinstance(error, EnvError) else ()

@@ -6,21 +6,21 @@ import time
 from collections.abc import Sequence
 from types import TracebackType
 
-from remuda._cluster.station import Station
+from remuda._cluster.link import ShardLink
 from remuda._progress import bar
 from remuda._wording import name_some
 
 
 class StartBar:
-    """A bar that appears where shards take long to build their envs and somebody watches."""
+    """A bar that appears if shards take long to build their envs and a terminal shows it."""
 
-    def __init__(self, stations: Sequence[Station], width: int) -> None:
-        """`width`: of a vector env; it is built as one."""
-        self._stations, self._width = stations, width
-        self._bar = bar.Bar("building envs", self._count(stations), bar.PATIENCE) if bar.is_watched() else None
+    def __init__(self, links: Sequence[ShardLink], width: int) -> None:
+        """`width`: the number of envs that are built as one."""
+        self._links, self._width = links, width
+        self._bar = bar.Bar("building envs", self._count(links), bar.PATIENCE) if bar.is_watched() else None
 
     def wait_time(self, deadline: float | None) -> float | None:
-        """Draws it if it is time for that; returns the seconds until it is again, or until the deadline."""
+        """Draws the bar if that is due. Returns the seconds until it is due again, or until the deadline."""
         left = None if deadline is None else max(0.0, deadline - time.monotonic())
         if self._bar is None:
             return left
@@ -28,14 +28,14 @@ class StartBar:
         return pause if left is None else min(left, pause)
 
     def _built(self) -> int:
-        return self._count([station for station in self._stations if station.building is None])
+        return self._count([link for link in self._links if link.report is not None])
 
     def _missing(self) -> str:
-        building = [station.share.shard for station in self._stations if station.building is not None]
+        building = [link.share.shard for link in self._links if link.report is None]
         return f"waits for {name_some('shard', building)}"
 
-    def _count(self, stations: Sequence[Station]) -> int:
-        return sum(station.share.count for station in stations) // self._width
+    def _count(self, links: Sequence[ShardLink]) -> int:
+        return sum(link.share.count for link in links) // self._width
 
     def __enter__(self) -> StartBar:
         return self

@@ -1,4 +1,4 @@
-"""Decides how long a pool waits for its shards to start, and says which shard waits for what."""
+"""Decides how long a pool waits for its shards to start, and names what each shard waits for."""
 
 from __future__ import annotations
 
@@ -6,9 +6,8 @@ import time
 from collections.abc import Sequence
 from math import inf
 
-from remuda._cluster import actors
+from remuda._cluster.link import LinkState, ShardLink
 from remuda._cluster.room import Room, in_words
-from remuda._cluster.station import Station
 from remuda._relay.log import logger
 from remuda.errors import StartTimeoutError
 
@@ -30,7 +29,7 @@ class StartWait:
         self._has_warned = False
         self.next_look = min(self._began + _LOOK, self._deadline)
 
-    def look(self, building: Sequence[Station]) -> None:
+    def look(self, building: Sequence[ShardLink]) -> None:
         """Checks whether to go on waiting for these shards.
 
         Raises StartTimeoutError after the timeout, or if no machine of the cluster can ever run a shard.
@@ -39,12 +38,12 @@ class StartWait:
         if now < self.next_look:
             return
         self.next_look = min(now + _LOOK, max(self._deadline, now))
-        waiting = [station for station in building if not actors.wait([station.located], 1, 0)]
+        waiting = [link for link in building if link.state is LinkState.STARTING]
         shortage = self._room.shortage() if waiting else None
         if now >= self._deadline:
             raise StartTimeoutError(
                 f"expected all shards to build their envs within start_timeout={self._timeout} s, got {len(building)} "
-                f"that had not: {'; '.join(self._state_of(station, waiting, shortage) for station in building)}"
+                f"that had not: {'; '.join(self._state_of(link, waiting, shortage) for link in building)}"
             )
         if shortage is None:
             return
@@ -54,16 +53,9 @@ class StartWait:
             self._has_warned = True
             logger.warning("%s, which a shard needs; waiting %.0f s for one to join", shortage, _JOINING)
 
-    def _state_of(self, station: Station, waiting: Sequence[Station], shortage: str | None) -> str:
-        shard = f"shard {station.share.shard}"
-        if station not in waiting:
-            return f"{shard} is still building its envs{_place_of(station)}"
+    def _state_of(self, link: ShardLink, waiting: Sequence[ShardLink], shortage: str | None) -> str:
+        shard = f"shard {link.share.shard}"
+        if link not in waiting:
+            return f"{shard} is still building its envs on node {link.node}"
         need = in_words(self._room.bundle)
         return f"{shard} waits for {need}, and {shortage}" if shortage else f"{shard} waits for {need} to become free"
-
-
-def _place_of(station: Station) -> str:
-    try:
-        return f" on node {actors.get(station.located)}"
-    except actors.Lost as error:
-        return f" (its actor is gone: {error})"

@@ -21,16 +21,7 @@ def set_worker_defaults(options: Any, name: str) -> None:
 
 
 def set_local_defaults(options: Any, name: str) -> None:
-    """Does the same for a face that must choose before the start whether each env runs in a process of its own.
-
-    Raises:
-        TypeError: The backend is on other machines.
-    """
+    """Does the same for a face that must choose before the start whether each env runs in a process of its own."""
     set_worker_defaults(options, name)
     if options["backend"] == "auto":
         options["backend"] = "process"
-    if isinstance(options["backend"], remuda.Ray):
-        raise TypeError(
-            f"expected a backend on this machine, got {options['backend']!r}: here results come env by env, and from a "
-            "cluster shard by shard; remuda.Pool, remuda.gymnasium and remuda.sb3 run on one"
-        )

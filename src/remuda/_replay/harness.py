@@ -160,4 +160,4 @@ def _as_named(arguments: dict[str, Any]) -> dict[str, Any]:
     """Returns the arguments of a reset in the form that a pool sends."""
     if "seed" not in arguments:
         return arguments
-    return {**arguments, "seed": SeedBase(arguments["seed"], 1, of_every_episode=False)}
+    return {**arguments, "seed": SeedBase(arguments["seed"], 1, 0, of_every_episode=False)}

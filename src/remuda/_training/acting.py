@@ -69,9 +69,13 @@ def check_policy(policy: Any) -> None:
 
 
 class Actor:
-    """A policy that acts for the envs of one pool.
+    """A policy that acts for the envs of one pool::
+
+        turn = actor.turn_for(env_ids, episode_starts)
+        actions, columns = actor.finish(actor.policy(obs, **turn), **turn)
 
     Attributes:
+        policy: Called with observations, and what `turn_for` returns.
         rng: See `Turn`.
     """
 
@@ -82,43 +86,40 @@ class Actor:
         self._all, self._shard, self._first_env = np.arange(num_envs), shard, first_env
         self.rng = rng
         self._state: Any = None
+        self._rows: Any = slice(None)  # of the envs that act
         self.use(policy)
 
     def use(self, policy: Any) -> None:
         """Replaces the policy. States of envs are kept if the new policy's have the same form."""
-        self._is_module, has_act = _is_module(policy), hasattr(policy, "act")
-        self._act: Callable[..., Any] = policy.act if has_act else policy
-        self._device = _device_of(policy) if self._is_module else None
+        function = policy.act if hasattr(policy, "act") else policy
+        is_module = _is_module(policy)
+        self._device = _device_of(policy) if is_module else None
+        self.policy = _with_tensors(function, self._device) if is_module else function
         self._initial_state = getattr(policy, "initial_state", None)
-        self._takes_turn = _takes_turn(policy.forward if self._is_module and not has_act else self._act)
+        self._takes_turn = _takes_turn(policy.forward if is_module and function is policy else function)
         if self._state is not None and (self._initial_state is None or _forms(self._fresh(1)) != _forms(self._state)):
             self._state = None
 
-    def act(self, obs: Any, env_ids: Ids, episode_starts: Callable[[], Flags]) -> tuple[Any, dict[str, Any]]:
-        """Returns the actions of a policy for k envs, and the columns to keep beside them.
+    def turn_for(self, env_ids: Ids, episode_starts: Callable[[], Flags]) -> dict[str, Turn]:
+        """Returns the keyword arguments of `policy` for k envs.
 
         Args:
-            obs: Of these envs, batched.
             env_ids: (k,): the envs, as the pool here numbers them.
             episode_starts: Returns `Turn.episode_starts`.
         """
         if not self._takes_turn:
-            answer = self._called(obs)
-        else:
-            turn = Turn(env_ids + self._first_env, episode_starts(), self.rng, self._shard)
-            is_whole = np.array_equal(env_ids, self._all)
-            rows = slice(None) if is_whole else env_ids.copy()  # torch warns of read-only arrays
-            turn.state = self._state_of(rows, turn.episode_starts)
-            answer = self._called(obs, turn=turn)
-            self._keep(rows, turn.state)
-        return answer if _has_columns(answer) else (answer, {})
+            return {}
+        is_whole = np.array_equal(env_ids, self._all)
+        self._rows = slice(None) if is_whole else env_ids.copy()  # torch warns of read-only arrays
+        turn = Turn(env_ids + self._first_env, episode_starts(), self.rng, self._shard)
+        turn.state = self._state_of(self._rows, turn.episode_starts)
+        return {"turn": turn}
 
-    def _called(self, obs: Any, **turn: Turn) -> Any:
-        if not self._is_module:
-            return self._act(obs, **turn)
-        torch = sys.modules["torch"]
-        with torch.no_grad():
-            return _map(_array, self._act(_map(lambda leaf: torch.as_tensor(leaf, device=self._device), obs), **turn))
+    def finish(self, answer: Any, turn: Turn | None = None) -> tuple[Any, dict[str, Any]]:
+        """Returns the actions that a policy returned, and the columns to keep beside them. Keeps the states."""
+        if turn is not None:
+            self._keep(self._rows, turn.state)
+        return answer if _has_columns(answer) else (answer, {})
 
     # -- states of envs ------------------------------------------------------------------------------------
 
@@ -154,6 +155,17 @@ class Actor:
 def _is_module(policy: Any) -> bool:
     torch = sys.modules.get("torch")
     return torch is not None and isinstance(policy, torch.nn.Module)
+
+
+def _with_tensors(function: Callable[..., Any], device: Any) -> Callable[..., Any]:
+    """Returns a function of arrays that calls a function of tensors."""
+    torch = sys.modules["torch"]
+
+    def with_tensors(obs: Any, **turn: Turn) -> Any:
+        with torch.no_grad():
+            return _map(_array, function(_map(lambda leaf: torch.as_tensor(leaf, device=device), obs), **turn))
+
+    return with_tensors
 
 
 def _device_of(module: Any) -> Any:

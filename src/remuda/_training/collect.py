@@ -178,7 +178,8 @@ class Collector(Iterator[Rollout]):
         rollout = self._pool.rollout(self._steps, parts=way.parts)
         try:
             for step in way.turns(rollout):
-                actions, columns = self._actor.act(step.obs, step.env_ids, step.starts_episodes)
+                turn = self._actor.turn_for(step.env_ids, step.starts_episodes)
+                actions, columns = self._actor.finish(self._actor.policy(step.obs, **turn), **turn)
                 step.act(actions, **columns)
         except BaseException:
             rollout.close()

@@ -194,7 +194,8 @@ class _Play:
         self._videos.begin({env: self._queues[env][0] for env in self._beginning})
 
     def _actions_for(self, obs: Any) -> Any:
-        actions, _ = self._actor.act(obs, self._pool.env_ids, lambda: self._starts)
+        turn = self._actor.turn_for(self._pool.env_ids, lambda: self._starts)
+        actions, _ = self._actor.finish(self._actor.policy(obs, **turn), **turn)
         return actions
 
     def _note_begun(self) -> None:

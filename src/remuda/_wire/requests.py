@@ -114,6 +114,10 @@ class RememberedCalls:
         """Adds the calls of the worker before, by env and key."""
         self._calls.update(calls)
 
+    def all(self) -> Mapping[int, dict[Hashable, Parts]]:
+        """Returns all calls, by env and key."""
+        return self._calls
+
     def of(self, env: int) -> list[Parts]:
         """Returns the calls of an env, in their order."""
         return list(self._calls.get(env, {}).values())

@@ -20,26 +20,23 @@ class SeedBase:
     Attributes:
         entropy: The seed itself; with `of_every_episode` from 0 up.
         number: By the pool's count of such seeds, from 1 up: the same seed given again is another.
+        env_id: The number of the env in the pool of the caller.
         of_every_episode: Each episode has a derived one. Otherwise the seed is for one reset, as it is, and a derived
             one for the first reset of an env that was built anew since.
         sub_env: How far the seed is from the one int that all envs of a vector env were given; 0 where they were not.
-        first_env: The number of the pool's first env among those of a larger pool, by whose numbers seeds are derived.
-        given: So many seeds had been derived from it before, by an env that this one succeeds.
     """
 
     entropy: int
     number: int
+    env_id: int
     of_every_episode: bool = True
     sub_env: int = 0
-    first_env: int = 0
-    given: int = 0
 
-    def seed(self, env_id: int, n: int) -> int:
-        """Returns the env's n-th seed, from 0."""
-        env_id, n = env_id + self.first_env, n + self.given
+    def seed(self, n: int) -> int:
+        """Returns the n-th seed, from 0."""
         if n == 0 and not self.of_every_episode:
             return self.entropy
-        return derive_seed(abs(self.entropy - self.sub_env), env_id - self.sub_env, n) + self.sub_env
+        return derive_seed(abs(self.entropy - self.sub_env), self.env_id - self.sub_env, n) + self.sub_env
 
 
 @dataclass
@@ -60,11 +57,11 @@ class ResetDefaults:
         """Whether resets need seeds or options."""
         return bool(self.due or self.options)
 
-    def for_successor(self, env_ids: Iterable[int]) -> ResetDefaults:
-        """Returns the defaults of these envs, which a successor rebuilds."""
+    def for_successor(self, env_ids: Iterable[int], first: int = 0) -> ResetDefaults:
+        """Returns the defaults of these envs, which a successor rebuilds. It numbers them from `first` on."""
         ids = set(env_ids)
-        bases = {env_id: base for env_id, base in self.bases.items() if env_id in ids}
-        options = {env_id: pickled for env_id, pickled in self.options.items() if env_id in ids}
+        bases = {env_id - first: base for env_id, base in self.bases.items() if env_id in ids}
+        options = {env_id - first: pickled for env_id, pickled in self.options.items() if env_id in ids}
         return ResetDefaults(bases, options, set(bases))
 
     def note_built(self, env_id: int) -> None:
@@ -121,7 +118,7 @@ class ResetDefaults:
             self.due.discard(env_id)
             n = 0 if named is not None else loop.next_seed(env_id, base.number)
         loop.note_seed(env_id, base.number, n)
-        return base.seed(env_id, n)
+        return base.seed(n)
 
 
 def common_seed(seeds: Sequence[int | None]) -> int | list[int | None] | None:

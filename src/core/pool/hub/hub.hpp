@@ -147,6 +147,9 @@ class Hub {
   // Counts a worker as dead, because it will have no successor.
   void give_up(std::uint32_t worker);
 
+  // Passes new commands on to workers on other machines. Called at the end of each call.
+  void pass_on();
+
   // Returns whether events exist that `wait` does not handle: answers, failures, deaths, log records from the relay.
   bool needs_attention() const { return inbox_.has_faults() || attention(); }
   // Notes further events in `log`; null ends the trace.
@@ -202,6 +205,7 @@ class Hub {
                        std::uint32_t pad_to = 0);
   nb::object hand_over(nb::object batch, bool has_new_keys);
   bool sleep(std::uint32_t target, Nanoseconds limit, Clock::time_point& now);
+  void await_machines(Nanoseconds limit, bool all, Clock::time_point& now);
   void drain();
   bool accept(std::uint32_t worker, const Result& result);
   Arrival read(std::uint32_t worker, const Result& result, nb::object& parts);

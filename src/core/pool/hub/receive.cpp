@@ -25,11 +25,13 @@ bool Hub::wait(std::uint32_t wanted, std::int64_t timeout_ns, std::optional<std:
 bool Hub::wait_from(Clock::time_point start, std::uint32_t wanted, std::int64_t timeout_ns,
                     std::optional<std::uint32_t> number) {
   if (callbacks_.pump.is_valid()) {
+    workers_.outbox().take_published();
     callbacks_.pump();
     const auto before = std::exchange(start, Clock::now());  // the pump may have run for any time
     caller_meter_.note_waited(static_cast<std::uint64_t>(Nanoseconds(start - before).count()));
     if (tracing_.is_on()) tracing_.note_wait(before, start, number.has_value());
   }
+  if (callbacks_.await_results.is_valid() && timeout_ns == 0) await_machines(Nanoseconds(0), false, start);
   const Part* part = number ? &slots_.parts().at(*number) : nullptr;
   const auto deadline = start + Nanoseconds(timeout_ns);
   workers_.clock().look(start, RunningClock::kUnwatched);
@@ -52,8 +54,14 @@ bool Hub::wait_from(Clock::time_point start, std::uint32_t wanted, std::int64_t 
     const bool each = part == nullptr || inbox_.awaits_answers() || workers_.outbox().any_waits_for_turn() ||
                       slots_.seating().anyone_asks();
     const std::uint32_t needed = each ? 1 : std::min(wanted - part->done(), std::max(part->in_flight(), 1U));
-    if (!bell_.ask_for_all(!each && needed > 1 && needed == slots_.parts().in_flight())) continue;
     const auto before = now;
+    if (callbacks_.await_results.is_valid()) {
+      await_machines(limit, !each && needed == slots_.parts().in_flight(), now);
+      if (tracing_.is_on()) tracing_.note_wait(before, now, part != nullptr);
+      if (workers_.watch().is_due(now)) poll(now);
+      continue;
+    }
+    if (!bell_.ask_for_all(!each && needed > 1 && needed == slots_.parts().in_flight())) continue;
     bool has_slept;
     {
       nb::gil_scoped_release release;
@@ -65,6 +73,20 @@ bool Hub::wait_from(Clock::time_point start, std::uint32_t wanted, std::int64_t 
     if (PyErr_CheckSignals() != 0) nb::raise_python_error();
     if ((has_slept || workers_.watch().is_due(now)) && !bell_.has_reached(heard + needed)) poll(now);
   }
+}
+
+// Waits for results from other machines. Commands that got their turn since the last wait are passed on before.
+void Hub::await_machines(Nanoseconds limit, bool all, Clock::time_point& now) {
+  pass_on();
+  const auto before = now;
+  callbacks_.await_results(std::chrono::duration<double>(limit).count(), all);
+  now = Clock::now();
+  caller_meter_.note_waited(static_cast<std::uint64_t>(Nanoseconds(now - before).count()));
+  workers_.clock().look(now, RunningClock::kStall);
+}
+
+void Hub::pass_on() {
+  if (callbacks_.await_results.is_valid() && workers_.outbox().take_published()) callbacks_.pump();
 }
 
 // Sleeps until the bell has been rung up to `target`, or for about `limit`. While messages are under way, sleeps until

@@ -27,6 +27,7 @@ void Outbox::publish(std::uint32_t worker, TimeOfCall& now, bool at_once) {
     return;
   if (!had_turn && deadlines_.has_any()) port.heard = now.get();
   port.has_unpublished = false;
+  has_published_ = true;
   port.commands.publish();
   now.note(notify(*port.bell));
 }

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 #include "ipc/time_of_call.hpp"
@@ -42,6 +43,8 @@ class Outbox {
   void finish_turn(std::uint32_t worker);
   bool has_turn(std::uint32_t worker) const { return turns_.has(worker); }
   bool any_waits_for_turn() const { return turns_.any_waiting(); }
+  // Returns whether anything was published since the last call.
+  bool take_published() { return std::exchange(has_published_, false); }
 
  private:
   std::vector<Port>& ports_;
@@ -49,6 +52,7 @@ class Outbox {
   const Deadlines& deadlines_;
   Turns turns_;
   std::uint64_t sequence_ = 0;
+  bool has_published_ = false;
 };
 
 }  // namespace remuda

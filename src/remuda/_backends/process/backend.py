@@ -268,9 +268,10 @@ class ProcessBackend:
 
     # -- service ---------------------------------------------------------------------------------------
 
-    def attach(self, layout: Layout, arena: _core.Arena) -> None:
+    def attach(self, layout: Layout, arena: _core.Arena, defaults: ResetDefaults) -> None:
         self._arena = arena
-        with _posted(dump_for_worker((layout, (), ResetDefaults()))) as (parcel, address):
+        of_all = defaults.for_successor(range(layout.num_envs))
+        with _posted(dump_for_worker((layout, (), of_all))) as (parcel, address):
             for worker in self.workers:
                 self._start_loop(worker, arena, parcel, address)
 

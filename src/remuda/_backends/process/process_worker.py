@@ -13,11 +13,13 @@ from remuda._relay.stacks import stack_of
 from remuda._system.oom import OomWatch
 from remuda._wire.channel import SocketChannel
 from remuda._worker.main import WorkerConfig
-from remuda.errors import MemoryVerdict, StartTimeoutError
+from remuda.errors import MemoryVerdict, StartTimeoutError, WorkerDiedError
 
 
 class ProcessWorker:
     """A worker that has a process of its own, and gets another one if it is replaced."""
+
+    cause_of_death = WorkerDiedError
 
     def __init__(
         self, config: WorkerConfig, launching: Launching, output: Output, siblings: list[WorkerProcess], oom: OomWatch

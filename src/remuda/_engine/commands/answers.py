@@ -91,6 +91,11 @@ class Answers(Call):
         """Takes the error because of which some answer will never arrive."""
         self.error = error
 
+    @property
+    def failures(self) -> list[Failure]:
+        """The failures so far."""
+        return list(self._failures.values())
+
     def so_far(self) -> list[Parts]:
         """Returns the answers so far, still pickled."""
         return list(self._answers.values())

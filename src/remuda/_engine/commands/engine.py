@@ -15,7 +15,7 @@ from remuda._engine.options.settings import Settings
 from remuda._engine.running.fault_history import FaultHistory
 from remuda._engine.running.infos import InfoColumns
 from remuda._engine.running.progress import ProgressTracker
-from remuda._engine.running.running import CLOSED, Running
+from remuda._engine.running.running import CLOSED, SPLIT_SINCE, Running
 from remuda._engine.running.seeds import EpisodeSeeds, GymnasiumSeeds
 from remuda._engine.running.shared_rendering import SharedRendering
 from remuda._engine.stats.figures import Figures
@@ -31,7 +31,6 @@ from remuda._engine.tracing.tracer import PoolTracer
 from remuda._system.exiting import hold_daemon_thread
 from remuda._tensors.cuda import finish_all
 from remuda._wire.card import Card, start_of
-from remuda._worker.reset_defaults import ResetDefaults
 from remuda.errors import ClosedError, StateError
 
 
@@ -45,6 +44,8 @@ class Engine:
         parts: The number of parts.
         closed: Whether the pool is closed.
         is_copy: Whether this is the copy of another process's pool, after a fork.
+        is_succeeded: Whether another engine has taken its place.
+        seeds: The rule of seeding, and the seeds so far.
         rendering: Warns if envs that render share a process.
         tracer: Makes traces.
         fault_log: Logs faults.
@@ -54,14 +55,14 @@ class Engine:
 
     def __init__(self, settings: Settings, running: Running) -> None:
         self.settings, self.owner = settings, os.getpid()
-        self.closed = self.is_copy = False
+        self.closed = self.is_copy = self.is_succeeded = False
         self.parts = 1
         self.running, self.backend, self.layout = running, running.backend, running.layout
         self.faults = Faults(running, in_callers_thread=settings.backend == "serial")
-        infos, defaults = InfoColumns(running.layout.info_bytes), ResetDefaults()
+        infos, defaults = InfoColumns(running.layout.info_bytes), running.defaults
         per_episode = settings.seeding == "per_episode"
-        first = settings.first_env
-        seeds = EpisodeSeeds(defaults, first) if per_episode else GymnasiumSeeds(defaults, running.layout, first)
+        seeds = EpisodeSeeds(defaults) if per_episode else GymnasiumSeeds(defaults, running.layout)
+        self.seeds = seeds
         self.tracker = ProgressTracker(running, seeds, settings.operation_of)
         recorder = None
         if settings.record is not None and running.factories is not None:
@@ -106,6 +107,8 @@ class Engine:
         if self.closed:
             hold_daemon_thread()
             raise ClosedError(CLOSED)
+        if self.is_succeeded:
+            raise StateError(SPLIT_SINCE)
         if self.is_copy:
             raise StateError(
                 f"this pool belongs to process {self.owner}, got a call from its forked copy {os.getpid()}; "
@@ -114,6 +117,10 @@ class Engine:
 
     def close(self) -> None:
         self.closed, self.hub = True, None
+
+    def pause(self, *, is_on: bool) -> None:
+        """Sets whether commands first ask `Pool._check_open`, which refuses them."""
+        self.hub = None if is_on else self.running.hub
 
     def publish(self) -> None:
         """Publishes how other processes of this user can read the figures."""

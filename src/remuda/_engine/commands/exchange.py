@@ -157,6 +157,12 @@ class Exchange:
             call.expect(self._post(worker, env, parts, self._calls, addressee_of(call, i), op), env, worker)
         return call
 
+    def tell(self, worker: int, parts: Parts) -> Answers:
+        """Sends a worker a message that names none of its envs. Returns a call for the answer."""
+        call = Answers(self._wait_for_call, self.faults)
+        call.expect(self._post(worker, _core.WHOLE_WORKER, parts, self._calls, call), None, worker)
+        return call
+
     def _remembering(self, call: Answers, env: int, about: Hashable, parts: Parts) -> Addressee:
         if about is None:
             return call
@@ -229,6 +235,10 @@ class Exchange:
             raise self.faults.error_for(failures)
         if close_errors.error is not None:
             raise close_errors.error
+
+    def attend_until(self, deadline: float) -> None:
+        """Handles events until a time of `time.monotonic`, or until one was handled."""
+        self._pump_once(deadline)
 
     # -- events ------------------------------------------------------------------------------------------
 

@@ -43,6 +43,11 @@ class Resets:
         self._seeds, self._defaults, self._spaces = seeds, defaults, spaces
         self._exchange = exchange
 
+    def use_spaces(self, spaces: ActionSpaces) -> None:
+        """Seeds these action spaces from now on, if any are seeded."""
+        if self._spaces is not None:
+            self._spaces = spaces
+
     def send(self, slots: Sequence[int], seed: Seed, options: Options, part: int, *, to_all: bool) -> None:
         """Sends resets to slots of a part. Raises before anything is sent."""
         self._send(slots, seed, options, part, to_all=to_all)

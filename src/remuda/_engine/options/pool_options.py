@@ -62,8 +62,8 @@ class RemoteBackend:
 def _backend(_: str, given: Any) -> BackendName:
     if isinstance(given, RemoteBackend):
         raise TypeError(
-            f"expected backend to be one of {('auto', *BACKENDS)}, got {given!r}: other machines are for "
-            "remuda.Pool itself, for remuda.gymnasium and for remuda.sb3"
+            f"expected backend to be one of {('auto', *BACKENDS)}, got {given!r}: only remuda.Pool "
+            "and the faces take a cluster"
         )
     if given not in ("auto", *BACKENDS):
         raise ValueError(f"expected backend to be one of {('auto', *BACKENDS)}, got {given!r}")
@@ -141,7 +141,6 @@ class OptionValues:
         any_value,
         """Start a worker only after the one before has built its envs, in the order of `env_fns`, for envs that must
         not be built at the same time. The start takes the sum of their times.""",
-        not_on_a_cluster="shards start beside each other",
     )
     max_worker_memory: int | None = option(
         None,
@@ -169,7 +168,6 @@ class OptionValues:
         int_from(1, or_none=True),
         """The number of workers that may run `reset` or `step` at the same time; None for no limit.""",
         keeps_processes=True,
-        not_on_a_cluster="no shard knows what the others do; the number of workers limits each",
     )
     pin_workers: bool = option(
         False,
@@ -209,7 +207,7 @@ class OptionValues:
         a spare at once, and its own env becomes a spare and resets in the background. The envs must be interchangeable.
         It needs one worker for each env.""",
         one_worker_each=True,
-        not_on_a_cluster="a spare cannot back a slot of another shard",
+        not_on_a_cluster="a spare may back any slot, and most slots are on other machines",
         needs_one_worker_each="the slow reset of one env would hold up the others of its worker",
     )
     seeding: Seeding = option(
@@ -270,7 +268,7 @@ class OptionValues:
         None,
         directory,
         """A directory for traces of the last minute before each fault, 20 at most: see `Pool.trace`.""",
-        not_on_a_cluster="a trace is of one machine, by its clock",
+        not_on_a_cluster="faults of envs occur on the machines of the shards",
     )
     worker_output: WorkerOutput = option(
         "inherit",
@@ -291,7 +289,6 @@ class OptionValues:
         any_value,
         """For faces in which steps or calls mean other operations: a function that takes an operation ("step") and the
         `EnvProgress` of a report of a fault, and returns those that the report shows.""",
-        not_on_a_cluster="it belongs to faces, which run on this machine",
     )
 
 

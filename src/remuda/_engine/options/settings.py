@@ -29,7 +29,8 @@ class Settings(OptionValues):
     may_step_itself: bool = False  # whether the caller may step the envs, if measuring finds that best
     choice: Choice | None = None  # the result of measuring
     asked: Asked = field(default_factory=Asked)
-    first_env: int = 0  # the number of env 0 in the larger pool of which this is a part
+    keeps_last: bool = False  # whether the last result of each env is always kept
+    dealt: tuple[int, ...] | None = None  # the number of envs of each worker, if they are dealt out unevenly
     shown_warnings: ShownWarnings = field(default_factory=dict)  # of workers, so that none is shown twice
 
     @classmethod
@@ -143,6 +144,8 @@ class Settings(OptionValues):
 
     def envs_of_worker(self) -> tuple[int, ...]:
         """Neighbouring envs share a worker, and with it cache lines; the first workers take what is left over."""
+        if self.dealt is not None:
+            return self.dealt
         share, rest = divmod(self.num_envs // self.width, self.num_workers)
         return tuple((share + (w < rest)) * self.width for w in range(self.num_workers))
 

@@ -34,6 +34,8 @@ class OnACluster:
             seed: The seed of random numbers of the policy, from 0 up; None: a random one. Each shard has its own
                 stream.
 
+        Returns: An iterator of `ShardRollout`, and a context manager that ends it.
+
         Raises:
             NotImplementedError: The envs are on this machine (`backend`).
             ValueError: A number below 1, or spaces that are not made of arrays.

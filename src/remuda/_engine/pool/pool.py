@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import weakref
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -28,6 +27,7 @@ from remuda._engine.pool.on_a_cluster import OnACluster
 from remuda._engine.running.running import Running
 from remuda._engine.running.seeds import Seed
 from remuda._engine.startup.auto import settle
+from remuda._engine.startup.inheritance import Inheritance
 from remuda._engine.startup.start import start
 from remuda._engine.startup.start_progress import StartProgress
 from remuda._engine.stats.pool_stats import PoolStats
@@ -99,12 +99,12 @@ class Pool(Divisible, OnACluster):
         """Starts the workers and waits until they have built the envs; see the class."""
         self._start(env_fns, options)
 
-    def _start(self, env_fns: Sequence[EnvFn], options: PoolOptions, first_env: int = 0) -> None:
+    def _start(self, env_fns: Sequence[EnvFn], options: PoolOptions, inherited: Inheritance | None = None) -> None:
         factories = check_env_fns(env_fns)
-        settings = replace(Settings.of(options, len(factories)), first_env=first_env)
+        settings = Settings.of(options, len(factories))
         with StartProgress(settings) as progress:
             settings, begun = settle(settings, factories, usable_cores(), _adopt, progress)
-            self._take_over(settings, start(settings, factories, begun, progress))
+            self._take_over(settings, start(settings, factories, begun, progress, inherited))
 
     def _take_over(self, settings: Settings, running: Running) -> None:
         """Makes what runs this pool's own."""
@@ -338,10 +338,10 @@ class Pool(Divisible, OnACluster):
 Pool.__signature__ = signature_of_pool()  # type: ignore[attr-defined]  # for help() and editors
 
 
-def pool_of_a_larger_one(env_fns: Sequence[EnvFn], first_env: int, options: PoolOptions) -> Pool:
-    """Returns a pool of some envs of a larger pool, from `first_env` on, which have the seeds of the larger pool."""
+def succeeding_pool(env_fns: Sequence[EnvFn], options: PoolOptions, inherited: Inheritance | None) -> Pool:
+    """Returns a pool that takes the place of an earlier one. Its envs reset before they step."""
     pool: Pool = object.__new__(Pool)
-    pool._start(env_fns, options, first_env)
+    pool._start(env_fns, options, inherited)
     return pool
 
 

@@ -14,6 +14,7 @@ from remuda._engine.commands.engine import Engine
 from remuda._engine.commands.resets import Options
 from remuda._engine.options.checks import check_timeout
 from remuda._engine.pool.env_calls import EnvCalls
+from remuda._engine.running.running import SPLIT_SINCE
 from remuda._engine.running.seeds import Seed
 from remuda._system.memory import check_memory
 from remuda._wire.pickling import Parts, bundle
@@ -318,10 +319,7 @@ class Stepping(EnvCalls):
     def _check_open(self) -> None:
         self._engine.check_open()
         if not self._engine.running.slots.has_part(self._part):
-            raise StateError(
-                "the pool has been split since: use what the latest split() returned, or make it whole with split(1), "
-                "or with reset() or discard(), which drop what is in flight"
-            )
+            raise StateError(SPLIT_SINCE)
 
     def _check_quiet(self) -> None:
         if self.pending:

@@ -373,7 +373,7 @@ class Rollout(HasAdvantages, InSingular):
 def _faults_of(rows: Mapping[int, RawRow]) -> Iterator[tuple[int, Fault]]:
     """Yields the faults that rows report, each with its row."""
     for row, (_, parts, terminal) in rows.items():
-        for made in (parts, terminal):
+        for made in (parts, terminal, parts[3] if isinstance(parts, tuple) and len(parts) == 4 else None):
             info = made[1] if isinstance(made, tuple) and len(made) > 1 else None
             if isinstance(info, dict) and isinstance(fault := info.get("fault"), Fault):
                 yield row, fault

@@ -84,31 +84,33 @@ class ShardRollout(HasAdvantages, InSingular):
 
 
 class ShardRollouts(Iterator[ShardRollout]):
-    """Rollouts of all shards, whichever is done first: what `Pool.rollouts` makes.
+    """The rollouts of all shards: the result of `Pool.rollouts`.
 
         for rollout in pool.rollouts(policy, steps=128):
             learner.update(rollout)
             pool.publish(policy)
 
-    A shard is asked for the next one when one of its has been taken: so `in_flight` of each are under way or wait, and
-    a learner that is slower than the shards has them wait for him. Nobody waits for a shard with long episodes.
+    The rollout that was requested first is returned first, once it is done. When a rollout has been taken and the next
+    one is requested, its shard starts another. So each shard has `in_flight` rollouts that are being filled or are
+    waiting, and no shard waits for a slow one.
 
-    It does not end by itself: leave the loop, or call `close`. It is a context manager, too.
+    The iterator has no end. Leave a loop that holds the only reference, call `close`, or use it as a context manager.
+    Then shards stop at their next step, and all envs must be reset before they are stepped.
     """
 
     @abstractmethod
     def __next__(self) -> ShardRollout:
-        """The next one, as soon as there is one.
+        """Waits for the next rollout and returns it.
 
         Raises:
-            EnvError, WorkerDiedError, RestartLimitError: An env failed, and the pool's `faults` do not bear it.
+            EnvError, WorkerDiedError, RestartLimitError: An env failed, and the pool's `faults` do not restart it.
             ClosedError: The pool is closed.
             Exception: What the policy raised.
         """
 
     @abstractmethod
     def close(self) -> None:
-        """Ends it. What is under way is not waited for; the next command of the pool is done after it."""
+        """Stops the shards at their next step. Rollouts that were not taken are dropped."""
 
     def __enter__(self) -> ShardRollouts:
         return self

@@ -10,6 +10,7 @@ from remuda.errors import (
     EnvError,
     EnvTimeoutError,
     RemudaError,
+    ShardDiedError,
     StartTimeoutError,
     WorkerDiedError,
 )
@@ -20,7 +21,7 @@ OPERATIONS = {
     _core.Op.OBSERVE: "observe",
     _core.Op.MESSAGE: "call",
     _core.Op.CLOSE: "close",
-    _core.Op.REVIVE: "reset",
+    _core.Op.RESET_INTO_ROW: "reset",
     _core.Op.REBUILD: "build",
     _core.Op.PREPARE: "reset",
 }
@@ -51,6 +52,7 @@ _KINDS = {
     EnvTimeoutError: "timeout",
     StartTimeoutError: "timeout",
     CorruptReplyError: "corrupt",
+    ShardDiedError: "death",
 }
 
 

@@ -141,7 +141,10 @@ class PickledRows:
         terminal = self.raw[row][2]  # of a row that the pool has completed
         if isinstance(terminal, tuple):
             return terminal
-        frozen = terminal or ([inline] if (inline := self._load(row)[2]) else None)
+        inline = self._load(row)[2]
+        if isinstance(inline, tuple):  # the pool of a shard has completed the row
+            return inline
+        frozen = terminal or ([inline] if inline else None)
         final: tuple[Any, dict[str, Any]] = self._unpickle(row, frozen) if frozen else (None, {})
         return final
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NoReturn
 
 from remuda import _core
@@ -10,9 +10,14 @@ from remuda._backends.base import Backend, Processes
 from remuda._engine.options.recording import Factories
 from remuda._wire.layout import Layout
 from remuda._worker.env_report import EnvReport
+from remuda._worker.reset_defaults import ResetDefaults
 from remuda.errors import ClosedError
 
 CLOSED = "the pool is closed; make a new one"
+SPLIT_SINCE = (
+    "the pool has been split since: use what the latest split() returned, or make it whole with split(1), or with "
+    "reset() or discard(), which drop what is in flight"
+)
 
 
 @dataclass
@@ -26,6 +31,7 @@ class Running:
         backend, hub, arena, layout: The workers, the core's end of the protocol, the shared memory, and its layout.
         reports: The report of each env.
         factories: The factories as crash records have them; None if none are written.
+        defaults: The defaults of resets, for successors of workers.
     """
 
     backend: Backend
@@ -34,6 +40,7 @@ class Running:
     layout: Layout
     reports: list[EnvReport]
     factories: Factories | None = None
+    defaults: ResetDefaults = field(default_factory=ResetDefaults)
 
     @property
     def slots(self) -> _core.SlotLedger:

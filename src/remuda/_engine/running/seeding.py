@@ -11,29 +11,6 @@ import numpy as np
 from remuda._wire import by_value
 
 
-class Continued(int):
-    """A seed from which an earlier env has derived others; its successor continues the count.
-
-    Attributes:
-        given: The number of seeds that were derived so far.
-    """
-
-    given: int
-
-    def __new__(cls, seed: int, given: int) -> Continued:
-        self = super().__new__(cls, seed)
-        self.given = given
-        return self
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return Continued, (int(self), self.given)
-
-
-def given_before(seed: int) -> int:
-    """Returns the number of seeds that were derived from this one before."""
-    return seed.given if isinstance(seed, Continued) else 0
-
-
 def seeds_for(seed: int | Sequence[int | None] | None, env_ids: Sequence[int]) -> list[int | None]:
     """Returns the seeds by Gymnasium's rule: an int seeds env i with seed + i; a sequence has one for each env.
 
@@ -69,7 +46,7 @@ def _one_each(seeds: Sequence[int | np.integer[Any] | None] | None, env_ids: Seq
     for env_id, one in zip(env_ids, listed, strict=True):
         if one is not None and not isinstance(one, (int, np.integer)):
             raise TypeError(f"expected an int or None as the seed of env {env_id}, got {one!r}")
-    return [one if one is None or isinstance(one, Continued) else int(one) for one in listed]
+    return [None if one is None else int(one) for one in listed]
 
 
 def split_seed(

@@ -6,7 +6,7 @@ import secrets
 from collections.abc import Sequence
 from typing import TypeAlias
 
-from remuda._engine.running.seeding import entropy_for, given_before, seeds_for
+from remuda._engine.running.seeding import entropy_for, seeds_for
 from remuda._wire.layout import Layout
 from remuda._worker.reset_defaults import ResetDefaults, SeedBase
 
@@ -17,9 +17,9 @@ Order: TypeAlias = SeedBase | None  # the base from which a reset, and later one
 class Seeds:
     """A rule of seeding. Workers derive the seeds from a base, which the pool sends with a reset and to successors."""
 
-    def __init__(self, defaults: ResetDefaults, first_env: int = 0) -> None:
-        """`defaults`: those of the pool, where the bases are kept. `first_env`: see `SeedBase`."""
-        self._bases, self._first_env = defaults.bases, first_env
+    def __init__(self, defaults: ResetDefaults) -> None:
+        """`defaults`: those of the pool, where the bases are kept."""
+        self._bases = defaults.bases
         self._given = 0
 
     def orders(self, seed: Seed, ids: Sequence[int], envs: Sequence[int]) -> list[Order]:
@@ -33,6 +33,10 @@ class Seeds:
 
     def _orders(self, seed: Seed, ids: Sequence[int], envs: Sequence[int]) -> list[Order]:
         raise NotImplementedError
+
+    def continue_from(self, other: Seeds) -> None:
+        """Continues the count of seeds of another pool of the same envs."""
+        self._given = other._given
 
     def note(self, orders: Sequence[Order], envs: Sequence[int]) -> None:
         """Puts bases into force that were sent to these envs."""
@@ -50,7 +54,7 @@ class Seeds:
         number, n, resets = seeded
         if number != base.number:  # the reset that it was given with has not begun yet
             n = resets = 0
-        return base.seed(env, n), resets
+        return base.seed(n), resets
 
 
 class GymnasiumSeeds(Seeds):
@@ -59,13 +63,14 @@ class GymnasiumSeeds(Seeds):
     A rebuilt env has no numbers to continue, so its first reset gets a seed derived from the last one.
     """
 
-    def __init__(self, defaults: ResetDefaults, layout: Layout, first_env: int = 0) -> None:
-        super().__init__(defaults, first_env)
+    def __init__(self, defaults: ResetDefaults, layout: Layout) -> None:
+        super().__init__(defaults)
         self._layout = layout
 
     def _orders(self, seed: Seed, ids: Sequence[int], envs: Sequence[int]) -> list[Order]:
         orders = list[Order]()
-        for each in self._layout.by_env(seeds_for(seed, ids)):
+        each_env = zip(self._layout.by_env(seeds_for(seed, ids)), self._layout.by_env(envs), strict=True)
+        for each, its in each_env:
             is_one = None not in each and each == list(range(each[0] or 0, (each[0] or 0) + len(each)))
             orders += [
                 None
@@ -73,12 +78,11 @@ class GymnasiumSeeds(Seeds):
                 else SeedBase(
                     int(one),
                     self._given,
+                    env,
                     of_every_episode=False,
                     sub_env=sub_env if is_one else 0,
-                    first_env=self._first_env,
-                    given=given_before(one),
                 )
-                for sub_env, one in enumerate(each)
+                for sub_env, (one, env) in enumerate(zip(each, its, strict=True))
             ]
         return orders
 
@@ -87,6 +91,10 @@ class EpisodeSeeds(Seeds):
     """Every episode has its own seed, derived from the caller's seed, the env, and the number of the episode."""
 
     _drawn: int | None = None  # for envs without a seed
+
+    def continue_from(self, other: Seeds) -> None:
+        super().continue_from(other)
+        self._drawn = getattr(other, "_drawn", None)
 
     def _orders(self, seed: Seed, ids: Sequence[int], envs: Sequence[int]) -> list[Order]:
         """Returns None for an env that continues its count."""
@@ -97,4 +105,4 @@ class EpisodeSeeds(Seeds):
             if env in self._bases:
                 return None
             entropy = self._drawn = secrets.randbits(128) if self._drawn is None else self._drawn
-        return SeedBase(int(entropy), self._given, first_env=self._first_env, given=given_before(entropy))
+        return SeedBase(int(entropy), self._given, env)

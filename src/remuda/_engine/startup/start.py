@@ -18,6 +18,7 @@ from remuda._engine.options.pool_options import BackendName, EnvFn
 from remuda._engine.options.recording import Factories
 from remuda._engine.options.settings import Settings
 from remuda._engine.running.running import Running
+from remuda._engine.startup.inheritance import Inheritance, progress_of
 from remuda._engine.startup.start_progress import StartProgress
 from remuda._engine.stats.setup import hosted_ids
 from remuda._system.cores import whole_cores
@@ -26,6 +27,7 @@ from remuda._wire.codec import check_agreement
 from remuda._wire.computed import check_same
 from remuda._wire.layout import Layout, Spinning
 from remuda._worker.env_report import EnvReport, Reports
+from remuda._worker.reset_defaults import ResetDefaults
 from remuda._worker.worker_info import HostSpec, WorkerInfo
 
 _MOST_ROLLOUT_ROWS = 1 << 31
@@ -47,10 +49,19 @@ def make_backend(settings: Settings) -> Backend:
     return ProcessBackend(settings)
 
 
-def start(settings: Settings, env_fns: Sequence[EnvFn], begun: Backend | None, progress: StartProgress) -> Running:
+def start(
+    settings: Settings,
+    env_fns: Sequence[EnvFn],
+    begun: Backend | None,
+    progress: StartProgress,
+    inherited: Inheritance | None = None,
+) -> Running:
     """Starts the workers, which build the envs, and lays out the shared memory. Leaves nothing behind if it raises.
 
-    `begun`: a backend that has built the first env.
+    Args:
+        settings, env_fns, progress: Those of the pool.
+        begun: A backend that has built the first env.
+        inherited: The state of an earlier pool whose place this one takes.
     """
     try:
         factories = None if settings.record is None else Factories(env_fns)
@@ -63,10 +74,16 @@ def start(settings: Settings, env_fns: Sequence[EnvFn], begun: Backend | None, p
         if begun is not None:
             begun.stop(0)
         raise
-    return lay_out(settings, backend, [report for worker in workers for report in worker], factories)
+    return lay_out(settings, backend, [report for worker in workers for report in worker], factories, inherited)
 
 
-def lay_out(settings: Settings, backend: Backend, built: Reports, factories: Factories | None = None) -> Running:
+def lay_out(
+    settings: Settings,
+    backend: Backend,
+    built: Reports,
+    factories: Factories | None = None,
+    inherited: Inheritance | None = None,
+) -> Running:
     """Lays out the shared memory for envs that are built, and starts the workers' loops. Raises as `start` does.
 
     `built`: the report of each env. An env that is built later is taken to be as env 0.
@@ -77,13 +94,17 @@ def lay_out(settings: Settings, backend: Backend, built: Reports, factories: Fac
         layout = _layout(settings, reports)
         check_memory(layout.reserved_bytes)
         arena = _core.Arena.create(layout.plan)
+        defaults = ResetDefaults()
+        if inherited is not None:
+            defaults = inherited.defaults
+            progress_of(arena, layout)[:] = inherited.progress
         hub = _hub(settings, layout, arena, backend)
-        backend.attach(layout, arena)
+        backend.attach(layout, arena, defaults)
         backend.watch(hub)
     except BaseException:
         backend.stop(0)
         raise
-    return Running(backend, hub, arena, layout, reports, factories)
+    return Running(backend, hub, arena, layout, reports, factories, defaults)
 
 
 def assign(settings: Settings, env_fns: Sequence[EnvFn]) -> list[Assignment]:
@@ -119,7 +140,7 @@ def _layout(settings: Settings, reports: Sequence[EnvReport]) -> Layout:
         action_space=action_space,
         spinning=spinning_for(settings.backend, settings.num_workers, settings.max_concurrency, whole_cores()),
         blob_bytes=-(-settings.object_bytes // 64) * 64,  # whole cache lines, to which the rest is aligned
-        keeps_last=settings.faults.restarts or settings.faults.renew_every is not None,
+        keeps_last=settings.keeps_last or settings.faults.restarts or settings.faults.renew_every is not None,
         renew_every=settings.faults.renew_every or 0,
         max_memory=settings.max_worker_memory or 0,
         renews_workers=settings.backend == "process",

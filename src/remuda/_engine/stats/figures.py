@@ -28,8 +28,8 @@ def _dtypes() -> dict[str, np.dtype[Any]]:
     return structs
 
 
-_STRUCTS = _dtypes()
-_EPISODES = _STRUCTS["Env"]["last"].shape[0]
+STRUCTS = _dtypes()
+_EPISODES = STRUCTS["Env"]["last"].shape[0]
 
 _OP_BITS = 15  # of a task: the op, plus 1; the other bits are the time at which it began
 _DOING = ("reset", "step", "observe", "call", "close", "reset", "build", "reset")  # by op
@@ -53,10 +53,10 @@ class Figures:
         """Copies the figures. `plan` is that of the arena."""
         envs, workers, meters, caller, now = _core.read_figures(arena, plan)
         return cls(
-            np.frombuffer(envs, _STRUCTS["Env"]),
-            np.frombuffer(workers, _STRUCTS["Worker"]),
-            np.frombuffer(meters, _STRUCTS["Meter"]),
-            np.frombuffer(caller, _STRUCTS["Caller"])[0],
+            np.frombuffer(envs, STRUCTS["Env"]),
+            np.frombuffer(workers, STRUCTS["Worker"]),
+            np.frombuffer(meters, STRUCTS["Meter"]),
+            np.frombuffer(caller, STRUCTS["Caller"])[0],
             now / 1e9,
         )
 

@@ -61,7 +61,7 @@ class FaultResolution:
         if op == _core.Op.OBSERVE and over:
             return Outcome.REPEAT_LAST
         # A reset, in one way or another: there is no episode that could have ended.
-        if op in (_core.Op.RESET, _core.Op.REVIVE) or (self._mode.in_next_step and over):
+        if op in (_core.Op.RESET, _core.Op.RESET_INTO_ROW) or (self._mode.in_next_step and over):
             return Outcome.RESEND
         return Outcome.END_AND_RESET if self._mode.in_same_step else Outcome.END_EPISODE
 
@@ -73,7 +73,7 @@ class FaultResolution:
             case Outcome.END_EPISODE | Outcome.END_LATER:
                 parts = self._parts(map(self._end, slots, faults))
             case Outcome.END_AND_RESET | Outcome.END_AND_RESET_LATER:
-                parts = self._parts(map(self._terminal, slots, faults))
+                parts = self._parts(map(self._end_in_row, slots, faults))
             case _:
                 parts = None
         changes.do(self._running.hub.resolve, slots[0], outcome, parts)
@@ -87,7 +87,7 @@ class FaultResolution:
                 changes.do(self._faults.obstacles.require_reset, slot)
 
     def _last(self, slots: Sequence[int]) -> tuple[Any, ...]:
-        return self._parts(map(self._last_row_parts, slots))
+        return self._parts(self.last_row_parts(slot, {}) for slot in slots)
 
     def _parts(self, rows: Iterable[tuple[Any, ...]]) -> tuple[Any, ...]:
         """Returns the parts of the rows of an env in the form that the hub keeps."""
@@ -95,20 +95,23 @@ class FaultResolution:
         return each[0] if self._layout.vector_size is None else each
 
     def _end(self, slot: int, fault: Fault) -> tuple[Any, ...]:
-        return self._last_row_parts(slot, fault=fault)
+        return self.last_row_parts(slot, {"fault": fault})
 
-    def _last_row_parts(self, slot: int, **info: Any) -> tuple[Any, ...]:
+    def last_row_parts(self, slot: int, info: dict[str, Any]) -> tuple[Any, ...]:
         """Returns the parts of a row that repeats the last observation, in the form of `EnvHost.pack`."""
         return self._objects(slot), info, None, None
 
-    def _terminal(self, slot: int, fault: Fault) -> tuple[Any, dict[str, Any]]:
-        """Returns the terminal observation, or None if columns have it, and the info."""
+    def _end_in_row(self, slot: int, fault: Fault) -> tuple[Any, dict[str, Any]]:
+        return self.terminal(slot, {"fault": fault})
+
+    def terminal(self, slot: int, info: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+        """Returns the last observation as the terminal one, or None if columns have it, and the info."""
         codec = self._layout.observation
         if not codec.num_objects:
-            return None, {"fault": fault}
+            return None, info
         row, _ = self._running.slots.last(slot)
         leaves = [column.read(row) for column in self._layout.result_columns(self._running.arena).obs]
-        return codec.build_one(leaves, self._objects(slot)), {"fault": fault}
+        return codec.build_one(leaves, self._objects(slot)), info
 
     def _objects(self, slot: int) -> list[Any]:
         """Returns the parts of the last observation without columns."""

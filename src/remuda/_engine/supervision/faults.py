@@ -58,7 +58,7 @@ class Faults:
     def add_death(self, env_ids: Sequence[int], death: RemudaError, changes: Changes, *, awaited: bool) -> None:
         """Marks envs as lost with their worker. `awaited`: a caller waits for them, so the death must be raised."""
         self._lose(env_ids, death, changes)
-        if awaited and isinstance(death, WorkerDiedError):
+        if awaited and isinstance(death, WorkerDiedError) and death not in self._deaths:
             self._keep(self._deaths, death, changes)
 
     def raise_again(self, env_id: int, changes: Changes) -> None:
@@ -72,7 +72,8 @@ class Faults:
     def add_loss(self, env_ids: Sequence[int], error: RestartLimitError, changes: Changes) -> None:
         """Marks envs as lost because they failed too often."""
         self._lose(env_ids, error, changes)
-        self._keep(self._limits, error, changes)
+        if str(error) not in map(str, self._limits):  # a shard reports it once for each env
+            self._keep(self._limits, error, changes)
 
     def _lose(self, env_ids: Sequence[int], error: RemudaError, changes: Changes) -> None:
         changes.do(self._lost.update, dict.fromkeys(env_ids, error))
@@ -82,6 +83,11 @@ class Faults:
     def _keep(self, kept: list[T], fault: T, changes: Changes) -> None:
         changes.do(kept.append, fault)
         changes.do(self.obstacles.set_unraised, True)
+
+    @property
+    def any_lost(self) -> bool:
+        """Whether any env is lost."""
+        return bool(self._lost)
 
     def is_lost(self, env_id: int) -> bool:
         """Whether an env is lost."""

@@ -62,4 +62,5 @@ class RestartBudget:
 
     def _fault(self, env: int, kind: Any, operation: str, error: RemudaError, *, shared: bool) -> Fault:
         worker = worker_of(self._backend.workers, env)
-        return Fault(env, worker.index, kind, operation, self._tracker.where(env), error, shared)
+        shard, node = getattr(error, "shard", None), getattr(error, "node", None)  # of a ShardDiedError
+        return Fault(env, worker.index, kind, operation, self._tracker.where(env), error, shared, shard, node)

@@ -27,7 +27,7 @@ from remuda._engine.supervision.worker_states import WorkerStates
 from remuda._engine.tracing.on_fault import FaultTraces
 from remuda._wire.pickling import Parts
 from remuda._worker.reset_defaults import ResetDefaults
-from remuda.errors import CorruptReplyError, EnvError, Failure, RemudaError, WorkerDiedError
+from remuda.errors import CorruptReplyError, EnvError, Failure, RemudaError, RestartLimitError, WorkerDiedError
 
 
 class Supervisor:
@@ -170,7 +170,7 @@ class Supervisor:
         return self._faults.lost(first)
 
     def _died(self, index: int, orphaned: Sequence[int], awaited: bool, changes: Changes) -> RemudaError:
-        cause = self._lives[index].cause or WorkerDiedError
+        cause = self._lives[index].cause or self._backend.workers[index].cause_of_death
         error = self._deaths.error(index, orphaned, cause, awaited=awaited, closing=self.closing)
         self._record(index, error)
         self._note_death(index, error, changes)
@@ -274,6 +274,9 @@ class Supervisor:
         if self._lives.state(failure.worker) is WorkerState.KILLED:  # its death settles the slot
             return self._go_with_worker(slot, failures, changes)
         if self.closing or self._faults.is_lost(env):
+            return changes.do(self._running.hub.resolve, slot, _core.Outcome.DROP)
+        if isinstance(failure.exception, RestartLimitError):  # of a shard, which has restarted the env too often
+            self._faults.add_loss(self._layout.ids_with(env), failure.exception, changes)
             return changes.do(self._running.hub.resolve, slot, _core.Outcome.DROP)
         is_interrupt = self._faults.is_interrupt(failure)
         if self._recorder is not None and not is_interrupt:

@@ -1,0 +1,316 @@
+"""The backend of a pool whose workers are on a Ray cluster."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import secrets
+import sys
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any
+
+from remuda import _core
+from remuda._backends.base import Assignment, BuildProgress, Queues
+from remuda._cluster import actors
+from remuda._cluster.engine_worker import EngineWorker
+from remuda._cluster.link import LinkState, ShardLink
+from remuda._cluster.messages import BuildOrder
+from remuda._cluster.metrics import Metrics
+from remuda._cluster.options import ClusterOptions
+from remuda._cluster.row_writer import RowWriter
+from remuda._cluster.shares import Share, divide
+from remuda._cluster.start_bar import StartBar
+from remuda._cluster.start_wait import StartWait
+from remuda._engine.options.pool_options import EnvFn
+from remuda._engine.running.changes import Changes
+from remuda._engine.startup.inheritance import RESULTS, Inheritance
+from remuda._engine.supervision.quota import Quota
+from remuda._relay.log import logger
+from remuda._wire import by_value
+from remuda._wire.info_columns import InfoColumn
+from remuda._wire.layout import Layout
+from remuda._wire.pickling import Parts
+from remuda._worker.env_report import Reports
+from remuda._worker.reset_defaults import ResetDefaults
+from remuda._worker.second_build import Limits, SecondBuild
+from remuda.errors import EnvProgress, Failure, Fault, InvalidEnvError, RemudaError, ShardDiedError
+
+
+class RayBackend:
+    """Workers in Ray actors. Everything runs in the caller's thread: the hub calls `pass_on` and `await_results`.
+
+    Attributes:
+        options: The options of the pool.
+        factories: The factories of each shard, pickled.
+        workers: The workers of all shards, shard by shard.
+        links: The driver's ends of the shards.
+        cluster: The cluster.
+        settings: The settings of the pool, with the workers that the shards have.
+        defaults: The defaults of resets of the pool.
+        metrics: Those that Ray exports.
+        restarts: The number of actors that died while the pool was made.
+    """
+
+    def __init__(self, env_fns: Sequence[EnvFn], options: ClusterOptions, cluster: actors.Cluster) -> None:
+        self.options, self.settings, self.cluster = options, options.settings, cluster
+        shares = divide(len(env_fns), options.where.shards, options.width)
+        self.factories = [by_value.dumps(list(env_fns[share.factories(options.width)])) for share in shares]
+        self._paths = list(sys.path)
+        name = f"{options.settings.name}-{os.getpid()}-{secrets.token_hex(3)}"
+        self.links = [
+            ShardLink(cluster, share, f"{name}-shard-{share.shard}-envs-{share.env_ids[0]}-{share.env_ids[-1]}")
+            for share in shares
+        ]
+        self.metrics = Metrics(options.settings.name)
+        self.workers: list[EngineWorker] = []
+        self._link_of: list[ShardLink] = []  # by worker
+        self.defaults = ResetDefaults()
+        self.restarts: list[ShardLink] = []
+        self._writer: RowWriter | None = None
+        self._news = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)  # readable when a successor is built, or is not
+        self._is_stopped = False
+
+    @property
+    def processes(self) -> RayBackend:
+        return self
+
+    # -- start -------------------------------------------------------------------------------------------
+
+    def start(self) -> Reports:
+        """Starts all shards, and waits until they have built their envs. Returns the report of each env.
+
+        Raises:
+            StartTimeoutError: A shard was not built in time, or there was no room for it.
+            ShardDiedError, RestartLimitError: An actor died.
+            ValueError: Ray could not set up the `runtime_env`.
+            RemudaError: The error of a shard.
+        """
+        timeout = self.options.settings.start_timeout
+        try:
+            self.cluster.room.reserve(len(self.links), timeout)
+            one_by_one = self.options.given.starts_serially
+            for together in [[link] for link in self.links] if one_by_one else [self.links]:
+                for link in together:
+                    link.start(self.order)
+                self._await_builds(together, timeout)
+        except BaseException:
+            self.stop(0)
+            raise
+        return self.make_workers()
+
+    def order(self, link: ShardLink) -> BuildOrder:
+        """Returns the order to build a shard. It includes the state of the envs, if the pool has memory by now."""
+        share = link.share
+        options = by_value.dumps(self.options.for_shard(share.count // self.options.width))
+        inherited = None if self._writer is None else self.inheritance(share)
+        return BuildOrder(self.factories[share.shard], share.first, self._paths, options, inherited)
+
+    def inheritance(self, share: Share) -> Inheritance:
+        """Returns the state of some envs for pools that take them over."""
+        assert self._writer is not None  # there is a pool
+        progress = self._writer.progress[share.first : share.first + share.count].copy()
+        progress[:, RESULTS] = 0  # each pool counts its own rows
+        return Inheritance(progress, self.defaults.for_successor(share.env_ids, share.first))
+
+    def _await_builds(self, links: Sequence[ShardLink], timeout: float | None) -> None:
+        waiting, quota = StartWait(self.cluster.room, timeout), Quota(self.options.faults)
+        with StartBar(self.links, self.options.width) as shown:
+            while building := [link for link in links if link.report is None]:
+                refs = {ref: link for link in building for ref in link.refs}
+                done = actors.wait(list(refs), 1, shown.wait_time(waiting.next_look))
+                if not done:
+                    waiting.look(building)
+                for ref in done:
+                    refs[ref].handle(ref)
+                    if refs[ref].state is LinkState.GONE:
+                        self._begin_again(refs[ref], quota)
+
+    def _begin_again(self, link: ShardLink, quota: Quota) -> None:
+        """Starts another actor for one that died while it built its envs."""
+        if link.error is not None:
+            raise link.error
+        death = link.death("build")
+        if not self.options.faults.restarts:
+            raise death
+        changes = Changes()
+        limit = quota.charge([_fault_of(env, link, death) for env in link.share.env_ids], changes)
+        if limit is not None:
+            raise limit from death
+        quota.next_restart(link.share.shard, changes)
+        changes.make()
+        logger.warning("%s; it is rebuilt where there is room", death, extra={"shard": link.share.shard})
+        self.restarts.append(link)
+        link.start(self.order, link.generation + 1)
+
+    def make_workers(self) -> Reports:
+        """Makes the workers that the shards have. Returns the report of each env."""
+        for link in self.links:
+            assert link.report is not None  # it has been awaited
+            first = len(self.workers)
+            for name, env_ids in link.report.workers:
+                ids = tuple(env + link.share.first for env in env_ids)
+                self.workers.append(link.add_worker(len(self.workers), name, ids))
+                self._link_of.append(link)
+            link.actor.number_workers.remote(first)
+        dealt = tuple(len(worker.env_ids) for worker in self.workers)
+        self.settings = replace(self.settings, num_workers=len(self.workers), dealt=dealt)
+        return [report for link in self.links if link.report is not None for report in link.report.reports]
+
+    def build(self, assignments: Sequence[Assignment], timeout: float | None, progress: BuildProgress) -> list[Reports]:
+        raise NotImplementedError("shards build their envs in `start`")
+
+    def build_first(
+        self, assignments: Sequence[Assignment], timeout: float | None, limits: Limits, progress: BuildProgress
+    ) -> SecondBuild:
+        raise NotImplementedError("shards measure their envs by themselves")
+
+    def attach(self, layout: Layout, arena: _core.Arena, defaults: ResetDefaults) -> None:
+        self.defaults = defaults
+        self._writer = RowWriter(layout, arena)
+        for link in self.links:
+            link.open(self._writer)
+
+    def watch(self, hub: _core.Hub) -> None:
+        for worker in self.workers:
+            hub.workers.watch(worker.index, worker.fd)
+        hub.callbacks.pump = self.pass_on
+        hub.callbacks.await_results = self.await_results
+
+    def queues(self) -> list[Queues]:
+        return [worker.channel.queues for worker in self.workers]
+
+    def link_of(self, worker: int) -> ShardLink:
+        """Returns the shard of a worker."""
+        return self._link_of[worker]
+
+    # -- commands and results ----------------------------------------------------------------------------
+
+    def pass_on(self) -> None:
+        """Sends the commands that are in the rings to the shards."""
+        self.cluster.connection.check_open()
+        for link in self.links:
+            link.pass_on()
+
+    def await_results(self, seconds: float, everything: bool) -> None:
+        """Waits for answers of shards, and writes their results.
+
+        Args:
+            seconds: The longest time to wait.
+            everything: Wait for all answers, not only for the first.
+        """
+        refs = {ref: link for link in self.links for ref in link.refs}
+        if not refs:
+            time.sleep(seconds)
+            return
+        if everything:  # the answers that are there are handled while others are on their way
+            with suppress(TimeoutError):
+                for ref, link in refs.items():
+                    self._handle(link, ref, seconds)
+        else:
+            for ref in actors.wait(list(refs), 1, seconds):
+                self._handle(refs[ref], ref, None)
+        self.pass_on()
+
+    def _handle(self, link: ShardLink, ref: actors.Ref, timeout: float | None) -> None:
+        was_coming = link.is_coming
+        link.handle(ref, timeout)
+        if was_coming and not link.is_coming:
+            os.eventfd_write(self._news, 1)
+
+    def fetch_figures(self) -> None:
+        """Requests the figures of all shards, and waits for the answers."""
+        serving = [link for link in self.links if link.state is LinkState.SERVING]
+        refs = [link.actor.figures.remote() for link in serving]
+        for link, ref in zip(serving, refs, strict=True):
+            with suppress(actors.Lost):  # its next command reports the death
+                if link.messenger is not None:
+                    link.messenger.figures = actors.get(ref)
+
+    # -- deaths and successors ---------------------------------------------------------------------------
+
+    def drain(self, sent: Callable[[], int]) -> None:
+        pass
+
+    def kill(self, worker: int) -> None:
+        self._link_of[worker].kill()
+
+    def last_stack(self, worker: int) -> str:
+        return ""
+
+    def start_replacement(self, worker: int) -> None:
+        link = self._link_of[worker]
+        if link.state is LinkState.GONE:
+            link.start(self.order, link.generation + 1)
+            self.metrics.note_restart(link.share.shard)
+
+    def is_coming(self, worker: int) -> bool:
+        return False  # `descriptors` suffices
+
+    def descriptors(self, worker: int) -> list[int]:
+        return [self._news]
+
+    def poll_successor(self, worker: int) -> Reports | Failure | None:
+        with suppress(BlockingIOError):
+            os.eventfd_read(self._news)
+        link, env_ids = self._link_of[worker], self.workers[worker].env_ids
+        if link.state is LinkState.GONE:
+            if isinstance(link.error, RemudaError):
+                raise link.error
+            raise link.death("build") if link.error is None else RemudaError(str(link.error))
+        if link.report is None:
+            return None
+        return list(link.report.reports[env_ids[0] - link.share.first : env_ids[-1] + 1 - link.share.first])
+
+    def join(
+        self,
+        worker: int,
+        layout: Layout,
+        arena: _core.Arena,
+        info_columns: Sequence[InfoColumn],
+        defaults: ResetDefaults,
+    ) -> tuple[int, int]:
+        self._link_of[worker].join(self.workers[worker])
+        return self.workers[worker].fd, -1
+
+    def carry(self, worker: int, slot: int, env_fn: Callable[[], Any]) -> Parts:
+        try:
+            return [by_value.dumps(env_fn)]
+        except Exception as error:
+            raise InvalidEnvError(f"expected a factory that can be pickled, got {env_fn!r} ({error})") from error
+
+    def adopt(self, worker: int, slot: int, carried: Parts) -> None:
+        share, width = self._link_of[worker].share, self.options.width
+        env_fns = pickle.loads(self.factories[share.shard])
+        env_fns[(slot - share.first) // width] = pickle.loads(carried[0])
+        self.factories[share.shard] = by_value.dumps(env_fns)
+
+    # -- the end -----------------------------------------------------------------------------------------
+
+    def stop(self, timeout: float) -> None:
+        if self._is_stopped:
+            return
+        for link in self.links:
+            link.kill()
+            link.forget()
+        self.release()
+        self.cluster.give_back()
+
+    def release(self) -> None:
+        """Frees everything but the shards."""
+        self._is_stopped, self._writer = True, None
+        for worker in self.workers:
+            worker.close()
+        os.close(self._news)
+
+    def abandon(self) -> None:
+        self.stop(0)
+
+
+def _fault_of(env: int, link: ShardLink, death: ShardDiedError) -> Fault:
+    """Returns the fault of an env whose shard died while it was built."""
+    nowhere = EnvProgress(env, episode=None, step=0, seed=None, resets_since_seed=0)
+    shared = env != link.share.first
+    return Fault(env, -1, "death", "build", nowhere, death, shared, link.share.shard, link.node)

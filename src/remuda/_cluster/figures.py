@@ -1,0 +1,59 @@
+"""Copies the figures of shards into the pool's memory, where `Pool.stats` and `remuda top` read them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+from remuda import _core
+from remuda._cluster.link import ShardLink
+from remuda._engine.running.running import Running
+from remuda._engine.stats.figures import STRUCTS
+
+_OF_THE_POOL = {"Env": ("faults",), "Worker": ("restarts", "memory_renewals", "outage_ns")}
+"""Figures that the pool counts, too: what it has counted is added to the figures of the shard."""
+
+
+class FigureMirror:
+    """The figures of a pool whose workers are on other machines."""
+
+    def __init__(self, running: Running) -> None:
+        self._running = running
+        plan = running.layout.plan
+        self._written = {  # what was written last
+            "Env": np.zeros(running.layout.num_envs, STRUCTS["Env"]),
+            "Worker": np.zeros(len(running.backend.workers), STRUCTS["Worker"]),
+        }
+        self._places = {"Env": plan.env_figures, "Worker": plan.worker_figures}
+        self._counted = {name: own.copy() for name, own in self._written.items()}  # by the pool itself
+
+    def update(self, links: Iterable[ShardLink]) -> None:
+        """Copies the figures that came last."""
+        for link in links:
+            if link.messenger is None or link.messenger.figures is None:
+                continue
+            envs, workers, meters = link.messenger.figures
+            first = link.workers[0].index
+            self._write("Env", link.share.first, np.frombuffer(envs, STRUCTS["Env"]))
+            self._write("Worker", first, np.frombuffer(workers, STRUCTS["Worker"]))
+            for index, meter in enumerate(np.frombuffer(meters, STRUCTS["Meter"])):
+                place = self._view("Meter", self._running.layout.plan.meter(first + index), 1)
+                for name in ("steps", "busy_ns", "cpu_ns"):  # the times of its tasks are of another clock
+                    place[name] = meter[name]
+
+    def _write(self, kind: str, first: int, figures: Any) -> None:
+        places = slice(first, first + len(figures))
+        memory = self._view(kind, self._places[kind], places.stop)[places]
+        counted, written = self._counted[kind][places], self._written[kind][places]
+        made = figures.copy()
+        for name in _OF_THE_POOL[kind]:
+            counted[name] += memory[name] - written[name]
+            made[name] += counted[name]
+        memory[:], written[:] = made, made
+
+    def _view(self, kind: str, offset: int, count: int) -> Any:
+        size = STRUCTS[kind].itemsize
+        column: _core.Column = self._running.arena.column(np.dtype(np.uint8), [size], offset)
+        return column.view(count).view(STRUCTS[kind])[:, 0]

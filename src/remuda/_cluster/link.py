@@ -1,0 +1,201 @@
+"""The driver's end of a shard: its actor, from one to the next."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import Enum
+
+from remuda._cluster import actors
+from remuda._cluster.engine_worker import EngineWorker
+from remuda._cluster.messages import Answer, BuildOrder, ShardReport
+from remuda._cluster.messenger import Messenger
+from remuda._cluster.packing import unpack_reply
+from remuda._cluster.row_writer import RowWriter
+from remuda._cluster.shares import Share
+from remuda._relay.log import logger
+from remuda.errors import ShardDiedError
+
+_STARTS = 8  # of an actor that never runs; then the reason is not a machine that has just died
+
+
+class LinkState(Enum):
+    """The state of a shard's actor."""
+
+    ABSENT = "there is none"
+    STARTING = "it waits for room, or its process starts"
+    BUILDING = "it builds its envs"
+    SERVING = "it runs commands"
+    GONE = "it died, or could not build its envs"
+
+
+class ShardLink:
+    """The driver's end of a shard.
+
+    Attributes:
+        share: The envs of the shard.
+        name: The name of its actors.
+        actor: The current actor; None if there is none.
+        state: Its state.
+        generation: The number of actors that died before.
+        node: The machine of the actor, or of the one before.
+        report: What the actor has built; None until then.
+        error: Why there is no report, if building has raised it.
+        workers: The workers of the shard, once they are known.
+        messenger: The messages to the actor; None until the pool has memory.
+    """
+
+    def __init__(self, cluster: actors.Cluster, share: Share, name: str) -> None:
+        self._cluster, self.share, self.name = cluster, share, name
+        self.actor: actors.Actor = None
+        self.state, self.generation, self.node = LinkState.ABSENT, 0, "unknown"
+        self.report: ShardReport | None = None
+        self.error: Exception | None = None
+        self.workers: list[EngineWorker] = []
+        self.messenger: Messenger | None = None
+        self._order: Callable[[ShardLink], BuildOrder]
+        self._located: actors.Ref = None
+        self._built: actors.Ref = None
+        self._starts = self._number = 0
+        self._reason = ""
+        self._death: ShardDiedError | None = None
+        self._writer: RowWriter | None = None
+
+    # -- start -------------------------------------------------------------------------------------------
+
+    def start(self, order: Callable[[ShardLink], BuildOrder], generation: int = 0) -> None:
+        """Starts an actor, which waits for room, and builds the envs. `order`: returns what a shard is to build."""
+        self._order, self.generation, self._starts, self._number = order, generation, 0, 0
+        self.report = self.error = self._death = None
+        self._start_actor()
+
+    def _start_actor(self) -> None:
+        self._starts += 1
+        again = "" if self._starts + self.generation == 1 else f"-again-{self.generation}-{self._starts}"
+        self.actor = self._cluster.start(self.share.shard, self.generation, f"{self.name}{again}")
+        self._located = self.actor.locate.remote()
+        self.state = LinkState.STARTING
+
+    def add_worker(self, index: int, name: str, env_ids: tuple[int, ...]) -> EngineWorker:
+        """Adds a worker that the actor has reported."""
+        self.workers.append(EngineWorker(index, name, env_ids, self.death))
+        return self.workers[-1]
+
+    def open(self, writer: RowWriter) -> None:
+        """Opens the rings of all workers in the pool's memory."""
+        self._writer = writer
+        for worker in self.workers:
+            worker.open(writer.layout, writer.arena)
+        self.messenger = Messenger(self.share, self.workers, writer, self._number)
+
+    def join(self, worker: EngineWorker) -> None:
+        """Makes a worker of the current actor the successor of a dead one."""
+        assert self._writer is not None  # the pool has memory
+        if worker is self.workers[0]:
+            self.actor.number_workers.remote(worker.index)
+            self.messenger = Messenger(self.share, self.workers, self._writer, 0)
+        worker.open(self._writer.layout, self._writer.arena)
+        worker.revive()
+
+    def moved(self, share: Share, name: str, report: ShardReport) -> ShardLink:
+        """Returns the link of the same actor with other envs, which are built."""
+        link = ShardLink(self._cluster, share, name)
+        link.actor, link.generation, link.node = self.actor, self.generation, self.node
+        link.state, link.report = LinkState.SERVING, report
+        link._number = 0 if self.messenger is None else self.messenger.number
+        return link
+
+    # -- messages ----------------------------------------------------------------------------------------
+
+    @property
+    def is_coming(self) -> bool:
+        """Whether an actor is being started, or builds its envs."""
+        return self.state in (LinkState.STARTING, LinkState.BUILDING)
+
+    @property
+    def refs(self) -> list[actors.Ref]:
+        """The references to the answers that are awaited."""
+        match self.state:
+            case LinkState.STARTING:
+                return [self._located]
+            case LinkState.BUILDING:
+                return [self._built]
+            case LinkState.SERVING if self.messenger is not None:
+                return self.messenger.refs
+        return []
+
+    def pass_on(self) -> None:
+        """Sends the commands in the rings of the workers to the actor."""
+        if self.state is LinkState.SERVING and self.messenger is not None:
+            self.messenger.pass_on(self.actor)
+
+    def handle(self, ref: actors.Ref, timeout: float | None = None) -> None:
+        """Waits for an answer and handles it. Raises what handlers of logs raise; then it was handled.
+
+        Raises TimeoutError if the answer does not come within `timeout` seconds.
+        """
+        try:
+            answer = actors.get(ref, timeout)
+        except actors.Lost as error:
+            return self.lose(error)
+        if ref is self._located:
+            self.node, self._built = answer, self.actor.build.remote(self._order(self))
+            self.state = LinkState.BUILDING
+        elif ref is self._built:
+            self._note_built(answer)
+        elif self.messenger is not None:
+            if isinstance(answer, Answer):
+                self.messenger.note_closed(answer)
+            else:
+                self.messenger.settle(unpack_reply(answer))
+        return None
+
+    def _note_built(self, answer: Answer) -> None:
+        if answer.error is None:
+            self.report, self.state = answer.value, LinkState.SERVING
+        else:
+            self.error = answer.error
+            self.kill()
+
+    # -- death -------------------------------------------------------------------------------------------
+
+    def lose(self, error: actors.Lost) -> None:
+        """Notes that the actor is gone. One that never ran has done nothing: another one is started.
+
+        For some seconds Ray puts actors on a machine that is dead, because it has not noticed that.
+        """
+        if self.state is LinkState.STARTING and not error.has_no_runtime_env and self._starts < _STARTS:
+            logger.info("shard %d never ran: %s; it is started elsewhere", self.share.shard, error)
+            self._cluster.kill(self.actor)
+            return self._start_actor()
+        self._reason = str(error)
+        if error.has_no_runtime_env:
+            self.error = ValueError(
+                f"expected a runtime_env that Ray can set up: shard {self.share.shard} could not start, because {error}"
+            )
+        return self.kill()
+
+    def kill(self) -> None:
+        """Ends the actor, and all workers of the shard with it."""
+        if self.state in (LinkState.ABSENT, LinkState.GONE):
+            return
+        self.state, self.messenger = LinkState.GONE, None
+        self._cluster.kill(self.actor)
+        for worker in self.workers:
+            worker.die(None)
+
+    def death(self, operation: str) -> ShardDiedError:
+        """Returns the error for the death of the actor: the same one for all of its workers."""
+        if self._death is None:
+            self._death = ShardDiedError(
+                shard=self.share.shard,
+                node=self.node,
+                reason=self._reason,
+                worker=self.workers[0].index if self.workers else -1,
+                env_ids=self.share.env_ids,
+                operation=operation,
+            )
+        return self._death
+
+    def forget(self) -> None:
+        """Drops all references to Ray and to the pool's memory. None may outlive the connection."""
+        self.actor = self._located = self._built = self.messenger = self._writer = None

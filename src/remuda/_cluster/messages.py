@@ -1,0 +1,254 @@
+"""The messages between shards and their driver: plain data that can be unpickled on any machine."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from remuda import _core
+from remuda._engine.rollouts.shard_rollout import ShardRollout
+from remuda._engine.running.infos import RawRow
+from remuda._engine.startup.inheritance import Counts, Inheritance
+from remuda._engine.supervision.fault_log import log_alike
+from remuda._wire.info_columns import InfoField
+from remuda._wire.pickling import Parts
+from remuda._worker.env_report import EnvReport
+from remuda.errors import Fault, RemudaError
+
+Array: TypeAlias = "npt.NDArray[Any]"
+Ids: TypeAlias = "list[int] | None"
+"""Envs by the numbers of their shard; None: all of them, in order."""
+
+Figures: TypeAlias = "tuple[bytes, bytes, bytes]"
+"""The figures of a shard's envs, of its workers, and of their meters, as they lie in its memory."""
+
+
+# -- to a shard -----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class BuildOrder:
+    """The envs of a shard, and how its pool is to be made.
+
+    Attributes:
+        env_fns: The factories, pickled.
+        first_env: The number of the first env in the whole pool.
+        path: The places where the driver finds modules.
+        options: The options of the shard's pool, pickled.
+        inherited: The state of earlier envs whose place these take; None: there were none.
+    """
+
+    env_fns: bytes
+    first_env: int
+    path: Sequence[str]
+    options: bytes
+    inherited: Inheritance | None = None
+
+
+@dataclass(frozen=True)
+class RowCommand:
+    """A command that each of some envs answers with a row.
+
+    Attributes:
+        op: RESET, STEP or OBSERVE.
+        env_ids: The envs.
+        arrays: The columns of the actions of a step.
+        blobs: The parts without a column, pickled, for each env object: objects in actions, or arguments of a reset.
+    """
+
+    op: _core.Op
+    env_ids: Ids
+    arrays: tuple[Array, ...] = ()
+    blobs: list[Parts | None] | None = None
+
+
+@dataclass(frozen=True)
+class MessageCommand:
+    """A message to a worker of a shard, or to one of its envs.
+
+    Attributes:
+        op: As the core has it.
+        worker: The index of the worker in the shard.
+        env: The env by its number in the shard; -1: the message is for the worker.
+        parts: The pickled request.
+        sequence: The number that the answer carries.
+    """
+
+    op: _core.Op
+    worker: int
+    env: int
+    parts: Parts
+    sequence: int
+
+
+Command: TypeAlias = RowCommand | MessageCommand
+
+
+@dataclass(frozen=True)
+class RolloutOrder:
+    """A request for a rollout.
+
+    Attributes:
+        number: The number of the call of `rollouts` that it belongs to. It grows with each call.
+        steps: The number of steps.
+        version, policy: The policy that acts: its number, and a list with the reference to it in Ray's object store.
+        seed: The seed of policies' random numbers.
+    """
+
+    number: int
+    steps: int
+    version: int
+    policy: Any
+    seed: int
+
+
+# -- from a shard ---------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class FaultReport:
+    """Faults that a shard has handled, for the log of the driver.
+
+    Attributes:
+        faults: Faults that are alike.
+        then: The consequence, in words.
+    """
+
+    faults: tuple[Fault, ...]
+    then: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class FromShard:
+    """The base of all answers of a shard.
+
+    Attributes:
+        fault_reports: Faults that the shard has handled since its last answer.
+    """
+
+    fault_reports: tuple[FaultReport, ...] = ()
+
+    def log_faults(self) -> None:
+        """Logs the faults that came with the answer. Handlers of logs may raise."""
+        for report in self.fault_reports:
+            log_alike(report.faults, report.then)
+
+
+@dataclass(frozen=True)
+class ShardReport:
+    """The envs and workers that a shard has built.
+
+    Attributes:
+        node: The machine of the shard.
+        workers: Name and env ids of each worker, by the numbers of the shard.
+        reports: The report of each env.
+    """
+
+    node: str
+    workers: tuple[tuple[str, tuple[int, ...]], ...]
+    reports: tuple[EnvReport, ...]
+
+
+@dataclass
+class Rows:
+    """The rows of some envs.
+
+    Attributes:
+        env_ids: (n,) int64, by the numbers of the shard.
+        columns: (n, ...) arrays: reward, terminated, truncated, the mask of info columns or None, the leaves of the
+            observation, and the caller's own columns.
+        finals: (n, ...) arrays: the leaves of terminal observations; None: there are none.
+        infos: (n, ...) arrays: the columns of infos; None: no row has any.
+        fields: The fields of these columns.
+        extras: The parts without a column, by row.
+    """
+
+    env_ids: npt.NDArray[np.int64]
+    columns: list[Any]
+    finals: list[Array] | None = None
+    infos: list[Array] | None = None
+    fields: tuple[InfoField, ...] = ()
+    extras: dict[int, RawRow] | None = None
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes of all arrays."""
+        arrays = [*self.columns, *(self.finals or ()), *(self.infos or ())]
+        return sum(array.nbytes for array in arrays if array is not None)
+
+    def where(self, chosen: npt.NDArray[np.bool_]) -> Rows:
+        """Returns the chosen rows."""
+        if chosen.all():
+            return self
+        places = {old: new for new, old in enumerate(np.flatnonzero(chosen).tolist())}
+        return Rows(
+            self.env_ids[chosen],
+            [None if column is None else column[chosen] for column in self.columns],
+            None if self.finals is None else [column[chosen] for column in self.finals],
+            None if self.infos is None else [column[chosen] for column in self.infos],
+            self.fields,
+            {places[old]: raw for old, raw in (self.extras or {}).items() if old in places},
+        )
+
+
+@dataclass(frozen=True)
+class Reply(FromShard):
+    """The answer to commands. Each env that was sent a command has a row, a failure, is pending, or was lost.
+
+    Attributes:
+        rows: The rows that came, some envs after another.
+        progress: (n, 8): the counts of all envs of the shard.
+        failures: The exceptions of envs: each env, by the numbers of the shard, and the result of `EnvHost.describe`.
+        lost: Envs, by the numbers of the shard, that will never answer, and why.
+        answers: Answers to messages, by sequence: flags and parts.
+        figures: The figures of the shard, from time to time.
+        pending: The number of envs whose results will come with later replies.
+    """
+
+    rows: list[Rows]
+    progress: Counts
+    failures: list[tuple[int, Parts]] = field(default_factory=list)
+    lost: dict[int, RemudaError] = field(default_factory=dict)
+    answers: dict[int, tuple[int, Parts]] = field(default_factory=dict)
+    figures: Figures | None = None
+    pending: int = 0
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether it consists of arrays only."""
+        rest = self.failures or self.lost or self.answers or self.fault_reports or self.figures
+        return not rest and len(self.rows) == 1 and self.rows[0].extras is None
+
+
+@dataclass(frozen=True)
+class Answer(FromShard):
+    """The answer to anything else.
+
+    Attributes:
+        value: The result.
+        error: The error that is raised instead.
+    """
+
+    value: Any = None
+    error: RemudaError | Exception | None = None
+
+
+@dataclass(frozen=True)
+class RolloutReply(FromShard):
+    """The answer to a `RolloutOrder`.
+
+    Attributes:
+        rollout: None after an error, or if the rollout was stopped.
+        errors: Errors of envs and workers, as the whole pool's.
+        raised: The exception of the policy: the result of `_wire.failures.portable`.
+        progress: (n, 8): the counts of the shard's envs.
+    """
+
+    rollout: ShardRollout | None
+    errors: tuple[RemudaError, ...] = ()
+    raised: tuple[str, str, str, bytes | None] | None = None
+    progress: Counts | None = None

@@ -1,0 +1,201 @@
+"""Sends the commands of a shard's workers to the shard, and writes its results."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from remuda import _core
+from remuda._cluster import actors
+from remuda._cluster.engine_worker import EngineWorker
+from remuda._cluster.messages import Answer, Figures, Reply, RowCommand, Rows
+from remuda._cluster.packing import pack_step
+from remuda._cluster.row_writer import RowWriter, flags_and_parts
+from remuda._cluster.shares import Share
+from remuda._cluster.trip import INTO_ROW, REPEATED, Taken, Targets, Trip
+from remuda._wire.failures import portable
+from remuda._wire.pickling import Parts, dump, load
+from remuda._wire.requests import AddInfoColumns
+from remuda.errors import WorkerDiedError
+
+_PATIENCE = 0.01  # seconds that a shard may run commands before it is hurried
+
+
+@dataclass(frozen=True)
+class Flow:
+    """The commands on their way to a shard.
+
+    Attributes:
+        trip: The message that is under way; None: none is.
+        taken: Commands that have left the rings since.
+        number: The number of the last message.
+    """
+
+    trip: Trip | None
+    taken: list[Taken]
+    number: int
+
+
+class Messenger:
+    """The messages between the pool's memory and one actor of a shard. One message is under way at a time.
+
+    Attributes:
+        figures: The figures of the shard that came last; None: none has come.
+    """
+
+    def __init__(self, share: Share, workers: Sequence[EngineWorker], writer: RowWriter, number: int) -> None:
+        """`number`: of the last message that the actor has received."""
+        self._share, self._workers, self._writer = share, workers, writer
+        self._worker_of = np.repeat(np.arange(len(workers)), [len(worker.env_ids) for worker in workers])
+        self._targets = Targets(writer.progress[share.first : share.first + share.count])
+        # One object, because a signal handler may run between any two assignments.
+        self._flow = Flow(None, [], number)
+        self._is_owed = False  # whether results are pending at the shard
+        self._until = 0  # the last command that was sent
+        self._closing: tuple[actors.Ref, list[Taken]] | None = None
+        self.figures: Figures | None = None
+
+    @property
+    def number(self) -> int:
+        """The number of the last message."""
+        return self._flow.number
+
+    @property
+    def refs(self) -> list[actors.Ref]:
+        """The references to the answers that are awaited."""
+        trip, closing = self._flow.trip, self._closing
+        refs = [] if trip is None or trip.ref is None else [trip.ref]
+        return refs if closing is None else [*refs, closing[0]]
+
+    # -- commands ----------------------------------------------------------------------------------------
+
+    def pass_on(self, actor: actors.Actor) -> None:
+        """Sends the commands in the rings, unless the shard runs others."""
+        for worker in self._workers:
+            worker.take(self._flow.taken)
+        trip, taken = self._flow.trip, self._flow.taken
+        if trip is None:
+            if not taken and not self._is_owed:
+                return
+            trip = Trip(self._flow.number + 1, taken)
+            self._flow = Flow(trip, [], trip.number)
+        if trip.ref is None:
+            self._send(trip, actor)
+        elif taken and not trip.has_hurried and time.monotonic() >= trip.sent_at + _PATIENCE:
+            trip.has_hurried = True
+            actor.hurry.remote()
+
+    def _send(self, trip: Trip, actor: actors.Actor) -> None:
+        """Sends a message. After an interrupt it is sent again; the shard recognizes its number."""
+        trip.taken = self._without_own(trip.taken, actor)
+        first_worker, actions = self._workers[0].index, self._writer.actions
+        commands = trip.commands(self._share, self._targets, first_worker, self._worker_of, actions)
+        if not commands and not self._is_owed:
+            self._flow = Flow(None, self._flow.taken, trip.number)
+            return
+        trip.sent_at, self._until = time.monotonic(), max([self._until, *(taken[5] for taken in trip.taken)])
+        first = commands[0] if len(commands) == 1 else None
+        if isinstance(first, RowCommand) and first.arrays and first.blobs is None:
+            trip.ref = actor.step_packed.remote(pack_step(trip.number, first.arrays, first.env_ids))
+        else:
+            trip.ref = actor.run.remote(trip.number, commands)
+
+    def _without_own(self, commands: Sequence[Taken], actor: actors.Actor) -> list[Taken]:
+        """Handles the commands that are for the driver's end of the shard. Returns the others."""
+        others = []
+        for taken in commands:
+            op, env, _, _, _, sequence, parts = taken
+            if op == _core.Op.CLOSE:
+                self._close(taken, actor)
+                continue
+            if op == _core.Op.MESSAGE and env == _core.WHOLE_WORKER and parts is not None:
+                request = load(parts)
+                if isinstance(request, AddInfoColumns):
+                    self._writer.add_info_columns(request.columns, request.first)
+                    self._answer_message(sequence, 0, dump(None))
+                    continue
+            others.append(taken)
+        return others
+
+    def _close(self, taken: Taken, actor: actors.Actor) -> None:
+        if self._closing is None:
+            self._closing = actor.close.remote(None, False), []
+        if taken not in self._closing[1]:
+            self._closing[1].append(taken)
+
+    # -- results -----------------------------------------------------------------------------------------
+
+    def note_closed(self, answer: Answer) -> None:
+        """Answers the commands to close. The first one has what the envs have raised."""
+        failures = answer.value if answer.error is None else [_described(None, 0, "close", answer.error)]
+        for i, taken in enumerate(self._closing[1] if self._closing is not None else ()):
+            self._answer_message(taken[5], 0, dump(failures if i == 0 else []))
+        self._closing = None
+
+    def settle(self, reply: Reply) -> None:
+        """Writes the results of a message. After an interrupt this is done again, and answers what is missing."""
+        first, width = self._share.first, self._writer.layout.width
+        self._writer.note_progress(first, reply.progress)
+        for rows in reply.rows:
+            self._write(rows)
+        for env, parts in reply.failures:
+            self._worker_at(env).answer(first + env, width, _core.IS_FAILURE, parts, self._until)
+        for sequence, (flags, parts) in reply.answers.items():
+            self._answer_message(sequence, flags, parts)
+        for env, error in reply.lost.items():
+            worker = self._worker_at(env)
+            if isinstance(error, WorkerDiedError):
+                worker.die(error)
+            elif env % width == 0:
+                parts = _described(first + env, worker.index, "step", error)
+                worker.answer(first + env, width, _core.IS_FAILURE, parts, self._until)
+        if reply.figures is not None:
+            self.figures = reply.figures
+        self._is_owed = reply.pending > 0
+        self._flow = Flow(None, self._flow.taken, self._flow.number)
+        reply.log_faults()
+
+    def _write(self, rows: Rows) -> None:
+        kinds = self._targets.kinds[rows.env_ids]
+        for kind in np.unique(kinds).tolist() if (kinds != kinds[0]).any() else kinds[:1].tolist():
+            self._write_alike(kind, rows.where(kinds == kind))
+
+    def _write_alike(self, kind: int, rows: Rows) -> None:
+        """Writes rows of one kind."""
+        ids, share, targets = rows.env_ids, self._share, self._targets
+        at: Any = targets.rows[ids]
+        envs: Any = ids + share.first
+        place = None if self._flow.trip is None else self._flow.trip.place
+        is_whole = place is not None and len(ids) == share.count
+        if is_whole:  # all envs, in their order
+            at, envs = place, slice(share.first, share.first + share.count)
+        results = None if kind == REPEATED else targets.results[ids]
+        extras = self._writer.write(rows, at, envs, results, into_row=kind == INTO_ROW)
+        flags, width = _core.HAS_FINAL if kind == INTO_ROW else 0, self._writer.layout.width
+        if is_whole and not extras and not flags:
+            for worker in self._workers:
+                worker.answer_all(self._until)
+            return
+        for i, env in enumerate(ids.tolist()[::width]):
+            own, parts = flags_and_parts(extras[i * width]) if i * width in extras else (0, None)
+            self._worker_at(env).answer(share.first + env, width, flags | own, parts, self._until)
+
+    def _worker_at(self, env: int) -> EngineWorker:
+        return self._workers[int(self._worker_of[env])]
+
+    def _answer_message(self, sequence: int, flags: int, parts: Parts) -> None:
+        for worker in self._workers:
+            worker.answer_message(sequence, flags, parts)
+
+    def note_progress(self, progress: Any) -> None:
+        """Takes over the counts of the envs after a rollout."""
+        self._writer.note_progress(self._share.first, progress)
+
+
+def _described(env: int | None, worker: int, operation: str, error: Exception) -> Parts:
+    """Returns an error as `EnvHost.describe` has it."""
+    return dump((env, worker, operation, *portable(error)))

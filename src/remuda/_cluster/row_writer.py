@@ -1,0 +1,158 @@
+"""Writes the rows of shards into the pool's memory, where a local worker would have written them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from remuda import _core
+from remuda._cluster.messages import Array, Rows
+from remuda._engine.running.infos import RawRow
+from remuda._engine.startup.inheritance import NEEDS_RESET, RESULTS, Counts, progress_of
+from remuda._wire.info_columns import OF_THE_END, InfoColumn, InfoField
+from remuda._wire.layout import Layout
+from remuda._wire.pickling import dump, load
+
+_REWARD, _TERMINATED, _TRUNCATED, _MASK, _FIRST_LEAF = range(5)  # of `Rows.columns`
+
+
+class RowWriter:
+    """Writes rows into the columns of a pool.
+
+    Attributes:
+        layout, arena: The layout of the pool, and its memory.
+        actions: The columns of actions.
+        progress: (num_envs, 8): the counts of each env.
+    """
+
+    def __init__(self, layout: Layout, arena: _core.Arena) -> None:
+        self.layout, self.arena = layout, arena
+        columns, rows = layout.result_columns(arena), layout.plan.rows
+        self._fixed = [column.view(rows) for column in columns.fixed]
+        self._leaves = [column.view(rows) for column in (*columns.obs, *columns.computed)]
+        self._finals = [column.view(rows) for column in columns.final_obs]
+        self.actions: list[Array] = [column.view(layout.plan.action_rows) for column in layout.action_columns(arena)]
+        self.progress: Counts = progress_of(arena, layout)
+        self._first_kept = layout.plan.first_kept_row
+        self._infos: dict[tuple[str, ...], tuple[int, InfoColumn, Array]] = {}  # bit, column, view, by path
+        self._of_the_end = np.uint64(0)  # the bits of the columns of terminal observations and infos
+
+    # -- infos -------------------------------------------------------------------------------------------
+
+    def add_info_columns(self, columns: Sequence[InfoColumn], first: int) -> None:
+        """Adds the columns of infos from number `first` on. May be called again with the same ones."""
+        for bit, column in enumerate(columns, first):
+            view = self.layout.info_column(self.arena, column).view(self.layout.plan.rows)
+            self._infos[column.path] = bit, column, view
+            if column.path[0] in OF_THE_END:
+                self._of_the_end |= np.uint64(1 << bit)
+
+    def _target(self, field: InfoField) -> tuple[int, Array] | None:
+        bit, column, view = self._infos.get(field.path, (0, None, None))
+        if column is None or (column.type, column.dtype, column.shape) != (field.type, field.dtype, field.shape):
+            return None
+        assert view is not None
+        return bit, view
+
+    # -- rows --------------------------------------------------------------------------------------------
+
+    def write(self, rows: Rows, at: Any, envs: Any, results: Array | None, *, into_row: bool) -> dict[int, RawRow]:
+        """Writes rows. May be called again with the same rows.
+
+        Args:
+            rows: The rows.
+            at: An index of the places of the rows in the columns.
+            envs: An index of the envs of the rows, by the numbers of the pool: a slice, or an array.
+            results: The number of rows that each of these envs has had before; None: the rows repeat the last ones.
+            into_row: They complete rows that end an episode, whose rewards and flags stay.
+
+        Returns: The parts without a column, by row.
+        """
+        extras = dict(rows.extras or {})
+        mask = self._write_infos(rows, at, extras)
+        if into_row:
+            self._fixed[_MASK][at] = (self._fixed[_MASK][at] & self._of_the_end) | mask
+        else:
+            for column in (_REWARD, _TERMINATED, _TRUNCATED):
+                self._fixed[column][at] = rows.columns[column]
+            self._fixed[_MASK][at] = mask
+        for view, leaf in zip(self._leaves, rows.columns[_FIRST_LEAF:], strict=True):
+            view[at] = leaf
+        if not into_row and rows.finals is not None:
+            for view, leaf in zip(self._finals, rows.finals, strict=True):
+                view[at] = leaf
+        if self.layout.keeps_last and results is not None:
+            self._keep(at, envs, results + np.uint64(1))
+        return extras
+
+    def _write_infos(self, rows: Rows, at: Any, extras: dict[int, RawRow]) -> Any:
+        """Writes the columns of infos. Returns the mask. Adds what has no column here to `extras`."""
+        if rows.infos is None:
+            return np.uint64(0)
+        theirs, mask = rows.columns[_MASK], np.zeros(len(rows.env_ids), np.uint64)
+        left_over = np.uint64(0)
+        for bit, (field, array) in enumerate(zip(rows.fields, rows.infos, strict=True)):
+            target = self._target(field)
+            if target is None:
+                left_over |= np.uint64(1 << bit)
+                continue
+            mask |= ((theirs >> np.uint64(bit)) & np.uint64(1)) << np.uint64(target[0])
+            target[1][at] = array
+        for row in np.flatnonzero(theirs & left_over).tolist():
+            extras[row] = self._with_dict(rows, row, theirs[row] & left_over, extras.get(row, (0, None, None)))
+        return mask
+
+    def _with_dict(self, rows: Rows, row: int, bits: np.uint64, raw: RawRow) -> RawRow:
+        """Returns the parts of a row with those numbers that have no column here. The pool may give them columns."""
+        reader = _core.InfoReader()
+        for field in rows.fields:
+            reader.add(field.path, field.type)
+        info = reader.info(np.array([bits]), [array[row : row + 1] for array in rows.infos or ()], 0)
+        flags, parts, terminal = raw
+        objects, known, fields, final = _loaded(parts)
+        wanted = [field for bit, field in enumerate(rows.fields) if int(bits) >> bit & 1]
+        merged = objects, {**info, **(known or {})}, [*(fields or ()), *wanted], final
+        return flags | _core.HAS_NEW_KEYS, dump(merged), terminal
+
+    def _keep(self, at: Any, envs: Any, results: Array) -> None:
+        """Keeps the rows, for the case that their shard dies; see `Plan.kept_row`."""
+        first, num_envs = self._first_kept, self.layout.num_envs
+        kept: Any
+        if isinstance(envs, slice) and (results == results[0]).all():  # the envs are stepped together
+            first += num_envs * (int(results[0]) & 1)
+            kept = slice(first + envs.start, first + envs.stop)
+        else:
+            ids = np.arange(envs.start, envs.stop) if isinstance(envs, slice) else envs
+            kept = first + (results & np.uint64(1)).astype(np.int64) * num_envs + ids
+        is_over = self.progress[envs, NEEDS_RESET] != 0
+        for column in (_TERMINATED, _TRUNCATED):
+            self._fixed[column][kept] = self._fixed[column][at] & is_over
+        for view in self._leaves:
+            view[kept] = view[at]
+        self.progress[envs, RESULTS] = results
+
+    def note_progress(self, first_env: int, progress: Counts) -> None:
+        """Copies the counts of the envs of a shard, but for the number of rows, which is the driver's."""
+        ours = self.progress[first_env : first_env + len(progress)]
+        ours[:, :RESULTS], ours[:, RESULTS + 1 :] = progress[:, :RESULTS], progress[:, RESULTS + 1 :]
+
+
+def flags_and_parts(raw: RawRow) -> tuple[int, Any]:
+    """Returns the flags and parts of a row in one result. A terminal observation goes into the parts."""
+    flags, parts, terminal = raw
+    kept = flags & (_core.HAS_FINAL | _core.HAS_NEW_KEYS)
+    if terminal is None:
+        return kept, parts
+    objects, info, fields, _ = _loaded(parts)
+    final = terminal if isinstance(terminal, tuple) else bytes(terminal[0])
+    return kept | _core.HAS_FINAL, (objects, info, fields, final)
+
+
+def _loaded(parts: Any) -> tuple[Any, ...]:
+    """Returns (objects, info, new fields, final) of a row."""
+    if isinstance(parts, tuple):
+        return parts
+    loaded: tuple[Any, ...] = load(parts) if parts else ([], {}, [], None)
+    return loaded

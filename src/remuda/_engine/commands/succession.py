@@ -1,0 +1,72 @@
+"""Continues a pool with another engine, whose workers have built all envs anew."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from remuda import _core
+from remuda._engine.commands.engine import Engine
+from remuda._engine.running.running import Running
+
+
+def succeed(old: Engine, new: Engine) -> None:
+    """Makes an engine continue another one of the same envs, none of which is in flight.
+
+    Envs continue their seeds, and get the options and lasting calls of their predecessors. An episode that was under
+    way is cut off: the next result of its env is truncated, with `info["resized"]`.
+    """
+    new.seeds.continue_from(old.seeds)
+    _keep_spaces(old, new)
+    _copy_last_results(old.running, new.running)
+    slots = range(new.layout.num_slots)
+    begun = [slot for slot in slots if not old.faults.obstacles.must_reset(slot)]
+    for slot in begun:
+        new.faults.obstacles.note_reset(slot)
+        new.running.slots.set_fresh(slot)
+    for first in begun[:: new.layout.width]:
+        if not new.layout.mode.in_same_step and old.running.slots.needs_reset(first):
+            continue  # its episode was over
+        _cut_off(old, new, first)
+    old.is_succeeded, old.hub = True, None
+    _repeat_calls(old, new)
+
+
+def _keep_spaces(old: Engine, new: Engine) -> None:
+    """Keeps the action spaces, whose random numbers continue."""
+    new.action_spaces = old.action_spaces
+    new.resets.use_spaces(old.action_spaces)
+
+
+def _copy_last_results(old: Running, new: Running) -> None:
+    """Copies the last result of each env to where the new pool looks for results before the first."""
+    rows = [old.slots.last(slot)[0] for slot in range(old.layout.num_slots)]
+    first, count = new.layout.plan.first_kept_row, len(rows)
+    for theirs, ours in zip(_columns(old), _columns(new), strict=True):
+        ours.view(new.layout.plan.rows)[first : first + count] = theirs.view(old.layout.plan.rows)[rows]
+
+
+def _columns(running: Running) -> Iterable[_core.Column]:
+    columns = running.layout.result_columns(running.arena)
+    return (*columns.fixed[1:3], *columns.obs, *columns.computed)
+
+
+def _cut_off(old: Engine, new: Engine, first: int) -> None:
+    """Ends the episodes of an env with its next result."""
+    in_same_step = new.layout.mode.in_same_step
+    resolution, slots = old.exchange.supervisor.resolution, new.layout.ids_with(first)
+    info = {"resized": True}
+    make = resolution.terminal if in_same_step else resolution.last_row_parts
+    each: list[Any] = [make(slot, info) for slot in slots]
+    outcome = _core.Outcome.END_AND_RESET_LATER if in_same_step else _core.Outcome.END_LATER
+    new.running.hub.resolve(first, outcome, each[0] if new.layout.vector_size is None else tuple(each))
+
+
+def _repeat_calls(old: Engine, new: Engine) -> None:
+    """Repeats the lasting calls for the new envs, and waits for them."""
+    remembered = old.exchange.supervisor.replacements.remembered
+    new.exchange.supervisor.replacements.remembered.take_over(remembered.all())
+    messages = {worker.index: remembered.for_successor(worker.env_ids, 1) for worker in new.backend.workers}
+    calls = [new.exchange.tell(worker, parts) for worker, parts in messages.items() if parts is not None]
+    for call in calls:
+        call.result()

@@ -1,0 +1,75 @@
+"""A signal handler that raises anywhere in the code of clusters: no step is lost, and none is made twice."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cluster.conftest import TwoNodes
+from cluster_envs import Scripted, actions, told
+from interrupting import Interrupt, interrupting
+
+import remuda
+from remuda import Pool
+
+HERE = (str(Path(remuda.__file__).parent / "_cluster"),)
+NUM_ENVS, STRIDE = 4, 11
+
+
+def interrupted(n: int, function: Any, *arguments: Any) -> tuple[bool, Any]:
+    """Interrupts a call at the n-th step of the interpreter. Returns whether it was, and the result."""
+    with interrupting(n, HERE) as hit:
+        try:
+            return bool(hit), function(*arguments)
+        except Interrupt:
+            return True, None
+
+
+@pytest.mark.parametrize("faults", ["raise", "restart"])
+def test_steps_are_made_once(cluster: TwoNodes, faults: Any) -> None:
+    common: Any = {"seeding": "per_episode", "faults": faults}
+    with (
+        Pool([Scripted] * NUM_ENVS, backend="serial", **common) as twin,
+        Pool([Scripted] * NUM_ENVS, backend=remuda.Ray(shards=2, backend="serial"), **common) as pool,
+    ):
+        assert told(pool.reset(seed=3)) == told(twin.reset(seed=3))
+        come, step = True, 0
+        while come:
+            come, _ = interrupted(step * STRIDE, pool.send, actions(step, range(NUM_ENVS)))
+            if not pool.pending:
+                pool.send(actions(step, range(NUM_ENVS)))
+            came, batch = interrupted(step * STRIDE, pool.recv)
+            come |= came
+            batch = pool.recv() if batch is None else batch
+            assert told(batch) == told(twin.step(actions(step, range(NUM_ENVS))))
+            step += 1
+        assert step > 20
+
+
+def test_calls_are_made_once(cluster: TwoNodes) -> None:
+    with Pool([Counter] * NUM_ENVS, backend=remuda.Ray(shards=2, backend="serial")) as pool:
+        come, n, calls = True, 0, 0
+        while come:
+            come, call = interrupted(n, pool.call_async, "count")
+            if call is None:
+                pool.call("count")  # whether the first was sent is not known
+                counts = set(pool.get_attr("counted"))
+                assert len(counts) <= 2 and min(counts) >= calls + 1
+                pool.set_attr("counted", calls)
+            else:
+                came, counted = interrupted(n, call.result)
+                come |= came
+                assert (call.result() if counted is None else counted) == [calls + 1] * NUM_ENVS
+                calls += 1
+            n += STRIDE
+
+
+class Counter(Scripted):
+    """Counts calls."""
+
+    counted = 0
+
+    def count(self) -> int:
+        self.counted += 1
+        return self.counted

@@ -1,0 +1,140 @@
+"""Options and calls on a cluster, alone and together: each env has the rows that it has in a pool of processes."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from cluster.conftest import TwoNodes
+from cluster_envs import Scripted, actions, told
+
+import remuda
+from remuda import FaultPolicy, Pool
+
+NUM_ENVS = 4
+STEPS = 24
+
+OPTIONS: dict[str, dict[str, Any]] = {
+    "background": {"autoreset": "background"},
+    "same_step": {"autoreset": "same_step"},
+    "resets_ahead": {"resets_ahead": True},
+    "lazy": {"lazy": True},
+    "per_episode": {"seeding": "per_episode"},
+    "renew": {"faults": FaultPolicy("raise", renew_every=2), "seeding": "per_episode"},
+    "extras": {
+        "extras": {"length": (lambda env: env.unwrapped.length if env.unwrapped.episode else 0, ((), np.int64))}
+    },
+    "frames": {"frames": 1},
+    "object_bytes": {"object_bytes": 4096},
+    "serially": {"starts_serially": True},
+    "one_at_a_time": {"max_concurrency": 1},
+    "capture": {"worker_output": "capture"},
+    "threads": {"threads_per_worker": 2, "name": "herd"},
+}
+TOGETHER = [
+    ("background", "renew", "extras", "frames"),
+    ("same_step", "per_episode", "lazy", "object_bytes", "one_at_a_time"),
+    ("resets_ahead", "renew", "serially", "frames", "extras"),
+    ("resets_ahead", "lazy", "per_episode", "capture", "object_bytes"),
+    ("background", "per_episode", "one_at_a_time", "lazy"),
+    ("same_step", "renew", "serially", "extras", "capture"),
+]
+
+
+def lockstep(pool: Pool) -> dict[int, list[Any]]:
+    """The rows of each env, of steps of all envs at once."""
+    rows: dict[int, list[Any]] = {env: [row] for env, row in told(pool.reset(seed=3)).items()}
+    for step in range(STEPS):
+        for env, row in told(pool.step(actions(step, range(NUM_ENVS)))).items():
+            rows[env].append(row)
+    return rows
+
+
+def by_twos(pool: Pool) -> dict[int, list[Any]]:
+    """The rows of each env, which is sent its next action once two envs have answered."""
+    rows: dict[int, list[Any]] = {env: [] for env in range(NUM_ENVS)}
+    pool.send_reset(seed=3)
+    while pool.pending:
+        batch = pool.recv(min_envs=min(2, pool.pending))
+        for env, row in told(batch).items():
+            rows[env].append((row, _own_columns(pool, batch, env)))
+        env_ids = [env for env in batch.env_ids.tolist() if len(rows[env]) <= STEPS]
+        if pool.autoreset == "background":
+            over = {env for env in env_ids if rows[env][-1][0][2] or rows[env][-1][0][3]}
+            env_ids = [env for env in env_ids if env not in over]  # the pool resets these
+        if env_ids:
+            pool.send([actions(len(rows[env]), [env])[0] for env in env_ids], env_ids)
+        elif all(len(its) > STEPS for its in rows.values()):
+            break
+    return {env: its[:STEPS] for env, its in rows.items()}
+
+
+def _own_columns(pool: Pool, batch: remuda.Batch, env: int) -> dict[str, Any]:
+    at = batch.env_ids.tolist().index(env)
+    return {name: column[at].tolist() for name, column in batch.extras.items()} if pool.options["extras"] else {}
+
+
+def compare(run: Callable[[Pool], Any], options: dict[str, Any]) -> None:
+    with Pool([Scripted] * NUM_ENVS, num_workers=None, **options) as twin:
+        expected = run(twin)
+    backend = remuda.Ray(shards=2, cpus_per_shard=2)
+    with Pool([Scripted] * NUM_ENVS, num_workers=None, backend=backend, **options) as pool:
+        assert run(pool) == expected
+
+
+@pytest.mark.parametrize("names", [*((name,) for name in OPTIONS), *TOGETHER], ids="+".join)
+def test_rows_are_those_of_processes(cluster: TwoNodes, names: tuple[str, ...]) -> None:
+    options = dict(itertools.chain.from_iterable(OPTIONS[name].items() for name in names))
+    compare(by_twos, options)
+    if options.get("autoreset") != "background":
+        compare(lockstep, options)
+
+
+def lean(obs: Any) -> Any:
+    return np.int64(obs[:, 1]) % 5
+
+
+@pytest.mark.parametrize("way", [{"parts": 1}, {"parts": 2}, {"min_envs": 1}], ids=str)
+def test_collect_fills_the_same_rollouts_in_the_memory_of_the_caller(cluster: TwoNodes, way: dict[str, Any]) -> None:
+    def run(pool: Pool) -> list[Any]:
+        pool.reset(seed=3)
+        found = []
+        rollouts = remuda.collect(pool, lean, steps=8, **way)
+        for _ in range(3):
+            rollout = next(rollouts)
+            order = np.argsort(rollout.env_ids)
+            columns = rollout.obs, rollout.actions, rollout.rewards, rollout.terminations, rollout.valid
+            found.append([column[:, order].tolist() for column in columns])
+        return found
+
+    compare(run, {"autoreset": "same_step"})
+
+
+def test_evaluation_finds_the_same_episodes(cluster: TwoNodes) -> None:
+    def run(pool: Pool) -> Any:
+        result = remuda.evaluate(lean, pool, episodes=10, seed=7)
+        return result.seeds.tolist(), result.lengths.tolist(), result.returns.tolist(), result.env_ids.tolist()
+
+    compare(run, {"autoreset": "disabled"})
+
+
+def test_batches_are_padded(cluster: TwoNodes) -> None:
+    def run(pool: Pool) -> Any:
+        pool.reset(seed=3)
+        pool.send(actions(0, [1, 3]), [1, 3])
+        batch = pool.recv(order="slot", pad_to=4)
+        return batch.obs.shape, batch.obs[:2].tolist(), batch.env_ids.tolist()
+
+    compare(run, {})
+
+
+def test_batches_become_tensors(cluster: TwoNodes) -> None:
+    pytest.importorskip("torch")
+
+    def run(pool: Pool) -> Any:
+        return pool.reset(seed=3).to("cpu").obs.tolist()
+
+    compare(run, {})
