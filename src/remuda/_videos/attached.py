@@ -1,4 +1,4 @@
-"""Records episodes of envs that exist already: those of an evaluation, which are named one by one."""
+"""Records chosen episodes of envs that are built already, for evaluations."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from remuda._videos.video_folder import VideoFolder
 
 
 def expect(env: Any, video_folder: VideoFolder, env_id: int, episode: int) -> None:
-    """Has the next reset of an env begin this episode, which is recorded. Runs in the env's worker.
+    """Makes an env record the episode that begins with its next reset. Runs in the env's worker.
 
-    Drops what there is of an episode that is not over, and of this one by an env that has failed.
+    Drops the pictures of an unfinished episode, and those of this episode from an env that has failed.
     """
     attached = _attached_to(env) or _Attached(env, recorder_of(env, video_folder, env_id))
     attached.recorder.drop()
@@ -20,18 +20,18 @@ def expect(env: Any, video_folder: VideoFolder, env_id: int, episode: int) -> No
 
 
 def detach(env: Any) -> None:
-    """Makes an env as it was before; returns when its videos are made. Runs in the env's worker."""
+    """Removes the recorder from an env, and returns when its videos are written. Runs in the env's worker."""
     if (attached := _attached_to(env)) is not None:
         del env.reset, env.step
         attached.recorder.close()
 
 
 class _Attached:
-    """Stands before the `reset` and `step` of one env, which its worker looks up by their names."""
+    """Wraps the `reset` and `step` of one env in place; the worker looks both up by name."""
 
     def __init__(self, env: Any, recorder: Recorder) -> None:
         self.recorder = recorder
-        self.expected: int | None = None  # the episode that the next reset begins; None: it is not recorded
+        self.expected: int | None = None  # the episode to record from the next reset on; None: no episode
         self._reset, self._step = env.reset, env.step
         env.reset, env.step = self.reset, self.step
 
@@ -49,5 +49,5 @@ class _Attached:
 
 
 def _attached_to(env: Any) -> _Attached | None:
-    attached = getattr(vars(env).get("step"), "__self__", None)
+    attached = getattr(env.step, "__self__", None)
     return attached if isinstance(attached, _Attached) else None

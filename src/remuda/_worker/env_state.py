@@ -1,4 +1,4 @@
-"""Takes the state of an env, and puts an env into it: that of the env itself, and of each wrapper around it."""
+"""Takes the state of an env and of each wrapper around it, and puts an env into such a state."""
 
 from __future__ import annotations
 
@@ -23,16 +23,18 @@ from remuda._wire.failures import text_of
 from remuda._wire.layout import Layout
 from remuda._wire.pickling import RefusingFiles, dump_whole
 from remuda._worker import simulator_states as simulators
+from remuda._worker.own_attribute import own_attribute
 
-# The format of the worker's loop (`WorkerLoop::place_of`): observation, terminated, truncated, steps, and of a reset in
-# advance the observation, the info, and the bytes of the computed columns before it, None if there are other columns.
+# An env's place in its episode: observation, terminated, truncated, number of steps. The last item is None, or for an
+# env that was reset in advance: the observation and info of that reset, and the bytes of the computed columns from
+# before it (None: the pool has other computed columns). See `WorkerLoop::place_of`.
 Place: TypeAlias = "tuple[Any, bool, bool, int, tuple[Any, Any, bytes | None] | None]"
 
-_Reference: TypeAlias = "tuple[int, str | None]"  # a layer, by its depth, or an attribute of one
+_Reference: TypeAlias = "tuple[int, str | None]"  # the depth of a layer, and its attribute (None: the layer itself)
 
-# Types of attributes that belong to an env, and not to its state.
+# The types of attributes that belong to an env, not to its state.
 _FIXTURES = (ModuleType, type, FunctionType, BuiltinFunctionType, Space, EnvSpec)
-# An object of these types may be in many places, and is pickled by value.
+# Unrelated attributes may share an object of these types, so these objects are pickled by value.
 _VALUES = (type(None), bool, int, float, complex, str, bytes, tuple, frozenset, range, np.generic, np.dtype, Enum, type)
 # The modules of envs that have all their state in attributes.
 _PLAIN = ("gymnasium.envs.classic_control.", "gymnasium.envs.toy_text.")
@@ -40,12 +42,12 @@ _PLAIN = ("gymnasium.envs.classic_control.", "gymnasium.envs.toy_text.")
 
 @dataclass(frozen=True)
 class _Method:
-    """How the state of an env, and of the wrappers within it, is taken.
+    """A way to take the state of an env and its wrappers.
 
     Attributes:
-        depth: Of the layer whose state it is. Of those further out attributes are taken.
-        get, put: With what they are called: that layer, or for the caller's own functions the outermost.
-        keeps: Whether an attribute of that layer is taken, too, by its name.
+        depth: The depth of the layer that the method applies to. The attributes of outer layers are taken.
+        get, put: Functions that are called with that layer, or, if they are the caller's, with the outermost layer.
+        keeps: Returns whether an attribute of that layer, given by name, is taken, too.
     """
 
     name: str
@@ -56,7 +58,7 @@ class _Method:
 
 
 def support_of(env: Any) -> StateSupport:
-    """Returns how the state of an env can be taken, without taking it."""
+    """Returns how the state of an env can be taken: the names of its layers and of the method."""
     layers = _layers(env)
     method = _find_method(layers, None)
     return StateSupport(_names(layers), None if method is None else method.name)
@@ -66,8 +68,8 @@ def take_state(env: Any, fns: StateFns, place: Place, layout: Layout) -> EnvStat
     """Takes the state of an env.
 
     Raises:
-        TypeError: It cannot be pickled, or there is no way to take it.
-        Exception: What the env's own functions, or the caller's, raise.
+        TypeError: The state cannot be pickled, or there is no way to take it.
+        Exception: The exceptions of the env's functions, or of the caller's.
     """
     layers = _layers(env)
     method = _find_method(layers, fns)
@@ -82,11 +84,11 @@ def take_state(env: Any, fns: StateFns, place: Place, layout: Layout) -> EnvStat
 
 
 def put_state(env: Any, state: EnvState, computed: Sequence[ColumnSpec]) -> Place:
-    """Puts an env into a state, and returns where it is then. `computed`: the columns of its pool's caller.
+    """Puts an env into a state and returns its place in the episode. `computed`: the computed columns of the pool.
 
     Raises:
-        ValueError: It is another kind of env.
-        Exception: What the env's own functions, or the caller's, raise; it may be anywhere then.
+        ValueError: The state is of another kind of env.
+        Exception: The exceptions of the env's functions, or of the caller's. The env's state is undefined then.
     """
     layers = _layers(env)
     if _names(layers) != state.layers:
@@ -94,7 +96,7 @@ def put_state(env: Any, state: EnvState, computed: Sequence[ColumnSpec]) -> Plac
     own, attributes = pickle.loads(state.content)
     put, own_state, place, its_computed = pickle.loads(own)
     method = _find_method(layers, _FNS_OF.get(state.method))
-    assert method is not None  # an env of these classes had one
+    assert method is not None  # the state was taken from an env of the same classes
     (put or method.put)(env if put else layers[method.depth], own_state)
     for depth, kept in enumerate(_Unpickler(io.BytesIO(attributes), layers).load()):
         _replace_attributes(layers[depth], _keeps(method, depth), kept)
@@ -106,7 +108,7 @@ def put_state(env: Any, state: EnvState, computed: Sequence[ColumnSpec]) -> Plac
 
 
 def _rearranged(row: bytes, columns: Sequence[ColumnSpec], wanted: Sequence[ColumnSpec]) -> bytes | None:
-    """Returns the bytes of the wanted columns of a row; None if it lacks one of them."""
+    """Returns the bytes of the wanted columns from the bytes of a row; None if the row lacks one of them."""
     ends = itertools.accumulate(column.nbytes for column in columns)
     values = {column: row[end - column.nbytes : end] for column, end in zip(columns, ends, strict=True)}
     return b"".join(values[column] for column in wanted) if values.keys() >= set(wanted) else None
@@ -116,9 +118,9 @@ def _rearranged(row: bytes, columns: Sequence[ColumnSpec], wanted: Sequence[Colu
 
 
 def _layers(env: Any) -> list[Any]:
-    """Returns the env and the envs that it wraps, from outside."""
+    """Returns the env and the envs that it wraps, outermost first."""
     layers = [env]
-    while hasattr(inner := getattr(layers[-1], "__dict__", {}).get("env"), "step"):
+    while hasattr(inner := own_attribute(layers[-1], "env"), "step"):
         layers.append(inner)
     return layers
 
@@ -161,17 +163,18 @@ def _put_nothing(env: Any, state: None) -> None:
     return None
 
 
-# By the name of a method, the argument that selects it again. The caller's own function comes with the state.
+# By method name: the argument `fns` with which `_find_method` returns that method. The functions for "state_fns" are
+# placeholders, because the state contains the caller's `put`.
 _FNS_OF: dict[str, StateFns] = {"attributes": "attributes", "state_fns": (_nothing, _put_nothing)}
 
 
 def _has_methods(layer: Any, *names: str) -> bool:
-    """Whether the class of a layer has these methods. Wrappers pass on the attributes of what they wrap."""
+    """Returns whether the class of a layer has these methods. (A wrapper object also has its inner env's.)"""
     return all(callable(getattr(type(layer), name, None)) for name in names)
 
 
 def _clone(env: Any) -> Any:
-    """Clones an env with its random numbers, if its method has that argument of ale_py's."""
+    """Clones the state of an env, with its random numbers if `clone_state` has an argument for them, as in ale_py."""
     try:
         return env.clone_state(include_rng=True)
     except TypeError:
@@ -186,7 +189,7 @@ def _is_random(name: str) -> bool:
 
 
 def _keeps(method: _Method, depth: int) -> Callable[[str], bool]:
-    """Whether an attribute of the layer at that depth is taken, by its name."""
+    """Returns a function that takes an attribute's name and returns whether it is part of the layer's state."""
     if depth < method.depth:
         return lambda name: name != "env"
     return method.keeps if depth == method.depth else lambda name: False
@@ -199,7 +202,7 @@ def _attributes(layer: Any, keeps: Callable[[str], bool]) -> Iterator[tuple[str,
 
 
 def _replace_attributes(layer: Any, keeps: Callable[[str], bool], kept: Mapping[str, Any]) -> None:
-    """Replaces the attributes by those that were taken. Attributes that belong to the env itself stay."""
+    """Replaces a layer's attributes by those of a state. Attributes that are not part of a state stay."""
     for name in [name for name, _ in _attributes(layer, keeps) if name not in kept]:
         del vars(layer)[name]
     vars(layer).update(kept)
@@ -216,7 +219,7 @@ def _dump_attributes(layers: Sequence[Any], method: _Method) -> bytes:
 
 
 def _references(layers: Sequence[Any], kept: Sequence[Mapping[str, Any]]) -> dict[int, _Reference]:
-    """Returns references by id: to the layers, and to those of their attributes that are not taken."""
+    """Returns references to the layers and to attributes that are not part of the state, by `id` of the object."""
     found: dict[int, _Reference] = {}
     for depth, (layer, attributes) in enumerate(zip(layers, kept, strict=True)):
         for name, value in vars(layer).items():
@@ -234,7 +237,7 @@ def _dump(value: Any, references: Mapping[int, _Reference]) -> bytes:
 def _culprit(
     layers: Sequence[Any], kept: Sequence[Mapping[str, Any]], references: Mapping[int, _Reference]
 ) -> str | None:
-    """Describes the attribute that cannot be pickled; None if each can be pickled alone."""
+    """Returns a description of the attribute that cannot be pickled; None if each can be pickled alone."""
     for layer, attributes in zip(layers, kept, strict=True):
         for name, value in attributes.items():
             try:
@@ -245,7 +248,7 @@ def _culprit(
 
 
 class _Pickler(RefusingFiles):
-    """Pickles references to what stays in the env that is put into the state, instead of copies."""
+    """Pickles objects that are not part of the state as references, which `_Unpickler` resolves in another env."""
 
     def __init__(self, file: io.BytesIO, references: Mapping[int, _Reference]) -> None:
         super().__init__(file)
@@ -255,7 +258,7 @@ class _Pickler(RefusingFiles):
         return self._references.get(id(value))
 
     def reducer_override(self, value: Any) -> Any:
-        if isinstance(value, EzPickle):  # that would pickle how it was made, and not what has become of it
+        if isinstance(value, EzPickle):  # the pickling of EzPickle would keep only constructor arguments
             return copyreg.__newobj__, (type(value),), vars(value), None, None, _set_attributes  # type: ignore[attr-defined]
         return super().reducer_override(value)
 
@@ -265,7 +268,7 @@ def _set_attributes(value: Any, attributes: Mapping[str, Any]) -> None:
 
 
 class _Unpickler(pickle.Unpickler):
-    """Resolves the references in the env that is put into the state."""
+    """Replaces the references of `_Pickler` by layers and attributes of the env that gets the state."""
 
     def __init__(self, file: Any, layers: Sequence[Any]) -> None:
         super().__init__(file)

@@ -1,9 +1,9 @@
-"""Takes and puts the states of simulators: ale_py's emulator, and MuJoCo's simulation.
+"""Takes and restores the states of simulators: ale_py's emulator and MuJoCo's simulation.
 
 An emulator's state includes the action that its sticky actions may repeat. With `repeat_action_probability`, each frame
 draws whether the emulator takes the new action or repeats its last one. That action is not in ale_py's clones, and
-ale_py does not return it. It matters only until the first draw that takes a new action, so it can be found by trial:
-any action with the same frames from here on is as good as the last one.
+ale_py does not return it. It matters only until the first draw that takes a new action, so it is found by trial:
+any action that gives the same frames from here on is equivalent to it.
 """
 
 from __future__ import annotations
@@ -14,10 +14,12 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-Array: TypeAlias = np.ndarray[Any, Any]
-Frames: TypeAlias = list[tuple[int, bytes]]  # the reward and the memory of each
+from remuda._worker.own_attribute import own_attribute
 
-_UNLIKELY = 1e-12  # the probability that a new action was not taken in so many frames
+Array: TypeAlias = np.ndarray[Any, Any]
+Frames: TypeAlias = list[tuple[int, bytes]]  # for each frame, the reward and the emulator's memory
+
+_UNLIKELY = 1e-12  # the accepted probability that all frames in a trial repeat the old action
 _HANDLES = ("model", "data", "mujoco_renderer")
 
 
@@ -30,7 +32,7 @@ def is_emulator(env: Any) -> bool:
 
 
 def take_emulator(env: Any) -> tuple[Any, Any]:
-    """Returns a clone with the emulator's random numbers, and the action that may be repeated; None if none can be."""
+    """Returns a clone of the emulator's state, and the action that the emulator may repeat (None: unknown)."""
     ale = env.ale
     clone = ale.cloneState(include_rng=True)
     frames = _frames(env)
@@ -48,7 +50,7 @@ def take_emulator(env: Any) -> tuple[Any, Any]:
 
 
 def put_emulator(env: Any, state: tuple[Any, Any]) -> None:
-    """Restores a clone, and has the emulator repeat that action first."""
+    """Restores an emulator's state: the clone, and the action that the emulator may repeat."""
     clone, last = state
     if last is not None:
         _repeat(env.ale, _frames(env), last)
@@ -56,7 +58,7 @@ def put_emulator(env: Any, state: tuple[Any, Any]) -> None:
 
 
 def _frames(env: Any) -> int:
-    """Returns how many frames surely take a new action; 0 if actions are not sticky, or have any strength."""
+    """Returns the frames until the emulator has almost surely taken a new action; 0 without sticky actions."""
     sticky = env.ale.getFloat("repeat_action_probability")
     if not 0 < sticky < 1 or getattr(env, "continuous", False):
         return 0
@@ -64,13 +66,13 @@ def _frames(env: Any) -> int:
 
 
 def _repeat(ale: Any, frames: int, action: Any) -> None:
-    """Makes an action the one that may be repeated, which restoring a clone does not change."""
+    """Takes `action` until it is the emulator's last action, which restoring a clone does not change."""
     for _ in range(frames):
         ale.act(action)
 
 
 def _play(ale: Any, clone: Any, frames: int, last: Any = None) -> tuple[Frames, bytes]:
-    """Returns the frames from a clone on, and the state after them; `last`: the action that may be repeated."""
+    """Steps the emulator from a clone. Returns the frames and the final state. `last`: the action taken before."""
     if last is not None:
         _repeat(ale, frames, last)
     ale.restoreState(clone)
@@ -83,16 +85,16 @@ def _play(ale: Any, clone: Any, frames: int, last: Any = None) -> tuple[Frames, 
 
 
 def is_mujoco(env: Any) -> bool:
-    """Whether an env has the `model` and `data` of a simulation. (MuJoCo is not imported for this.)"""
-    model, data = (getattr(env, "__dict__", {}).get(name) for name in ("model", "data"))
+    """Returns whether an env has the `model` and `data` of a simulation. Does not import MuJoCo."""
+    model, data = own_attribute(env, "model"), own_attribute(env, "data")
     return type(model).__name__ == "MjModel" and type(data).__name__ == "MjData"
 
 
 def take_mujoco(env: Any) -> tuple[Array, dict[str, Array]]:
-    """Returns all that the next step depends on, warm starts of the solver included, and the arrays derived from it.
+    """Returns the state that MuJoCo's next step depends on, including the warm start, and the derived arrays.
 
-    A step leaves the derived arrays as they were before its integration. Envs read some of them before the next step,
-    and computing them from the state gives other values.
+    The derived arrays are from before the integration of the last step. Envs read some of them before the next step,
+    and computing them from the state would give other values.
     """
     mujoco: Any = import_module("mujoco")
     kind = mujoco.mjtState.mjSTATE_INTEGRATION
@@ -103,17 +105,17 @@ def take_mujoco(env: Any) -> tuple[Array, dict[str, Array]]:
 
 
 def put_mujoco(env: Any, state: tuple[Array, dict[str, Array]]) -> None:
-    """Restores all of that but the arrays of contacts and constraints, which are computed from the state."""
+    """Restores the state and the derived arrays, except those of contacts and constraints, which are recomputed."""
     mujoco: Any = import_module("mujoco")
     model, data, (integrated, derived) = env.model, env.data, state
-    mujoco.mj_resetData(model, data)  # now only arrays of a fixed size have any
+    mujoco.mj_resetData(model, data)  # this empties the arrays of contacts and constraints
     fixed = [name for name, value in derived.items() if getattr(data, name).shape == value.shape]
     mujoco.mj_setState(model, data, integrated, mujoco.mjtState.mjSTATE_INTEGRATION)
     mujoco.mj_forward(model, data)
-    for name in fixed:  # the warm start, too, which that has moved on
+    for name in fixed:  # also the solver's warm start, which `mj_forward` has changed
         getattr(data, name)[...] = derived[name]
 
 
 def is_beside_mujoco(name: str) -> bool:
-    """Whether an attribute does not belong to the simulation."""
+    """Returns whether an attribute of the env lies outside the MuJoCo simulation."""
     return name not in _HANDLES
