@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import accidents
+import odd_exceptions
 import pytest
 from pairs import each
 from pool_envs import Gate, HookedEnv, TextEnv, counting, hooked
@@ -261,6 +262,16 @@ def test_attributes_are_set_in_the_spares_too(backend: Any) -> None:
         assert pool.get_attr("tag") == [2, 1]
         assert pool.get_attr("length") == [5, 5]
         assert pool.get_attr("total_steps") == [0, 42]
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_answers_of_spares_are_not_unpickled(backend: Any) -> None:
+    def answer(env: Any) -> Any:
+        return odd_exceptions.NeedsArguments(1, "one") if env.tag == 2 else env.tag
+
+    with Pool(counting(3), spares=1, backend=backend) as pool:
+        pool.reset()
+        assert pool.apply_async(answer, with_spares=True).result() == [0, 1]
 
 
 # -- the rest --------------------------------------------------------------------------------------------

@@ -15,14 +15,14 @@ from remuda.errors import EnvError, Failure, RemudaError
 
 
 class Answers(Call):
-    """The call that `Exchange` makes. It is the `Addressee` of the messages that were sent for it."""
+    """The `Call` that `Exchange` returns, and the `Addressee` that receives the answers to its messages."""
 
     def __init__(self, wait: Callable[[Answers, float | None], None], faults: Faults) -> None:
-        """`wait`: waits for the answers of a call, for the given number of seconds at most."""
+        """`wait`: a function that waits for a call's answers, at most for the given number of seconds."""
         self._order: list[int] = []
-        self._targets: dict[int, tuple[int | None, int]] = {}  # env and worker, by sequence
+        self._targets: dict[int, tuple[int | None, int]] = {}  # (env, worker) of each message, by its number
         self._answers: dict[int, Parts] = {}
-        self._values: list[Any] | None = None  # the unpickled answers, after the first `result`
+        self._values: list[Any] | None = None  # the unpickled answers; None before the first `result`
         self._failures: dict[int, Failure] = {}
         self.error: RemudaError | None = None
         self._missing: set[int] = set()
@@ -34,7 +34,7 @@ class Answers(Call):
         return not self._missing or self.error is not None
 
     def wait(self, timeout: float | None) -> None:
-        """Waits for all answers, or for `timeout` seconds."""
+        """Waits until all answers have arrived, for at most `timeout` seconds."""
         self._wait(self, timeout)
 
     @property
@@ -42,7 +42,7 @@ class Answers(Call):
         return len(self._missing)
 
     def result(self, timeout: float | None = None) -> list[Any]:
-        """Waits for all answers. See `Call.result`."""
+        """Waits until all answers have arrived, and returns or raises as `Call.result` does."""
         check_timeout(timeout)
         self._wait(self, timeout)
         if self.error is not None:
@@ -56,46 +56,46 @@ class Answers(Call):
         return list(self._values)
 
     def _load_all(self) -> list[Any]:
-        loaded, failures = {}, []
-        for sequence, answer in self._answers.items():
+        values, failures = [], []
+        for sequence in self._order:
             try:
-                loaded[sequence] = load_from_env(answer)
+                values.append(load_from_env(self._answers[sequence]))
             except Exception as error:
                 env_id, worker = self._targets[sequence]
                 failures.append(not_loaded(env_id, worker, "call", "an answer", error))
         if failures:
             raise EnvError(failures)
-        return [loaded[sequence] for sequence in self._order]
+        return values
 
     def expect(self, sequence: int, env_id: int | None, worker: int) -> None:
-        """Expects the answer of `env_id` (None: of all envs of `worker`) to the message `sequence`."""
+        """Makes `result` wait for the message `sequence`, and return its answer. `env_id`: None for a whole worker."""
         self._order.append(sequence)
         self._targets[sequence] = env_id, worker
         self._missing.add(sequence)
 
     def await_also(self, sequence: int) -> None:
-        """Expects an answer to the message `sequence` that is no value of the result; only its failure counts."""
+        """Makes `result` wait for the message `sequence` too, and raise its failure, but not return its answer."""
         self._missing.add(sequence)
 
     def answer(self, sequence: int, parts: Parts) -> None:
-        """Takes the answer to the message `sequence`."""
+        """Keeps the answer to the message `sequence` for `result`."""
         self._answers[sequence] = parts
         self._missing.discard(sequence)
 
     def fail(self, sequence: int, failure: Failure, changes: Changes) -> None:
-        """Takes the failure of the message `sequence`."""
+        """Keeps the failure that answers the message `sequence`. `result` will raise it."""
         self._failures[sequence] = failure
         self._missing.discard(sequence)
 
     def abandon(self, error: RemudaError) -> None:
-        """Takes the error because of which some answer will never arrive."""
+        """Ends the call with an error, because some answer will never arrive."""
         self.error = error
 
     @property
     def failures(self) -> list[Failure]:
-        """The failures so far."""
+        """The failures that have arrived so far."""
         return list(self._failures.values())
 
     def so_far(self) -> list[Parts]:
-        """Returns the answers so far, still pickled."""
+        """Returns the answers that have arrived so far, still pickled."""
         return list(self._answers.values())
