@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -397,7 +398,7 @@ def test_many_shards_are_fair_and_equal_to_one_machine(cluster: TwoNodes) -> Non
     cluster.add(resources={"seats": 16}, num_cpus=16)
     try:
         where = remuda.Ray(shards=16, backend="serial", resources={"seats": 1})
-        runs, count = [], dict.fromkeys(range(16), 0)
+        runs = []
         for backend in ("serial", where):
             with Pool([Scripted] * 32, backend=backend, seeding="per_episode", start_timeout=300) as pool:
                 batches = [told(pool.reset(seed=3))]
@@ -407,14 +408,24 @@ def test_many_shards_are_fair_and_equal_to_one_machine(cluster: TwoNodes) -> Non
                     batches.append(told(pool.step(actions(step, some_ids), env_ids=some_ids)))
                 runs.append(batches)
                 if backend != "serial":
-                    with pool.rollouts(Greedy(), steps=2) as rollouts:
-                        for _ in range(160):
-                            count[next(rollouts).shard] += 1
-                            pool.call("pid", env_ids=[0])
+                    check_shares(pool, 16)
         assert runs[0] == runs[1]
-        assert max(count.values()) <= 1.2 * 10
+        for shards in (4, 6):
+            with Pool([Scripted] * 12, backend=replace(where, shards=shards), start_timeout=300) as pool:
+                pool.reset(seed=3)
+                check_shares(pool, shards)
     finally:
         cluster.remove_last()
+
+
+def check_shares(pool: Pool, shards: int) -> None:
+    """A learner that is slower than all shards takes equal shares of the rollouts of each."""
+    count = dict.fromkeys(range(shards), 0)
+    with pool.rollouts(Greedy(), steps=2) as rollouts:
+        for _ in range(10 * shards):
+            count[next(rollouts).shard] += 1
+            pool.call("pid")  # a shard answers after the rollouts that it was asked for
+    assert max(count.values()) <= 1.2 * 10
 
 
 def test_metrics_count_rollouts_and_restarts_by_shard(cluster: TwoNodes, monkeypatch: pytest.MonkeyPatch) -> None:
