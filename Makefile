@@ -111,10 +111,11 @@ test: $(WHEEL)  ## everything that must hold: style, types, the core's own tests
 pytest: $(VENV)/test.stamp
 	$(BIN)/python $(PYTEST) $(AT_ONCE)
 
-lint: $(VENV)/test.stamp  ## style and types
+lint: $(VENV)/test.stamp  ## style, types and prose
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/python packaging/prose.py
 	$(BIN)/clang-format --dry-run -Werror $(CXX_FILES)
 
 format: $(VENV)/test.stamp  ## put Python and C++ into shape

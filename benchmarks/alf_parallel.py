@@ -1,7 +1,7 @@
-"""ALF's parallel envs and those of `remuda.alf`, on the same ALF envs, in one run.
+"""Measures the speed of ALF's parallel envs and of `remuda.alf`'s, in turns, on the same ALF envs.
 
 ALF is not on PyPI: give its checkout on PYTHONPATH, with the compiled part that `alf/environments/make_penv.py` makes.
-All of it takes about two minutes; ``--quick`` is a rough look, ``--only vector`` a part.
+The whole run takes about two minutes; ``--quick`` is a rough look, ``--only vector`` a part.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ ALF, EACH, SHARED = "alf", "remuda-per-env", "remuda"
 
 
 class FixedAlfEnv(AlfEnvironment):  # type: ignore[misc]
-    """Returns the same observation after a fixed sleep. Episodes of an env are equally long, and differ among envs."""
+    """An ALF env that returns the same observation after a fixed sleep. `env_id` determines its episodes' length."""
 
     def __init__(
         self, env_id: int, spec: Any, *, episode_steps: int = 200, step_sleep: float = 0.0, reset_sleep: float = 0.0
@@ -101,7 +101,7 @@ WORKLOADS: dict[str, tuple[str, Callable[..., Any]]] = {
 
 @dataclass(frozen=True)
 class Case:
-    """A workload at a number of envs, and the ratio to ALF's own rate that each of our contenders is to reach."""
+    """A workload with a number of envs. `goals`: the least ratio of each remuda contender's speed to ALF's own."""
 
     workload: str
     num_envs: int
@@ -169,7 +169,7 @@ def until(seconds: float) -> Iterator[None]:
 
 
 def step(envs: Any, turns: Iterable[None]) -> int:
-    """Steps as a learner does that reads every tensor. Returns the number of steps."""
+    """Steps the envs once for each item of `turns`, and reads the tensors like a learner. Returns the step count."""
     action = torch.zeros(envs.batch_size, dtype=torch.int64)
     count = 0
     for _ in turns:
@@ -180,7 +180,7 @@ def step(envs: Any, turns: Iterable[None]) -> int:
 
 
 def rows(case: Case, rates: Rates) -> Iterator[list[str]]:
-    """A row for each goal."""
+    """Yields a table row for each goal of a case."""
     for name, goal in case.goals.items():
         ratio = median(ours / alf for ours, alf in zip(rates[name], rates[ALF], strict=True))
         where = [WORKLOADS[case.workload][0], str(case.num_envs), str(case.spares)]

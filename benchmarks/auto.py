@@ -1,10 +1,10 @@
-"""The worth of `num_workers="auto"`, beside a plain loop, one worker an env, and the frameworks' own parallel envs.
+"""Tests `num_workers="auto"` against a plain loop, fixed numbers of workers, and the frameworks' own parallel envs.
 
 A loop steps the envs and then thinks: not at all, for a fixed amount of work on a core (calibrated once), or with the
-network of `harness/ppo.py`, which leaves its own data in the caches. "auto" has to choose among the contenders "all
+network of `harness/ppo.py`, which fills the caches with its own data. "auto" has to choose among the contenders "all
 cores", "1 worker" and "caller" without knowledge of the policy. A figure is the median, over the rounds, of a
-contender's speed as a ratio to that of the plain loop (SyncVectorEnv, DummyVecEnv) in the same round. At or above 1
-nothing is lost.
+contender's speed as a ratio to that of the plain loop (SyncVectorEnv, DummyVecEnv) in the same round. A contender with
+1 or more is no slower than the loop.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ COLUMNS = [column for column in FAMILIES["gymnasium"] if column != "loop"]
 
 @dataclass(frozen=True)
 class Case:
-    """A number of envs of a workload."""
+    """The envs of one measurement: a workload, and the number of its envs."""
 
     name: str
     workload: Workload
@@ -76,7 +76,7 @@ class Case:
 
 @dataclass(frozen=True)
 class Race:
-    """A case, a framework, a thought of `THOUGHTS`, and the result."""
+    """The result of racing a framework's contenders on one case, with the policy that is named by `think`."""
 
     case: Case
     family: str
@@ -87,7 +87,7 @@ class Race:
         return self.result.entry(FAMILIES[self.family].get(column, ""))
 
     def ratio(self, column: str) -> float | None:
-        """The contender's speed as a ratio to that of the plain loop. None if it was not raced."""
+        """Returns the speed of a column's contender, divided by the plain loop's. None if it was not measured."""
         entry = self.entry(column)
         return None if entry is None else paired_ratio(entry, self.result.plain)
 
@@ -152,7 +152,7 @@ def row(race: Race) -> list[str]:
 
 
 def to_json(race: Race) -> dict[str, Any]:
-    """`report.to_json` with the case, the framework and the thought."""
+    """Adds the case, the framework and the policy to the dict of `report.to_json`."""
     return {**report.to_json(race.result), "case": race.case.name, "family": race.family, "think": race.think}
 
 

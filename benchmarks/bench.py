@@ -1,4 +1,4 @@
-"""`remuda bench` with all libraries of `peers` for `--against`."""
+"""Runs `remuda bench`, with all libraries of `peers` as values of `--against`."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
-"""Collecting with a policy in the loop, without learning: the part of the lockstep bound that is left, and overlap.
+"""Measures the collection of steps with a policy, without learning, as a ratio to the bound for lockstep.
 
 In lockstep a batch takes the policy's time and then the envs' time, which all cores may share. A caller that waits for
 all envs before it calls the policy is never faster than 1 / (policy + env work / cores). Both are measured in the same
 rounds, the policy by itself and the envs in a plain loop. Halves that are stepped in turns may pass the bound.
 
-All of it takes about half an hour; ``--quick`` is a rough look (three minutes); ``--only``, ``--policies`` and
+The whole run takes about half an hour; ``--quick`` is a rough look (three minutes); ``--only``, ``--policies`` and
 ``--num-envs`` choose a part.
 """
 
@@ -41,7 +41,7 @@ AGAINST = (
 
 @dataclass(frozen=True)
 class Case:
-    """A policy beside a number of envs of a workload."""
+    """A workload with a number of envs, and the policy that chooses their actions."""
 
     workload: str
     num_envs: int
@@ -97,7 +97,7 @@ def measure(case: Case, session: Session) -> Result:
 
 
 def of_bound(result: Result, entry: Entry | None) -> float | None:
-    """The part of the lockstep bound that a contender reached: the median over the rounds."""
+    """Returns the ratio of a contender's speed to the lockstep bound, the median over the rounds. None if it failed."""
     alone = result.entry(PolicyAlone.name)
     if entry is None or alone is None or entry.error is not None or not entry.turns or not alone.turns:
         return None
@@ -106,7 +106,7 @@ def of_bound(result: Result, entry: Entry | None) -> float | None:
 
 
 def markdown(found: Collection[tuple[Case, Result]]) -> Iterator[str]:
-    """A row for each case: the policy's time, the bound, and the part of it that each contender reached."""
+    """Yields the table. A row has a case's policy time, its lockstep bound, and each contender's ratio to the bound."""
     contenders = list(dict.fromkeys(entry.name for _, result in found for entry in collectors(result)))
     columns = ["workload", "envs", "policy", "its time, us", "bound, steps/s", *contenders]
     yield from table(columns, (row(case, result, contenders) for case, result in found))
@@ -133,7 +133,7 @@ def collectors(result: Result) -> list[Entry]:
 
 
 def to_json(case: Case, result: Result) -> dict[str, Any]:
-    """`report.to_json` with the bound."""
+    """Adds the lockstep bounds and the ratios to them to the dict of `report.to_json`."""
     alone = result.entry(PolicyAlone.name)
     more = {
         "policy": case.policy,

@@ -1,8 +1,9 @@
-"""The cost of an episode's statistics at its end: the dict `episode: {r, l, t}` of RecordEpisodeStatistics and Monitor.
+"""Counts the cost of the statistics `episode: {r, l, t}`, which RecordEpisodeStatistics and Monitor put into an info.
 
-The same envs are stepped with and without that dict in the info, with next-step and same-step autoreset. An end costs
-the difference, divided by the number of ends. Valgrind counts the instructions of the worker and its caller together
-(`backend="serial"`): the speed of a machine varies by more than an end costs, so no clock can measure it.
+The same envs are stepped with and without that dict at the end of an episode, with next-step and same-step autoreset.
+The cost of one end is the difference, divided by the number of ends. Valgrind counts the instructions of the worker and
+its caller together (`backend="serial"`): the speed of a machine varies by more than an end costs, so no clock can
+measure it.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ INSTRUCTIONS_PER_NS = 3.0
 
 
 class EndingEnv(NullEnv):
-    """Returns at once. Episodes are short and equally long, except the first of each env: so ends differ in time."""
+    """An env with steps that take no time. First episodes differ in length, so the envs do not end at the same time."""
 
     def __init__(self, has_statistics: bool, tag: int = 0) -> None:
         super().__init__()
@@ -58,11 +59,11 @@ class EndingEnv(NullEnv):
 
 
 def steps_between_ends(mode: str) -> int:
-    """With next-step autoreset the reset takes a step of its own."""
+    """Returns the number of batches between two ends of episodes. With next-step autoreset the reset takes one more."""
     return EPISODE_STEPS + (mode == "next_step")
 
 
-# -- contenders: each makes envs that have `reset`, `step` and `close` --------------------------------------------
+# -- contenders: functions that make envs with `reset`, `step` and `close` ----------------------------------------
 
 
 def make_pool(env_fns: list[Any], mode: Any) -> Any:
@@ -75,7 +76,7 @@ def make_face(env_fns: list[Any], mode: str) -> Any:
 
 
 def make_sb3(env_fns: list[Any], _: str) -> Any:
-    """Its autoreset is always of the same step."""
+    """Makes the SB3 face. Ignores the autoreset mode, because SB3's is always same-step."""
     import remuda.sb3
 
     return remuda.sb3.SubprocVecEnv(env_fns, **OPTIONS)
@@ -90,14 +91,14 @@ CONTENDERS: dict[str, Callable[[list[Any], str], Any]] = {
 
 
 def line_up(mode: str) -> list[str]:
-    """The contenders that have this mode and an installed framework."""
+    """Returns the contenders that support this autoreset mode, if their framework is installed."""
     has_sb3 = mode == "same_step" and importlib.util.find_spec("stable_baselines3") is not None
     return [name for name in CONTENDERS if name != "remuda.sb3" or has_sb3]
 
 
 @dataclass(frozen=True)
 class Cost:
-    """Instructions of the worker and its caller for an end, more with statistics than without."""
+    """The instructions, of worker and caller together, that the episode statistics cost at the end of one episode."""
 
     contender: str
     mode: str
@@ -116,7 +117,7 @@ def measure(name: str, mode: str, batches: int) -> Cost:
 
 
 def run_counted(name: str, mode: str, has_statistics: str, batches: str) -> None:
-    """The program that runs under valgrind, which counts the batches and nothing else."""
+    """Runs under valgrind: steps a contender's envs, and switches the counting on for these steps only."""
     env_fns = [functools.partial(EndingEnv, has_statistics == "1", tag) for tag in range(NUM_ENVS)]
     with closing(CONTENDERS[name](env_fns, mode)) as envs:
         envs.reset()

@@ -1,12 +1,12 @@
-"""Instructions that the caller's thread executes for a batch of 8 no-op envs, by face, and a worker for a step.
+"""Counts instructions by face: of the caller's thread for a batch of 8 no-op envs, and of a worker for a step.
 
 Valgrind's callgrind counts the instructions of each thread. Workers are threads here, which take the same path through
 the core as processes do, because valgrind cannot watch processes as a pool does. Each number is the difference between
 two runs of different length, so that one-time work does not count. A face whose framework is not installed is left out.
 
-A program runs some fifty times slower under valgrind, and the clock does not. Work that is due after some time would be
-done too often, so it is put off: workers publish a part of a batch after 20 us, which is more than a few such steps
-take, and the pool looks at processes and deadlines every 10 ms (some 300 instructions).
+A program runs some fifty times slower under valgrind, and the clock does not. So work that is due after some time would
+be done too often. This script sets the intervals to a second: normally workers publish a part of a batch after 20 us,
+and the pool looks at processes and deadlines every 10 ms (some 300 instructions).
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ SERIAL: Any = {"backend": "serial", "num_workers": 1}
 RESTART: Any = {"faults": "restart"}
 CARTPOLES: Any = {"make_env": partial(gymnasium.make, "CartPole-v1"), **SERIAL}
 FEW, MANY = 200, 4200
-"""Steps of the two runs."""
+"""The numbers of steps of the two runs, whose difference is counted."""
 STRETCHED_NS = 1_000_000_000
 
 
@@ -50,7 +50,7 @@ def put_off_looks(pool: remuda.Part) -> None:
     pool._engine.running.hub.workers.look_every(STRETCHED_NS)
 
 
-# -- the programs: each makes a number of steps ----------------------------------------------------------
+# -- the programs that valgrind counts -------------------------------------------------------------------
 
 
 def of_pool(steps: int, actions: Any = ACTIONS) -> None:
@@ -62,7 +62,7 @@ def of_pool(steps: int, actions: Any = ACTIONS) -> None:
 
 
 def of_reader(steps: int, beside: Callable[[Any], Any] = nullcontext, make_env: Any = NullEnv, **options: Any) -> None:
-    """Reads all arrays of each batch. ``beside`` makes the context of the steps, given the pool."""
+    """Steps a pool and reads all arrays of each batch. ``beside(pool)`` is a context manager around the steps."""
     with remuda.Pool([make_env] * NUM_ENVS, **{**OPTIONS, **options}) as pool, beside(pool):
         put_off_looks(pool)
         pool.reset()
@@ -74,17 +74,17 @@ def of_reader(steps: int, beside: Callable[[Any], Any] = nullcontext, make_env: 
 @contextmanager
 def traced(pool: remuda.Pool) -> Iterator[None]:
     with tempfile.TemporaryDirectory() as folder, pool.trace(Path(folder, "trace.json"), events=FEW):
-        yield  # the trace that is written in the end is equally long for any number of steps
+        yield  # the trace file has the same size for any number of steps, so its cost cancels out
 
 
 @contextmanager
 def watched(_: remuda.Pool) -> Iterator[None]:
-    """Runs `remuda top`, which looks at this process again and again."""
+    """Runs `remuda top` on this process again and again within the block."""
     look = f"{sys.executable} -m remuda top {os.getpid()} --json --interval 0.05"
     loop = ["sh", "-c", f"while :; do {look} || exit; done"]
     with subprocess.Popen(loop, stdout=subprocess.PIPE, start_new_session=True) as watcher:
         assert watcher.stdout is not None
-        watcher.stdout.readline()  # it has looked once
+        watcher.stdout.readline()  # waits for the first output of `remuda top`
         try:
             yield
         finally:
@@ -130,21 +130,21 @@ CASES: dict[str, tuple[str, Callable[[int], None]]] = {
     "gymnasium": ("`remuda.gymnasium.AsyncVectorEnv.step`", partial(of_face, make=make_gymnasium)),
     "sb3": ("`remuda.sb3.SubprocVecEnv.step`", partial(of_face, make=make_sb3)),
 }
-"""For each case the words of the table, and the program."""
+"""The cases by name, each with its text in the table and its program."""
 
 
 # -- counting --------------------------------------------------------------------------------------------
 
 
 def run_counted(case: str, steps: int) -> None:
-    """The program that runs under valgrind."""
+    """Runs a case under valgrind, with the counting switched on."""
     layout.PUBLISH_NS = STRETCHED_NS
     callgrind.start()
     CASES[case][1](steps)
 
 
 def measure(case: str) -> tuple[float, float]:
-    """Instructions of the caller for a batch, and of a worker for an env's step."""
+    """Returns two numbers of instructions: of the caller for a batch, and of a worker for an env's step."""
     few, many = (callgrind.count(__file__, "--run", case, str(steps)) for steps in (FEW, MANY))
     each = [(b - a) / (MANY - FEW) for a, b in zip(few, many, strict=True)]
     return each[0], sum(each[1:]) / NUM_ENVS

@@ -1,7 +1,7 @@
-"""ML-Agents' env manager and ours, side by side: steps per second, and the CPU time of the manager's process.
+"""Compares ML-Agents' env manager with ours: steps per second, and the CPU time of the manager's process.
 
-Needs ML-Agents: `make mlagents-test` sets up an environment with it, whose Python runs this. The envs are Python and no
-games, so that only the managers differ.
+`make mlagents-test` sets up an environment with ML-Agents; run this script with its Python. The envs are written in
+Python, without a game, so that only the managers differ.
 """
 
 from __future__ import annotations
@@ -41,19 +41,19 @@ with warnings.catch_warnings():
     from remuda.mlagents import SubprocessEnvManager
 
 BEHAVIOR = "agent"
-WARM_UP = 20  # steps of each env
+WARM_UP = 20  # the steps of each env before the measurement
 
 
 @dataclass(frozen=True)
 class Workload:
-    """The work of an env in a step.
+    """The work that an env does in each step.
 
     Attributes:
-        name: Its words in the table.
-        wait: Seconds that it sleeps, as a worker does whose game computes in a process of its own.
+        name: The text in the table.
+        wait: The seconds that a step sleeps, like a worker that waits for its game's process.
         agents: Number of agents.
         shape: Shape of each agent's observation.
-        at_least: The ratio that is our goal. None: no goal.
+        at_least: Our goal for the ratio to the original's speed. None: no goal.
     """
 
     name: str
@@ -73,7 +73,7 @@ WORKLOADS = {
 
 
 class SomeEnv(BaseEnv):
-    """Has one behaviour. Its episodes never end."""
+    """An ML-Agents env with one behaviour and episodes that never end."""
 
     academy_capabilities = None
 
@@ -113,7 +113,7 @@ class SomeEnv(BaseEnv):
 
 
 class Policy:
-    """Returns zeros."""
+    """A policy that returns zeros as actions."""
 
     def get_action(self, steps: DecisionSteps, worker_id: int) -> ActionInfo:
         action = ActionTuple(np.zeros((len(steps), 2), np.float32))
@@ -158,7 +158,7 @@ def build(kind: Any, workload: Workload, num_envs: int) -> Any:
     manager = kind(partial(SomeEnv, workload), RunOptions(), num_envs)
     manager.set_policy(BEHAVIOR, Policy())
     manager.reset({})
-    manager.first_step_infos = []  # there are no agent managers that would read them
+    manager.first_step_infos = []  # empties the list for agent managers, which do not exist here
     step(manager, WARM_UP * num_envs)
     return manager
 

@@ -1,6 +1,6 @@
-"""Draws the README's picture: the share of the ideal that remuda and its peers reach.
+"""Draws the README's picture, a bar chart of the share of the ideal that remuda and its peers reach.
 
-It draws the table that `throughput.py --against remuda-per-env,gymnasium,sb3 --readme` has put into README.md here.
+The figures are those that `throughput.py --against remuda-per-env,gymnasium,sb3 --readme` has put into README.md here.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 
 PICTURE = README.parents[1] / "docs" / "_static" / "speed.svg"
 SHOWN = {"remuda": "#1b7f5c", "gymnasium": "#7d8a94", "sb3": "#b9c2c9"}
-"""Contenders and their colours."""
+"""The contenders in the picture, with the colours of their bars."""
 NAMES = {"remuda": "remuda", "gymnasium": "Gymnasium's AsyncVectorEnv", "sb3": "Stable-Baselines3's SubprocVecEnv"}
 _TEXT = "#808890"
 """A grey that is readable on white and on black."""
@@ -31,7 +31,7 @@ def main() -> None:
 
 
 def from_table(path: Path) -> tuple[Shares, str]:
-    """The shares in the table of `throughput`, and the words about the machine below it."""
+    """Returns the shares in the table of `throughput`, and the text about the machine below the table."""
     section = re.search(r"<!-- throughput -->\n(.*?)\n\n(.*?)\. [A-Z]", path.read_text(), re.DOTALL)
     if section is None:
         raise ValueError(f"expected <!-- throughput --> in {path}, got none")
@@ -67,7 +67,7 @@ def draw(shares: Shares, machine: str, path: Path) -> None:
     axes.spines[["left", "bottom"]].set_color(_TEXT)
     figure.legend(loc="outside upper center", ncols=len(SHOWN) + 1, fontsize=8, frameon=False, labelcolor=_TEXT)
     path.parent.mkdir(parents=True, exist_ok=True)
-    with rc_context({"svg.fonttype": "none", "svg.hashsalt": "remuda"}):  # else each picture differs
+    with rc_context({"svg.fonttype": "none", "svg.hashsalt": "remuda"}):  # a fixed salt gives the same file each time
         figure.savefig(path, transparent=True, metadata={"Date": None})
 
 

@@ -1,4 +1,4 @@
-"""The number of Python functions that run in the caller's process for one step of 8 CartPole-like envs, by face.
+"""Counts the Python functions that run in the caller's process for one step of 8 CartPole-like envs, by face.
 
 Between two batches of cheap envs every call matters: caches are cold, and workers wait. C code is not counted. A face
 whose framework is not installed is left out.
@@ -31,7 +31,7 @@ Step = Callable[[], Any]
 ACTIONS = np.zeros(NUM_ENVS, np.int64)
 
 
-# -- the faces: each yields a function that makes one step -------------------------------------------------------
+# -- the faces: context managers, each with a function that makes one step ---------------------------------------
 
 
 @contextmanager
@@ -73,7 +73,7 @@ def of_ding(manager: str) -> Iterator[Step]:
 
 @contextmanager
 def of_alf() -> Iterator[Step]:
-    alf_parallel = importlib.import_module("alf_parallel")  # without ALF it raises SystemExit
+    alf_parallel = importlib.import_module("alf_parallel")  # raises SystemExit if ALF is not installed
     envs = remuda.alf.FastParallelEnvironment([alf_parallel.VECTOR] * NUM_ENVS, **OPTIONS)
     envs.reset()
     yield functools.partial(envs.step, alf_parallel.torch.from_numpy(ACTIONS))
@@ -82,7 +82,7 @@ def of_alf() -> Iterator[Step]:
 
 @contextmanager
 def of_mlagents() -> Iterator[Step]:
-    """A step here is one of each env; the results come one by one."""
+    """Yields a function that steps each env once. It calls ML-Agents' manager until it has a result of each env."""
     mlagents_face = importlib.import_module("mlagents_face")
     envs = mlagents_face.build(remuda.mlagents.SubprocessEnvManager, mlagents_face.WORKLOADS["nothing"], NUM_ENVS)
     yield functools.partial(mlagents_face.step, envs, NUM_ENVS)
@@ -104,7 +104,7 @@ FACES: dict[str, Any] = {
 
 
 def calls_of(step: Step) -> list[str]:
-    """The functions that one step calls, in order. Each turn of a generator is a call too."""
+    """Returns the names of the functions that one step calls, in order. Each turn of a generator is a call too."""
     calls: list[str] = []
 
     def note(frame: FrameType, event: str, _: Any) -> None:
@@ -121,7 +121,7 @@ def calls_of(step: Step) -> list[str]:
 
 
 def steady_calls(step: Step) -> list[str]:
-    """The calls of the quietest of many steps, since now and then a step has additional work."""
+    """Measures ten steps and returns the shortest list of calls, because some steps have additional work."""
     for _ in range(3):
         step()
     return min((calls_of(step) for _ in range(10)), key=len)

@@ -1,6 +1,6 @@
 """The contenders of `ray_shards.py`: pools, bare actors, tianshou's RayVectorEnv and RLlib's env runners.
 
-Each function makes a contender, which the stack ends, and returns what works for some seconds.
+Each function makes a contender, which `stack` closes, and returns a function that runs the contender for some seconds.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ import remuda
 
 Policy = Callable[[Any], Any]
 Race = Callable[[float], float]
-"""Works for some seconds, and returns env steps a second."""
+"""A function that runs a contender for some seconds, and returns env steps a second."""
 
 MESSAGE = bytes(256)
-"""As long as a packed step of a few envs that a shard receives."""
+"""A message as long as the packed step of a few envs that a shard receives."""
 
 
-# -- ours ------------------------------------------------------------------------------------------------
+# -- contenders with remuda ------------------------------------------------------------------------------
 
 
 def stepping(stack: ExitStack, env_fns: list[Any], policy: Policy, **options: Any) -> Race:
@@ -44,7 +44,7 @@ def stepping(stack: ExitStack, env_fns: list[Any], policy: Policy, **options: An
 
 
 def collecting(stack: ExitStack, env_fns: list[Any], policy: Policy, steps: int) -> Race:
-    """Collects rollouts on one machine, in the fastest way of stepping: the policy acts in the caller."""
+    """Collects rollouts on one machine with `remuda.collect`, which chooses the fastest way of stepping."""
     pool = stack.enter_context(remuda.Pool(env_fns, num_workers=2))
     pool.reset(seed=0)
     rollouts = remuda.collect(pool, policy, steps=steps)
@@ -54,24 +54,24 @@ def collecting(stack: ExitStack, env_fns: list[Any], policy: Policy, steps: int)
 def rolling(
     stack: ExitStack, env_fns: list[Any], policy: Policy, steps: int, backend: remuda.Ray, *, publishes: bool = False
 ) -> Race:
-    """Shards fill the next rollouts while one is taken. They rest in other turns, and start with none in advance."""
+    """Takes rollouts from shards, which fill the next ones meanwhile. Each turn first drops the earlier rollouts."""
     in_flight = 2
     pool: Any = stack.enter_context(remuda.Pool(env_fns, backend=backend))
     rollouts = pool.rollouts(policy, steps=steps, in_flight=in_flight)
     after_each = (lambda: pool.publish(policy)) if publishes else None
 
     def run(seconds: float) -> float:
-        for _ in range(in_flight * pool.backend.shards):  # these were filled since the last turn
+        for _ in range(in_flight * pool.backend.shards):  # drops the rollouts that were filled before this turn
             next(rollouts)
         rate = take(rollouts, seconds, after_each)
-        pool.stats()  # shards answer when they have filled the rollouts that are due
+        pool.stats()  # waits until the shards have filled the requested rollouts
         return rate
 
     return run
 
 
 def take(rollouts: Iterator[Any], seconds: float, after_each: Callable[[], object] | None = None) -> float:
-    """Takes one rollout after another. Returns env steps a second."""
+    """Takes one rollout after another for some seconds. Returns env steps a second."""
     steps, begin = 0, time.perf_counter()
     while (passed := time.perf_counter() - begin) < seconds:
         rollout = next(rollouts)
@@ -85,14 +85,14 @@ def take(rollouts: Iterator[Any], seconds: float, after_each: Callable[[], objec
 
 
 def burn(seconds: float) -> None:
-    """Computes until this thread has used this much CPU time."""
+    """Keeps a core busy until this thread has used ``seconds`` of CPU time."""
     end = time.thread_time() + seconds
     while time.thread_time() < end:
         pass
 
 
 class Bare:
-    """An actor without remuda. As with our shards, its steps are not in Ray's list of tasks."""
+    """An actor without remuda. Like shards, it does not report its calls to Ray's list of tasks."""
 
     @ray.method(enable_task_events=False)  # type: ignore[untyped-decorator]
     def sleep(self, seconds: float, message: bytes) -> bytes:
@@ -106,13 +106,13 @@ class Bare:
 
 
 def bare_actors(stack: ExitStack, method: str, seconds: float, num_envs: int) -> Race:
-    """Two actors that take as long as the envs of a shard, and return the message they receive: Ray's own share.
+    """Measures Ray's own cost: calls two actors that take as long as a shard's envs and return the message.
 
     Args:
-        stack: Ends them.
-        method: "sleep" or "compute".
-        seconds: The time of each for a step of all of its envs.
-        num_envs: Number of envs of both together.
+        stack: Kills the actors at its end.
+        method: The method of `Bare` to call, "sleep" or "compute".
+        seconds: The time of one call, which stands for a step of all envs of a shard.
+        num_envs: The number of envs for which both actors stand together.
     """
     pair = [ray.remote(Bare).remote() for _ in range(2)]
     for actor in pair:
@@ -130,7 +130,7 @@ def bare_actors(stack: ExitStack, method: str, seconds: float, num_envs: int) ->
 
 
 class VectorActor:
-    """An actor with a vector env of Gymnasium, as one would write it with Ray alone."""
+    """An actor that steps a vector env of Gymnasium, written with Ray alone."""
 
     def __init__(self, env_fns: list[Any]) -> None:
         self._envs = SyncVectorEnv(env_fns)
@@ -153,7 +153,7 @@ class VectorActor:
 
 def vector_actors(stack: ExitStack, env_fns: list[Any], shards: int) -> list[Any]:
     size = len(env_fns) // shards
-    kind = ray.remote(VectorActor).options(scheduling_strategy="SPREAD")  # as our shards are placed
+    kind = ray.remote(VectorActor).options(scheduling_strategy="SPREAD")  # remuda's shards are placed in the same way
     made = [kind.remote(env_fns[i * size : (i + 1) * size]) for i in range(shards)]
     for actor in made:
         stack.callback(ray.kill, actor)
@@ -161,7 +161,7 @@ def vector_actors(stack: ExitStack, env_fns: list[Any], shards: int) -> list[Any
 
 
 def bare_steps(stack: ExitStack, env_fns: list[Any], policy: Policy, shards: int = 2) -> Race:
-    """Steps of vector envs in bare actors."""
+    """Steps vector envs in actors without remuda; the policy acts in the caller."""
     actors = vector_actors(stack, env_fns, shards)
     obs = [np.zeros((len(env_fns) // shards, 4))] * shards
 
@@ -180,7 +180,7 @@ def bare_steps(stack: ExitStack, env_fns: list[Any], policy: Policy, shards: int
 def bare_rollouts(
     stack: ExitStack, env_fns: list[Any], policy: Policy, steps: int, shards: int = 2, *, publishes: bool = False
 ) -> Race:
-    """Rollouts of vector envs in bare actors, two of each under way, and the next of an actor after one was taken."""
+    """Collects rollouts from actors without remuda. Each actor always has two requests under way."""
     actors = vector_actors(stack, env_fns, shards)
 
     def run(seconds: float) -> float:
@@ -201,13 +201,13 @@ def bare_rollouts(
 
 
 def missing() -> list[str]:
-    """The peers that are not installed."""
-    needs = {"tianshou's RayVectorEnv": "tianshou", "RLlib's env runners": "tree"}  # the first that RLlib misses
+    """Returns the names of the peers that are not installed."""
+    needs = {"tianshou's RayVectorEnv": "tianshou", "RLlib's env runners": "tree"}  # RLlib needs `tree`
     return [name for name, module in needs.items() if importlib.util.find_spec(module) is None]
 
 
 def tianshous(stack: ExitStack, env_fns: list[Any]) -> Race:
-    """tianshou's RayVectorEnv, an actor for each env. Finished envs are reset."""
+    """Steps tianshou's RayVectorEnv, which has an actor for each env, and resets finished envs."""
     from tianshou.env import RayVectorEnv
 
     envs = RayVectorEnv(env_fns)
@@ -227,7 +227,7 @@ def tianshous(stack: ExitStack, env_fns: list[Any]) -> Race:
 
 
 def rllibs(stack: ExitStack, num_envs: int, num_steps: int) -> Race:
-    """RLlib's env runners: two actors with half of the CartPoles each, and two samples each under way."""
+    """Samples with RLlib's env runners: two actors, each with half of the CartPoles and two samples under way."""
     from ray.rllib.algorithms.ppo import PPOConfig
     from ray.rllib.core.rl_module import RLModuleSpec
     from ray.rllib.core.rl_module.torch.torch_rl_module import TorchRLModule
@@ -249,27 +249,27 @@ def rllibs(stack: ExitStack, num_envs: int, num_steps: int) -> Race:
 
 
 def _sampling(group: Any, num_timesteps: int) -> Race:
-    """Each runner fills one sample while another is taken. No sample is under way before or after a turn."""
+    """Takes samples; each runner fills its next one meanwhile. No sample is under way before or after a turn."""
 
     def ask(runners: list[int]) -> int:
         asked = {"num_timesteps": num_timesteps}
         return int(group.foreach_env_runner_async("sample", kwargs=asked, remote_worker_ids=runners))
 
     def fetch() -> list[tuple[int, int]]:
-        """The runners with a finished sample, and the number of steps in each."""
+        """Returns (runner, number of steps) for each finished sample."""
         come = group.fetch_ready_async_reqs(timeout_seconds=0.1)
         return [(runner, sum(map(len, episodes))) for runner, episodes in come]
 
     def run(duration: float) -> float:
         under_way = ask([1, 2]) + ask([1, 2])
         first: list[tuple[int, int]] = []
-        while not first:  # the clock starts with the first one, which is not counted
+        while not first:  # the measured time starts with the first sample, which does not count
             first = fetch()
         under_way += ask([runner for runner, _ in first]) - len(first)
         steps, passed, begin = 0, 0.0, time.perf_counter()
         while passed < duration:
             for runner, count in fetch():
-                steps, passed = steps + count, time.perf_counter() - begin  # it ends with a sample, too
+                steps, passed = steps + count, time.perf_counter() - begin  # the measured time ends with a sample
                 under_way += ask([runner]) - 1
         while under_way > 0:
             under_way -= len(fetch())

@@ -1,13 +1,13 @@
-"""The cost of a Ray cluster: rollouts, steps and bytes over shards on this machine, beside other systems.
+"""Measures the cost of a Ray cluster: steps and rollouts over shards on this machine, compared with other systems.
 
-    python benchmarks/ray_shards.py            some minutes; --quick: one
+    python benchmarks/ray_shards.py            takes some minutes; with --quick one minute
     python benchmarks/ray_shards.py --readme   puts the table into README.md beside this file
 
-The cluster is one of two nodes on this machine, so the cores are the same for all. A ratio is the median of the rounds'
+The cluster has two nodes on this machine, so all contenders share the same cores. A ratio is the median of the rounds'
 ratios. Bare vectorised actors are 40 lines of Ray around Gymnasium's `SyncVectorEnv`, without faults, seeds or infos.
-Steps of 20 ms are also raced with two bare actors that take as long and return their message: the rest is the cost of
-Ray. tianshou's RayVectorEnv and RLlib's env runners are raced where they are installed. With `--json FILE` figures of
-earlier runs stay: the machine may be quiet for one race at a time.
+Steps of 20 ms are also raced with two bare actors that take as long and return their message, which shows Ray's own
+cost. tianshou's RayVectorEnv and RLlib's env runners are raced if they are installed. `--json FILE` keeps the figures
+of earlier runs, because the machine may be quiet for one race at a time only.
 """
 
 from __future__ import annotations
@@ -55,11 +55,11 @@ STORE = 600 * 1024 * 1024
 STEPS = 128
 """Steps of a rollout."""
 PAUSE = 0.02
-"""Seconds of a slow step."""
+"""The seconds of a step of `Sleeper` and `Computer`."""
 
 
 class Sleeper(NullEnv):
-    """A step takes 20 ms, and no core."""
+    """An env that sleeps for 20 ms in each step."""
 
     def step(self, action: Any) -> Any:
         time.sleep(PAUSE)
@@ -67,7 +67,7 @@ class Sleeper(NullEnv):
 
 
 class Computer(NullEnv):
-    """A step takes 20 ms of a core."""
+    """An env that computes for 20 ms in each step."""
 
     def step(self, action: Any) -> Any:
         burn(PAUSE)
@@ -75,7 +75,7 @@ class Computer(NullEnv):
 
 
 class Pictures(NullEnv):
-    """A step takes no time. The observation has 28 kB."""
+    """An env with observations of 28 kB and steps that return at once."""
 
     observation_space = IMAGE
 
@@ -85,7 +85,7 @@ def cartpole() -> Any:
 
 
 def lean(obs: Any) -> Any:
-    """The policy of the rollouts: pushes to the side where the pole leans."""
+    """A policy for CartPole that pushes to the side to which the pole leans."""
     return (obs[:, 2] > 0).astype(np.int64)
 
 
@@ -100,14 +100,14 @@ Make = Callable[[ExitStack], Race]
 
 @dataclass(frozen=True)
 class Pairing:
-    """Two contenders on a workload.
+    """A race of two contenders on a workload.
 
     Attributes:
         what: The workload.
         other_name: Name of the contender that we are compared with.
-        goal: Our rate is to be at least this many times the other's. None: no goal.
-        ours, other: Make the contenders.
-        bare: Makes bare actors. None: they are not raced.
+        goal: The least ratio of our rate to the other's that meets the goal. None: no goal.
+        ours, other: The functions that make the contenders.
+        bare: The function that makes bare actors. None: they are not raced.
     """
 
     what: str
@@ -124,14 +124,14 @@ class Pairing:
 
 @dataclass(frozen=True)
 class Figure:
-    """The figures of a pairing.
+    """The result of racing a `Pairing`.
 
     Attributes:
         what, other_name, goal: As in `Pairing`.
-        ours, other: Env steps a second over Ray, and of the other.
+        ours, other: Env steps a second of the two contenders.
         ratio: The median of the rounds' ratios.
         bare: The share of the other's rate that two bare actors reach. None: not raced.
-        load: The machine's load average before, without the contenders.
+        load: The machine's load average before the race.
     """
 
     what: str
@@ -170,7 +170,7 @@ def pairings() -> Iterator[Pairing]:
 
 
 def against_bare_actors(env_fns: list[Any]) -> Iterator[Pairing]:
-    """Steps and rollouts of CartPoles, with few and many shards, and with a policy of 1 MB that is published."""
+    """Yields the races against bare vectorised actors: steps, and rollouts with 2 to 16 shards and a 1 MB policy."""
     same: dict[str, Any] = {"env_fns": env_fns, "policy": lean}
     yield Pairing(
         "steps, 64 CartPoles", BARE, 0.9, partial(stepping, backend=IN_ACTORS, **same), partial(bare_steps, **same)
@@ -186,7 +186,7 @@ def against_bare_actors(env_fns: list[Any]) -> Iterator[Pairing]:
 
 
 class Heavy:
-    """The same policy with weights of 1 MB."""
+    """The policy `lean` with weights of 1 MB."""
 
     def __init__(self) -> None:
         self.weights = np.zeros(1 << 18, np.float32)
@@ -196,7 +196,7 @@ class Heavy:
 
 
 def with_slow_envs(what: str, env_fn: Any, method: str, seconds: float) -> Pairing:
-    """A worker for each env. ``method``, ``seconds``: the work of a bare actor meanwhile, and its duration."""
+    """Returns a race with a worker for each env. Bare actors run ``method`` for ``seconds`` in each call."""
     make = partial(stepping, env_fns=[env_fn] * 8, policy=left, num_workers=None)
     bare = partial(bare_actors, method=method, seconds=seconds, num_envs=8)
     return Pairing(what, "processes", 0.95, partial(make, backend=SHARDS), make, bare)
@@ -224,7 +224,7 @@ def row(one: Figure) -> list[str]:
 
 
 def kept(path: Path | None) -> dict[str, Figure]:
-    """The figures of earlier runs, by pairing."""
+    """Reads the figures of earlier runs. Returns them by the name of their pairing."""
     if path is None or not path.exists():
         return {}
     figures = [Figure(**one) for one in json.loads(path.read_text())]
@@ -233,8 +233,8 @@ def kept(path: Path | None) -> dict[str, Figure]:
 
 @contextmanager
 def cluster() -> Iterator[None]:
-    """Two nodes on this machine."""
-    os.environ.setdefault("RAY_worker_register_timeout_seconds", "900")  # an actor for each env takes minutes to start
+    """Starts a Ray cluster of two nodes on this machine, and connects to it."""
+    os.environ.setdefault("RAY_worker_register_timeout_seconds", "900")  # tianshou's actors take minutes to start
     node = {"num_cpus": 128, "object_store_memory": STORE}
     two = Cluster(initialize_head=True, head_node_args={**node, "include_dashboard": False})
     try:

@@ -1,7 +1,8 @@
-"""The time from the SIGKILL of a worker until its env steps again, for every start method.
+"""Measures the time from a worker's SIGKILL until its env steps again, for every start method.
 
-The env (CartPole) is built quickly, so the time is remuda's: it detects the death, reports the episode's end, and
-starts a successor. All other envs step on meanwhile. These are times and no ratios, so the noise rule does not apply.
+The env (CartPole) is built quickly, so the time is remuda's: remuda detects the death, reports the episode's end, and
+starts a successor. All other envs step on meanwhile. The figures are times, not ratios, so the noise rule does not
+apply.
 """
 
 from __future__ import annotations
@@ -31,9 +32,9 @@ START_METHODS = ("forkserver", "fork", "spawn")
 
 @dataclass(frozen=True)
 class Recovery:
-    """Seconds from the kill until the episode's end was reported, and until the env had made a step again.
+    """The seconds from a kill until the episode's end was reported, and until the env had made a step again.
 
-    The first is None if the env was between two episodes.
+    `reported` is None if the env was between two episodes.
     """
 
     reported: float | None
@@ -46,7 +47,7 @@ def make_env() -> Any:
 
 def main() -> None:
     options = parse_options(__doc__, json=False, more=add_options)
-    logging.getLogger("remuda").setLevel(logging.ERROR)  # it would log every kill
+    logging.getLogger("remuda").setLevel(logging.ERROR)  # suppresses the warning about each kill
     columns = ["start method", "until told: median", "p99", "until it steps again: median", "p99"]
     lines = [*table(columns, (row(method, options) for method in START_METHODS)), ""]
     lines.append(f"{options.kills} kills among {options.num_envs} x CartPole-v1, one env a worker, on {describe()}.")
@@ -66,7 +67,7 @@ def row(start_method: str, options: argparse.Namespace) -> list[str]:
 
 
 def typical(seconds: list[float]) -> tuple[float, float]:
-    """Median and 99th percentile."""
+    """Returns the median and the 99th percentile of some durations."""
     return median(seconds), quantiles(seconds, n=100, method="inclusive")[98] if len(seconds) > 1 else seconds[0]
 
 
@@ -79,7 +80,7 @@ def measure(start_method: str, num_envs: int, kills: int) -> Iterator[Recovery]:
 
 
 def recover(pool: Pool, victim: int) -> Recovery:
-    """Kills a worker. With next-step autoreset come the end of the episode, the new env's reset, and its first step."""
+    """Kills a worker, and waits for three results of its env: the episode's end, the new env's reset, and a step."""
     pid = pool.workers[victim].pid
     assert pid is not None
     actions = np.zeros(pool.num_envs, np.int64)
@@ -97,8 +98,8 @@ def recover(pool: Pool, victim: int) -> Recovery:
             elif is_back:
                 stepping = now
             else:
-                is_back = True  # it has reset
-        pool.send(actions[batch.env_ids], env_ids=batch.env_ids)  # no env waits for another
+                is_back = True  # The result is the reset of the new env.
+        pool.send(actions[batch.env_ids], env_ids=batch.env_ids)  # All envs keep stepping.
     pool.discard()
     return Recovery(reported, stepping)
 

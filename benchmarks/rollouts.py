@@ -1,8 +1,7 @@
-"""The time to fill a rollout of images and to take its first minibatch, by the way in which it is filled.
+"""Compares ways to fill a rollout of images: the time until it is full and its first minibatch is taken.
 
-All ways step the same envs in the same number of remuda's workers, so they differ in the treatment of observations
-only. There is no policy: actions are sampled beforehand, values are zeros. Ways that need packages that are not
-installed are left out.
+All ways step the same envs in the same number of remuda's workers, and differ only in how they store observations.
+There is no policy: actions are sampled beforehand, values are zeros. A way whose package is not installed is left out.
 """
 
 from __future__ import annotations
@@ -28,14 +27,14 @@ from remuda._system import machine
 
 MINIBATCH = 256
 WARM_UP = 4
-"""Rollouts before the one that is timed. The first ones reserve memory."""
+"""The number of rollouts before the one that is timed. The first rollouts reserve memory."""
 ALONE = "steps alone, nothing kept"
 
 Fill = Callable[[], Any]
 
 
 class ImageEnv(NullEnv):
-    """Returns stacked frames of Atari's size. A step takes a microsecond or two."""
+    """An env with observations of the size of Atari's stacked frames. A step takes a microsecond or two."""
 
     observation_space = gymnasium.spaces.Box(0, 255, (84, 84, 4), np.uint8)
     action_space = gymnasium.spaces.Discrete(6)
@@ -46,7 +45,7 @@ class ImageEnv(NullEnv):
 
 
 class Task:
-    """Holds the envs, actions and minibatch of all ways."""
+    """The envs, actions and minibatch rows that are the same for all ways of filling a rollout."""
 
     def __init__(self, options: argparse.Namespace) -> None:
         self.steps, self.num_envs = options.steps, options.num_envs
@@ -60,12 +59,12 @@ class Task:
         return [ImageEnv] * self.num_envs
 
 
-# -- the ways: each yields a function that fills a rollout ------------------------------------------------
+# -- the ways of filling a rollout: context managers, each with a function that fills one ------------------
 
 
 @contextmanager
 def nothing(task: Task) -> Iterator[Fill]:
-    """Steps, and keeps nothing."""
+    """Steps the envs and stores nothing, to measure the steps alone."""
     with remuda.Pool(task.env_fns, **task.pool) as pool:
         pool.reset()
 
@@ -173,14 +172,14 @@ WAYS: dict[str, tuple[Callable[[Task], Any], str]] = {
     "SB3's `RolloutBuffer`": (partial(sb3, is_ours=False), "stable_baselines3"),
     "`remuda.sb3.RolloutBuffer`": (partial(sb3, is_ours=True), "stable_baselines3"),
 }
-"""The ways, and the package that each needs."""
+"""The ways by name, each with the package that it needs."""
 
 
 # -- measuring -------------------------------------------------------------------------------------------
 
 
 def measure(way: Callable[[Task], Any], task: Task) -> float:
-    """Seconds of one rollout, after some that warm up."""
+    """Fills some rollouts to warm up. Returns the seconds for filling another one."""
     with way(task) as fill:
         for _ in range(WARM_UP):
             fill()

@@ -1,11 +1,11 @@
-"""From one worker to as many as there are cores, and to more by a model of how the parent limits a pool.
+"""Measures a pool's speed by its number of workers, up to the cores of this machine, and predicts it for more cores.
 
-First come measured figures: env steps per second of a pool by its number of workers, beside as many plain loops at
-once, and of several parents that share the envs. Then comes the model (`scaling_model.py`), fitted to the parent's CPU
-time a batch, which does not depend on the number of cores. It predicts machines with more cores. The kernel places the
-workers; nothing here depends on NUMA.
+First come measured figures: env steps per second of a pool by its number of workers, of as many plain loops at once,
+and of several parents that share the envs. Then comes the model (`scaling_model.py`), fitted to the parent's CPU time
+a batch, which does not depend on the number of cores. The model predicts machines with more cores. The kernel places
+the workers; nothing here depends on NUMA.
 
-All of it takes about ten minutes on two cores; ``--quick`` is a rough look, ``--only pong`` a part.
+The whole run takes about ten minutes on two cores; ``--quick`` is a rough look, ``--only pong`` a part.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ from remuda._system.cores import usable_cores
 WORKLOADS = ("cartpole", "mujoco", "pong")
 NUM_ENVS = model.NUM_ENVS
 FITTED = tuple((num_envs, workers) for num_envs in (16, 64, 128) for workers in (1, 2, 8, 16))
-"""Envs and workers at which the parent's CPU time is taken. It counts no waiting, so workers may outnumber cores."""
+"""(Envs, workers) for measuring the parent's CPU time. CPU time has no waiting, so workers may outnumber cores."""
 
 
 class SeveralParents(Contender):
-    """Processes with a pool each, which has a share of the envs and of the workers.
+    """A contender with several parent processes. The pool of each has a share of the envs and of the workers.
 
-    Each process steps its pool for a while and reports the number of steps, so there is no lockstep between them.
+    Each process steps its pool for a while and reports the number of steps, so no process waits for another.
     """
 
     name = "several parents"
@@ -70,7 +70,7 @@ class SeveralParents(Contender):
 
 
 def _open(env: Any, make_env: EnvFactory, num_envs: int, num_workers: int, seed: int) -> None:
-    """Runs in a parent. Its env is never stepped: it keeps the pool, and closes it when it is closed."""
+    """Runs in a parent process: makes the parent's pool. ``env`` is a placeholder that keeps and closes the pool."""
     env.pool = pool = remuda.Pool([make_env] * num_envs, num_workers=num_workers, advise=False)
     env.worker_pids = [worker.pid for worker in pool.workers]
     env.close = pool.close
@@ -79,7 +79,7 @@ def _open(env: Any, make_env: EnvFactory, num_envs: int, num_workers: int, seed:
 
 
 def _step_for(env: Any, seconds: float) -> int:
-    """Runs in a parent. Returns the number of env steps."""
+    """Runs in a parent process: steps its pool for some seconds. Returns the number of env steps."""
     steps, end = 0, time.perf_counter() + seconds
     while time.perf_counter() < end:
         steps += len(env.pool.step(env.actions))
@@ -110,7 +110,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def counts(most: int) -> list[int]:
-    """1, 2, 3, 4, 6, 8, 12, 16, ... up to ``most``, and ``most`` itself."""
+    """Returns the numbers of workers to measure: 1, 2, 3, 4, 6, 8, 12, 16, ... up to ``most``, and ``most`` itself."""
     some = sorted({1, most, *(base * 2**power for base in (2, 3) for power in range(8))})
     return [count for count in some if count <= min(most, NUM_ENVS)]
 
@@ -124,7 +124,7 @@ def measure(workload: Workload, session: Session) -> Results:
 
 
 def sample(workload: Workload, num_envs: int, num_workers: int, session: Session) -> Sample:
-    """Measures envs that return at once, so that only the parent's work counts."""
+    """Measures the parent's CPU time with envs that return at once."""
     entry = session.race([PlainLoop, Remuda], Plan(workload, num_envs, num_workers)).remuda
     if entry.error is not None or entry.parent_us_a_batch is None or entry.steps_per_second is None:
         raise SystemExit(f"{num_envs} envs, {num_workers} workers: {entry.error}")
@@ -166,7 +166,7 @@ def fitted(one: Sample, parent: Parent) -> list[str]:
 
 
 def predictions(results: Results, parent: Parent) -> Iterator[list[str]]:
-    """The model's shares of as many plain loops by the number of workers, for one parent and for several."""
+    """Yields a row for each number of parents: predicted speeds, as shares of that of a plain loop for each worker."""
     entry, plain = results[1].remuda, results[1].plain
     if entry.steps_per_second is None or plain.steps_per_second is None:
         return

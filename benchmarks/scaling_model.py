@@ -1,4 +1,4 @@
-"""How the parent's serial part limits a pool: a model of a batch's time, fitted to measured figures.
+"""A model of a batch's time, fitted to measured figures. It predicts how the parent's serial work limits a pool.
 
     python benchmarks/scaling_model.py 5 0.05 0.65      the parent's us a batch, an env, a worker
 
@@ -6,13 +6,13 @@ In lockstep a batch of N envs on w workers takes
 
     T(N, w) = a + b N + c w  +  e N / w
 
-The first three are the parent's, and no worker works meanwhile: `a` for a batch, `b` for an env (its action, its
-result), `c` for a worker (its ring, waking it). The last one is the workers': `e` for an env's step with what goes on
-around it. A policy adds its own time. With P parents, each of which has a share of the envs and of the workers,
+The first three terms are the parent's time, in which no worker works: `a` for a batch, `b` for an env (its action and
+result), `c` for a worker (its ring and its wake-up). The last term is the workers' time: `e` is an env's step with the
+work around it. A policy adds its own time. With P parents, each of which has a share of the envs and of the workers,
 
     T(N, w, P) = a + (b N + c w) / P  +  e N / w
 
-and a core that a parent keeps busy is no worker's. Times are in us.
+and each parent keeps a core busy, which no worker can use. Times are in us.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ from remuda._bench import report
 
 NUM_ENVS = 64
 STEPS_US = (5.0, 60.0, 450.0)
-"""About those of CartPole, HalfCheetah and preprocessed Pong."""
+"""Rounded step times of CartPole, HalfCheetah and preprocessed Pong."""
 WORKERS = (1, 2, 4, 8, 16, 32)
 PARENTS = (1, 2, 4)
 
 
 @dataclass(frozen=True)
 class Sample:
-    """Measured figures at one size.
+    """The measured times of a pool with one number of envs and of workers.
 
     Attributes:
         parent_us: CPU time of the parent for a batch.
-        batch_us: From one batch to the next.
+        batch_us: Time from one batch to the next.
     """
 
     num_envs: int
@@ -50,7 +50,7 @@ class Sample:
 
 @dataclass(frozen=True)
 class Parent:
-    """The parent's serial part, in us: of a batch, of an env, of a worker."""
+    """The parent's serial time, in us: for each batch, for each env and for each worker."""
 
     batch: float
     env: float
@@ -61,10 +61,10 @@ class Parent:
 
 
 def fit(samples: Iterable[Sample]) -> Parent:
-    """Fits by least squares of the relative errors. No cost is below 0.
+    """Fits the parent's costs by least squares of the relative errors. No cost is below 0.
 
     Raises:
-        ValueError: the samples have not at least two numbers of envs and two of workers.
+        ValueError: All samples have the same number of envs, or the same number of workers.
     """
     known = list(samples)
     if any(len({getattr(sample, name) for sample in known}) < 2 for name in ("num_envs", "num_workers")):
@@ -75,7 +75,7 @@ def fit(samples: Iterable[Sample]) -> Parent:
 
 
 def _non_negative(matrix: np.ndarray, target: np.ndarray) -> list[float]:
-    """Least squares without negative factors. The most negative one is left out until all are positive."""
+    """Solves least squares without negative factors: drops the column of the most negative one until none is left."""
     columns = list(range(matrix.shape[1]))
     while True:
         found = np.linalg.lstsq(matrix[:, columns], target, rcond=None)[0]
@@ -87,27 +87,27 @@ def _non_negative(matrix: np.ndarray, target: np.ndarray) -> list[float]:
 
 
 def step_us(parent: Parent, sample: Sample) -> float:
-    """Time of an env's step in a worker, by the time between batches with one worker."""
+    """Returns the time of an env's step in a worker, derived from the time between batches with one worker."""
     if sample.num_workers != 1:
         raise ValueError(f"expected a sample of one worker, got one of {sample.num_workers}")
     return max(0.0, sample.batch_us - parent.us(sample.num_envs, 1)) / sample.num_envs
 
 
 def batch_us(parent: Parent, step: float, num_envs: int, num_workers: int, parents: int = 1) -> float:
-    """The model's time of a batch of all envs, each parent with its share; as many cores as workers and parents."""
+    """Returns the model's time of a batch, if each parent has a share of the envs and each process has a core."""
     largest = -(-num_envs // num_workers)  # the parent waits for the worker with most envs
     return parent.us(num_envs / parents, num_workers / parents) + step * largest
 
 
 def best_workers(parent: Parent, step: float, num_envs: int, most: int) -> int:
-    """The number of workers with which the model is fastest."""
+    """Returns the number of workers for which the model predicts the shortest batch."""
     return min(range(1, min(most, num_envs) + 1), key=lambda count: batch_us(parent, step, num_envs, count))
 
 
 def of_loops(parent: Parent, step: float, loop: float, num_workers: int, parents: int = 1) -> float | None:
-    """The share that `NUM_ENVS` envs reach of as many plain loops as workers. ``loop``: us of a step in a plain loop.
+    """Returns the predicted speed of `NUM_ENVS` envs, as a share of the speed of as many plain loops as workers.
 
-    None if there are fewer workers than parents.
+    ``loop``: us of a step in a plain loop. None if there are fewer workers than parents.
     """
     if num_workers < parents:
         return None
@@ -115,14 +115,14 @@ def of_loops(parent: Parent, step: float, loop: float, num_workers: int, parents
 
 
 def shares(parent: Parent, step: float, loop: float, parents: int) -> list[str]:
-    """The shares of as many loops by `WORKERS`, and for one parent the number of workers that is fastest."""
+    """Returns table cells: `of_loops` for each of `WORKERS`, then the best number of workers if there is one parent."""
     ratios = (of_loops(parent, step, loop, count, parents) for count in WORKERS)
     best = str(best_workers(parent, step, NUM_ENVS, NUM_ENVS)) if parents == 1 else ""
     return [*map(report.ratio, ratios), best]
 
 
 def table(parent: Parent) -> Iterator[str]:
-    """The model's shares for envs that take `STEPS_US`, in a worker as in a loop."""
+    """Yields a table of predicted speeds, by `shares`. A step takes as long in a worker as in a plain loop."""
     columns = ["us a step", "parents", *(f"{count} workers" for count in WORKERS), "fastest with"]
     cases = ((step, parents) for step in STEPS_US for parents in PARENTS)
     yield from markdown(columns, ([f"{step:g}", str(n), *shares(parent, step, step, n)] for step, n in cases))

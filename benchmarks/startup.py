@@ -1,6 +1,6 @@
-"""Start-up time and memory of many workers, one env each: remuda and Gymnasium, with every start method.
+"""Measures the start-up time and memory of 64 workers with one env each, for remuda, Gymnasium and every start method.
 
-Each figure comes from a process of its own, so that no contender profits from modules that another has loaded.
+Each figure comes from a separate process, so that no contender profits from modules that another has loaded.
 """
 
 from __future__ import annotations
@@ -30,7 +30,12 @@ START_METHODS = ("fork", "forkserver", "spawn")
 
 @dataclass(frozen=True)
 class Sample:
-    """One start: seconds from the constructor's call until the first reset returned, and the mean PSS of a worker."""
+    """The figures of starting a contender once.
+
+    Attributes:
+        startup_seconds: From the constructor's call until the first reset returned.
+        worker_mb: The mean PSS (proportional set size) of a worker.
+    """
 
     contender: str
     start_method: str
@@ -93,14 +98,14 @@ def rows(samples: list[Sample], start_method: str) -> Iterator[list[str]]:
 
 
 def typical(samples: list[Sample], contender: str, start_method: str) -> Sample:
-    """The medians of a contender's samples."""
+    """Returns the medians of a contender's samples with one start method."""
     some = [one for one in samples if (one.contender, one.start_method) == (contender, start_method)]
     seconds, size = median(one.startup_seconds for one in some), median(one.worker_mb for one in some)
     return Sample(contender, start_method, seconds, size)
 
 
 def verdict(ours: Sample, other: Sample) -> str:
-    """Compares with the goal: no slower, and no larger."""
+    """Returns "pass" if remuda is neither slower nor larger than the other, else a text with the shortfalls."""
     shortfalls = []
     if ours.startup_seconds > other.startup_seconds:
         shortfalls.append("slower")

@@ -1,10 +1,10 @@
-"""The cost of a batch's way to the learner: as tensors on the CPU, to a GPU, and in CPU time of this process.
+"""Measures the cost of getting a batch to the learner: CPU time, tensors on the CPU, and copies to a GPU.
 
     driver  CPU seconds of this process for each env step
     share   making torch tensors of a batch on the CPU
     cuda    bytes a second of `batch.to` and `rollout.to`, beside a bare copy from page-locked memory
 
-The last is left out where there is no CUDA device. `rollouts.py` measures how a rollout becomes one array. Needs torch.
+Without a CUDA device "cuda" is left out. `rollouts.py` measures how a rollout becomes one array. Needs torch.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ except ModuleNotFoundError:
     sys.exit("this measures tensors: pip install torch")
 
 AT_ONCE = 4
-"""Copies to a GPU that are under way at the same time."""
+"""The number of copies to a GPU that are under way at the same time."""
 Work = Callable[[], Any]
 Rows = Iterator[list[str]]
 Clock = Callable[[], float]
@@ -40,7 +40,7 @@ Seconds = dict[str, float]
 
 
 def seconds_of(what: str, ways: Mapping[str, Work], session: Session, clock: Clock = time.perf_counter) -> Seconds:
-    """Seconds of a call of each way by this clock: medians of interleaved rounds."""
+    """Returns the seconds that ``clock`` measures for one call of each of ``ways``: medians of interleaved rounds."""
     seconds = session.options.seconds / session.options.rounds
     for work in ways.values():
         mean_seconds(work, seconds, clock)  # warms up
@@ -87,7 +87,7 @@ def with_images(pool: remuda.Pool) -> tuple[Work, int]:
 
 
 def as_they_come(pool: remuda.Pool) -> tuple[Work, int]:
-    """Makes 1024 env steps, as a round of TorchRL's `test_async_env_pool_dispatch` does."""
+    """Returns a function that makes 1024 env steps, as in TorchRL's `test_async_env_pool_dispatch`, and that number."""
     actions = np.zeros(pool.num_envs, np.int64)
     pool.send(actions)
 
@@ -102,7 +102,7 @@ def as_they_come(pool: remuda.Pool) -> tuple[Work, int]:
     return work, 1024
 
 
-# -- on the CPU ------------------------------------------------------------------------------------------
+# -- tensors on the CPU ----------------------------------------------------------------------------------
 
 
 def share(session: Session) -> Rows:
@@ -120,7 +120,7 @@ def share(session: Session) -> Rows:
             yield [name, figure(1e6 * seconds), figure(batch.obs.nbytes / seconds / 1e9) if is_copied else ""]
 
 
-# -- to a GPU --------------------------------------------------------------------------------------------
+# -- copies to a GPU -------------------------------------------------------------------------------------
 
 
 def cuda(session: Session) -> Rows:
@@ -146,7 +146,7 @@ def cuda(session: Session) -> Rows:
 
 
 def several(way: Work) -> None:
-    """Starts some copies, as a running loop does, and waits for the GPU."""
+    """Starts `AT_ONCE` copies, as a running loop does, and waits until the GPU has finished them."""
     for _ in range(AT_ONCE):
         way()
     torch.cuda.synchronize()

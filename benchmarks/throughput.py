@@ -1,6 +1,6 @@
-"""Env steps per second of remuda and its peers, on workloads that each isolate one cost and have a goal.
+"""Measures env steps per second of remuda and its peers, on workloads that each isolate one cost.
 
-All of it takes about five minutes; ``--quick`` is a rough look, ``--only image,dict`` a part.
+The whole run takes about five minutes; ``--quick`` is a rough look, ``--only image,dict`` a part.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ IDEAL = "the ideal"
 
 @dataclass(frozen=True)
 class Goal:
-    """``contender`` is to reach ``at_least`` times the rate of ``base``."""
+    """A goal: ``contender`` reaches ``at_least`` times the rate of ``base``."""
 
     at_least: float
     base: str = IDEAL
     contender: str = "remuda"
 
     def measured(self, result: Result) -> float | None:
-        """The ratio reached. None if one of the two has no result."""
+        """Returns the ratio that the contender reached. None if contender or base has no result."""
         contender, base = result.entry(self.contender), result.entry(self.base)
         if contender is None:
             return None
@@ -45,7 +45,7 @@ class Goal:
 
 @dataclass(frozen=True)
 class Case:
-    """A workload at a number of envs, and its goals."""
+    """A workload with a number of envs, and its goals."""
 
     workload: str
     num_envs: int
@@ -91,7 +91,7 @@ def measure(case: Case, session: Session) -> Result:
 
 
 def markdown(found: Collection[tuple[Case, Result]]) -> Iterator[str]:
-    """A row for each goal of the raced contenders, with the share of the ideal that each contender reached."""
+    """Yields the table: a row for each goal of a raced contender, with each contender's share of the ideal."""
     for _, first in list(found)[:1]:
         names = [entry.name for entry in first.entries[1:]]
         columns = ["workload", "envs", "goal", "reached", "", *(f"{name}, of ideal" for name in names)]

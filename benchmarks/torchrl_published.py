@@ -1,10 +1,10 @@
-"""The two workloads that TorchRL publishes figures of its AsyncEnvPool for, raced in one run.
+"""Races the two workloads for which TorchRL publishes figures of its AsyncEnvPool.
 
     free      8 envs whose steps take no time
     resets    32 envs: 1 ms a step, and 200 ms a reset after every 200 steps
 
-Both count env steps without resets; TorchRL counts the first in batches of 1024 transitions. Needs torchrl
-(`requirements.txt` beside this).
+Both workloads count env steps without resets; TorchRL measures "free" in batches of 1024 transitions. Needs torchrl
+(`requirements.txt` in this folder).
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ def main() -> None:
 def plan_of(name: str) -> Plan:
     if name == "free":
         return Plan(WORKLOADS["null"](), 8, num_workers=min(8, usable_cores()))
-    lead_in = 2 * RESETS.reset  # the first reset takes up to twice as long
+    lead_in = 2 * RESETS.reset  # an env's first reset takes up to twice the usual time
     return Plan(RESETS.workload(), 32, 32, min_envs=1, background_resets=True, loops=32, lead_in=lead_in)
 
 
 def measure(name: str, kinds: Sequence[type[Contender]], session: Session) -> Result:
     ours: type[Contender] = Remuda if name == "free" else RemudaPartial
-    # One after another, 32 envs would sleep for a whole turn before the first has stepped.
+    # gymnasium-sync would reset the 32 envs one after another, which takes longer than a turn.
     others = [kind for kind in kinds if name == "free" or kind.name != "gymnasium-sync"]
     return session.race([PlainLoop, ours, *others], plan_of(name))
 

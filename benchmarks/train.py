@@ -1,10 +1,10 @@
-"""Whole trainings, end to end: PPO on every contender, and the share of the time that the update takes.
+"""Measures whole trainings with PPO on every contender, and the share of the time that the update takes.
 
 Our own PPO (`harness/ppo.py`) collects from each contender as its authors mean it to be used, halves in turns.
 Stable-Baselines3's PPO collects from its own vector envs, from ours, and from the others in lockstep. A turn is one
-iteration at least: collecting from all envs, and learning. `requirements.txt` beside this has all contenders.
+iteration at least: collecting from all envs, and learning. `requirements.txt` in this folder lists all contenders.
 
-All of it takes about an hour; ``--quick`` is a rough look (shorter rollouts); ``--only``, ``--num-envs`` and
+The whole run takes about an hour; ``--quick`` is a rough look (shorter rollouts); ``--only``, ``--num-envs`` and
 ``--trainers`` choose a part.
 """
 
@@ -45,7 +45,7 @@ NUM_ENVS = ("8", "64")
 TRAINERS: dict[str, type[Trainer]] = {"own": OwnPpo, "sb3": Sb3Ppo}
 TITLES = {"own": "our own PPO", "sb3": "Stable-Baselines3's PPO"}
 BASE = {"own": "gymnasium-sync", "sb3": "sb3-dummy"}
-"""The loop in one process that each trainer would use otherwise."""
+"""The plain vector env, in one process, to which each trainer's contenders are compared."""
 AGAINST = {
     "own": (
         *("remuda-gymnasium", "remuda-gymnasium-per-env", "remuda-gymnasium-1", "remuda-gymnasium-auto"),
@@ -58,12 +58,12 @@ AGAINST = {
     ),
 }
 SLOW_TO_START = ("torchrl-async", "sb3")
-"""Each of their workers imports PyTorch."""
+"""The contenders that are slow to start, because each of their workers imports PyTorch."""
 
 
 @dataclass(frozen=True)
 class Case:
-    """A trainer on a number of envs of a workload."""
+    """A workload with a number of envs, and the trainer with its settings."""
 
     workload: str
     num_envs: int
@@ -92,7 +92,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def choose(options: argparse.Namespace) -> Iterator[Case]:
-    """``--quick`` has shorter rollouts, and fewer cases unless ``--num-envs`` is given."""
+    """Yields the cases of the options. ``--quick`` shortens rollouts and, without ``--num-envs``, omits some cases."""
     for workload in (name for name in options.only if missing(name) is None):
         for num_envs in map(int, options.num_envs or NUM_ENVS):
             for trainer in options.trainers:
@@ -104,14 +104,14 @@ def choose(options: argparse.Namespace) -> Iterator[Case]:
 
 
 def is_quick(case: Case) -> bool:
-    """Eight envs, and 64 CartPoles with our own PPO; Stable-Baselines3's on 8 CartPoles alone."""
+    """Returns whether ``--quick`` includes the case: with our PPO 8 envs or any CartPoles, with SB3's 8 CartPoles."""
     if case.trainer == "sb3":
         return case.workload == "cartpole" and case.num_envs <= 8
     return case.workload == "cartpole" or case.num_envs <= 8
 
 
 def contenders(case: Case, options: argparse.Namespace) -> Sequence[str]:
-    """``--quick`` with many envs leaves out those that take minutes to start."""
+    """Returns the contenders of a case. With ``--quick`` and many envs, omits those that take minutes to start."""
     is_long = options.is_quick and case.num_envs > 8
     return [name for name in AGAINST[case.trainer] if not (is_long and name in SLOW_TO_START)]
 
@@ -135,7 +135,7 @@ def measure(case: Case, workload: Workload, kinds: Sequence[type[Contender]], se
 
 
 def markdown(found: Collection[tuple[Case, Result]]) -> Iterator[str]:
-    """A table for each case, with a row for each contender."""
+    """Yields a table for each case, with a row for each contender."""
     for case, result in found:
         yield (
             f"\n**{result.env}, {case.num_envs} envs, {TITLES[case.trainer]}, "
@@ -169,13 +169,13 @@ def learners(result: Result) -> list[Entry]:
 
 
 def ratio_to(result: Result, entry: Entry, name: str) -> float | None:
-    """The ratio to another contender. None if that was not raced."""
+    """Returns the ratio of a contender's speed to that of the contender ``name``. None if ``name`` was not raced."""
     base = result.entry(name)
     return None if base is None else paired_ratio(entry, base)
 
 
 def parent_us(case: Case, entry: Entry) -> float | None:
-    """CPU time of the learner's process for one step of all envs: policy, transport, and its share of the update."""
+    """Returns the CPU time of the learner's process for a step of all envs, with policy and a share of the update."""
     each = entry.parent_us_a_batch
     return None if each is None else each / case.settings.num_steps
 
@@ -188,7 +188,7 @@ def draw(found: Collection[tuple[Case, Result]], folder: Path) -> None:
 
 
 def to_json(case: Case, result: Result) -> dict[str, Any]:
-    """`report.to_json` with the figures of training."""
+    """Adds the trainer and the figures of training to the dict of `report.to_json`."""
     training = {
         entry.name: {
             "of_loops_at_once": ratio_to(result, entry, LoopsAtOnce.name),

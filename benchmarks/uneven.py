@@ -1,7 +1,7 @@
-"""Envs whose steps take unequally long: the part of the ideal that is left, with and without waiting for all of them.
+"""Measures the share of the ideal speed that is left if steps vary in length, with and without waiting for all envs.
 
-The envs sleep, each in a process of its own, so the figures do not depend on the number of cores as long as these are
-idle otherwise. All of it takes about ten minutes; ``--quick`` is a rough look, ``--only resets`` a part.
+The envs sleep, each in its own process, so the figures do not depend on the number of cores if the cores are otherwise
+idle. The whole run takes about ten minutes; ``--quick`` is a rough look, ``--only resets`` a part.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ NUM_ENVS = 16
 
 @dataclass(frozen=True)
 class Case:
-    """A workload, how it is stepped, and the part of the ideal that remuda is to reach."""
+    """A workload, the way of stepping it, and the share of the ideal that remuda must reach."""
 
     workload: str
     at_least: float
     min_envs: int = 1
-    """Least number of results in a partial batch."""
+    """The least number of results in a partial batch."""
     spares: int = 0
 
     @property
@@ -44,14 +44,14 @@ class Case:
 
     @property
     def ideal(self) -> float:
-        """Env steps per second if no env ever waits."""
+        """The env steps per second if no env ever waits."""
         return self.loops / self.sleeps.seconds_a_step
 
     @property
     def bound(self) -> float:
-        """The part of the ideal that is left if finished envs wait for ``min_envs`` results, and for nothing else.
+        """The best possible share of the ideal: finished envs wait only until there are ``min_envs`` results.
 
-        As results arrive one by one, 0, 1, ... ``min_envs - 1`` envs wait, each number for equally long.
+        Results arrive one by one: first 0, then 1, ... ``min_envs - 1`` envs wait, each number for an equal time.
         """
         return 1.0 - (self.min_envs - 1) / 2 / NUM_ENVS
 
@@ -64,7 +64,7 @@ class Case:
             background_resets=self.sleeps.episode_steps is not None,
             spares=self.spares,
             loops=self.loops,
-            lead_in=2 * self.sleeps.reset,  # the first reset takes up to twice as long
+            lead_in=2 * self.sleeps.reset,  # an env's first reset takes up to twice the usual time
         )
 
 
@@ -89,7 +89,7 @@ def main() -> None:
 
 
 def line_up(peers: Iterable[str]) -> tuple[list[type[Contender]], list[str]]:
-    """The contenders that are installed, and the reasons why the others are left out."""
+    """Returns the contenders that are installed, and the reasons why the others are left out."""
     kinds, left_out = registry.available(peers, UNEVEN_PEERS)
     return [PlainLoop, RemudaPartial, *kinds], left_out
 
@@ -99,7 +99,7 @@ def measure(case: Case, kinds: Sequence[type[Contender]], session: Session) -> R
 
 
 def markdown(found: Collection[tuple[Case, Result]]) -> Iterator[str]:
-    """A row for each case: each contender's part of the ideal, and of what the sleeps really left of it."""
+    """Yields the table. A row has each contender's share of the ideal, and of the ideal for the sleeps' real length."""
     for _, first in list(found)[:1]:
         names = [entry.name for entry in first.entries[1:]]
         columns = ["workload", "recv", "spares", "goal", "at best", "reached", "", *names]
@@ -118,7 +118,7 @@ def row(case: Case, result: Result, names: Iterable[str]) -> list[str]:
 
 
 def of_ideal(case: Case, result: Result, name: str) -> float | None:
-    """The part of ``case.ideal`` that a contender reached. None if it failed."""
+    """Returns the share of ``case.ideal`` that a contender reached. None if it failed."""
     entry = result.entry(name)
     if entry is None or entry.error is not None or entry.steps_per_second is None:
         return None
@@ -133,7 +133,7 @@ def parts(case: Case, result: Result, name: str) -> str:
 
 
 def to_json(case: Case, result: Result) -> dict[str, Any]:
-    """`report.to_json`, whose ideal is by the plain loop, with the ideal by the durations of the sleeps."""
+    """Adds the case's ideal to the dict of `report.to_json`, where the other ideal is that of the plain loop."""
     more = {"min_envs": case.min_envs, "spares": case.spares, "asked_steps_per_second": case.ideal}
     return {**report.to_json(result), **more}
 

@@ -1,11 +1,11 @@
-"""The worth of the verdict: throughput of pools with a planted cause, before and after the verdict's code is pasted.
+"""Tests the verdict on pools with a planted cause: measures their speed before and after the verdict's code runs.
 
     python benchmarks/verdict.py [--only "slow env,policy"] [--seconds 3] [--readme]
 
-The usual loop steps each pool for some seconds, and the pool is asked for its verdict. Then `verdict.code` runs as it
-is, in the place of that loop or of the line that made the pool. Envs and policies sleep if the cause is not about
-cores, so those figures depend little on the machine. Programs that keep the machine busy are ended, as the verdict
-advises.
+The usual loop steps each pool for some seconds, and `pool.stats()` returns the verdict. Then `verdict.code` runs
+unchanged, in place of that loop or of the line that made the pool. Envs and policies sleep if the cause is not about
+cores, so those figures depend little on the machine. For "busy machine" the script ends the programs that keep the
+machine busy, as the verdict advises.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ MS = 1e-3
 
 
 class Burner(NullEnv):
-    """Keeps a core busy for half a millisecond of CPU time a step."""
+    """An env that uses half a millisecond of CPU time in each step."""
 
     def step(self, action: Any) -> Any:
         end = time.thread_time() + 0.5 * MS
@@ -42,24 +42,24 @@ class Burner(NullEnv):
 
 
 def sleepers(count: int, *steps: float) -> list[Callable[[], Any]]:
-    """Envs that deal their sleeps from these, in seconds."""
+    """Returns the factories of ``count`` envs that sleep in each step. ``steps``: the durations, in seconds."""
     return [partial(SleepingEnv, Sleeps("", steps))] * count
 
 
 @dataclass(frozen=True)
 class Case:
-    """A planted cause, which the verdict is to name."""
+    """A pool with a planted cause, which the verdict must name."""
 
     cause: str
     planted: str
     env_fns: Sequence[Callable[[], Any]]
     num_workers: int
     policy: float = 0.0
-    """Seconds that the policy sleeps a call."""
+    """The seconds that the policy sleeps in each call."""
     an_env: float = 0.0
-    """Seconds that the policy sleeps for each env."""
+    """The additional seconds that the policy sleeps for each env."""
     busy: int = 0
-    """Programs that keep a core busy each, and are ended after the verdict."""
+    """The number of programs that keep a core busy each, until the verdict."""
 
 
 CARTPOLES = [partial(gymnasium.make, "CartPole-v1")] * 64
@@ -80,18 +80,18 @@ CASES = (
 
 
 class OverError(Exception):
-    """The time of a loop is over."""
+    """Raised by the policy to end a loop when its time is over."""
 
 
 class Policy:
-    """Chooses any action, takes its time, and counts the rows of observations."""
+    """A policy that sleeps as long as the case demands, returns zeros, and counts the rows of observations."""
 
     def __init__(self, case: Case) -> None:
         self._case = case
         self.begin(float("inf"))
 
     def begin(self, seconds: float) -> None:
-        """Counts from now on. After these seconds a call raises `OverError`."""
+        """Starts a new count of rows. A call of the policy after ``seconds`` raises `OverError`."""
         self.rows, self._began = 0, time.perf_counter()
         self._end = self._began + seconds
 
@@ -109,7 +109,7 @@ class Policy:
 
 
 def usual_loop(pool: remuda.Pool, policy: Policy, seconds: float) -> tuple[float, PoolStats]:
-    """Steps for a third of the time to warm up, and then for all of it. Returns env steps a second and the stats."""
+    """Steps for ``seconds / 3`` to warm up, and then for ``seconds``. Returns env steps a second and the stats."""
     batch = pool.reset(seed=0)
     for part in (seconds / 3, seconds):
         earlier = pool.stats()
@@ -123,7 +123,7 @@ def usual_loop(pool: remuda.Pool, policy: Policy, seconds: float) -> tuple[float
 
 
 def pasted(code: str, case: Case, pool: remuda.Pool, policy: Policy, seconds: float) -> float:
-    """Env steps a second with the verdict's code, which makes the pool or steps it."""
+    """Runs the verdict's code, which makes a new pool or steps ``pool``. Returns env steps a second."""
     namespace: dict[str, Any] = {"remuda": remuda, "env_fns": case.env_fns, "policy": policy, "pool": pool}
     if code.startswith("pool = "):
         pool.close()
@@ -141,13 +141,13 @@ def pasted(code: str, case: Case, pool: remuda.Pool, policy: Policy, seconds: fl
 
 
 def measure(case: Case, seconds: float) -> list[str]:
-    """The row of a case."""
+    """Measures a case before and after the verdict's advice. Returns its table row."""
     policy = Policy(case)
     with remuda.Pool(case.env_fns, num_workers=case.num_workers, advise=False) as pool:
         with busy_processes(case.busy):
             before, stats = usual_loop(pool, policy, seconds)
         cause, code = stats.verdict.cause, stats.verdict.code or ""
-        if "pool" in code and not case.busy:  # other code is for the env's own file
+        if "pool" in code and not case.busy:  # code without `pool` is for the env's file and is not run
             after = pasted(code, case, pool, policy, seconds)
         else:
             after = usual_loop(pool, policy, seconds)[0]

@@ -1,12 +1,12 @@
-"""The cost of a step beside a learner that thinks, by the time, the place of the thought, and the load of the machine.
+"""Measures how much longer a step takes if the learner thinks between two steps.
 
-Steps of some CartPoles and thoughts alternate. A thought is a fixed amount of work on a core, or a sleep, as with a
-learner on a GPU. The time of a step and a thought, less the time of the thought alone, is to be little more than a step
-takes without a thought: on an idle machine, and beside processes that keep a core busy each. It depends on the rule
-for who spins while waiting, so other rules than ours are measured too.
+Steps of some CartPoles and thoughts alternate. A thought is a fixed amount of work on a core, or a sleep, like a
+learner on a GPU. The cost of a step is the time of a step and a thought, less the time of the thought alone. The goal
+is little more than the cost without thoughts, on an idle machine and beside processes that keep a core busy each. The
+cost depends on the rule for spinning while waiting, so other rules than ours are measured too.
 
-The noise rule cannot hold beside busy processes, so each round checks it before it starts them. All of it takes about
-eleven minutes; ``--quick`` less than three.
+The noise rule cannot hold beside busy processes, so each round checks it before it starts them. The whole run takes
+about eleven minutes; ``--quick`` less than three.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from remuda._system.cores import usable_cores
 from remuda._wire.layout import Spinning
 
 AT_MOST = 1.3
-"""Goal: times the step without a thought."""
+"""The goal: the largest ratio of a step's cost to that of a step without thoughts."""
 PLACES = ("core", "elsewhere")
 ALONE = "the thought alone"
 
@@ -41,12 +41,12 @@ RULES: dict[str, Spinning | None] = {
     "all spin": Spinning(worker_ns=1_000_000, heedless=True),
     "none spins": Spinning(),
 }
-"""Rules of spinning, by contender. None is the pool's own."""
+"""The rule for spinning of each contender. None: the pool's own rule."""
 
 
 @dataclass(frozen=True)
 class Case:
-    """A number of envs, beside thoughts of a kind and a number of busy processes."""
+    """A number of envs, the place and duration of the learner's thoughts, and a number of busy processes."""
 
     num_envs: int
     place: str
@@ -60,7 +60,7 @@ class Case:
 
 @dataclass
 class Cost:
-    """Microseconds of a step by rule in each round, without the thought."""
+    """The measured times of a case. `step_us`: for each rule a step's time in each round, without the thought."""
 
     case: Case
     thought_us: list[float] = field(default_factory=list)
@@ -102,7 +102,7 @@ def cases(num_envs: int, options: argparse.Namespace) -> Iterator[Case]:
 
 @contextmanager
 def pools(num_envs: int, num_workers: int) -> Iterator[dict[str, Callable[[], object]]]:
-    """A step of a pool for each rule."""
+    """Makes a pool for each rule of spinning. Yields the functions that step the pools, by rule."""
     steps: dict[str, Callable[[], object]] = {}
     actions = np.zeros(num_envs, dtype=np.int64)
     make_env = WORKLOADS["cartpole"]().make_env
@@ -118,7 +118,7 @@ def pools(num_envs: int, num_workers: int) -> Iterator[dict[str, Callable[[], ob
 
 @contextmanager
 def spinning_as(rule: Spinning | None) -> Iterator[None]:
-    """Gives this rule to pools that are started meanwhile. None leaves them their own."""
+    """Applies a rule of spinning to pools that are started within the block. None: the pools' own rule."""
     if rule is None:
         yield
     else:
@@ -136,7 +136,7 @@ def thought(case: Case, iterations_per_us: float) -> Callable[[], object]:
 def measure(
     case: Case, contenders: Mapping[str, Callable[[], object]], think: Callable[[], object], session: Session
 ) -> Cost:
-    """Lets the contenders take turns, and the thought alone."""
+    """Measures the steps of each rule, and the thoughts alone, in interleaved rounds."""
     seconds = session.options.seconds / session.options.rounds
     turns = {ALONE: lambda: mean_seconds(lambda: None, think, seconds / 2, case.busy)}
     for rule, step in contenders.items():
@@ -150,7 +150,7 @@ def measure(
 
 
 def mean_seconds(step: Callable[[], object], think: Callable[[], object], seconds: float, busy: int) -> float:
-    """Mean time of a step and a thought beside busy processes. A first quarter of the time is not counted."""
+    """Returns the mean time of a step and a thought beside busy processes, after a warm-up of ``seconds / 4``."""
     with busy_processes(busy):
         _run(step, think, seconds / 4)
         count, spent = _run(step, think, seconds)
@@ -169,14 +169,14 @@ def _run(step: Callable[[], object], think: Callable[[], object], seconds: float
 
 
 def markdown(costs: Sequence[Cost], options: argparse.Namespace) -> Iterator[str]:
-    """A row for each case: the cost of a step with each rule, and in brackets its ratio to a step without a thought."""
+    """Yields the table: for each case the cost of a step with each rule, and its ratio to that without thoughts."""
     by_case = {cost.case: cost for cost in costs}
     known = [cost for cost in costs if cost.case.without_thought in by_case]
     columns = ["envs", "busy processes", "thought", "us", "goal", "", *RULES]
     yield from table(columns, (row(cost, by_case[cost.case.without_thought]) for cost in known))
     yield (
         f"\n{conditions(options.rounds, options.seconds)} {options.workers} workers. Microseconds a step of "
-        "CartPole-v1, without the thought. Behind remuda, the same pool with other rules for who spins while waiting."
+        "CartPole-v1, without the thought. Behind remuda, the same pool with other rules for spinning while waiting."
     )
 
 

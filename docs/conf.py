@@ -21,7 +21,7 @@ exclude_patterns = ["requirements.txt", "drawings"]
 myst_enable_extensions = ["colon_fence", "deflist"]
 myst_heading_anchors = 4
 highlight_language = "default"
-default_role = "code"  # docstrings quote code as Markdown does
+default_role = "code"  # docstrings put code between single backticks, as in Markdown
 
 html_theme = "furo"
 html_title = "remuda"
@@ -33,8 +33,8 @@ copybutton_exclude = ".linenos, .gp, .go"
 
 # -- the reference, from the docstrings ------------------------------------------------------------------
 
-# What faces stand for need not be installed: none of it is imported. ALF's decorator makes classes of its own, so
-# there is a stand-in for it.
+# Sphinx imports the faces with mocks of the libraries that they imitate. ALF has a stand-in instead of a
+# mock: ALF's decorator must return the face's classes, which a mock of the decorator would not.
 autodoc_mock_imports = [
     *("ding", "ditk", "easydict", "mlagents", "mlagents_envs", "stable_baselines3", "torch", "treetensor", "treevalue")
 ]
@@ -47,15 +47,15 @@ napoleon_numpy_docstring = False
 napoleon_use_ivar = True
 napoleon_custom_sections = [
     *((name, "params_style") for name in ("Workers", "Episodes", "Shared memory", "Faults and reports", "Each has")),
-    ("Attributes", "params_style"),  # else several of one description are taken for a name and its types
+    ("Attributes", "params_style"),  # otherwise napoleon reads `a, b: text` as one name with types
 ]
-suppress_warnings = ["ref.python"]  # a face has errors of the same names as the engine's
+suppress_warnings = ["ref.python"]  # errors of faces and of the engine share names, which Sphinx reports
 python_use_unqualified_type_names = True
 python_maximum_signature_line_length = 100
 
 
 def mark_code(_app: Any, _kind: str, _name: str, _found: Any, _options: Any, lines: list[str]) -> None:
-    """Has what docstrings indent, as Markdown does, shown as code; else it is taken for a quotation."""
+    """Marks indented paragraphs of a docstring as code blocks. Sphinx would show them as quotations."""
     for i in range(len(lines) - 1, 1, -1):
         begins = lines[i].startswith("    ") and not lines[i - 1].strip()
         before = next((line for line in reversed(lines[: i - 1]) if line.strip()), "")
@@ -64,11 +64,11 @@ def mark_code(_app: Any, _kind: str, _name: str, _found: Any, _options: Any, lin
             lines[i:i] = ["::", ""]
 
 
-# -- pages that are read in the repository too -----------------------------------------------------------
+# -- links of the Markdown pages -------------------------------------------------------------------------
 
 
 def lead_out(_app: Any, page: str, source: list[str]) -> None:
-    """Turns links to files beside docs/ into links to the repository, where they lie."""
+    """Replaces links to files outside docs/ by links to the repository on GitHub."""
     up = re.escape("../" * (page.count("/") + 1))
     source[0] = re.sub(rf"\]\({up}(?!\.\.)([\w./-]+)(#[\w-]+)?\)", _address, source[0])
 
@@ -79,4 +79,4 @@ def _address(link: re.Match[str]) -> str:
 
 def setup(app: Any) -> None:
     app.connect("source-read", lead_out)
-    app.connect("autodoc-process-docstring", mark_code, priority=100)  # before napoleon's, at 500
+    app.connect("autodoc-process-docstring", mark_code, priority=100)  # runs before napoleon's handler (500)

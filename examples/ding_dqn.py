@@ -1,9 +1,9 @@
-"""DI-engine's DQN learns CartPole on remuda's `SubprocessEnvManagerV2` and on DI-engine's own: the same curve.
+"""Trains DI-engine's DQN on CartPole twice, with remuda's and DI-engine's `SubprocessEnvManagerV2`: the same curve.
 
     python examples/ding_dqn.py [PICTURE]       # ding_dqn.png; about two minutes on two cores
 
 Needs DI-engine; `make ding-test` builds an environment that has it. Both runs have the same seeds. Envs reset within
-the step that ends their episode (`reset_inplace`): then no thread decides who goes first, and both are the same run.
+the step that ends their episode (`reset_inplace`), so the order does not depend on threads, and both runs are equal.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ from easydict import EasyDict
 from remuda.ding import SubprocessEnvManagerV2
 
 COLLECTORS, EVALUATORS = 8, 5
-MAX_STEPS = 30_000  # env steps; it stops earlier where the mean return of an evaluation reaches 195
+MAX_STEPS = 30_000  # the limit of env steps; training ends earlier at a mean return of 195 in an evaluation
 RUNS: dict[str, tuple[Any, dict[str, Any]]] = {
-    "remuda.ding": (SubprocessEnvManagerV2, {"remuda": {"num_workers": 2}}),  # CartPoles step in microseconds
+    "remuda.ding": (SubprocessEnvManagerV2, {"remuda": {"num_workers": 2}}),  # CartPole needs no more workers
     "ding": (Original, {}),
 }
 
@@ -53,10 +53,10 @@ def make_env() -> Any:
 
 
 class Curve:
-    """Prints a point of the learning curve after each evaluation.
+    """Stores and prints a point of the learning curve after each evaluation.
 
     Attributes:
-        points: seconds, env steps, and the mean return.
+        points: (seconds, env steps, mean return) of each evaluation.
     """
 
     def __init__(self) -> None:
@@ -72,7 +72,7 @@ class Curve:
 
 
 def learn(manager_cls: Any, options: dict[str, Any]) -> list[tuple[float, int, float]]:
-    """Trains, and returns the learning curve."""
+    """Trains with one manager. Returns the points of the learning curve."""
     config, create = copy.deepcopy((main_config, create_config))
     config.policy.eval.evaluator.eval_freq = 100  # updates
     create.env_manager.type = "remuda_subprocess_v2"
@@ -112,7 +112,7 @@ def draw(curves: dict[str, list[tuple[float, int, float]]], picture: Path) -> No
 
 
 def main(picture: Path) -> dict[str, list[tuple[float, int, float]]]:
-    torch.set_num_threads(1)  # so small a network is no work for several
+    torch.set_num_threads(1)  # more threads do not help so small a network
     curves = {}
     for name, (manager_cls, options) in RUNS.items():
         print(f"{name}:")
@@ -130,5 +130,5 @@ def main(picture: Path) -> dict[str, list[tuple[float, int, float]]]:
 if __name__ == "__main__":
     picture = Path(sys.argv[1] if len(sys.argv) > 1 else "ding_dqn.png").absolute()
     with tempfile.TemporaryDirectory() as place:
-        os.chdir(place)  # DI-engine leaves logs where it runs
+        os.chdir(place)  # DI-engine writes logs into the current directory
         main(picture)

@@ -1,14 +1,14 @@
-"""Double buffering: while the policy thinks about one half of the envs, the other half steps.
+"""Double buffering: while the policy computes for one half of the envs, the other half steps.
 
     python examples/double_buffering.py
 
-In lockstep a batch takes the time of the envs and that of the policy, since each waits for the other. Split in halves,
-an env waits for the actions of its own half only. That is worth most where envs and policy take about equally long, on
-different hardware; where one of them takes next to no time, it is worth nothing.
+In lockstep a batch takes the time of the envs plus that of the policy, because each waits for the other. Split in
+halves, an env waits for the actions of its own half only. This gains most if envs and policy take about equally long,
+on different hardware. It gains nothing if one of them takes almost no time.
 
-Both stand-ins sleep, so that the gain shows on any machine: the envs as simulators that run elsewhere, the policy as a
-network on a GPU, which takes so long for a call and so long for each observation. Put your own in their place. (Envs
-that keep cores busy gain more: half of them take half the time.)
+Envs and policy sleep here, so that the gain shows on any machine: the envs like simulators that run elsewhere, the
+policy like a network on a GPU, with a fixed time for each call and for each observation. Replace both by your own.
+(Envs that keep cores busy gain more: half of them take half the time.)
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ STEP_SECONDS = 4e-3
 CALL_SECONDS = 0.5e-3
 OBSERVATION_SECONDS = 0.4e-3
 ROUNDS = 5
-BATCHES = 200  # a round
+BATCHES = 200  # in each round
 
 
 class Simulator(gymnasium.Env[Any, Any]):
-    """Takes a while for a step, and no core."""
+    """An env that sleeps in each step, so it needs no core."""
 
     observation_space = spaces.Box(-1.0, 1.0, (8,), np.float32)
     action_space = spaces.Discrete(4)
@@ -56,14 +56,14 @@ def policy(obs: Any) -> Any:
 
 
 def steps_per_second(pool: remuda.Pool, num_parts: int) -> float:
-    """Env steps per second of the usual loop, for one part of the envs at a time; one part of all is lockstep."""
+    """Splits the envs into parts and steps the parts in turns. Returns env steps per second. One part is lockstep."""
     parts = pool.split(num_parts)
     for part in parts:
         part.send_reset(seed=0)
     begin = time.perf_counter()
     for _ in range(BATCHES):
         for part in parts:
-            batch = part.recv()  # it stepped while the policy was busy with the other parts
+            batch = part.recv()  # this part stepped while the policy served the other parts
             part.send(policy(batch.obs))
     for part in parts:
         part.recv()
@@ -72,8 +72,8 @@ def steps_per_second(pool: remuda.Pool, num_parts: int) -> float:
 
 def main() -> None:
     lockstep, split = [], []
-    with remuda.Pool([Simulator] * NUM_ENVS, num_workers=None) as pool:  # all of them wait at the same time
-        for _ in range(ROUNDS):  # in turns, so that a machine that is slow for a while is slow for both
+    with remuda.Pool([Simulator] * NUM_ENVS, num_workers=None) as pool:  # one worker for each env
+        for _ in range(ROUNDS):  # Lockstep and split take turns, so a slow phase of the machine affects both.
             lockstep.append(steps_per_second(pool, num_parts=1))
             split.append(steps_per_second(pool, num_parts=2))
     print(f"lockstep: {median(lockstep):,.0f} env steps/s")

@@ -2,8 +2,8 @@
 
     python examples/mlagents_ppo.py
 
-Needs mlagents and mlagents_envs 1.1.0: `make mlagents-test` sets up an environment with them. There is no game: the env
-is of Python.
+Needs mlagents and mlagents_envs 1.1.0: `make mlagents-test` sets up an environment with them. No game is needed,
+because the env is written in Python.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import numpy as np
 import torch
 
 with warnings.catch_warnings():
-    warnings.simplefilter("ignore")  # of packages of those days
+    warnings.simplefilter("ignore")  # from old packages
     from mlagents.plugins.trainer_type import register_trainer_plugins
     from mlagents.trainers.environment_parameter_manager import EnvironmentParameterManager
     from mlagents.trainers.ppo.optimizer_torch import PPOSettings
@@ -43,7 +43,7 @@ WALKER = "Walker"
 
 
 class CorridorEnv(BaseEnv):
-    """The prize is at one end of a corridor, and the walker sees at which. At the other end there is a hole."""
+    """A corridor with a prize at one end and a hole at the other. The observation shows the end with the prize."""
 
     academy_capabilities = None
 
@@ -102,7 +102,7 @@ class CorridorEnv(BaseEnv):
 
 
 class Curve(StatsWriter):
-    """The mean return of the episodes between two summaries, and when."""
+    """Stores (step, mean return of the episodes since the last summary) for each of ML-Agents' summaries."""
 
     def __init__(self) -> None:
         self.points: list[tuple[int, float]] = []
@@ -127,7 +127,7 @@ def settings(max_steps: int) -> TrainerSettings:
 
 
 def train(manager: Any, max_steps: int = MAX_STEPS) -> list[tuple[int, float]]:
-    """Mean returns, by step."""
+    """Trains PPO. Returns (step, mean return) of each summary."""
     register_trainer_plugins()
     curve = Curve()
     StatsReporter.writers.clear()
@@ -151,7 +151,7 @@ def train(manager: Any, max_steps: int = MAX_STEPS) -> list[tuple[int, float]]:
 
 
 def export_nothing(model: Any, args: Any, file: str, **options: Any) -> None:
-    """In the place of ONNX, whose exporter of this PyTorch wants newer packages than ML-Agents bears."""
+    """Replaces the ONNX export, because PyTorch's exporter needs newer packages than ML-Agents supports."""
     with open(file, "wb"):
         pass
 

@@ -1,13 +1,13 @@
-"""PPO on CartPole whose envs run on a Ray cluster: whole rollouts, with a policy that acts beside the envs.
+"""PPO on CartPole with envs on a Ray cluster: the policy acts beside the envs, and whole rollouts return.
 
     python examples/ray_ppo.py                     on a cluster of two nodes that it starts on this machine
     python examples/ray_ppo.py --address auto      on the cluster that `ray start` has made
-    python examples/ray_ppo.py --one-machine       the same without Ray, for comparison
+    python examples/ray_ppo.py --one-machine       on this machine without Ray, for comparison
     python examples/ray_ppo.py --trial             in a trial of Ray Tune, whose placement group has room for the shards
     python examples/ray_ppo.py --recurrent         a policy with a GRU, whose state each shard keeps for its envs
 
 Needs `pip install "remuda[ray]" torch "gymnasium[classic-control]"`; `--trial` also needs "ray[tune]". Each shard fills
-a rollout with the policy that the learner has published last. The learner takes the rollout that was asked for first,
+a rollout with the policy that the learner published last. The learner takes the rollout that was requested first,
 learns from it, and publishes the policy again. With `--in-flight 2`, shards fill the next rollout meanwhile, with a
 policy that is one update older: the ratio of PPO accounts for that.
 """
@@ -33,7 +33,7 @@ GAMMA, LAMBDA, CLIP, LEARNING_RATE, EPOCHS, MINIBATCHES = 0.99, 0.95, 0.2, 1e-3,
 
 
 class Agent(nn.Module):
-    """A policy and a value function. `act` is called on the shards."""
+    """A policy and a value function. The shards call `act`."""
 
     def __init__(self, features: int = 4) -> None:
         super().__init__()
@@ -46,7 +46,7 @@ class Agent(nn.Module):
         return actions, {"log_prob": chosen_from.log_prob(actions), "value": self.value(obs)}
 
     def features(self, obs: torch.Tensor, columns: dict[str, torch.Tensor]) -> torch.Tensor:
-        """Returns the input of actor and critic. `columns`: those of the rollout."""
+        """Returns the input of actor and critic. `columns`: the columns of the rollout."""
         return obs
 
     def value(self, features: torch.Tensor) -> torch.Tensor:
@@ -55,7 +55,7 @@ class Agent(nn.Module):
 
 
 class RecurrentAgent(Agent):
-    """The same with a GRU. It learns from the states that the shards had, through one step of the GRU."""
+    """An agent with a GRU. It learns from the GRU states that the shards stored, and backpropagates over one step."""
 
     def __init__(self) -> None:
         super().__init__(4 + 16)
@@ -82,12 +82,12 @@ def make_env() -> gymnasium.Env[Any, Any]:
 
 
 def advantages(rollout: Any, last_value: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """Generalised advantages (T, n). After an end counts nothing of the next episode."""
+    """Returns generalised advantages (T, n). An episode's advantages ignore the next episode."""
     values = np.concatenate([rollout.columns["value"], last_value[None]])
     ends = rollout.terminations | rollout.truncations
     found, carried = np.zeros_like(rollout.rewards), np.zeros(rollout.num_envs)
     for t in reversed(range(rollout.steps)):
-        # Of an episode that its time limit cuts off, next-step autoreset shows the last observation: it has a value.
+        # With next-step autoreset, the row after a truncation has the terminal observation, so its value counts.
         following = np.where(rollout.terminations[t], 0.0, values[t + 1])
         delta = rollout.rewards[t] + GAMMA * following - values[t]
         carried = delta + GAMMA * LAMBDA * np.where(ends[t], 0.0, carried)
@@ -96,12 +96,13 @@ def advantages(rollout: Any, last_value: np.ndarray[Any, Any]) -> np.ndarray[Any
 
 
 def learn(agent: Agent, optimizer: torch.optim.Optimizer, rollout: Any) -> None:
-    """Some epochs of PPO with one rollout."""
-    last = {name: torch.tensor(column[-1]) for name, column in rollout.columns.items()}  # a state one step too old
+    """Runs some epochs of PPO on one rollout."""
+    # A GRU state among these columns is one step too old for the observation after the rollout.
+    last = {name: torch.tensor(column[-1]) for name, column in rollout.columns.items()}
     with torch.no_grad():
         last_value = agent.value(agent.features(torch.tensor(rollout.obs[-1]), last)).numpy()
     gains = advantages(rollout, last_value)
-    valid = rollout.valid.ravel()  # not the steps in which envs were reset
+    valid = rollout.valid.ravel()  # False for steps that reset an env
     obs = torch.tensor(rollout.obs[:-1].reshape(-1, 4)[valid])
     columns = {
         name: torch.tensor(column.reshape(-1, *column.shape[2:])[valid]) for name, column in rollout.columns.items()
@@ -125,18 +126,18 @@ def learn(agent: Agent, optimizer: torch.optim.Optimizer, rollout: Any) -> None:
             optimizer.step()
 
 
-# -- where rollouts come from -----------------------------------------------------------------------------------
+# -- sources of rollouts ---------------------------------------------------------------------------------------
 
 
 def on_one_machine(agent: Agent, pool: remuda.Pool, seed: int) -> Iterator[Any]:
-    """The same rollouts without a cluster, filled by this program."""
+    """Returns an iterator of rollouts that this program fills, without a cluster."""
     pool.reset(seed=seed)
     return remuda.collect(pool, agent, steps=STEPS, parts=1)
 
 
 @contextmanager
 def two_nodes() -> Iterator[str]:
-    """A cluster of two nodes on this machine, and its address."""
+    """Starts a cluster of two nodes on this machine, and yields its address."""
     from ray.cluster_utils import Cluster
 
     node = {"num_cpus": 2, "object_store_memory": 200 * 1024 * 1024}
@@ -152,7 +153,7 @@ def two_nodes() -> Iterator[str]:
 
 
 def train(agent: Agent, rollouts: Iterator[Any], publish: Any, total_steps: int) -> list[float]:
-    """Learns until so many env steps were taken; returns the curve: mean lengths of episodes, update by update."""
+    """Learns for a number of env steps. Returns the curve: the mean return of the last 50 episodes at each update."""
     optimizer = torch.optim.Adam(agent.parameters(), lr=LEARNING_RATE)
     lengths, running, curve = [], dict[int, float](), list[float]()
     steps, begin = 0, time.perf_counter()
@@ -191,7 +192,7 @@ def main(arguments: list[str] | None = None) -> list[float]:
     parser.add_argument("--steps", type=int, default=100_000, help="of envs, all together (default: 100,000)")
     options = parser.parse_args(arguments)
     torch.manual_seed(options.seed)
-    torch.set_num_threads(1)  # the networks are small, and envs have the other cores
+    torch.set_num_threads(1)  # leaves the other cores to the envs
     if options.trial:
         return in_a_trial(options)
     agent = RecurrentAgent() if options.recurrent else Agent()
@@ -205,7 +206,7 @@ def main(arguments: list[str] | None = None) -> list[float]:
 
 
 def in_a_trial(options: argparse.Namespace) -> list[float]:
-    """Learns in a trial of Ray Tune, on a cluster that is connected to already, or on a new one on this machine."""
+    """Learns in a trial of Ray Tune, on the connected cluster or on a new one on this machine."""
     from ray import tune
 
     def learn_in_trial(config: dict[str, Any]) -> None:
@@ -213,7 +214,7 @@ def in_a_trial(options: argparse.Namespace) -> list[float]:
         agent = RecurrentAgent() if options.recurrent else Agent()
         tune.report({"curve": on_cluster(agent, None, options)})
 
-    room = tune.PlacementGroupFactory([{"CPU": 1}] * (1 + options.shards))  # the trial, and each shard
+    room = tune.PlacementGroupFactory([{"CPU": 1}] * (1 + options.shards))  # one CPU is for the trial
     tuner = tune.Tuner(tune.with_resources(learn_in_trial, room), param_space={"seed": options.seed})
     (result,) = tuner.fit()
     assert result.metrics is not None
@@ -225,7 +226,7 @@ def in_a_trial(options: argparse.Namespace) -> list[float]:
 def on_cluster(agent: Agent, address: str | None, options: argparse.Namespace) -> list[float]:
     where = remuda.Ray(shards=options.shards, address=address, backend="serial")
     settings: dict[str, Any] = {"seeding": "per_episode", "faults": "restart"}
-    settings["start_timeout"] = 600  # seconds: a cluster may have to start machines first
+    settings["start_timeout"] = 600  # seconds; a cluster may have to start machines first
     with remuda.Pool([make_env] * NUM_ENVS, backend=where, **settings) as pool:
         pool.reset(seed=options.seed)
         with pool.rollouts(agent, steps=STEPS, in_flight=options.in_flight) as rollouts:

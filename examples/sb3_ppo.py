@@ -1,10 +1,10 @@
-"""PPO learns CartPole on remuda's `SubprocVecEnv` and on Stable-Baselines3's own: the same curve, in less time.
+"""Trains PPO on CartPole with remuda's and Stable-Baselines3's `SubprocVecEnv`: the same learning curve, in less time.
 
     python examples/sb3_ppo.py [PICTURE]        # sb3_ppo.png; a few minutes on two cores
 
-The first two runs have the same seeds, and give the same actions and rewards to the last bit. What differs is the time,
-of which PPO itself takes its share whoever steps the envs. In the third a worker is killed every two seconds, and PPO
-learns all the same.
+The first two runs have the same seeds, and give the same actions and rewards to the last bit. They differ in the time
+of the envs' steps; the time of PPO itself is the same. In the third run a worker of remuda is killed every two seconds,
+and PPO learns nevertheless.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from remuda.sb3 import SubprocVecEnv
 
 NUM_ENVS = 16
 STEPS = 100_000
-WORKERS = 2  # for ours; the original has one for each env
+WORKERS = 2  # the workers of remuda's envs; the original has one for each env
 
 SETTINGS: dict[str, Any] = {
     "n_steps": 32,
@@ -44,18 +44,18 @@ OURS, THEIRS, KILLED = "remuda.sb3", "stable_baselines3", "remuda.sb3, killed"
 RUNS: dict[str, tuple[Any, dict[str, Any]]] = {
     OURS: (SubprocVecEnv, {"num_workers": WORKERS}),
     THEIRS: (Original, {}),
-    # Killed on purpose, so there is nothing to wait for: by default, who dies often comes back ever later.
+    # This run kills workers on purpose, so they restart at once. By default the pauses before restarts grow.
     KILLED: (SubprocVecEnv, {"num_workers": WORKERS, "faults": FaultPolicy("restart", max_restarts=1000, backoff=0)}),
 }
-KILL_EVERY = 2.0  # seconds, in the last run
+KILL_EVERY = 2.0  # the seconds between two kills in the last run
 
 
 class Curve(BaseCallback):
-    """Notes, for each episode, when it ended and its return, which `Monitor` puts into its last info."""
+    """Stores (seconds, steps, return) at the end of each episode. `Monitor` puts the return into the last info."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.points: list[tuple[float, int, float]] = []  # seconds, steps, return
+        self.points: list[tuple[float, int, float]] = []
 
     def _on_training_start(self) -> None:
         self.began = time.perf_counter()
@@ -68,7 +68,7 @@ class Curve(BaseCallback):
 
 
 class Killer(BaseCallback):
-    """Kills a worker now and then, each in its turn."""
+    """Kills one worker after another, at intervals."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -87,7 +87,7 @@ class Killer(BaseCallback):
 
 
 def learn(vec_env_cls: Any, options: dict[str, Any], *others: BaseCallback) -> tuple[float, np.ndarray[Any, Any]]:
-    """Seconds until the envs were there, and (seconds since, steps, return) of every episode."""
+    """Trains PPO. Returns the seconds of the envs' start, and (seconds since then, steps, return) of every episode."""
     began = time.perf_counter()
     kwargs = {"vec_env_cls": vec_env_cls, "vec_env_kwargs": options}
     with contextlib.closing(make_vec_env("CartPole-v1", NUM_ENVS, seed=0, **kwargs)) as envs:
@@ -111,7 +111,7 @@ def draw(curves: dict[str, np.ndarray[Any, Any]], picture: Path) -> None:
 
 
 def main(picture: Path) -> None:
-    torch.set_num_threads(1)  # networks this small are slower with more
+    torch.set_num_threads(1)  # networks this small are slower with more threads
     curves, killer = {}, Killer()
     for name, (vec_env_cls, options) in RUNS.items():
         started, curves[name] = learn(vec_env_cls, options, *([killer] if name == KILLED else []))

@@ -1,13 +1,13 @@
-"""PPO in one file, on rollouts that the workers write where the learner reads them.
+"""PPO in one file, on rollouts that the workers write directly into the learner's memory.
 
     python examples/torch_ppo.py                                        CartPole: half a minute
     python examples/torch_ppo.py --env HalfCheetah-v5 --steps 1000000   needs gymnasium[mujoco]
     python examples/torch_ppo.py --env ALE/Pong-v5 --steps 5000000      needs ale-py and opencv-python
-    python examples/torch_ppo.py --on gymnasium                         the same on gymnasium.vector.AsyncVectorEnv
+    python examples/torch_ppo.py --on gymnasium                         with gymnasium.vector.AsyncVectorEnv
 
-Needs `pip install remuda torch "gymnasium[classic-control]" rich`. In the folder of the run (`--dir`) lie checkpoints,
-which `--resume` goes on from, and scalars for TensorBoard, where that is installed. On a GPU the policy is compiled,
-with CUDA graphs. At the end it says where the time went; with `--profile`, in a table.
+Needs `pip install remuda torch "gymnasium[classic-control]" rich`. The folder of the run (`--dir`) has checkpoints,
+from which `--resume` continues, and scalars for TensorBoard, if that is installed. On a GPU the policy is compiled,
+with CUDA graphs. At the end the program prints the times of collecting and learning; `--profile` adds a table.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ Policy = Callable[[Any], tuple[Any, dict[str, Any]]]
 
 
 def make_env(name: str) -> gymnasium.Env[Any, Any]:
-    """An env as it is commonly wrapped; its episodes' returns are in infos."""
+    """Builds an env with the usual wrappers, which also put the returns of episodes into the infos."""
     if name.startswith("ALE/"):
         import ale_py
 
@@ -54,7 +54,7 @@ def make_env(name: str) -> gymnasium.Env[Any, Any]:
 
 
 class Agent(nn.Module):
-    """A policy and a value function: on a common trunk for images, each for itself otherwise."""
+    """A policy and a value function, which share a trunk for images and are separate networks otherwise."""
 
     def __init__(self, observations: gymnasium.Space[Any], actions: gymnasium.Space[Any]) -> None:
         super().__init__()
@@ -86,7 +86,7 @@ def perceptron(inputs: int, outputs: int) -> nn.Module:
 
 
 def policy_of(agent: Agent, device: torch.device) -> Policy:
-    """What the collector calls: actions, and what is to be kept of them."""
+    """Returns a function from observations to actions and their columns (value, log_prob), which collectors call."""
     forward: Any = agent if device.type != "cuda" else torch.compile(agent, mode="reduce-overhead")
 
     @torch.no_grad()
@@ -104,7 +104,7 @@ def policy_of(agent: Agent, device: torch.device) -> Policy:
 
 
 def advantages(rollout: Any, last_value: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """Generalised advantages (T, n). An episode that is cut off has a value after its last step, one that ends none."""
+    """Returns generalised advantages (T, n). After the last step of an episode, only a truncated one has a value."""
     values = np.concatenate([rollout.columns["value"], last_value[None]])
     goes_on = ~(rollout.terminations | rollout.truncations)
     found, carried = np.zeros(rollout.rewards.shape, np.float32), np.zeros(rollout.rewards.shape[1])
@@ -115,7 +115,7 @@ def advantages(rollout: Any, last_value: np.ndarray[Any, Any]) -> np.ndarray[Any
 
 
 def learn(agent: Agent, optimizer: torch.optim.Optimizer, rollout: Any, device: torch.device) -> dict[str, float]:
-    """Some epochs of PPO with one rollout; returns the losses."""
+    """Runs some epochs of PPO on one rollout. Returns the losses."""
     obs = remuda.to_torch(rollout.obs, device)
     with torch.no_grad():
         last_value = agent(obs[-1])[1].cpu().numpy()
@@ -124,7 +124,7 @@ def learn(agent: Agent, optimizer: torch.optim.Optimizer, rollout: Any, device: 
     values, log_probs = (
         torch.as_tensor(rollout.columns[name], device=device).flatten() for name in ("value", "log_prob")
     )
-    (rows,) = torch.as_tensor(rollout.valid, device=device).flatten().nonzero(as_tuple=True)  # not the resets
+    (rows,) = torch.as_tensor(rollout.valid, device=device).flatten().nonzero(as_tuple=True)  # drops resets
     for _ in range(EPOCHS):
         for some in rows[torch.randperm(len(rows), device=device)].chunk(MINIBATCHES):
             outputs, value = agent(obs[some])
@@ -141,7 +141,7 @@ def learn(agent: Agent, optimizer: torch.optim.Optimizer, rollout: Any, device: 
     return {"policy_loss": policy_loss.item(), "value_loss": value_loss.item(), "entropy": entropy.item()}
 
 
-# -- where rollouts come from ----------------------------------------------------------------------------------
+# -- sources of rollouts --------------------------------------------------------------------------------------
 
 
 def on_remuda(env: str, num_envs: int, seed: int) -> Any:
@@ -151,7 +151,7 @@ def on_remuda(env: str, num_envs: int, seed: int) -> Any:
 
 
 def rollouts_on_gymnasium(envs: Any, policy: Policy, steps: int, seed: int) -> Iterator[Any]:
-    """The usual way, for comparison: a list of copies for each column, stacked at the end."""
+    """Yields rollouts from Gymnasium's envs, for comparison: keeps copies of all steps in lists, and stacks them."""
     obs, _ = envs.reset(seed=seed)
     over = np.zeros(envs.num_envs, bool)
     while True:
@@ -174,15 +174,15 @@ def rollouts_on_gymnasium(envs: Any, policy: Policy, steps: int, seed: int) -> I
         yield SimpleNamespace(**arrays, columns=columns, infos=infos)
 
 
-# -- where the time goes -----------------------------------------------------------------------------------------
+# -- times ------------------------------------------------------------------------------------------------------
 
 
 class Profile:
-    """What the program has spent its time on, as its only thread sees it.
+    """The time that the program spends in each activity.
 
     Attributes:
         policy: Seconds in the policy.
-        collecting: Seconds of having rollouts, with the policy: the rest is waiting for the envs, and handing over.
+        collecting: Seconds of collecting rollouts: in the policy, in waiting for the envs, and in moving data.
         update: Seconds of learning.
     """
 
@@ -200,7 +200,7 @@ class Profile:
         return timing
 
     def table(self, steps: int) -> str:
-        """Seconds, shares, and microseconds of each of so many env steps."""
+        """Returns a Markdown table with the seconds, share, and microseconds per env step of each activity."""
         total = time.perf_counter() - self._begin
         parts = {"policy": self.policy, "envs": self.collecting - self.policy, "update": self.update}
         parts |= {"other": total - sum(parts.values()), "total": total}
@@ -214,7 +214,7 @@ class Profile:
 
 
 def scalars_of(folder: Path) -> Callable[[str, float, int], None]:
-    """Writes a scalar for TensorBoard, where that is installed."""
+    """Returns a function that writes a scalar for TensorBoard, or does nothing if that is not installed."""
     if importlib.util.find_spec("tensorboard") is None:
         print("no scalars: tensorboard is not installed")
         return lambda name, value, steps: None
@@ -227,7 +227,7 @@ def scalars_of(folder: Path) -> Callable[[str, float, int], None]:
 def train(
     envs: Any, rollouts: Iterator[Any], agent: Agent, device: torch.device, options: Any, profile: Profile
 ) -> list[float]:
-    """Learns until so many env steps were taken; returns the curve: mean returns of the last episodes."""
+    """Learns for a number of env steps. Returns the curve: the mean return of the last 50 episodes at each update."""
     optimizer = torch.optim.Adam(agent.parameters(), lr=LEARNING_RATE)
     folder: Path = options.dir
     folder.mkdir(parents=True, exist_ok=True)
@@ -287,14 +287,14 @@ def main(arguments: list[str] | None = None) -> list[float]:
     torch.manual_seed(options.seed)
     device = torch.device(options.device)
     if device.type == "cpu":
-        torch.set_num_threads(1)  # the envs have the other cores
+        torch.set_num_threads(1)  # leaves the other cores to the envs
     if options.on == "remuda":
         envs: Any = on_remuda(options.env, options.num_envs, options.seed)
     else:
         envs = gymnasium.vector.AsyncVectorEnv([lambda: make_env(options.env)] * options.num_envs)
     try:
         agent = Agent(envs.single_observation_space, envs.single_action_space).to(device)
-        with torch.no_grad():  # lazy layers take their sizes from it
+        with torch.no_grad():  # the first call sets the sizes of lazy layers
             agent(torch.zeros(1, *(envs.single_observation_space.shape or ()), device=device))
         profile = Profile()
         policy = profile.timed(policy_of(agent, device))

@@ -1,14 +1,14 @@
-"""Collecting rollouts in two halves: the usual training loop, whose envs step while its policy computes.
+"""Collects rollouts in two halves: one half of the envs steps while the policy computes for the other.
 
     python examples/two_halves.py
 
-`Collector` does what the first half of CleanRL's ppo.py does, and returns the same arrays, one row an env in the env's
-order. With two parts the envs of one step while the policy has the other's observations.
+`Collector` does the same as the collecting loop of CleanRL's ppo.py, and returns the same arrays, with the envs in
+their order. With two parts, the envs of one part step while the policy computes for the other part.
 
-When that pays: where the policy needs much less time for half a batch than for a whole one (most of its work grows with
-the batch), or computes on a GPU, and takes about as long as the envs. A call that costs the same for half as many
-observations is paid twice. The policy here is busy on a core for a fixed time a call and some more for each
-observation: 64 envs gain, 8 lose. A core that the policy occupies is no worker's: split, one worker less is best.
+Two halves gain if the policy takes about as long as the envs, and either computes on a GPU or needs much less time for
+half a batch than for a whole one. A policy that takes the same time for half as many observations takes twice as long.
+The policy here keeps a core busy, for a fixed time in each call and some more for each observation: 64 envs gain, 8
+lose. No worker can use the core of the policy, so with two halves one worker less is best.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ CORES = len(os.sched_getaffinity(0))
 
 @dataclass
 class Rollout:
-    """What was seen and done in `num_steps` steps of all envs.
+    """Observations, actions and results of `num_steps` steps of all envs.
 
     Attributes:
-        obs: (num_steps, num_envs, ...): what the actions were chosen for.
+        obs: (num_steps, num_envs, ...): the observations before the actions.
         actions: (num_steps, num_envs, ...)
-        rewards: (num_steps, num_envs) float64: what they led to.
-        dones: (num_steps, num_envs) bool: whether `obs` begins an episode.
-        last_obs, last_dones: (num_envs, ...), (num_envs,): after the last step.
+        rewards: (num_steps, num_envs) float64: the rewards of the actions.
+        dones: (num_steps, num_envs) bool: whether the step before `obs` ended an episode.
+        last_obs, last_dones: (num_envs, ...), (num_envs,): the same after the last step.
     """
 
     obs: Any
@@ -58,8 +58,8 @@ class Rollout:
 class Collector:
     """Collects rollouts from a vector env, in lockstep (one part) or in turns of its parts.
 
-    The policy is asked for one part at a time, and must not care in which order; whoever samples has other random
-    numbers than in lockstep. Between two rollouts nothing is under way, so that the policy may learn.
+    The policy is called for one part after another. If it samples, its random numbers therefore differ from those in
+    lockstep. Between two rollouts no step is under way, so the policy may learn.
     """
 
     def __init__(self, envs: AsyncVectorEnv[Any, Any], policy: Policy, num_steps: int, seed: int, parts: int) -> None:
@@ -85,7 +85,7 @@ class Collector:
             self._act(rollout, 0, part, rows)
         for step in range(1, self._num_steps + 1):
             for part, rows in zip(self._parts, self._rows, strict=True):
-                # It stepped while the policy was busy with the other part.
+                # This part stepped while the policy computed for the other part.
                 self._obs[rows], rollout.rewards[step - 1, rows], terminated, truncated, _ = part.step_wait()
                 self._dones[rows] = terminated | truncated
                 if step < self._num_steps:
@@ -101,7 +101,7 @@ class Collector:
 
 
 def policy(obs: Any) -> Any:
-    """Keeps a core busy as a network would, and holds the pole up for a while."""
+    """Keeps a core busy like a network, and returns actions that balance the pole for a while."""
     end = time.thread_time() + FIXED_SECONDS + SECONDS_AN_OBSERVATION * len(obs)
     while time.thread_time() < end:
         pass
@@ -115,7 +115,7 @@ def steps_per_second(collector: Collector, num_envs: int) -> float:
 
 
 def compare(num_envs: int) -> None:
-    """Lockstep with a worker for each core beside two halves with one core left to the policy, in turns."""
+    """Measures and prints the rates of lockstep with a worker for each core, and of two halves with one worker less."""
     both = {"lockstep": (1, CORES), "split": (2, max(1, CORES - 1))}
     rates: dict[str, list[float]] = {name: [] for name in both}
     for _ in range(ROUNDS):

@@ -1,7 +1,7 @@
-// The doorbell of src/core/ipc/doorbell.hpp.  Whoever includes this says how many BELLS there are, and what memory does:
+// The doorbell of src/core/ipc/doorbell.hpp.  The including model defines BELLS, the number of bells, and:
 //
 //   put_target(b, v), put_sleeping(b, v)   the waiter's stores
-//   fence(b)                               what the sequentially consistent ones of them wait for
+//   fence(b)                               the condition that a sequentially consistent store waits for
 //   slice_over(b)                          whether a sleep may end because its time is over
 //
 // A count is a byte here and wraps at 256.
@@ -10,7 +10,7 @@ typedef Bell {
   byte notified;      // also the futex word
   byte target;
   bool sleeping;
-  bool asleep;    // the kernel's: the waiter is in its queue
+  bool asleep;    // in the kernel: the waiter is in the futex queue
 }
 Bell bells[BELLS];
 
@@ -29,7 +29,7 @@ Bell bells[BELLS];
 #define unchanged(b, expected) (bells[b].notified == expected)
 #endif
 
-// ring(bell, n).  `count` is the ringer's.
+// Adds n to the count of bell b, and wakes its waiter.  `count` is a variable of the ringer.
 inline ring(b, n) {
 #ifdef LOOK_FIRST
   if
@@ -47,11 +47,11 @@ inline ring(b, n) {
      :: else
      fi
   fi;
-  count = 0  // forget it: fewer states
+  count = 0  // reduces the number of states
 }
 
-// FUTEX_WAIT: compares and falls asleep in one step.  Any sleep may be cut short by a signal, but that is decided when
-// it begins: a sleeper who depends on being woken, and is not, stays asleep for ever.
+// FUTEX_WAIT: compares and falls asleep in one step.  A signal may cut any sleep short, but that is decided when the
+// sleep begins: a sleeper that is not interrupted and not woken sleeps forever.
 inline sleep(b, expected) {
   atomic {
     if
@@ -62,11 +62,11 @@ inline sleep(b, expected) {
   atomic { !bells[b].asleep || interrupted || slice_over(b) -> bells[b].asleep = false; interrupted = false }
 }
 
-// wait(bell, goal).  `notified` and `interrupted` are the waiter's.
+// Waits until the count of bell b reaches the goal.  `notified` and `interrupted` are variables of the waiter.
 inline wait(b, goal) {
   if
-  :: reached(bells[b].notified, goal)  // at once, or while it spins
-  :: true ->                       // patience is over
+  :: reached(bells[b].notified, goal)  // at once, or while the waiter spins
+  :: true ->                       // patience is over: the waiter stops spinning
 #ifdef CHECK_FIRST
      notified = bells[b].notified;
      if

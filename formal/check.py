@@ -1,12 +1,12 @@
-"""Runs Spin over the models: what is as in the core must hold, and every mistake we can think of must be caught.
+"""Checks the models with Spin: the model of the core must hold, and Spin must find the mistake in every mutant.
 
-    python formal/check.py                    all of it, in about a minute
-    python formal/check.py doorbell SEND      only what has one of these in its name
-    python formal/check.py --thorough         and larger sizes: two minutes more, 1.5 GB
-    python formal/check.py --show LOOK_FIRST  how this mistake leads to its end, step by step
+    python formal/check.py                    all cases, in about a minute
+    python formal/check.py doorbell SEND      only cases with one of these words in their name
+    python formal/check.py --thorough         also larger sizes: two minutes more, 1.5 GB
+    python formal/check.py --show LOOK_FIRST  the counterexample for this mistake, step by step
 
-Fails if anything comes out otherwise than expected: a mistake that is not caught, or that is caught for another reason
-than the one it was made for, is as bad as a fault in what should hold.
+Fails if an outcome is not the expected one. A mistake that Spin does not find, or for which it reports another kind of
+error, counts as much as an error in a model that should hold.
 """
 
 from __future__ import annotations
@@ -27,26 +27,26 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 
 HOLDS = "holds"
-# What Spin calls its errors, and what they are here.
+# The names of Spin's errors.
 ASSERTION = "assertion violated"
-STUCK = "invalid end state"  # somebody sleeps for ever
-ENDLESS = "acceptance cycle"  # all are busy, and it comes to nothing
+STUCK = "invalid end state"  # Here a process sleeps forever.
+ENDLESS = "acceptance cycle"  # Here processes run forever without progress.
 
-MEMORY_MB = 2500  # of one verifier, at most
+MEMORY_MB = 2500  # the limit of each verifier
 DEPTH = 100_000
 SECONDS = 600
 
 
 @dataclass(frozen=True)
 class Case:
-    """One verification.
+    """One run of Spin, on a model or on a mutant of it.
 
     Attributes:
-        model: Whose file it is.
-        macros: What it is built with; a mutant's mistake comes first.
-        about: What holds, or the mistake in words.
-        expected: `HOLDS`, or how the mistake must show.
-        live: Whether to prove that it ends, given that everybody who can go on does; else that nothing goes wrong.
+        model: The name of the model's file.
+        macros: The macros that are defined. A mutant's mistake is the first.
+        about: The property that holds, or the mistake, in words.
+        expected: `HOLDS`, or the error that the mistake must cause.
+        live: Whether to prove that every fair run ends. Otherwise the absence of the other errors is proven.
     """
 
     model: str
@@ -66,7 +66,7 @@ class Case:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of a case: `HOLDS`, an error of Spin's, or why there is no answer."""
+    """The outcome of a case. `verdict`: `HOLDS`, the name of an error, or the reason why there is no answer."""
 
     verdict: str
     states: int
@@ -79,7 +79,7 @@ HONEST = (
     Case("ring", (), "whole records, each once, in order, whenever the producer dies"),
     Case("doorbell", (), "no wake-up is lost"),
     Case("doorbell", (), "every wait ends", live=True),
-    Case("ringer", (), "what is published is heard of by who wants each bit, and by who wants all at the end"),
+    Case("ringer", (), "a waiter for one bit and a waiter for all bits both receive what is published"),
     Case("conversation", (), "both workers at once, three envs"),
     Case("conversation", ("ROUNDS=2", "ONE_EACH"), "both at once, two rounds"),
     Case("conversation", ("ROUNDS=2", "ONE_EACH", *ONE_AT_A_TIME), "in turns, two rounds"),
@@ -121,7 +121,7 @@ MUTANTS = (
     ),
     *_mutants(
         "ringer",
-        ("LOOKS_ONCE", ASSERTION, "who no longer wants all does not look at what was kept"),
+        ("LOOKS_ONCE", ASSERTION, "a waiter that no longer waits for all bits does not look at the stored ones"),
         ("RINGER_UNFENCED", ASSERTION, "what was published may be on its way when `wants_all` is read"),
         ("WAITER_UNFENCED", ASSERTION, "`wants_all` may be on its way when the rings are looked at"),
         ("KEPT_AT_THE_END", ASSERTION, "a ringer that is through keeps its count"),
@@ -134,7 +134,7 @@ MUTANTS = (
         ("WORKER_HEARS_LATE", STUCK, "a worker reads the count after its ring"),
         ("NEEDS_ONE_MORE", STUCK, "the pool asks for one more than will come"),
         ("TURN_KEPT", STUCK, "a dead worker's turn does not end"),
-        ("TURNS_UNHEARD", STUCK, "nobody hears that a turn has ended"),
+        ("TURNS_UNHEARD", STUCK, "no process is notified of the end of a turn"),
         ("POLL_LATE", ASSERTION, "the rings are not looked at again after a death"),
         ("CLOSE_UNDRAINED", ASSERTION, "the pool does not wait for the last answers"),
         ("FAREWELL_UNPUBLISHED", ASSERTION, "a worker ends before its last answer is published"),
@@ -157,7 +157,7 @@ MUTANTS = (
     ),
     *_mutants(
         "conversation",
-        ("UNPOLLED", ENDLESS, "nobody looks for the dead"),
+        ("UNPOLLED", ENDLESS, "no process looks for dead ones"),
         size=ONE_AT_A_TIME,
         live=True,
     ),
@@ -168,7 +168,7 @@ MUTANTS = (
 
 
 def verify(case: Case, folder: Path) -> Outcome:
-    """Runs a case in a folder of its own, where a counterexample stays."""
+    """Runs Spin on a case. `folder` must be empty, and has the counterexample afterwards."""
     start = time.monotonic()
     try:
         _build(case, folder)
@@ -183,13 +183,13 @@ def verify(case: Case, folder: Path) -> Outcome:
 
 def _build(case: Case, folder: Path) -> None:
     for model in HERE.glob("*.pml"):
-        shutil.copy2(model, folder)  # Spin leaves what it writes beside the model
+        shutil.copy2(model, folder)  # Spin writes its files into the folder of the model
     _run(["spin", "-a", *case.defines, f"{case.model}.pml"], folder)
     flags = ["-DNFAIR=3"] if case.live else ["-DSAFETY", "-DNOCLAIM"]
     if case.expected == HOLDS:
         flags.append("-O2")
     elif not case.live:
-        flags.append("-DBFS")  # the shortest way into trouble is the one to read
+        flags.append("-DBFS")  # finds the shortest counterexample
     flags += ["-DCOLLAPSE", f"-DMEMLIM={MEMORY_MB}", "-w"]
     _run([_compiler(), *flags, "-o", "pan", "pan.c"], folder)
 
@@ -222,9 +222,9 @@ def _verdict(case: Case, output: str) -> str:
 
 
 def _unreached(output: str) -> list[str]:
-    """Statements that a model never comes to, and which might as well not be there.
+    """Returns the statements that no run of a model reaches.
 
-    Not the Pool's: what is written once stands in it many times, and in some of these places it has nothing to do.
+    Skips the process Pool, where inlined code stands in many places and is superfluous in some of them.
     """
     process, statements = "", []
     for line in output.splitlines():
@@ -235,11 +235,11 @@ def _unreached(output: str) -> list[str]:
     return statements
 
 
-# -- what is shown -----------------------------------------------------------------------------------------------------
+# -- output ------------------------------------------------------------------------------------------------------------
 
 
 def check(cases: Sequence[Case], jobs: int) -> bool:
-    """Verifies `cases` and prints a table; whether all came out as expected."""
+    """Verifies `cases` and prints a table. Returns whether all outcomes are the expected ones."""
     print(f"{'':10} {'states':>10} {'seconds':>8}  {'model':13} what")
     surprises = 0
     with tempfile.TemporaryDirectory(prefix="remuda-formal-") as root, ThreadPoolExecutor(jobs) as executor:
@@ -263,14 +263,14 @@ def _row(case: Case, outcome: Outcome) -> str:
 
 
 def show(case: Case) -> bool:
-    """Prints how a case goes wrong; whether it did."""
+    """Prints the counterexample of a case. Returns False if there is none."""
     with tempfile.TemporaryDirectory(prefix="remuda-formal-") as root:
         folder = Path(root)
         outcome = verify(case, folder)
         if not (folder / f"{case.model}.pml.trail").exists():
             print(f"{case.name}: {outcome.verdict}; there is nothing to show")
             return False
-        # All steps, with the variables that they change.
+        # Spin prints all steps, with the variables that they change.
         print(_run(["spin", "-t", "-p", "-g", "-l", *case.defines, f"{case.model}.pml"], folder))
     print(f"{case.name}: {outcome.verdict}: {case.about}")
     return True

@@ -1,34 +1,34 @@
 // The pool and its workers, from the first command to the last answer: src/core/pool/hub/*.cpp, src/core/worker/loop.cpp.
 //
-// Rings are what ring.pml has shown them to be: queues whose records appear when they are published.  Doorbells are
-// what doorbell.pml has shown them to be: whoever sleeps until a count has reached a goal is woken by the ringer who
-// reaches it, if that ringer lives to do so, or earlier for no reason.  With KEEPS a worker may keep the count of what it
-// has published to itself until it has nothing left to do: when it must ring earlier is the affair of ringer.pml.
+// Rings are queues whose records appear when they are published, as ring.pml proves.  Doorbells work as doorbell.pml
+// proves: a sleeper is woken by the ringer that reaches its goal, if that ringer is not killed before, or spuriously
+// earlier.  With KEEPS a worker may keep the count of its published results until it has nothing left to do.  ringer.pml
+// checks when it must ring earlier.
 //
-// One worker may be killed at any moment.  Nobody's sleep ends by itself, except the pool's where there is a death to
-// be noticed: so a lost wake-up shows as a sleep without end, and not as a step that takes a slice too long.
+// One worker may be killed at any moment.  No sleep ends by itself, except the pool's while there is an undetected death.
+// So a lost wake-up appears as an endless sleep.
 
 #define WORKERS 2
 #ifdef ONE_EACH
 #define ALL 2                // slots: one for each worker
 #define owner(slot) (slot)
-#define CAPACITY 2           // of a ring: a command for each slot, and the last
+#define CAPACITY 2           // the size of a ring: a command for each slot of a worker, and CLOSE
 #else
-#define ALL 3                // 0 and 1 are worker 0's, 2 is worker 1's
+#define ALL 3                // slots: 0 and 1 belong to worker 0, and 2 to worker 1
 #define owner(slot) ((slot) / 2)
 #define CAPACITY 3
 #endif
 #ifndef ROUNDS
-#define ROUNDS 1             // of sending and receiving
+#define ROUNDS 1             // the rounds of sending and receiving
 #endif
 #ifndef MAX_RUNNING
-#define MAX_RUNNING WORKERS  // who may have commands at once
+#define MAX_RUNNING WORKERS  // the number of workers that may have commands at once
 #endif
 #define EVERYTHING 255
 
 mtype = { STEP, CLOSE, IDLE, IN_FLIGHT, ORPHANED, READY }
 
-// What may become of a slot. (None waits for a spare here.)
+// The transitions of a slot's state, without those for spares.
 #define follows(from, to) ( \
   (from == IDLE && to == IN_FLIGHT) || \
   (from == IN_FLIGHT && (to == READY || to == ORPHANED)) || \
@@ -39,19 +39,19 @@ inline become(slot, to) {
   state[slot] = to
 }
 
-// Rings: what was pushed, and how much of it is visible.
+// The rings: the pushed records, and the number of them that are visible.
 chan commands[WORKERS] = [CAPACITY] of { mtype, byte };  // op, slot
 chan results[WORKERS] = [CAPACITY] of { mtype, byte };
 byte visible_commands[WORKERS], visible_results[WORKERS];
 
 bool killed[WORKERS];
-bool alive[WORKERS];    // what the pidfd tells
-bool stopped[WORKERS];  // WorkerLoop::stop
+bool alive[WORKERS];    // false: the pidfd is readable
+bool stopped[WORKERS];  // set by WorkerLoop::stop
 bool ended;             // the pool has closed
 
 // -- the bells ---------------------------------------------------------------------------------------------------------
 
-#define POOL WORKERS  // its bell; worker w's is w
+#define POOL WORKERS  // the index of the pool's bell; that of worker w is w
 
 typedef Bell {
   byte notified;
@@ -73,7 +73,7 @@ inline wait(b, goal, slice_over) {
   atomic {
     if
     :: bells[b].notified < goal -> bells[b].target = goal; bells[b].asleep = true
-    :: true  // it has been reached; or it has not, and we return early
+    :: true  // the goal is reached, or the wait returns early
     fi
   };
   atomic { !bells[b].asleep || slice_over -> bells[b].asleep = false; bells[b].target = 0 }
@@ -163,7 +163,7 @@ proctype Worker(byte me) {
   alive[me] = false
 }
 
-// Kills somebody when it likes, or nobody.
+// Kills one worker at any time, or none.
 proctype Killer() {
   if
   :: killed[0] = true
@@ -225,10 +225,10 @@ inline accept(w) {
   outstanding[w]--;
   if
   :: op == STEP ->
-     assert(state[slot] == IN_FLIGHT && owner(slot) == w);  // an answer to a command, and the only one
+     assert(state[slot] == IN_FLIGHT && owner(slot) == w);  // each command is answered once
      become(slot, READY); ready++; in_flight--
   :: op == CLOSE ->
-     assert(answer_awaited[w] && outstanding[w] == 0);  // the last of all
+     assert(answer_awaited[w] && outstanding[w] == 0);  // this is the worker's last answer
      answer_awaited[w] = false; answered[w] = true; awaited--; answers++
   fi;
   op = 0; slot = 0
@@ -256,8 +256,8 @@ inline note_death(w) {
   if
   :: gone[w] ->
      d_step {
-       assert(visible_results[w] == 0);   // whatever it published was counted
-       assert(killed[w] || answered[w]);  // who ends by itself has answered
+       assert(visible_results[w] == 0);   // the pool has received all published results
+       assert(killed[w] || answered[w]);  // a worker that ends by itself has answered
        gone[w] = false; dead[w] = true; newly_dead++
      };
 #ifndef TURN_KEPT
@@ -271,7 +271,7 @@ inline find_dead() {
 #ifdef POLL_LATE
   drain();
 #endif
-  gone[0] = !alive[0] && !dead[0];  // poll: one descriptor after the other
+  gone[0] = !alive[0] && !dead[0];  // poll checks one descriptor after the other
   gone[1] = !alive[1] && !dead[1];
   if
   :: gone[0] || gone[1] ->
@@ -313,7 +313,7 @@ inline count_needed(wanted) {
 // Hub::wait: until enough is ready, or an answer or a death needs attention.
 inline wait_for(wanted) {
   if
-  :: find_dead()  // the last look was a slice ago
+  :: find_dead()  // if the last look was a slice ago
   :: skip
   fi;
   do
@@ -349,7 +349,7 @@ inline wait_for(wanted) {
 #define may_be_sent(slot) (state[slot] == IDLE && !dead[owner(slot)])
 #endif
 
-// To every idle slot of the living.
+// Sends a command to each idle slot of the workers that are not dead.
 inline send() {
   d_step {
     for (slot : 0 .. ALL - 1) {
@@ -366,7 +366,7 @@ inline send() {
   publish(1)
 }
 
-// Exchange::attend: answers are handed over, and what the dead had to do is lost.
+// Exchange::attend: takes the answers, and drops the commands of dead workers.
 inline attend() {
   d_step {
     answers = 0;
@@ -431,7 +431,7 @@ proctype Pool() {
      d_step { wanted = 0; round++ };
      attend();
      take()
-  :: true -> break  // whatever is still to come
+  :: true -> break  // closes the pool at any time, also with results in flight
   od;
   round = 0;
 

@@ -1,11 +1,11 @@
-// Several ringers and one waiter, who may be woken for no reason but never fails to be woken for a good one.
+// Several ringers and one waiter.  The waiter may wake up too early, but it is always woken when its goal is reached.
 //
-// The waiter's stores go through a buffer and arrive whenever they like, in order; a sequentially consistent store is
-// one after which nothing is read before the buffer is empty.  Falling asleep in the kernel does not empty it: Linux
-// happens to do so, nobody promises it.
+// The waiter's stores go through a buffer and arrive in order, at any time.  After a sequentially consistent store, the
+// waiter reads nothing before the buffer is empty.  Falling asleep in the kernel does not empty the buffer here: Linux
+// does so, but does not guarantee it.
 
 #define RINGERS 2
-#define TIMES 2      // how far each of them counts
+#define TIMES 2      // the most that each ringer adds
 #define START 254    // so that the count wraps
 #define TOTAL (RINGERS * TIMES)
 
@@ -22,11 +22,11 @@ chan buffer = [4] of { bit, byte };  // the waiter's stores that are still on th
 #define fence(b) empty(buffer)
 #endif
 
-byte stopped;  // ringers that will not ring again
-byte goal;     // the waiter's
+byte stopped;  // the number of ringers that will not ring again
+byte goal;     // the count that the waiter waits for
 bool waited;
 
-// Only he who waits for what will never come may give up: a lost wake-up shows as a sleep without end.
+// A sleep may end by time only if the goal will never be reached, so a lost wake-up appears as an endless sleep.
 #define slice_over(b) (stopped == RINGERS && !reached(bells[0].notified, goal))
 
 #include "bell.pml"
@@ -40,7 +40,7 @@ end:
   od
 }
 
-// Rings as often as it likes.
+// Rings any number of times.
 proctype Ringer() {
   byte count, n, left = TIMES;
   do
@@ -53,7 +53,7 @@ proctype Ringer() {
   stopped++
 }
 
-// Asks for more or for less, as it likes: targets may fall.
+// Waits for any reachable counts, one after another.  A later target may be smaller.
 proctype Waiter() {
   byte notified, heard, more, most = plus(START, TOTAL);
   bool interrupted;

@@ -1,12 +1,12 @@
 // The ring of src/core/ipc/ring.hpp: one producer, one consumer, a memory that reorders, and a death at any instruction.
 //
-// The producer sends the numbers 1 .. NUMBERS in runs; a record says where its run begins and ends, in two words, so
-// that a torn or stale one shows.  The consumer asserts that nothing is torn, lost, doubled or out of order.
+// The producer sends the numbers 1 .. NUMBERS in runs.  A record has the first and the last number of a run, in two
+// words.  The consumer asserts that no record is torn, stale, lost, doubled or out of order.
 
 #define CAPACITY 2  // a power of two
 #define MASK (CAPACITY - 1)
 #define NUMBERS 5
-#define START 254   // counters wrap at 256 here, as at 2^32 there
+#define START 254   // close to 256, where counters wrap here; in the core they wrap at 2^32
 
 // Addresses: two words for each record, then the counter.
 #define FIRST(counter) (2 * ((counter) & MASK))
@@ -23,16 +23,16 @@
 #endif
 
 byte memory[2 * CAPACITY];            // the records as the consumer sees them
-byte published = START;               // ... and the counter
+byte published = START;               // the counter as the consumer sees it
 chan buffer = [6] of { byte, byte };  // the producer's stores that are still on their way: address, value
 byte consumed = START;
-bool killed, over;                    // of the producer
+bool killed, over;                    // the producer was killed; it has ended
 byte promised;                        // ghost: the last number that was published
 
 #define store(address, value) buffer ! address, value
 
-// A processor that keeps only what it has to: the order of stores to one address, and "release": the counter leaves
-// the buffer after everything that was stored before it.
+// A processor that keeps only the required orders: that of stores to one address, and "release": the counter leaves
+// the buffer after all stores before it.
 active proctype Memory() {
   byte value;
 end:
@@ -49,7 +49,7 @@ end:
   od
 }
 
-active proctype Killer() { if :: killed = true :: skip fi }  // when it likes, or never
+active proctype Killer() { if :: killed = true :: skip fi }  // kills the producer at any time, or never
 
 active proctype Producer() {
   byte next = START, mine = START, number = 0;
@@ -108,5 +108,5 @@ active proctype Consumer() {
      fi
   :: all_arrived && published == next -> break
   od;
-  assert(seen == promised)  // whatever was published came, whole, and nothing else
+  assert(seen == promised)  // all published records arrived whole, and no others
 }

@@ -1,8 +1,8 @@
-// A ringer publishes bit by bit, and keeps the count of a bit to itself while the waiter wants all.  The waiter changes
-// his mind as he likes; what he waits for comes, and who wants each bit has it before the ringer's next step, which may
-// take for ever.
+// A ringer publishes one bit after another, and keeps its count while the waiter wants all bits.  The waiter changes
+// between one bit and all at any time.  It receives what it waits for.  If it wants each bit, it receives a bit before
+// the ringer's next step, which may take forever.
 //
-// Both sides' stores go through buffers of their own (TSO); a fence is what waits until one's own is empty, and so does
+// The stores of each side go through a buffer (TSO).  A fence waits until the side's own buffer is empty, and so does
 // adding to the count.
 
 #define BITS 3
@@ -10,7 +10,7 @@
 byte published, notified;
 bool wants_all;
 chan published_buffer = [BITS] of { byte };  // the ringer's stores that are still on their way
-chan wants_buffer = [2] of { bool };         // the waiter's
+chan wants_buffer = [2] of { bool };         // the waiter's stores that are still on their way
 
 #ifdef RINGER_UNFENCED
 #define ringer_fence skip
@@ -23,10 +23,10 @@ chan wants_buffer = [2] of { bool };         // the waiter's
 #define waiter_fence empty(wants_buffer)
 #endif
 
-bool hangs;   // the ringer does, in a step
-bool asleep;  // the waiter is
-bool wants;   // all, as the waiter knows
-byte taken;   // by the waiter, of what was published
+bool hangs;   // whether the ringer hangs in a step
+bool asleep;  // whether the waiter sleeps
+bool wants;   // whether the waiter wants all bits
+byte taken;   // the number of published bits that the waiter has seen
 
 active proctype Memory() {
   byte count;
@@ -71,7 +71,7 @@ active proctype Ringer() {
   od
 }
 
-// Whether it returns early is decided when it begins.
+// Sleeps until the count is reached, or returns at once.
 inline sleep_until(count) {
   if
   :: skip
@@ -94,7 +94,7 @@ active proctype Waiter() {
         taken = published;  // Hub::drain
         if
         :: taken >= goal -> break
-        :: taken < goal -> break  // its time is over
+        :: taken < goal -> break  // the time of the wait is over
         :: taken < goal && all == wants -> sleep_until(heard + goal - taken)
         :: taken < goal && all != wants ->
            wants = all;
@@ -105,7 +105,7 @@ active proctype Waiter() {
 #else
            if
            :: all -> sleep_until(heard + goal - taken)
-           :: !all  // looks again
+           :: !all  // the waiter looks again
            fi
 #endif
         fi
@@ -114,7 +114,7 @@ active proctype Waiter() {
   od
 }
 
-// When nothing can happen any more: whoever sleeps then waits for the step that hangs.
+// Runs when no other step is possible: a waiter that sleeps then waits for a ringer that hangs in a step.
 active proctype Monitor() {
   timeout;
   assert(!asleep || (hangs && (wants || taken == published)))

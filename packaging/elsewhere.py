@@ -1,10 +1,10 @@
-"""Tries on Linux what remuda is on other systems: in a Python that lacks what Windows lacks.
+"""Tests remuda for other systems on Linux, in a Python without the modules and functions that Windows lacks.
 
     make test-portable
 
-The core is the one that other systems get (REMUDA_PORTABLE). The modules and functions that Python has on POSIX systems
-alone are taken away before remuda is imported, so whoever needs one fails here. What this cannot show is another
-compiler, and another system's threads and clocks.
+The core is built as for other systems (REMUDA_PORTABLE). Modules and functions that Python has on POSIX systems only
+are removed before remuda is imported, so code that needs one fails here. This test cannot cover another compiler, and
+another system's threads and clocks.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ FUNCTIONS: dict[Any, tuple[str, ...]] = {
 
 
 class Absent(importlib.abc.MetaPathFinder):
-    """Finds none of the modules that only POSIX systems have."""
+    """An import hook that raises for the modules that only POSIX systems have."""
 
     def find_spec(self, name: str, path: Any, target: Any = None) -> None:
         if name in MODULES:
@@ -52,7 +52,7 @@ class Absent(importlib.abc.MetaPathFinder):
 
 
 def main() -> None:
-    for name in OTHERS:  # which may use what they like
+    for name in OTHERS:  # these modules may use POSIX functions, so they are imported first
         importlib.import_module(name)
     for name in MODULES:
         sys.modules.pop(name, None)

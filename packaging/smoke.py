@@ -1,10 +1,10 @@
-"""What every wheel must do, in an environment that has nothing but the wheel and what it requires.
+"""Tests a wheel, in an environment with only the wheel and its requirements.
 
     python packaging/smoke.py
 
-Envs are stepped on every backend that there is here, and on each they do the same. Where workers are processes, one is
-killed, its env comes back, and nothing is left when the pool is closed. RemoteBackend that backend says that it is not
-there.
+Envs are stepped on every backend of this system, and must give the same rewards on each. On Linux a worker process is
+killed: its envs must come back, and no process may be left when the pool is closed. On other systems the process
+backend must raise `NotImplementedError`.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ import numpy as np
 import remuda
 
 HAS_PROCESSES = sys.platform == "linux"
-PATIENCE = 60.0  # seconds in which a killed worker is noticed, and its successor is there
+PATIENCE = 60.0  # the seconds from a kill within which the faults must be reported and the successor must run
 NUM_ENVS = 4
 
 
 class Walk(gymnasium.Env[Any, Any]):
-    """A random walk; an episode has ten steps."""
+    """A random walk with episodes of ten steps."""
 
     observation_space = gymnasium.spaces.Box(-np.inf, np.inf, (3,), np.float64)
     action_space = gymnasium.spaces.Discrete(2)
@@ -43,7 +43,7 @@ class Walk(gymnasium.Env[Any, Any]):
 
 
 def rewards(backend: Any, **options: Any) -> list[list[float]]:
-    """Of 50 steps."""
+    """Steps a pool 50 times. Returns the rewards of each step."""
     with remuda.Pool([Walk] * NUM_ENVS, backend=backend, **options) as pool:
         pool.reset(seed=0)
         actions = np.arange(NUM_ENVS) % 2
@@ -51,7 +51,7 @@ def rewards(backend: Any, **options: Any) -> list[list[float]]:
 
 
 def kill_a_worker() -> None:
-    """Its env comes back; the others go on."""
+    """Kills one of two workers, and checks that its envs come back and that no process is left."""
     with remuda.Pool([Walk] * NUM_ENVS, num_workers=2, faults="restart") as pool:
         pool.reset(seed=0)
         os.kill(pool.workers[0].pid, signal.SIGKILL)

@@ -1,12 +1,12 @@
-"""Builds the wheels that can be built on this machine and tries each as a stranger would, in an environment of its own.
+"""Builds the wheels that can be built on this machine, and tests each in a fresh environment.
 
     python packaging/wheels.py [--python 3.10,3.11,3.12] [--glibc 2.28 | --system] [--aarch64]
 
-`make wheels` calls it. One wheel for Python 3.10, one for 3.11, and one with the stable ABI for all from 3.12 on, which
-is tried with each of those that is found. The compiler is zig's, from PyPI, which knows the symbols of every glibc:
-wheels run on systems far older than the one they are built on. With `--system` it is this system's, which is quicker,
-and they run on systems as new as this one. Wheels and the source distribution lie in dist/ in the end, each repaired by
-auditwheel, checked by twine, and tried by packaging/smoke.py without a compiler on the path.
+`make wheels` runs this script. It builds one wheel for Python 3.10, one for 3.11, and one with the stable ABI for 3.12
+and newer, which is tested with each newer Python that is installed. The compiler is zig's, from PyPI, which has the
+symbols of every glibc, so the wheels run on much older systems. `--system` uses this system's compiler, which is
+faster; the wheels then need a system as new as this one. The wheels and the source distribution are put into dist/.
+auditwheel repairs the wheels, twine checks all files, and packaging/smoke.py runs without a compiler on the path.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ WORK = ROOT / "build" / "wheels"
 DIST = ROOT / "dist"
 STABLE_ABI = (3, 12)  # `wheel.py-api` in pyproject.toml
 VERSIONS = ("3.10", "3.11", "3.12", "3.13", "3.14")
-# The oldest that pyproject.toml declares, with which the oldest Python is tried too.
+# The constraints to the oldest versions that pyproject.toml declares, for another test with the oldest Python.
 LOWEST = ("--constraint", ROOT / "packaging" / "lowest.txt")
 
 
@@ -66,7 +66,7 @@ def parse_options() -> argparse.Namespace:
 
 
 def find_pythons(versions: Iterable[str]) -> dict[str, Path]:
-    """The interpreters of these versions, on the path or in pyenv; each is run once, for shims may lead nowhere."""
+    """Returns the interpreters of these versions, on the path or in pyenv, that run. A shim of pyenv may not run."""
     found = {}
     pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")) / "versions"
     for version in versions:
@@ -80,7 +80,7 @@ def find_pythons(versions: Iterable[str]) -> dict[str, Path]:
 
 
 def builders(pythons: dict[str, Path]) -> list[tuple[str, Path]]:
-    """Those that build a wheel: each that has its own, and the first of those that share one."""
+    """Returns the Pythons to build with: each that needs its own wheel, and the first that the stable ABI covers."""
     own = [(version, python) for version, python in pythons.items() if parsed(version) < STABLE_ABI]
     sharing = [(version, python) for version, python in pythons.items() if parsed(version) >= STABLE_ABI]
     return own + sharing[:1]
@@ -94,7 +94,7 @@ def parsed(version: str) -> tuple[int, ...]:
 
 
 class Target:
-    """What zig compiles for, and where the programs lie that call it like any other compiler."""
+    """A target of zig, with a folder of programs that call zig under the names of the usual compilers."""
 
     def __init__(self, glibc: str, machine: str) -> None:
         self.machine = machine
@@ -103,7 +103,7 @@ class Target:
         self._folder = WORK / self.triple
 
     def environment(self, tools: Path) -> dict[str, str]:
-        """For a build."""
+        """Writes these programs, and returns the environment variables of a build with them."""
         self._folder.mkdir(parents=True, exist_ok=True)
         for name, options in (("cc", self._target), ("c++", self._target), ("ar", ""), ("ranlib", "")):
             program = self._folder / name
@@ -131,7 +131,7 @@ def make_tools() -> Path:
 
 
 def build(tools: Path, python: Path, sdist: Path, target: Target | None, name: str) -> None:
-    """From the source distribution, as everybody else would, and repaired: into dist/. No target: this system."""
+    """Builds a wheel from the source distribution, and puts the repaired wheel into dist/. No target: this system."""
     raw = WORK / "raw" / name
     shutil.rmtree(raw, ignore_errors=True)
     builder = make_environment(f"build-{name}", python)
@@ -143,7 +143,7 @@ def build(tools: Path, python: Path, sdist: Path, target: Target | None, name: s
 
 
 def build_offline(pythons: dict[str, Path], sdist: Path) -> None:
-    """The source distribution holds all that a build needs but its tools, and the system's compiler will do."""
+    """Tests that the source distribution builds without a network, given the build tools and the system's compiler."""
     version, python = next(iter(pythons.items()))
     print(f"\n== {version}: building the source distribution without a network", flush=True)
     builder = make_environment("offline", python)
@@ -155,18 +155,18 @@ def build_offline(pythons: dict[str, Path], sdist: Path) -> None:
     run(builder, *command, "--wheel-dir", WORK / "raw" / "offline", sdist, PATH=path)
 
 
-# -- trying ----------------------------------------------------------------------------------------------
+# -- testing ---------------------------------------------------------------------------------------------
 
 
 def wheel_for(version: str) -> Path:
-    """By its name: not whatever an index has under ours."""
+    """Returns the path of the wheel in dist/, so that pip does not take a package from an index."""
     tag = "abi3" if parsed(version) >= STABLE_ABI else "cp" + version.replace(".", "")
     (wheel,) = DIST.glob(f"*-{tag}-*_{platform.machine()}.whl")
     return wheel
 
 
 def try_wheel(name: str, python: Path, wheel: Path, constraints: Iterable[str | Path] = ()) -> None:
-    """In a fresh environment, with no program on the path but its own: nothing can be compiled there."""
+    """Installs and tests a wheel in a fresh environment. Only its programs are on the path, so nothing is compiled."""
     stranger = make_environment(f"try-{name}", python)
     print(f"\n== {name}: installing and trying the wheel", flush=True)
     only = {"PATH": str(stranger.parent)}
@@ -175,14 +175,14 @@ def try_wheel(name: str, python: Path, wheel: Path, constraints: Iterable[str | 
 
 
 def make_environment(name: str, python: Path) -> Path:
-    """A fresh one; returns its interpreter."""
+    """Creates a fresh virtual environment. Returns its interpreter."""
     folder = WORK / name
     subprocess.run([python, "-m", "venv", "--clear", folder], check=True)
     return folder / "bin" / "python"
 
 
 def run(python: Path, *arguments: str | Path, **variables: str) -> None:
-    """With the environment's own packages alone; from a folder where nothing of the checkout is found."""
+    """Runs Python with the environment's own packages only, in a folder without the checkout's modules."""
     environment = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "SKBUILD_BUILD_DIR")}
     subprocess.run([python, *arguments], cwd=WORK, env={**environment, **variables}, check=True)
 

@@ -53,7 +53,7 @@ class Endless(Scripted):
 
 
 def fail(env: Any) -> None:
-    """The next step of it raises; so does no other's after it was built anew."""
+    """The next step of it raises; so does no other's after it was rebuilt."""
     env.unwrapped.fails = True
 
 

@@ -42,12 +42,17 @@ ROWS = (
     Row("SIGSEGV (a null pointer)", accidents.segfault, "death", "killed by SIGSEGV"),
     Row("`abort()`", accidents.abort, "death", "killed by SIGABRT"),
     Row("`os._exit(3)`", accidents.leave, "death", "it exited with code 3"),
-    Row("`malloc` gives NULL, and is written to", accidents.write_where_malloc_failed, "death", "killed by SIGSEGV"),
+    Row("a write to NULL after `malloc` failed", accidents.write_where_malloc_failed, "death", "killed by SIGSEGV"),
     Row("SIGKILL, with simulators of its own", accidents.orphan_simulators, "death", "killed by SIGKILL"),
     Row("an exception", accidents.raise_value_error, "exception", "raised ValueError in"),
-    Row("one that cannot be pickled", accidents.raise_unpicklable, "exception", "raised odd_exceptions.Unpicklable in"),
     Row(
-        "one that cannot be unpickled",
+        "an exception that cannot be pickled",
+        accidents.raise_unpicklable,
+        "exception",
+        "raised odd_exceptions.Unpicklable in",
+    ),
+    Row(
+        "an exception that cannot be unpickled",
         accidents.raise_what_needs_arguments,
         "exception",
         "raised odd_exceptions.NeedsArguments in",
@@ -87,7 +92,7 @@ class Outcome(Enum):
     TRUNCATED = "truncated"
     TRUNCATED_LATER_DIED = "`WorkerDiedError`, then truncated"
     TRUNCATED_LATER_LATE = "`EnvTimeoutError`, then truncated"
-    EPISODE_GOES_ON = "`EnvError`, the episode goes on"
+    EPISODE_GOES_ON = "`EnvError`, the episode continues"
     KILLED = "killed after `timeout`, no error"
     NEVER = "-"
 
@@ -143,7 +148,7 @@ def tables() -> dict[str, str]:
     """What stands in the document between `<!-- name -->` and `<!-- end -->`."""
     return {
         "accidents": _table(
-            ["what happens to an env", "is taken for", "the error says"],
+            ["what happens to an env", "counts as", "the error says"],
             [[row.name, _KINDS[row.kind], f'"{row.says}"'] for row in ROWS],
         ),
         **{f"matrix {policy}": _matrix(policy) for policy in OUTCOMES},

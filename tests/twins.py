@@ -291,7 +291,7 @@ class Twins:
             self.to_reset |= {slot for slot in ours if self.last[slot].ends}
 
     def _comparable(self, rows: Sequence[Row]) -> Sequence[Row]:
-        """A vector env that was built anew derives the seeds of its envs from one, single ones each their own."""
+        """A vector env that was rebuilt derives the seeds of its envs from one, single ones each their own."""
         if self.width == 1:
             return rows
         return [replace(row, info={**row.info, "seed": None}) if row.obs[1] > 1 else row for row in rows]
@@ -363,7 +363,7 @@ class Twins:
             self.reset_all(seed=1000 + pick)
 
     def tell(self, bonus: int) -> None:
-        """Something that holds for envs that are built anew, too."""
+        """Something that holds for envs that are rebuilt, too."""
         if self.owing or self._has_armed_spares:
             return
         for course in (self.ours, self.theirs):

@@ -1,6 +1,6 @@
-"""Counts instructions with valgrind's callgrind. They do not depend on the load of the machine.
+"""Counts instructions with valgrind's callgrind. The counts do not depend on the load of the machine.
 
-A benchmark runs itself under valgrind with arguments of its own. The program calls `start` when counting shall begin.
+A benchmark runs its own script under valgrind with other arguments. That run calls `start` when counting shall begin.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ def require() -> None:
 
 
 def count(script: str, *arguments: str) -> list[int]:
-    """Runs a script under valgrind. Returns the instructions of each thread since `start`, the main thread first."""
+    """Runs a script under valgrind. Returns each thread's instructions since its call of `start`, main thread first."""
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder, "out")
         options = ["--instr-atstart=no", "--separate-threads=yes", f"--callgrind-out-file={out}"]
         subprocess.run(
             ["valgrind", "--tool=callgrind", *options, sys.executable, script, *arguments],
-            env={**os.environ, "PYTHONHASHSEED": "0"},  # else dicts differ from run to run
+            env={**os.environ, "PYTHONHASHSEED": "0"},  # random hashes would change the counts
             check=True,
             capture_output=True,
         )

@@ -1,7 +1,7 @@
 """The envs of the benchmarks: each isolates one cost.
 
-CPU work is a number of iterations, calibrated once in the parent and handed to every env. It is no time to wait for, so
-that a worker that loses its core in the middle of a step gains nothing.
+CPU work is a number of iterations, calibrated once in the parent and handed to every env. It is not a duration, because
+then a worker that loses its core in the middle of a step would have less work.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ INFO_KEYS = tuple(f"metric_{index}" for index in range(8))
 
 
 def work(iterations: int) -> int:
-    """Keeps a core busy for this many iterations."""
+    """Keeps a core busy with this number of loop iterations."""
     state = 1
     for _ in range(iterations):
         state = (state * 1103515245 + 12345) & 0x7FFFFFFF
@@ -39,14 +39,14 @@ def work(iterations: int) -> int:
 
 @functools.cache
 def iterations_for(seconds: float) -> int:
-    """The number of iterations that take about ``seconds`` on this machine if nothing else runs."""
+    """Returns the number of iterations of `work` that take about ``seconds`` on this machine if nothing else runs."""
     trial = 20_000
     cost = median(timeit.repeat(lambda: work(trial), number=1, repeat=25)) / trial
     return max(1, round(seconds / cost))
 
 
 class FixedEnv(gymnasium.Env[Any, Any]):
-    """Returns the same observation, after a fixed amount of work, in episodes of a fixed length."""
+    """An env that returns the same observation, after a fixed amount of work, in episodes of a fixed length."""
 
     action_space = spaces.Discrete(2)
 
@@ -70,7 +70,7 @@ class FixedEnv(gymnasium.Env[Any, Any]):
 
 
 class NullEnv(gymnasium.Env[Any, Any]):
-    """CartPole's spaces and empty infos. Steps return at once and episodes never end, so every step is the same."""
+    """An env with CartPole's spaces. Steps return at once and episodes never end, so all steps cost the same."""
 
     metadata: ClassVar[Info] = {}
     observation_space: spaces.Space[Any] = spaces.Box(-1.0, 1.0, (4,), np.float32)
@@ -128,7 +128,7 @@ NEEDS = {"mujoco": ("mujoco", "gymnasium[mujoco]"), "pong": ("ale_py", "gymnasiu
 
 
 def missing(name: str) -> str | None:
-    """The reason why a workload cannot be stepped here. None if it can."""
+    """Returns the workload's name and the command that installs its package. None if the package is installed."""
     module, package = NEEDS.get(name, ("gymnasium", ""))
     return f'{name}: pip install "{package}"' if importlib.util.find_spec(module) is None else None
 

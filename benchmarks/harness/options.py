@@ -23,11 +23,11 @@ def parse_options(
 
     Args:
         doc: The beginning of the text of ``--help``.
-        workloads: The names that ``--only`` may give, and its default. Without names there is no such option.
-        peers: The names that ``--against`` may give. Without names there is no such option.
-        against: Its default.
-        seconds: Time of a contender, all rounds together. None: there is no ``--quick``.
-        quick: The same with ``--quick``.
+        workloads: The names that ``--only`` may give; its default is all of them. Without names there is no ``--only``.
+        peers: The names that ``--against`` may give. Without names there is no ``--against``.
+        against: The default of ``--against``.
+        seconds: The time of a contender, all rounds together. None: there is no ``--quick``.
+        quick: The time of a contender with ``--quick``.
         rounds: Default of ``--rounds``. None: there are no rounds, and no ``--any-round``.
         json: Whether figures can be written with ``--json``.
         more: Adds further options.
@@ -59,17 +59,17 @@ def parse_options(
 
 
 def names(text: str) -> list[str]:
-    """The type of an option for several names with commas between them."""
+    """Parses the value of an option that takes names, separated by commas."""
     return text.split(",")
 
 
 def numbers(text: str) -> list[int]:
-    """The type of an option for several whole numbers with commas between them."""
+    """Parses the value of an option that takes whole numbers, separated by commas."""
     return [int(number) for number in names(text)]
 
 
 def names_of(option: str, known: Collection[str]) -> Callable[[str], list[str]]:
-    """The type of an option for some of the known names."""
+    """Returns a parser for the value of an option that takes some of the known names, separated by commas."""
 
     def check(text: str) -> list[str]:
         if unknown := [name for name in names(text) if name not in known]:

@@ -1,4 +1,4 @@
-"""Contenders with a policy in the loop: it receives the observations, and the envs receive its actions."""
+"""Contenders with a policy in the loop: the policy receives the observations, and the envs receive its actions."""
 
 from __future__ import annotations
 
@@ -32,25 +32,25 @@ POLICIES = (*(f"core-{us}" for us in THINK_US), *(f"sleep-{us}" for us in THINK_
 
 
 def make_policy(name: str, torch_threads: int = 1) -> MakePolicy:
-    """The policy of that name: a time on a core, a time elsewhere, or a network."""
+    """Returns a policy's factory. "core-300" works for 300 us on a core, "sleep-300" sleeps, and "net" is a network."""
     if name == "net":
         return functools.partial(Network, threads=torch_threads)
     where, us = name.split("-")
     seconds = int(us) / 1e6
-    if where == "sleep":  # it computes elsewhere, as on a GPU
+    if where == "sleep":  # stands for a policy that computes on a GPU
         return functools.partial(Thinking, spend=lambda share: time.sleep(seconds * share))
     iterations = iterations_for(seconds) if seconds else 0
     return functools.partial(Thinking, spend=lambda share: work(round(iterations * share)))
 
 
 class Thinking:
-    """Spends time and returns actions that were sampled beforehand.
+    """A policy that spends time and returns actions that were sampled beforehand.
 
     Half of the time for a whole batch is spent on each call, the other half in proportion to the rows.
     """
 
     def __init__(self, plan: Plan, spend: Callable[[float], object]) -> None:
-        """``spend`` spends a share, from 0 to 1, of the time for a whole batch."""
+        """``spend``: a function that uses up a share, from 0 to 1, of the policy's time for a whole batch."""
         space = probe_spaces(plan.workload).action_space
         sampled = sample_actions(space, plan.num_envs, ACTION_BATCHES, plan.seed)
         self._batches = itertools.cycle([np.asarray(batch) for batch in sampled.batches])
@@ -62,7 +62,7 @@ class Thinking:
 
 
 class Network:
-    """The policy of `ppo.py`: an MLP for vectors, a CNN for images."""
+    """The policy network of `ppo.py`: an MLP for vectors, a CNN for images."""
 
     def __init__(self, plan: Plan, threads: int) -> None:
         import torch
@@ -78,7 +78,7 @@ class Network:
 
 
 class PolicyAlone(Contender):
-    """The policy without envs: the time it takes for a whole batch."""
+    """A contender that calls the policy for whole batches, without envs, to measure the policy's time."""
 
     name = "policy alone"
     module = package = "gymnasium"
@@ -99,7 +99,7 @@ class PolicyAlone(Contender):
 
 
 class Collecting(Contender):
-    """A contender with a policy that chooses its actions. A step is one of all its parts, in turns."""
+    """Another contender, with actions from a policy. A step steps all parts of its envs, one after another."""
 
     kind: type[Contender]
     make_policy: MakePolicy
@@ -116,7 +116,7 @@ class Collecting(Contender):
         rewards = []
         for part in self._inner.parts:
             if self._is_under_way:
-                rewards.append(part.finish())  # it stepped while the policy was busy with the other part
+                rewards.append(part.finish())  # the part stepped while the policy served the other part
             part.send(self._policy(part.observations()))
         if not self._is_under_way:
             self._is_under_way = True
@@ -131,7 +131,7 @@ class Collecting(Contender):
 
 
 def with_policy(kind: type[Contender], make_policy: MakePolicy) -> type[Contender]:
-    """The contender with that policy in its loop."""
+    """Returns a contender class that steps another contender with the policy's actions, under the same name."""
     fields: dict[str, Any] = {"make_policy": staticmethod(make_policy), "name": kind.name}
     if kind is PolicyAlone:
         return type(kind.__name__, (kind,), fields)
@@ -140,9 +140,9 @@ def with_policy(kind: type[Contender], make_policy: MakePolicy) -> type[Contende
 
 
 def lockstep_bound(result: Result, policy: Entry) -> list[float]:
-    """For each round: env steps per second if policy and envs take turns, and all cores share the envs' work.
+    """Returns the highest rate in lockstep for each round: policy and envs take turns, all cores share the envs' work.
 
-    It is 1 / (policy + env work / cores), a step, from the rates of the policy alone and of the plain loop.
+    The rate is 1 / (policy + env work / cores) steps a second, from the rates of the policy alone and the plain loop.
     """
     loops = [rate * result.loops for rate in result.plain.rates]
     return [1 / (1 / alone + 1 / ideal) for alone, ideal in zip(policy.rates, loops, strict=False)]

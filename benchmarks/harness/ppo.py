@@ -1,4 +1,4 @@
-"""PPO in PyTorch, in the shape of CleanRL's: one file, one loop.
+"""PPO in PyTorch, in one file and one loop like CleanRL's.
 
 It learns from any contender (`remuda._bench.contenders`), in lockstep or in turns of its halves, and measures the time
 that the learning takes. Observations are vectors or stacks of images, actions are choices or vectors.
@@ -64,7 +64,7 @@ class Agent(nn.Module):
         self.log_std = nn.Parameter(torch.zeros(width), requires_grad=not self.is_discrete)
 
     def forward(self, obs: torch.Tensor) -> tuple[Any, torch.Tensor]:
-        """The distribution of actions, and the values (n,)."""
+        """Returns the distribution of actions and the values, of shape (n,), for n observations."""
         features = self.body(obs.float() / 255.0 if self.is_image else obs.float())
         means = self.actor(features)
         chosen_from: Any = Categorical(logits=means)
@@ -74,14 +74,14 @@ class Agent(nn.Module):
 
     @torch.no_grad()
     def act(self, obs: Any) -> tuple[Any, torch.Tensor, torch.Tensor]:
-        """Actions (an array), their log probabilities and the values, for a batch of observations."""
+        """Returns actions (an array), their log probabilities and the values for a batch of observations."""
         chosen_from, values = self(torch.as_tensor(obs))
         actions = chosen_from.sample()
         return actions.numpy(), chosen_from.log_prob(actions), values
 
 
 def _convolutions(channels: int) -> nn.Module:
-    """Layers for stacks of images of 84 x 84."""
+    """Returns the layers that turn stacks of 84 x 84 images into 512 features."""
     return nn.Sequential(
         *(nn.Conv2d(channels, 32, 8, stride=4), nn.ReLU()),
         *(nn.Conv2d(32, 64, 4, stride=2), nn.ReLU()),
@@ -103,7 +103,7 @@ def _linear(inputs: int, outputs: int, gain: float) -> nn.Linear:
 
 
 class Rollout:
-    """Arrays of (num_steps, num_envs, ...); the envs of a part are neighbouring columns."""
+    """The collected steps, as arrays of (num_steps, num_envs, ...). The envs of a part are neighbouring columns."""
 
     def __init__(self, num_steps: int, num_envs: int, spaces_: Any) -> None:
         shape, actions = (num_steps, num_envs), spaces_.action_space
@@ -143,7 +143,7 @@ class Ppo:
     # -- collecting ----------------------------------------------------------------------------------------
 
     def _collect(self) -> None:
-        """Takes turns with the contender's parts: while the policy has one of them, the others step."""
+        """Fills the rollout from the contender's parts in turns. While the policy serves one part, the others step."""
         self._ended: list[float] = []
         first, parts = 0, []
         for part in self._envs.parts:
@@ -194,7 +194,7 @@ class Ppo:
                 self._optimizer.step()
 
     def _advantages(self) -> tuple[torch.Tensor, torch.Tensor]:
-        """Generalised advantage estimates, and the returns they imply."""
+        """Returns generalised advantage estimates, and the returns (advantages plus values)."""
         settings, rollout = self._settings, self._rollout
         goes_on, rewards = 1.0 - torch.as_tensor(rollout.dones).float(), torch.as_tensor(rollout.rewards)
         advantages, last, next_values = torch.zeros_like(rewards), 0.0, rollout.next_values

@@ -1,7 +1,7 @@
 """The noise rule: a round counts only if the machine gave two processes nearly twice as much work as one.
 
 In each round one plain Python loop runs alone, and then two at the same time, each in a process of its own. The round
-counts if the two together reach at least 0.9 of twice the one.
+counts if the two together make at least 0.9 of twice the turns of the single one.
 """
 
 from __future__ import annotations
@@ -45,14 +45,14 @@ class Loops:
         return [process.pid for process in self._processes]
 
     def turns(self, seconds: float, count: int | None = None) -> int:
-        """Lets the first ``count`` processes (None: all) loop for some seconds. Returns the sum of their turns."""
+        """Makes the first ``count`` processes (None: all) loop for some seconds. Returns the sum of loop turns."""
         looping = self._processes[:count]
         for process in looping:
             print(seconds, file=process.stdin, flush=True)
         return sum(int(process.stdout.readline()) for process in looping if process.stdout is not None)
 
     def are_quiet(self) -> bool:
-        """Whether two loops at once reach enough of twice one loop right now."""
+        """Returns whether the machine is quiet right now: two loops at once are nearly twice as fast as one."""
         return counts(self.turns(SECONDS, 1), self.turns(SECONDS, 2))
 
     def close(self) -> None:
@@ -62,18 +62,18 @@ class Loops:
 
 
 def counts(one: float, two: float) -> bool:
-    """Whether a round counts in which one loop alone and two loops at once have made this many turns a second."""
+    """Returns whether a round counts. ``one``, ``two``: the loop turns of one process alone, and of two at once."""
     return two >= AT_LEAST * 2 * one
 
 
 def require_cores() -> None:
-    """Raises SystemExit on a machine on which no round can ever count."""
+    """Raises SystemExit if this process may use one core only, because no round can count there."""
     if usable_cores() < 2:
         raise SystemExit(ONE_CORE)
 
 
 class OneLoop(Contender):
-    """One loop alone, as a contender of a race: its turn is a part of each round."""
+    """A contender that runs one plain loop alone, so that each round of a race measures it."""
 
     name = "one loop"
     module = package = "remuda"
@@ -96,20 +96,20 @@ class OneLoop(Contender):
 
 
 class TwoLoops(OneLoop):
-    """Two loops at once, as a contender of a race."""
+    """A contender that runs two plain loops at once."""
 
     name = "two loops"
     count = 2
 
 
 def counted_rounds(one: Entry, two: Entry) -> Sequence[bool]:
-    """Whether each round of a race counts, by the turns of `OneLoop` and `TwoLoops`."""
+    """Returns for each round of a race whether it counts, given the results of `OneLoop` and `TwoLoops`."""
     return [counts(alone, both) for alone, both in zip(one.rates, two.rates, strict=True)]
 
 
 @contextmanager
 def busy_processes(count: int) -> Iterator[None]:
-    """Runs this many processes that keep a core busy each."""
+    """Runs ``count`` processes within the block, each of which keeps a core busy."""
     busy = [subprocess.Popen([sys.executable, "-S", "-c", "while True: pass"]) for _ in range(count)]
     try:
         yield

@@ -18,18 +18,18 @@ from . import quiet
 from .readme import write_section
 
 TRIES = 3
-"""At most this many times the rounds that are to count are run."""
+"""The limit of all rounds, as a multiple of the rounds that have to count."""
 
 Case = TypeVar("Case")
 Outcome = TypeVar("Outcome")
 
 
 class BusyError(Exception):
-    """Too few rounds counted, because the machine was busy."""
+    """Raised if too few rounds counted, because the machine was busy."""
 
 
 class Session:
-    """Runs rounds until enough of them count, remembers how many did, and publishes.
+    """Runs rounds until enough of them count, and publishes the figures together with the number of counted rounds.
 
     Args:
         options: Of the command line (`parse_options`). A session reads ``rounds``, ``seconds``, ``any_round``, ``json``
@@ -46,7 +46,7 @@ class Session:
         """The reasons why contenders and workloads are left out."""
 
     def leave_out(self, reasons: Iterable[str | None]) -> None:
-        """Reports each reason once, now and below the table. None is no reason."""
+        """Prints each new reason for leaving something out, and keeps it for the text below the table. Skips None."""
         for reason in reasons:
             if reason is not None and reason not in self.left_out:
                 self.left_out.append(reason)
@@ -63,7 +63,7 @@ class Session:
                 self.busy.append(str(busy))
 
     def rounds(self, what: str, turns: Mapping[str, Callable[[], Outcome]]) -> dict[str, list[Outcome]]:
-        """Lets the contenders take turns, A B C, A B C.
+        """Runs the contenders' turns in rounds: A B C, A B C.
 
         Args:
             what: Name of the measurement, for messages.
@@ -137,7 +137,7 @@ class Session:
     # -- publishing ----------------------------------------------------------------------------------------
 
     def publish(self, section: str, lines: Iterable[str], figures: Iterable[Any] = ()) -> None:
-        """Prints the lines, and writes them and the figures to the files of the options.
+        """Prints the lines of a result, and writes them to README.md and the figures to JSON if the options say so.
 
         README.md stays as it is if a measurement is not published.
         """
@@ -151,7 +151,7 @@ class Session:
             write_section(section, text)
 
     def notes(self) -> Iterator[str]:
-        """The paragraphs below a table: what was left out, the rounds that counted, what is not published."""
+        """Yields the paragraphs below a table: contenders left out, counted rounds, and measurements not published."""
         for reason in self.left_out:
             yield f"\nLeft out: {reason}"
         if self.options.any_round:
@@ -172,7 +172,7 @@ def _append(found: dict[str, list[Outcome]], figures: Mapping[str, Outcome]) -> 
 
 
 def _joined(results: Sequence[Result]) -> Result:
-    """The first result, with the turns of all. A contender that failed has none of the later ones."""
+    """Joins the results of several races of one measurement. Drops a contender's turns in races after its failure."""
     first, *others = results
     for result in others:
         for entry, more in zip(first.entries, result.entries, strict=True):

@@ -1,7 +1,7 @@
-"""Envs that sleep, so that cores do not limit them: all that is missing from the ideal was lost in waiting.
+"""Envs that sleep instead of working. They need no core, so only waiting can make them slower than the ideal.
 
-Sleeps are dealt from a deck, which the env's own seeded generator shuffles each time it is used up. A hundred steps
-take the mean of a deck of a hundred, so a short turn measures a contender as well as a long one.
+An env takes its sleeps from a deck of durations, which its own seeded generator shuffles each time the deck is used up.
+So a hundred steps with a deck of a hundred always take the same time, and short turns measure as well as long ones.
 """
 
 from __future__ import annotations
@@ -26,23 +26,23 @@ PR_SET_TIMERSLACK = 29
 _thread = threading.local()
 
 GOLDEN = (5**0.5 - 1) / 2
-"""Its multiples by 1, 2, 3, ... spread evenly between whole numbers, however many there are."""
+"""The golden ratio. The fractional parts of its multiples by 1, 2, 3, ... are spread evenly, for any number of them."""
 
 
 @dataclass(frozen=True)
 class Sleeps:
-    """Durations of an env's sleeps, in seconds."""
+    """The durations of an env's sleeps in steps and resets, in seconds."""
 
     name: str
     steps: tuple[float, ...]
-    """The deck."""
+    """The deck of durations for steps."""
     reset: float = 0.0
     episode_steps: int | None = None
     """None: episodes never end."""
 
     @property
     def seconds_a_step(self) -> float:
-        """The mean duration of a step with its share of the reset."""
+        """The mean seconds of a step, with the step's share of the reset."""
         return mean(self.steps) + (self.reset / self.episode_steps if self.episode_steps else 0.0)
 
     @property
@@ -54,12 +54,11 @@ class Sleeps:
 
 
 class SleepingEnv(gymnasium.Env[Any, Any]):
-    """Sleeps, and gives a reward of 1 for each step.
+    """An env that sleeps in each step and reset, and gives a reward of 1 for each step.
 
-    A reset with a seed shortens the first episode by a share that differs from seed to seed, and takes longer by the
-    same share of a reset. So the episodes of a pool's envs end one by one. If each env starts as soon as it can, the
-    ends are spread evenly over the time of an episode and a reset. If the envs step together, they are spread over the
-    steps of an episode.
+    A reset with a seed shortens the first episode by a share that differs from seed to seed, and lengthens the reset.
+    So the episodes of a pool's envs end one by one. If each env starts as soon as it can, the ends are spread evenly
+    over the time of an episode and a reset. If the envs step together, they are spread over the steps of an episode.
     """
 
     observation_space = spaces.Box(-1.0, 1.0, (4,), np.float32)
@@ -71,7 +70,7 @@ class SleepingEnv(gymnasium.Env[Any, Any]):
         self._left: list[float] = []
         self._steps = 0
         self._share = 0.0
-        """The share of an episode that the first one lacks. 0.0 after that."""
+        """The share of an episode by which the first episode is shortened. 0.0 in later episodes."""
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         super().reset(seed=seed)
@@ -94,7 +93,7 @@ class SleepingEnv(gymnasium.Env[Any, Any]):
 
 
 def sleep(seconds: float) -> None:
-    """Sleeps punctually: to save power, Linux delays timers by up to 50 us unless the thread sets its timer slack."""
+    """Sleeps and wakes on time: sets the thread's timer slack, because Linux otherwise delays timers by up to 50 us."""
     if not getattr(_thread, "is_punctual", False):
         _thread.is_punctual = True
         if sys.platform == "linux":
@@ -103,7 +102,7 @@ def sleep(seconds: float) -> None:
 
 
 def lognormal_quantiles(count: int, average: float, sigma: float = 0.5) -> tuple[float, ...]:
-    """``count`` equally likely values of a lognormal distribution. ``sigma``: the deviation of their logarithms."""
+    """Returns ``count`` equally likely values of a lognormal distribution. ``sigma``: the deviation of their logs."""
     exponents = NormalDist(0.0, sigma)
     values = [math.exp(exponents.inv_cdf((index + 0.5) / count)) for index in range(count)]
     return tuple(value * average / mean(values) for value in values)

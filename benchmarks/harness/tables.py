@@ -11,7 +11,7 @@ from remuda._system.cores import usable_cores
 
 
 def table(columns: Sequence[str], rows: Iterable[Iterable[str]]) -> Iterator[str]:
-    """The lines of a table."""
+    """Yields the lines of a table in Markdown."""
     yield row(columns)
     yield row(["---"] * len(columns))
     yield from map(row, rows)
@@ -22,17 +22,17 @@ def row(cells: Iterable[str]) -> str:
 
 
 def figure(value: float | None) -> str:
-    """A number with three significant digits, or nothing."""
+    """Returns a number with three significant digits as text. Empty for None."""
     return "" if value is None else f"{value:.3g}"
 
 
 def rate(value: float | None) -> str:
-    """Env steps a second, or "failed"."""
+    """Returns env steps a second as text. "failed" stands for None."""
     return "failed" if value is None else f"{value:,.0f}"
 
 
 def ratio(entry: Entry | None, value: float | None) -> str:
-    """A contender's ratio with two significant digits. Empty if the contender was not raced."""
+    """Returns a contender's ratio as text, with two significant digits. Empty if the contender was not raced."""
     if entry is None:
         return ""
     return "failed" if entry.error is not None or value is None else report.ratio(value)
@@ -45,7 +45,7 @@ def verdict(at_least: float, reached: float | None) -> str:
 
 
 def conditions(rounds: int, seconds: float) -> str:
-    """Machine, rounds and seconds a contender, in two sentences."""
+    """Returns two sentences for the end of a table: the machine, the rounds, and the seconds for each contender."""
     return (
         f"{machine.describe()}; {usable_cores()} cores. "
         f"Medians of {rounds} interleaved rounds, {seconds:g} s a contender."
@@ -53,7 +53,7 @@ def conditions(rounds: int, seconds: float) -> str:
 
 
 def failures(results: Iterable[Result]) -> Iterator[str]:
-    """A paragraph for each contender that failed."""
+    """Yields a paragraph for each contender that failed."""
     for result in results:
         for entry in result.entries:
             if entry.error is not None:

@@ -1,4 +1,4 @@
-"""Contenders that train: our own PPO and Stable-Baselines3's, each on any contender. A step is an iteration."""
+"""Contenders that train on another contender's envs, with our PPO or Stable-Baselines3's. A step is an iteration."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from . import ppo
 
 
 class Trainer(Contender):
-    """A contender's envs with a learner that collects from them and learns from that, in turns."""
+    """Another contender's envs with a learner, which alternates between collecting steps and learning from them."""
 
     kind: ClassVar[type[Contender]]
     settings: ClassVar[ppo.Settings]
@@ -41,7 +41,7 @@ class Trainer(Contender):
 
 
 class OwnPpo(Trainer):
-    """`ppo.py`."""
+    """Trains with our own PPO, `ppo.py`."""
 
     def _make(self) -> ppo.Ppo:
         return ppo.Ppo(self._envs, self._plan, self.settings)
@@ -53,7 +53,7 @@ class OwnPpo(Trainer):
 
 
 class Sb3Ppo(Trainer):
-    """Stable-Baselines3's PPO with the same settings."""
+    """Trains with Stable-Baselines3's PPO and the same settings."""
 
     def _make(self) -> Any:
         from stable_baselines3 import PPO
@@ -89,13 +89,13 @@ class Sb3Ppo(Trainer):
 
 
 def trained(kind: type[Contender], trainer: type[Trainer], settings: ppo.Settings) -> type[Contender]:
-    """The contender with that trainer, under its own name."""
+    """Returns a trainer class that steps the envs of a contender, under that contender's name."""
     fields = {"name": kind.name, "module": kind.module, "package": kind.package, "load": kind.load}
     return type(f"{trainer.__name__}{kind.__name__}", (trainer,), {**fields, "kind": kind, "settings": settings})
 
 
 def as_vec_env(envs: Contender, plan: Plan) -> Any:
-    """Wraps a contender as a `VecEnv`, in lockstep. It has no infos, so a time limit looks like an end."""
+    """Wraps a contender as a `VecEnv`. Its infos are empty, so SB3 takes a truncated episode for a terminated one."""
     from stable_baselines3.common.vec_env import VecEnv
 
     class AsVecEnv(VecEnv):

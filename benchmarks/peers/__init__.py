@@ -37,4 +37,4 @@ PEERS = registry.PEERS | registry.by_name(
     AleVector,
 )
 UNEVEN_PEERS = registry.by_name(GymnasiumAsync, Sb3, TianshouPartial, DiEngine, DiEnginePrompt)
-"""The peers on envs that take unequally long. Some step the envs that are done, some wait for all."""
+"""The peers that `uneven.py` races. Some continue with the envs that have finished, and some wait for all."""

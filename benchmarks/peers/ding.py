@@ -1,4 +1,4 @@
-"""Contenders: DI-engine's env managers, and ours of the same names."""
+"""Contenders with DI-engine's env managers, and with remuda's managers of the same names."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from remuda._bench.workloads import EnvFactory, touch
 
 
 class _Manager(Contender):
-    """A manager of DI-engine's, with one process an env."""
+    """A contender with a manager of DI-engine, which runs each env in its own process."""
 
     module = "ding.envs"
     package = "DI-engine"
@@ -35,7 +35,7 @@ class _Manager(Contender):
         return {}
 
     def prepare(self, space: Space[Any], batch: Any) -> Any:
-        """Returns a list of arrays, as policies make them."""
+        """Converts a batch of actions to a list of arrays, the form in which DI-engine's policies return actions."""
         return [np.asarray(action) if np.isscalar(action) else action for action in iterate(space, batch)]
 
     def observations(self) -> Any:
@@ -57,7 +57,7 @@ class _Manager(Contender):
         return [timestep.reward for timestep in timesteps.values()]
 
     def close(self) -> None:
-        """Waits for processes and background resets, which would fail otherwise: the manager's close does not."""
+        """Closes the manager once background resets have ended, which closing would break. Waits for its processes."""
         for thread in threading.enumerate():
             if thread.name == "regular_reset":
                 thread.join()
@@ -70,15 +70,15 @@ class _Manager(Contender):
 
 
 class DiEngine(_Manager):
-    """AsyncSubprocessEnvManager with ``wait_num``: resets in threads.
+    """DI-engine's AsyncSubprocessEnvManager with ``wait_num``, which resets envs in threads.
 
-    It gathers results for 10 ms at a time, even if it already has ``wait_num``.
+    The manager gathers results for 10 ms at a time, even if it already has ``wait_num``.
     """
 
     name = "ding"
     manager = "AsyncSubprocessEnvManager"
     gather_seconds: ClassVar[float | None] = None
-    """None is the manager's default."""
+    """The seconds for which the manager gathers results. None: its default."""
 
     def _more(self, plan: Plan) -> dict[str, Any]:
         gather = {} if self.gather_seconds is None else {"step_wait_timeout": self.gather_seconds}
@@ -86,14 +86,14 @@ class DiEngine(_Manager):
 
 
 class DiEnginePrompt(DiEngine):
-    """AsyncSubprocessEnvManager with the shortest wait that gained anything: a finished env is soon stepped again."""
+    """DI-engine's AsyncSubprocessEnvManager with a short wait for results. Even shorter waits gained nothing."""
 
     name = "ding-prompt"
     gather_seconds = 1e-4
 
 
 class DiEngineSync(_Manager):
-    """SyncSubprocessEnvManager. Envs reset within the step, so that every step is one of all envs."""
+    """DI-engine's SyncSubprocessEnvManager. Envs reset within the step, so each step includes all envs."""
 
     name = "ding-sync"
     manager = "SyncSubprocessEnvManager"
@@ -103,7 +103,7 @@ class DiEngineSync(_Manager):
 
 
 class DiEngineV2(DiEngineSync):
-    """SubprocessEnvManagerV2. Its observations and timesteps are treetensors."""
+    """DI-engine's SubprocessEnvManagerV2, which returns observations and timesteps as treetensors."""
 
     name = "ding-v2"
     manager = "SubprocessEnvManagerV2"
@@ -116,7 +116,7 @@ class DiEngineV2(DiEngineSync):
 
 
 class _Ours:
-    """Several envs a worker."""
+    """A mixin that runs a remuda manager, with several envs in each worker."""
 
     @classmethod
     def load(cls) -> Any:
@@ -138,38 +138,38 @@ class _Ours:
 
 
 class _PerEnv(_Ours):
-    """One env a worker, the default."""
+    """A mixin that runs a remuda manager, with one env in each worker (the default)."""
 
     def _num_workers(self, plan: Plan) -> int | None:
         return None
 
 
 class RemudaDing(_Ours, DiEngineSync):
-    """`remuda.ding.SyncSubprocessEnvManager` with several envs a worker, in the same program."""
+    """`remuda.ding.SyncSubprocessEnvManager` with several envs in each worker."""
 
     name = "remuda-ding"
 
 
 class RemudaDingPerEnv(_PerEnv, RemudaDing):
-    """`remuda.ding.SyncSubprocessEnvManager` as it is by default: one env a worker."""
+    """`remuda.ding.SyncSubprocessEnvManager` with its default, one env in each worker."""
 
     name = "remuda-ding-per-env"
 
 
 class RemudaDingV2(_Ours, DiEngineV2):
-    """`remuda.ding.SubprocessEnvManagerV2` with several envs a worker."""
+    """`remuda.ding.SubprocessEnvManagerV2` with several envs in each worker."""
 
     name = "remuda-ding-v2"
 
 
 class RemudaDingV2PerEnv(_PerEnv, RemudaDingV2):
-    """`remuda.ding.SubprocessEnvManagerV2` as it is by default: one env a worker."""
+    """`remuda.ding.SubprocessEnvManagerV2` with its default, one env in each worker."""
 
     name = "remuda-ding-v2-per-env"
 
 
 class _DingEnv:
-    """An env in DI-engine's form, whose steps do not separate terminated from truncated."""
+    """Wraps a Gymnasium env for DI-engine. Its timesteps do not distinguish terminated from truncated."""
 
     def __init__(self, make_env: EnvFactory) -> None:
         self._env = make_env()

@@ -1,4 +1,4 @@
-"""Contenders with envs of their own in native code."""
+"""Contenders that step their own envs in native code, EnvPool and ale_py."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from remuda._bench.workloads import Workload
 
 
 class _Native(GymnasiumVector):
-    """A contender for the workloads that name its native env."""
+    """A contender that steps its own native version of an env. `Workload.native` has the name of that version."""
 
     _envs: Any
 
@@ -24,7 +24,7 @@ class _Native(GymnasiumVector):
 
 
 class EnvPool(_Native):
-    """EnvPool's: envs in C++, a pool of threads."""
+    """EnvPool, which steps envs written in C++ in a pool of threads."""
 
     name = "envpool"
     module = package = "envpool"
@@ -32,7 +32,7 @@ class EnvPool(_Native):
     def __init__(self, plan: Plan) -> None:
         self.workload = plan.workload
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # the bounds of its spaces lose digits as float32
+            warnings.simplefilter("ignore")  # hides that the bounds of EnvPool's spaces lose precision
             self._envs = self.load().make(
                 plan.workload.native[self.name],
                 env_type="gymnasium",
@@ -40,14 +40,14 @@ class EnvPool(_Native):
                 num_threads=plan.num_workers,
                 seed=plan.seed,
             )
-            _ = self._envs.action_space, self._envs.observation_space  # made at the first access, and kept
+            _ = self._envs.action_space, self._envs.observation_space  # the first access makes the spaces, and warns
 
     def reset(self, seed: int) -> None:
         self.obs, _ = self._envs.reset()
 
 
 class AleVector(_Native):
-    """ale_py's own vector env: emulators, frame skip and preprocessing in C++ threads."""
+    """The vector env of ale_py, with emulators, frame skip and preprocessing in C++ threads."""
 
     name = "ale-vector"
     module, package = "ale_py.vector_env", "ale-py"

@@ -1,4 +1,4 @@
-"""PufferLib, used as its own documentation shows."""
+"""A contender with PufferLib, set up as in PufferLib's documentation."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from remuda._system.cores import usable_cores
 
 
 class PufferLib(Contender):
-    """PufferLib's Multiprocessing: several envs a worker, workers that poll shared flags."""
+    """PufferLib's Multiprocessing, with several envs in each worker. Its workers poll shared flags."""
 
     name = "pufferlib"
     module = "pufferlib.vector"
@@ -28,7 +28,7 @@ class PufferLib(Contender):
             num_envs=plan.num_envs,
             num_workers=_puffer_workers(plan, usable_cores()),
             batch_size=plan.num_envs,
-            overwork=True,  # it counts physical cores, and refuses a worker for each logical one
+            overwork=True,  # permits a worker for each logical core, instead of each physical one
         )
 
     def reset(self, seed: int) -> None:
@@ -41,7 +41,7 @@ class PufferLib(Contender):
         return rewards
 
     def close(self) -> None:
-        """Waits for the workers, which PufferLib's close does not."""
+        """Closes the envs and waits for the worker processes, because PufferLib's close does not wait."""
         processes = list(self._envs.processes)
         self._envs.close()
         for process in processes:
@@ -52,12 +52,12 @@ class PufferLib(Contender):
 
 
 def _puffer_workers(plan: Plan, cores: int) -> int:
-    """The most workers that share the envs evenly and leave a core to the parent, which polls."""
+    """Returns the largest number of workers that divides the envs evenly and leaves a core for the polling parent."""
     most = min(plan.num_workers, max(1, cores - 1))
     return next(count for count in range(most, 0, -1) if plan.num_envs % count == 0)
 
 
 def _puffer_env(make_env: EnvFactory, **kwargs: Any) -> Any:
-    """Runs in the worker. Wraps the env for PufferLib's vectorization."""
+    """Runs in the worker: builds the env, wrapped for PufferLib's vectorization."""
     emulation = importlib.import_module("pufferlib.emulation")
     return emulation.GymnasiumPufferEnv(env_creator=make_env, **kwargs)

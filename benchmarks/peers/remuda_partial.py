@@ -1,4 +1,4 @@
-"""`remuda.Pool` that steps the envs that are done: `Plan.min_envs` results or more at a time."""
+"""A contender with `remuda.Pool` and partial batches, of `Plan.min_envs` results or more."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from remuda._bench.contenders import Plan, Remuda
 
 
 class RemudaPartial(Remuda):
-    """`remuda.Pool`, one env a worker: `recv` of at least `Plan.min_envs` results, and `send` to their envs."""
+    """A pool with a worker for each env. A step receives at least `Plan.min_envs` results, and steps those envs."""
 
     workers = "one an env"
 
     def __init__(self, plan: Plan) -> None:
-        super().__init__(replace(plan, num_envs=plan.num_envs + plan.spares))  # its envs include the spares
+        super().__init__(replace(plan, num_envs=plan.num_envs + plan.spares))  # a pool counts spares as envs
         self._min_envs = plan.min_envs
         self._resets_itself = plan.background_resets
 
@@ -23,7 +23,7 @@ class RemudaPartial(Remuda):
         return resets | ({"spares": plan.spares} if plan.spares else {})
 
     def begin_turn(self, seed: int) -> None:
-        """Starts all envs again. Resets that ended between two turns would leave the envs in step with each other."""
+        """Resets all envs. Otherwise envs that wait between two turns would then start, and later end, all at once."""
         self._pool.discard()
         self._pool.send_reset(seed=seed)
 
@@ -31,7 +31,7 @@ class RemudaPartial(Remuda):
         batch = self._pool.recv(min_envs=self._min_envs)
         rewards = self._read(batch)
         env_ids = batch.env_ids
-        if self._resets_itself:  # a finished env returns by itself
+        if self._resets_itself:  # a finished env resets in the background and needs no action
             env_ids = env_ids[~(batch.terminated | batch.truncated)]
         if env_ids.size:
             self._pool.send(actions[env_ids], env_ids)

@@ -1,4 +1,4 @@
-"""SuperSuit, used as its own documentation shows."""
+"""A contender with SuperSuit, set up as in SuperSuit's documentation."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from remuda._bench.workloads import EnvFactory, touch
 
 
 class SuperSuit(Contender):
-    """SuperSuit's ProcConcatVec: several envs a worker, shared memory for observations."""
+    """SuperSuit's ProcConcatVec, with several envs in each worker and shared memory for observations."""
 
     name = "supersuit"
     module = "supersuit.vector"
@@ -44,7 +44,7 @@ class SuperSuit(Contender):
 
 
 class _VectorOfOne:
-    """A vector of one env that resets itself, as SuperSuit concatenates them."""
+    """A vector env that has one env and resets it automatically. SuperSuit's workers step several such vector envs."""
 
     num_envs = 1
 

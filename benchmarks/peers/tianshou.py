@@ -1,4 +1,4 @@
-"""Tianshou, used as its own documentation shows."""
+"""Contenders with tianshou, set up as in tianshou's documentation."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from remuda._bench.workloads import touch
 
 
 class Tianshou(Contender):
-    """Tianshou's SubprocVectorEnv with shared memory. It has one process an env; the caller resets finished envs."""
+    """Tianshou's SubprocVectorEnv with shared memory and one process for each env. The caller resets finished envs."""
 
     name = "tianshou"
     module = "tianshou.env"
@@ -48,7 +48,7 @@ class Tianshou(Contender):
 
 
 class TianshouPartial(Tianshou):
-    """Tianshou's SubprocVectorEnv with ``wait_num``. Its resets of finished envs block."""
+    """Tianshou's SubprocVectorEnv with ``wait_num``. The caller waits while finished envs reset."""
 
     def _more(self, plan: Plan) -> dict[str, Any]:
         return {"wait_num": plan.min_envs}

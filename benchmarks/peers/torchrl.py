@@ -1,4 +1,4 @@
-"""TorchRL's vector envs. Their batches are tensordicts."""
+"""Contenders with TorchRL's vector envs, which return batches as tensordicts."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from remuda._bench.workloads import EnvFactory, touch
 
 
 class _TorchRL(Contender):
-    """One process an env."""
+    """A contender with a vector env of TorchRL, which runs each env in its own process."""
 
     module = "torchrl.envs"
     package = "torchrl"
@@ -45,7 +45,7 @@ class _TorchRL(Contender):
         return stepped["reward"].numpy()[:, 0]
 
     def _exchange(self, tensors: Any) -> tuple[Any, Any]:
-        """Makes a step. Returns its results, and the tensors that the next step begins with."""
+        """Makes a step. Returns the results, and the tensors to pass to the next step."""
         raise NotImplementedError
 
 
@@ -69,17 +69,17 @@ class TorchRLParallel(_TorchRL):
 
 
 class TorchRLAsync(_TorchRL):
-    """TorchRL's AsyncEnvPool: queues and processes. It waits for `Plan.min_envs` envs, or for all."""
+    """TorchRL's AsyncEnvPool, with processes and queues. A step waits for `Plan.min_envs` envs, or for all."""
 
     name = "torchrl-async"
 
     def _make(self, plan: Plan, makers: list[Any]) -> Any:
         self._min_envs, self._num_envs = plan.min_envs or plan.num_envs, plan.num_envs
         self._is_sent = False
-        return self.load().AsyncEnvPool(makers, backend="multiprocessing", exchange="queue")  # its default
+        return self.load().AsyncEnvPool(makers, backend="multiprocessing", exchange="queue")  # TorchRL's default
 
     def reset(self, seed: int) -> None:
-        """Its envs cannot be seeded through it."""
+        """Resets all envs and ignores the seed, because AsyncEnvPool cannot seed its envs."""
         self._observe(self._envs.reset())
         self._is_sent = False
 
@@ -88,11 +88,11 @@ class TorchRLAsync(_TorchRL):
         done, after = self._envs.async_step_and_maybe_reset_recv(min_get=self._min_envs)
         if self._min_envs < self._num_envs:
             return done, after
-        order = np.argsort(done["env_index"]).tolist()  # they come in the order of completion
+        order = np.argsort(done["env_index"]).tolist()  # results arrive in the order of completion
         return done[order], after[order]
 
     def step(self, actions: Any) -> Any:
-        """Sends as many rows as arrived the last time. With `Plan.min_envs` the other envs are under way."""
+        """Sends actions for as many envs as the last step returned. The other envs are still stepping."""
         return super().step(np.asarray(actions)[: len(self.obs)])
 
     def close(self) -> None:
@@ -103,6 +103,6 @@ class TorchRLAsync(_TorchRL):
 
 
 def _torchrl_env(make_env: EnvFactory) -> Any:
-    """Runs in the worker. Wraps the env for TorchRL."""
+    """Runs in the worker: builds the env, wrapped for TorchRL."""
     wrap = importlib.import_module(_TorchRL.module).GymWrapper
     return wrap(make_env(), categorical_action_encoding=True)

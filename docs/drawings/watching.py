@@ -1,7 +1,7 @@
-"""Draws the pictures of docs/watching.md: `remuda top`, and a trace, of a program with one slow env.
+"""Draws the two pictures of docs/watching.md, `remuda top` and a trace, from a pool with one slow env.
 
-`python docs/drawings/watching.py` writes docs/_static/top.svg and docs/_static/trace.svg. A trace is drawn from the
-file that Perfetto would open, for Perfetto itself is a web page.
+`python docs/drawings/watching.py` writes docs/_static/top.svg and docs/_static/trace.svg. The trace is drawn from the
+file that Perfetto would open, because Perfetto itself is a web page.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ COLOURS = {
 
 
 class Uneven(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """Steps take about a millisecond; those of one env ten times as long."""
+    """A wrapper that makes each step a millisecond longer, or ten milliseconds longer in the subclass `Slow`."""
 
     seconds = 0.001
 
@@ -70,7 +70,7 @@ def run(pool: remuda.Pool, seconds: float) -> None:
 
 
 def draw_top(path: Path, pool: remuda.Pool) -> None:
-    """After a few seconds of running."""
+    """Draws `remuda top` after the pool has run for three seconds."""
     console = Console(record=True, width=80, height=26, file=io.StringIO(), force_terminal=True)
     (watched,) = find(os.getpid())
     top = Top([watched], console, 1.0)
@@ -83,7 +83,7 @@ def draw_top(path: Path, pool: remuda.Pool) -> None:
 
 
 def draw_trace(path: Path, trace: Path, milliseconds: float) -> None:
-    """Of its last moments."""
+    """Draws the last milliseconds of a trace as a timeline."""
     events = json.loads(trace.read_text())["traceEvents"]
     names = {(e["pid"], e["tid"]): e["args"]["name"] for e in events if e.get("name") == "thread_name"}
     slices = [event for event in events if event["ph"] == "X"]

@@ -1,4 +1,4 @@
-// The Python module; the functions in bindings/ register its contents.
+// Defines the Python module. The functions in bindings/ register its contents.
 #define REMUDA_IMPORTS_NUMPY
 #include <system_error>
 
@@ -18,8 +18,9 @@ void* import_numpy() {
 }  // namespace
 
 NB_MODULE(_core, m) {
-  // A thread that is still stepping when the interpreter ends keeps the pool permanently. The process is about to end,
-  // so a report of leaks would alarm users without a reason. Tests enable the report.
+  // nanobind must not report leaks. A thread that is still in a call of the pool when the interpreter ends keeps the
+  // pool permanently, but then the process ends anyway, so a report would alarm users without a reason. Tests enable
+  // the reports.
   nb::set_leak_warnings(false);
   m.def("set_leak_warnings", &nb::set_leak_warnings, "on"_a);
 

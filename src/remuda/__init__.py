@@ -1,4 +1,4 @@
-"""remuda: many reinforcement-learning environments in parallel, and the learner's next batch first."""
+"""remuda: runs many reinforcement-learning environments in parallel, in worker processes."""
 
 from __future__ import annotations
 
@@ -144,7 +144,7 @@ __all__ = [
 
 
 _FACES = ("alf", "ding", "gymnasium", "mlagents", "sb3")
-_LATER = {  # where it is
+_LATER = {  # the module that defines each public name
     "Collector": "remuda._training.collect",
     "Evaluation": "remuda._training.evaluation",
     "Ray": "remuda._cluster.description",
@@ -158,10 +158,10 @@ _LATER = {  # where it is
     "to_torch": "remuda._tensors.moving",
 }
 
-if not TYPE_CHECKING:  # a name that there is not is an error to type checkers, too
+if not TYPE_CHECKING:  # hidden from type checkers, which would accept any name
 
     def __getattr__(name: str) -> Any:
-        """Imports a public name when it is first used, because workers do not need all of them."""
+        """Imports a public name when it is first used, because a worker needs only some of the names."""
         if name in _LATER:
             return getattr(import_module(_LATER[name]), name)
         if name in _FACES:
@@ -169,7 +169,7 @@ if not TYPE_CHECKING:  # a name that there is not is an error to type checkers, 
         raise AttributeError(f"module 'remuda' has no attribute {name!r}")
 
     def __dir__() -> list[str]:
-        """Leaves out names that cannot be imported, because ``help()`` and the like get all that is listed."""
+        """Returns only the public names that can be imported: tools such as ``help()`` import each listed name."""
         from remuda._faces.frameworks import FRAMEWORKS
 
         missing = {face for face, framework in FRAMEWORKS.items() if not framework.is_installed}

@@ -1,4 +1,4 @@
-"""Clears the variables of an error's frames: a program may keep errors, and shared memory can be gigabytes."""
+"""Clears the variables of an error's frames, because an error that a program keeps would keep shared memory alive."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 
 def holds_nothing(method: Callable[P, T]) -> Callable[P, T]:
-    """Makes a method whose errors refer neither to its arguments nor to its variables.
+    """A decorator of methods: an error that a method raises does not keep the method's variables alive.
 
     Tracebacks keep their lines. Only frames of this package lose their variables; frames of the caller's code keep them
     for a debugger.
@@ -34,12 +34,12 @@ def holds_nothing(method: Callable[P, T]) -> Callable[P, T]:
 
 def _clear_frames(error: BaseException) -> None:
     for frame in _frames(error):
-        with suppress(RuntimeError):  # it is still executing
+        with suppress(RuntimeError):  # `clear` raises RuntimeError if the frame is still executing
             frame.clear()
 
 
 def _frames(error: BaseException) -> Iterator[FrameType]:
-    """The frames of this package in the tracebacks of an error, of its causes, and of errors that it came from."""
+    """Yields the frames of this package in the tracebacks of an error, its causes and its contexts."""
     package, todo, seen = __name__.partition(".")[0], [error], set[int]()
     while todo:
         one = todo.pop()

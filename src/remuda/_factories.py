@@ -1,4 +1,4 @@
-"""Checks the functions that build envs: those of a pool, and those of whatever passes them on to one."""
+"""Checks the functions that build envs."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ import gymnasium
 def check_env_fns(
     env_fns: Any, name: str = "env_fns", *, or_else: str = "", are_gymnasiums: bool = True
 ) -> list[Callable[..., Any]]:
-    """Returns the functions as a list.
+    """Returns the functions that build envs as a list, after checking them.
 
     Args:
         env_fns: A sequence or an iterator of functions.
         name: The argument's name.
-        or_else: For the error: another kind of value that the argument may have.
+        or_else: Another kind of value that the argument may have, for the message.
         are_gymnasiums: Whether they build envs that Gymnasium can make by an id.
 
     Raises:
-        TypeError: It is anything else, or contains anything else. The error has the code to write instead.
+        TypeError: It is anything else, or contains anything else. The message has the code to write instead.
     """
     expected = f"expected {name} to be {or_else}a sequence of functions that build an env each"
     if isinstance(env_fns, Mapping):
@@ -48,7 +48,7 @@ def _is_env(given: Any) -> bool:
 
 
 def _instead(given: Any, are_gymnasiums: bool) -> str:
-    """Returns the code for eight envs, in place of a thing that is not a function, or not in a list."""
+    """Returns the advice in the error about invalid factories: code that would be valid, with eight envs."""
     if isinstance(given, str) and are_gymnasiums:
         return f"write [lambda: gymnasium.make({given!r})] * 8, or call remuda.make_vec({given!r}, num_envs=8)"
     if isinstance(given, (list, tuple)):

@@ -1,4 +1,4 @@
-"""Refuses unknown keywords of a constructor with the one that was probably meant."""
+"""Raises errors for unknown keywords of a constructor, which suggest the most similar known keyword."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ _SYNONYMS = {
     "context": "start_method",
     "gpus": "devices",
 }
-"""Other libraries' words for an option of a pool."""
+"""Other libraries' names for options of a pool."""
 
 _COUNTS_OF_ENVS = ("n_env", "n_envs", "num_env", "num_envs")
 
 _parts: dict[str, tuple[str, str]] = {}
-"""Keywords of the classes that describe the value of an option: that option and the class, by keyword."""
+"""By keyword of a class that an option of the pool accepts: the option and the class."""
 
 
 def check_keywords(what: str, given: Mapping[str, Any], known: Iterable[str]) -> None:
-    """Raises ``TypeError`` for the first unknown keyword.
+    """Raises ``TypeError`` for the first unknown keyword in a call.
 
     Args:
-        what: the function or class, as its caller writes it.
+        what: the name of the function or class in the caller's code.
         given: the keywords, with their values.
-        known: the keywords that it takes.
+        known: the keywords that it accepts.
     """
     names = list(known)
     for keyword in given:
@@ -42,11 +42,11 @@ def check_keywords(what: str, given: Mapping[str, Any], known: Iterable[str]) ->
 
 
 def did_you_mean(keyword: str, known: Iterable[str], given: Mapping[str, Any] = MappingProxyType({})) -> str:
-    """Returns an addition to the error for an unknown keyword: the one that was probably meant. "" if none is similar.
+    """Returns a suggestion for the error about an unknown keyword; "" if no known keyword is similar.
 
     Args:
-        keyword: the unknown one.
-        known: the keywords that are taken.
+        keyword: the unknown keyword.
+        known: the keywords that are accepted.
         given: all keywords, with their values.
     """
     names = list(known)
@@ -74,14 +74,14 @@ def names_keywords(
     option: str | None = None,
     called: str | None = None,
 ) -> Callable[[type[T]], type[T]]:
-    """A decorator of classes: for an unknown keyword, the constructor's error has the one that was probably meant.
+    """A decorator of classes: for an unknown keyword, the constructor's error suggests a similar one.
 
     Args:
-        also: keywords that it takes as ``**options``, beside those that its signature names.
-        refused: those of them that it refuses, and what to do instead.
-        option: the option of a pool that takes an instance of the class. A constructor that takes this option names it
-            for a keyword that belongs into the instance.
-        called: how the caller writes the class; None for its name.
+        also: keywords that it accepts as ``**options``, in addition to those in its signature.
+        refused: keywords of these that it refuses, and what to do instead.
+        option: the option of a pool that accepts an instance of the class. If a constructor with this option gets a
+            keyword of the class, its error names the option.
+        called: the name of the class in the caller's code; None: the class's name.
     """
 
     def naming(cls: type[T]) -> type[T]:
@@ -105,7 +105,7 @@ def names_keywords(
 
 
 def check_not_refused(what: str, given: Iterable[str], refused: Mapping[str, str]) -> None:
-    """Raises ``TypeError`` with the reason for the first keyword in `refused`; `what` as of :func:`check_keywords`."""
+    """Raises ``TypeError`` for the first keyword in `refused`, which has the reasons. `what`: the function's name."""
     for keyword in given:
         if keyword in refused:
             raise TypeError(f"{what}() takes no {keyword}=: {refused[keyword]}")

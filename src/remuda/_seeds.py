@@ -1,4 +1,4 @@
-"""Seeds that follow from one that the caller gave: of episodes, of envs that are built anew, of evaluations."""
+"""Derives seeds from the caller's seed: for episodes, rebuilt envs and evaluations."""
 
 from __future__ import annotations
 
@@ -6,6 +6,6 @@ import numpy as np
 
 
 def derive_seed(entropy: int, *spawn_key: int) -> int:
-    """A seed of 31 bits, for native simulators take a signed int."""
+    """Returns a seed of 31 bits, because native simulators expect a signed int of 32 bits."""
     sequence = np.random.SeedSequence(entropy, spawn_key=spawn_key)
     return int(sequence.generate_state(1)[0]) & 0x7FFFFFFF

@@ -1,4 +1,4 @@
-"""Other spellings of the attributes of batches and rollouts: singular and plural, and those of Gymnasium."""
+"""Other spellings of the attributes of batches and rollouts: singular, plural, and Gymnasium's names."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ _SPELLINGS = {name: group for group in _GROUPS for name in group}
 
 
 class OtherSpellings:
-    """Finds an attribute by another spelling of its name; the error names the attribute that is most like it."""
+    """Finds an attribute by another spelling of its name. If none is found, the error suggests the most similar."""
 
-    if not TYPE_CHECKING:  # so that type checkers still find a name that is not there
+    if not TYPE_CHECKING:  # hidden from type checkers, which would accept any name
 
         @holds_nothing
         def __getattr__(self, name: str) -> Any:
-            if name in dir(type(self)):  # a property that has raised AttributeError itself
+            if name in dir(type(self)):  # a property of this name raised AttributeError: raise it again
                 return object.__getattribute__(self, name)
             for spelling in _SPELLINGS.get(name, ()):
                 try:
@@ -41,11 +41,11 @@ class OtherSpellings:
                 except AttributeError:
                     continue
             text = f"{type(self).__name__!r} object has no attribute {name!r}{_advice(self, name)}"
-            raise AttributeError(text, name=name)  # without a name Python would have the error hold the object
+            raise AttributeError(text, name=name)  # without `name=`, Python would store the object in the error
 
 
 class InSingular(OtherSpellings):
-    """Has rewards, terminations and truncations under their names in the singular, too."""
+    """Accepts `reward`, `terminated` and `truncated` for `rewards`, `terminations` and `truncations`."""
 
     if TYPE_CHECKING:
 
@@ -58,7 +58,7 @@ class InSingular(OtherSpellings):
 
 
 class InPlural(OtherSpellings):
-    """Has reward, terminated and truncated under their names in the plural, too."""
+    """Accepts `rewards`, `terminations` and `truncations` for `reward`, `terminated` and `truncated`."""
 
     if TYPE_CHECKING:
 

@@ -1,4 +1,4 @@
-"""Words for what messages list: numbers of envs and workers, exit codes of processes."""
+"""Texts for messages: lists of envs and workers, exit codes of processes."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from collections.abc import Iterable, Sequence
 
 
 def listed(numbers: Sequence[int]) -> str:
-    """ "0, 2, 5", or "none"."""
+    """Returns numbers as text, such as "0, 2, 5"; "none" if there are no numbers."""
     return ", ".join(map(str, numbers)) or "none"
 
 
 def name_some(what: str, numbers: Iterable[int]) -> str:
-    """ "env 3", "envs 0, 2" or "envs 0-63, 65": of each number once, in order."""
+    """Returns a noun and its sorted numbers as text, such as "env 3", "envs 0, 2" or "envs 0-63, 65"."""
     runs: list[list[int]] = []
     for number in (ordered := sorted(set(numbers))):
         if runs and number == runs[-1][-1] + 1:
@@ -37,9 +37,9 @@ def describe_exitcode(exitcode: int | None) -> str:
 
 
 _LIKELY_CAUSES = {
-    "SIGKILL": " (often the kernel, out of memory: see `dmesg`; or somebody's `kill -9`)",
+    "SIGKILL": " (often the kernel, out of memory: see `dmesg`; or a `kill -9`)",
     "SIGSEGV": " (native code of the env touched memory that is not its own)",
-    "SIGABRT": " (native code of the env gave up: an assertion, or a C++ exception nobody caught)",
+    "SIGABRT": " (native code of the env gave up: an assertion, or an uncaught C++ exception)",
     "SIGBUS": " (memory-mapped data of the env went away, or its disk is full)",
-    "SIGTERM": " (somebody asked it to stop)",
+    "SIGTERM": " (a request to end)",
 }

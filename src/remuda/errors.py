@@ -3,15 +3,15 @@
     RemudaError
     ├── ClosedError            you closed the pool
     ├── BrokenPoolError        an earlier fault left envs that cannot answer
-    ├── StateError             a call at the wrong moment: a step before the reset, an env in flight
+    ├── StateError             a call at the wrong time: a step before the reset, an env in flight
     ├── InvalidActionError     wrong number, shape, dtype or range of actions; nothing was sent
     ├── InvalidEnvError        a factory did not return an env
     ├── SpaceMismatchError     the envs' spaces disagree
-    ├── EnvError               an env raised, or returned what it must not
+    ├── EnvError               an env raised, or returned something invalid
     ├── WorkerDiedError        a worker process died
     │   ├── EnvTimeoutError    ... because an env missed a deadline
-    │   ├── CorruptReplyError  ... because its messages made no sense
-    │   └── ShardDiedError     ... with its Ray actor, maybe with its machine
+    │   ├── CorruptReplyError  ... because its messages were invalid
+    │   └── ShardDiedError     ... with its Ray actor, perhaps with its machine
     ├── RestartLimitError      an env failed more often than the policy allows
     ├── StartTimeoutError      the envs were not built in time
     ├── RecordError            a file is not a crash record, or cannot be replayed
@@ -37,7 +37,7 @@ from typing import Any, Literal
 
 from remuda._wording import describe_exitcode, listed, name_some
 
-# The address of an object in its `repr`, which `reprlib` may have shortened.
+# Matches the address of an object in its `repr`, even if `reprlib` has shortened the address.
 _ADDRESS = re.compile(r"(?:0x|\.\.\.x?)[0-9a-f]{4,}")
 
 
@@ -49,7 +49,7 @@ class RemudaError(Exception):
 
 
 def _restore(kind: type[RemudaError], args: tuple[Any, ...], state: dict[str, Any]) -> RemudaError:
-    """Restores an error without its constructor, because each has other arguments."""
+    """Unpickles an error without calling its constructor, because constructors have different arguments."""
     error = kind.__new__(kind, *args)
     error.args = args
     error.__dict__.update(state)
@@ -65,7 +65,7 @@ class BrokenPoolError(RemudaError):
 
 
 class StateError(RemudaError, RuntimeError):
-    """The call came at the wrong moment. Nothing was sent, and the pool is unchanged."""
+    """The call came at the wrong time. Nothing was sent, and the pool is unchanged."""
 
 
 class InvalidActionError(RemudaError, ValueError):
@@ -77,7 +77,7 @@ class InvalidEnvError(RemudaError, TypeError):
 
 
 class SpaceMismatchError(RemudaError, ValueError):
-    """The envs of a pool must agree in structure, shape and dtype of their spaces.
+    """The envs' spaces differ in structure, shape or dtype.
 
     Attributes:
         kind: "observation" or "action".
@@ -118,17 +118,18 @@ def _restore_import_error(
 
 
 class RecordError(RemudaError, ValueError):
-    """A file is not a crash record, or lacks something that the replay needs."""
+    """A file is not a crash record, or lacks data that its replay needs."""
 
 
 class TraceError(RemudaError, ValueError):
-    """A file is not a trace, or traces cannot be merged because they have no time in common."""
+    """A file is not a trace, or traces cannot be merged because they do not overlap in time."""
 
 
 class CloseTimeoutError(RemudaError, TimeoutError):
-    """Some processes still existed a while after SIGKILL: they hang in a system call, or are frozen.
+    """Some processes of the pool still existed a while after SIGKILL: they hang in a system call, or are frozen.
 
-    The pool is closed, and everything else was released. The processes end when the kernel lets them.
+    The pool is closed, and everything else was released. The processes end when their system calls return or they are
+    thawed.
 
     Attributes:
         pids: The process ids, of workers and of processes that workers have started.
@@ -158,7 +159,7 @@ class RemoteTraceback(Exception):
 
 @dataclass(frozen=True)
 class EnvProgress:
-    """The progress of an env.
+    """The episode and step that an env has reached.
 
     Attributes:
         env_id: The env.
@@ -186,7 +187,7 @@ class EnvProgress:
 
 
 def _brief(action: Any) -> str:
-    """Returns a short text: a NumPy scalar as its number, the beginning of a long value."""
+    """Returns an action as a short text: a NumPy scalar as a number, a long value without its middle."""
     return reprlib.repr(action.item() if hasattr(action, "item") and not getattr(action, "shape", ()) else action)
 
 
@@ -203,7 +204,7 @@ class Failure:
         type_name: The exception's class, qualified.
         message: The exception's text.
         traceback: The worker's traceback, as text.
-        where: The progress of the env; None if it does not matter.
+        where: The progress of the env; None if it is not reported.
         record: The crash record; None if none was written (`record=`).
         shared: Whether it is the exception of a vector env, which the failure of its first env reports in full.
     """
@@ -221,7 +222,7 @@ class Failure:
 
     @property
     def kind(self) -> tuple[str, str, str]:
-        """The parts that alike failures of several envs share: all but the env, and addresses of objects."""
+        """A key that is equal for equal failures of several envs, because it omits the env and addresses of objects."""
         return self.operation, self.type_name, _ADDRESS.sub("", self.message)
 
     def __str__(self) -> str:
@@ -233,7 +234,7 @@ def _recorded(record: Path | None) -> str:
 
 
 class EnvError(RemudaError):
-    """An env raised, or returned something invalid, in its worker.
+    """An env raised an exception, or returned an invalid value, in its worker.
 
     `__cause__` is the first failure's original exception, or its traceback as text.
 
@@ -256,12 +257,12 @@ class EnvError(RemudaError):
 
     @property
     def env_ids(self) -> tuple[int, ...]:
-        """The envs in `failures`, in their order."""
+        """The ids of the envs in `failures`, in the same order."""
         return tuple(f.env_id for f in self.failures if f.env_id is not None)
 
 
 def _as_text(failures: Sequence[Failure]) -> str:
-    """Returns one text for each exception, because a vector env may raise it for a thousand envs."""
+    """Describes failures, equal ones in one text, because one exception can affect a thousand envs."""
     alike: dict[Any, list[Failure]] = {}
     for failure in failures:
         if not failure.shared:
@@ -273,7 +274,7 @@ def _as_text(failures: Sequence[Failure]) -> str:
 
 
 def _as_one_text(alike: Sequence[Failure]) -> str:
-    """Returns one text for failures that differ only in their envs, with the progress and record of the first."""
+    """Describes failures that differ only in their envs, with the progress and the crash record of the first one."""
     first = alike[0]
     envs = "all envs" if first.env_id is None else name_some("env", [f.env_id for f in alike if f.env_id is not None])
     workers = name_some("worker", [failure.worker for failure in alike])
@@ -337,7 +338,7 @@ class WorkerDiedError(RemudaError):
         super().__init__()
 
     def reason(self) -> str:
-        """Returns the cause of its death, in a few words."""
+        """Returns the cause of the worker's death, in a few words."""
         if self._verdict is not None:
             return f"killed by SIGKILL: {self._verdict.evidence}"
         return describe_exitcode(self.exitcode)
@@ -351,7 +352,7 @@ class WorkerDiedError(RemudaError):
         return f"{report}{_recorded(self.record)}{more}{self.details()}"
 
     def details(self) -> str:
-        """Returns further lines for the message, or an empty text."""
+        """Returns further lines for the error's message: the worker's last output, if it is kept."""
         return "\n  its last output:\n" + textwrap.indent(self.output, "    ") if self.output else ""
 
 
@@ -364,8 +365,8 @@ class EnvTimeoutError(WorkerDiedError, TimeoutError):
         deadline: The name of the limit: "step_timeout", "reset_timeout" or "call_timeout"; "start_timeout" for an env
             that was rebuilt.
         limit: The limit in seconds.
-        stack: The Python stack of the worker before it was killed, the innermost call first, a line for each; empty if
-            the worker did not answer.
+        stack: The Python stack of the worker before it was killed, one call a line, the innermost first; empty if the
+            worker did not answer.
     """
 
     deadline: str
@@ -373,35 +374,35 @@ class EnvTimeoutError(WorkerDiedError, TimeoutError):
     stack: str = ""
 
     def reason(self) -> str:
-        """Returns the limit that it missed."""
+        """Returns a text with the deadline that the env missed."""
         return f"it took longer than {self.deadline}={self.limit} s, and was killed"
 
     def details(self) -> str:
-        """Returns further lines for the message: its stack, and its last output."""
+        """Returns further lines for the error's message: the worker's stack, and its last output."""
         where = f"\n  it was in, the last call first:\n{textwrap.indent(self.stack, '    ')}" if self.stack else ""
         return where + super().details()
 
 
 class CorruptReplyError(WorkerDiedError):
-    """A worker sent data that makes no sense, and was killed.
+    """A worker sent invalid data, and was killed.
 
     Native code of an env has overwritten the shared memory, or code in the worker uses the pool's socket.
     """
 
     def reason(self) -> str:
-        """Returns the cause of its death."""
-        return "what it wrote made no sense, and it was killed"
+        """Returns the cause of the worker's death."""
+        return "it wrote invalid data, and was killed"
 
 
 class ShardDiedError(WorkerDiedError):
     """A shard of a pool on a Ray cluster is lost: its actor died, or its machine.
 
-    It has the attributes of `WorkerDiedError`; `worker` is the index of its first worker, or -1 if it died before that
-    index was known. And:
+    It has the attributes of `WorkerDiedError`; `worker` is the index of the shard's first worker, or -1 if the shard
+    died before that index was known. And:
 
     Attributes:
         shard: The index of the shard.
-        node: The machine of the shard, as Ray names it.
+        node: Ray's name for the machine of the shard.
     """
 
     def __init__(
@@ -411,7 +412,7 @@ class ShardDiedError(WorkerDiedError):
         self.shard, self.node, self._reason = shard, node, reason
 
     def reason(self) -> str:
-        """Returns the cause of its death, as Ray reports it."""
+        """Returns the cause of the shard's death, as Ray reports it."""
         return self._reason
 
     def __str__(self) -> str:
@@ -475,7 +476,7 @@ class RestartLimitError(RemudaError):
 
 
 def _one_each(faults: Sequence[Fault]) -> list[Fault]:
-    """Returns one fault for each error: that of the env that caused it, if the error lost several envs."""
+    """Returns one fault for each error: if an error affected several envs, the fault of the env that caused it."""
     reasons: dict[int, Fault] = {}
     for fault in faults:
         if id(fault.error) not in reasons or not fault.shared:

@@ -1,14 +1,14 @@
-// remuda-watcher KEY: waits until the process that started it ends or execs another program, however that happens. Then
-// it kills all processes with KEY in their environment, and ends.
+// remuda-watcher KEY: waits until its owner, the process that started it, ends or execs another program, however that
+// happens. Then it kills all processes with KEY in their environment, and ends.
 //
-// It is a separate program in a session of its own. Signals that stop or kill the workers or their owner therefore do
-// not reach it, and it keeps no memory of the owner. It is not a child of its owner, because the owner may wait for all
-// of its children.
+// It is a separate program in a session of its own. So signals that stop or kill the workers or their owner do not
+// reach it, and it keeps none of the owner's memory in use. It is not a child of its owner, because the owner may wait
+// for all of its children.
 //
-// Its standard input is a file that its owner has locked at byte 0 with a record lock. Forked copies do not inherit
-// such a lock. It is released when its holder ends or closes the file, as every exec of another program does. The
-// watcher locks byte 1, which shows the owner that it runs. If the system allows no more processes, the exit code is
-// EAGAIN.
+// Its standard input is a file on which its owner holds a record lock at byte 0. Forked copies of the owner do not
+// inherit such a lock. The lock is released when the owner ends or closes the file, as every exec of another program
+// does. The watcher locks byte 1, which shows the owner that the watcher runs. If the system allows no more processes,
+// the exit code is EAGAIN.
 #include <dirent.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -39,7 +39,8 @@ bool lock(int command, off_t byte) {
   return result == 0;
 }
 
-// Waits for the byte that the watcher writes when it is ready. Returns the exit code: 0 if the byte came.
+// Waits for the byte that the watcher writes when it is ready. Returns the exit code of this process: 0 if the byte
+// came.
 int await_start(int pipe) {
   char byte;
   ssize_t count;
@@ -49,13 +50,13 @@ int await_start(int pipe) {
   return count == 1 ? 0 : 1;
 }
 
-// The owner may have descriptors that its programs inherit, such as a pipe with a reader that waits for the last
+// Closes the descriptors that were inherited from the owner, such as a pipe with a reader that waits for the last
 // writer.
 void close_inherited() {
   DIR* list = opendir("/proc/self/fd");
   if (list == nullptr) return;
   while (const dirent* entry = readdir(list)) {
-    const int fd = std::atoi(entry->d_name);  // "." and "..": 0
+    const int fd = std::atoi(entry->d_name);  // atoi returns 0 for "." and ".."
     if (fd > STDERR_FILENO && fd != dirfd(list)) close(fd);
   }
   closedir(list);

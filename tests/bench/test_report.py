@@ -62,7 +62,7 @@ def test_notes_tell_the_ideal_and_who_disturbed_the_others() -> None:
 
 
 def test_notes_tell_what_a_column_means() -> None:
-    assert "remuda is: so many times as fast as that row" in text_of(sample_result())
+    assert "remuda is: remuda's speed divided by that row's" in text_of(sample_result())
 
 
 def test_notes_tell_that_the_machine_was_busy() -> None:

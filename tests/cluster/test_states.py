@@ -79,6 +79,6 @@ def test_what_cannot_be_is_refused_before_anything_is_sent(cluster: TwoNodes) ->
         kill_shard(pool, 3)
         with pytest.raises(remuda.ShardDiedError):
             pool.get_state([3], state_fns="attributes")
-        with pytest.raises(StateError, match="got env 3, built anew and not reset yet"):
+        with pytest.raises(StateError, match="got env 3, rebuilt and not reset yet"):
             pool.get_state([3], state_fns="attributes")
         assert pool.set_state(states, [3]).obs[0, 1] == 0

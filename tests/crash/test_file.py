@@ -229,7 +229,7 @@ def test_a_file_that_is_not_there(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "told"),
     [
-        ({"version": 2}, "it is of version 2, and this remuda knows version 1"),
+        ({"version": 2}, "it is of version 2, and this remuda supports version 1"),
         ({"format": "cake"}, "says nothing of a remuda crash record"),
         ({"env_id": "one"}, "expected int, got 'one' at env_id"),
         ({"env_id": True}, "expected int, got True at env_id"),

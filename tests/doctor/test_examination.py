@@ -145,7 +145,7 @@ def test_memory_is_judged_by_the_median_slope(sizes: list[int], verdict: str) ->
             {"MUJOCO_EGL_DEVICE_ID": "1", "renderer": "NVIDIA H100/PCIe/SSE2"},
             "NVIDIA H100/PCIe/SSE2 [MUJOCO_EGL_DEVICE_ID=1]",
         ),
-        ({}, "what it does not tell"),
+        ({}, "a renderer without a name"),
     ],
 )
 def test_what_a_worker_renders_on(where: dict[str, str], text: str) -> None:

@@ -158,7 +158,7 @@ class Flight:
     A worker that is killed meanwhile has answered already, or has not; what it did not do is done by its successor.
 
     Attributes:
-        is_repeated: Perhaps: by an env that is built anew, which begins with what its slot remembers by then.
+        is_repeated: Perhaps: by an env that is rebuilt, which begins with what its slot remembers by then.
     """
 
     command: Command

@@ -132,10 +132,10 @@ def _memory_of_output(pool: Pool) -> int:
 def test_output_that_a_child_truncates() -> None:
     with Pool(counting(1), worker_output="capture") as pool:
         pool.apply(lambda env: print("before, and long"))
-        pool.apply(lambda env: subprocess.run("echo opened anew > /dev/stderr", shell=True, check=True))
-        assert pool.workers[0].output() == "opened anew\n"
+        pool.apply(lambda env: subprocess.run("echo opened again > /dev/stderr", shell=True, check=True))
+        assert pool.workers[0].output() == "opened again\n"
         pool.apply(lambda env: print("after"))
-        assert pool.workers[0].output() == pool.workers[0].output_tail() + "\n" == "opened anew\nafter\n"
+        assert pool.workers[0].output() == pool.workers[0].output_tail() + "\n" == "opened again\nafter\n"
 
 
 # -- death -----------------------------------------------------------------------------------------------

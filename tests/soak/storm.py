@@ -30,7 +30,7 @@ class Interrupt(BaseException):
 
 
 def derived(seed: int, env_id: int, n: int) -> int:
-    """The seed of the n-th env that was built anew since this seed was given, as docs/pool.md has it."""
+    """The seed of the n-th env that was rebuilt since this seed was given, as docs/pool.md has it."""
     (state,) = np.random.SeedSequence(seed, spawn_key=(env_id, n)).generate_state(1)
     return int(state) % 2**31
 
@@ -66,7 +66,7 @@ class Flight:
         seed: Of a reset that was asked for.
         action: Of a step. Neither: the pool begins the next episode by itself.
         spreads: The options of resets since it was sent: those of then, and what they were set to meanwhile. The first
-            hold; but an env that is built anew on the way is told the last ones.
+            hold; but an env that is rebuilt on the way is told the last ones.
         faults: How many the env had had when it was sent; -1: its worker may not have been there yet.
     """
 
@@ -159,7 +159,7 @@ class Storm:
     - its options are those that the env was to remember when it was sent what began the episode.
 
     Some calls of the pool are cut short by a signal whose handler raises. Then whatever is in flight is discarded, and
-    all envs begin anew.
+    all envs begin again.
     """
 
     def __init__(self, pool: Pool, reference: Pool, box: FuseBox, witness: Witness, seed: int) -> None:
@@ -442,7 +442,7 @@ class Storm:
         if flight.seed is not None:
             assert seed == flight.seed
             self._given[env_id] = seed, 0
-        elif seed != self._box.seed(env_id):  # it was built anew: the pool derives one, and never one twice
+        elif seed != self._box.seed(env_id):  # it was rebuilt: the pool derives one, and never one twice
             base, n = self._given[env_id]
             numbers = [later for later in range(n + 1, n + 1000) if derived(base, env_id, later) == seed]
             assert len(numbers) == 1, (env_id, seed, base, n)

@@ -61,7 +61,7 @@ def test_videos_are_in_the_page_unless_they_are_large_or_gone(tmp_path: Path, mo
     made(videos=(small, large, gone)).to_html(tmp_path / "page.html")
     read = Read(tmp_path / "page.html")
     assert [video["src"] for video in read.of("video")] == ["data:video/mp4;base64,YWJj"]
-    assert {f"{large} (too large for this page)", f"{gone} (not there any more)"} <= set(read.texts["p"])
+    assert {f"{large} (too large for this page)", f"{gone} (no longer there)"} <= set(read.texts["p"])
 
 
 def test_why_episodes_were_played_again(tmp_path: Path) -> None:

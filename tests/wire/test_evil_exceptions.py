@@ -77,7 +77,7 @@ def test_an_info_that_ends_whoever_unpickles_it(backend: Any, faults: Any) -> No
                 with pytest.raises(EnvError, match=r"env 1 .*an info that can be unpickled.*SystemExit") as raised:
                     read()
                 assert raised.value.env_ids == (1,)
-        assert pool.get_attr("total_steps") == [3, 3, 3]  # nobody was built anew
+        assert pool.get_attr("total_steps") == [3, 3, 3]  # nobody was rebuilt
 
 
 def test_an_answer_that_ends_whoever_unpickles_it() -> None:

@@ -1,4 +1,4 @@
-// Bindings of the classes that hold rows of a pool: batches and rollouts.
+// Bindings of the classes that give access to rows of a pool: batches and rollouts.
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
@@ -33,12 +33,12 @@ nb::object obs_of(nb::handle_t<Batch> self) {
   return batch.get(Batch::kObs);
 }
 
-// Returns the infos as a list of dicts. The Python subclass reads infos that the columns do not have. If that
-// raises, no Python frame of this call is left in the traceback to keep the batch alive.
+// Returns the infos as a list of dicts. If some infos are not in the columns, the Python subclass reads them. If that
+// raises, the traceback has no frame of this function, which would keep the batch alive.
 nb::object list_infos(nb::handle_t<Batch> self) {
   if (nb::object infos = nb::cast<const Batch&>(self).info_dicts(); infos.is_valid()) return infos;
   const nb::object infos = self.attr("infos");
-  return nb::list(nb::handle(infos));  // converts
+  return nb::list(nb::handle(infos));  // converts the sequence to a list
 }
 
 nb::object stack_infos(nb::handle_t<Batch> self) {

@@ -1,5 +1,5 @@
-// The bindings, one file for each area of the core. `module.cpp` calls these functions in this order, because a
-// signature names types that were registered before it.
+// Functions that register the Python bindings, one for each area of the core. `module.cpp` calls them in the order
+// below, because a signature can name only types that were registered before.
 #pragma once
 
 #include "python/numpy_api.hpp"

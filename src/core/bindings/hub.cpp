@@ -1,4 +1,4 @@
-// Bindings of the hub and its members.
+// Bindings of the hub, and of the objects that it returns.
 #include "pool/hub/hub.hpp"
 
 #include <nanobind/stl/optional.h>
@@ -16,7 +16,7 @@ namespace remuda {
 
 namespace {
 
-// A method of the hub as Python calls it: enters the hub first, or is refused.
+// Wraps a method of the hub for Python. A call first enters the hub through its `Entrance`, which may refuse it.
 template <auto method, Entrance::Kind kind>
 struct Entering;
 
@@ -26,11 +26,11 @@ struct Entering<method, kind> {
     Entrance::Stay stay(hub.entrance(), kind);
     if constexpr (std::is_void_v<Result>) {
       (hub.*method)(std::forward<Arguments>(arguments)...);
-      if constexpr (kind != Entrance::Kind::kWithin) hub.pass_on();  // it runs Python code
+      if constexpr (kind != Entrance::Kind::kWithin) hub.pass_on();  // `pass_on` runs Python code
       stay.end();
     } else {
       Result result = (hub.*method)(std::forward<Arguments>(arguments)...);
-      if constexpr (kind != Entrance::Kind::kWithin) hub.pass_on();  // it runs Python code
+      if constexpr (kind != Entrance::Kind::kWithin) hub.pass_on();  // `pass_on` runs Python code
       stay.end();
       return result;
     }

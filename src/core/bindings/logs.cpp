@@ -1,4 +1,4 @@
-// Bindings of the episode log, the trace log, and the clock of deadlines.
+// Bindings of the episode log, of the trace log, and of the clock for deadlines.
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>

@@ -1,4 +1,4 @@
-// Bindings of the arena, its layout, and the classes that read it.
+// Bindings of the arena, of its layout, and of the classes that read arenas.
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
@@ -32,8 +32,8 @@ Plan make_plan(std::uint32_t workers, std::uint32_t slots, std::uint32_t envs, s
   return plan;
 }
 
-// Unmaps an arena without the GIL, because unmapping gigabytes takes as long as a few steps. The last reference is
-// dropped either by Python, with the GIL, or by a fork in a thread without it.
+// Deletes an arena without holding the GIL, because unmapping gigabytes takes as long as a few steps. The last
+// reference is dropped either by Python, with the GIL, or in the fork handlers of a thread that may lack the GIL.
 void unmap_without_gil(Arena* arena) {
   if (!holds_gil()) {
     arena->forget_calls();
@@ -55,9 +55,9 @@ nb::list lasting_of(const Arena& arena) {
   return stretches;
 }
 
-// Registers `call`, which is called before the arena's end. It is neither called nor freed if the interpreter ends
-// first, or if a thread without the GIL drops the last reference, because this thread must not wait for the GIL during
-// its fork.
+// Registers a Python function that is called before the arena is unmapped. The function is neither called nor freed in
+// two cases: the interpreter has ended before, or a thread without the GIL drops the last reference. Such a thread is
+// in a fork, and must not wait for the GIL.
 void before_end(Arena& arena, nb::object call) {
   arena.before_end([call = call.release()] {
     if (is_finalizing()) return;
@@ -124,7 +124,7 @@ void bind_memory(nb::module_& m) {
           nb::sig("def view(self, rows: int) -> numpy.ndarray"));
 
   nb::class_<Arena>(m, "Arena")
-      // Without the GIL, because reserving gigabytes takes a while.
+      // The `create` functions release the GIL, because reserving gigabytes takes a while.
       .def_static("create", &create_arena, "bytes"_a)
       .def_static("create", &create_planned_arena, "plan"_a)
       .def_static("attach", &attach_arena, "fd"_a, "bytes"_a)

@@ -1,4 +1,4 @@
-// Bindings of the protocol's constants: ops, modes, flags, limits.
+// Bindings of the protocol's constants: ops, autoreset modes, flags, limits.
 #include "ipc/protocol.hpp"
 
 #include <nanobind/stl/optional.h>

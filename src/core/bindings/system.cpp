@@ -1,4 +1,4 @@
-// Bindings of operating system functions that Python lacks, or that are not safe from signal handlers there.
+// Bindings of operating system functions that Python lacks, or that in Python are not safe from signal handlers.
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
@@ -26,8 +26,8 @@ namespace remuda {
 
 namespace {
 
-// Adds descriptors from an iterator that is written in C. No signal handler runs between two steps of such an iterator,
-// so none can run between opening a descriptor and adding it here.
+// Adds descriptors from an iterator that is written in C. Such an iterator runs no signal handler between opening a
+// descriptor and returning it, so no descriptor is lost.
 void extend(Descriptors& descriptors, nb::iterable fds) {
   descriptors.make_room();
   for (nb::handle fd : fds) {
@@ -54,8 +54,8 @@ void bind_descriptors(nb::module_& m) {
       .def("__getitem__", &Descriptors::at, "index"_a);
 }
 
-// Calls Python's `os.fork` in one step of the interpreter. No signal handler can run between the fork and the note of
-// its result, or between blocking SIGINT and unblocking it.
+// Calls Python's `os.fork` from C++, so that no signal handler can run between the fork and storing its result, or
+// between blocking SIGINT and unblocking it.
 void fork_into(nb::list pids) {
   BlockedSignals blocked(SIGINT);
   const nb::object pid = nb::module_::import_("os").attr("fork")();

@@ -1,4 +1,4 @@
-// Converts blobs between a blob ring and Python: bytes-like objects are written, bytearrays are read.
+// Writes bytes-like objects of Python to a blob ring, and reads blobs from it as bytearrays.
 #pragma once
 
 #include <span>
@@ -9,7 +9,7 @@
 
 namespace remuda {
 
-// The buffers of a list of bytes-like objects. The spans stay valid as long as this object lives.
+// The buffers of a list of bytes-like objects. The spans stay valid as long as the PartBytes lives.
 class PartBytes {
  public:
   explicit PartBytes(nb::handle parts);
@@ -26,10 +26,11 @@ class PartBytes {
   std::vector<Bytes> bytes_;
 };
 
-// Returns false, and writes nothing, when the ring has no room for the parts.
+// Writes the parts to the ring. Returns false, and writes nothing, if the ring has no room for them.
 bool write_parts(BlobWriter& writer, nb::handle parts);
 
-// Returns a list of bytearrays, which are copies: arrays unpickled over them own writable memory.
+// Reads a blob. Returns its parts as a list of bytearrays: arrays that are unpickled from them without a copy are
+// writable.
 nb::object read_parts(BlobReader& reader);
 
 }  // namespace remuda

@@ -1,9 +1,9 @@
 // A ring of bytes beside a ring of records, for data without a fixed size: pickled infos, unusual observations.
 //
-// A record states whether a blob belongs to it, and publishing the record publishes its blob too. The only shared
-// counter is therefore the number of bytes that the reader has consumed. Blobs are read in the order of their records.
-// A blob that does not fit at the moment is refused and travels through a socket instead. The writer never waits here,
-// so it cannot deadlock with a reader that is itself waiting.
+// A record states whether a blob belongs to it, and publishing the record publishes its blob too. The blob ring
+// therefore shares only one counter: the number of bytes that the reader has consumed. Blobs are read in the order of
+// their records. A blob that does not fit at the moment is refused and travels through a socket instead. The writer
+// never waits here, so it cannot deadlock with a reader that is itself waiting.
 //
 //   blob   [ parts : u64 ][ size of part 0 : u64 ] ... [ part 0 ][ part 1 ] ...
 #pragma once
@@ -20,7 +20,7 @@
 namespace remuda {
 
 struct BlobHeader {
-  alignas(64) std::atomic<std::uint64_t> consumed;  // bytes, written by the reader only
+  alignas(64) std::atomic<std::uint64_t> consumed;  // the number of bytes read; only the reader writes it
 };
 static_assert(sizeof(BlobHeader) == 64);
 
@@ -32,11 +32,11 @@ class BlobWriter {
   BlobWriter(BlobHeader* header, std::uint64_t capacity)
       : header_(header), bytes_(reinterpret_cast<std::byte*>(header + 1)), capacity_(capacity) {}
 
-  // Returns the number of bytes written, or 0 when there is no room.
+  // Writes a blob. Returns the number of bytes written, or 0 if there is no room.
   std::uint64_t write(std::span<const Bytes> parts) {
     std::uint64_t total = sizeof(std::uint64_t) * (1 + parts.size());
     for (const Bytes& part : parts) total += part.size();
-    // acquire pairs with the reader's release: bytes are overwritten only after they were read.
+    // Acquire, paired with the release in `done`: bytes are overwritten only after they were read.
     const std::uint64_t unread = written_ - header_->consumed.load(std::memory_order_acquire);
     // More unread bytes than the capacity means that the reader's counter is corrupt.
     if (unread > capacity_ || total > capacity_ - unread) return 0;
@@ -51,7 +51,7 @@ class BlobWriter {
 
   void put(const std::byte* data, std::uint64_t size) {
     std::uint64_t start = written_ % capacity_;
-    std::uint64_t first = std::min(size, capacity_ - start);  // the rest wraps around to the start
+    std::uint64_t first = std::min(size, capacity_ - start);  // the bytes before the end of the ring
     if (first != 0) std::memcpy(bytes_ + start, data, first);
     if (size != first) std::memcpy(bytes_, data + first, size - first);
     written_ += size;
@@ -69,9 +69,8 @@ class BlobReader {
   BlobReader(BlobHeader* header, std::uint64_t capacity)
       : header_(header), bytes_(reinterpret_cast<const std::byte*>(header + 1)), capacity_(capacity) {}
 
-  // Returns the sizes of the next blob's parts. The caller then calls `get` once for each part, then `done`. Throws
-  // std::length_error for sizes that no writer can have written, because the other process may have corrupted the
-  // memory.
+  // Returns the sizes of the next blob's parts. The caller then calls `get` once for each part, then `done`. The other
+  // process may have corrupted the memory. For sizes that no writer can have written, throws std::length_error.
   std::vector<std::uint64_t> sizes() {
     std::uint64_t count;
     get(reinterpret_cast<std::byte*>(&count), sizeof count);

@@ -17,71 +17,77 @@
 namespace remuda {
 
 enum class Op : std::uint32_t {
-  kReset = 0,    // seed and options are in the blob, if there is one
-  kStep = 1,     // the action is in the action columns; the blob has the parts without a column
-  kObserve = 2,  // returns the current observation again
-  kMessage = 3,  // the blob is a pickled request for the worker's Python side
+  kReset = 0,    // The blob, if there is one, has the seed and options.
+  kStep = 1,     // The action is in the action columns. The blob has the leaves of the action without a column.
+  kObserve = 2,  // The env's last observation is written again.
+  kMessage = 3,  // The blob is a pickled request for the worker's Python side.
   kClose = 4,
-  kResetIntoRow = 5,  // resets to complete the row of another env's step; reward, flags, final observation stay
-  kRebuild = 6,       // a message: rebuilds an env; with a blob, builds another env beside it
-  // A message: resets an env in advance, with a blob as for kReset. The next reset reports the exception, if any.
+  // The env resets into a row that already has the end of another env's episode: reward, flags, final observation.
+  kResetIntoRow = 5,
+  // A message: rebuilds an env. If there is a blob, builds another env instead, which may replace this one later.
+  kRebuild = 6,
+  // A message: resets an env in advance. The blob has the seed and options, if any. If the env raises, its next reset
+  // reports the exception.
   kPrepare = 7,
 };
 
-// Whether the op fills no row.
+// Whether the op is a message, which fills no row.
 constexpr bool is_message(Op op) {
   return op == Op::kMessage || op == Op::kClose || op == Op::kRebuild || op == Op::kPrepare;
 }
 
-// The reset that follows the end of an episode.
+// How an env resets after the end of an episode.
 enum class Autoreset {
-  kNextStep = 0,    // the next step resets instead
-  kSameStep = 1,    // a reset in the same step
-  kDisabled = 2,    // the caller resets
-  kBackground = 3,  // a reset; its result arrives without a command
+  kNextStep = 0,    // The next step resets the env instead of stepping it.
+  kSameStep = 1,    // The step that ends the episode also resets the env.
+  kDisabled = 2,    // The caller resets the env.
+  kBackground = 3,  // The pool commands the reset itself, and the caller need not.
 };
 
-// Bits of Result::flags.
-inline constexpr std::uint32_t kHasBlob = 1;      // a blob follows in the blob ring
-inline constexpr std::uint32_t kOnSocket = 2;     // a blob follows on the socket, because it did not fit into the ring
-inline constexpr std::uint32_t kIsMessage = 4;    // the response to a message; fills no row
-inline constexpr std::uint32_t kIsFailure = 8;    // the blob describes an exception
-inline constexpr std::uint32_t kHasFinal = 16;    // the final-observation columns of the row are filled
-inline constexpr std::uint32_t kHasNewKeys = 32;  // the blob's info has numeric keys without a column
+// These constants are bits of Result::flags. The first two are also bits of Command::flags.
+inline constexpr std::uint32_t kHasBlob = 1;      // A blob follows in the blob ring.
+inline constexpr std::uint32_t kOnSocket = 2;     // A blob follows on the socket, because it did not fit into the ring.
+inline constexpr std::uint32_t kIsMessage = 4;    // The result answers a message and fills no row.
+inline constexpr std::uint32_t kIsFailure = 8;    // The blob describes an exception.
+inline constexpr std::uint32_t kHasFinal = 16;    // The final-observation columns of the row are filled.
+inline constexpr std::uint32_t kHasNewKeys = 32;  // The blob has numbers or arrays of the info that could get a column.
 // The env is due for renewal before its next episode.
 inline constexpr std::uint32_t kRenewalDue = 64;
-inline constexpr std::uint32_t kGrown = 512;  // with kRenewalDue: the worker exceeds its memory limit
-// The command was not carried out: because of kRenewalDue or, with kPrepare, because the env raised.
+inline constexpr std::uint32_t kGrown = 512;  // With kRenewalDue: the process of the worker exceeds its memory limit.
+// The command was not carried out, because renewal is due (kRenewalDue) or because the env raised (kPrepare).
 inline constexpr std::uint32_t kUndone = 256;
-// Another env provides the first observation of the next episode.
+// The first observation of the next episode is missing in the row: another env provides it.
 inline constexpr std::uint32_t kHasSpares = 128;
 
-// The value of `env` in a command that concerns the whole worker.
+// The value of `env` in a command for the whole worker.
 inline constexpr std::uint32_t kWholeWorker = 0xffffffff;
 
 struct Command {
+  // Each comment begins with the field's offset in bytes.
   Op op;                   //  0
-  std::uint32_t env;       //  4  the first env, or kWholeWorker
-  std::uint32_t row;       //  8  the row of its result; the other envs' rows follow
-  std::uint32_t count;     // 12  rows; those of one env if there is a blob
-  std::uint64_t sequence;  // 16  echoed by the results
-  std::uint32_t flags;     // 24  kHasBlob, kOnSocket
-  std::uint32_t action;    // 28  the row of its action; the other envs' rows follow
+  std::uint32_t env;       // 4: the first env of the run, or kWholeWorker.
+  std::uint32_t row;       // 8: the row for the first env's result; the rows for the other envs' results follow it.
+  std::uint32_t count;     // 12: the number of rows; if there is a blob, all rows belong to one env.
+  std::uint64_t sequence;  // 16: the number of the command; its results have the same number.
+  std::uint32_t flags;     // 24: kHasBlob or kOnSocket.
+  std::uint32_t action;    // 28: the row of the first env's action; the rows of the other envs' actions follow it.
 };
 static_assert(sizeof(Command) == 32 && offsetof(Command, sequence) == 16);
 
 struct Result {
-  std::uint32_t env;       //  0  as in the command
+  // Each comment begins with the field's offset in bytes.
+  std::uint32_t env;       //  0: as in the command.
   std::uint32_t row;       //  4
-  std::uint32_t count;     //  8  rows; those of one env if any flag is set, 1 for a message
+  std::uint32_t count;     // 8: the number of rows; if any flag is set, all rows belong to one env; 1 for a message.
   std::uint32_t flags;     // 12
   std::uint64_t sequence;  // 16
-  std::uint64_t begin_ns;  // 24  CLOCK_MONOTONIC, shared by all processes of a machine
+  std::uint64_t begin_ns;  // 24: in ns of CLOCK_MONOTONIC, which all processes of a machine share.
   std::uint64_t end_ns;    // 32
   Op op;                   // 40
-  // The reset that this result includes, made within the step or in advance; for a run, the last one.
+  // The next three describe the reset that this result includes, made within the step or in advance. For a run they
+  // describe its last reset.
   std::uint32_t reset_env;       // 44
-  std::uint64_t reset_begin_ns;  // 48  0: the result includes no reset
+  std::uint64_t reset_begin_ns;  // 48: 0 if the result includes no reset.
   std::uint64_t reset_end_ns;    // 56
 };
 static_assert(sizeof(Result) == 64 && offsetof(Result, end_ns) == 32 && offsetof(Result, reset_end_ns) == 56);

@@ -1,15 +1,17 @@
 // A single-producer single-consumer ring of fixed-size records in shared memory.
 //
 //   RingHeader   [ published | pad to 64 ][ consumed | pad to 64 ]
-//   records      [ 0 ][ 1 ] ... [ capacity - 1 ]        capacity is a power of two
+//   records      [ 0 ][ 1 ] ... [ capacity - 1 ]        the capacity is a power of two
 //
 // One side pushes, the other pops; each may be in another process. A producer that is killed at any instruction leaves
 // either a whole published record or none: the record is written first, and the counter that makes it visible is stored
 // afterwards. There are no locks, so no process can die while it holds one.
 //
-// Counters run freely and wrap at 2^32; only differences of them are used.
+// The counters only increase and wrap around at 2^32; only their differences are used.
 //
-// Not promised: any wake-up (see doorbell.hpp), or safety with two producers or two consumers.
+// A ring wakes no thread (see doorbell.hpp), and is not safe with two producers or two consumers.
+//
+// Comments such as `edge "publish"` name the pair of memory accesses in the models (formal/README.md).
 #pragma once
 
 #include <atomic>
@@ -19,10 +21,10 @@
 namespace remuda {
 
 struct RingHeader {
-  alignas(64) std::atomic<std::uint32_t> published;  // written by the producer only
-  alignas(64) std::atomic<std::uint32_t> consumed;   // written by the consumer only
+  alignas(64) std::atomic<std::uint32_t> published;  // Written by the producer only.
+  alignas(64) std::atomic<std::uint32_t> consumed;   // Written by the consumer only.
 
-  void reset() {  // only while neither end is in use
+  void reset() {  // Only while neither end is in use.
     published.store(0);
     consumed.store(0);
   }
@@ -47,19 +49,20 @@ class RingProducer {
         next_(header->published.load(std::memory_order_relaxed)) {}
 
   bool full() const {
-    // acquire pairs with "consume": a slot is rewritten only after the consumer has read it.
+    // Acquire, the edge "consume" of the models in formal/: a place is rewritten only after the consumer has read it.
     return next_ - header_->consumed.load(std::memory_order_acquire) > mask_;
   }
-  // Precondition: the ring is not full.
+  // Writes a record. The ring must not be full.
   void push(const Record& record) { records_[next_++ & mask_] = record; }
 
-  // Returns the record pushed last, which may still be changed; null once it is published.
+  // Returns the record pushed last, which the producer may still change; null once it is published.
   Record* unpublished() {
-    bool visible = next_ == header_->published.load(std::memory_order_relaxed);  // only the producer writes it
+    bool visible = next_ == header_->published.load(std::memory_order_relaxed);  // relaxed: only the producer writes it
     return visible ? nullptr : &records_[(next_ - 1) & mask_];
   }
 
-  void publish() { header_->published.store(next_, std::memory_order_release); }  // edge "publish"
+  // The store is the edge "publish" of the models in formal/.
+  void publish() { header_->published.store(next_, std::memory_order_release); }
 
  private:
   RingHeader* header_ = nullptr;
@@ -80,16 +83,16 @@ class RingConsumer {
         next_(header->consumed.load(std::memory_order_relaxed)) {}
 
   bool empty() const {
-    return next_ == header_->published.load(std::memory_order_acquire);  // edge "publish"
+    return next_ == header_->published.load(std::memory_order_acquire);  // the edge "publish" of the models
   }
-  // Returns false when the ring is empty. The record stays in the ring until `consume`.
+  // Reads the next record, which stays in the ring until `consume`. Returns false if the ring is empty.
   bool front(Record& record) const {
     if (empty()) return false;
     record = records_[next_ & mask_];
     return true;
   }
-  // Precondition: `front` has returned true.
-  void consume() { header_->consumed.store(++next_, std::memory_order_release); }  // edge "consume"
+  // Removes the record that `front` has read. The store is the edge "consume" of the models in formal/.
+  void consume() { header_->consumed.store(++next_, std::memory_order_release); }
 
   bool pop(Record& record) {
     if (!front(record)) return false;

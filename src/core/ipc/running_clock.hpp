@@ -1,7 +1,8 @@
 // Measures the time during which this process was frozen, so that deadlines do not include it.
 //
-// A debugger, a container or a scheduler may suspend the whole job: this process and its workers. Then far more time
-// passes between two looks at the clock than ever does in normal operation, and no worker is late because of that.
+// A debugger, a container or a scheduler may suspend this process together with its workers. Then much more time passes
+// between two readings of the clock than in normal operation, and deadlines must not count that time against the
+// workers.
 #pragma once
 
 #include <cstddef>
@@ -13,8 +14,9 @@ namespace remuda {
 
 class RunningClock {
  public:
-  // The longest time between two looks that counts as running. kStall applies within a wait, which looks every few
-  // milliseconds; kUnwatched applies between two waits, while the caller does something else.
+  // The longest time between two readings of the clock (`look`) that counts as running; any more is frozen time. kStall
+  // applies within a wait, which reads the clock every few milliseconds. kUnwatched applies between two waits, while
+  // the caller does something else.
   static constexpr Nanoseconds kStall = std::chrono::milliseconds(100);
   static constexpr Nanoseconds kUnwatched = std::chrono::seconds(1);
 
@@ -27,12 +29,13 @@ class RunningClock {
     lost_ += passed - most;
     gaps_.push_back({now, passed - most});
     if (gaps_.size() <= kMostGaps) return;
-    // Counts both gaps as the later one: a deadline that began between them is extended by more time, not less.
+    // Merges the two oldest gaps and keeps the end of the later one. A deadline that began between their ends thus gets
+    // more extra time, not less.
     gaps_[1].lost += gaps_[0].lost;
     gaps_.pop_front();
   }
 
-  // The total frozen time, and the frozen time in the gaps that ended after `begin`.
+  // `lost` returns the total frozen time, `lost_since` the frozen time in the gaps that ended after `begin`.
   Nanoseconds lost() const { return lost_; }
   Nanoseconds lost_since(Clock::time_point begin) const {
     Nanoseconds lost{0};

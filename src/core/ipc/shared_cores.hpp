@@ -1,8 +1,8 @@
-// State that a pool and its workers share about cores, so that no thread spins on a core that another could use. It
-// lies in the arena; a cache line of zeros permits spinning.
+// State in the arena that a pool and its workers share about cores, so that no thread spins on a core that another
+// thread could use. While all of it is zero, spinning is permitted.
 //
-// It orders no other memory, and a process that dies leaves only valid values here. A wrong value is harmless: for a
-// while, a thread sleeps that could have spun, or spins when it should have slept.
+// It does not order other memory accesses. A process that dies leaves only valid values here. A wrong value is
+// harmless: for a while, a thread sleeps that could have spun, or spins although it should sleep.
 #pragma once
 
 #include <algorithm>
@@ -13,16 +13,18 @@
 namespace remuda {
 
 struct SharedCores {
-  // After a thread had to wait for a core, all threads spin only briefly for a pause. The first pause lasts
-  // kLeastPause. If a thread has to wait again soon after a pause ended, the next one lasts twice as long.
+  // A pause begins when a thread has had to wait for a core. During a pause all threads spin only briefly. The first
+  // pause lasts kLeastPause. If a thread has to wait again soon after a pause ended, the next pause lasts twice as
+  // long.
   static constexpr Nanoseconds kLeastPause = std::chrono::milliseconds(100);
   static constexpr Nanoseconds kLongestPause = std::chrono::seconds(10);
 
-  alignas(64) std::atomic<std::uint32_t> learner;  // the core, plus 1, that the pool's caller last ran on
-  std::atomic<std::uint32_t> sleeper;        // the worker, plus 1, that stands aside for the caller; 0: not needed
-  std::atomic<std::uint32_t> barred;         // 1: another pool of this process is active
-  std::atomic<std::uint64_t> crowded_until;  // ns
-  std::atomic<std::uint64_t> pause;          // ns, the latest pause
+  alignas(64) std::atomic<std::uint32_t> learner;  // The core, plus 1, on which the pool's caller last ran.
+  // The worker, plus 1, that does not spin, to leave a core to the caller; 0 if no worker has to.
+  std::atomic<std::uint32_t> sleeper;
+  std::atomic<std::uint32_t> barred;         // 1 if another pool of this process is active.
+  std::atomic<std::uint64_t> crowded_until;  // The end of the latest pause, in ns.
+  std::atomic<std::uint64_t> pause;          // The length of the latest pause, in ns.
 
   bool is_crowded(Clock::time_point now) const {
     const std::uint64_t until = crowded_until.load(std::memory_order_relaxed);

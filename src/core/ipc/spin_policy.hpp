@@ -5,24 +5,26 @@
 // computes the next actions while the workers wait. So there are never more spinners than cores besides the caller's.
 //
 //   state     applies to                                                    spins
-//   barred    a thread that never may; workers while another pool works     not at all
+//   barred    a thread with a limit of 0; a worker if another pool of this  not at all
+//             process is active
 //   aside     a worker on the caller's core; and one worker if there are    not at all
 //             as many workers as cores, so that the caller has a core
-//   crowded   all others, if a thread had to wait for a core                no longer than a wake-up takes
-//   alone     all others                                                    up to a limit
+//   crowded   all other threads, if one had to wait for a core              no longer than a wake-up takes
+//   alone     all other threads                                             up to a limit
 //
-// In the last two states the thread spins while its recent waits were shorter than that, else not at all.
+// In the states "crowded" and "alone", a thread does not spin if its recent waits took longer than it may spin.
 //
-// The worker that stands aside changes. A worker that finds itself on the caller's core registers itself
-// (`SharedCores::sleeper`), which releases the previous one, and it stays on that core (`settle`).
+// The worker that stands aside (does not spin, to leave a core to the caller) changes. A worker that finds itself on
+// the caller's core registers itself (`SharedCores::sleeper`), which releases the previous one, and it stays on that
+// core (`settle`).
 //
-// A crowd is detected when a spinner was away from its core for long, and the kernel reports that it waited for the
+// The state is "crowded" after a spinner was away from its core for long, and the kernel reports that it waited for the
 // core meanwhile. This must happen twice in a row, because once may be chance. The host of a virtual machine also takes
-// cores away and delays wake-ups, but that is no crowd: no thread waited for another one. `SharedCores` records the
-// crowd, which expires after a while.
+// cores away and delays wake-ups, but then no thread waited for another one. `SharedCores` records the state, which
+// expires after a while.
 //
 // The duration of a wake-up on this machine is measured from the wake-ups that were not late: a ringer that wakes a
-// sleeper leaves the time in its bell.
+// sleeper stores the time in the sleeper's bell.
 #pragma once
 
 #include <algorithm>
@@ -38,16 +40,19 @@ enum class SpinState : std::uint8_t { kBarred, kAside, kCrowded, kAlone };
 
 class SpinPolicy {
  public:
-  // Identifies the pool's caller, which has no worker index.
+  // The `who` of the pool's caller, which has no worker index.
   static constexpr std::uint32_t kCaller = 0xffffffff;
 
-  // From this duration on a wake-up is late and a spinner is away. The kernel lets a thread run for longer than this
-  // before it switches to another; the kernel's own short work takes less.
+  // A wake-up that takes at least this long is late. A spinner that gets no turn for this long was away from its core.
+  // The kernel lets a thread run for longer than this before it switches to another thread; the kernel's own short work
+  // takes less.
   static constexpr Nanoseconds kAway = std::chrono::microseconds(250);
-  // Two delays within this time are not chance. Also the interval at which the kernel's counter is read.
+  // Two delays within this time are not chance, see `note_delay`. This is also the interval at which the kernel's
+  // counter is read.
   static constexpr Nanoseconds kWindow = std::chrono::milliseconds(20);
 
-  // The longest turn of spinning; any time above this the thread was away from its core.
+  // The longest duration of one turn of spinning. A turn that takes longer includes time away from the core, which does
+  // not count as spinning.
   static constexpr Nanoseconds kTurn = std::chrono::microseconds(5);
 
   // The system calls that the policy makes; tests replace them.
@@ -57,8 +62,10 @@ class SpinPolicy {
     void (*move_to)(std::uint32_t core) = move_to_core;
   };
 
-  SpinPolicy() = default;  // never spins
-  // `who`: the worker, or `kCaller`. `is_heedless`: spins up to the limit, even if other threads need the core.
+  // This policy never spins.
+  SpinPolicy() = default;
+  // `who`: the index of the worker, or `kCaller`. If `is_heedless`, the thread spins up to the limit even if other
+  // threads need the core.
   SpinPolicy(SharedCores& cores, std::uint32_t who, Nanoseconds limit, bool is_heedless = false)
       : SpinPolicy(cores, who, limit, is_heedless, Probe()) {}
   SpinPolicy(SharedCores& cores, std::uint32_t who, Nanoseconds limit, bool is_heedless, Probe probe)
@@ -74,7 +81,7 @@ class SpinPolicy {
     return cores_->is_crowded(now) ? SpinState::kCrowded : SpinState::kAlone;
   }
 
-  // Begins a wait. Returns how long to spin.
+  // Called when a wait begins. Returns how long to spin.
   Nanoseconds budget(Clock::time_point now) {
     begun_ = state(now);
     if (begun_ < SpinState::kCrowded) return Nanoseconds(0);
@@ -94,31 +101,33 @@ class SpinPolicy {
   }
 
   // Called just before the thread sleeps. The kernel wakes a thread on the core where it slept, unless that core is
-  // busy and another is idle. So a worker that stands aside migrates to the caller's core first, which is free as soon
-  // as the caller waits; on any other core it would meet a spinner.
+  // busy and another is idle. So a worker that stands aside first migrates to the caller's core, which is free as soon
+  // as the caller waits. On any other core it would compete with a spinner.
   void settle() {
     if (begun_ != SpinState::kAside) return;
     const std::uint32_t callers = cores_->learner.load(std::memory_order_relaxed);
     if (callers != 0 && callers != probe_.core() + 1) probe_.move_to(callers - 1);
   }
 
-  // Called after a sleep that had begun by `slept`, with the time at which the bell was rung for a sleeper. Returns the
-  // time at which the sleeper was notified, which excludes the delay of the wake-up.
+  // Called after a sleep. `rung_ns`: the time at which a ringer last woke a sleeper; `slept`: a time just before the
+  // sleep. Returns the time at which the thread was woken, without the delay of the wake-up.
   Clock::time_point note_wake_up(std::uint64_t rung_ns, Clock::time_point slept, Clock::time_point now) {
-    if (cores_ == nullptr || rung_ns <= to_ns(slept) || rung_ns > to_ns(now)) return now;  // not rung for this sleep
+    // No ring woke the thread in this sleep.
+    if (cores_ == nullptr || rung_ns <= to_ns(slept) || rung_ns > to_ns(now)) return now;
     const auto took = Nanoseconds(to_ns(now) - rung_ns);
     if (took < kAway) {
-      // The average follows the shorter ones: before a longer one, another thread had to leave the core.
+      // The average adapts faster to shorter wake-ups, because a longer one may include the time until another thread
+      // left the core.
       const int weight = took < wake_up_ ? 4 : 32;
       wake_up_ = wake_up_ == Nanoseconds(0) ? took : wake_up_ + (took - wake_up_) / weight;
     }
     return now - took;
   }
 
-  // Ends a wait that took `waited`.
+  // Called when a wait ends, which took `waited`.
   void note_wait(Nanoseconds waited) {
     if (limit_ <= Nanoseconds(0)) return;
-    // A moving average. One wait, however long, does not stop the spinning, but a few do.
+    // A moving average: one wait, however long, does not stop the spinning, but a few do.
     recent_ += (std::min(waited, 4 * limit_) - recent_) / 8;
   }
 
@@ -130,11 +139,11 @@ class SpinPolicy {
   }
 
   Nanoseconds wake_up() const { return wake_up_; }
-  Nanoseconds spun() const { return spun_; }  // total time on a core
+  Nanoseconds spun() const { return spun_; }  // the total time of spinning, without time away from the core
 
  private:
-  // Returns whether this worker stands aside. Registers it as the sleeper if one is needed and it runs on the caller's
-  // core.
+  // Returns whether this worker stands aside, that is, does not spin. A worker on the caller's core stands aside, and
+  // replaces the worker that is registered as the sleeper, if there is one.
   bool stands_aside() {
     const std::uint32_t me = who_ + 1, sleeper = cores_->sleeper.load(std::memory_order_relaxed);
     if (cores_->learner.load(std::memory_order_relaxed) != probe_.core() + 1) return sleeper == me;
@@ -151,7 +160,7 @@ class SpinPolicy {
     waited_ = Nanoseconds(probe_.waited());
     asked_at_ = now;
   }
-  // Whether the thread spent most of the time that it was away waiting for a core.
+  // Returns whether the thread waited for a core during at least half of the time that it was away from its core.
   bool has_waited(Nanoseconds away, Clock::time_point now) {
     const Nanoseconds before = waited_;
     ask(now);
@@ -164,12 +173,12 @@ class SpinPolicy {
   bool is_heedless_ = false;
   Probe probe_;
 
-  SpinState begun_ = SpinState::kBarred;  // the state at the start of the wait
-  // A moving average of the waits.
+  SpinState begun_ = SpinState::kBarred;  // The state at the start of the current wait.
+  // The moving average of the durations of recent waits.
   Nanoseconds recent_{0};
-  Nanoseconds wake_up_{0};  // the duration of a wake-up; 0: not measured yet
+  Nanoseconds wake_up_{0};  // the average duration of a wake-up; 0: not measured yet
   Nanoseconds spun_{0};
-  Nanoseconds waited_{0};  // total time waiting for a core, as of `asked_at_`
+  Nanoseconds waited_{0};  // the total time that the thread had waited for a core at `asked_at_`
   Clock::time_point asked_at_{}, delayed_at_{};
 };
 

@@ -1,4 +1,4 @@
-// The current time for one call that may need it several times or never: the clock is read at most once.
+// The current time for one call that may need it several times or never. The clock is read once at most.
 #pragma once
 
 #include <optional>
@@ -13,7 +13,7 @@ class TimeOfCall {
     if (!now_) now_ = Clock::now();
     return *now_;
   }
-  // Takes over a later time, if the clock was read elsewhere in the meantime.
+  // Uses a later time from now on, if the clock was read elsewhere in the meantime.
   void note(std::optional<Clock::time_point> later) {
     if (later) now_ = later;
   }

@@ -1,4 +1,5 @@
-// Blocks signals in the calling thread for the lifetime of the object. Blocked signals are delivered afterwards.
+// Blocks signals in the calling thread for the lifetime of the object. Signals that arrive meanwhile are delivered
+// afterwards.
 #pragma once
 
 #include <signal.h>
@@ -7,7 +8,7 @@ namespace remuda {
 
 class BlockedSignals {
  public:
-  // Blocks all signals, or one.
+  // Without arguments, blocks all signals; otherwise the given one.
   BlockedSignals() {
     sigset_t all;
     sigfillset(&all);
@@ -25,7 +26,7 @@ class BlockedSignals {
   BlockedSignals(const BlockedSignals&) = delete;
   BlockedSignals& operator=(const BlockedSignals&) = delete;
 
-  // Leaves the signals blocked when the object is destroyed.
+  // Makes the destructor leave the signals blocked.
   void keep() { is_kept_ = true; }
 
  private:

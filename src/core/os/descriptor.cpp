@@ -13,7 +13,7 @@ namespace remuda {
 
 namespace {
 
-// For a directory, a file in it, and a process descriptor.
+// Three reserve descriptors. A search through /proc has a directory, a file in it, and a process descriptor open.
 std::array<std::atomic<int>, 3> reserve = {-1, -1, -1};
 
 }  // namespace
@@ -24,7 +24,7 @@ void fill_reserve() {
     const int fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
     if (fd < 0) return;
     int nobody = -1;
-    if (!place.compare_exchange_strong(nobody, fd)) close(fd);  // another thread was faster
+    if (!place.compare_exchange_strong(nobody, fd)) close(fd);  // another thread has filled this place of the reserve
   }
 }
 

@@ -1,4 +1,5 @@
-// A file descriptor that is closed with its owner, and a reserve of descriptors for a process that has no other left.
+// A file descriptor that is closed with its owner, and a reserve of descriptors for a process that has reached its
+// limit of open files.
 #pragma once
 
 #include "os/platform.hpp"
@@ -33,7 +34,7 @@ class Descriptor {
 #endif
 
 // Opens as many reserve descriptors as a search through /proc needs at the same time, unless they are open already. Any
-// thread may call it. They are closed on exec.
+// thread may call this. The reserve is closed on exec.
 void fill_reserve();
 
 // Closes the reserve, so that other files can be opened. Returns whether any descriptor was closed.

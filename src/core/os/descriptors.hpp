@@ -1,4 +1,4 @@
-// Open file descriptors that are closed together, each once: by `close`, or with their owner.
+// A list that owns open file descriptors. `close` or the destructor closes all of them.
 #pragma once
 
 #include <vector>
@@ -15,7 +15,7 @@ class Descriptors {
   Descriptors(const Descriptors&) = delete;
   Descriptors& operator=(const Descriptors&) = delete;
 
-  // Reserves memory for one more, so that the next `add` cannot fail.
+  // Reserves memory for one more descriptor, so that the next `add` cannot fail.
   void make_room() { fds_.reserve(fds_.size() + 1); }
   void add(int fd) { fds_.emplace_back(fd); }
 
@@ -24,7 +24,7 @@ class Descriptors {
   std::vector<int> numbers() const { return {fds_.begin(), fds_.end()}; }
 
   void close_first() {
-    at(0);  // throws if it is empty
+    at(0);  // throws if the list is empty
     fds_.erase(fds_.begin());
   }
   void close() { fds_.clear(); }

@@ -1,4 +1,4 @@
-// Starts the core's own threads in the user's process. They run until the process ends, with all signals blocked.
+// Starts the core's own threads, which run in the user's process until it ends, with all signals blocked.
 #pragma once
 
 #include <thread>
@@ -8,10 +8,12 @@
 
 namespace remuda {
 
-// Starts a thread that is never joined. All signals are left to the main thread, where Python handles them.
+// Starts a thread that is never joined. It blocks all signals, so that the main thread receives them, where Python
+// handles them.
 template <class Work>
 void start_detached(Work work) {
-  const BlockedSignals blocked;  // restored on return, even if no thread could start
+  // The new thread inherits the signal mask. The destructor restores this thread's mask, even if no thread could start.
+  const BlockedSignals blocked;
   std::thread(std::move(work)).detach();
 }
 

@@ -19,7 +19,8 @@ void tie_life_to(int pidfd) {
     pollfd fd{pidfd, POLLIN, 0};
     while (poll(&fd, 1, -1) < 0 && errno == EINTR) {
     }
-    // This includes the calling process, unless an env has moved it to another group, which must not be killed.
+    // Kills the worker's own group. An env may have moved the worker to another group, which must survive, so the
+    // worker is killed separately.
     killpg(getpid(), SIGKILL);
     kill(getpid(), SIGKILL);
   });

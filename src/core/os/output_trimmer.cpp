@@ -16,12 +16,13 @@ namespace remuda {
 
 namespace {
 
-// Returns the offset up to which the file has been cut.
+// Frees the old part of the file, if the file has grown enough. `done`: the offset up to which it was freed before.
+// Returns the offset up to which it is freed now.
 std::uint64_t cut(int fd, std::uint64_t kept, std::uint64_t done) {
   struct stat file;
   if (fstat(fd, &file) != 0) return done;
   auto size = static_cast<std::uint64_t>(file.st_size);
-  if (size < done) done = 0;  // a child has reopened and truncated it
+  if (size < done) done = 0;  // a child process has truncated the file
   if (size - done <= 2 * kept) return done;
   if (fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, static_cast<off_t>(size - kept)) != 0) return done;
   return size - kept;

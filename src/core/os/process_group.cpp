@@ -19,11 +19,11 @@ namespace remuda {
 
 namespace {
 
-// These constants are newer than the headers of many systems.
+// These constants are missing in the headers of many systems. The comments give their names in newer headers.
 constexpr unsigned kSignalProcessGroup = 1u << 2;      // PIDFD_SIGNAL_PROCESS_GROUP
 constexpr idtype_t kPidfd = static_cast<idtype_t>(3);  // P_PIDFD
 
-struct PidfdInfo {  // struct pidfd_info in its first version
+struct PidfdInfo {  // the first version of the kernel's struct pidfd_info
   std::uint64_t mask;
   std::uint64_t cgroup;
   std::uint32_t ids[11];
@@ -36,7 +36,8 @@ int send(int pidfd, int number, unsigned flags = 0) {
   return static_cast<int>(syscall(SYS_pidfd_send_signal, pidfd, number, nullptr, flags));
 }
 
-// Whether the process runs or its exit code has not been taken, so that no other process has its pid.
+// Returns whether the process still has its pid: it runs, or it has ended but its exit code was not taken. Until then,
+// no other process can get the pid.
 bool keeps_its_pid(int pidfd) { return send(pidfd, 0) == 0 || errno == EPERM; }
 
 bool leads_its_group(int pidfd, int pid) { return keeps_its_pid(pidfd) && getpgid(pid) == pid; }
@@ -61,11 +62,12 @@ std::optional<int> reap_group(int pidfd, int pid, int patience_ms) {
   const auto deadline = std::chrono::steady_clock::now() + std::chrono::milliseconds(patience_ms);
   std::optional<int> code;
   siginfo_t end{};
-  // Reads the exit code without taking it, because the process's pid reserves the number of the group.
+  // Reads the exit code without taking it: as long as the process has its pid, no other group can get the number of its
+  // group.
   if (waitid(kPidfd, static_cast<id_t>(pidfd), &end, WEXITED | WNOHANG | WNOWAIT) == 0 && end.si_pid != 0) {
     code = code_of(end);
   }
-  // Any member of the group that is not reaped yet reserves its number, even after the leader.
+  // Any process of the group that is not reaped yet reserves the group's number, even after the leader was reaped.
   bool more = keeps_its_pid(pidfd);
   while (more) {
     end = {};
@@ -75,7 +77,7 @@ std::optional<int> reap_group(int pidfd, int pid, int patience_ms) {
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
   end = {};
-  waitid(kPidfd, static_cast<id_t>(pidfd), &end, WEXITED | WNOHANG);  // if it had left its group
+  waitid(kPidfd, static_cast<id_t>(pidfd), &end, WEXITED | WNOHANG);  // reaps the process if it has left its group
   return code;
 }
 

@@ -1,7 +1,7 @@
-// Sends signals to a process that leads its own group, and to the whole group, and reads exit codes.
+// Sends signals to a process that leads its own group, and to the whole group, and takes exit codes.
 //
-// A pid identifies a process only until its exit code is taken; then the kernel may reuse it. So every function here
-// uses the process descriptor, or acts only while the descriptor shows that the pid is still in use.
+// A pid identifies a process only until its exit code is taken; then the kernel may reuse the pid. So every function
+// here uses the process descriptor, or acts only while the descriptor shows that the pid is still in use.
 #pragma once
 
 #include <optional>
@@ -12,20 +12,21 @@ namespace remuda {
 // another group. Linux only, as all functions here; elsewhere there are no worker processes.
 void signal_group(int pidfd, int pid, int number);
 
-// Does the same on kernels before 6.9, which cannot signal a group through a process descriptor. Sends nothing once the
-// exit code has been taken.
+// Does the same as `signal_group` on kernels before 6.9, which cannot signal a group through a process descriptor. Once
+// the exit code of the process has been taken, sends nothing.
 void signal_group_by_number(int pidfd, int pid, int number);
 
-// Takes the exit code of an ended process if it is a child of this process, and those of all children in its group. (In
-// a container where this process is the first one, orphans become its children.) All of them must have been killed:
-// waits up to `patience_ms` for those that are still dying. Returns the exit code, negative for a signal.
+// Takes the exit codes of an ended process and of all children in its group, as far as they are children of this
+// process. (In a container where this process is the first one, orphans become its children.) All of them must have
+// been killed: the function waits up to `patience_ms` for those that are still dying. Returns the exit code of the
+// process; -n if signal n killed it.
 //
-// Returns nullopt if the process is no child of this one, or if its exit code was not available: SIGCHLD is ignored, or
-// another thread waits for all children.
+// Returns nullopt if the process is not a child of this one. Also returns nullopt if the exit code is not available,
+// because SIGCHLD is ignored or another thread waits for all children.
 std::optional<int> reap_group(int pidfd, int pid, int patience_ms);
 
-// Returns the exit code of an ended process after another caller has taken it. Needs Linux 6.15, and returns nullopt
-// before.
+// Returns the exit code of an ended process, also after another caller has taken it. Needs Linux 6.15; returns nullopt
+// on older kernels.
 std::optional<int> exit_code_of(int pidfd);
 
 }  // namespace remuda

@@ -37,16 +37,17 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// How often the search returns to processes that are in the middle of an exec, a millisecond apart.
+// The maximum number of further searches, a millisecond apart, if a process is in the middle of an exec.
 constexpr int kMaxSecondLooks = 50;
-// The word of /proc/<pid>/stat with the start of the environment; the next word is its end.
+// The number of the word in /proc/<pid>/stat that is the address of the environment's start. The next word is the
+// address of its end.
 constexpr int kEnvStart = 50;
 
-// Reads files of /proc, one at a time, into the same memory.
+// Reads files of /proc, one at a time, into one reused buffer.
 class ProcReader {
  public:
-  // Returns the file's content, valid until the next call; nullopt if it could not be opened or read, because of
-  // missing rights or because the process has ended.
+  // Returns the file's content, which is valid until the next call. Returns nullopt if the file could not be opened or
+  // read, because this process lacks the right or the other process has ended.
   std::optional<std::string_view> read(const Descriptor& file) {
     if (file < 0) return {};
     std::size_t length = 0;
@@ -63,7 +64,7 @@ class ProcReader {
   std::vector<char> memory_ = std::vector<char>(1 << 16);
 };
 
-// Returns the value of kFamilyVariable in an environment in the format of /proc; empty if it is not set.
+// Returns the value of kFamilyVariable in an environment in the format of /proc; empty if the variable is not set.
 std::string_view keys_in(std::string_view environment) {
   const std::string_view name(kFamilyVariable);
   while (!environment.empty()) {
@@ -89,7 +90,7 @@ std::uint64_t number_in(std::string_view stat, int word) {
   return std::strtoull(std::string(stat_from(stat, word).substr(0, 20)).c_str(), nullptr, 10);
 }
 
-// Whether /proc uses the pids of this process's namespace. It may be missing, or belong to another container.
+// Whether /proc shows the pids of this process's namespace. It may be missing, or belong to another container.
 bool proc_is_ours() {
   char self[16] = {};
   const ssize_t length = readlink("/proc/self", self, sizeof self);
@@ -110,7 +111,7 @@ class Hunt {
     while (true) {
       const int before = last_pid();
       const Found found = pass(before);
-      // After the pids wrap around, a new process may have a pid that this pass has already checked.
+      // After a wrap-around of the pids, a new process may have a pid that this pass had already checked.
       if (found.somebody || last_pid() < before) {
         second_looks = 0;
         continue;
@@ -120,8 +121,8 @@ class Hunt {
     }
   }
 
-  // Waits for the end of the killed processes, then reaps those that are children of this process. They are reaped
-  // last, because an orphan becomes a child of this process only after its parent has ended.
+  // Waits for the end of the killed processes, then reaps those that are children of this process. They are all reaped
+  // after the waits, because an orphan becomes a child of this process only after its parent has ended.
   HuntResult result() {
     const auto deadline = Clock::now() + patience_;
     HuntResult result{{lost_.begin(), lost_.end()}, problem_, spent_};
@@ -134,14 +135,14 @@ class Hunt {
 
  private:
   struct Found {
-    bool somebody = false;  // a new process, which may have forked others behind the search
+    bool somebody = false;  // whether a process was found that was new; it may have forked others that the pass missed
     bool unsure = false;
   };
   enum class Sight { kStranger, kFamily, kBetweenPrograms };
 
-  // Checks all processes once: those of a directory listing, which is as old as its first entry, and then those created
-  // since. The pids of the latter are higher than `before`, the last pid assigned before the pass. A process that forks
-  // runs ahead of the search, but more slowly than the search; and after a SIGKILL it forks no more.
+  // Checks each process once: first the processes in a listing of /proc, then those that were created since the listing
+  // began. The latter have pids above `before`, the last pid assigned before the pass. The pass ends even if a process
+  // keeps forking: it creates pids more slowly than the pass checks them, and once killed it forks no more.
   Found pass(int before) {
     Found found;
     const int fd = open_somehow([] { return open("/proc", O_RDONLY | O_DIRECTORY | O_CLOEXEC); });
@@ -181,9 +182,10 @@ class Hunt {
     return Sight::kStranger;
   }
 
-  // Whether a process that shows no environment may show one soon. During an exec there is a moment when the old memory
-  // is gone and the new environment is not in place yet. Kernel threads and dead processes have no memory and thus no
-  // environment. A process with memory has no environment only if its environment has an address and is empty.
+  // Whether a process that shows no environment may show one soon, because it is in the middle of an exec: the old
+  // memory is gone, and the new environment is not in place yet. Kernel threads and dead processes have no memory and
+  // thus never have an environment. A process with memory never shows an environment only if its environment is empty,
+  // with the same address as start and end.
   bool may_yet_show_one(int pid) {
     const auto memory = read(pid, "statm");
     if (!memory || memory->substr(0, 2) == "0 ") return false;
@@ -193,16 +195,16 @@ class Hunt {
     return start == 0 || start != end;
   }
 
-  // Kills a process. Returns whether it was a new one.
+  // Kills a process. Returns whether it was new to this search.
   bool shoot(int pid) {
     if (lost_.count(pid) != 0) return false;
     if (auto known = shot_.find(pid); known != shot_.end()) {
-      if (!ends_until(Clock::now(), known->second)) return false;  // it is still dying
+      if (!ends_until(Clock::now(), known->second)) return false;  // the killed process has not ended yet
       reap(known->second);
-      shot_.erase(known);  // a new process has the same pid
+      shot_.erase(known);  // A new process has the pid of a killed one.
     }
     Descriptor pidfd(open_somehow([pid] { return static_cast<int>(syscall(SYS_pidfd_open, pid, 0)); }));
-    // It has just ended: another pass looks for processes that it may have started.
+    // The process may have just ended and may have started others, so another pass is needed.
     if (pidfd < 0) return errno == ESRCH;
     if (look(pid) != Sight::kFamily) return true;
     if (syscall(SYS_pidfd_send_signal, static_cast<int>(pidfd), SIGKILL, nullptr, 0) != 0) return errno == ESRCH;
@@ -224,7 +226,7 @@ class Hunt {
     return proc_.read(Descriptor(open_somehow([&path] { return open(path.c_str(), O_RDONLY | O_CLOEXEC); })));
   }
 
-  // Opens a file even if the process has no free descriptor.
+  // Calls `open` and returns the descriptor. If this process has no free descriptor, frees one first.
   template <class Open>
   int open_somehow(Open open) {
     while (true) {
@@ -237,7 +239,8 @@ class Hunt {
     }
   }
 
-  // Frees a descriptor: first the reserve, then the descriptors of killed processes, one by one.
+  // Frees a descriptor: first the reserve, then one by one those of killed processes. Returns false if there is none
+  // left to free.
   bool make_room() {
     if (spend_reserve()) return spent_ = true;
     if (shot_.empty()) return false;
@@ -266,14 +269,14 @@ class Hunt {
   const std::unordered_set<std::string> keys_;
   const std::chrono::milliseconds patience_;
   std::map<int, Descriptor> shot_;
-  std::set<int> lost_;  // processes that had not ended when their descriptor was needed
+  std::set<int> lost_;  // the pids of killed processes that had not ended when `make_room` closed their descriptors
   int problem_ = 0;
   bool spent_ = false;
   ProcReader proc_;
 };
 
-// Makes /proc show this text as the environment permanently. The text must stay valid. Returns whether the kernel
-// allows it.
+// Makes /proc show this text as the environment of this process permanently. The text must stay in memory. Returns
+// whether the kernel allows it.
 bool show_environment(std::string_view shown) {
   ProcReader proc;
   const auto stat = proc.read(Descriptor(open("/proc/self/stat", O_RDONLY | O_CLOEXEC)));
@@ -313,7 +316,7 @@ bool show_keys(const std::string& keys) {
   ProcReader proc;
   const auto before = proc.read(Descriptor(open("/proc/self/environ", O_RDONLY | O_CLOEXEC)));
   if (!before) return false;
-  // If a variable has two entries, the first one counts. The string is never freed while /proc shows it as the
+  // If a variable has two entries, the first one counts. The string is never freed, because /proc shows it as the
   // environment.
   auto* whole = new std::string(std::string(kFamilyVariable) + '=' + keys + '\0' + std::string(*before));
   if (show_environment(*whole)) return true;

@@ -1,10 +1,10 @@
-// Makes a signal stop this process as SIGSTOP does. A handler that is installed later and chains to this one runs
-// first.
+// Makes a signal stop this process as SIGSTOP does. A handler that is installed later runs first, if it calls this one.
 #pragma once
 
 namespace remuda {
 
-// Installs the handler. Throws std::system_error; does nothing on platforms without process signals.
+// Installs the handler for signal `number`. Throws std::system_error if that fails. Does nothing on platforms without
+// process signals.
 void stop_at(int number);
 
 }  // namespace remuda

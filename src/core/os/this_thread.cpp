@@ -21,7 +21,8 @@ namespace remuda {
 
 namespace {
 
-// Returns the lowest number of the CPUs on the same core; the CPU's own number if that cannot be read.
+// Returns the lowest number of the CPUs (hardware threads) on the same core. If that cannot be read, returns the CPU's
+// own number.
 std::uint32_t first_sibling(std::uint32_t cpu) {
   std::ifstream siblings("/sys/devices/system/cpu/cpu" + std::to_string(cpu) + "/topology/thread_siblings_list");
   std::uint32_t first = cpu;
@@ -29,17 +30,19 @@ std::uint32_t first_sibling(std::uint32_t cpu) {
 }
 
 std::uint32_t core_of(std::uint32_t cpu) {
-  static std::array<std::atomic<std::uint32_t>, 1024> cores{};  // by CPU, plus 1; 0: not looked up yet
+  // For each CPU, the number of its core, plus 1; 0: not read yet.
+  static std::array<std::atomic<std::uint32_t>, 1024> cores{};
   if (cpu >= cores.size()) return cpu;
   std::atomic<std::uint32_t>& core = cores[cpu];
   if (core.load(std::memory_order_relaxed) == 0) core.store(first_sibling(cpu) + 1, std::memory_order_relaxed);
   return core.load(std::memory_order_relaxed) - 1;
 }
 
-// Returns nullopt if the kernel was built without this file.
+// Returns the time in ns that the thread has waited for a core. Returns nullopt if the kernel was built without
+// schedstat.
 std::optional<std::uint64_t> delay_of_runs() {
   std::ifstream stat("/proc/thread-self/schedstat");
-  std::uint64_t ran = 0, waited = 0;  // ns
+  std::uint64_t ran = 0, waited = 0;  // both in ns
   return stat >> ran >> waited ? std::optional(waited) : std::nullopt;
 }
 

@@ -1,4 +1,4 @@
-// Makes several changes of state in one call, so that no signal handler can run in between.
+// Calls several functions from C++ in one go, so that no signal handler can run in between.
 //
 // Python runs signal handlers, which may raise, between any two of its own instructions, but never within C++ code.
 #pragma once
@@ -11,8 +11,8 @@ namespace remuda {
 
 namespace nb = nanobind;
 
-// Calls each of `functions`, even if earlier ones raised, then raises the first exception. If all are written in C, no
-// signal handler runs in between: either all were called, or none.
+// Calls each of `functions`, even if earlier ones raised, then raises the first exception. If all functions are written
+// in C, no signal handler runs in between.
 inline void call_all(const nb::list& functions) {
   std::optional<nb::python_error> first;
   for (nb::handle function : functions) {

@@ -6,8 +6,8 @@
 
 namespace remuda {
 
-// Use as `nb::class_<T>(..., nb::type_slots(Collected<T>::slots))`. `T` has `int visit(visitproc, void*) const`, which
-// visits all references that it holds, and `void clear()`, which drops them.
+// Use it as `nb::class_<T>(..., nb::type_slots(Collected<T>::slots))`. `T` must have two functions: `int
+// visit(visitproc, void*) const` visits all references that the object holds, and `void clear()` drops them.
 template <class T>
 struct Collected {
   static int visit(PyObject* self, visitproc visit, void* arg) {

@@ -1,4 +1,4 @@
-// Copies the figures of an arena (shm/figures.hpp, and the workers' meters) to Python, which interprets them.
+// Copies figures from an arena to Python: those of shm/figures.hpp, and the workers' meters.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -16,7 +16,7 @@ namespace remuda {
 
 namespace nb = nanobind;
 
-// Copies word by word: each word is whole, although the writers continue.
+// Copies word by word, so that each word is whole even while a worker writes it.
 inline void copy_words(const Arena& arena, std::uint64_t offset, std::uint64_t bytes, std::vector<std::uint64_t>& to) {
   const auto* words = arena.at<const std::atomic<std::uint64_t>>(offset);
   for (std::uint64_t i = 0; i < bytes / sizeof *words; ++i) to.push_back(words[i].load(std::memory_order_relaxed));
@@ -26,15 +26,15 @@ inline nb::bytes as_bytes(const std::vector<std::uint64_t>& words) {
   return nb::bytes(words.data(), words.size() * sizeof(std::uint64_t));
 }
 
-// Returns the shortest duration of each bucket of `Durations`, and the end of the last one, in ns.
+// Returns the shortest duration of each bucket of `Durations`, and the end of the last bucket, in ns.
 inline std::vector<std::uint64_t> duration_edges() {
   std::vector<std::uint64_t> edges;
   for (std::uint32_t bucket = 0; bucket <= Durations::kBuckets; ++bucket) edges.push_back(Durations::first_of(bucket));
   return edges;
 }
 
-// Returns the structs of figures by name, each as ([(field, type, count, offset)], bytes). A type may be the name of an
-// earlier struct.
+// Returns the structs of figures by name: {name: ([(field, type, count, offset)], size in bytes)}. A type is a NumPy
+// type code, or the name of an earlier struct.
 inline nb::dict figure_structs() {
   nb::dict structs;
   const auto add = [&structs](const char* name, std::span<const Field> fields, std::size_t bytes) {
@@ -51,8 +51,8 @@ inline nb::dict figure_structs() {
   return structs;
 }
 
-// Returns (figures of each env, of each worker, of each worker's meter, of the caller, time). Each of the first four is
-// one struct after another, as bytes. The time is in ns of CLOCK_MONOTONIC.
+// Returns (figures of all envs, figures of all workers, meters of all workers, figures of the caller, time). Each of
+// the first four is the bytes of its structs, one after another. The time is in ns of CLOCK_MONOTONIC.
 inline nb::tuple read_figures(const Arena& arena, const Plan& plan) {
   std::vector<std::uint64_t> envs, workers, meters, caller;
   copy_words(arena, plan.env_figures, sizeof(EnvFigures) * plan.envs, envs);

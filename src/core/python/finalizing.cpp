@@ -1,11 +1,11 @@
 // Suspends a thread that requests the GIL while the interpreter finalises, until the process ends.
 //
-// From CPython 3.14 on the interpreter does this itself. Before, it ends such a thread with pthread_exit, which with
-// glibc unwinds the thread's stack without the GIL. Destructors that release references to Python objects then crash
-// (SIGSEGV), and noexcept functions abort. This may happen wherever Python code can run, including a `__del__` when any
-// reference is released, so catching it call by call is not possible. But unwinding first calls the personality routine
-// of each frame, innermost first, before it runs any code of the frame. The linker puts this routine in the place of
-// the C++ runtime's for every frame of this module, including nanobind's (`--wrap`, see CMakeLists.txt).
+// From CPython 3.14 on the interpreter does this itself. Older versions end such a thread with pthread_exit, and glibc
+// then unwinds the thread's stack without the GIL. Destructors that release references to Python objects crash
+// (SIGSEGV), and noexcept functions abort. This can happen at any call that may run Python code, so catching it call by
+// call is not possible. But unwinding calls the personality routine of each frame before any code of the frame. The
+// linker replaces the C++ runtime's routine by the one below for every frame of this module, including nanobind's
+// (`--wrap`, see CMakeLists.txt).
 #include "os/platform.hpp"
 
 #if REMUDA_LINUX

@@ -14,8 +14,8 @@ namespace {
 
 using Question = int (*)();
 
-// The limited API has neither function, but every CPython exports both. They are looked up by name when the module is
-// loaded.
+// Looks up a function by name when the module is loaded. The limited API lacks these functions, but every CPython
+// exports them.
 Question find(const char* name) { return reinterpret_cast<Question>(dlsym(RTLD_DEFAULT, name)); }
 
 const Question gil_check = find("PyGILState_Check");
@@ -36,7 +36,8 @@ bool is_finalizing() {
 #elif defined(Py_LIMITED_API)
 
 namespace remuda {
-// Only a fork gives up memory without the GIL, and only with glibc are threads unwound: both happen on Linux alone.
+// Constants suffice on this platform. Only a fork releases memory without the GIL, and only glibc unwinds threads; both
+// happen only on Linux.
 bool holds_gil() { return true; }
 bool is_finalizing() { return false; }
 }  // namespace remuda

@@ -1,12 +1,12 @@
-// Queries about the interpreter that a thread may make without the GIL.
+// Facts about the interpreter that a thread may query without the GIL.
 #pragma once
 
 namespace remuda {
 
-// Whether this thread holds the GIL.
+// Whether the calling thread holds the GIL.
 bool holds_gil();
 
-// Whether the interpreter is finalising: a thread that requests the GIL now never gets it.
+// Whether the interpreter is finalising. A thread that requests the GIL then never gets it.
 bool is_finalizing();
 
 }  // namespace remuda

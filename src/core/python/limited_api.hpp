@@ -1,7 +1,7 @@
-// Defines the macros of CPython that its limited API provides only as functions.
+// Defines macros of CPython that its limited API provides only as functions.
 //
-// From Python 3.12 on one build serves all versions (`wheel.py-api` in pyproject.toml). It must not depend on layouts
-// that may change between versions, and calls functions instead.
+// From Python 3.12 on one build of the module serves all versions (`wheel.py-api` in pyproject.toml). It calls
+// functions, because the layouts that the macros depend on may change between versions.
 #pragma once
 
 #include <Python.h>

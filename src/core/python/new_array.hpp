@@ -7,7 +7,8 @@
 
 namespace remuda {
 
-// Creates an array over the caller's memory, which must outlive it; with null, over uninitialised memory of its own.
+// Creates an array over `data`, which must outlive it. If `data` is null, the array has uninitialised memory of its
+// own.
 inline nb::object new_array(PyArray_Descr* dtype, int axes, const npy_intp* shape, void* data = nullptr) {
   Py_INCREF(reinterpret_cast<PyObject*>(dtype));  // NewFromDescr steals it
   PyObject* array = PyArray_NewFromDescr(&PyArray_Type, dtype, axes, shape, nullptr, data,

@@ -1,7 +1,7 @@
 // Small arrays for one purpose, which are handed out again once no caller holds them.
 //
-// There are two, because callers hold the last one while they request the next. A caller that keeps more of them gets
-// new ones.
+// Two arrays are kept, because a caller still holds the last array while it requests the next. A caller that holds both
+// gets a new array.
 #pragma once
 
 #include <array>
@@ -15,7 +15,7 @@ namespace remuda {
 
 class ReusedArrays {
  public:
-  // Returns an array (rows, *shape) that no caller holds. Its content is arbitrary.
+  // Returns an array of shape (rows, *shape) that no caller holds. Its content is arbitrary.
   nb::object take(PyArray_Descr* dtype, npy_intp rows, int axes = 0, const npy_intp* shape = nullptr) {
     for (MadeArray& one : arrays_) {
       if (one.is_held()) continue;
@@ -27,7 +27,7 @@ class ReusedArrays {
     }
     nb::object array = new_rows(dtype, rows, axes, shape);
     last_ = (last_ + 1) % arrays_.size();
-    // The destruction of the previous array may run arbitrary code, so it comes last.
+    // Destroying the replaced array may run arbitrary code, so it happens last.
     const MadeArray before = std::exchange(arrays_[last_], MadeArray(array));
     return array;
   }

@@ -27,29 +27,31 @@ namespace {
   throw std::system_error(error, std::generic_category(), what);
 }
 
-constexpr int kPrivate = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;  // takes memory only for pages that are written
+// A mapping with these flags takes memory only for pages that are written.
+constexpr int kPrivate = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
 
 std::string megabytes(std::size_t bytes) { return std::to_string((bytes >> 20) + 1) + " MB"; }
 
 std::byte* map(int fd, std::size_t bytes, int protection = PROT_READ | PROT_WRITE) {
   void* base = mmap(nullptr, bytes, protection, MAP_SHARED, fd, 0);
   if (base == MAP_FAILED) fail(errno, "could not map " + megabytes(bytes) + " of shared memory");
-  // A core dump of a crashed env should show the env, and most of the arena has no memory.
+  // Excludes the arena from the core dumps of crashed envs: it is large, and most of it has no memory.
   madvise(base, bytes, MADV_DONTDUMP);
   return static_cast<std::byte*>(base);
 }
 
 const auto kPage = static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE));
 
-// Allocates in steps, because the kernel undoes an allocation that a signal interrupts, and a signal may arrive every
-// few milliseconds. Returns an error number, or 0.
+// Gives memory to a range in steps. The kernel undoes a whole allocation that a signal interrupts, and signals may
+// arrive every few milliseconds. Returns an error number, or 0.
 int allocate(int fd, Stretch stretch) {
   constexpr std::uint64_t kStep = std::uint64_t{64} << 20;
   for (std::uint64_t at = 0; at < stretch.bytes; at += kStep) {
     const auto length = static_cast<off_t>(std::min(kStep, stretch.bytes - at));
     int error;
     do {
-      error = posix_fallocate(fd, static_cast<off_t>(stretch.offset + at), length);  // does not set errno
+      // posix_fallocate returns the error and does not set errno.
+      error = posix_fallocate(fd, static_cast<off_t>(stretch.offset + at), length);
     } while (error == EINTR);
     if (error != 0) return error;
   }
@@ -63,7 +65,8 @@ int allocate(int fd, std::size_t bytes, const std::vector<Stretch>& reserved) {
   return 0;
 }
 
-// Allocates by address, for a process that has closed the descriptor. Returns an error number, or 0.
+// Gives memory to a range by address instead of by descriptor, which the process may have closed. Returns an error
+// number, or 0.
 int populate(std::byte* at, std::uint64_t bytes) {
   constexpr int kPopulateWrite = 23;  // MADV_POPULATE_WRITE, which older headers lack
   int error;
@@ -71,7 +74,8 @@ int populate(std::byte* at, std::uint64_t bytes) {
     error = madvise(at, bytes, kPopulateWrite) == 0 ? 0 : errno;
   } while (error == EINTR || error == EAGAIN);
   if (error != EINVAL) return error;
-  for (std::uint64_t page = 0; page < bytes; page += kPage)  // the kernel is older than 5.14
+  // A kernel older than 5.14 lacks the advice. Writing to each page gives it memory, too.
+  for (std::uint64_t page = 0; page < bytes; page += kPage)
     reinterpret_cast<std::atomic<char>*>(at + page)->fetch_add(0);
   return 0;
 }
@@ -156,7 +160,7 @@ std::byte* Arena::reserve_copy() const {
 
 void Arena::drop_copy(std::byte* copy) const { munmap(copy, bytes_); }
 
-// Each call replaces the existing mapping in one step, or leaves it unchanged.
+// Both system calls replace the existing mapping in one step, or leave it unchanged.
 void Arena::become(std::byte* copy) const {
   if (copy == nullptr) {
     mmap(base_, bytes_, PROT_READ | PROT_WRITE, kPrivate | MAP_FIXED, -1, 0);

@@ -1,9 +1,9 @@
 // The arena: one anonymous mapping that holds everything a pool shares with its workers.
 //
-// It is a memfd: it has no name in /dev/shm that a SIGKILL could leak, and no 64 MB container limit. Its memory is
-// reserved when it is created. A machine that is out of memory thus reports an error at once, and not a SIGBUS in the
-// middle of training. Addresses differ from process to process, so nothing in the arena is a pointer: everything is an
-// offset from its first byte.
+// It is a memfd. A memfd has no name in /dev/shm, so a SIGKILL leaves no file behind, and it is not subject to the 64
+// MB limit of /dev/shm in containers. Its memory is reserved when it is created. A machine that is out of memory thus
+// reports an error at once, and not a SIGBUS in the middle of training. Addresses differ from process to process, so
+// nothing in the arena is a pointer: everything is an offset from its first byte.
 #pragma once
 
 #include <cstddef>
@@ -33,28 +33,28 @@ struct ArenaHeader {
 };
 static_assert(sizeof(ArenaHeader) == 64 && offsetof(ArenaHeader, bytes) == 16);
 
-// Owns one mapping. The pool and every array handed out share it by std::shared_ptr, so the memory outlives the pool
-// for as long as any of these arrays lives. Every share is one of the arena itself (`enable_shared_from_this`), not of
-// the Python object that stands for it: arrays may outlive the interpreter.
+// Owns one mapping. The pool and each array of its batches share it by std::shared_ptr, so the memory outlives the pool
+// for as long as any of these arrays lives. They share the arena itself (`enable_shared_from_this`), not its Python
+// object, because arrays may outlive the interpreter.
 class Arena : public std::enable_shared_from_this<Arena> {
  public:
-  // Deletes an arena when its last share is gone.
+  // A function that deletes an arena when its last share is gone.
   using Deleter = void (*)(Arena*);
   static void destroy(Arena* arena) { delete arena; }
 
-  // Whether parts of an arena can be addresses without memory.
+  // Whether an arena can have address ranges without memory.
   static const bool kIsSparse;
 
-  // Throws std::system_error when the memory cannot be reserved. `reserved`: the only ranges that get memory, in order;
-  // the rest is addresses without memory.
+  // Creates an arena. `reserved`: the only ranges that get memory, in order; the rest is addresses without memory.
+  // Throws std::system_error when the memory cannot be reserved.
   static std::shared_ptr<Arena> create(std::size_t bytes, Deleter deleter = destroy);
   static std::shared_ptr<Arena> create(std::size_t bytes, const std::vector<Stretch>& reserved,
                                        Deleter deleter = destroy);
-  // Maps an arena that another process created. Takes no ownership of `fd`. Throws std::runtime_error if the other
-  // build's layout differs.
+  // Maps an arena that another process created. Does not take ownership of `fd`. Throws std::runtime_error if the arena
+  // was created by a build of remuda with another layout.
   static std::shared_ptr<Arena> attach(int fd, std::size_t bytes, Deleter deleter = destroy);
 
-  // Attaches with a read-only mapping.
+  // Maps an arena that another process created, read-only.
   static std::shared_ptr<Arena> look_at(int fd, std::size_t bytes, Deleter deleter = destroy);
 
   ~Arena();
@@ -76,19 +76,19 @@ class Arena : public std::enable_shared_from_this<Arena> {
   const std::vector<Stretch>& lasting() const { return lasting_; }
   int fd() const { return fd_; }  // -1 once closed, or if the platform has none
 
-  // Gives memory to a range. Newly given memory is zero. Throws std::system_error, and then part of the range may have
-  // memory.
+  // Gives zeroed memory to a range. If it throws std::system_error, part of the range may have memory.
   void reserve(Stretch stretch) const;
-  // Frees the memory of the whole pages in a range.
+  // Frees the memory of the pages that lie entirely in a range.
   void release(Stretch stretch) const;
 
-  // For a forked child, see lendings.hpp. `reserve_copy` maps empty private memory of the same size, and returns null
-  // if it cannot. `drop_copy` unmaps it. `become` moves it to this arena's addresses; null puts empty memory there.
+  // The next three functions serve a forked child, see lendings.hpp. `reserve_copy` maps empty private memory of the
+  // arena's size, and returns null if it cannot. `drop_copy` unmaps this memory. `become` moves it to the arena's
+  // addresses; without a copy (null) it puts empty memory there.
   std::byte* reserve_copy() const;
   void drop_copy(std::byte* copy) const;
   void become(std::byte* copy) const;
 
-  // The descriptor is for workers that attach, and for other processes that observe the pool (see `_wire/card.py`).
+  // Closes the descriptor. Workers need it to attach, and other processes to observe the pool (see `_wire/card.py`).
   void close_fd();
 
   // Adds a function that runs once, just before the memory is unmapped, to undo changes to its pages. It must not

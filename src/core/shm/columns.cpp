@@ -26,7 +26,7 @@ nb::object interned(nb::object dtype) {
   return nb::steal(reinterpret_cast<PyObject*>(PyArray_DescrFromType(descr->type_num)));
 }
 
-// Whether NumPy could not warn of this cast to float32; its warnings depend on the caller's settings.
+// Returns whether NumPy certainly emits no warning when it casts the number to float32.
 bool is_ordinary(double number, float cast) {
   const float size = std::fabs(cast);
   return (size > FLT_MIN && size <= FLT_MAX) || number == 0.0;
@@ -53,7 +53,7 @@ bool Column::fits(nb::handle value, std::uint32_t rows) const {
   return has_layout(array, 1) && PyArray_DIM(array, 0) == static_cast<npy_intp>(rows);
 }
 
-// Whether the array is in C order, and its axes after the first `leading` ones are the column's.
+// Whether the array is in C order, and its shape after the first `leading` axes is the shape of the column's rows.
 bool Column::has_shape(PyArrayObject* array, int leading) const {
   if (PyArray_NDIM(array) != static_cast<int>(shape_.size()) + leading || !PyArray_IS_C_CONTIGUOUS(array)) return false;
   for (std::size_t i = 0; i < shape_.size(); ++i)
@@ -61,7 +61,7 @@ bool Column::has_shape(PyArrayObject* array, int leading) const {
   return true;
 }
 
-// Checks the shape and the dtype.
+// Whether the array has the shape and the dtype of the column.
 bool Column::has_layout(PyArrayObject* array, int leading) const {
   return has_shape(array, leading) && has_dtype(PyArray_DESCR(array));
 }
@@ -179,14 +179,14 @@ Fit Nest::write(PyObject* value, const std::vector<Column>& columns, std::uint32
   return Fit::kNone;
 }
 
-// Keys that are not in the space are ignored, as everywhere.
+// Writes a dict. Keys that are not in the space are ignored.
 Fit Nest::write_dict(PyObject* value, const std::vector<Column>& columns, std::uint32_t row, Objects& objects) const {
   if (!PyDict_Check(value)) return Fit::kNone;
   Fit whole = Fit::kAsIs;
   for (std::size_t i = 0; i < keys_.size() && whole != Fit::kNone; ++i) {
     PyObject* child = PyDict_GetItemWithError(value, keys_[i].ptr());
     if (child == nullptr) {
-      // The keys are strings, so the error is no unhashable key. The slow path reports a missing key.
+      // A failed lookup of a string key can only mean that the key is missing. The slow path reports that.
       PyErr_Clear();
       return Fit::kNone;
     }

@@ -18,8 +18,8 @@ class Column {
   Column(nb::object dtype, std::vector<npy_intp> shape, std::byte* base);
 
   PyArray_Descr* descr() const { return reinterpret_cast<PyArray_Descr*>(dtype_.ptr()); }
-  const std::vector<npy_intp>& shape() const { return shape_; }  // the shape of a row
-  bool is_int64() const { return is_int64_; }                    // whether the dtype is int64 in native byte order
+  const std::vector<npy_intp>& shape() const { return shape_; }  // The shape of a row.
+  bool is_int64() const { return is_int64_; }                    // Whether the dtype is int64 in native byte order.
   std::size_t row_bytes() const { return row_bytes_; }
   std::byte* row(std::uint32_t row) const { return base_ + row * row_bytes_; }
 
@@ -30,9 +30,9 @@ class Column {
   // column. Returns false, without a Python error, if nothing was written.
   bool write(PyObject* value, std::uint32_t row) const;
 
-  // Writes a float64 array of this shape to a float32 column with a cast, as the observations of many envs need.
-  // Returns false, without a Python error, for any other value, and for numbers that NumPy might warn about when it
-  // casts them (overflow, underflow, NaN). In the latter case part of the row may have been written.
+  // Casts a float64 array of the column's shape to a float32 column, as the observations of many envs need. Returns
+  // false, without a Python error, for any other value. It also returns false for numbers that NumPy might warn about
+  // when it casts them (overflow, underflow, NaN); then part of the row may have been written.
   bool write_cast(PyObject* value, std::uint32_t row) const;
 
   // Returns a new object that shares no memory with the column: an array, or a NumPy scalar for shape ().
@@ -50,14 +50,15 @@ class Column {
   bool has_layout(PyArrayObject* array, int leading) const;
   bool has_dtype(PyArray_Descr* dtype) const { return dtype == descr() || PyArray_EquivTypes(dtype, descr()); }
   static bool write_int(PyObject* value, std::byte* target);
-  bool write_scalar(PyObject* value, std::byte* target) const;  // a NumPy scalar
+  bool write_scalar(PyObject* value, std::byte* target) const;  // writes a NumPy scalar
 
   nb::object dtype_;
   std::vector<npy_intp> shape_;
   std::byte* base_;
   std::size_t row_bytes_;
-  bool is_int64_, is_float32_;  // in native byte order, which C++ reads and writes directly
-  // A cache of scalars for small discrete choices; sharing is safe because scalars are immutable. Otherwise, making the
+  // Both are true only for native byte order, because C++ reads and writes these numbers directly.
+  bool is_int64_, is_float32_;
+  // Scalars for small discrete choices, made once. They are immutable, so many readers can share one. Making a new
   // scalar would be most of the cost of passing an action to a cheap env.
   mutable std::vector<nb::object> small_;
 };
@@ -66,12 +67,13 @@ using Objects = std::vector<nb::object>;
 
 // How a value was written to its columns.
 enum class Fit {
-  kNone,  // not written, or only in part
-  kCast,  // with a cast to another dtype
+  kNone,  // The value does not fit. Part of it may have been written.
+  kCast,  // The value was written with a cast to another dtype.
   kAsIs,
 };
 
-// The structure of a nested value. Built from nested Python tuples:
+// The structure of a nested value. It is built from nested Python tuples:
+//
 //   ("column", i)   ("object", j)   ("dict", ((key, node), ...))   ("tuple", (node, ...))
 class Nest {
  public:
@@ -81,12 +83,12 @@ class Nest {
   // returns Fit::kNone, some columns may have been written.
   Fit write(PyObject* value, const std::vector<Column>& columns, std::uint32_t row, Objects& objects) const;
 
-  // Whether a value that was written without a cast can be rebuilt from its columns without a difference: all leaves
-  // are exactly arrays, and all inner nodes exactly dicts and tuples.
+  // Whether the value consists of arrays, dicts and tuples only (no subclasses). If such a value was written without a
+  // cast, `read` rebuilds it exactly.
   bool is_plain(PyObject* value) const;
 
-  // Splits a nested value without objects, and appends its leaves in the order of the columns. Accepts any mapping for
-  // a dict, and a list for a tuple. Returns false if the structure differs.
+  // Splits a nested value without objects, and appends its leaves in the order of the columns. Accepts any mapping in
+  // place of a dict, and a list in place of a tuple. Returns false if the value has another structure.
   bool split(nb::handle value, Objects& leaves) const;
 
   // Rebuilds the nested value from its columns and object leaves.

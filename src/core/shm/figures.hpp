@@ -1,9 +1,9 @@
 // Counters of envs, workers and the pool's caller, for statistics. They lie in the arena, so another process may read
-// them. They outlive a worker, and its successor continues them.
+// them. They outlive a worker, and the worker's successor continues them.
 //
-// Each figure has one writer and any number of readers, and orders nothing. A worker writes its figures before it
-// publishes the result that they belong to. A reader that has received a result therefore finds it counted ("publish",
-// ring.hpp).
+// Each figure has one writer and any number of readers. Figures do not order other memory accesses. A worker writes its
+// figures before it publishes the result that they count. A reader that has received a result therefore finds it
+// counted ("publish", ring.hpp).
 //
 // Python reads the structs by their lists of fields: a new figure needs a member and an entry of `kFields`.
 #pragma once
@@ -36,7 +36,8 @@ inline void add(std::atomic<std::uint64_t>& counter, std::uint64_t n) {
 // A histogram of durations, with four buckets per octave, from 256 ns to more than half an hour. The first and the last
 // bucket also count all shorter and longer durations.
 struct Durations {
-  static constexpr std::uint32_t kShortest = 8, kPerOctave = 2;  // exponents of two: of nanoseconds, of buckets
+  // Both are exponents of two: buckets begin at 2^8 ns, with 2^2 per octave.
+  static constexpr std::uint32_t kShortest = 8, kPerOctave = 2;
   static constexpr std::uint32_t kBuckets = 134;
 
   std::atomic<std::uint64_t> total_ns;
@@ -71,9 +72,9 @@ inline constexpr Field kFieldsOfDurations[] = {
     {"counts", "u8", Durations::kBuckets, offsetof(Durations, counts)},
 };
 
-// The figures of one env. For a vector env, the durations are with the first of its numbers.
+// The figures of one env. For a vector env, only its first sub-env has the durations.
 struct EnvFigures {
-  // The number of episodes kept. A reader may see the oldest one while it is overwritten.
+  // The number of recent episodes that are kept. A reader may see the oldest one while it is overwritten.
   static constexpr std::uint32_t kEpisodes = 16;
   struct Episode {
     std::atomic<double> reward;  // the sum of rewards
@@ -82,8 +83,8 @@ struct EnvFigures {
 
   alignas(64) Durations steps;
   Durations resets;
-  std::atomic<std::uint64_t> episodes;  // episodes that the env ended itself
-  std::atomic<std::uint64_t> faults;    // written by the pool
+  std::atomic<std::uint64_t> episodes;  // The number of episodes that the env terminated or truncated.
+  std::atomic<std::uint64_t> faults;    // The number of faults. The pool writes it.
   std::uint64_t unused[6];
   Episode last[kEpisodes];  // episode n is at n % kEpisodes
 
@@ -109,17 +110,18 @@ inline constexpr Field kFieldsOfEnv[] = {
     {"last", "Episode", EnvFigures::kEpisodes, offsetof(EnvFigures, last)},
 };
 
-// The figures of one worker, beside its `Meter`.
+// The figures of one worker. Its `Meter` has more.
 struct WorkerFigures {
-  alignas(64) Durations idle;                  // time between the end of a command and the arrival of the next
-  std::atomic<std::uint64_t> restarts;         // written by the pool
-  std::atomic<std::uint64_t> memory_renewals;  // written by the pool
-  // Written by the pool: time from the fault of a process until its successor serves.
+  alignas(64) Durations idle;                  // The time between the end of a command and the arrival of the next.
+  std::atomic<std::uint64_t> restarts;         // The number of restarts. The pool writes it.
+  std::atomic<std::uint64_t> memory_renewals;  // The number of renewals due to the memory limit. The pool writes it.
+  // The total time from a fault of the process until its successor serves. The pool writes it.
   std::atomic<std::uint64_t> outage_ns;
-  std::atomic<std::uint64_t> rebuild_ns;   // time spent rebuilding failed envs in this process
-  std::atomic<std::uint64_t> info_ns;      // time spent pickling and sending the parts of infos without a column
-  std::atomic<std::uint64_t> info_bytes;   // size of the largest pickled value
-  std::atomic<std::uint64_t> info_key[8];  // its key in UTF-8, padded with zeros; a reader may see parts of two
+  std::atomic<std::uint64_t> rebuild_ns;  // The time spent rebuilding failed envs in this process.
+  std::atomic<std::uint64_t> info_ns;     // The time spent pickling and sending the parts of infos without a column.
+  std::atomic<std::uint64_t> info_bytes;  // The size of the largest pickled value in infos.
+  // The key of this value in UTF-8, padded with zeros; a reader may see parts of two keys.
+  std::atomic<std::uint64_t> info_key[8];
   std::uint64_t unused[2];
 
   void name_info(std::string_view key, std::uint64_t bytes) {
@@ -148,12 +150,12 @@ inline constexpr Field kFieldsOfWorker[] = {
 
 // The figures of the pool's caller, which the pool writes; see `CallerMeter`.
 struct CallerFigures {
-  alignas(64) std::atomic<std::uint64_t> began_ns;  // CLOCK_MONOTONIC at the first command sent; 0: not yet
-  std::atomic<std::uint64_t> batches;               // batches handed out
-  std::atomic<std::uint64_t> waited_ns;             // time spent waiting for envs
-  std::atomic<std::uint64_t> sampled;               // batches with timed gathering
-  std::atomic<std::uint64_t> gathering_ns;          // for the sampled batches: time in the pool's own code
-  std::atomic<std::uint64_t> unpickling_ns;         // time spent unpickling infos when the caller reads them
+  alignas(64) std::atomic<std::uint64_t> began_ns;  // The time of the first command sent (CLOCK_MONOTONIC); 0 before.
+  std::atomic<std::uint64_t> batches;               // The number of batches handed out.
+  std::atomic<std::uint64_t> waited_ns;             // The time spent waiting for envs.
+  std::atomic<std::uint64_t> sampled;               // The number of batches for which `gathering_ns` was measured.
+  std::atomic<std::uint64_t> gathering_ns;          // The time that these sampled batches spent in the pool's own code.
+  std::atomic<std::uint64_t> unpickling_ns;         // The time spent unpickling infos when the caller reads them.
   std::uint64_t unused[2];
 };
 static_assert(sizeof(CallerFigures) == 64);

@@ -59,13 +59,13 @@ nb::dict sub_dict(nb::dict& dict, const nb::object& key) {
 
 npy_bool* flags_of(nb::handle mask) { return static_cast<npy_bool*>(PyArray_DATA(as_array(mask))); }
 
-// Returns an uninitialised mask in Gymnasium's format.
+// Returns an uninitialised array of bools. Gymnasium's infos have such a mask for each key: the envs that have the key.
 nb::object flags(ReusedArrays& masks, npy_intp n) {
   static PyArray_Descr* const dtype = PyArray_DescrFromType(NPY_BOOL);
   return masks.take(dtype, n);
 }
 
-// Returns a mask of the rows that have any of these columns.
+// Returns the mask of the rows that have a value in any of these columns.
 nb::object having_any(ReusedArrays& masks, const InfoRows& rows, std::uint64_t columns) {
   nb::object mask = flags(masks, static_cast<npy_intp>(rows.size()));
   npy_bool* const to = flags_of(mask);
@@ -73,7 +73,7 @@ nb::object having_any(ReusedArrays& masks, const InfoRows& rows, std::uint64_t c
   return mask;
 }
 
-// Returns the number as a Python float, int or bool: only these types have a column, see PYTHON_NUMBERS.
+// Returns the number as a Python float, int or bool. Numbers of other Python types have no column, see PYTHON_NUMBERS.
 nb::object number(const InfoRows::Leaf& leaf, const std::byte* from) {
   if (leaf.dtype->type_num == NPY_FLOAT64) {
     double value;
@@ -114,7 +114,7 @@ void InfoRows::add(nb::handle array) {
   if (!PyArray_Check(array.ptr()) || !PyArray_IS_C_CONTIGUOUS(rows) || PyArray_NDIM(rows) == 0 ||
       static_cast<std::size_t>(PyArray_DIM(rows, 0)) != size_)
     throw nb::type_error("expected contiguous arrays of as many rows as the mask has");
-  // Not the stride, which is arbitrary if there is only one row.
+  // Computes the bytes of a row from the size: the array's stride is arbitrary if there is only one row.
   const auto row_bytes = static_cast<std::size_t>(PyArray_NBYTES(rows)) / std::max<std::size_t>(size_, 1);
   add({PyArray_DESCR(rows), PyArray_DIMS(rows) + 1, PyArray_NDIM(rows) - 1,
        static_cast<const std::byte*>(PyArray_DATA(rows)), row_bytes});
@@ -153,7 +153,7 @@ void InfoReader::add_to_tree(std::size_t column) {
   node->column = column;
 }
 
-// Ignores arrays of columns that were not added here.
+// Returns the rows. `arrays` may have columns that were not added to this reader; these are ignored.
 InfoRows InfoReader::rows_of(nb::handle mask, nb::handle arrays) const {
   if (arrays.is_none() || nb::len(arrays) <= columns_.size()) return InfoRows(mask, arrays);
   const nb::object known = checked(PyList_GetSlice(arrays.ptr(), 0, static_cast<Py_ssize_t>(columns_.size())));
@@ -186,7 +186,7 @@ nb::dict InfoReader::info_of(const InfoRows& rows, std::size_t row) const {
   return dict;
 }
 
-// Returns the value as an object that shares no memory with the column.
+// Returns a value as an object that shares no memory with its column.
 nb::object InfoReader::value_of(Kind kind, const InfoRows::Leaf& leaf, std::size_t row) {
   const std::byte* from = leaf.row(row);
   if (kind == Kind::kNumber) return number(leaf, from);
@@ -209,7 +209,8 @@ nb::dict InfoReader::stack(const InfoRows& rows, nb::handle finals) {
   return stacked;
 }
 
-// Adds the terminal observations, and a terminal info, possibly empty, for each env that has one.
+// Adds what Gymnasium adds for the envs with an episode's end: "final_obs", "final_info" (possibly empty), and their
+// masks.
 void InfoReader::add_finals(nb::dict& stacked, const nb::dict& finals, npy_intp n) {
   static const nb::handle kNames[] = {
       interned(nb::str("final_info")).release(), interned(nb::str("_final_info")).release(),
@@ -229,7 +230,7 @@ void InfoReader::add_finals(nb::dict& stacked, const nb::dict& finals, npy_intp 
   set(stacked, nb::borrow(kNames[3]), masks[1]);
 }
 
-// `there`: the bits of the columns that any row has.
+// Stacks the values of the keys of one level. `there`: the bits of the columns that have a value in any row.
 nb::dict InfoReader::stack_level(Level& level, const InfoRows& rows, std::uint64_t there) {
   const bool has_all_keys = (level.columns & ~there) == 0;
   nb::dict stacked = has_all_keys ? nb::borrow<nb::dict>(checked(PyDict_Copy(level.all_keys.ptr()))) : nb::dict();

@@ -1,8 +1,8 @@
-// Builds the infos of a batch from columns; infos.hpp fills them.
+// Builds the infos of a batch from columns, which an InfoWriter (infos.hpp) fills.
 //
-// It returns dicts that the caller owns, with values of the types that the envs returned. It keeps no array of a batch.
-// A batch passes in its own arrays, for the columns that existed when it was made. Arrays in Gymnasium's format are
-// reused once no caller holds them.
+// The caller owns the returned dicts, and their values have the types that the envs returned. The reader keeps no array
+// of a batch. A batch passes its own arrays, for the columns that existed when the batch was made. Arrays in
+// Gymnasium's format are reused once no caller holds them.
 #pragma once
 
 #include <cstdint>
@@ -29,10 +29,11 @@ struct InfoRows {
   InfoRows(const std::uint64_t* masks, std::size_t size, std::size_t columns) : masks_(masks), size_(size) {
     leaves_.reserve(columns);
   }
-  // From arrays. `mask`: (n,) uint64. `arrays`: a list of (n, *shape) arrays, or None if no row has any.
+  // Reads the rows from arrays. `mask`: (n,) uint64, see `InfoReader`. `arrays`: a list of (n, *shape) arrays, or None
+  // if no row has a value in any column.
   InfoRows(nb::handle mask, nb::handle arrays);
 
-  // Adds the next column.
+  // Adds the next column, which has the next bit in the mask.
   void add(const Column& column, std::uint32_t first_row);
   void add(nb::handle array);
 
@@ -51,7 +52,7 @@ struct InfoRows {
   const std::uint64_t* masks_;
   std::size_t size_;
   std::vector<Leaf> leaves_;
-  std::uint64_t known_ = 0;  // the bits of the added columns
+  std::uint64_t known_ = 0;  // the bits of the columns that were added
 };
 
 class InfoReader {
@@ -63,17 +64,17 @@ class InfoReader {
   // Whether any column holds terminal observations.
   bool has_final_obs() const { return has_final_obs_; }
 
-  // `mask`: (n,) uint64, a bit for each column that a row has filled. `arrays`: a list of (n, *shape) arrays of the
-  // first columns; None if no row has any.
+  // In the next functions, `mask` is an array (n,) of uint64 with a bit for each column that a row has filled. `arrays`
+  // is a list of (n, *shape) arrays of the first columns, or None if no row has a value in any column.
 
-  // Returns a dict for each row.
+  // `infos` returns a dict for each row, `info` the dict of one row.
   nb::list infos(nb::handle mask, nb::handle arrays) const;
   nb::dict info(nb::handle mask, nb::handle arrays, std::size_t row) const;
-  // Returns one dict for all rows in the format of Gymnasium's vector envs. `finals`: maps rows to terminal
-  // observations, which are not read from columns here; None if no row has one.
+  // Returns one dict for all rows in the format of Gymnasium's vector envs. `finals` maps rows to terminal
+  // observations, which `stack` adds without reading columns; None if no row has one.
   nb::dict stack(nb::handle mask, nb::handle arrays, nb::handle finals);
 
-  // Reads rows anywhere in memory, which have no more columns than were added here.
+  // The next two functions read rows anywhere in memory. `rows` must not have more columns than this reader.
   nb::list infos(const InfoRows& rows) const;
   nb::dict stack(const InfoRows& rows, nb::handle finals);
 
@@ -82,19 +83,19 @@ class InfoReader {
   struct Column {
     std::vector<nb::object> keys;  // the keys of its path
     Kind kind;
-    bool is_object;  // Gymnasium stores the values in an array of objects
+    bool is_object;  // Gymnasium stores values of this type in an array of objects.
   };
   struct Node;
-  struct Level {  // the keys of a dict in Gymnasium's format
+  struct Level {  // one level of the nested dict in Gymnasium's format
     std::vector<Node> nodes;
-    std::uint64_t columns = 0;  // bits of the columns at or below the nodes
-    // All keys and mask keys, in order: copying this dict is faster than adding the keys one by one.
+    std::uint64_t columns = 0;  // The bits of the columns at or below the nodes.
+    // All keys and mask keys of the level, in order. Copying this dict is faster than adding the keys one by one.
     nb::dict all_keys = {};
   };
-  struct Node {  // a key and the level below it
+  struct Node {  // one key of a level, and the level below the key
     nb::object key, mask_key;
-    std::uint64_t columns = 0;               // bits of the columns at or below the node
-    std::optional<std::size_t> column = {};  // its own column; nullopt if the key leads to a dict
+    std::uint64_t columns = 0;               // The bits of the columns at or below the node.
+    std::optional<std::size_t> column = {};  // The node's own column; nullopt if its key leads to a dict.
     Level below = {};
     ReusedArrays values = {}, masks = {};
   };
@@ -110,7 +111,7 @@ class InfoReader {
   nb::object stack_objects(const InfoRows& rows, std::size_t column) const;
 
   std::vector<Column> columns_;
-  Level tree_;  // all columns except terminal observations
+  Level tree_;  // the keys of all columns except terminal observations
   ReusedArrays final_info_masks_, final_obs_masks_;
   bool has_final_obs_ = false;
 };

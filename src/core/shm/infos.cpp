@@ -11,15 +11,15 @@ namespace remuda {
 
 namespace {
 
-// The first nodes. An env cannot have columns under the keys for the end of an episode, or under the keys of their
-// masks in Gymnasium's format.
+// The numbers of the first nodes. They stand for the keys of an episode's end and of their masks in Gymnasium's format.
+// An env's own infos get no columns under these keys.
 enum : std::size_t { kRoot, kFinalInfo, kFinalObs, kFinalInfoMask, kFinalObsMask, kFirstOfEnv };
 constexpr const char* kReserved[] = {"final_info", "final_obs", "_final_info", "_final_obs"};
 
-constexpr std::size_t kNone = kRoot;     // the root is no node's child
-constexpr std::size_t kMaxNodes = 1024;  // an env may produce new keys without end
-constexpr int kMaxDepth = 8;             // the depth of nested dicts, because a dict may contain itself
-constexpr std::size_t kFewChildren = 8;  // a linear search over so few is faster than a dict
+constexpr std::size_t kNone = kRoot;     // The root is no node's child, so its number stands for "no child".
+constexpr std::size_t kMaxNodes = 1024;  // The nodes are limited, because an env may produce new keys without end.
+constexpr int kMaxDepth = 8;             // The depth of nested dicts is limited, because a dict may contain itself.
+constexpr std::size_t kFewChildren = 8;  // Up to 8 children, a linear search is faster than a dict.
 
 bool is_small_array(PyObject* value) {
   if (!PyArray_CheckExact(value)) return false;
@@ -32,7 +32,7 @@ bool is_small_array(PyObject* value) {
 bool may_have_columns(PyObject* value, int depth);
 
 bool may_have_columns(PyObject* key, PyObject* value, int depth) {
-  // Gymnasium has arrays of objects under this key, also when it is nested deeper.
+  // A key "final_obs" gets no column at any depth, because Gymnasium stores its values in an array of objects.
   return PyUnicode_CheckExact(key) && PyUnicode_CompareWithASCIIString(key, kReserved[kFinalObs - 1]) != 0 &&
          may_have_columns(value, depth);
 }
@@ -81,7 +81,7 @@ std::size_t InfoWriter::child(std::size_t node, PyObject* key) const {
 
 std::size_t InfoWriter::add_child(std::size_t node, nb::handle key) {
   const std::size_t number = nodes_.size();
-  const nb::object name = interned(key);  // as the keys in the env's source code are
+  const nb::object name = interned(key);  // interned, as the literal keys in an env's source code are
   auto& few = nodes_[node].first_children;
   if (few.size() < kFewChildren) few.push_back({name, number});
   nb::object& children = nodes_[node].children;
@@ -128,7 +128,8 @@ std::optional<std::uint64_t> InfoWriter::write_final(std::size_t node, nb::handl
   return std::nullopt;
 }
 
-// Returns the mask of the columns written; 0 if some of the value has no column.
+// Writes a value into the columns at or below a node. Returns the mask of these columns, or 0 if some of the value has
+// no column.
 std::uint64_t InfoWriter::write_node(std::size_t node, PyObject* value, std::uint32_t row) const {
   if (PyDict_CheckExact(value)) return write_dict(node, value, row);
   const std::optional<std::size_t>& leaf = nodes_[node].leaf;
@@ -142,7 +143,7 @@ std::uint64_t InfoWriter::write_dict(std::size_t node, PyObject* dict, std::uint
   while (PyDict_Next(dict, &position, &key, &value)) {
     const std::size_t one = child(node, key);
     const std::uint64_t written = one == kNone ? 0 : write_node(one, value, row);
-    // Columns written so far have no effect without their bits in the mask.
+    // Columns that were already written need no undoing: without their bits in the mask, no reader uses them.
     if (written == 0) return 0;
     mask |= written;
   }
@@ -163,7 +164,7 @@ bool InfoWriter::write_leaf(const Leaf& leaf, PyObject* value, std::uint32_t row
   return leaf.column.write(value, row);
 }
 
-// -- leaves that could have a column ---------------------------------------------------------------
+// -- reporting leaves that could have a column -----------------------------------------------------
 
 void InfoWriter::want_child(std::size_t node, PyObject* key, PyObject* value, Path path) {
   std::size_t one = child(node, key);

@@ -1,13 +1,13 @@
-// Writes infos of numbers into columns of their own.
+// Writes the numbers and small arrays in infos into columns of their own.
 //
 // An info is a tree: a dict of numbers, small arrays, and such dicts. Each of these numbers and arrays, a *leaf*, may
-// have a column, identified by its path: the keys that lead to it. The pool gives a path a column when it first sees
-// it. From then on the worker writes the value into the row and sets the column's bit in the row's mask. A value
-// without a column, or with another type this time, is left over and travels pickled. A dict within an info is written
-// as a whole or left over as a whole. No dict is built for an info that the caller never reads.
+// have a column. Its path identifies it: the keys that lead to it. When the pool first sees a path, it gives the path a
+// column. From then on the worker writes the value into the row and sets the column's bit in the row's mask. A value
+// that has no column, or not the type of its column, travels pickled. So does a dict within an info if any of its
+// leaves has to. An info that the caller never reads is never built as a dict.
 //
-// With same-step autoreset a row holds two infos: for the end of an episode, and for the beginning of the next. The end
-// uses the paths that begin with "final_info" and "final_obs", which are also its names for readers.
+// With same-step autoreset a row holds two infos: one for the end of an episode, and one for the beginning of the next.
+// The paths of the first begin with "final_info" and "final_obs", the keys under which the caller finds it.
 #pragma once
 
 #include <optional>
@@ -20,29 +20,30 @@ namespace remuda {
 
 class InfoWriter {
  public:
-  static constexpr std::size_t kMaxColumns = 64;  // the bits of the mask
-  // The largest value; columns are given to paths in the order of their first appearance.
+  static constexpr std::size_t kMaxColumns = 64;  // The mask has one bit for each column.
+  // The size of the largest value that may have a column.
   static constexpr std::size_t kMaxColumnBytes = 128;
 
   InfoWriter();
 
-  // Adds the next column, which has the next bit in the mask. `path`: a tuple of strings. `type`: the exact Python type
-  // of the values that the column takes.
+  // Adds the next column, which has the next bit in the mask. `path`: a tuple of strings, the keys that lead to the
+  // value. `type`: the exact Python type of the values that the column takes.
   void add(const nb::tuple& path, nb::object type, Column column);
 
-  // Returns the mask of the columns written, and puts values without a column into the dict `rest`. `rest` may be null,
-  // and stays null if all values have columns. `info` is a dict, which is not changed.
+  // Writes the values of the dict `info` that have columns, and returns the mask of these columns. Puts the other
+  // values into the dict `rest`, which may be null, and stays null if all values have columns.
   std::uint64_t write(nb::handle info, std::uint32_t row, nb::object& rest);
 
-  // Writes the info or the observation of an episode's end, all or nothing. Returns nullopt if some of it has no
-  // column.
+  // These two write the info or the observation of an episode's end into columns, all or nothing. They return the mask
+  // of these columns, or nullopt if some value has no column.
   std::optional<std::uint64_t> write_final_info(nb::handle info, std::uint32_t row);
   std::optional<std::uint64_t> write_final_obs(nb::handle obs, std::uint32_t row);
 
-  // The columns that do not belong to the end of an episode.
+  // The mask of all columns except those for the end of an episode.
   std::uint64_t columns_of_steps() const { return columns_of_steps_; }
 
-  // Returns a list of (path, value) for leaves that could have a column, each reported once; null if the list is empty.
+  // Returns a list of (path, value) for the leaves without a column that could have one; null if there are none. Each
+  // leaf is returned once.
   nb::object take_wanted() { return std::exchange(wanted_, nb::object()); }
 
  private:
@@ -54,11 +55,12 @@ class InfoWriter {
     nb::object key;
     std::size_t node;
   };
-  struct Node {                              // one path
-    std::vector<Child> first_children = {};  // some children, found by the identity of their key
-    nb::object children = {};                // dict: key -> number of the node; null: no children
+  struct Node {  // One path: a node in the tree of keys.
+    // The first children. They are searched by the identity of the key, which is faster than the dict `children`.
+    std::vector<Child> first_children = {};
+    nb::object children = {};  // All children: a dict from keys to node numbers; null if there are none.
     std::optional<std::size_t> leaf = {};
-    bool is_wanted = false;  // the leaf was reported to the pool
+    bool is_wanted = false;  // whether the leaf was reported to the pool
   };
   using Path = std::vector<nb::handle>;
 

@@ -1,5 +1,5 @@
-// The layout of the arena. The offsets are computed, never sent: the pool and its workers run this same function on the
-// same few numbers.
+// The layout of the arena. The offsets are computed, never sent: the pool and its workers compute them with
+// `lay_out` from the same few numbers.
 //
 //   0        ArenaHeader
 //   64       Bell                 the pool waits here; every worker rings it
@@ -9,22 +9,22 @@
 //            worker 1 ...         (each starts on a cache line of its own)
 //            progress             one line per env
 //            figures              of each env | of each worker | of the caller: see figures.hpp
-//            action columns       one row per slot, then the rollouts'
+//            action columns       one row per slot, then the rows of rollouts
 //            columns              one row per slot and frame: row = frame * slots + the slot's position
-//                                 then, if faults are restarted or envs renewed, two rows per env
-//                                 then the rollouts'
+//                                 then, if faults are restarted or envs renewed, two kept rows per env
+//                                 then the rows of rollouts
 //            log                  headers | beginnings | kinds | objects | action columns, if faults are recorded
 //
 // A slot's position is its number, unless the pool is split: then the rows of each part are contiguous. There are as
 // many envs as slots, plus the spares. Progress and logs belong to envs, not to slots.
 //
 // Columns are arrays of rows (never rows of columns), so that a frame of a column is a contiguous (slots, ...) array,
-// and consecutive frames are a (frames, slots, ...) one. Frame 0 is the scratch frame: it takes the results of commands
-// that went to some of the slots only.
+// and consecutive frames are a (frames, slots, ...) array. Frame 0 is the scratch frame: it takes the results of
+// commands that went to some of the slots only.
 //
-// Rollouts use the rows after these (pool/rollouts/rollout_store.hpp). Their number is the most that the machine could
-// ever hold. They are addresses without memory until a rollout takes them. So a row never moves, and code that writes
-// rows does not depend on rollouts.
+// The last rows of each column are for rollouts (pool/rollouts/rollout_store.hpp), as many as the machine could ever
+// hold. They are addresses without memory until a rollout takes them. So a row never moves, and code that writes rows
+// does not depend on rollouts.
 #pragma once
 
 #include <atomic>
@@ -42,23 +42,23 @@
 
 namespace remuda {
 
-// The number of log records and warnings that all workers have sent to the pool, or are about to send. A record is
-// counted before the result of its command is published, so a reader of the result sees the count ("publish",
-// ring.hpp). The count orders nothing else.
+// The number of log records and warnings that all workers have sent to the pool, or are about to send. A worker counts
+// a record before it publishes the result of the command that caused the record, so a reader of the result sees the
+// count ("publish", ring.hpp). The count orders nothing else.
 struct Records {
   alignas(64) std::atomic<std::uint32_t> sent;
 };
 static_assert(sizeof(Records) == 64);
 
-// Counts of a worker's work, for statistics. The worker alone writes them; any thread may read them at any time. They
-// order nothing.
+// Counts of a worker's work, for statistics. Only the worker writes them; any thread may read them at any time. They do
+// not order other memory accesses.
 struct Meter {
-  alignas(64) std::atomic<std::uint64_t> steps;  // steps and autoresets
-  std::atomic<std::uint64_t> busy_ns;            // wall time inside envs
-  std::atomic<std::uint64_t> cpu_ns;             // CPU time without spinning, at most a millisecond out of date
-  std::atomic<std::uint64_t> task;               // the current task, see Task; 0: idle
-  std::atomic<std::uint32_t> env;                // the env of the task, or kWholeWorker
-  std::atomic<std::uint32_t> pid;                // the pid of the worker's process; 0: not started
+  alignas(64) std::atomic<std::uint64_t> steps;  // The number of rows filled by steps and resets.
+  std::atomic<std::uint64_t> busy_ns;            // The wall time in which commands were executed.
+  std::atomic<std::uint64_t> cpu_ns;             // CPU time without spinning, at most a millisecond out of date.
+  std::atomic<std::uint64_t> task;               // The current task, see `Task`; 0: the worker is idle.
+  std::atomic<std::uint32_t> env;                // The env of the current task, or kWholeWorker.
+  std::atomic<std::uint32_t> pid;                // The pid of the worker's process; 0: not started.
 };
 static_assert(sizeof(Meter) == 64);
 
@@ -74,79 +74,83 @@ struct Task {
     return (begin_ns & ~kOpMask) | (static_cast<std::uint64_t>(op) + 1);
   }
   static Op op(std::uint64_t task) { return static_cast<Op>((task & kOpMask) - 1); }
-  // Whether the word is a valid task, and not corrupted memory.
+  // Whether the word can be a task. Otherwise an env has corrupted the memory.
   static bool is_sound(std::uint64_t task) { return (task & kOpMask) != 0 && op(task) <= Op::kPrepare; }
   static std::uint64_t begin_ns(std::uint64_t task) { return task & ~kOpMask; }
-  // Whether the task was over when its worker finished something at `end_ns`. The worker clears a task after it
-  // publishes the result, and may die in between.
+  // Whether the task was already over at `end_ns`, when its worker last finished something. A worker clears the word
+  // only after it publishes the task's result, and may die in between.
   static bool is_over(std::uint64_t task, std::uint64_t end_ns) { return (task | kOpMask) < end_ns; }
 
  private:
   static constexpr std::uint64_t kOpMask = 15;
 };
 
-// The progress of an env. Its worker writes it, and it outlives the worker: a death report reads it, and the worker's
-// successor continues the counts.
+// The progress of an env. Its worker writes it, and it outlives the worker: the pool reads it for a death report, and
+// the worker's successor continues the counts.
 struct Progress {
   std::atomic<std::uint64_t> resets;
-  std::atomic<std::uint64_t> steps;    // steps begun since the last reset
-  std::atomic<std::uint64_t> results;  // rows filled
-  // The env's seeds: the base that they are derived from, by the pool's count; the number of the latest reset with a
-  // seed; and the number of the reset from which resets are counted. The seed of the latest seeded reset was number
-  // seeded_at - counted_from.
+  std::atomic<std::uint64_t> steps;    // The number of steps begun since the last reset.
+  std::atomic<std::uint64_t> results;  // The number of rows filled.
+  // The next three counts describe the env's seeds. `seed_base` is the number that the pool gave to the base of the
+  // seeds. `seeded_at` is the number of the latest reset with a seed. `counted_from` is the number of the reset at
+  // which the count of seeds began. The latest seeded reset thus used the seed number seeded_at - counted_from.
   std::atomic<std::uint64_t> seed_base;
   std::atomic<std::uint64_t> seeded_at;
   std::atomic<std::uint64_t> counted_from;
-  // Whether its last result ended the episode, and the worker has not reported the next episode yet.
+  // 1 if the env's last result ended the episode and the worker has not reported the next episode yet, else 0.
   std::atomic<std::uint64_t> needs_reset;
   std::uint64_t unused;
 };
 static_assert(sizeof(Progress) == 64);
 
-// The header of an env's log, see episode_log.hpp. Its worker alone writes it.
+// The header of an env's log, see episode_log.hpp. Only the env's worker writes it.
 struct LogHeader {
-  alignas(64) std::atomic<std::uint64_t> entries;  // entries so far
-  std::atomic<std::uint64_t> begun;                // resets among them
-  std::atomic<std::uint64_t> calls;                // calls since the env was made
-  std::atomic<std::uint64_t> object_bytes;         // bytes in use
+  alignas(64) std::atomic<std::uint64_t> entries;  // The number of entries so far.
+  std::atomic<std::uint64_t> begun;                // The number of resets so far.
+  std::atomic<std::uint64_t> calls;                // The number of calls since the env was created.
+  std::atomic<std::uint64_t> object_bytes;         // The bytes used by the parts of actions without a column.
 };
 static_assert(sizeof(LogHeader) == 64);
 
 struct LogBeginning {
-  // Places per env.
+  // The number of beginnings that are kept for each env.
   static constexpr std::uint32_t kPlaces = 3;
 
-  std::atomic<std::uint64_t> entry;  // the entry that it belongs to, plus 1; 0: empty
+  // The number of the log entry that this beginning belongs to, plus 1; 0: the place is empty.
+  std::atomic<std::uint64_t> entry;
   std::atomic<std::uint32_t> size;
   std::byte text[16372];
 };
 static_assert(sizeof(LogBeginning) == 16384);
 
-// The fixed columns. The leaves of observations follow them, then computed columns, then the leaves of terminal
-// observations.
-inline constexpr std::size_t kReward = 0;      // float64
-inline constexpr std::size_t kTerminated = 1;  // bool
-inline constexpr std::size_t kTruncated = 2;   // bool
-inline constexpr std::size_t kInfoMask = 3;    // uint64: the mask of info columns that this row has filled
-inline constexpr std::size_t kInfo = 4;        // room for info columns, see infos.py
+// The numbers of the fixed columns, and the types of their values. The columns of the observations' leaves follow, then
+// the computed columns, then the columns of the terminal observations' leaves.
+inline constexpr std::size_t kReward = 0;      // float64.
+inline constexpr std::size_t kTerminated = 1;  // bool.
+inline constexpr std::size_t kTruncated = 2;   // bool.
+inline constexpr std::size_t kInfoMask = 3;    // uint64: a mask of the info columns that the row has filled.
+inline constexpr std::size_t kInfo = 4;        // bytes with all info columns, see infos.py.
 inline constexpr std::size_t kFirstLeaf = 5;
 
 struct Plan {
   std::uint32_t workers;
   std::uint32_t slots;
-  std::uint32_t envs;           // one for each slot, plus the spares
-  std::uint32_t frames;         // including the scratch frame
-  std::uint32_t ring_capacity;  // a power of two
+  std::uint32_t envs;           // One env for each slot, plus the spares.
+  std::uint32_t frames;         // The frames, including the scratch frame.
+  std::uint32_t ring_capacity;  // A power of two.
   std::uint64_t blob_bytes;
-  std::vector<std::uint64_t> action_bytes;  // bytes of one row, per action column
-  std::vector<std::uint64_t> column_bytes;  // bytes of one row, per column
-  std::uint32_t width = 1;                  // the number of neighbouring envs stepped as one, see protocol.hpp
-  bool keeps_last = false;             // whether two more rows keep each env's last result, in case its worker dies
-  std::uint32_t log_entries = 0;       // entries of each env's log; 0: no log
-  std::uint64_t log_object_bytes = 0;  // bytes of each env's log for parts without a column
-  std::uint32_t rollout_rows = 0;      // the most rows for rollouts; without memory until they are taken
+  std::vector<std::uint64_t> action_bytes;  // The bytes of one row of each action column.
+  std::vector<std::uint64_t> column_bytes;  // The bytes of one row of each column.
+  std::uint32_t width = 1;                  // The number of sub-envs of a vector env, see protocol.hpp; else 1.
+  // Whether two more rows for each env keep its last result, for the case that its worker dies.
+  bool keeps_last = false;
+  std::uint32_t log_entries = 0;  // The capacity of each env's log; 0: no log.
+  // The bytes in each env's log for the parts of actions without a column.
+  std::uint64_t log_object_bytes = 0;
+  // The most rows that rollouts may use. They have no memory until a rollout takes them.
+  std::uint32_t rollout_rows = 0;
 
-  // Computed by `lay_out`.
+  // `lay_out` computes the members from here on. They are offsets, except `bytes`, the size of the arena.
   std::vector<std::uint64_t> ports = {}, actions = {}, columns = {};
   std::uint64_t progress = 0;
   std::uint64_t env_figures = 0, worker_figures = 0, caller_figures = 0;
@@ -154,15 +158,16 @@ struct Plan {
   std::vector<std::uint64_t> log_actions = {};
   std::uint64_t bytes = 0;
 
-  // Rows of the columns: all of them; those that have memory from the start; and the rows of the action columns.
+  // `rows`: the number of rows of each column. `first_rollout_row`: the number of those rows that do not belong to
+  // rollouts. `action_rows`: the number of rows of each action column.
   std::uint32_t rows() const { return first_rollout_row() + rollout_rows; }
   std::uint32_t first_rollout_row() const { return slots * frames + (keeps_last ? 2 * envs : 0); }
   std::uint32_t action_rows() const { return slots + rollout_rows; }
 
   std::uint64_t log_rows() const { return std::uint64_t{log_entries} * envs; }
 
-  // Returns the row that keeps the n-th result of an env. The next result uses the other row, so that a worker killed
-  // while it writes leaves the previous one whole.
+  // Returns the row that keeps the n-th result of an env. An env's results use its two kept rows in turn, so that a
+  // worker killed while it writes one leaves the previous result whole.
   std::uint32_t kept_row(std::uint32_t env, std::uint64_t n) const {
     return frames * slots + static_cast<std::uint32_t>(n & 1) * envs + env;
   }
@@ -214,7 +219,8 @@ struct Plan {
     return stretches;
   }
 
-  // The offsets of the pool's bell, records and cores, and of the parts of worker w's port.
+  // The offsets of the pool's bell, of the records and of the shared cores; then the offsets of the parts of worker w's
+  // port.
   static constexpr std::uint64_t kPoolBell = sizeof(ArenaHeader);
   static constexpr std::uint64_t kRecords = kPoolBell + sizeof(Bell);
   static constexpr std::uint64_t kCores = kRecords + sizeof(Records);

@@ -8,7 +8,7 @@ void ComputedColumns::write(nb::handle env, std::uint32_t row, const nb::object&
   for (std::size_t i = 0; i < columns_.size(); ++i) {
     const nb::object value = call(i, env, hooks);
     if (columns_[i].write(value.ptr(), row)) continue;
-    // The value has another dtype, is a list, or is invalid. The slow path converts it or raises a precise error.
+    // The value is a list, has another dtype, or is invalid. The slow path converts it or raises a precise error.
     const nb::object array = hooks.attr("fit_computed")(i, value);
     if (!columns_[i].write(array.ptr(), row)) throw nb::value_error("a computed value was not made to fit its column");
   }
@@ -18,7 +18,7 @@ nb::object ComputedColumns::call(std::size_t index, nb::handle env, const nb::ob
   try {
     return functions_[index](env);
   } catch (nb::python_error& error) {
-    if (!error.matches(PyExc_Exception)) throw;  // Ctrl-C is not the function's fault
+    if (!error.matches(PyExc_Exception)) throw;  // Ctrl-C is not an error of the function.
     if (error.traceback().is_valid()) PyException_SetTraceback(error.value().ptr(), error.traceback().ptr());
     hooks.attr("blame_computed")(index, error.value());
     throw;

@@ -18,17 +18,18 @@ class CpuMeter {
 
   explicit CpuMeter(std::uint64_t (*cpu_ns)() = thread_cpu_ns) : cpu_ns_(cpu_ns) {}
 
-  // Excludes the time used so far.
+  // Begins a measurement: excludes the CPU time that the thread has used so far.
   void begin(Nanoseconds spun) { look(spun); }
   // Whether kInterval has passed since the last measurement.
   bool is_due(std::uint64_t now) const { return now - looked_at_ >= kInterval; }
-  // Returns the CPU time in ns used since the last measurement, without spinning. `spun`: total time spent spinning.
+  // Returns the CPU time in ns that the thread used since the last measurement, without spinning. `spun`: the thread's
+  // total spinning time.
   std::uint64_t used(std::uint64_t now, Nanoseconds spun) {
     const std::uint64_t before = used_;
     const Nanoseconds spun_before = spun_;
     look(spun);
     looked_at_ = now;
-    // The spinning time is less precise than the CPU time, so it may exceed it.
+    // The spinning time is measured less precisely than the CPU time, so it may be the greater one.
     const auto spinning = static_cast<std::uint64_t>((spun_ - spun_before).count());
     return used_ - before - std::min(used_ - before, spinning);
   }
@@ -40,8 +41,8 @@ class CpuMeter {
   }
 
   std::uint64_t (*cpu_ns_)();
-  std::uint64_t used_ = 0;  // total CPU time at the last measurement
-  Nanoseconds spun_{0};     // total spinning time at the last measurement
+  std::uint64_t used_ = 0;  // The total CPU time at the last measurement.
+  Nanoseconds spun_{0};     // The total spinning time at the last measurement.
   std::uint64_t looked_at_ = 0;
 };
 

@@ -12,7 +12,7 @@ namespace remuda {
 
 class EnvCounts {
  public:
-  explicit EnvCounts(Progress* progress) : progress_(progress) {}  // indexed by env
+  explicit EnvCounts(Progress* progress) : progress_(progress) {}  // `progress`: indexed by env
 
   // -- episodes and steps ------------------------------------------------------------------------------------
 
@@ -31,7 +31,7 @@ class EnvCounts {
   }
 
   std::uint64_t results(std::uint32_t env) const { return load(progress_[env].results); }
-  // Called after the row was kept; release publishes the row.
+  // Called after the row was copied to a kept row. The release store makes the kept row visible to the pool.
   void set_results(std::uint32_t env, std::uint64_t results) {
     progress_[env].results.store(results, std::memory_order_release);
   }
@@ -44,7 +44,8 @@ class EnvCounts {
     const Progress& its = progress_[env];
     return load(its.seed_base) == base ? load(its.resets) - load(its.counted_from) : 0;
   }
-  // Returns the number of the seed for the current reset if only some resets have a seed.
+  // Returns the number, from 0, of the seed for the current reset, if only some resets have a seed derived from `base`.
+  // Returns 0 if the env had another base so far.
   std::uint64_t next_seed(std::uint32_t env, std::uint64_t base) const {
     const Progress& its = progress_[env];
     return load(its.seed_base) == base ? load(its.seeded_at) - load(its.counted_from) + 1 : 0;
@@ -55,10 +56,11 @@ class EnvCounts {
     const std::uint64_t resets = load(its.resets);
     its.counted_from.store(resets - n, std::memory_order_relaxed);
     its.seeded_at.store(resets, std::memory_order_relaxed);
-    // Last: after a death in between, the env still has its old base, and the count from `base` has not begun.
+    // The base is stored last. If the worker dies before, the env still has its old base, and no reset counts as seeded
+    // from `base`.
     its.seed_base.store(base, std::memory_order_release);
   }
-  // A copy of the seed counts of an env.
+  // The seed counts of an env, to restore them later with `give_back`.
   struct Seeds {
     std::uint64_t base = 0, seeded_at = 0, counted_from = 0;
     bool operator==(const Seeds&) const = default;
@@ -67,8 +69,8 @@ class EnvCounts {
     const Progress& its = progress_[env];
     return {load(its.seed_base), load(its.seeded_at), load(its.counted_from)};
   }
-  // Discards the latest reset, which was counted. The seeds are as before it, and the next reset uses its seed, if it
-  // had one.
+  // Undoes the effect of the latest reset, which was discarded, on the seed counts. `before`: the counts before that
+  // reset. The next reset gets the seed that the discarded reset used.
   void give_back(std::uint32_t env, const Seeds& before) {
     Progress& its = progress_[env];
     its.counted_from.store(before.counted_from, std::memory_order_relaxed);
@@ -76,7 +78,8 @@ class EnvCounts {
     its.seed_base.store(before.base, std::memory_order_release);
     keep_seed(env);
   }
-  // Adjusts the seed counts after a counted reset, so that the seeds of later resets do not shift.
+  // Adjusts the seed counts after a reset that was counted but takes no seed. Otherwise the seeds of later resets would
+  // shift by one.
   void keep_seed(std::uint32_t env) {
     add(progress_[env].counted_from, 1);
     add(progress_[env].seeded_at, 1);

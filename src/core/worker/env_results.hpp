@@ -16,7 +16,7 @@ namespace nb = nanobind;
   auto text = nb::cast<std::string>(nb::repr(got));
   if (text.size() > 200) {
     std::size_t end = 200;
-    // Not in the middle of a character.
+    // Moves the cut to the beginning of a UTF-8 character.
     while ((text[end] & 0xC0) == 0x80) --end;
     text = text.substr(0, end) + "...";
   }

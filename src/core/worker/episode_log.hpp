@@ -1,15 +1,17 @@
 // A log of the recent operations on each env, in shared memory, so that it outlives the worker.
 //
-// Every env has a ring of entries: made, reset, stepped. An entry is a byte for its kind, and for a step a row of each
-// action column. It is written before the env is called, so the last entry is the one that the env never completed.
-// Beside the ring lie
-//   - the beginnings of the last two episodes, and of the last one with a seed: the data that the worker's Python side
-//     needs to begin there. There are two, so that one is whole while the other is being written.
-//   - the parts of actions that have no column: [ entry | parts | size of each : u64 ][ part 0 ][ part 1 ] ...
-//     one after another. When there is no room for the next, all of them are discarded.
+// Every env has a ring of entries (see `Entry`). An entry is a byte for its kind, and for a step a row of each action
+// column. It is written before the env is called, so after a crash the last entry is the operation that failed.
 //
-// The worker writes, and publishes with one store. The pool reads when the env is idle or its worker dead. Native code
-// may have overwritten the log, so the pool validates everything that it reads.
+// A log also has
+//   - the beginnings of the last two episodes, and of the last episode with a seed. A beginning is the data with which
+//     the worker's Python side can begin the episode again. One of the two is whole while the other is being written.
+//   - the parts of actions that have no column, one after another. The parts of one action are stored as
+//     [ entry | parts | size of each : u64 ][ part 0 ][ part 1 ] ...
+//     When there is no room for the next action's parts, all of them are discarded.
+//
+// The worker writes an entry, then publishes it with one store. The pool reads the log when the env is idle or its
+// worker is dead. Native code may have overwritten the log, so the pool validates everything that it reads.
 #pragma once
 
 #include <algorithm>
@@ -24,12 +26,12 @@
 namespace remuda {
 
 enum class Entry : std::uint8_t {
-  kMade = 0,          // the env was created
-  kReset = 1,         // without a seed: its random numbers continue
-  kSeededReset = 2,   // with a seed, with or without options
-  kOptionsReset = 3,  // with options, but without a seed
+  kMade = 0,          // The env was created.
+  kReset = 1,         // A reset without a seed: the env's random numbers continue.
+  kSeededReset = 2,   // A reset with a seed, with or without options.
+  kOptionsReset = 3,  // A reset with options, but without a seed.
   kStep = 4,
-  kRestored = 5,  // the env was put into a state, which is not in the log
+  kRestored = 5,  // The env was put into a state. The log does not contain the state.
 };
 
 class EpisodeLog {
@@ -38,15 +40,15 @@ class EpisodeLog {
 
   bool is_on() const { return plan_.log_entries != 0; }
 
-  // -- the worker's end: call only if the log is on ----------------------------------------------------
+  // -- the worker's end; these functions may be called only if the log is on ---------------------------
 
-  // The location of the action of the env's next entry in a column.
+  // Returns the place in a log column for the action of the env's next entry.
   std::byte* next_action(std::uint32_t env, std::size_t column) const {
     const std::uint64_t row = row_of(env, entries(env));
     return arena_->at<std::byte>(plan_.log_actions[column]) + row * plan_.action_bytes[column];
   }
 
-  // Writes the parts of the next action that have no column. The caller then calls `add`.
+  // Writes those parts of the next action that have no column. The caller then adds the entry with `add`.
   void put_objects(std::uint32_t env, std::span<const Bytes> parts) {
     std::uint64_t total = sizeof(std::uint64_t) * (2 + parts.size());
     for (const Bytes& part : parts) total += part.size();
@@ -68,11 +70,12 @@ class EpisodeLog {
     const std::uint64_t n = entries(env);
     if (entry == Entry::kMade) header(env).calls.store(0, std::memory_order_relaxed);
     kinds()[row_of(env, n)] = entry;
-    // Release: the entry's data was written before.
+    // Release, because the data of the entry was written before.
     header(env).entries.store(n + 1, std::memory_order_release);
   }
 
-  // Adds a reset, and the data needed to begin there. Data that is too long is left out.
+  // Adds a reset with its beginning: the data with which the episode can begin again. Data that is too long is left
+  // out.
   void begin(std::uint32_t env, Entry entry, Bytes beginning) {
     const std::uint64_t n = entries(env);
     put_beginning(env, header(env).begun.fetch_add(1, std::memory_order_relaxed) & 1, n, beginning);
@@ -80,7 +83,7 @@ class EpisodeLog {
     add(env, entry);
   }
 
-  // Counts a call of the env. The log does not record its effect.
+  // Counts a call of the env. The log has no entry for a call, which may have changed the env.
   void count_call(std::uint32_t env) { header(env).calls.fetch_add(1, std::memory_order_relaxed); }
 
   // -- the pool's end ----------------------------------------------------------------------------------
@@ -94,7 +97,7 @@ class EpisodeLog {
   }
   Entry kind(std::uint32_t env, std::uint64_t n) const { return kinds()[row_of(env, n)]; }
 
-  // Returns the beginning that was stored with entry n; empty if it was overwritten or was never complete.
+  // Returns the beginning that was stored with entry n; empty if it was overwritten or never completed.
   Bytes beginning(std::uint32_t env, std::uint64_t n) const {
     for (std::uint32_t place = 0; place < kPlaces; ++place) {
       const LogBeginning& there = beginning_at(env, place);
@@ -103,14 +106,14 @@ class EpisodeLog {
     }
     return {};
   }
-  // Returns the parts without a column, in the layout drawn above.
+  // Returns the parts of actions without a column, in the layout at the top of this file.
   Bytes objects(std::uint32_t env) const {
     const std::uint64_t used = header(env).object_bytes.load(std::memory_order_acquire);
     return {objects_of(env), std::min(used, plan_.log_object_bytes)};
   }
 
  private:
-  // The other two places are used in turn.
+  // `kSeeded` is the place of the latest beginning with a seed. The other two places are used in turn.
   static constexpr std::uint32_t kSeeded = 2, kPlaces = LogBeginning::kPlaces;
 
   LogHeader& header(std::uint32_t env) const { return arena_->at<LogHeader>(plan_.log_headers)[env]; }

@@ -12,25 +12,28 @@
 namespace remuda {
 
 struct HostedEnv {
-  std::uint32_t index;  // index in the pool
+  std::uint32_t index;  // the env's number in the pool
   nb::object env;
-  nb::object last_obs = {};                    // for kObserve; may be a buffer of the env, see `own_obs`
-  nb::object own_obs = {};                     // a copy that the worker owns; current while `last_obs` is this object
-  std::vector<std::byte> last_computed = {};   // the values of the computed columns, for kObserve
-  bool terminated = false, truncated = false;  // of the last step; valid only while a reset is needed
-  bool needs_reset = false;                    // the episode ended, and next_step autoreset is due
-  bool is_missing = false;                     // the previous env is closed, and creating another one has failed
-  bool is_unbuilt = false;                     // the first reset creates the env
-  std::uint32_t episodes = 0;                  // episodes begun since it was created, by requested resets
-  std::uint64_t results = 0;                   // rows filled, including by previous workers
-  bool is_due = false;                         // due for a reset in advance
-  nb::object ahead = {};                       // the result of that reset, until it is requested
-  std::optional<nb::python_error> ahead_error = {};  // the exception of that reset
+  nb::object last_obs = {};  // The answer to kObserve. It may be a buffer that the env reuses.
+  // A copy of the last observation that the worker owns. It is current if `last_obs` is the same object.
+  nb::object own_obs = {};
+  std::vector<std::byte> last_computed = {};   // The values of the computed columns for kObserve.
+  bool terminated = false, truncated = false;  // The flags of the last step; valid only while a reset is needed.
+  bool needs_reset = false;                    // The episode is over, and the env must reset before it steps.
+  bool is_missing = false;                     // The old env was closed, and creating a new one has failed.
+  bool is_unbuilt = false;                     // The env does not exist yet; the first reset creates it.
+  std::uint32_t episodes = 0;                  // The number of requested resets since the env was created.
+  std::uint64_t results = 0;                   // The number of rows filled for this env, also by previous workers.
+  bool is_due = false;                         // The env is due for a reset in advance.
+  nb::object ahead = {};                       // The result of a reset in advance, until it is requested.
+  // The exception of a reset in advance. The reset that is requested next raises it.
+  std::optional<nb::python_error> ahead_error = {};
   EnvCounts::Seeds seeds_before_ahead = {};
-  double reward = 0.0;  // sum of rewards in this episode
-  // Whether it was reset or put into a state since it was created. For a vector env, only the first sub-env has this.
+  double reward = 0.0;  // The sum of rewards in the current episode.
+  // Whether the env was reset, or put into a state, since it was created. For a vector env, only the first sub-env has
+  // this.
   bool has_begun = false;
-  std::uint64_t reset_begin_ns = 0;  // start and end of the latest reset
+  std::uint64_t reset_begin_ns = 0;  // The next two are the times of the latest reset.
   std::uint64_t reset_end_ns = 0;
 
   bool has_reset_ahead() const { return ahead.is_valid() || ahead_error; }
@@ -39,7 +42,7 @@ struct HostedEnv {
     ahead_error.reset();
   }
 
-  // For Python's garbage collector.
+  // `visit` and `clear` serve Python's garbage collector.
   int visit(visitproc visit, void* arg) const {
     for (const nb::object* one : {&env, &last_obs, &own_obs, &ahead}) Py_VISIT(one->ptr());
     if (ahead_error) Py_VISIT(ahead_error->value().ptr());

@@ -35,7 +35,7 @@ WorkerLoop::WorkerLoop(std::shared_ptr<Arena> arena, Plan plan, WorkerSpec spec,
     HostedEnv& hosted = envs_.emplace_back(HostedEnv{.index = index, .env = nb::borrow(env)});
     hosted.is_unbuilt = env.is_none();
     hosted.results = counts_.results(index);
-    set_needs_reset(hosted, counts_.has_begun(index));  // in a successor, the new env needs a reset
+    set_needs_reset(hosted, counts_.has_begun(index));  // A successor's new env needs a reset.
     if (log_.is_on() && !env.is_none()) log_.add(index, Entry::kMade);
   }
 }
@@ -81,7 +81,7 @@ bool WorkerLoop::run_commands() {
         if (port_.is_due(now_)) port_.publish(false, now_);
       }
     }
-    // Before the results are published: a reader that has the results finds the time.
+    // The CPU time is noted before the results are published, so that a reader of the results finds it.
     if (meter_.is_cpu_due(now_)) meter_.note_cpu(now_, port_.spun());
     port_.publish(true, now_);
   } while (!closed_ && reset_one_ahead());
@@ -97,8 +97,8 @@ void WorkerLoop::next_env(Command& command) const {
 }
 
 void WorkerLoop::wait_for_command() {
-  // The bell is read before the ring and the flag. If a thread publishes a command or stops the loop in between, the
-  // bell's count reaches `ring`, and the wait below returns at once.
+  // The bell's count is read before the ring and the flag are checked. If a thread publishes a command or stops the
+  // loop in between, the bell's count reaches `ring`, and `await` returns at once.
   const std::uint32_t ring = port_.next_ring();
   if (port_.has_command() || stopped_.load(std::memory_order_acquire)) return;
   {
@@ -136,7 +136,7 @@ void WorkerLoop::execute(const Command& command) {
         break;
       case Op::kClose:
         closed_ = true;
-        for (HostedEnv& env : envs_) env.forget_reset_ahead();  // now, not only when garbage is collected
+        for (HostedEnv& env : envs_) env.forget_reset_ahead();  // frees the results now, not only at garbage collection
         result.flags |= kIsMessage;
         post(result, hooks_.attr("close")());
         break;
@@ -178,7 +178,7 @@ void WorkerLoop::replace_env(std::uint32_t index, nb::object env) {
 void WorkerLoop::step(HostedEnv& env, const Command& command, Result& result) {
   nb::object parts = read_blob(command);
   if (env.needs_reset && spec_.autoreset == Autoreset::kNextStep) {
-    Command plain{};  // an autoreset has no seed and no options, and ignores the action
+    Command plain{};  // an autoreset: no seed, no options, and the step's action is ignored
     reset(env, plain, result);
     return;
   }
@@ -220,12 +220,12 @@ void WorkerLoop::finish_step(HostedEnv& env, nb::object outcome, Result& result)
   count_reward(env, reward, done);
   End end;
   if (done) result.flags |= successor_due(env);
-  env.is_due = done && !(result.flags & kRenewalDue);  // otherwise the reset is made by another env
+  env.is_due = done && !(result.flags & kRenewalDue);  // If renewal is due, the worker's successor resets.
   if (done && spec_.autoreset == Autoreset::kSameStep) {
     end = rows_.keep_end(obs, info, result.row);
     result.flags |= kHasFinal;
     if (spec_.resets_ahead) result.flags |= kHasSpares;
-    // Another env makes the reset, so this result is incomplete.
+    // A spare or a successor makes the reset, so this result is incomplete.
     if (result.flags & (kRenewalDue | kHasSpares)) {
       rows_.write_flags(result.row, reward, terminated, truncated);
       rows_.note_end(end, result.row);
@@ -250,7 +250,7 @@ void WorkerLoop::count_reward(HostedEnv& env, double reward, bool is_last) {
   meter_.note_episode(env.index, env.reward, counts_.steps(env.index));
 }
 
-// Sets the flag here and in the arena, where the pool reads it.
+// Sets the flag in the env's state, and in the arena, where the pool reads it.
 void WorkerLoop::set_needs_reset(HostedEnv& env, bool needs_reset) {
   env.needs_reset = needs_reset;
   counts_.set_needs_reset(env.index, needs_reset);
@@ -265,8 +265,8 @@ void WorkerLoop::observe(HostedEnv& env, Result& result) {
   post(result, rows_.write_info(objects, nb::dict(), {}, result.row, result.flags));
 }
 
-// Copies the last observation, because envs may reuse its buffers. Called before code of an env runs that is not its
-// next step or reset.
+// Replaces the last observation by a copy, because it may be a buffer that the env reuses. Called before any code of
+// the env runs other than its next step or reset.
 void WorkerLoop::own_last_obs(HostedEnv& env) {
   if (!env.last_obs.is_valid() || env.last_obs.is(env.own_obs)) return;
   env.last_obs = env.own_obs = hooks_.attr("copy_obs")(env.last_obs);
@@ -287,17 +287,17 @@ void WorkerLoop::fail(nb::python_error& error, const Command& command, Result& r
   if (is_message(command.op))
     result.flags |= kIsMessage;
   else
-    env_of(command).last_obs.reset();  // the env may have left its buffers half written
+    env_of(command).last_obs.reset();  // The failed operation may have left the env's buffers half written.
   post(result, describe(error, slot));
 }
 
 nb::object WorkerLoop::describe(nb::python_error& error, nb::handle slot) {
   static constexpr const char* kNames[] = {"reset", "step", "observe", "call", "close", "reset", "build", "reset"};
-  const Op doing = meter_.doing();  // the task may be a reset within a step
+  const Op doing = meter_.doing();  // the op of the current task, which may be a reset within a step
   if (error.traceback().is_valid()) PyException_SetTraceback(error.value().ptr(), error.traceback().ptr());
   try {
     return hooks_.attr("describe")(error.value(), slot, kNames[static_cast<int>(doing)]);
-    // Ctrl-C, if the loop runs in the caller's thread: describes the interrupt instead.
+    // Ctrl-C may interrupt a loop in the caller's thread. Then the interrupt is described instead of the error.
   } catch (nb::python_error& interrupt) {
     if (interrupt.matches(PyExc_Exception)) throw;
     return describe(interrupt, slot);
@@ -306,7 +306,7 @@ nb::object WorkerLoop::describe(nb::python_error& error, nb::handle slot) {
 
 // -- the row ---------------------------------------------------------------------------------------
 
-// Keeps the row for the pool, in case the worker dies before it fills the next one.
+// Copies the row to one of the env's kept rows, for the case that the worker dies before it fills the next one.
 void WorkerLoop::keep_last(HostedEnv& env, std::uint32_t row) {
   if (!plan_.keeps_last) return;
   rows_.keep(row, plan_.kept_row(env.index, ++env.results), env.needs_reset);
@@ -318,8 +318,8 @@ void WorkerLoop::finish_row(HostedEnv& env, const Objects& objects, nb::handle i
   post_row(env, objects, info, end, result);
 }
 
-// Keeps the row and posts it, as the last action. A row is counted only once nothing of its result can fail. Otherwise
-// the kept rows would be one ahead of the results that the pool has received.
+// Writes the info, copies the row to a kept row, and posts the result. The copy is made and counted after everything
+// that can fail. Otherwise the kept rows would be one ahead of the results that the pool has received.
 void WorkerLoop::post_row(HostedEnv& env, const Objects& objects, nb::handle info, const End& end, Result& result) {
   nb::object rest = rows_.write_info(objects, info, end, result.row, result.flags);
   keep_last(env, result.row);
@@ -339,7 +339,7 @@ void WorkerLoop::post(Result& result, nb::object parts) {
   meter_.note_result(result);
   port_.push(result);
   if (!(result.flags & kOnSocket)) return;
-  // The record goes first: it makes the pool read the socket, without which a long write would never end.
+  // The result goes first, because it makes the pool read the socket. Nothing else would make room for a long write.
   port_.publish(true, now_);
   hooks_.attr(result.flags & (kIsMessage | kIsFailure) ? "send" : "send_row")(parts);
   now_ = now_ns();

@@ -1,37 +1,37 @@
-// A worker's inner loop: takes a command, steps the env, fills the row, posts the result.
+// A worker's inner loop: takes a command, steps the env, fills a row, and posts the result.
 //
 // The same loop runs in a process of its own, in a thread, and (one command at a time) in the caller's thread. It
 // implements Gymnasium's calling convention and the autoreset modes. Its parts are:
 //
-//   commands and results, bells          WorkerPort     rows of results                       ResultRows
-//   state of an env between commands     HostedEnv      counts of episodes, steps and seeds   EnvCounts
-//   current task, statistics             TaskMeter      data to replay an episode             EpisodeLog
-//   memory limit of the process          MemoryWatch
+//   WorkerPort   commands, results and bells            ResultRows   the rows of results
+//   HostedEnv    the state of an env between commands   EnvCounts    the counts of episodes, steps and seeds
+//   TaskMeter    the current task, and statistics       EpisodeLog   the data to replay an episode
+//   MemoryWatch  the memory limit of the process
 //
 // Rare cases, and all that needs pickling, are left to the worker's Python side, the `hooks`:
 //
 //   flatten(obs) -> (arrays, objects)            converts an observation that does not fit its columns, or raises
-//   pack(objects, info, wanted, final) -> parts
+//   pack(objects, info, wanted, final) -> parts  pickles the values of a row that have no column
 //   freeze(obs, info) -> bytes                   pickles terminal data before the reset can overwrite it
 //   copy_obs(obs) -> obs                         returns a copy that shares no memory with the env
-//   reset_arguments(env, parts) -> dict          the caller's arguments for this reset; or a state, for `restore`
+//   reset_arguments(env, parts) -> dict          returns the caller's arguments for the reset, or a state to restore
 //   restore(env, state) -> place                 puts the env into the state; see `place_of`
-//   complete_reset(env, dict | None) -> (dict, additions to its info | None)   only if `complete_resets` is on
-//   give_seed_back(env)                          the latest reset, which had a seed, was discarded
-//   beginning(env, kwargs | None) -> (Entry, bytes)   the log's data for the beginning of an episode, if there is a log
+//   complete_reset(env, dict | None) -> (dict, additions to its info | None)   is called if `complete_resets` is on
+//   give_seed_back(env)                          is called when a reset in advance that used a seed was discarded
+//   beginning(env, kwargs | None) -> (Entry, bytes)   returns the data of an episode's beginning, for the EpisodeLog
 //   fit_computed(i, value) -> array              converts a value for computed column i, or raises
 //   blame_computed(i, exception)                 raises an error that names the function of that column
-//   action_objects(parts) -> list                the parts of an action that have no column
-//   handle(env | None, parts) -> parts           handles a request
-//   describe(exception, env | None, op) -> parts
+//   action_objects(parts) -> list                unpickles the leaves of an action that have no column
+//   handle(env | None, parts) -> parts           handles a message for an env, or for the worker (None)
+//   describe(exception, env | None, op) -> parts describes an exception for the pool
 //   close() -> parts                             closes every env; returns the failures
-//   has_grown() -> bool                          whether this process exceeds its memory limit
+//   has_grown() -> bool                          returns whether this process exceeds its memory limit
 //   renew(env)                                   creates an env and passes it to replace_env
 //   build_beside(env, parts) -> parts            creates another env, which replaces this one on a later request
-//   send(parts), receive() -> parts              the socket
+//   send(parts), receive() -> parts              use the socket, for parts that do not fit into the blob rings
 //
-// For vector envs, the hooks step the envs and fill their rows, see worker/vector_envs.cpp. Each of these returns None,
-// or the flags and the parts of the result:
+// For vector envs, the hooks step the envs and fill their rows, see worker/vector_envs.cpp. Each of these hooks returns
+// None, or the flags and the parts of the result:
 //
 //   reset_vector(env, row, parts | None)
 //   step_vector(env, row, action, parts | None)
@@ -68,9 +68,9 @@ class WorkerLoop {
   // Runs until a kClose command has been answered, or until `stop`. The caller holds the GIL; the loop releases it to
   // sleep.
   void run();
-  // Runs the commands in the ring and returns. Returns true once a kClose command has been answered.
+  // Runs the commands that are in the ring, then returns. Returns true once a kClose command has been answered.
   bool run_available();
-  // Makes `run` return soon without a kClose command, for a pool that was abandoned. Any thread may call this.
+  // Makes `run` return soon without a kClose command, if the pool was abandoned. Any thread may call this.
   void stop() {
     stopped_.store(true, std::memory_order_release);
     port_.wake();
@@ -78,39 +78,39 @@ class WorkerLoop {
 
   // The env that is being reset, stepped or called, if any. Any thread may call this.
   std::optional<std::uint32_t> current_env() const { return meter_.current_env(); }
-  // Counts a log record that is about to be sent to the pool. Any thread may call this.
+  // Counts a log record that this worker is about to send to the pool. Any thread may call this.
   void note_record() { records_->sent.fetch_add(1, std::memory_order_relaxed); }
-  // Statistics of infos from the hooks: see `TaskMeter`.
+  // The hooks call `note_info` and `name_info` to record statistics of infos; see `TaskMeter`.
   void note_info(std::uint64_t ns) { meter_.note_info(ns); }
   void name_info(const std::string& key, std::uint64_t bytes) { meter_.name_info(key, bytes); }
-  // Replaces an env with a new one, which resets before it steps.
+  // Replaces an env by a new one, which resets before its first step.
   void replace_env(std::uint32_t index, nb::object env);
 
-  // Sets whether the hooks are called for every reset, autoresets included.
+  // Sets whether the hook `complete_reset` is called for every reset, autoresets included.
   void complete_resets(bool on) { completes_resets_ = on; }
-  // The number of the current reset's seed among those derived from `base`; 0 if the env had another base so far.
-  // `seed_of_episode` applies if each episode has a seed, `next_seed` if only some resets have one. `note_seed` records
-  // that the reset uses the n-th seed.
+  // The next three functions count the seeds that are derived from `base`. The first two return the number of the seed
+  // for the current reset, or 0 if the env had another base so far: `seed_of_episode` if each episode has a seed,
+  // `next_seed` if only some resets have one. `note_seed` records that the reset uses the n-th seed.
   std::uint64_t seed_of_episode(std::uint32_t index, std::uint64_t base) const {
     return counts_.seed_of_episode(index, base);
   }
   std::uint64_t next_seed(std::uint32_t index, std::uint64_t base) const { return counts_.next_seed(index, base); }
   void note_seed(std::uint32_t index, std::uint64_t base, std::uint64_t n) { counts_.note_seed(index, base, n); }
-  // Called before the arguments of an env's resets change. Makes a reset in advance if one is due, discards it, and
-  // marks the env as due again.
+  // Called before the caller changes the arguments of an env's resets. Makes the reset in advance if one is due,
+  // discards it, and marks the env as due again.
   void reset_anew(std::uint32_t index);
 
-  // The position of an env in its episode: (observation, terminated, truncated, steps, ahead). `ahead`: None, or, after
-  // a reset in advance, (observation, info, the bytes of the computed columns before it). Raises ValueError before the
-  // first reset.
+  // Returns the position of an env in its episode: (observation, terminated, truncated, steps, ahead). `ahead`: None,
+  // or, after a reset in advance, (observation, info, the bytes of the computed columns before this reset). Raises
+  // ValueError before the first reset.
   nb::tuple place_of(std::uint32_t index) const;
 
   void add_info_column(const nb::tuple& path, nb::object type, Column column) {
     rows_.add_info_column(path, std::move(type), std::move(column));
   }
 
-  // For Python's garbage collector: visits the objects held here that may refer back to the loop. An exception that was
-  // raised while the loop ran is one: its traceback holds the frames that called the loop.
+  // For Python's garbage collector: visits the objects held here that may refer back to the loop. A stored exception
+  // may, too: its traceback holds the frames that called the loop.
   int visit(visitproc visit, void* arg) const;
   void clear();
 

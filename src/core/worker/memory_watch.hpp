@@ -12,8 +12,8 @@ class MemoryWatch {
  public:
   explicit MemoryWatch(const nb::object& hooks) : hooks_(hooks) {}
 
-  // Returns whether the process exceeds its limit. A check reads many files, so its answer is reused for kInterval, and
-  // the answer true stays true.
+  // Returns whether the process exceeds its limit. A check reads many files, so its result is reused for kInterval.
+  // Once the result is true, it stays true.
   bool has_grown() {
     const std::uint64_t now = now_ns();
     if (has_grown_ || now < look_at_) return has_grown_;

@@ -1,4 +1,4 @@
-// Resets in the worker: on request, in advance, and of a rebuilt env.
+// The worker's resets: on request, in advance, and after an env was rebuilt.
 #include <algorithm>
 
 #include "ipc/blob_parts.hpp"
@@ -10,7 +10,7 @@ namespace remuda {
 
 namespace {
 
-// Adds to a copy of the info, because the env may continue to use its dict.
+// Returns the outcome with additions to a copy of the info. The env may continue to use the original dict.
 nb::tuple with_additions(const nb::tuple& outcome, nb::handle additions) {
   nb::object info = nb::steal(PyDict_Copy(item(outcome, 1).ptr()));
   if (!info.is_valid() || PyDict_Update(info.ptr(), additions.ptr()) < 0) nb::raise_python_error();
@@ -21,7 +21,8 @@ nb::tuple with_additions(const nb::tuple& outcome, nb::handle additions) {
 
 void WorkerLoop::reset(HostedEnv& env, const Command& command, Result& result) {
   nb::object arguments = read_reset_arguments(command);
-  // In mid-episode: at the end of an episode, the step's result has already reported this.
+  // Renewal is due here only if the caller resets in mid-episode. At the end of an episode, the step's result has
+  // already reported that renewal is due.
   if (const auto due = successor_due(env)) {
     result.flags |= due | kUndone;
     return post(result, nb::object());
@@ -32,9 +33,10 @@ void WorkerLoop::reset(HostedEnv& env, const Command& command, Result& result) {
   finish_reset(env, outcome, {}, result);
 }
 
-// Resets an env to complete the row of another env's step. The row's flags and the data of the episode's end stay.
+// Resets an env into a row that already has the end of another env's episode. The row's flags and the data of that end
+// stay.
 void WorkerLoop::reset_into_row(HostedEnv& env, Result& result) {
-  // The env has just become a spare, and was chosen before its worker could be replaced.
+  // Renewal is due here if the env became a spare, and the pool chose it before the pool could replace its worker.
   if (const auto due = successor_due(env)) {
     result.flags |= due | kUndone;
     return post(result, nb::object());
@@ -52,8 +54,8 @@ void WorkerLoop::finish_reset(HostedEnv& env, const nb::tuple& outcome, const En
   finish_row(env, objects, item(outcome, 1), end, result);
 }
 
-// Resets an env on request and counts the episode. A reset that is discarded is not counted, because it depends on
-// timing whether it is made at all.
+// Resets an env on request and counts the episode. A reset in advance that is discarded is not counted, because it
+// depends on timing whether it is made at all.
 nb::tuple WorkerLoop::outcome_of_reset(HostedEnv& env, nb::object kwargs, Result& result) {
   nb::tuple outcome = make_or_take_reset(env, std::move(kwargs));
   ++env.episodes;
@@ -63,7 +65,8 @@ nb::tuple WorkerLoop::outcome_of_reset(HostedEnv& env, nb::object kwargs, Result
   return outcome;
 }
 
-// Returns the outcome of a reset. A reset without arguments may have been made in advance.
+// Returns the outcome of a reset, (observation, info). If the reset has no arguments and was made in advance, returns
+// the outcome of that reset.
 nb::tuple WorkerLoop::make_or_take_reset(HostedEnv& env, nb::object kwargs) {
   if (kwargs.is_valid()) {
     catch_up(env, kwargs);
@@ -81,15 +84,15 @@ nb::tuple WorkerLoop::make_or_take_reset(HostedEnv& env, nb::object kwargs) {
   return ahead.is_valid() ? nb::borrow<nb::tuple>(ahead) : call_reset(env, std::move(kwargs));
 }
 
-// Makes a pending reset in advance before a reset with arguments. Without a seed, the env continues its random numbers,
-// and these must not depend on whether there was time for the reset in advance.
+// Makes the reset in advance if it is due, before a reset with other arguments. A reset without a seed continues the
+// env's random numbers. These must not depend on whether the worker had time for the reset in advance.
 void WorkerLoop::catch_up(HostedEnv& env, const nb::object& kwargs) {
   if (env.is_due && spec_.resets_ahead && !PyDict_GetItemString(kwargs.ptr(), "seed")) reset_ahead(env, nb::object());
   env.is_due = false;
 }
 
-// Discards a reset in advance and returns whether there was one. It counts as no episode and takes no seed, because it
-// depends on timing whether it was made at all.
+// Discards a reset in advance and returns whether there was one. The discarded reset counts as no episode and takes no
+// seed, because it depends on timing whether it was made at all.
 bool WorkerLoop::forget_ahead(HostedEnv& env) {
   if (!env.has_reset_ahead()) return false;
   const bool was_seeded = counts_.seeds(env.index) != env.seeds_before_ahead;
@@ -99,15 +102,16 @@ bool WorkerLoop::forget_ahead(HostedEnv& env) {
   return true;
 }
 
-// A pending reset is made first, for the same reason as in `catch_up`.
+// A reset in advance that is due is made before it is discarded: the env's random numbers must not depend on whether
+// the worker had time for it.
 void WorkerLoop::reset_anew(std::uint32_t index) {
   HostedEnv& env = env_at(index);
   if (env.is_due && spec_.resets_ahead) reset_ahead(env, nb::object());
   env.is_due = forget_ahead(env) || env.is_due;
 }
 
-// Resets in advance one env that finished its episode. Returns false if no env is due. Only one, because commands that
-// have arrived in the meantime come first.
+// Resets in advance one env that finished its episode. Returns false if no env is due. Resets only one env, because
+// commands that have arrived in the meantime come first.
 bool WorkerLoop::reset_one_ahead() {
   if (!spec_.resets_ahead) return false;
   auto due = std::find_if(envs_.begin(), envs_.end(), [](const HostedEnv& env) { return env.is_due; });
@@ -137,13 +141,13 @@ void WorkerLoop::reset_ahead(HostedEnv& env, nb::object kwargs) {
 void WorkerLoop::prepare(HostedEnv& env, const Command& command, Result& result) {
   result.flags |= kIsMessage;
   nb::object kwargs = read_reset_arguments(command);
-  if (const auto due = kwargs.is_valid() ? successor_due(env) : 0) {  // see `reset`
+  if (const auto due = kwargs.is_valid() ? successor_due(env) : 0) {  // as in `reset`
     result.flags |= due | kUndone;
     return post(result, nb::object());
   }
   if (kwargs.is_valid()) catch_up(env, kwargs);
   if (kwargs.is_valid() || !env.has_reset_ahead()) reset_ahead(env, std::move(kwargs));
-  if (env.ahead_error) result.flags |= kUndone;  // the next reset reports the exception
+  if (env.ahead_error) result.flags |= kUndone;  // the next reset raises the exception of this one
   post(result, nb::object());
 }
 
@@ -177,12 +181,13 @@ nb::tuple WorkerLoop::call_reset(HostedEnv& env, nb::object kwargs) {
   return additions.is_none() ? outcome : with_additions(outcome, additions);
 }
 
-// Whether the next reset creates the env. If the worker can be replaced, its successor creates a missing env instead.
+// Whether the next reset has to create the env. An env that is missing after a failure is created by the worker's
+// successor, if it can have one.
 bool WorkerLoop::must_build(const HostedEnv& env) const {
   return env.is_unbuilt || (env.is_missing && !spec_.has_successors);
 }
 
-// Creates the env. After a failure, the next reset tries again, unless a successor does so.
+// Creates an env in place of the old one. If that fails, the next reset or a successor tries again.
 void WorkerLoop::renew(HostedEnv& env) {
   const std::uint64_t before = now_ns();
   const bool has_failed = env.is_missing || meter_.doing() == Op::kRebuild;
@@ -198,15 +203,16 @@ void WorkerLoop::renew(HostedEnv& env) {
   if (has_failed) meter_.note_rebuild(took);
 }
 
-// Returns whether renewal is due, as flags of a result. Called before a reset or at the end of an episode. It is due
-// after the configured number of episodes, whether they ended or a reset cut them off. It is also due after at least
-// one episode if the process exceeds its memory limit.
+// Returns the flags of a result that report that renewal is due; 0 if it is not. Called before a reset or at the end of
+// an episode. Renewal is due after the configured number of episodes, including those that a reset cut off. It is also
+// due after at least one episode if the process exceeds its memory limit.
 std::uint32_t WorkerLoop::renewal_due(const HostedEnv& env) {
   if (spec_.renew_every != 0 && env.episodes >= spec_.renew_every) return kRenewalDue;
   return spec_.watches_memory && env.episodes != 0 && memory_watch_.has_grown() ? kRenewalDue | kGrown : 0;
 }
 
-// Returns `renewal_due` if the worker is replaced for a renewal, else 0.
+// Returns the flags of `renewal_due` if the pool replaces the worker for a renewal; 0 if the worker renews the env
+// itself.
 std::uint32_t WorkerLoop::successor_due(const HostedEnv& env) { return spec_.renews_in_place ? 0 : renewal_due(env); }
 
 void WorkerLoop::rebuild(HostedEnv& env, const Command& command, Result& result) {

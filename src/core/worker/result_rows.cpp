@@ -36,7 +36,7 @@ ResultRows::ResultRows(const Arena& arena, const Plan& plan, const nb::object& h
 Fit ResultRows::write_leaves(const std::vector<Column>& columns, nb::handle obs, std::uint32_t row, Objects& objects) {
   const Fit fit = obs_nest_.write(obs.ptr(), columns, row, objects);
   if (fit != Fit::kNone) return fit;
-  // The value needs a conversion or is invalid. The slow path converts it or raises a precise error.
+  // The observation needs a conversion or is invalid. The slow path converts it or raises a precise error.
   nb::object flat = hooks_.attr("flatten")(obs);
   std::size_t i = 0;
   for (nb::handle array : flat[0])
@@ -50,8 +50,8 @@ Fit ResultRows::write_leaves(const std::vector<Column>& columns, nb::handle obs,
 ResultRows::End ResultRows::keep_end(nb::handle obs, nb::handle info, std::uint32_t row) {
   End end;
   Objects objects;
-  // Arrays that were written without a conversion can be rebuilt from the observation columns. Any other value (a
-  // Python int, a list, an array of another dtype) is kept as the env returned it, in info columns or frozen.
+  // Arrays that were written without a cast can be rebuilt from the observation columns. Any other terminal observation
+  // (a Python int, a list, an array of another dtype) is kept as the env returned it, in info columns or pickled.
   bool is_kept = write_leaves(final_obs_, obs, row, objects) == Fit::kAsIs && obs_nest_.is_plain(obs.ptr());
   if (!is_kept && objects.empty()) {
     const auto columns = infos_.write_final_obs(obs, row);

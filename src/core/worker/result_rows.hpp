@@ -1,7 +1,7 @@
 // Fills the rows of results in a worker: observation, reward, flags, infos, and the user's computed columns.
 //
-// Values without a column, or that do not fit their column, go through the hooks (see loop.hpp). The parts that the
-// hooks return travel beside the row.
+// The hooks (see loop.hpp) handle values that have no column or do not fit their column. The hooks return
+// data without a column as bytes-like objects, the parts, which travel beside the row.
 #pragma once
 
 #include <cstddef>
@@ -17,31 +17,31 @@ namespace remuda {
 
 class ResultRows {
  public:
-  // The end of an episode, in a row that also receives the beginning of the next one.
+  // The end of an episode, in a row that also receives the beginning of the next episode.
   struct End {
-    std::uint64_t columns = 0;  // the mask of its info columns
-    nb::object frozen = {};     // the values without a column; null if there are none
+    std::uint64_t columns = 0;  // The mask of the info columns that hold data of the end.
+    nb::object frozen = {};     // The data of the end without a column, pickled; null if there is none.
   };
 
   ResultRows(const Arena& arena, const Plan& plan, const nb::object& hooks, nb::handle obs_nest,
              std::vector<Column> obs, std::vector<Column> final_obs, ComputedColumns computed);
 
-  // -- the values that an env returned; each function raises if they are invalid -------------------------------
+  // -- values that an env returned; these functions raise if the values are invalid ----------------------------
 
-  // Appends leaves without a column to `objects`.
+  // Writes an observation, and appends its leaves without a column to `objects`.
   void write_obs(nb::handle obs, std::uint32_t row, Objects& objects) { write_leaves(obs_, obs, row, objects); }
-  // Copies the terminal observation and info before the reset, because envs reuse their buffers.
+  // Stores the terminal observation and info before the env resets, because envs reuse their buffers.
   End keep_end(nb::handle obs, nb::handle info, std::uint32_t row);
-  // Sets the mask to the columns of the end, until the row is complete.
+  // Makes the row's mask contain only the columns of the end, until the row is complete.
   void note_end(const End& end, std::uint32_t row) { info_mask_[row] = end.columns; }
-  // Returns the end that is already in a row that another worker began. The mask may also have bits of a worker that
-  // died while it completed the row; these are removed.
+  // Returns the end of the episode from a row that another worker began. A worker that died while it completed the row
+  // may have set more bits in the mask; these are removed.
   End end_in(std::uint32_t row) const { return {info_mask_[row] & ~infos_.columns_of_steps()}; }
-  // Writes the info into its columns. Returns the parts to send along with the row; null if there are none. Adds to
-  // `flags` of the result.
+  // Writes the info into its columns. Returns the parts to send along with the row; null if there are none. May add to
+  // `flags`, the flags of the result.
   nb::object write_info(const Objects& objects, nb::handle info, const End& end, std::uint32_t row,
                         std::uint32_t& flags);
-  // Writes the computed columns for the env's current state, and keeps the values for `repeat_computed`.
+  // Writes the computed columns for the env's current state, and copies the values to `kept`, for `repeat_computed`.
   void write_computed(nb::handle env, std::uint32_t row, std::vector<std::byte>& kept) const;
 
   // -- reward and flags ----------------------------------------------------------------------------------------
@@ -57,15 +57,15 @@ class ResultRows {
   // -- copies of rows ------------------------------------------------------------------------------------------
 
   void repeat_computed(const std::vector<std::byte>& kept, std::uint32_t row) const;
-  // Keeps a row for the pool, see `Plan::kept_row`. `is_over`: whether an episode that the row ended is still over for
-  // the next command; after a same-step autoreset it is not.
+  // Copies a row to the kept row `kept`, see `Plan::kept_row`. `is_over`: whether the episode is over after this row.
+  // It is not after a same-step autoreset.
   void keep(std::uint32_t row, std::uint32_t kept, bool is_over) const;
 
   void add_info_column(const nb::tuple& path, nb::object type, Column column) {
     infos_.add(path, std::move(type), std::move(column));
   }
 
-  // For Python's garbage collector.
+  // `visit` and `clear` serve Python's garbage collector.
   int visit(visitproc visit, void* arg) const { return computed_.visit(visit, arg); }
   void clear() { computed_.clear(); }
 

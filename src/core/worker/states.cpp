@@ -1,4 +1,4 @@
-// The position of an env in its episode: saved with a state of the env, and restored with it.
+// The worker's functions that save and restore the position of an env in its episode, as part of a state.
 #include "worker/env_results.hpp"
 #include "worker/loop.hpp"
 
@@ -18,13 +18,14 @@ nb::tuple WorkerLoop::place_of(std::uint32_t index) const {
                         is_over ? 0 : counts_.steps(index), ahead);
 }
 
-// Puts an env into a state instead of a reset. No episode begins: the counts of seeds and renewals continue unchanged.
+// Puts an env into a state instead of resetting it. No episode begins, so the counts of seeds and renewals do not
+// change.
 void WorkerLoop::restore(HostedEnv& env, const nb::object& state, Result& result) {
   if (must_build(env)) renew(env);
   forget_ahead(env);
   env.is_due = false;
   if (log_.is_on()) log_.add(env.index, Entry::kRestored);
-  // A successor must see that this env has begun.
+  // Counts one reset, so that a successor of this worker finds that the env has begun.
   if (!counts_.has_begun(env.index)) {
     counts_.count_reset(env.index);
     counts_.keep_seed(env.index);
@@ -38,8 +39,8 @@ void WorkerLoop::restore(HostedEnv& env, const nb::object& state, Result& result
   post_row(env, objects, nb::dict(), {}, result);
 }
 
-// Returns whether the place includes the computed columns. They cannot be computed for an env that has already begun
-// its next episode.
+// Puts the env into a place (see `place_of`). Returns whether the place includes the computed columns. It does if the
+// env had reset in advance: the columns cannot be computed from an env that has already begun its next episode.
 bool WorkerLoop::take_place(HostedEnv& env, const nb::tuple& place, std::uint32_t row) {
   env.last_obs = nb::borrow(item(place, 0));
   env.terminated = truth(item(place, 1), "terminated");
@@ -53,7 +54,7 @@ bool WorkerLoop::take_place(HostedEnv& env, const nb::tuple& place, std::uint32_
     env.ahead = nb::make_tuple(item(ahead, 0), item(ahead, 1));
     computed = nb::borrow(item(ahead, 2));
     env.seeds_before_ahead = counts_.seeds(env.index);
-    counts_.count_reset(env.index);  // as for any reset in advance
+    counts_.count_reset(env.index);  // Resets in advance count as resets, too.
   }
   env.is_due = env.needs_reset && !env.ahead.is_valid();
   rows_.write_flags(row, 0.0, env.terminated, env.truncated);

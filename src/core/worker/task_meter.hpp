@@ -1,8 +1,7 @@
-// Records a worker's current task, which the pool reads for deadlines and death reports, and its work so far, for
-// statistics.
+// Records the current task and the statistics of a worker. The pool reads the task for deadlines and death reports.
 //
 // The records lie in the arena, and a successor continues them. Any thread may read them; only the worker's thread
-// writes.
+// writes them.
 #pragma once
 
 #include <algorithm>
@@ -20,7 +19,7 @@ namespace remuda {
 
 class TaskMeter {
  public:
-  // `env_figures`: indexed by env.
+  // `env_figures`: indexed by the env's number in the pool.
   TaskMeter(Meter& meter, WorkerFigures& figures, EnvFigures* env_figures)
       : meter_(meter), figures_(figures), env_figures_(env_figures) {
     meter_.pid.store(process_id(), std::memory_order_relaxed);
@@ -34,7 +33,7 @@ class TaskMeter {
     resetting_ = 0;
     begin(op, env, now);
   }
-  // Begins a task within a command: a step may have to reset the env, and a reset may have to rebuild it.
+  // Begins a task within a command: a step may include a reset of the env, and a reset may include a rebuild.
   void begin(Op op, std::uint32_t env, std::uint64_t now) {
     meter_.env.store(env, std::memory_order_relaxed);
     meter_.task.store(Task::pack(op, now), std::memory_order_release);
@@ -43,29 +42,29 @@ class TaskMeter {
   void end() { meter_.task.store(0, std::memory_order_release); }
 
   Op doing() const { return Task::op(meter_.task.load(std::memory_order_relaxed)); }
-  // The env of the current task, if any.
+  // Returns the env of the current task; nullopt if there is no task, or it is for the whole worker.
   std::optional<std::uint32_t> current_env() const {
     const bool is_idle = meter_.task.load(std::memory_order_relaxed) == 0;
     const std::uint32_t env = meter_.env.load(std::memory_order_relaxed);
     return is_idle || env == kWholeWorker ? std::nullopt : std::optional(env);
   }
 
-  // -- the work so far -----------------------------------------------------------------------------------------
+  // -- statistics ----------------------------------------------------------------------------------------------
 
   void note_idle(std::uint64_t ns) { figures_.idle.note(ns); }
-  // The current command steps the env.
+  // Records that the current command steps the env.
   void note_step() { has_stepped_ = true; }
-  // Counts a reset, which may be part of a step. The time of resets and renewals is excluded from the time of the step.
+  // Counts a reset, which may be part of a step. The durations of steps exclude resets and renewals.
   void note_reset(std::uint32_t env, std::uint64_t ns) {
     env_figures_[env].resets.note(ns);
     resetting_ += ns;
   }
   void note_renewal(std::uint64_t ns) { resetting_ += ns; }
-  // Counts the time of rebuilding an env that had failed.
+  // Adds the time that was spent rebuilding an env after a failure.
   void note_rebuild(std::uint64_t ns) { add(figures_.rebuild_ns, ns); }
-  // Counts the time of pickling or sending the parts of an info without a column.
+  // Adds the time that was spent pickling or sending the parts of an info without a column.
   void note_info(std::uint64_t ns) { add(figures_.info_ns, ns); }
-  // Records the key of the largest pickled value in infos.
+  // Records the key and the size of a pickled value in infos, if it is the largest so far.
   void name_info(std::string_view key, std::uint64_t bytes) { figures_.name_info(key, bytes); }
   void note_episode(std::uint32_t env, double reward, std::uint64_t steps) {
     env_figures_[env].note_episode(reward, steps);
@@ -80,7 +79,7 @@ class TaskMeter {
 
   // -- CPU time ------------------------------------------------------------------------------------------------
 
-  // `spun`: total time spent spinning. See `CpuMeter`.
+  // `spun`: the thread's total spinning time.
   void begin_cpu(Nanoseconds spun) { cpu_meter_.begin(spun); }
   bool is_cpu_due(std::uint64_t now) const { return cpu_meter_.is_due(now); }
   void note_cpu(std::uint64_t now, Nanoseconds spun) { add(meter_.cpu_ns, cpu_meter_.used(now, spun)); }

@@ -1,7 +1,7 @@
-// Vector envs in the worker: one command, one step, one result of many rows.
+// Vector envs in the worker: one command makes one step of a vector env and has one result, which covers many rows.
 //
-// A vector env's hook writes the rows of its envs, the sub-envs, and writes nothing when it raises. The counts of each
-// sub-env are kept here.
+// A vector env's hook writes the rows of its sub-envs, and writes nothing when it raises. The counts of each sub-env
+// are kept here.
 #include "worker/env_results.hpp"
 #include "worker/loop.hpp"
 
@@ -30,7 +30,8 @@ nb::object WorkerLoop::run_vector(const Command& command) {
   nb::object parts = read_blob(command);
   if (!parts.is_valid()) parts = nb::none();
   if (command.op == Op::kObserve) return hooks_.attr("observe_vector")(command.env, command.row);
-  // A rebuilt vector env has no episode that it could reset by itself.
+  // With next-step autoreset, a vector env resets finished sub-envs within its step. A rebuilt one has no episodes yet,
+  // so its first step is replaced by a reset.
   const bool is_first = !sub_envs->has_begun && spec_.autoreset == Autoreset::kNextStep;
   if (command.op == Op::kStep && !is_first) {
     count_steps(sub_envs);
@@ -52,8 +53,8 @@ nb::object WorkerLoop::run_vector(const Command& command) {
   return extra;
 }
 
-// Counts the steps before they are made, because the env may not survive them. A sub-env that finished its episode
-// resets instead.
+// Counts the steps of the sub-envs before they are made, because the env may not survive them. A sub-env that finished
+// its episode resets in this step instead.
 void WorkerLoop::count_steps(HostedEnv* sub_envs) {
   for (std::uint32_t i = 0; i < plan_.width; ++i) {
     if (sub_envs[i].needs_reset && spec_.autoreset == Autoreset::kNextStep)
@@ -68,7 +69,8 @@ void WorkerLoop::begin_episode(HostedEnv& env) {
   env.reward = 0.0;
 }
 
-// Records which episodes are over, from the flags that the hook has written.
+// Records the results of a command in the counts: the rewards and the ends of episodes, from the rows that the hook has
+// written.
 void WorkerLoop::note_results(const Command& command) {
   HostedEnv* sub_envs = &env_of(command);
   for (std::uint32_t i = 0; i < plan_.width; ++i) {

@@ -20,12 +20,12 @@ nb::object WorkerPort::read_blob() { return read_parts(blobs_in_); }
 
 bool WorkerPort::write_blob(nb::handle parts) { return write_parts(blobs_out_, parts); }
 
-// Extends the previous run by this result, if it fits, instead of writing a new record. A slow step gets its own
-// record, which keeps its own times.
+// Extends the previous result by this one if they have neighbouring envs and rows. Then one record covers both. A slow
+// step is not joined, because its record keeps the times of the step.
 bool WorkerPort::join_run(const Result& result) {
   Result* run = results_.unpublished();
   if (run == nullptr || run->flags != 0 || result.flags != 0) return false;
-  // The results of another command may belong to another part of the pool.
+  // Results of different commands may belong to different parts of the pool.
   if (run->sequence != result.sequence) return false;
   if (result.end_ns - result.begin_ns >= publish_ns_) return false;
   if (run->env + run->count != result.env || run->row + run->count != result.row) return false;

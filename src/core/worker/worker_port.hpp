@@ -1,6 +1,6 @@
 // The worker's end of its rings: receives commands, sends results, and waits for and rings bells.
 //
-// It does not use the socket. Only the worker's thread may use it, except `wake`.
+// This class does not use the socket. Only the worker's thread may use it, except for `wake`.
 #pragma once
 
 #include <cstdint>
@@ -17,16 +17,16 @@ class WorkerPort {
  public:
   WorkerPort(const Arena& arena, const Plan& plan, const WorkerSpec& spec);
 
-  // -- in ------------------------------------------------------------------------------------------------------
+  // -- commands ------------------------------------------------------------------------------------------------
 
   bool has_command() const { return !commands_.empty(); }
   bool pop(Command& command) { return commands_.pop(command); }
-  // Reads the parts that came with the last command, see `PartBytes`.
+  // Reads the parts that came with the last command from the blob ring.
   nb::object read_blob();
 
-  // The bell's count after its next ring.
+  // Returns the count that the worker's bell will have after its next ring.
   std::uint32_t next_ring() const { return bell_.notified.load(std::memory_order_acquire) + 1; }
-  // Waits until the bell has that count, or for kSlice. `now`: the current time in ns.
+  // Waits until the count of the worker's bell reaches `ring`, but at most for kSlice. `now`: the current time in ns.
   void await(std::uint32_t ring, std::uint64_t now) {
     wait(bell_, ring, kSlice, spin_policy_, Clock::time_point(Nanoseconds(now)));
   }
@@ -34,21 +34,21 @@ class WorkerPort {
   void wake() { notify(bell_); }
   Nanoseconds spun() const { return spin_policy_.spun(); }
 
-  // -- out -----------------------------------------------------------------------------------------------------
+  // -- results -------------------------------------------------------------------------------------------------
 
-  // Returns false, and writes nothing, when there is no room.
+  // Writes the parts of a result to the blob ring. Returns false, and writes nothing, if there is no room.
   bool write_blob(nb::handle parts);
   // Writes a result, which the pool sees after `publish`.
   void push(const Result& result) {
     if (!join_run(result)) results_.push(result);
     unpublished_ += result.count;
   }
-  // Begins a batch of commands.
+  // Begins a batch of commands. `is_due` measures from here on.
   void begin(std::uint64_t now) { last_publish_ = now; }
-  // Whether results have waited for `publish_ns`.
+  // Whether at least `publish_ns` has passed since the last `publish` or `begin`.
   bool is_due(std::uint64_t now) const { return now - last_publish_ >= publish_ns_; }
-  // Makes all results visible and rings the pool's bell. `is_all`: nothing else is under way, or the worker is about to
-  // wait for the pool.
+  // Makes all results visible to the pool and reports them to the pool's bell. `is_all`: the worker has no further
+  // command, or is about to wait for the pool.
   void publish(bool is_all, std::uint64_t now);
 
  private:
@@ -63,7 +63,7 @@ class WorkerPort {
   SpinPolicy spin_policy_;
   const std::uint64_t publish_ns_;
   std::uint64_t last_publish_ = 0;
-  std::uint32_t unpublished_ = 0;  // results since the last publish
+  std::uint32_t unpublished_ = 0;  // the number of results since the last `publish`
 };
 
 }  // namespace remuda

@@ -21,18 +21,18 @@ from remuda.errors import EnvProgress, Failure, MemoryVerdict, RemudaError
 
 Queues: TypeAlias = "tuple[SimpleQueue[Parts], SimpleQueue[Parts]]"
 
-PATIENCE_SECONDS = 5.0  # for building an env that is only measured
+PATIENCE_SECONDS = 5.0  # seconds for building an env a second time, as a check
 
 
 @dataclass(frozen=True)
 class Assignment:
-    """The envs that one worker is to build."""
+    """The envs that one worker must build."""
 
     spec: HostSpec
     env_fns: Sequence[Callable[[], Any]]
-    variables: Mapping[str, str] = field(default_factory=dict)  # environment variables for this worker
-    computed: tuple[Computed, ...] = ()  # the caller's own columns
-    cores: frozenset[int] = frozenset()  # the best cores to pin it to; empty: any core
+    variables: Mapping[str, str] = field(default_factory=dict)  # environment variables for this worker.
+    computed: tuple[Computed, ...] = ()  # columns of values that the caller's functions compute.
+    cores: frozenset[int] = frozenset()  # the best cores to pin the worker to; empty: any core
 
 
 class Worker(Protocol):
@@ -46,35 +46,35 @@ class Worker(Protocol):
     def env_ids(self) -> tuple[int, ...]: ...
     @property
     def pid(self) -> int | None:
-        """Its process id; None for a worker without a process of its own."""
+        """The worker's process id; None for a worker without a process of its own."""
 
     @property
     def exitcode(self) -> int | None:
-        """Its exit code as in `subprocess`: None while it runs, negative for a signal."""
+        """The worker's exit code, as in `subprocess`: None while it runs, negative for a signal."""
 
     @property
     def cause_of_death(self) -> Callable[..., RemudaError]:
-        """Makes the error for its death from the arguments of `WorkerDiedError`."""
+        """A function that makes the error for the worker's death from the arguments of `WorkerDiedError`."""
 
     def is_alive(self) -> bool: ...
     def output(self, limit: int = 65536) -> str:
-        """Returns the end of what it, and earlier workers in its place, have written to stdout and stderr.
+        """Returns the end of the stdout and stderr of this worker and its predecessors.
 
-        Empty with `worker_output="inherit"`. Works after the worker has died and after the pool is closed, too.
+        Empty with `worker_output="inherit"`. Also works after the worker has died and after the pool is closed.
 
         Args:
-            limit: How many bytes at most, counted from the end; at most the last 256 KiB are there. What is no UTF-8 is
-                replaced.
+            limit: The largest number of bytes, counted from the end; only the last 256 KiB are kept. Bytes that are not
+                UTF-8 are replaced.
 
         Raises:
-            TypeError, ValueError: `limit` is not an int from 0 up.
+            TypeError, ValueError: `limit` is not an int >= 0.
         """
 
     def output_tail(self) -> str:
-        """Returns the last lines that the latest process wrote, for reports of its death."""
+        """Returns the last lines that the worker's latest process wrote, for reports of its death."""
 
     def verdict(self) -> MemoryVerdict | None:
-        """Returns whether the kernel ended it for lack of memory; None if it did not end by SIGKILL."""
+        """Returns whether the kernel killed the worker for lack of memory; None if SIGKILL did not end it."""
 
 
 def worker_of(workers: Sequence[Worker], env_id: int) -> Worker:
@@ -86,7 +86,7 @@ _Death = TypeVar("_Death", bound=RemudaError)
 
 
 def death_of(worker: Worker, operation: str, where: EnvProgress | None, make: Callable[..., _Death]) -> _Death:
-    """Returns the error for a worker's end. `make`: WorkerDiedError, or a class with its arguments."""
+    """Returns the error for a worker's death. `make`: WorkerDiedError, or a class with the same arguments."""
     return make(
         worker=worker.index,
         pid=worker.pid,
@@ -116,44 +116,44 @@ class BuildProgress:
         return None
 
     def hide(self) -> None:
-        """Hides what is shown, at the end or before other output is written."""
+        """Hides the progress, at the end or before other output is written."""
 
 
 class Backend(Protocol):
-    """Runs workers. Used by one thread at a time, in this order: `build`, `attach`, the rest, `stop`."""
+    """Runs workers. One thread at a time calls its methods, in this order: `build`, `attach`, other methods, `stop`."""
 
     @property
     def workers(self) -> Sequence[Worker]: ...
     @property
     def processes(self) -> Processes | None:
-        """The methods for worker processes; None if workers are threads or the caller."""
+        """The backend's methods for worker processes; None if the workers run in this process."""
 
     def build(self, assignments: Sequence[Assignment], timeout: float | None, progress: BuildProgress) -> list[Reports]:
         """Starts the workers, except the first one if `build_first` has started it. Returns the reports of their envs.
 
         `progress` is shown meanwhile, and hidden at the end.
 
-        Raises EnvError, WorkerDiedError, StartTimeoutError or ResourceError; then nothing is left behind.
+        Raises EnvError, WorkerDiedError, StartTimeoutError or ResourceError, after it has ended all workers.
         """
 
     def build_first(
         self, assignments: Sequence[Assignment], timeout: float | None, limits: Limits, progress: BuildProgress
     ) -> SecondBuild:
-        """Starts the first worker alone, with its one env, and makes it try whether that env can be built twice.
+        """Starts the first worker alone, with its one env, and makes it check whether that env can be built twice.
 
         If the env `stays`, `build` starts the other workers. Raises as `build` does.
         """
 
     def attach(self, layout: Layout, arena: _core.Arena, defaults: ResetDefaults) -> None:
-        """Starts the workers' loops over this arena. `defaults`: those of envs that have succeeded others."""
+        """Starts the workers' loops with this arena. `defaults`: the reset defaults of the envs (after a resize)."""
 
     def watch(self, hub: _core.Hub) -> None:
-        """Gives the hub the processes and sockets to watch, or a function to call before it waits."""
+        """Gives the hub the processes and sockets to watch, or a function that the hub calls before it waits."""
 
     def queues(self) -> list[Queues]:
-        """Returns two queues for each worker in this process, of the messages to it and from it.
+        """Returns two queues for each worker in this process: one for messages to it, one for messages from it.
 
-        Empty if workers have sockets, which the hub is given by `watch` and `join`.
+        Empty if workers have sockets, which the hub gets from `watch` and `join`.
         """
 
     def carry(self, worker: int, slot: int, env_fn: Callable[[], Any]) -> Parts:
@@ -163,9 +163,9 @@ class Backend(Protocol):
         """
 
     def stop(self, timeout: float) -> None:
-        """Ends workers and frees all they hold. `timeout`: seconds for those that are leaving by themselves.
+        """Ends the workers and frees their resources. `timeout`: seconds for workers to end by themselves.
 
-        Raises CloseTimeoutError when some would not die; all else is freed.
+        Raises CloseTimeoutError if some did not end; everything else is freed.
         """
 
     def abandon(self) -> None:
@@ -173,10 +173,10 @@ class Backend(Protocol):
 
 
 class Processes(Protocol):
-    """The further methods of a backend whose workers are processes, which can be killed, read and replaced."""
+    """The further methods of a backend with worker processes, which can be killed, inspected and replaced."""
 
     def drain(self, sent: Callable[[], int]) -> None:
-        """Passes on what workers have logged and warned. `sent`: returns the number of records sent so far."""
+        """Issues the workers' logs and warnings in this process. `sent`: returns how many records they have sent."""
 
     def kill(self, worker: int) -> None:
         """Ends a worker at once, with every process that it has started. The hub reports its death later."""
@@ -188,18 +188,18 @@ class Processes(Protocol):
         """
 
     def start_replacement(self, worker: int) -> None:
-        """Starts a successor, which builds its envs in the background. Does not wait."""
+        """Starts the successor of a worker, which builds its envs in the background. Does not wait."""
 
     def is_coming(self, worker: int) -> bool:
-        """Whether a successor is being started. If so, `poll_successor` must be called regularly."""
+        """Whether the successor of a worker is being started. If so, `poll_successor` must be called regularly."""
 
     def descriptors(self, worker: int) -> list[int]:
         """Returns the descriptors that become readable when `poll_successor` may return something."""
 
     def poll_successor(self, worker: int) -> Reports | Failure | None:
-        """Returns the reports of a successor, or why its envs could not be built; None while it builds them.
+        """Returns the reports of a successor's envs, or the failure of building them; None while it builds them.
 
-        Raises WorkerDiedError if it died instead, and any error that kept it from being started.
+        Raises WorkerDiedError if it died, and any error that prevented its start.
         """
 
     def join(
@@ -213,4 +213,4 @@ class Processes(Protocol):
         """Starts the loop of a successor that has built its envs; returns its pidfd and its socket, for the hub."""
 
     def adopt(self, worker: int, slot: int, carried: Parts) -> None:
-        """Makes successors of the worker build that env for a slot from now on. May be called twice."""
+        """Makes later successors of the worker build a slot's env with the factory `carried`. May be repeated."""

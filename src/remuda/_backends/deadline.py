@@ -1,4 +1,4 @@
-"""Deadlines that count only the time in which this process runs, and not the time in which it is frozen."""
+"""Deadlines that count only the time in which this process runs, not the time in which it is frozen."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ _SLICE = 0.05  # seconds
 
 
 class Deadline:
-    """A deadline on the clock of `running_clock.hpp`.
+    """A deadline on a clock that stands still while this process is frozen (`running_clock.hpp`).
 
     A caller that waits sleeps no longer than `slice()` at a time, and then checks whether the deadline `has_passed`.
     """
 
     def __init__(self, seconds: float | None) -> None:
-        """`seconds`: from now; None: it never comes."""
+        """`seconds`: the time from now; None: the deadline never passes."""
         self._clock = _core.RunningClock()
         self._end = inf if seconds is None else self._clock.now(has_waited=False) + seconds
 
     def left(self) -> float:
-        """Returns the seconds left; 0 if it has passed."""
+        """Returns the seconds left; 0 if the deadline has passed."""
         return max(0.0, self._end - self._clock.now(has_waited=False))
 
     def slice(self) -> float | None:
-        """Returns the seconds for one sleep; None: no limit."""
+        """Returns the most seconds to sleep before the next check of the deadline; None: no limit."""
         return None if self._end == inf else min(self.left(), _SLICE)
 
     def has_passed(self) -> bool:
-        """Whether it has passed; to be called after a sleep."""
+        """Whether the deadline has passed. Call this after each sleep."""
         return self._clock.now(has_waited=True) >= self._end

@@ -40,7 +40,7 @@ class LocalWorker:
 
     def output(self, limit: int = 0) -> str:
         check_limit(limit)
-        return ""  # it is the caller's own
+        return ""  # the worker writes to the caller's own output
 
     def output_tail(self) -> str:
         return ""
@@ -83,7 +83,7 @@ class LocalBackend:
             _check_distinct(self.workers)
         except BuildError as error:
             close_all(self.workers)
-            # Ctrl-C: the envs are built in the caller's thread. (Not `isinstance`, which asks the exception.)
+            # Ctrl-C may interrupt a factory here, in the caller's thread. `isinstance` could run the exception's code.
             if error.__cause__ is not None and issubclass(type(error.__cause__), KeyboardInterrupt):
                 raise error.__cause__ from None
             raise build_error([load_failure(error.failure)])  # noqa: B904 - it brings its cause with it
@@ -106,7 +106,7 @@ def close_all(workers: Sequence[LocalWorker]) -> None:
 
 
 def _check_distinct(workers: Sequence[LocalWorker]) -> None:
-    """A factory that returns one object over and over gives separate copies to processes, but not here."""
+    """Raises InvalidEnvError if two envs are the same object. (Worker processes would each have a copy.)"""
     seen: dict[int, int] = {}
     for worker in workers:
         name = worker.host.name_of_factory

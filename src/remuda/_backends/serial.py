@@ -9,7 +9,7 @@ from remuda._worker.reset_defaults import ResetDefaults
 
 
 class SerialBackend(LocalBackend):
-    """Envs are built and stepped in the caller's thread, one after another, whenever it waits."""
+    """Builds and steps the envs in the caller's thread, one after another, whenever the caller waits."""
 
     def __init__(self) -> None:
         super().__init__()

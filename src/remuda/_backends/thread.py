@@ -1,7 +1,7 @@
-"""Workers that are threads: for envs that spend their time in code that releases the GIL.
+"""Workers that are threads, for envs that spend their time in code that releases the GIL.
 
-In a free-threaded Python they take turns, too: the core does not declare that it can do without the GIL, so importing
-it switches the GIL on.
+In a free-threaded Python they take turns, too: the core does not declare support for that, so importing it enables the
+GIL.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from remuda._backends.local import LocalBackend, LocalWorker, close_all
 from remuda._wire.layout import Layout
 from remuda._worker.reset_defaults import ResetDefaults
 
-_FAREWELL = 1.0  # seconds for envs that are stepping when their pool is abandoned
+_FAREWELL = 1.0  # seconds for running steps to end when the pool is abandoned
 
 
 class ThreadBackend(LocalBackend):
-    """Envs are built in the caller's thread and stepped each in its worker's."""
+    """Builds the envs in the caller's thread, and steps each in the thread of its worker."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -28,7 +28,7 @@ class ThreadBackend(LocalBackend):
     def attach(self, layout: Layout, arena: _core.Arena, defaults: ResetDefaults) -> None:
         for worker in self.workers:
             loop = worker.host.start(layout, arena, defaults.for_successor(worker.env_ids))
-            # Daemons, so that an env that never returns cannot keep the interpreter from ending.
+            # Daemons, so that an env that never returns cannot prevent the interpreter's exit.
             thread = threading.Thread(target=_run, args=(worker, loop), name=worker.name, daemon=True)
             self._threads.append(thread)
             self._loops.append(loop)
@@ -42,18 +42,18 @@ class ThreadBackend(LocalBackend):
             loop.stop()
         deadline = Deadline(timeout)
         for thread in self._threads:
-            if thread is threading.current_thread():  # a collection in it may have found us
+            if thread is threading.current_thread():  # Python's collector may run this in a worker's thread
                 continue
             thread.join(deadline.slice())
             while thread.is_alive() and not deadline.has_passed():
                 thread.join(deadline.slice())
-        if not self._threads:  # the loops never started
+        if not self._threads:  # without threads, no loop closes the envs
             close_all(self.workers)
         self._loops = []
 
     def abandon(self) -> None:
-        # A thread cannot be ended from outside. A late one closes its env once it returns from it; if the interpreter
-        # has ended before, it sleeps until the process ends (see finalizing.cpp).
+        # A thread cannot be ended from outside. A late thread closes its envs when the running step returns. If the
+        # interpreter has ended before that, the thread sleeps until the process ends (see finalizing.cpp).
         self.stop(_FAREWELL)
 
 
@@ -61,5 +61,5 @@ def _run(worker: LocalWorker, loop: _core.WorkerLoop) -> None:
     try:
         loop.run()
     finally:
-        worker.host.close_quietly()  # nothing is left to close, unless the pool was abandoned
+        worker.host.close_quietly()  # the loop has closed the envs, unless the pool was abandoned
         worker.alive = False

@@ -1,4 +1,4 @@
-"""The interface of a contender in a benchmark; the plain loop, and remuda itself."""
+"""Contenders in a benchmark: their interface, the plain loop, and remuda."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from remuda import Batch, Part
 from .workloads import EnvFactory, Workload, touch
 
 Workers: TypeAlias = Literal["planned", "all but one", "one", "one an env", "auto", "auto or none"]
-"""How a pool gets its number of workers. With "auto or none" the caller steps the envs if that is faster."""
+"""The choice of a pool's number of workers. With "auto or none" the caller steps the envs if that is faster."""
 
 
 @dataclass(frozen=True)
@@ -30,29 +30,29 @@ class Plan:
     workload: Workload
     num_envs: int
     num_workers: int
-    """Workers of the contenders that can host several envs in one; the others start one per env."""
+    """The number of workers if a worker can host several envs; other contenders start one per env."""
     backend: str = "process"
     """remuda's backend."""
     start_method: str | None = None
-    """How processes are started, if the contender has a choice; None: its own default."""
+    """The start method of processes, if the contender has a choice; None: its own default."""
     seed: int = 0
     min_envs: int | None = None
-    """How many results a contender waits for, if it can go on with some of the envs; None: all."""
+    """The number of results for which a contender waits, if it can continue with some of the envs; None: all."""
     background_resets: bool = False
     """Whether finished envs reset while others step, if the contender can do that."""
     spares: int = 0
     """Envs that replace resetting ones for a while, if the contender has spares."""
     loops: int | None = None
-    """The number of plain loops that the ideal stands for; None: one for each core."""
+    """The number of plain loops in the ideal; None: one for each core."""
     lead_in: float = 0.0
-    """Seconds to step before each turn, at least, without counting: until the mix of steps and resets is steady."""
+    """The minimum of seconds to step before each turn without counting, until the mix of steps and resets is steady."""
 
     @property
     def env_fns(self) -> list[EnvFactory]:
         return [self.workload.make_env] * self.num_envs
 
     def pool_options(self, workers: Workers) -> dict[str, Any]:
-        """Returns the options that a pool and the faces on it share."""
+        """Returns options for a pool. Faces accept the same options."""
         numbers = {
             "planned": self.num_workers,
             "all but one": max(1, self.num_workers - 1),
@@ -62,25 +62,26 @@ class Plan:
             "auto or none": "auto",
         }
         backend = "auto" if workers == "auto or none" and self.backend == "process" else self.backend
-        return {"num_workers": numbers[workers], "backend": backend, "advise": False}  # the table is the advice
+        # The pool logs no advice, because the benchmark prescribes the settings.
+        return {"num_workers": numbers[workers], "backend": backend, "advise": False}
 
 
 class Contender(ABC):
-    """One way to step a batch of envs. The constructor starts the workers and builds the envs."""
+    """A way to step a batch of envs, to be measured. The constructor starts the workers and builds the envs."""
 
     name: ClassVar[str]
     """The name for ``--against``."""
     module: ClassVar[str]
-    """The module it needs."""
+    """The module that it needs."""
     package: ClassVar[str]
     """The package to install for that module."""
     workload: Workload
     obs: Any = None
     """The latest observations, set by `reset` and `step`."""
     ends: Sequence[Any] = ()
-    """Arrays of bool. An episode has ended in the latest `step` if any of them says so."""
+    """Arrays of bool. An episode has ended in the latest `step` if it is True in any of them."""
     counts_steps: ClassVar[bool] = False
-    """Whether `step` returns how many env steps it has made, instead of rewards."""
+    """Whether `step` returns the number of env steps instead of rewards."""
     learning_seconds: float = 0.0
     """Time spent on learning so far."""
 
@@ -93,29 +94,29 @@ class Contender(ABC):
 
     @abstractmethod
     def step(self, actions: Any) -> Any:
-        """Makes ``num_envs`` env steps or fewer, and reads what a learner reads: observations, rewards, an info key.
+        """Makes ``num_envs`` env steps or fewer, and reads observations, rewards and an info key, like a learner.
 
-        Returns the rewards, or their sum: see `Workload.reward_is_steps`.
+        Returns the rewards, or their sum; see `Workload.reward_is_steps`.
         """
 
     @abstractmethod
     def close(self) -> None: ...
 
     def begin_turn(self, seed: int) -> None:  # noqa: B027 - most have nothing to do
-        """Prepares a turn, for contenders whose envs go on by themselves between turns."""
+        """Prepares the contender for its next turn. Contenders with steps in flight between turns override it."""
 
     def observations(self) -> Any:
         """Returns the observations for a policy: a row for each env."""
         return self.obs
 
     def dones(self) -> npt.NDArray[np.bool_]:
-        """Returns (n,): whether the latest `step` has ended the episode of each env."""
+        """Returns for each env whether the latest `step` has ended its episode: (n,) bool."""
         dones: npt.NDArray[np.bool_] = np.logical_or.reduce([np.asarray(end, np.bool_) for end in self.ends])
         return dones
 
     @property
     def parts(self) -> Sequence[Contender]:
-        """The parts to step in turns: halves, if the contender steps one while the policy has the other."""
+        """The parts that are stepped in turns: the contender itself, or two halves that step alternately."""
         return (self,)
 
     def forget(self) -> None:
@@ -128,20 +129,21 @@ class Contender(ABC):
         self._actions = actions
 
     def finish(self) -> Any:
-        """Ends the step, and returns as `step` does. Without a way to step in the background, all is done here."""
+        """Ends the step that `send` began, and returns the same as `step`. A contender that cannot step in the
+        background makes the whole step here."""
         return self.step(self._actions)
 
     @classmethod
     def is_for(cls, workload: Workload) -> bool:
-        """Returns whether the contender has the env: one with envs of its own may not have it."""
+        """Returns whether the contender can step the workload's env. A contender with envs of its own may lack it."""
         return True
 
     def prepare(self, space: Space[Any], batch: Any) -> Any:
-        """Returns a batch of actions, an element of ``space``, in the form that `step` takes. It is not timed."""
+        """Converts a batch of actions, an element of ``space``, for `step`. This happens before the measurement."""
         return batch
 
     def worker_pids(self) -> list[int]:
-        """Returns the processes that step envs: none if this process does."""
+        """Returns the pids of the processes that step envs; empty if this process steps them."""
         return []
 
     @classmethod
@@ -150,14 +152,14 @@ class Contender(ABC):
 
     @classmethod
     def load(cls) -> Any:
-        """Imports the module, so that importing is not counted as start-up."""
+        """Imports the contender's module in advance, so that the import does not count as start-up."""
         return importlib.import_module(cls.module)
 
 
 class PlainLoop(Contender):
-    """One env in a bare Python loop. Times the cores, it is the ideal.
+    """One env in a bare Python loop. The ideal of a benchmark is the speed of this loop times the number of cores.
 
-    As in Gymnasium's default autoreset, the step after the end of an episode is a reset. It counts as a step unless
+    Like Gymnasium's default autoreset, the step after the end of an episode is a reset. It counts as a step unless
     `Workload.reward_is_steps`. The loop counts these steps itself, because adding up rewards would slow it down.
     """
 
@@ -192,7 +194,7 @@ class PlainLoop(Contender):
         self._env.close()
 
     def prepare(self, space: Space[Any], batch: Any) -> list[Any]:
-        """Returns whole periods of actions, and at least as many as the batch has."""
+        """Returns the actions as a list, repeated until its length is a multiple of `Workload.period`."""
         actions = list(iterate(space, batch))
         period = self.workload.period
         return list(itertools.islice(itertools.cycle(actions), -(-len(actions) // period) * period))
@@ -278,7 +280,7 @@ class _Half(Remuda):
 
 
 class RemudaSupervised(Remuda):
-    """`remuda.Pool` with restarts and deadlines: shows the cost of supervision where nothing fails."""
+    """`remuda.Pool` with restarts and deadlines: shows the cost of supervision if nothing fails."""
 
     name = "remuda-supervised"
 

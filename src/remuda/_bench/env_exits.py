@@ -1,4 +1,4 @@
-"""Keeps an env that is stepped in this process from ending it without a word."""
+"""Prevents an env that is stepped in this process from ending the process silently."""
 
 from __future__ import annotations
 

@@ -56,7 +56,7 @@ class _Half(GymnasiumVector):
 
 
 class RemudaSb3(Sb3):
-    """`remuda.sb3.SubprocVecEnv` with several envs a worker, in the same program."""
+    """`remuda.sb3.SubprocVecEnv` with several envs a worker, called like Stable-Baselines3's."""
 
     name = "remuda-sb3"
     workers: ClassVar[Workers] = "planned"

@@ -1,4 +1,4 @@
-"""The plain loop in several processes at once: what the machine gives when that many cores are busy."""
+"""A contender that runs the plain loop in several processes at once, to measure the machine with all cores busy."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from .contenders import Plan, Remuda
 from .workloads import Env, probe_spaces, sample_actions
 
 _SECONDS = 0.05
-"""Of a step: so long that to begin and to end it costs nothing that shows."""
+"""The duration of a step: so long that its overhead is negligible."""
 _ACTIONS = 64
 
 
 class LoopsAtOnce(Remuda):
-    """A plain loop in each of several processes: `Plan.loops` of them, or as many as there are cores."""
+    """A plain loop in each of several processes. `Plan.loops` is their number; without it, each core has one."""
 
     name = "loops at once"
     counts_steps = True
@@ -37,7 +37,7 @@ class LoopsAtOnce(Remuda):
 
 
 def _loop(env: Env, actions: Sequence[Any], seconds: float) -> int:
-    """Runs in a worker; how many steps it has made. A reset counts for one, as in the plain loop."""
+    """Steps an env in its worker, and returns the number of steps. A reset counts as a step, as in the plain loop."""
     steps, end = 0, time.perf_counter() + seconds
     while time.perf_counter() < end:
         for action in actions:

@@ -47,7 +47,7 @@ class GymnasiumAsync(GymnasiumVector):
         self._envs = AsyncVectorEnv(plan.env_fns, context=plan.start_method)
 
     def close(self) -> None:
-        self._envs.close(terminate=True)  # an orderly close waits for workers that may have died
+        self._envs.close(terminate=True)  # because an orderly close would wait for workers that may have died
 
 
 class GymnasiumSync(GymnasiumVector):
@@ -61,7 +61,7 @@ class GymnasiumSync(GymnasiumVector):
 
 
 class Sb3(Contender):
-    """Stable-Baselines3's SubprocVecEnv: one process an env, everything through pipes."""
+    """Stable-Baselines3's SubprocVecEnv: one process an env, all data through pipes."""
 
     name = "sb3"
     module = "stable_baselines3.common.vec_env"
@@ -106,12 +106,12 @@ class Sb3Dummy(Sb3):
 
 
 def pids(processes: Any) -> list[int]:
-    """Returns the pids of objects with a ``pid``, which is None if the caller steps the envs."""
+    """Returns the pids of worker objects. Workers without a ``pid``, such as threads, are omitted."""
     return [process.pid for process in processes if process.pid is not None]
 
 
 def read_each(infos: Any, info_key: str | None) -> None:
-    """Looks up the key in each info, as a learner does."""
+    """Looks up ``info_key`` in each info, as a learner does."""
     if info_key is not None:
         for info in infos:
             info.get(info_key)

@@ -1,4 +1,4 @@
-"""CPU time and memory of worker processes, and of all other programs meanwhile, read from /proc."""
+"""The CPU time and memory of worker processes, and the CPU time of all other programs, from /proc."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _IDLE_WINDOW = 0.02
 
 def cpu_seconds(pid: int) -> float:
     """Returns the CPU time of all threads of a process in seconds, or 0.0 if the process has ended."""
-    clock = (~pid << 3) | 2  # the kernel's number for that process's CPU clock: exact, unlike /proc's ticks
+    clock = (~pid << 3) | 2  # the kernel's number for the process's CPU clock, which is more exact than /proc's ticks
     try:
         return time.clock_gettime(clock)
     except OSError:
@@ -30,14 +30,14 @@ def total_cpu_seconds(pids: Iterable[int]) -> float:
 def busy_seconds(root: Path = ROOT) -> float:
     """Returns the busy time of the CPUs that this process may run on, since the machine was started.
 
-    It includes time that the machine's host took for other machines. 0.0: the system does not report it.
+    It includes time that the host used for other virtual machines. 0.0: the system does not report it.
     """
     usage = usage_of_cores(os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else (), root)
     return usage.busy + usage.stolen
 
 
 def pss_bytes(pid: int, proc: Path = Path("/proc")) -> int | None:
-    """Returns the proportional set size: private memory plus a fair share of shared memory. None: it has ended."""
+    """Returns a process's private memory and its share of shared memory (PSS), in bytes; None if it has ended."""
     try:
         lines = (proc / str(pid) / "smaps_rollup").read_text().splitlines()
     except OSError:

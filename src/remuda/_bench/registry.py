@@ -1,4 +1,4 @@
-"""The table of contenders by name. More libraries are in `benchmarks/peers`."""
+"""The table of contenders by name. `benchmarks/peers` has contenders for more libraries."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def by_name(*contenders: type[Contender]) -> dict[str, type[Contender]]:
 
 
 def _with(workers: Workers, contender: type[Contender], name: str) -> type[Contender]:
-    """Returns a contender that chooses its workers in another way."""
+    """Returns a variant of a contender that differs in its number of workers."""
     return type(name, (contender,), {"name": name, "workers": workers})
 
 
@@ -53,7 +53,7 @@ def line_up(peers: Iterable[str], among: Mapping[str, type[Contender]] = PEERS) 
 def available(
     names: Iterable[str], among: Mapping[str, type[Contender]], workload: Workload | None = None
 ) -> tuple[list[type[Contender]], list[str]]:
-    """Returns the contenders that are installed and have the env, and a line about each of the others."""
+    """Returns the contenders that are installed and can step the workload's env, and a line about each other one."""
     kinds, left_out = [], []
     for name in names:
         try:

@@ -14,7 +14,7 @@ from remuda._system import machine
 from .results import Entry, Result, paired_ratio
 
 SCHEMA = 1
-"""Raised when a key of the JSON changes its meaning or goes away."""
+"""Increased when a key of the JSON changes its meaning or is removed."""
 
 _NOTEWORTHY_IDLE_SHARE = 0.02
 _NOTEWORTHY_OTHERS_SHARE = 0.05
@@ -22,7 +22,7 @@ _COLUMNS = ("", "steps/s", "min-max", "of ideal", "remuda is", "start-up", "MB/w
 
 
 def report_on(result: Result) -> Report:
-    """Returns the report. It can be made at any time: of a race that has not begun, its figures are empty."""
+    """Returns the report on a race, which may not have ended. Figures that were not measured yet are empty."""
     rows = [[entry.name, *_cells(result, entry)] for entry in result.entries]
     failed = {number for number, entry in enumerate(result.entries) if entry.error is not None}
     best = next(number for number, entry in enumerate(result.entries) if entry is result.remuda)
@@ -37,7 +37,7 @@ def report_on(result: Result) -> Report:
 
 
 def chart(result: Result) -> Bars:
-    """Returns the env steps per second of the contenders that had a turn, beside the ideal."""
+    """Returns a bar chart of the env steps per second of each contender that had a turn, with a mark at the ideal."""
     return Bars(
         heading="Env steps per second",
         bars=[_bar(result, entry) for entry in result.entries if entry.turns],
@@ -70,15 +70,15 @@ def _size(result: Result) -> str:
 
 
 def _notes(result: Result) -> Iterator[str]:
-    """Yields the facts that a reader needs to judge the table."""
+    """Yields notes about the conditions of the measurement."""
     if result.ideal is not None:
         yield (
             f"ideal: {result.loops} x the plain loop = {result.ideal:,.0f} env steps/s, on "
             f"{plural(result.cores, 'core')}"
         )
-    yield "remuda is: so many times as fast as that row; CPU: of all cores, while it had its turns"
+    yield "remuda is: remuda's speed divided by that row's; CPU: the share of all cores during its turns"
     yield (
-        "of ideal, remuda is: the median of each round's ratio, in which what slows the machine cancels out; it may "
+        "of ideal, remuda is: the median of the ratios in each round, independent of the machine's speed; it may "
         "differ from the ratio of the medians under steps/s"
     )
     yield f"medians of {plural(result.rounds, 'interleaved round')} on {machine.describe()}"
@@ -94,7 +94,7 @@ def _notes(result: Result) -> Iterator[str]:
 
 
 def _cells(result: Result, entry: Entry) -> Iterator[str]:
-    """Yields a row of the table, without its name."""
+    """Yields the cells of an entry's row in the table, without the first cell, which has the contender's name."""
     rates = entry.rates
     yield _format(entry.steps_per_second, "{:,.0f}") if entry.error is None else "failed"
     yield f"{_short(min(rates))}-{_short(max(rates))}" if rates else ""
@@ -111,7 +111,7 @@ def ratio(value: float | None) -> str:
 
 
 def _short(rate: float) -> str:
-    """Returns three digits and a unit: 12345 is 12.3k."""
+    """Returns a number as text with three digits and a unit: 12345 is 12.3k."""
     for unit in ("", "k", "M"):
         if rate < 999.5:
             return f"{rate:.3g}{unit}"
@@ -124,12 +124,12 @@ def _format(value: float | None, pattern: str) -> str:
 
 
 def plural(count: int, noun: str) -> str:
-    """Returns "1 env" or "2 envs"."""
+    """Returns a count with its noun, in the plural unless the count is 1: "1 env", "2 envs"."""
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
 def to_json(result: Result) -> dict[str, Any]:
-    """Returns all figures of every round: rates per second, times in seconds, memory in MB."""
+    """Returns the figures of every round for JSON: rates per second, times in seconds, memory in MB."""
     return {
         "schema": SCHEMA,
         "env": result.env,

@@ -20,7 +20,7 @@ class Turn:
     parent_cpu_seconds: float = 0.0
     """CPU time of this process alone."""
     batches: int = 0
-    """How many times the contender was stepped."""
+    """The number of times that the contender was stepped."""
     learning_seconds: float = 0.0
     """Time that the contender spent on learning."""
 
@@ -32,13 +32,13 @@ class Turn:
 
 @dataclass
 class Entry:
-    """The figures of a contender, which grow during the race."""
+    """The figures of a contender. Each of its turns in the race adds to them."""
 
     name: str
     num_workers: int = 0
     """Worker processes; 0: this process steps the envs."""
     startup_seconds: float | None = None
-    """From the constructor's call until the first reset returned."""
+    """The time from the constructor's call until the first reset returned."""
     worker_mb: float | None = None
     """Mean proportional set size of its workers, in MB."""
     turns: list[Turn] = field(default_factory=list)
@@ -55,34 +55,34 @@ class Entry:
 
     @property
     def steps_per_second(self) -> float | None:
-        """Median over the rounds, or None before the first."""
+        """The median over the rounds; None before the first round."""
         return median(self.rates) if self.turns else None
 
     @property
     def parent_us_a_batch(self) -> float | None:
-        """CPU time of this process for a batch in us: the median over the rounds."""
+        """The CPU time of this process for each batch, in microseconds: the median over the rounds."""
         each = [1e6 * turn.parent_cpu_seconds / turn.batches for turn in self.turns if turn.batches]
         return median(each) if each else None
 
     @property
     def learning_share(self) -> float:
-        """Share of its time that it spent on learning. Faster envs could save the rest at most."""
+        """The share of the contender's time that was spent on learning. Faster envs can save at most the rest."""
         return sum(turn.learning_seconds for turn in self.turns) / sum(turn.seconds for turn in self.turns)
 
     def cpu_share(self, cores: int) -> float | None:
-        """Returns CPU seconds per second and core during its turns: 1.0 means that every core was busy."""
+        """Returns CPU seconds per second and core during the contender's turns: 1.0 means that every core was busy."""
         if not self.turns:
             return None
         return sum(turn.cpu_seconds for turn in self.turns) / sum(turn.seconds for turn in self.turns) / cores
 
     def idle_cpu_share(self, cores: int) -> float:
-        """Returns CPU seconds of its workers per second and core during the turns of others."""
+        """Returns the CPU time of the contender's workers in other contenders' turns, as a share of all cores' time."""
         return self.idle_cpu_seconds / self.idle_seconds / cores if self.idle_seconds else 0.0
 
 
 @dataclass(frozen=True)
 class Result:
-    """A whole measurement. ``entries`` begins with the plain loop and remuda."""
+    """The result of a whole race. ``entries`` begins with the plain loop and remuda."""
 
     env: str
     num_envs: int
@@ -95,7 +95,7 @@ class Result:
     cores: int
     """Cores that this process may use."""
     loops: int
-    """The number of plain loops that the ideal stands for."""
+    """The number of plain loops in the ideal."""
     entries: Sequence[Entry]
     cpus: int = 1
     """CPUs that this process may run on: more than its cores if its control group has a quota."""
@@ -110,12 +110,12 @@ class Result:
 
     @property
     def others_share(self) -> float:
-        """CPU seconds of other programs per second and CPU during all turns."""
+        """The CPU time of other programs during all turns, as a share of the time of all CPUs."""
         return self._share([turn.others_cpu_seconds for entry in self.entries for turn in entry.turns])
 
     @property
     def own_share(self) -> float:
-        """CPU seconds of the contenders per second and CPU during their turns."""
+        """The CPU time of the contenders during their turns, as a share of the time of all CPUs."""
         return self._share([turn.cpu_seconds for entry in self.entries for turn in entry.turns])
 
     def _share(self, cpu_seconds: Sequence[float]) -> float:
@@ -133,7 +133,7 @@ class Result:
         return None if ratio is None else ratio / self.loops
 
     def advantage_over(self, entry: Entry) -> float | None:
-        """Returns how many times as fast as ``entry`` remuda is."""
+        """Returns the ratio of remuda's speed to that of ``entry``."""
         return paired_ratio(self.remuda, entry)
 
     def entry(self, name: str) -> Entry | None:

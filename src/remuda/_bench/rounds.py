@@ -40,9 +40,9 @@ class Progress:
 
 
 class Runner:
-    """A contender in the race, with its record and its actions.
+    """A contender in the race, with its figures and its actions.
 
-    An exception takes it out of the race and goes into its record; the others go on.
+    If it raises, its figures get the exception, and the race continues without it.
     """
 
     def __init__(self, kind: type[Contender], plan: Plan, clock: Clock) -> None:
@@ -61,7 +61,7 @@ class Runner:
         return self._contender is not None
 
     def build(self, actions: Actions) -> None:
-        """Imports the library, then starts the workers and resets the envs, timed."""
+        """Imports the library, then starts the workers and resets the envs, and measures the time of the start."""
         with self._dropping_out():
             self._kind.load()
             begin = self._clock()
@@ -79,7 +79,7 @@ class Runner:
         self.entry.worker_mb = mean_pss_mb(self._pids)
 
     def take_turn(self, seconds: float, others: Sequence[Runner]) -> None:
-        """Steps for ``seconds``, and records the turn and the CPU time of the others' idle workers meanwhile."""
+        """Steps for ``seconds``, and records the turn, and the CPU time that idle workers of other contenders took."""
         gc.collect()
         self._begin_turn(max(seconds * LEAD_IN, self._plan.lead_in))
         idle_before = [other.workers_cpu() for other in others]
@@ -99,7 +99,7 @@ class Runner:
         self._settle()
 
     def workers_cpu(self) -> float:
-        """Returns the CPU seconds of its workers so far: 0.0 if it has none or has dropped out."""
+        """Returns the CPU seconds of the contender's workers so far; 0.0 without workers, or if it has dropped out."""
         return total_cpu_seconds(self._pids)
 
     def close(self) -> None:
@@ -110,7 +110,7 @@ class Runner:
 
     @contextmanager
     def _dropping_out(self) -> Iterator[None]:
-        """Takes the contender out of the race if the block raises. The first error stays in the record."""
+        """Takes the contender out of the race if the block raises. The contender's first error is kept."""
         try:
             with exits_raise():
                 yield

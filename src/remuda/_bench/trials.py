@@ -1,4 +1,4 @@
-"""Makes the trials of `tuning`: steps a pool of the env for a moment, beside a stand-in for the policy."""
+"""The trials of `remuda tune`: each steps a pool of the env for a moment, with a substitute for the policy."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ _LEAST_BATCHES = 10
 
 @dataclass(frozen=True)
 class Policy:
-    """A stand-in that takes as long as a policy.
+    """A substitute for the user's policy. A call takes as long, but computes nothing.
 
     Attributes:
-        seconds: Duration of a call.
-        on_gpu: Whether the core is free meanwhile.
+        seconds: The duration of a call.
+        on_gpu: Whether the core is free during a call.
     """
 
     seconds: float = 0.0
     on_gpu: bool = False
 
     def __call__(self) -> None:
-        """Sleeps, or keeps the core busy."""
+        """Sleeps like a policy on a GPU, or keeps the core busy like one on the CPU."""
         if self.on_gpu:
             time.sleep(self.seconds)
             return
@@ -41,17 +41,17 @@ class Policy:
 
 
 class Trials:
-    """Makes trials of one env.
+    """Makes trials: steps pools of one env, and measures their speed.
 
     Attributes:
-        seconds: Duration of each trial, without the start of its pool and the warm-up.
+        seconds: The duration of each trial, without the start of its pool and the warm-up.
     """
 
     def __init__(self, make_env: Callable[[], gymnasium.Env[Any, Any]], policy: Policy, seconds: float) -> None:
         self._make_env, self._policy, self.seconds = make_env, policy, seconds
 
     def measure(self, trial: Trial) -> Outcome:
-        """Makes a trial. Raises what the pool raises."""
+        """Makes a trial, and returns its outcome. Raises the pool's exceptions."""
         options: dict[str, Any] = {"advise": False}
         if trial.spares:
             options["spares"] = trial.spares
@@ -70,7 +70,7 @@ class Trials:
             return Outcome(made, pool.backend, rate, int(spares[1]) if spares else 0, verdict.found)
 
     def _play(self, pool: Pool, parts: int, seconds: float) -> float:
-        """Steps the pool in the usual loop, and returns env steps per second."""
+        """Steps the pool like a training program, part by part, and returns env steps per second."""
         shares = pool.split(parts) if pool.num_envs >= parts else (pool,)
         actions = [_actions(pool, share) for share in shares]
         for share in shares:

@@ -1,4 +1,4 @@
-"""The result of tuning as a report, with code to be pasted, and as JSON."""
+"""The result of tuning as a report, with code to paste, and as JSON."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ while True:
 
 
 def report_on(tuned: Tuned, env: str) -> Report:
-    """Returns the report: the best pool, every trial, and the reasons. `env`: a Gymnasium id, or module:factory."""
+    """Returns the report: the best pool, every trial, and the reasons. `env` is a Gymnasium id, or module:factory."""
     best = tuned.best
     bars = [
         Bar(_name(outcome), outcome.rate, f"{outcome.rate:,.0f}", is_best=outcome is best) for outcome in tuned.outcomes
@@ -53,7 +53,7 @@ def _name(outcome: Outcome) -> str:
 
 
 def _cells(outcome: Outcome, best: Outcome) -> list[str]:
-    """Returns one row of the table."""
+    """Returns the row of an outcome in the report's table."""
     trial = outcome.trial
     return [
         str(trial.num_envs),
@@ -66,7 +66,7 @@ def _cells(outcome: Outcome, best: Outcome) -> list[str]:
 
 
 def code(best: Outcome, env: str) -> str:
-    """Returns the program to be pasted."""
+    """Returns a program with the best pool, for the user to paste."""
     trial = best.trial
     options = f"num_workers={trial.num_workers}"
     if trial.spares:
@@ -80,7 +80,7 @@ def code(best: Outcome, env: str) -> str:
 
 
 def _factory(env: str) -> tuple[str, str]:
-    """Returns the import and the factory of the env."""
+    """Returns an import statement, and the expression for the env's factory."""
     module, colon, name = env.partition(":")
     if colon and not re.search(r"-v\d+$", env):
         return f"import {module}", f"{module}.{name}"

@@ -1,6 +1,6 @@
 """Searches for the best pool for an env and a policy: chooses trials, and draws conclusions from them.
 
-The trials are made elsewhere (`trials`). Here the worth of a trial is a number, so the search can be tested by itself.
+`trials` makes the trials. Here the result of a trial is a number, so that the search can be tested by itself.
 """
 
 from __future__ import annotations
@@ -8,20 +8,20 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-_WORTH_MORE_ENVS = 1.1  # times as fast, for twice the envs: a larger batch may be worse for the learner
-_WORTH_CHANGING = 1.05  # times as fast: a smaller gain may be noise
+_WORTH_MORE_ENVS = 1.1  # a larger batch, which may be worse for the learner, must be faster by this factor.
+_WORTH_CHANGING = 1.05  # another change must be faster by this factor, because a smaller gain may be noise
 _MOST_ENVS = 256
-_ENOUGH = 2  # sizes in a row that did not pay
+_ENOUGH = 2  # the search ends after this number of successive batch sizes without a sufficient gain
 
 
 @dataclass(frozen=True)
 class Trial:
-    """A way to make and use a pool.
+    """The settings of a trial: of its pool, and of the loop that steps the pool.
 
     Attributes:
-        num_envs: Number of envs in a batch.
-        num_workers: Number of workers that share the envs; None: "auto" chooses, perhaps the caller itself.
-        spares: Number of further envs, reset in advance. Then each env has a worker of its own.
+        num_envs: The number of envs in a batch.
+        num_workers: The number of workers that share the envs; None: "auto" chooses, perhaps the caller itself.
+        spares: The number of further envs, reset in advance. Then each env has a worker of its own.
         parts: 1, or 2: one half steps while the policy works on the other.
     """
 
@@ -40,7 +40,7 @@ class Outcome:
         backend: The pool's backend. With "serial" the caller steps the envs.
         rate: Env steps per second.
         wanted_spares: The number of spares that the pool's verdict suggests.
-        finding: The finding of the verdict. What verdicts suggest is tried anyway.
+        finding: The finding of the verdict. The search tries the suggestions of verdicts in any case.
     """
 
     trial: Trial
@@ -55,7 +55,7 @@ Measure = Callable[[Trial], Outcome]
 
 @dataclass(frozen=True)
 class Tuned:
-    """The result of the search.
+    """The result of the search for the best pool.
 
     Attributes:
         best: The recommended pool.
@@ -69,12 +69,12 @@ class Tuned:
 
 
 def tune(measure: Measure, *, num_envs: int | None, cores: int, thinks: bool) -> Tuned:
-    """Makes trials, each of a pool that could be better than the best so far.
+    """Makes trials, each of a pool that could be faster than the best pool so far.
 
     Args:
         measure: Makes a trial. An exception ends the search.
-        num_envs: Number of envs in a batch; None: as many as pay.
-        cores: Number of cores that may be used.
+        num_envs: The number of envs in a batch; None: as many as increase the rate enough.
+        cores: The number of cores that may be used.
         thinks: Whether there is a policy that takes time.
     """
     search = _Search(measure)
@@ -88,7 +88,7 @@ def tune(measure: Measure, *, num_envs: int | None, cores: int, thinks: bool) ->
 
 
 class _Search:
-    """The best outcome so far, and the reasons for it."""
+    """The state of the search: the best outcome so far, and the reasons for it."""
 
     def __init__(self, measure: Measure) -> None:
         self._measure = measure
@@ -102,8 +102,8 @@ class _Search:
         return outcome
 
     def sizes(self, sizes: Sequence[int]) -> None:
-        """Tries larger batches until two in a row do not pay: one may be slow by chance."""
-        larger: list[Outcome] = []  # than the best, and not worth it
+        """Tries larger batches until two in a row gain too little. A single one may be slow by chance."""
+        larger: list[Outcome] = []  # the outcomes of larger batches that gained too little
         for size in sizes:
             outcome = self._try(Trial(size))
             if size == sizes[0] or outcome.rate >= _WORTH_MORE_ENVS * self.best.rate:
@@ -122,7 +122,7 @@ class _Search:
         chosen = base.trial.num_workers or 1
         numbers = {chosen // 2, 2 * chosen, cores - 1, cores, num_envs} - {chosen}
         if base.backend == "serial":
-            numbers.add(chosen)  # a pool with workers was not tried yet
+            numbers.add(chosen)  # "auto" has chosen no worker process, so that one is still to be tried
         tried = [
             self._try(replace(base.trial, num_workers=number)) for number in sorted(numbers) if 1 <= number <= num_envs
         ]
@@ -134,7 +134,7 @@ class _Search:
             self.reasons.append(f"{_workers(base)}, as 'auto' has it: {_workers(fastest)} {_are(fastest, base)}")
 
     def spares(self, spares: int) -> None:
-        """Tries envs that are reset in advance."""
+        """Tries spares: further envs that are reset in advance."""
         outcome = self._try(Trial(self.best.trial.num_envs, spares=spares))
         self._take_if_faster(outcome, f"{spares} spares, for resets are slow")
 

@@ -34,7 +34,7 @@ def one_line(error: BaseException) -> str:
 
 @dataclass(frozen=True)
 class Workload:
-    """An environment to step, and the info that a learner would read of each step."""
+    """An environment to step, and the info key that a learner would read at each step."""
 
     name: str
     make_env: EnvFactory
@@ -46,12 +46,12 @@ class Workload:
     native: Mapping[str, Any] = field(default_factory=dict)
     """The name of the same env in contenders that have envs of their own, by contender."""
     period: int = 1
-    """A number of steps in a row, resets included, that always take equally long. The plain loop, which has one env,
-    makes a multiple of it at a time."""
+    """The number of consecutive steps, resets included, that always take equally long. The plain loop, which has one
+    env, makes a multiple of it at a time."""
 
 
 def resolve(target: str) -> Workload:
-    """Returns the workload that ``target`` names: a Gymnasium id, or ``module:factory``.
+    """Returns the workload for ``target``: a Gymnasium id, or ``module:factory``.
 
     A target with a colon is a Gymnasium id if it ends in a version (``ale_py:ALE/Pong-v5`` imports ``ale_py``
     first), else a callable in a module, which may be in the working directory. Raises `WorkloadError` if
@@ -64,7 +64,7 @@ def resolve(target: str) -> Workload:
 
 
 def resolve_drawing(target: str) -> EnvFactory:
-    """Returns a factory of the env. It renders if ``target`` is the id of an env that can. Raises as `resolve`."""
+    """Returns a factory of the env. The env renders if ``target`` is a Gymnasium id and the env can render."""
     workload = resolve(target)
     return functools.partial(_make_drawing, target) if _is_id(target) else workload.make_env
 
@@ -85,7 +85,7 @@ class Spaces(NamedTuple):
 
 
 def probe_spaces(workload: Workload) -> Spaces:
-    """Builds the env once, in this process, for its spaces. Raises `WorkloadError` if it cannot be built."""
+    """Builds the env once, in this process, and returns its spaces. Raises `WorkloadError` if it cannot be built."""
     try:
         with exits_raise():
             env = workload.make_env()
@@ -118,7 +118,7 @@ def sample_actions(space: gymnasium.Space[Any], num_envs: int, count: int, seed:
 
 
 def touch(obs: Any) -> None:
-    """Reads every leaf of a batch of observations, so that none is left undelivered."""
+    """Reads every leaf of a batch of observations, so that a contender cannot omit their delivery."""
     for part in obs.values() if isinstance(obs, dict) else obs if isinstance(obs, tuple) else ():
         touch(part)
 
@@ -128,7 +128,7 @@ def _is_id(target: str) -> bool:
 
 
 def _find_factory(module: str, name: str) -> EnvFactory:
-    if os.getcwd() not in sys.path:  # a script's sys.path begins at the script, not where the user stands
+    if os.getcwd() not in sys.path:  # for a script, Python adds only the script's folder
         sys.path.insert(0, os.getcwd())
     try:
         factory = getattr(importlib.import_module(module), name)

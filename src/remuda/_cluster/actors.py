@@ -1,4 +1,4 @@
-"""The calls to Ray's actors: starts them, waits for their answers, and reads why they are gone."""
+"""Wraps Ray's API: starts actors, waits for their answers, and returns the reasons for their deaths."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ except ModuleNotFoundError as error:
         'remuda.Ray needs Ray, which is not installed: pip install "remuda[ray]"', name=error.name
     ) from error
 
-Actor: TypeAlias = Any  # Ray makes a class of it at run time
+Actor: TypeAlias = Any  # Ray creates the class at run time
 Ref: TypeAlias = Any
 
-_CONTROL = "control"  # a thread of the actor beside the one that runs commands
+_CONTROL = "control"  # the name of the actor's second thread; the first one runs commands
 
 
 class Lost(Exception):
-    """The actor that was to answer is gone, or cannot be reached. The text is the reason, in a line.
+    """The actor has died or cannot be reached. The text is the reason, in one line.
 
     Attributes:
         has_no_runtime_env: Whether Ray could not set up the `runtime_env` of the actor.
@@ -42,7 +42,7 @@ class Lost(Exception):
 
 
 class ShardActor(Shard):
-    """A shard as an actor."""
+    """A Ray actor that runs a shard."""
 
     def __init__(self, shard: int, generation: int) -> None:
         node = f"{ray.util.get_node_ip_address()}-{ray.get_runtime_context().get_node_id()[:8]}"
@@ -50,22 +50,22 @@ class ShardActor(Shard):
 
     @ray.method(enable_task_events=False)  # type: ignore[untyped-decorator]
     def step_packed(self, message: bytes) -> Reply | bytes:
-        """Steps without an entry in Ray's list of tasks. The list would have an entry for each step."""
+        """Runs a step without an entry in Ray's list of tasks, which would otherwise grow with each step."""
         return super().step_packed(message)
 
     @ray.method(concurrency_group=_CONTROL)  # type: ignore[untyped-decorator]
     def locate(self) -> str:
-        """Returns the machine. Answers also while envs are built."""
+        """Returns the shard's machine. Can be called while the shard builds its envs."""
         return self.node
 
     @ray.method(concurrency_group=_CONTROL)  # type: ignore[untyped-decorator]
     def stop_rollouts(self, number: int) -> None:
-        """Stops rollouts, also one that is being filled."""
+        """Stops all rollouts for the first `number` calls of `Pool.rollouts`, even one that is being filled."""
         self.collector.stop(number)
 
     @ray.method(concurrency_group=_CONTROL)  # type: ignore[untyped-decorator]
     def hurry(self) -> None:
-        """Runs while commands are run."""
+        """Makes the shard answer now, with the results that it has so far. Runs in the actor's second thread."""
         super().hurry()
 
     def fetch(self, ref: Ref) -> Any:
@@ -73,7 +73,7 @@ class ShardActor(Shard):
 
 
 class Cluster:
-    """A Ray cluster as one pool uses it.
+    """One pool's connection to a Ray cluster, and the resources that it requests there.
 
     Attributes:
         connection: The connection of this process.
@@ -81,11 +81,11 @@ class Cluster:
     """
 
     def __init__(self, where: Ray) -> None:
-        """Connects, unless this process is connected. Raises what `Connection` raises."""
+        """Connects to the cluster, unless this process is already connected. Raises the errors of `Connection`."""
         self._where, self.connection, self.room = where, Connection(where), Room(where)
 
     def start(self, shard: int, generation: int, name: str) -> Actor:
-        """Returns an actor, which runs once there is room for it. Ray never repeats a step of it."""
+        """Returns a new actor, which starts once the cluster has room. Ray never restarts it or retries its calls."""
         where = self._where
         actor = ray.remote(concurrency_groups={_CONTROL: 1})(ShardActor).options(
             num_cpus=where.cpus_per_shard,
@@ -104,24 +104,24 @@ class Cluster:
             ray.kill(actor, no_restart=True)
 
     def give_back(self) -> None:
-        """Frees the room, and ends the cluster if it was started for this pool and no other pool is on it."""
+        """Frees the pool's resources. Ends the cluster if this process started it and no other pool uses it."""
         if self.connection.is_open:
             self.room.give_back()
         self.connection.give_back()
 
 
 def put(value: Any) -> Ref:
-    """Puts a value into the object store, once for all shards."""
+    """Puts a value into Ray's object store, where all shards can read it, and returns the reference to it."""
     return ray.put(value)
 
 
 def get(ref: Ref, timeout: float | None = None) -> Any:
-    """Waits for an answer. Raises Lost and TimeoutError."""
+    """Waits for an actor's answer and returns it. Raises Lost if the actor is gone, TimeoutError if it is late."""
     try:
         return ray.get(ref, timeout=timeout)
     except GetTimeoutError:
         raise TimeoutError from None
-    except RayTaskError:  # a shard reports errors in its answers: this one is a defect of the shard
+    except RayTaskError:  # a bug in remuda, because shards return the errors of envs in answers
         raise
     except RuntimeEnvSetupError as error:
         lines = str(error).strip().splitlines()
@@ -131,13 +131,13 @@ def get(ref: Ref, timeout: float | None = None) -> Any:
 
 
 def wait(refs: Sequence[Ref], count: int, timeout: float | None) -> list[Ref]:
-    """Returns the answers that are there, once there are `count` of them or the time is over."""
+    """Waits for `count` answers of actors or until the timeout. Returns the references of those that have come."""
     ready, _ = ray.wait(list(refs), num_returns=count, timeout=timeout, fetch_local=True)
     return list(ready)
 
 
 def _reason_of(error: Exception) -> str:
-    """Returns why an actor is gone, in a line."""
+    """Returns why an actor is gone, in one line."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     given = [line for line in lines if line.startswith("The actor is dead because")]
     return (given or lines or [type(error).__name__])[0].partition(" Some common causes")[0]

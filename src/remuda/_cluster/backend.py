@@ -1,4 +1,4 @@
-"""The backend of a pool whose workers are on a Ray cluster."""
+"""The backend of a pool with workers on a Ray cluster."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ from remuda.errors import EnvProgress, Failure, Fault, InvalidEnvError, RemudaEr
 
 
 class RayBackend:
-    """Workers in Ray actors. Everything runs in the caller's thread: the hub calls `pass_on` and `await_results`.
+    """Runs workers in Ray actors. The hub calls `pass_on` to send them commands, and `await_results` to wait.
 
     Attributes:
         options: The options of the pool.
@@ -50,8 +50,8 @@ class RayBackend:
         cluster: The cluster.
         settings: The settings of the pool, with the workers that the shards have.
         defaults: The defaults of resets of the pool.
-        metrics: Those that Ray exports.
-        restarts: The number of actors that died while the pool was made.
+        metrics: The metrics that Ray exports.
+        restarts: The link of each actor that died while the pool was made, once per death.
     """
 
     def __init__(self, env_fns: Sequence[EnvFn], options: ClusterOptions, cluster: actors.Cluster) -> None:
@@ -70,7 +70,7 @@ class RayBackend:
         self.defaults = ResetDefaults()
         self.restarts: list[ShardLink] = []
         self._writer: RowWriter | None = None
-        self._news = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)  # readable when a successor is built, or is not
+        self._news = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)  # readable after a successor was built or failed
         self._is_stopped = False
 
     @property
@@ -102,17 +102,17 @@ class RayBackend:
         return self.make_workers()
 
     def order(self, link: ShardLink) -> BuildOrder:
-        """Returns the order to build a shard. It includes the state of the envs, if the pool has memory by now."""
+        """Returns the order to build a shard. A successor's order has the envs' counts and reset defaults."""
         share = link.share
         options = by_value.dumps(self.options.for_shard(share.count // self.options.width))
         inherited = None if self._writer is None else self.inheritance(share)
         return BuildOrder(self.factories[share.shard], share.first, self._paths, options, inherited)
 
     def inheritance(self, share: Share) -> Inheritance:
-        """Returns the state of some envs for pools that take them over."""
-        assert self._writer is not None  # there is a pool
+        """Returns the counts and reset defaults of a share's envs, with which rebuilt envs continue."""
+        assert self._writer is not None  # set by `attach`
         progress = self._writer.progress[share.first : share.first + share.count].copy()
-        progress[:, RESULTS] = 0  # each pool counts its own rows
+        progress[:, RESULTS] = 0  # the shard's new pool counts its rows from 0
         return Inheritance(progress, self.defaults.for_successor(share.env_ids, share.first))
 
     def _await_builds(self, links: Sequence[ShardLink], timeout: float | None) -> None:
@@ -129,7 +129,7 @@ class RayBackend:
                         self._begin_again(refs[ref], quota)
 
     def _begin_again(self, link: ShardLink, quota: Quota) -> None:
-        """Starts another actor for one that died while it built its envs."""
+        """Starts the successor of a shard's actor that died while it built its envs."""
         if link.error is not None:
             raise link.error
         death = link.death("build")
@@ -146,9 +146,9 @@ class RayBackend:
         link.start(self.order, link.generation + 1)
 
     def make_workers(self) -> Reports:
-        """Makes the workers that the shards have. Returns the report of each env."""
+        """Makes an `EngineWorker` for each worker of the shards. Returns the report of each env."""
         for link in self.links:
-            assert link.report is not None  # it has been awaited
+            assert link.report is not None  # `start` has waited for the report
             first = len(self.workers)
             for name, env_ids in link.report.workers:
                 ids = tuple(env + link.share.first for env in env_ids)
@@ -183,29 +183,29 @@ class RayBackend:
         return [worker.channel.queues for worker in self.workers]
 
     def link_of(self, worker: int) -> ShardLink:
-        """Returns the shard of a worker."""
+        """Returns the link to the shard that has this worker."""
         return self._link_of[worker]
 
     # -- commands and results ----------------------------------------------------------------------------
 
     def pass_on(self) -> None:
-        """Sends the commands that are in the rings to the shards."""
+        """Sends each shard the commands that are in the rings of its workers."""
         self.cluster.connection.check_open()
         for link in self.links:
             link.pass_on()
 
     def await_results(self, seconds: float, everything: bool) -> None:
-        """Waits for answers of shards, and writes their results.
+        """Waits for answers of shards, and writes the results into the pool's memory.
 
         Args:
             seconds: The longest time to wait.
-            everything: Wait for all answers, not only for the first.
+            everything: Whether to wait for all answers instead of only the first.
         """
         refs = {ref: link for link in self.links for ref in link.refs}
         if not refs:
             time.sleep(seconds)
             return
-        if everything:  # the answers that are there are handled while others are on their way
+        if everything:  # each answer is handled before the next one is awaited
             with suppress(TimeoutError):
                 for ref, link in refs.items():
                     self._handle(link, ref, seconds)
@@ -221,11 +221,11 @@ class RayBackend:
             os.eventfd_write(self._news, 1)
 
     def fetch_figures(self) -> None:
-        """Requests the figures of all shards, and waits for the answers."""
+        """Requests the figures for `Pool.stats` from all shards, and waits for the answers."""
         serving = [link for link in self.links if link.state is LinkState.SERVING]
         refs = [link.actor.figures.remote() for link in serving]
         for link, ref in zip(serving, refs, strict=True):
-            with suppress(actors.Lost):  # its next command reports the death
+            with suppress(actors.Lost):  # the next command to this dead shard reports its death
                 if link.messenger is not None:
                     link.messenger.figures = actors.get(ref)
 
@@ -287,7 +287,7 @@ class RayBackend:
         env_fns[(slot - share.first) // width] = pickle.loads(carried[0])
         self.factories[share.shard] = by_value.dumps(env_fns)
 
-    # -- the end -----------------------------------------------------------------------------------------
+    # -- closing -----------------------------------------------------------------------------------------
 
     def stop(self, timeout: float) -> None:
         if self._is_stopped:
@@ -299,7 +299,7 @@ class RayBackend:
         self.cluster.give_back()
 
     def release(self) -> None:
-        """Frees everything but the shards."""
+        """Frees what this process holds for the workers. The shards continue."""
         self._is_stopped, self._writer = True, None
         for worker in self.workers:
             worker.close()
@@ -310,7 +310,7 @@ class RayBackend:
 
 
 def _fault_of(env: int, link: ShardLink, death: ShardDiedError) -> Fault:
-    """Returns the fault of an env whose shard died while it was built."""
+    """Returns the fault of an env with a shard that died while it built its envs."""
     nowhere = EnvProgress(env, episode=None, step=0, seed=None, resets_since_seed=0)
     shared = env != link.share.first
     return Fault(env, -1, "death", "build", nowhere, death, shared, link.share.shard, link.node)

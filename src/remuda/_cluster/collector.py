@@ -1,4 +1,4 @@
-"""Fills a shard's rollouts with the policy that each request names."""
+"""Fills the rollouts that the driver requests from a shard, with the policy that each request names."""
 
 from __future__ import annotations
 
@@ -21,31 +21,31 @@ if TYPE_CHECKING:
 
 
 class Stopped(Exception):
-    """A rollout was dropped on request."""
+    """A rollout ended early, because the driver has stopped it."""
 
 
 class ShardCollector:
-    """Fills rollouts of a shard's pool one after another. Each continues from where the envs are.
+    """Fills rollouts of a shard's pool one after another. Each continues from the current state of the envs.
 
     Attributes:
         numbers: The numbers of the shard's envs in the whole pool.
     """
 
     def __init__(self, numbers: Renumbering, generation: int) -> None:
-        """`generation`: the number of actors that this shard had before."""
+        """`generation`: the number of actors that this shard had before this one."""
         self.numbers, self._generation = numbers, generation
         self._version, self._number, self._stopped = -1, 0, 0
         self._actor: _StoppableActor
         self._rollouts: Collector
 
     def stop(self, number: int) -> None:
-        """Stops all rollouts up to this call of `rollouts`. Any thread may call this."""
+        """Stops all rollouts for the first `number` calls of `Pool.rollouts`. Any thread may call this."""
         self._stopped = number
 
     def collect(self, pool: Pool, order: RolloutOrder, fetch: Callable[[Any], Any]) -> ShardRollout:
         """Returns a rollout. Its arrays are views of the pool's memory, from which Ray copies them to its object store.
 
-        `fetch`: returns what a reference refers to. Raises Stopped, and whatever the pool and the policy raise.
+        `fetch`: returns the object of a reference. Raises Stopped, and the exceptions of the pool and the policy.
         """
         if order.number <= self._stopped:
             raise Stopped
@@ -57,7 +57,7 @@ class ShardCollector:
         return self._sent(next(self._rollouts), order.version)
 
     def _begin(self, pool: Pool, order: RolloutOrder, fetch: Callable[[Any], Any]) -> None:
-        """Begins the first rollout of a call of `rollouts`."""
+        """Loads the policy and sets the seeds for the rollouts of a call of `Pool.rollouts`."""
         shard = self.numbers.shard
         seeds = np.random.SeedSequence(order.seed, spawn_key=(shard, self._generation)).spawn(2)
         policy = fetch(order.policy[0]).load()
@@ -65,7 +65,7 @@ class ShardCollector:
         rng, first = np.random.default_rng(seeds[0]), self.numbers.first_env
         self._actor = _StoppableActor(policy, pool.num_envs, rng, shard=shard, first_env=first)
         self._actor.check = lambda: self._check(order.number)
-        self._rollouts = Collector(pool, self._actor, order.steps, [PLAIN])  # all envs in one order, for equal results
+        self._rollouts = Collector(pool, self._actor, order.steps, [PLAIN])  # the plain way is reproducible
 
     def _check(self, number: int) -> None:
         if number <= self._stopped:
@@ -95,7 +95,7 @@ class ShardCollector:
 
 
 class _StoppableActor(Actor):
-    """A policy that may be stopped at each step."""
+    """Chooses actions with a policy. Raises Stopped at the first step after the rollout was stopped."""
 
     check: Callable[[], None]
 
@@ -105,7 +105,7 @@ class _StoppableActor(Actor):
 
 
 def _seed_process(seed: int) -> None:
-    """Seeds the random numbers of the process. Those of torch would be the same in all processes otherwise."""
+    """Seeds all random numbers of the process. Otherwise torch's would be the same in all shards."""
     random.seed(seed)
     np.random.seed(seed)
     if (torch := sys.modules.get("torch")) is not None:
@@ -113,10 +113,10 @@ def _seed_process(seed: int) -> None:
 
 
 def seeds_given(pool: Pool, bases: dict[int, Any]) -> npt.NDArray[np.int64]:
-    """(n,): how many seeds each env has been given of those that follow from its own, by predecessors too."""
+    """Returns an (n,) array: the number of derived seeds that each env and its predecessors have received."""
     counts = list[int]()
     for env in range(pool.num_envs):
         number, latest, _ = pool._engine.running.slots.seeded(env)
-        here = latest + 1 if number else 0  # none, where it was put into a state and not reset since
+        here = latest + 1 if number else 0  # `number` is 0 for an env without a reset since `set_state`
         counts.append(here + getattr(bases.get(env), "given", 0))
     return np.array(counts, np.int64)

@@ -1,4 +1,4 @@
-"""The connection of this process to a Ray cluster: the address, the owner, and the end of the cluster."""
+"""Connects this process to a Ray cluster, and ends a cluster that this process has started."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ _CONNECTING = 5.0  # seconds for the head of a cluster to accept a connection
 
 
 class Connection:
-    """A pool's use of the connection. A cluster that remuda starts on this machine ends with the last pool on it.
+    """One pool's use of this process's connection to Ray. A cluster that remuda started here ends with its last pool.
 
     Attributes:
-        runtime_env: The `runtime_env` of the actors of this pool, as Ray takes it for actors.
+        runtime_env: The `runtime_env` of the actors of this pool, in the form that Ray takes for actors.
     """
 
-    _on_ours: int = 0  # the number of pools on a cluster that was started here
-    _ours: str | None = None  # the connection to that cluster
+    _on_ours: int = 0  # the number of pools on the cluster that this process started.
+    _ours: str | None = None  # the id of the connection to that cluster; None: this process started none
 
     def __init__(self, where: Ray) -> None:
-        """Connects to the cluster, unless this process is connected.
+        """Connects to the cluster, unless this process is already connected.
 
         Raises:
             ValueError: The process is connected to another cluster.
@@ -55,7 +55,7 @@ class Connection:
             )
 
     def give_back(self) -> None:
-        """Ends the cluster if it was started here and no other pool is on it."""
+        """Ends the cluster if this process started it and no other pool uses it."""
         if not self._is_on_ours:
             return
         self._is_on_ours = False
@@ -109,7 +109,7 @@ def _host_and_port(address: str) -> tuple[str, int] | None:
 
 
 def _ip(target: tuple[str, int]) -> tuple[str, int]:
-    """Returns the target by IP address. This machine has one, however it is called."""
+    """Returns the host's IP address, which is the same for all names of this machine, and the port."""
     host, port = target
     try:
         ip = socket.getaddrinfo(host, port)[0][4][0]
@@ -119,9 +119,9 @@ def _ip(target: tuple[str, int]) -> tuple[str, int]:
 
 
 def _uploaded(runtime_env: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns a `runtime_env` for actors: local folders are uploaded, as `ray.init` does it for a whole program.
+    """Uploads the local folders of a `runtime_env`, and returns a `runtime_env` for actors with their URIs.
 
-    Ray has no public function for this, and takes only URIs for actors.
+    `ray.init` uploads those of a whole program; for actors Ray has no public function, and takes only URIs.
     """
     from ray._private.runtime_env.py_modules import upload_py_modules_if_needed
     from ray._private.runtime_env.working_dir import upload_working_dir_if_needed

@@ -22,28 +22,29 @@ LOCAL_BACKENDS = ("process", "thread", "serial", "auto")
 class Ray(RemoteBackend):
     """Runs the envs of a pool on a Ray cluster: `Pool(env_fns, backend=remuda.Ray(shards=8, cpus_per_shard=4))`.
 
-    The envs are divided among *shards*. A shard is a Ray actor with a pool of its own, on whichever machine Ray finds
-    room for it; neighbouring envs share a shard. Needs `pip install "remuda[ray]"`.
+    The envs are divided among *shards*. A shard is a Ray actor with a pool of its own. Ray chooses the machine of each
+    shard. Neighbouring envs share a shard. Needs `pip install "remuda[ray]"`.
 
     Attributes:
-        shards: How many; at most as many as there are factories.
-        cpus_per_shard: Ray's CPUs for each, and the workers that it has unless `num_workers` says otherwise.
-        gpus_per_shard: Ray's GPUs for each, or a part of one: for simulators, or for a policy that acts there.
+        shards: The number of shards; at most the number of factories.
+        cpus_per_shard: Ray's CPUs for each shard; also the number of its workers unless `num_workers` is given.
+        gpus_per_shard: Ray's GPUs for each shard, also a fraction: for simulators, or for a policy in the shard.
         resources: Further resources for each shard, by their names in Ray: `{"simulator": 1}`.
-        placement: "auto": in the placement group that this code runs in, as in a trial of Ray Tune, else as "spread".
-            "spread": on different machines, as far as there are; "pack": on few. With `strict_` before it, on
-            different machines, or on one, or not at all: then starting waits until there are. A placement group of
-            Ray: shard i in bundle i. Any other scheduling strategy of Ray: each shard by that strategy.
-        address: Of the cluster to connect to: "auto", "10.0.0.1:6379". None: the one that this process is connected to;
-            else that of the variable RAY_ADDRESS; else a new one on this machine, which ends with the pool.
-        runtime_env: Ray's: packages, files and environment variables of the machines' processes. Folders of this
-            machine (`working_dir`, `py_modules`) are uploaded.
-        backend: How each shard runs its envs: "process"; "serial" for envs that take microseconds, which the actor then
-            steps itself; "thread"; or "auto", which measures, with `num_workers="auto"`.
+        placement: "auto": the placement group that this code runs in (for example in a trial of Ray Tune), otherwise
+            "spread". "spread": different machines if possible; "pack": few machines. "strict_spread" and "strict_pack"
+            require different machines, or one machine: starting waits until the cluster has them. A placement group of
+            Ray: shard i runs in bundle i. Any other scheduling strategy of Ray applies to each shard.
+        address: The address of the cluster, "auto" or for example "10.0.0.1:6379". None: the cluster that this process
+            is connected to, otherwise the one in the variable RAY_ADDRESS, otherwise a new one on this machine, which
+            ends with the pool.
+        runtime_env: Ray's `runtime_env`: packages, files and environment variables of the shards' processes. Folders
+            of this machine (`working_dir`, `py_modules`) are uploaded.
+        backend: The backend of each shard: "process"; "serial", which steps envs in the actor, for envs that take
+            microseconds; "thread"; or "auto", which measures the envs if `num_workers="auto"`.
 
     Raises:
-        ValueError: A number below 1 (of GPUs: below 0), or an unknown name as `placement` or `backend`.
-        TypeError: `resources` are no mapping.
+        ValueError: A number is below 1 (of GPUs: below 0), or the name in `placement` or `backend` is unknown.
+        TypeError: `resources` is not a mapping.
     """
 
     shards: int = 1

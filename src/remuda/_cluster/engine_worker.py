@@ -15,13 +15,13 @@ from remuda.errors import RemudaError, WorkerDiedError
 
 
 class EngineWorker:
-    """A worker of a shard: the driver's end of its rings, and whether it is dead.
+    """A worker of a shard in the driver: its rings in the pool's memory, and whether it is dead.
 
     Attributes:
-        index, name, env_ids: As the pool numbers them.
+        index, name, env_ids: The worker's index, name and envs, by the numbers of the pool.
         channel: The channel for messages that do not fit into the rings.
-        fd: A descriptor that becomes readable when the worker is dead.
-        is_serving: Whether it is not.
+        fd: A descriptor that becomes readable when the worker dies.
+        is_serving: Whether the worker is alive.
     """
 
     pid = exitcode = None
@@ -29,7 +29,7 @@ class EngineWorker:
     def __init__(
         self, index: int, name: str, env_ids: tuple[int, ...], death_of_shard: Callable[[str], RemudaError]
     ) -> None:
-        """`death_of_shard`: returns the error for the death of the shard in an operation."""
+        """`death_of_shard`: returns the error for the shard's death during the operation that is passed."""
         self.index, self.name, self.env_ids = index, name, env_ids
         self.channel = LocalChannel()
         self.fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
@@ -41,7 +41,7 @@ class EngineWorker:
     # -- rings -------------------------------------------------------------------------------------------
 
     def open(self, layout: Layout, arena: _core.Arena) -> None:
-        """Opens the worker's end of its rings, which are empty."""
+        """Opens the worker's end of its rings, and drops the messages in its channel."""
         to_worker, from_worker = self.channel.queues
         for queue in (to_worker, from_worker):
             while not queue.empty():
@@ -50,40 +50,40 @@ class EngineWorker:
         self._port = _core.RemotePort(arena, layout.plan, spec, count, to_worker.get_nowait, from_worker.put)
 
     def take(self, commands: list[Taken]) -> None:
-        """Moves the commands in the ring to a list. The rings of a dead worker are emptied for its successor."""
+        """Moves the commands in the worker's ring to the list `commands`, unless the worker is dead."""
         if self.is_serving and self._port is not None:
             self._port.take(commands)
 
     def answer(self, env: int, count: int, flags: int, parts: Any, until: int) -> None:
-        """Answers the commands of some envs, whose rows are written. See `_core.RemotePort`."""
+        """Answers commands to some envs, after the envs' rows were written. Arguments as in `_core.RemotePort`."""
         if self._port is not None:
             self._port.answer(env, count, flags, parts, until)
 
     def answer_all(self, until: int) -> None:
-        """Answers the commands of all envs, which have nothing beside their rows."""
+        """Answers the commands to all envs of the worker. Their rows must have no data outside the columns."""
         self.answer(self.env_ids[0], len(self.env_ids), 0, None, until)
 
     def answer_message(self, sequence: int, flags: int, parts: Any) -> None:
-        """Answers a message, if it is of this worker."""
+        """Answers the message with this sequence number if it was sent to this worker."""
         if self._port is not None:
             self._port.answer_message(sequence, flags, parts)
 
     # -- life --------------------------------------------------------------------------------------------
 
     def die(self, death: WorkerDiedError | None) -> None:
-        """Makes the pool see that the worker is dead. `death`: the error; None: it went with its shard."""
+        """Marks the worker as dead. `death`: the error for its death; None: it died with its shard."""
         if self.is_serving:
             self.is_serving, self._death = False, death
             os.eventfd_write(self.fd, 1)
 
     def revive(self) -> None:
-        """Makes it the successor of the dead worker."""
+        """Marks the worker as alive, after a successor has taken the dead worker's place."""
         with suppress(BlockingIOError):
             os.eventfd_read(self.fd)
         self.is_serving, self._death = True, None
 
     def close(self) -> None:
-        """Frees the descriptor and the memory."""
+        """Closes the worker's descriptor and drops its reference to the pool's memory."""
         self.is_serving, self._port = False, None
         os.close(self.fd)
 
@@ -91,7 +91,7 @@ class EngineWorker:
         return self.is_serving
 
     def cause_of_death(self, **context: Any) -> RemudaError:
-        """Makes the error for its death from the arguments of `WorkerDiedError`."""
+        """Returns the error for the worker's death. `context`: the arguments of `WorkerDiedError`."""
         return self._death or self._death_of_shard(context["operation"])
 
     def verdict(self) -> None:

@@ -13,24 +13,24 @@ from remuda._engine.running.running import Running
 from remuda._engine.stats.figures import STRUCTS
 
 _OF_THE_POOL = {"Env": ("faults",), "Worker": ("restarts", "memory_renewals", "outage_ns")}
-"""Figures that the pool counts, too: what it has counted is added to the figures of the shard."""
+"""Figures that the pool counts, too. Its own counts are added to those of the shard."""
 
 
 class FigureMirror:
-    """The figures of a pool whose workers are on other machines."""
+    """Writes the figures of shards into the memory of their pool."""
 
     def __init__(self, running: Running) -> None:
         self._running = running
         plan = running.layout.plan
-        self._written = {  # what was written last
+        self._written = {  # the figures that `update` has written last
             "Env": np.zeros(running.layout.num_envs, STRUCTS["Env"]),
             "Worker": np.zeros(len(running.backend.workers), STRUCTS["Worker"]),
         }
         self._places = {"Env": plan.env_figures, "Worker": plan.worker_figures}
-        self._counted = {name: own.copy() for name, own in self._written.items()}  # by the pool itself
+        self._counted = {name: own.copy() for name, own in self._written.items()}  # counts of the driver alone
 
     def update(self, links: Iterable[ShardLink]) -> None:
-        """Copies the figures that came last."""
+        """Copies the latest figures of each shard into the pool's memory."""
         for link in links:
             if link.messenger is None or link.messenger.figures is None:
                 continue
@@ -40,7 +40,7 @@ class FigureMirror:
             self._write("Worker", first, np.frombuffer(workers, STRUCTS["Worker"]))
             for index, meter in enumerate(np.frombuffer(meters, STRUCTS["Meter"])):
                 place = self._view("Meter", self._running.layout.plan.meter(first + index), 1)
-                for name in ("steps", "busy_ns", "cpu_ns"):  # the times of its tasks are of another clock
+                for name in ("steps", "busy_ns", "cpu_ns"):  # not the task times, which are on another machine's clock
                     place[name] = meter[name]
 
     def _write(self, kind: str, first: int, figures: Any) -> None:

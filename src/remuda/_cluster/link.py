@@ -1,4 +1,4 @@
-"""The driver's end of a shard: its actor, from one to the next."""
+"""The driver's end of a shard. It stays when another actor replaces the shard's dead one."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from remuda._cluster.shares import Share
 from remuda._relay.log import logger
 from remuda.errors import ShardDiedError
 
-_STARTS = 8  # of an actor that never runs; then the reason is not a machine that has just died
+_STARTS = 8  # the most tries to start an actor, because Ray may place some on a machine that has just died
 
 
 class LinkState(Enum):
@@ -37,9 +37,9 @@ class ShardLink:
         actor: The current actor; None if there is none.
         state: Its state.
         generation: The number of actors that died before.
-        node: The machine of the actor, or of the one before.
-        report: What the actor has built; None until then.
-        error: Why there is no report, if building has raised it.
+        node: The machine of the actor, or of its predecessor.
+        report: The envs and workers that the actor has built; None until then.
+        error: The exception of building the envs; None if there is none.
         workers: The workers of the shard, once they are known.
         messenger: The messages to the actor; None until the pool has memory.
     """
@@ -63,7 +63,7 @@ class ShardLink:
     # -- start -------------------------------------------------------------------------------------------
 
     def start(self, order: Callable[[ShardLink], BuildOrder], generation: int = 0) -> None:
-        """Starts an actor, which waits for room, and builds the envs. `order`: returns what a shard is to build."""
+        """Starts an actor, which builds the envs once the cluster has room. `order`: makes its BuildOrder."""
         self._order, self.generation, self._starts, self._number = order, generation, 0, 0
         self.report = self.error = self._death = None
         self._start_actor()
@@ -81,15 +81,15 @@ class ShardLink:
         return self.workers[-1]
 
     def open(self, writer: RowWriter) -> None:
-        """Opens the rings of all workers in the pool's memory."""
+        """Opens the rings of all workers of the shard in the pool's memory."""
         self._writer = writer
         for worker in self.workers:
             worker.open(writer.layout, writer.arena)
         self.messenger = Messenger(self.share, self.workers, writer, self._number)
 
     def join(self, worker: EngineWorker) -> None:
-        """Makes a worker of the current actor the successor of a dead one."""
-        assert self._writer is not None  # the pool has memory
+        """Makes a worker of the current actor the successor of its dead predecessor in the pool."""
+        assert self._writer is not None  # set by `open`
         if worker is self.workers[0]:
             self.actor.number_workers.remote(worker.index)
             self.messenger = Messenger(self.share, self.workers, self._writer, 0)
@@ -97,7 +97,7 @@ class ShardLink:
         worker.revive()
 
     def moved(self, share: Share, name: str, report: ShardReport) -> ShardLink:
-        """Returns the link of the same actor with other envs, which are built."""
+        """Returns a new link to the current actor, for other envs that the actor has already built."""
         link = ShardLink(self._cluster, share, name)
         link.actor, link.generation, link.node = self.actor, self.generation, self.node
         link.state, link.report = LinkState.SERVING, report
@@ -113,7 +113,7 @@ class ShardLink:
 
     @property
     def refs(self) -> list[actors.Ref]:
-        """The references to the answers that are awaited."""
+        """The references to the actor's answers that the driver waits for."""
         match self.state:
             case LinkState.STARTING:
                 return [self._located]
@@ -129,7 +129,7 @@ class ShardLink:
             self.messenger.pass_on(self.actor)
 
     def handle(self, ref: actors.Ref, timeout: float | None = None) -> None:
-        """Waits for an answer and handles it. Raises what handlers of logs raise; then it was handled.
+        """Waits for an answer of the actor and handles it. Exceptions of log handlers are raised after that.
 
         Raises TimeoutError if the answer does not come within `timeout` seconds.
         """
@@ -159,9 +159,9 @@ class ShardLink:
     # -- death -------------------------------------------------------------------------------------------
 
     def lose(self, error: actors.Lost) -> None:
-        """Notes that the actor is gone. One that never ran has done nothing: another one is started.
+        """Handles the loss of the actor. If the actor never ran, starts another one.
 
-        For some seconds Ray puts actors on a machine that is dead, because it has not noticed that.
+        Ray places actors on a dead machine for some seconds, until it detects the death.
         """
         if self.state is LinkState.STARTING and not error.has_no_runtime_env and self._starts < _STARTS:
             logger.info("shard %d never ran: %s; it is started elsewhere", self.share.shard, error)
@@ -184,7 +184,7 @@ class ShardLink:
             worker.die(None)
 
     def death(self, operation: str) -> ShardDiedError:
-        """Returns the error for the death of the actor: the same one for all of its workers."""
+        """Returns the error for the death of the actor. All its workers get the same error."""
         if self._death is None:
             self._death = ShardDiedError(
                 shard=self.share.shard,
@@ -197,5 +197,5 @@ class ShardLink:
         return self._death
 
     def forget(self) -> None:
-        """Drops all references to Ray and to the pool's memory. None may outlive the connection."""
+        """Drops all references to Ray and to the pool's memory. None of them may outlive the connection to Ray."""
         self.actor = self._located = self._built = self.messenger = self._writer = None

@@ -24,7 +24,7 @@ Ids: TypeAlias = "list[int] | None"
 """Envs by the numbers of their shard; None: all of them, in order."""
 
 Figures: TypeAlias = "tuple[bytes, bytes, bytes]"
-"""The figures of a shard's envs, of its workers, and of their meters, as they lie in its memory."""
+"""The figures of a shard's envs, of its workers, and of their meters, as bytes of its memory."""
 
 
 # -- to a shard -----------------------------------------------------------------------------------------------
@@ -32,14 +32,14 @@ Figures: TypeAlias = "tuple[bytes, bytes, bytes]"
 
 @dataclass(frozen=True)
 class BuildOrder:
-    """The envs of a shard, and how its pool is to be made.
+    """An order to build the envs of a shard, with the options of its pool.
 
     Attributes:
         env_fns: The factories, pickled.
         first_env: The number of the first env in the whole pool.
-        path: The places where the driver finds modules.
+        path: The driver's import path.
         options: The options of the shard's pool, pickled.
-        inherited: The state of earlier envs whose place these take; None: there were none.
+        inherited: The state of the envs that these replace; None if they replace none.
     """
 
     env_fns: bytes
@@ -51,7 +51,7 @@ class BuildOrder:
 
 @dataclass(frozen=True)
 class RowCommand:
-    """A command that each of some envs answers with a row.
+    """A command to some envs, each of which answers with a row.
 
     Attributes:
         op: RESET, STEP or OBSERVE.
@@ -71,7 +71,7 @@ class MessageCommand:
     """A message to a worker of a shard, or to one of its envs.
 
     Attributes:
-        op: As the core has it.
+        op: The core's operation.
         worker: The index of the worker in the shard.
         env: The env by its number in the shard; -1: the message is for the worker.
         parts: The pickled request.
@@ -93,7 +93,7 @@ class RolloutOrder:
     """A request for a rollout.
 
     Attributes:
-        number: The number of the call of `rollouts` that it belongs to. It grows with each call.
+        number: The number of its call of `rollouts`. It grows with each call.
         steps: The number of steps.
         version, policy: The policy that acts: its number, and a list with the reference to it in Ray's object store.
         seed: The seed of policies' random numbers.
@@ -133,7 +133,7 @@ class FromShard:
     fault_reports: tuple[FaultReport, ...] = ()
 
     def log_faults(self) -> None:
-        """Logs the faults that came with the answer. Handlers of logs may raise."""
+        """Logs the faults that came with the answer. Handlers of logs may raise exceptions."""
         for report in self.fault_reports:
             log_alike(report.faults, report.then)
 
@@ -155,7 +155,7 @@ class ShardReport:
 
 @dataclass
 class Rows:
-    """The rows of some envs.
+    """Result rows of some envs of a shard.
 
     Attributes:
         env_ids: (n,) int64, by the numbers of the shard.
@@ -164,7 +164,7 @@ class Rows:
         finals: (n, ...) arrays: the leaves of terminal observations; None: there are none.
         infos: (n, ...) arrays: the columns of infos; None: no row has any.
         fields: The fields of these columns.
-        extras: The parts without a column, by row.
+        extras: The data without a column, by row.
     """
 
     env_ids: npt.NDArray[np.int64]
@@ -176,12 +176,12 @@ class Rows:
 
     @property
     def nbytes(self) -> int:
-        """The bytes of all arrays."""
+        """The size of all arrays of the rows together, in bytes."""
         arrays = [*self.columns, *(self.finals or ()), *(self.infos or ())]
         return sum(array.nbytes for array in arrays if array is not None)
 
     def where(self, chosen: npt.NDArray[np.bool_]) -> Rows:
-        """Returns the chosen rows."""
+        """Returns the rows for which the mask `chosen` is True."""
         if chosen.all():
             return self
         places = {old: new for new, old in enumerate(np.flatnonzero(chosen).tolist())}
@@ -197,16 +197,16 @@ class Rows:
 
 @dataclass(frozen=True)
 class Reply(FromShard):
-    """The answer to commands. Each env that was sent a command has a row, a failure, is pending, or was lost.
+    """The answer to commands. Each env with a command has a row or a failure in it, is still pending, or was lost.
 
     Attributes:
-        rows: The rows that came, some envs after another.
+        rows: The rows that have come, in groups of envs.
         progress: (n, 8): the counts of all envs of the shard.
         failures: The exceptions of envs: each env, by the numbers of the shard, and the result of `EnvHost.describe`.
-        lost: Envs, by the numbers of the shard, that will never answer, and why.
+        lost: The error of each env that will never answer, by the numbers of the shard.
         answers: Answers to messages, by sequence: flags and parts.
-        figures: The figures of the shard, from time to time.
-        pending: The number of envs whose results will come with later replies.
+        figures: The figures of the shard; only some replies have them.
+        pending: The number of envs that send their results with later replies.
     """
 
     rows: list[Rows]
@@ -219,14 +219,14 @@ class Reply(FromShard):
 
     @property
     def is_plain(self) -> bool:
-        """Whether it consists of arrays only."""
+        """Whether the reply consists of arrays only."""
         rest = self.failures or self.lost or self.answers or self.fault_reports or self.figures
         return not rest and len(self.rows) == 1 and self.rows[0].extras is None
 
 
 @dataclass(frozen=True)
 class Answer(FromShard):
-    """The answer to anything else.
+    """The answer to a call of a method of the shard such as `build`, but not to commands and rollouts.
 
     Attributes:
         value: The result.
@@ -243,7 +243,7 @@ class RolloutReply(FromShard):
 
     Attributes:
         rollout: None after an error, or if the rollout was stopped.
-        errors: Errors of envs and workers, as the whole pool's.
+        errors: Errors of envs and workers, by the numbers of the whole pool.
         raised: The exception of the policy: the result of `_wire.failures.portable`.
         progress: (n, 8): the counts of the shard's envs.
     """

@@ -1,4 +1,4 @@
-"""Sends the commands of a shard's workers to the shard, and writes its results."""
+"""Sends the commands for a shard's workers to the shard's actor, and writes the results into the workers' rows."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from remuda._wire.pickling import Parts, dump, load
 from remuda._wire.requests import AddInfoColumns
 from remuda.errors import WorkerDiedError
 
-_PATIENCE = 0.01  # seconds that a shard may run commands before it is hurried
+_PATIENCE = 0.01  # seconds that a message may take before the driver calls the shard's `hurry`
 
 
 @dataclass(frozen=True)
@@ -30,8 +30,8 @@ class Flow:
     """The commands on their way to a shard.
 
     Attributes:
-        trip: The message that is under way; None: none is.
-        taken: Commands that have left the rings since.
+        trip: The message that is under way; None if there is none.
+        taken: Commands that were taken from the rings after it was sent.
         number: The number of the last message.
     """
 
@@ -44,29 +44,29 @@ class Messenger:
     """The messages between the pool's memory and one actor of a shard. One message is under way at a time.
 
     Attributes:
-        figures: The figures of the shard that came last; None: none has come.
+        figures: The latest figures of the shard; None if none have come.
     """
 
     def __init__(self, share: Share, workers: Sequence[EngineWorker], writer: RowWriter, number: int) -> None:
-        """`number`: of the last message that the actor has received."""
+        """`number`: the number of the last message that the actor has received."""
         self._share, self._workers, self._writer = share, workers, writer
         self._worker_of = np.repeat(np.arange(len(workers)), [len(worker.env_ids) for worker in workers])
         self._targets = Targets(writer.progress[share.first : share.first + share.count])
-        # One object, because a signal handler may run between any two assignments.
+        # The three values are replaced by one assignment, because a signal handler may run between two assignments.
         self._flow = Flow(None, [], number)
-        self._is_owed = False  # whether results are pending at the shard
-        self._until = 0  # the last command that was sent
+        self._is_owed = False  # whether results are pending at the shard.
+        self._until = 0  # the sequence number of the last command that was sent
         self._closing: tuple[actors.Ref, list[Taken]] | None = None
         self.figures: Figures | None = None
 
     @property
     def number(self) -> int:
-        """The number of the last message."""
+        """The number of the last message to the actor."""
         return self._flow.number
 
     @property
     def refs(self) -> list[actors.Ref]:
-        """The references to the answers that are awaited."""
+        """The references to the actor's answers that the driver waits for."""
         trip, closing = self._flow.trip, self._closing
         refs = [] if trip is None or trip.ref is None else [trip.ref]
         return refs if closing is None else [*refs, closing[0]]
@@ -74,7 +74,7 @@ class Messenger:
     # -- commands ----------------------------------------------------------------------------------------
 
     def pass_on(self, actor: actors.Actor) -> None:
-        """Sends the commands in the rings, unless the shard runs others."""
+        """Sends the commands in the workers' rings as one message, unless another message is under way."""
         for worker in self._workers:
             worker.take(self._flow.taken)
         trip, taken = self._flow.trip, self._flow.taken
@@ -90,7 +90,7 @@ class Messenger:
             actor.hurry.remote()
 
     def _send(self, trip: Trip, actor: actors.Actor) -> None:
-        """Sends a message. After an interrupt it is sent again; the shard recognizes its number."""
+        """Sends a message. If this is interrupted, the message is sent again, and the shard recognizes its number."""
         trip.taken = self._without_own(trip.taken, actor)
         first_worker, actions = self._workers[0].index, self._writer.actions
         commands = trip.commands(self._share, self._targets, first_worker, self._worker_of, actions)
@@ -105,7 +105,7 @@ class Messenger:
             trip.ref = actor.run.remote(trip.number, commands)
 
     def _without_own(self, commands: Sequence[Taken], actor: actors.Actor) -> list[Taken]:
-        """Handles the commands that are for the driver's end of the shard. Returns the others."""
+        """Handles the commands that the driver executes itself. Returns the others."""
         others = []
         for taken in commands:
             op, env, _, _, _, sequence, parts = taken
@@ -130,14 +130,14 @@ class Messenger:
     # -- results -----------------------------------------------------------------------------------------
 
     def note_closed(self, answer: Answer) -> None:
-        """Answers the commands to close. The first one has what the envs have raised."""
+        """Answers the workers' commands to close. Only the first answer contains the failures of the envs."""
         failures = answer.value if answer.error is None else [_described(None, 0, "close", answer.error)]
         for i, taken in enumerate(self._closing[1] if self._closing is not None else ()):
             self._answer_message(taken[5], 0, dump(failures if i == 0 else []))
         self._closing = None
 
     def settle(self, reply: Reply) -> None:
-        """Writes the results of a message. After an interrupt this is done again, and answers what is missing."""
+        """Writes the results of a reply to the pool's memory. If it is interrupted, a second call completes it."""
         first, width = self._share.first, self._writer.layout.width
         self._writer.note_progress(first, reply.progress)
         for rows in reply.rows:
@@ -165,13 +165,13 @@ class Messenger:
             self._write_alike(kind, rows.where(kinds == kind))
 
     def _write_alike(self, kind: int, rows: Rows) -> None:
-        """Writes rows of one kind."""
+        """Writes rows of one kind (PLAIN, INTO_ROW or REPEATED), and answers the commands for them."""
         ids, share, targets = rows.env_ids, self._share, self._targets
         at: Any = targets.rows[ids]
         envs: Any = ids + share.first
         place = None if self._flow.trip is None else self._flow.trip.place
         is_whole = place is not None and len(ids) == share.count
-        if is_whole:  # all envs, in their order
+        if is_whole:  # the rows are those of all envs, in order
             at, envs = place, slice(share.first, share.first + share.count)
         results = None if kind == REPEATED else targets.results[ids]
         extras = self._writer.write(rows, at, envs, results, into_row=kind == INTO_ROW)
@@ -192,10 +192,10 @@ class Messenger:
             worker.answer_message(sequence, flags, parts)
 
     def note_progress(self, progress: Any) -> None:
-        """Takes over the counts of the envs after a rollout."""
+        """Copies the shard's counts of its envs into the pool's memory after a rollout."""
         self._writer.note_progress(self._share.first, progress)
 
 
 def _described(env: int | None, worker: int, operation: str, error: Exception) -> Parts:
-    """Returns an error as `EnvHost.describe` has it."""
+    """Returns a pickled description of an error, like `EnvHost.describe`."""
     return dump((env, worker, operation, *portable(error)))

@@ -1,4 +1,4 @@
-"""Divides the options of a pool between its shards and its driver, and refuses some."""
+"""Divides the options of a pool between its shards and its driver. Refuses those that clusters do not support."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from remuda._engine.options.given import Asked
 from remuda._engine.options.pool_options import OPTIONS, EnvFn
 from remuda._engine.options.settings import Settings
 
-_OF_THE_DRIVER = ("max_concurrency", "operation_of")  # they concern all shards together, or the driver's program
+_OF_THE_DRIVER = ("max_concurrency", "operation_of")  # options that the driver applies, not the shards
 
 
 class ClusterOptions:
@@ -22,15 +22,15 @@ class ClusterOptions:
     Attributes:
         where: The cluster.
         faults: The policy that shards and the pool apply.
-        given: The settings that the options mean for all envs on one machine.
-        settings: Those of the engine that drives the shards. Shards apply deadlines and limits of memory themselves.
+        given: The settings that the options give for a pool on one machine.
+        settings: The settings of the engine that drives the shards. Deadlines and memory limits are left to shards.
         shard_options: The options of the pool of each shard.
     """
 
     def __init__(self, env_fns: Sequence[EnvFn], options: PoolOptions) -> None:
-        """Raises ValueError, TypeError: one that cannot be."""
+        """Raises ValueError or TypeError if an option is invalid."""
         where = options.get("backend")
-        assert isinstance(where, Ray)  # or there would be another pool
+        assert isinstance(where, Ray)  # `Pool` makes a ClusterPool only for this backend
         self.where = where
         _refuse(options)
         self.faults = FaultPolicy.of(options.get("faults", "raise"))
@@ -40,7 +40,7 @@ class ClusterOptions:
         local: Any = {**options, "backend": where.backend, "num_workers": 1}
         self.given = Settings.of(local, len(env_fns))
         if self.given.mode.in_background:
-            self.shard_options["autoreset"] = "disabled"  # the driver sends the resets
+            self.shard_options["autoreset"] = "disabled"  # the driver sends the shards the resets
         self.width = self.given.width
         every: Any = {**{name: option.default for name, option in OPTIONS.items()}, **options}
         self.settings = replace(
@@ -52,7 +52,7 @@ class ClusterOptions:
             lazy=False,
             advise=False,
             choice=None,
-            keeps_last=True,  # of a shard that dies, or when the pool is resized
+            keeps_last=True,  # `resize` and successors of dead shards need the last rows
             asked=Asked.of(every, self.faults),
         )
         if where.shards > len(env_fns):
@@ -62,13 +62,13 @@ class ClusterOptions:
             )
 
     def with_shards(self, shards: int) -> ClusterOptions:
-        """Returns the same options for another number of shards."""
+        """Returns a copy of these options, for another number of shards."""
         made = copy(self)
         made.where = replace(self.where, shards=shards)
         return made
 
     def for_shard(self, num_factories: int) -> dict[str, Any]:
-        """Returns the options of a shard with so many factories: by default a worker for each CPU."""
+        """Returns the options of a shard with this number of factories. By default it has one worker per CPU."""
         workers = self.shard_options.get("num_workers", min(self.where.cpus_per_shard, num_factories))
         if self.where.backend == "serial" and "num_workers" not in self.shard_options:
             workers = 1

@@ -22,17 +22,17 @@ import numpy as np
 from remuda._cluster.messages import Array, Ids, Reply, Rows
 from remuda._wire.info_columns import InfoField
 
-Spec: TypeAlias = "tuple[str, tuple[int, ...]] | None"  # dtype and shape; None: there is no such array
+Spec: TypeAlias = "tuple[str, tuple[int, ...]] | None"  # the dtype and shape of an array; None: the array is missing
 
-_LARGE = 1 << 16  # bytes; Ray sends up to 100 kB along with the answer, and puts more into its object store
+_LARGE = 1 << 16  # the most bytes to pack: Ray puts answers of more than 100 kB into its object store
 _ALIGNMENT = 8
-_LENGTH = 4  # bytes of the head's own length
-_NUMBER = 8  # bytes of the number of a message
-_HEADS = 256  # heads that are remembered
+_LENGTH = 4  # bytes of the field with the head's length.
+_NUMBER = 8  # bytes of the field with the message's number.
+_HEADS = 256  # the most entries in each cache of this module
 
 
 def pack_step(number: int, arrays: Sequence[Array], env_ids: Ids) -> bytes:
-    """Packs actions without objects, and the envs of a shard that they are for. `number`: that of the message."""
+    """Packs the actions of a step as message `number`, with the ids of the envs. The actions have no objects."""
     return number.to_bytes(_NUMBER, "little") + _pack(arrays, None if env_ids is None else tuple(env_ids))
 
 
@@ -43,7 +43,7 @@ def unpack_step(message: bytes) -> tuple[int, tuple[Array, ...], Ids]:
 
 
 def pack_reply(reply: Reply) -> Reply | bytes:
-    """Packs a reply, if it can be packed and that is less work."""
+    """Packs a reply if that is possible and cheaper. Otherwise returns the reply itself."""
     if not reply.is_plain or reply.rows[0].nbytes > _LARGE:
         return reply
     rows = reply.rows[0]
@@ -89,7 +89,7 @@ def _head(specs: tuple[Spec, ...], rest: Hashable) -> bytes:
 
 @lru_cache(_HEADS)
 def _layout(head: bytes) -> tuple[list[tuple[tuple[int, ...], np.dtype[Any], int] | None], Any]:
-    """Shape, dtype and offset of each array, and what else there is."""
+    """Returns the shape, dtype and offset of each array of a message, and the rest of its head."""
     specs, rest = pickle.loads(head[_LENGTH:])
     places, at = list[Any](), len(head) + len(_padding(len(head)))
     for spec in specs:
@@ -104,7 +104,7 @@ def _layout(head: bytes) -> tuple[list[tuple[tuple[int, ...], np.dtype[Any], int
 
 
 def _padding(size: int) -> bytes:
-    """Returns the zeros that bring so many bytes to a multiple of the alignment."""
+    """Returns the zeros that pad this number of bytes to a multiple of the alignment."""
     return bytes(-size % _ALIGNMENT)
 
 

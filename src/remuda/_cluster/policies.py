@@ -1,4 +1,4 @@
-"""Pickles policies for machines that may lack the learner's devices."""
+"""Pickles policies, so that machines without the learner's GPUs can load them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Bytes = np.ndarray[Any, np.dtype[np.uint8]]
 
 @dataclass(frozen=True)
 class PickledPolicy:
-    """A policy, as it lies in Ray's object store.
+    """A policy, pickled for Ray's object store.
 
     Attributes:
         pickled: The policy without its large memory.
@@ -28,7 +28,7 @@ class PickledPolicy:
     buffers: list[Bytes]
 
     def load(self) -> Any:
-        """Returns the policy. A torch module is on the GPU if this process may use one.
+        """Returns the unpickled policy. A torch module is moved to the GPU if this process may use one.
 
         Its memory is a copy, because a policy may write to it.
         """
@@ -42,7 +42,7 @@ class PickledPolicy:
 def pickle_policy(policy: Any) -> PickledPolicy:
     """Pickles a policy as a whole, with all attributes. Tensors on a GPU are copied to the CPU.
 
-    Raises whatever an object in it raises that cannot be pickled.
+    Raises the exception of an object that cannot be pickled.
     """
     file, buffers = io.BytesIO(), list[Bytes]()
     _Pickler(file, 5, lambda buffer: buffers.append(np.frombuffer(buffer.raw(), np.uint8))).dump(policy)
@@ -50,12 +50,12 @@ def pickle_policy(policy: Any) -> PickledPolicy:
 
 
 class _Pickler(by_value.Pickler):
-    """Keeps the memory of torch's tensors apart. Tensors that share memory share it again after loading."""
+    """Pickles the memory of torch's tensors out of band. Tensors that share memory share it again after loading."""
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
         self._torch: Any = sys.modules.get("torch")
-        self._storages: dict[int, Any] = {}  # by address in torch: one object for each, which pickle then recognizes
+        self._storages: dict[int, Any] = {}  # the object for each storage, by address: pickle stores one object once
 
     def reducer_override(self, value: Any) -> Any:
         if self._torch is not None:

@@ -1,4 +1,4 @@
-"""The pool whose envs are on a Ray cluster: the result of `Pool(env_fns, backend=remuda.Ray(...))`."""
+"""The pool with envs on a Ray cluster: the result of `Pool(env_fns, backend=remuda.Ray(...))`."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _LOOK = 0.02  # seconds
 @names_keywords(PoolOptions.__annotations__, called="Pool")
 @owns_methods
 class ClusterPool(Pool):
-    """A `Pool` whose envs are on the machines of a Ray cluster; see `remuda.Ray`.
+    """A `Pool` with envs on the machines of a Ray cluster; see `remuda.Ray`.
 
     Attributes:
         num_workers: The number of workers of all shards together.
@@ -49,7 +49,7 @@ class ClusterPool(Pool):
         """Starts the shards and waits until they have built the envs."""
         factories = check_env_fns(env_fns)
         checked = ClusterOptions(factories, options)
-        self._rollouts: weakref.ref[Rollouts] | None = None  # weak, so that they end when a loop over them is left
+        self._rollouts: weakref.ref[Rollouts] | None = None  # weak: rollouts end when the caller drops them
         self._num_rollouts, self._publisher = 0, Publisher()
         backend = RayBackend(factories, checked, Cluster(checked.where))
         self._begin_on(backend, backend.start())
@@ -73,7 +73,7 @@ class ClusterPool(Pool):
     # -- rollouts ------------------------------------------------------------------------------------------
 
     def rollouts(self, policy: Any, steps: int = 128, in_flight: int = 2, *, seed: int | None = None) -> ShardRollouts:
-        """Makes shards fill rollouts with a policy that acts beside the envs. See `Pool.rollouts`."""
+        """Makes shards fill rollouts with a policy that runs in the shards. See `Pool.rollouts`."""
         self._engine.check_open()
         self._close_rollouts()
         engine = self._engine
@@ -99,7 +99,7 @@ class ClusterPool(Pool):
             rollouts.close()
 
     def _end_rollouts(self) -> None:
-        """Allows commands again. All envs must be reset, because the shards have stepped them."""
+        """Allows commands after rollouts. The caller must first reset all envs, because shards have stepped them."""
         self._rollouts = None
         if self._engine.closed:
             return
@@ -129,7 +129,7 @@ class ClusterPool(Pool):
         try:
             resizing.build(old.settings.start_timeout if timeout is None else timeout)
         finally:
-            old.exchange.attend_until(time.monotonic() + _LOOK)  # a shard may have died meanwhile
+            old.exchange.attend_until(time.monotonic() + _LOOK)  # handles deaths of shards meanwhile
         inherited = backend.inheritance(Share(0, 0, old.layout.num_envs))
         reports = resizing.take_places()
         self._finalizer.detach()
@@ -141,7 +141,7 @@ class ClusterPool(Pool):
 
     @property
     def workers(self) -> tuple[RemoteWorker, ...]:  # type: ignore[override]
-        """The workers of all shards; see `Pool.workers`. Each also has its `shard`, and the `node` that it is on."""
+        """The workers of all shards; see `Pool.workers`. Each also has `shard` and `node`."""
         return tuple(
             RemoteWorker(one.index, one.name, one.env_ids, self._backend.link_of(one.index))
             for one in self._backend.workers

@@ -14,7 +14,7 @@ class Publisher:
 
     Attributes:
         version: The number of the newest policy; -1 before the first.
-        newest: A list with the reference to it. Ray would fetch a bare reference for each request.
+        newest: A list with the reference to the policy. Ray would fetch a bare reference for each request.
     """
 
     def __init__(self) -> None:
@@ -22,9 +22,9 @@ class Publisher:
         self.newest: list[actors.Ref] = []
 
     def publish(self, policy: Any) -> int:
-        """Replaces the newest policy. Returns its version.
+        """Makes `policy` the newest policy. Returns its version.
 
-        Raises TypeError if it is no policy, and whatever an object in it raises that cannot be pickled.
+        Raises TypeError if `policy` is not a policy, and the exception of an object that cannot be pickled.
         """
         check_policy(policy)
         self.newest = [actors.put(pickle_policy(policy))]

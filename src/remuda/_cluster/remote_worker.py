@@ -1,4 +1,4 @@
-"""The workers of a pool whose processes are on other machines, as the pool's user sees them."""
+"""The workers on other machines, as the pool's user sees them."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from remuda._cluster.messages import Answer
 
 @dataclass(frozen=True)
 class RemoteWorker:
-    """A worker of a shard. Each question goes to the shard, which answers when its envs have done their steps.
+    """A worker of a shard. Reading its state waits until the shard has run the commands that were sent before.
 
     Attributes:
         index: The index among all of the pool's workers.
-        name: The name as `ps` shows it there.
+        name: The name that `ps` shows on its machine.
         env_ids: The envs that it hosts.
     """
 
@@ -27,30 +27,30 @@ class RemoteWorker:
 
     @property
     def shard(self) -> int:
-        """The index of its shard."""
+        """The index of the worker's shard."""
         return self._link.share.shard
 
     @property
     def node(self) -> str:
-        """The machine of its shard, or of the shard before it died."""
+        """The machine of the worker's shard; for a dead shard its last machine."""
         return self._link.node
 
     @property
     def pid(self) -> int | None:
-        """Its process id on that machine."""
+        """The worker's process id on its machine."""
         return self._ask("pid")  # type: ignore[no-any-return]
 
     @property
     def exitcode(self) -> int | None:
-        """As in `subprocess`; None while it runs, and if its shard is gone."""
+        """The exit code as in `subprocess`; None while the worker runs, or if its shard is gone."""
         return self._ask("exitcode")  # type: ignore[no-any-return]
 
     def is_alive(self) -> bool:
-        """Returns whether it runs."""
+        """Returns whether the worker runs."""
         return bool(self._ask("is_alive"))
 
     def output(self, limit: int = 65536) -> str:
-        """Returns the end of what it has written; see `Pool.workers`."""
+        """Returns the end of the worker's output; see `Pool.workers`."""
         return str(self._ask("output", limit) or "")
 
     def _ask(self, attribute: str, *args: Any) -> Any:

@@ -22,11 +22,11 @@ from remuda.errors import (
 
 @dataclass
 class Renumbering:
-    """The numbers of a shard in the whole pool. The errors that its methods return can be pickled.
+    """Translates a shard's numbers of envs and workers to those of the whole pool. Returned errors can be pickled.
 
     Attributes:
         first_env: The shard's first env.
-        shard, node: The shard, and the machine that it is on.
+        shard, node: The index of the shard, and its machine.
         first_worker: The shard's first worker. It is known once all shards have built their envs.
     """
 
@@ -36,13 +36,13 @@ class Renumbering:
     first_worker: int = 0
 
     def portable(self, error: Exception) -> Exception:
-        """Returns any exception, renumbered."""
+        """Returns an exception of any class, renumbered, in a form that can be pickled."""
         if isinstance(error, RemudaError):
             return self.error(error)
         return type(error)(str(error)) if type(error) in (ValueError, TypeError) else InvalidEnvError(str(error))
 
     def error(self, error: RemudaError) -> RemudaError:
-        """Returns a copy of an error, renumbered, without the frames that raised it."""
+        """Returns an error of remuda with the pool's numbers and without a traceback."""
         if isinstance(error, EnvError):
             return EnvError([self.failure(failure) for failure in error.failures])
         if isinstance(error, RestartLimitError):
@@ -62,7 +62,7 @@ class Renumbering:
         return copy
 
     def failure(self, failure: Failure) -> Failure:
-        """Returns the failure without an exception that cannot be pickled. Its text remains."""
+        """Returns a failure with the pool's numbers. Drops an exception that cannot be pickled, but keeps its text."""
         exception = failure.exception
         if exception is not None and portable(exception)[3] is None:
             exception = None
@@ -72,18 +72,18 @@ class Renumbering:
 
     def fault(self, fault: Fault) -> Fault:
         where = self._where(fault.where)
-        assert where is not None  # a fault has one
+        assert where is not None  # every fault has a `where`
         env, worker, error = self._env(fault.env_id), self._worker(fault.worker), self.error(fault.error)
         return replace(fault, env_id=env, worker=worker, where=where, error=error, shard=self.shard, node=self.node)
 
     def extras(self, extras: dict[int, RawRow]) -> dict[int, RawRow]:
-        """Renumbers the faults in what has no column, by row. The pool of the shard has made the rows with faults."""
+        """Renumbers the faults in the data that rows have outside the columns."""
         return {row: (flags, self._parts(parts), self._terminal(end)) for row, (flags, parts, end) in extras.items()}
 
     def _parts(self, parts: Any) -> Any:
-        if not isinstance(parts, tuple):  # pickled by an env
+        if not isinstance(parts, tuple):  # pickled by a worker: only the shard's pool adds faults
             return _frozen(parts)
-        if isinstance(parts[0], tuple):  # the rows of a vector env
+        if isinstance(parts[0], tuple):  # the data of each row of a vector env
             return tuple(map(self._parts, parts))
         objects, info, fields, final = parts
         return objects, self._info(info), fields, final
@@ -110,5 +110,5 @@ class Renumbering:
 
 
 def _frozen(parts: Sequence[Any] | None) -> list[bytes] | None:
-    """Views of the shard's memory cannot be sent."""
+    """Copies buffers that are views of the shard's memory, because views cannot be sent."""
     return None if parts is None else [bytes(part) for part in parts]

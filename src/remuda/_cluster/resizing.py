@@ -1,4 +1,4 @@
-"""Divides the envs of a pool among another number of shards, while it is open."""
+"""Divides the envs of an open pool among another number of shards."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _CLOSING = 10.0  # seconds for envs to close
 
 
 def check_resize(engine: Engine, backend: RayBackend, shards: int, *, has_rollouts: bool) -> None:
-    """Raises the errors of `ClusterPool.resize`."""
+    """Raises an error if the pool cannot be resized to this number of shards now."""
     most, where = engine.layout.num_envs // engine.layout.width, backend.options.where
     if not isinstance(shards, int) or isinstance(shards, bool) or not 1 <= shards <= most:
         what = "envs" if engine.layout.width == 1 else "vector envs"
@@ -37,9 +37,9 @@ def check_resize(engine: Engine, backend: RayBackend, shards: int, *, has_rollou
 
 
 class Resizing:
-    """Builds all envs again beside those that are there, in another number of shards.
+    """Builds all envs again, divided among another number of shards, while the old envs are open.
 
-    If something cannot be built, or there is no room, nothing changes. Shards that stay keep their actors.
+    If an env cannot be built, or there is no room, nothing changes. Shards that stay keep their actors.
 
     Attributes:
         new: The backend with the other number of shards.
@@ -49,11 +49,11 @@ class Resizing:
         env_fns = [env_fn for pickled in old.factories for env_fn in pickle.loads(pickled)]
         options = old.options.with_shards(shards)
         self._old, self.new = old, RayBackend(env_fns, options, old.cluster)
-        self._reports: dict[ShardLink, ShardReport] = {}  # of the old links that stay
+        self._reports: dict[ShardLink, ShardReport] = {}  # the new report of each shard that stays, by its old link
         self._stay = old.links[:shards]
 
     def build(self, timeout: float | None) -> None:
-        """Builds the envs. Raises if something cannot be built; then nothing has changed, unless a shard died."""
+        """Builds the new envs. If this raises, the pool is unchanged, unless a shard has died."""
         try:
             self._build(timeout)
         except BaseException:
@@ -113,7 +113,7 @@ class Resizing:
         self.new.release()
 
     def take_places(self) -> list[Any]:
-        """Makes the new envs those of the shards. Returns the report of each env."""
+        """Replaces the shards' envs by the new ones. Returns the report of each env."""
         ended = self._old.links[len(self._stay) :]
         closing = [link.actor.close.remote(_CLOSING, False) for link in ended]
         for index, (link, target) in enumerate(zip(self._stay, self.new.links, strict=False)):
@@ -130,11 +130,11 @@ class Resizing:
 
 
 def _log_failure(ref: actors.Ref) -> None:
-    """Logs what envs raise when they are closed: the pool continues without them."""
+    """Logs exceptions of closing the old envs. They are not raised, because the pool continues with the new ones."""
     try:
         answer: Answer = actors.get(ref)
     except actors.Lost:
-        return  # its next command reports the death
+        return  # the next command to this dead shard reports its death
     if isinstance(answer.error, RemudaError):
         logger.warning("%s", answer.error)
     answer.log_faults()

@@ -23,16 +23,16 @@ if TYPE_CHECKING:
     from remuda._cluster.publisher import Publisher
     from remuda._engine.commands.engine import Engine
 
-_LOOK = 0.02  # seconds between two looks at successors
+_LOOK = 0.02  # seconds between two checks for successors of dead shards
 
 
 @dataclass(frozen=True, eq=False)
 class Asked:
-    """A rollout that a shard was asked for.
+    """A rollout that was requested from a shard.
 
     Attributes:
         link: The shard.
-        generation: That of the actor that was asked.
+        generation: The generation of the actor that the request was sent to.
         ref: The reference to the answer.
     """
 
@@ -42,11 +42,11 @@ class Asked:
 
 
 class Rollouts(ShardRollouts):
-    """Rollouts of the shards of a cluster.
+    """The rollouts that shards fill for one call of `Pool.rollouts`.
 
-    A shard is asked for its next rollout when the learner comes for another one, so the request can name the policy
-    that the learner has published in between. Among the rollouts that are done, the one that was asked for first is
-    handed out. So each shard gets its turn, and a rollout's policy misses at most `shards * in_flight` publications.
+    A shard's next rollout is requested when the learner takes another one, so the request can name the policy
+    that the learner has published in between. Among the finished rollouts, the one that was requested first is
+    returned. So all shards take turns, and a rollout's policy misses at most `shards * in_flight` publications.
     """
 
     def __init__(
@@ -60,18 +60,18 @@ class Rollouts(ShardRollouts):
         number: int,
         on_close: Callable[[], None],
     ) -> None:
-        """`number`: that of this call of `rollouts`. `on_close`: called once, when the rollouts end."""
+        """`number`: the number of this call of `rollouts`. `on_close`: called once, when the rollouts end."""
         self._engine, self._backend, self._publisher = engine, backend, publisher
         self._steps, self._seed, self._number = steps, secrets.randbits(64) if seed is None else seed, number
         self._on_close: Callable[[], None] | None = on_close
-        self._asked: list[Asked] = []  # in the order in which they were asked for
-        self._due = list(backend.links) * in_flight  # the shard of each rollout that is to be asked for
+        self._asked: list[Asked] = []  # the requested rollouts, oldest first.
+        self._due = list(backend.links) * in_flight  # the shards to request rollouts from, once for each rollout
         self._error: BaseException | None = None
-        self._lost: dict[int, Fault] = {}  # by env: faults that no rollout has reported
+        self._lost: dict[int, Fault] = {}  # for each env a fault that no rollout has reported yet
         self._ask_due()
 
     def note_faults(self, faults: Sequence[Fault]) -> None:
-        """Keeps faults for the next rollouts of their envs."""
+        """Keeps faults, to report them in the next rollouts of their envs."""
         self._lost.update({fault.env_id: fault for fault in faults})
 
     def _ask_due(self) -> None:
@@ -99,16 +99,16 @@ class Rollouts(ShardRollouts):
                 return rollout
 
     def _first_done(self) -> Asked | None:
-        """Waits until a rollout is done. Returns the one that was asked for first; None: look again.
+        """Waits for finished rollouts. Returns the one that was requested first; None: call this again.
 
-        Ray returns finished messages in any order. If the first were taken, a slow learner would get nearly all of its
+        Ray returns finished messages in any order. If the first one were taken, a slow learner would get nearly all its
         rollouts from a few shards.
         """
-        oldest: dict[ShardLink, Asked] = {}  # a later rollout may arrive earlier from another machine
+        oldest: dict[ShardLink, Asked] = {}  # the oldest request to each shard; later ones may be answered first
         for asked in self._asked:
             oldest.setdefault(asked.link, asked)
         refs = [asked.ref for asked in oldest.values()]
-        if self._due:  # a successor is on its way
+        if self._due:  # some shards are dead, and their successors are being started
             self._attend()
         done = actors.wait(refs, 1, 0 if self._due else None) if refs else []
         if done and done[0] is not refs[0]:
@@ -116,7 +116,7 @@ class Rollouts(ShardRollouts):
         return next((asked for asked in oldest.values() if asked.ref in done), None)
 
     def _attend(self) -> None:
-        """Lets the engine handle deaths, and continue with successors."""
+        """Lets the engine handle deaths and start successors. Keeps the error of a shard that gets none."""
         self._engine.exchange.attend_until(time.monotonic() + _LOOK)
         faults = self._engine.faults
         for link in set(self._due):
@@ -147,7 +147,7 @@ class Rollouts(ShardRollouts):
             asked.link.share.shard, self._publisher.version - reply.rollout.policy_version
         )
         if asked.generation != asked.link.generation:
-            return  # of a shard that has died since: its successor's first rollout reports the loss
+            return  # the actor has died since; its successor's first rollout reports that
         if reply.progress is not None and asked.link.messenger is not None:
             asked.link.messenger.note_progress(reply.progress)
         lost = [self._lost.pop(env, None) for env in reply.rollout.env_ids.tolist()]
@@ -169,8 +169,8 @@ class Rollouts(ShardRollouts):
 
 
 def _raised(reply: RolloutReply) -> BaseException:
-    """Returns what the policy has raised, with the traceback from there."""
-    assert reply.raised is not None  # there is no rollout, and no env has failed
+    """Returns the exception of the policy, with the shard's traceback."""
+    assert reply.raised is not None  # there is no rollout and no env's error, so the policy raised
     name, message, text, pickled = reply.raised
     error = load_exception(text, pickled)
     if error is None:
@@ -180,7 +180,7 @@ def _raised(reply: RolloutReply) -> BaseException:
 
 
 def check_rollouts(engine: Engine, policy: Any, steps: int, in_flight: int, seed: int | None) -> None:
-    """Raises the errors of `ClusterPool.rollouts`."""
+    """Raises an error if rollouts with these arguments cannot begin now."""
     check_policy(policy)
     check_seed(seed)
     for name, number in (("steps", steps), ("in_flight", in_flight)):

@@ -1,4 +1,4 @@
-"""The resources of shards: the requests, the placement, and the reasons to wait for them."""
+"""Requests and places the resources of shards, and reports why a shard waits for resources."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Room:
         self._reserved: PlacementGroup | None = None
 
     def reserve(self, shards: int, timeout: float | None) -> None:
-        """Reserves a bundle for each shard, if the placement requires that.
+        """Reserves a bundle of resources for each shard, if the placement requires that.
 
         Raises StartTimeoutError if there is no such room.
         """
@@ -56,7 +56,7 @@ class Room:
         if not isinstance(self._placement, str):
             return self._placement
         if self._placement == "auto" and (group := ray.util.get_current_placement_group()) is not None:
-            return PlacementGroupSchedulingStrategy(group)  # any bundle with room
+            return PlacementGroupSchedulingStrategy(group)  # Ray chooses any bundle with room
         return "SPREAD"
 
     def shortage(self) -> str | None:
@@ -75,7 +75,7 @@ class Room:
         return f"{of} {in_words(self.bundle)}"
 
     def give_back(self) -> None:
-        """Frees what was reserved. The connection must be open."""
+        """Frees the reserved resources. The connection to Ray must be open."""
         if self._reserved is not None:
             remove_placement_group(self._reserved)
         self._reserved = None
@@ -90,5 +90,5 @@ def _has_autoscaler() -> bool:
     try:
         report = json.loads(_internal_kv_get(b"__autoscaling_status") or "")["autoscaler_report"]
         return not all(name.startswith("node_") for name in report["active_nodes"])
-    except (ValueError, KeyError, TypeError):  # no report yet, or in a form of another version
+    except (ValueError, KeyError, TypeError):  # the report is missing, or has another version's format
         return True

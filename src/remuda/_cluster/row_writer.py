@@ -36,13 +36,13 @@ class RowWriter:
         self.actions: list[Array] = [column.view(layout.plan.action_rows) for column in layout.action_columns(arena)]
         self.progress: Counts = progress_of(arena, layout)
         self._first_kept = layout.plan.first_kept_row
-        self._infos: dict[tuple[str, ...], tuple[int, InfoColumn, Array]] = {}  # bit, column, view, by path
+        self._infos: dict[tuple[str, ...], tuple[int, InfoColumn, Array]] = {}  # for an info's path: bit, column, view.
         self._of_the_end = np.uint64(0)  # the bits of the columns of terminal observations and infos
 
     # -- infos -------------------------------------------------------------------------------------------
 
     def add_info_columns(self, columns: Sequence[InfoColumn], first: int) -> None:
-        """Adds the columns of infos from number `first` on. May be called again with the same ones."""
+        """Adds columns of infos, which are numbered from `first` on. May be called again with the same columns."""
         for bit, column in enumerate(columns, first):
             view = self.layout.info_column(self.arena, column).view(self.layout.plan.rows)
             self._infos[column.path] = bit, column, view
@@ -65,10 +65,10 @@ class RowWriter:
             rows: The rows.
             at: An index of the places of the rows in the columns.
             envs: An index of the envs of the rows, by the numbers of the pool: a slice, or an array.
-            results: The number of rows that each of these envs has had before; None: the rows repeat the last ones.
-            into_row: They complete rows that end an episode, whose rewards and flags stay.
+            results: The number of rows that each of these envs had before; None: the rows repeat the last ones.
+            into_row: Whether the rows complete rows that end an episode. The rewards and flags of those stay.
 
-        Returns: The parts without a column, by row.
+        Returns: The data without a column, by row.
         """
         extras = dict(rows.extras or {})
         mask = self._write_infos(rows, at, extras)
@@ -88,7 +88,7 @@ class RowWriter:
         return extras
 
     def _write_infos(self, rows: Rows, at: Any, extras: dict[int, RawRow]) -> Any:
-        """Writes the columns of infos. Returns the mask. Adds what has no column here to `extras`."""
+        """Writes infos and returns the rows' masks. Adds values that have no column in this pool to `extras`."""
         if rows.infos is None:
             return np.uint64(0)
         theirs, mask = rows.columns[_MASK], np.zeros(len(rows.env_ids), np.uint64)
@@ -105,7 +105,7 @@ class RowWriter:
         return mask
 
     def _with_dict(self, rows: Rows, row: int, bits: np.uint64, raw: RawRow) -> RawRow:
-        """Returns the parts of a row with those numbers that have no column here. The pool may give them columns."""
+        """Returns a row's data with the info values that have no column in this pool. Proposes columns for them."""
         reader = _core.InfoReader()
         for field in rows.fields:
             reader.add(field.path, field.type)
@@ -117,10 +117,10 @@ class RowWriter:
         return flags | _core.HAS_NEW_KEYS, dump(merged), terminal
 
     def _keep(self, at: Any, envs: Any, results: Array) -> None:
-        """Keeps the rows, for the case that their shard dies; see `Plan.kept_row`."""
+        """Copies rows to the rows that are kept in case the shard dies (see `Plan.kept_row`)."""
         first, num_envs = self._first_kept, self.layout.num_envs
         kept: Any
-        if isinstance(envs, slice) and (results == results[0]).all():  # the envs are stepped together
+        if isinstance(envs, slice) and (results == results[0]).all():  # the envs have equal numbers of rows
             first += num_envs * (int(results[0]) & 1)
             kept = slice(first + envs.start, first + envs.stop)
         else:
@@ -134,13 +134,13 @@ class RowWriter:
         self.progress[envs, RESULTS] = results
 
     def note_progress(self, first_env: int, progress: Counts) -> None:
-        """Copies the counts of the envs of a shard, but for the number of rows, which is the driver's."""
+        """Copies a shard's counts of its envs, except the number of rows, which the driver itself counts."""
         ours = self.progress[first_env : first_env + len(progress)]
         ours[:, :RESULTS], ours[:, RESULTS + 1 :] = progress[:, :RESULTS], progress[:, RESULTS + 1 :]
 
 
 def flags_and_parts(raw: RawRow) -> tuple[int, Any]:
-    """Returns the flags and parts of a row in one result. A terminal observation goes into the parts."""
+    """Returns a row's flags, and its data outside the columns, including a terminal observation."""
     flags, parts, terminal = raw
     kept = flags & (_core.HAS_FINAL | _core.HAS_NEW_KEYS)
     if terminal is None:
@@ -151,7 +151,7 @@ def flags_and_parts(raw: RawRow) -> tuple[int, Any]:
 
 
 def _loaded(parts: Any) -> tuple[Any, ...]:
-    """Returns (objects, info, new fields, final) of a row."""
+    """Returns a row's data outside the columns: (objects, info, new fields, terminal observation)."""
     if isinstance(parts, tuple):
         return parts
     loaded: tuple[Any, ...] = load(parts) if parts else ([], {}, [], None)

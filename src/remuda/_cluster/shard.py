@@ -40,8 +40,8 @@ from remuda._wire.pickling import Parts, dump, load
 from remuda._wire.requests import CallEnv, RememberOptions, RepeatCalls, TakeReplacement
 from remuda.errors import EnvError, Failure, Fault, RemudaError
 
-_FIGURES_EVERY = 1.0  # seconds between two replies with figures
-_PATIENCE = 0.01  # seconds that results wait for those of slower envs
+_FIGURES_EVERY = 1.0  # seconds between two replies with figures.
+_PATIENCE = 0.01  # the seconds that finished results wait for results of slower envs
 
 
 class Shard:
@@ -52,22 +52,22 @@ class Shard:
     """
 
     def __init__(self, shard: int, node: str, generation: int) -> None:
-        """`generation`: the number of actors that this shard had before."""
+        """`generation`: the number of actors that this shard had before this one."""
         self.shard, self.node = shard, node
         self._numbers = Renumbering(0, shard, node)
         self._pool: Pool | None = None
-        self._next: tuple[Renumbering, Pool] | None = None  # the pool that is to replace the current one
+        self._next: tuple[Renumbering, Pool] | None = None  # the pool that `prepare` has made, and its renumbering
         self.collector = ShardCollector(self._numbers, generation)
         self._fields: tuple[InfoField, ...] = ()
-        self._fault_reports: list[FaultReport] = []  # that the driver has not received
+        self._fault_reports: list[FaultReport] = []  # faults that the driver has not received
         self._figures_due, self._hurried = 0.0, threading.Event()
-        self._carried: dict[int, Parts] = {}  # by env: how its worker gets the factory that is to replace its own
+        self._carried: dict[int, Parts] = {}  # for each env the message with its replacement's factory.
         self._last_number, self._last_reply = 0, Reply([], np.zeros((0, 8), np.uint64))
 
     # -- life --------------------------------------------------------------------------------------------
 
     def build(self, order: BuildOrder) -> Answer:
-        """Builds the envs. Returns a `ShardReport`."""
+        """Builds the envs of the shard. The answer has a `ShardReport`."""
         self._numbers = self.collector.numbers = Renumbering(order.first_env, self.shard, self.node)
         return self._attempt(self._numbers, lambda: self._set_pool(self._built(self._numbers, order)))
 
@@ -76,7 +76,7 @@ class Shard:
         return self._report(pool)
 
     def prepare(self, order: BuildOrder) -> Answer:
-        """Builds envs that are to replace those that are there, which go on meanwhile. Returns a `ShardReport`."""
+        """Builds the envs that will replace the current ones, which continue meanwhile. Answers like `build`."""
         numbers = Renumbering(order.first_env, self.shard, self.node)
 
         def build() -> ShardReport:
@@ -86,14 +86,14 @@ class Shard:
         return self._attempt(numbers, build)
 
     def drop_prepared(self) -> None:
-        """Closes the envs of `prepare`."""
+        """Closes the envs that `prepare` built, if they have not replaced the current ones."""
         prepared, self._next = self._next, None
         if prepared is not None:
             prepared[1].close(terminate=True)
 
     def take_prepared(self) -> Answer:
-        """Replaces the envs by those of `prepare`. Returns the error of closing the old ones."""
-        assert self._next is not None  # the driver has its report
+        """Replaces the envs by those that `prepare` built. The answer has the error of closing the old ones, if any."""
+        assert self._next is not None  # the driver calls this only after a successful `prepare`
         before, (self._numbers, pool), self._next = self._pool, self._next, None
         self.collector.numbers = self._numbers
         self._set_pool(pool)
@@ -104,8 +104,8 @@ class Shard:
         factories, options = self._unpickled(order.env_fns), self._unpickled(order.options, "options")
         pool = succeeding_pool(factories, options, order.inherited)
         if order.inherited is not None:
-            for env in np.flatnonzero(order.inherited.progress[:, RESETS]).tolist():  # a step resets them
-                pool._engine.faults.obstacles.note_reset(env)
+            for env in np.flatnonzero(order.inherited.progress[:, RESETS]).tolist():
+                pool._engine.faults.obstacles.note_reset(env)  # a step is allowed, because the first one resets the env
         pool._engine.fault_log.log = partial(self._note_faults, numbers)
         return pool
 
@@ -119,7 +119,7 @@ class Shard:
             ) from error
 
     def number_workers(self, first_worker: int) -> None:
-        """Sets the index of the first worker in the whole pool."""
+        """Sets the index that the shard's first worker has in the whole pool."""
         self._numbers.first_worker = first_worker
 
     def _report(self, pool: Pool) -> ShardReport:
@@ -127,7 +127,7 @@ class Shard:
         return ShardReport(self.node, workers, tuple(pool._engine.running.reports))
 
     def close(self, timeout: float | None, terminate: bool) -> Answer:
-        """Closes the envs. Returns what they raised, as `EnvHost.close` has it."""
+        """Closes the envs. The answer has their failures, pickled as by `EnvHost.describe`."""
         self.drop_prepared()
         failures: list[Parts] = []
         if self._pool is not None:
@@ -142,12 +142,12 @@ class Shard:
     # -- commands ----------------------------------------------------------------------------------------
 
     def step_packed(self, message: bytes) -> Reply | bytes:
-        """Runs a step whose actions have no objects, packed."""
+        """Runs a packed step. Its actions have no objects."""
         number, arrays, env_ids = unpack_step(message)
         return self.run(number, [RowCommand(_core.Op.STEP, env_ids, arrays)])
 
     def run(self, number: int, commands: Sequence[Command]) -> Reply | bytes:
-        """Runs commands. `number`: that of the message, which grows."""
+        """Runs the commands of a message. If `number` comes again, it is the same message and gets the same reply."""
         if number != self._last_number:
             self._last_reply = self._run(commands)
             self._last_number = number
@@ -166,7 +166,7 @@ class Shard:
         return self._reply(rows, failures, {sequence: answer for sequence, answer in answers.items() if answer})
 
     def _send(self, command: RowCommand) -> None:
-        """Sends a command to the envs that are not lost."""
+        """Sends a command to its envs, except lost ones."""
         engine, part = self._open._engine, self._open._part
         ids = list(range(self._open.num_envs)) if command.env_ids is None else command.env_ids
         living = engine.faults.living(ids)
@@ -199,7 +199,7 @@ class Shard:
                     engine.running.defaults.bases[env] = one
 
     def _post(self, command: MessageCommand) -> Answers | RemudaError:
-        """Sends a message on. Returns the call for its answer, or why there will be none."""
+        """Forwards a message to a worker. Returns the pending answer, or the error if there will be no answer."""
         exchange = self._open._engine.exchange
         try:
             if command.env < 0:
@@ -216,13 +216,13 @@ class Shard:
             return error
 
     def _carry(self, command: MessageCommand) -> Parts:
-        """Returns the message that makes a worker build another env."""
+        """Returns, and keeps, the message that makes a worker build the replacement of an env."""
         env_fn = self._unpickled(command.parts[0])
         self._carried[command.env] = self._open._engine.backend.carry(command.worker, command.env, env_fn)
         return self._carried[command.env]
 
     def _note_replacement(self, command: MessageCommand, *, is_wanted: bool) -> None:
-        """Makes successors of a worker build the env that takes its place now."""
+        """Makes later successors of a worker build the replacement of an env, if it is wanted."""
         engine, carried = self._open._engine, self._carried.pop(command.env, None)
         if not is_wanted or carried is None:
             return
@@ -232,7 +232,7 @@ class Shard:
             engine.running.slots.set_fresh(env)
 
     def _obey(self, command: MessageCommand) -> Answers:
-        """Passes on a message to a worker. It names envs by the numbers of the whole pool."""
+        """Forwards a message to a worker, with the pool's env numbers replaced by the shard's."""
         engine, first = self._open._engine, self._numbers.first_env
         request = load(command.parts)
         match request:
@@ -247,9 +247,9 @@ class Shard:
         return engine.exchange.tell(command.worker, dump(request))
 
     def _receive(self) -> tuple[list[Rows], list[Failure]]:
-        """Waits for results, whatever some of the envs raise.
+        """Waits for results. Returns the rows, and the failures of envs that raised.
 
-        Envs that take longer than others answer with a later message: so no env waits for the slowest.
+        Slower envs answer with a later message, so no env waits for the slowest.
         """
         rows, failures, is_last = list[Rows](), list[Failure](), False
         while (pending := self._open.pending) and not (is_last or self._hurried.is_set()):
@@ -258,7 +258,7 @@ class Shard:
                 batch = self._open.recv(pending, timeout=_PATIENCE)
             except EnvError as error:
                 failures += error.failures
-            except RemudaError as error:  # `_reply` finds the envs that are lost
+            except RemudaError as error:  # here only failures count: `_reply` reports lost envs
                 failures += [failure for other in getattr(error, "others", ()) for failure in _failures_of(other)]
                 is_last = True
             else:
@@ -266,11 +266,11 @@ class Shard:
         return rows, failures
 
     def hurry(self) -> None:
-        """Makes the shard answer with the results that it has. Any thread may call this."""
+        """Makes the shard answer now, with the results that it has so far. Any thread may call this."""
         self._hurried.set()
 
     def _answer_of(self, call: Answers | RemudaError) -> tuple[int, Parts] | None:
-        """Waits for an answer. None: its worker was lost, which the reply shows."""
+        """Waits for the answer to a message. Returns its flags and pickled content; None if the worker was lost."""
         if isinstance(call, RemudaError):
             return None
         try:
@@ -302,7 +302,7 @@ class Shard:
         return [env for env in range(self._open.num_envs) if faults.is_lost(env)] if faults.any_lost else []
 
     def _described(self, failure: Failure) -> Parts:
-        """Returns a failure as `EnvHost.describe` has it, by the numbers of the whole pool."""
+        """Returns a failure with the whole pool's numbers, pickled as by `EnvHost.describe`."""
         own = self._numbers.failure(failure)
         pickled = None if own.exception is None else portable(own.exception)[3]
         return [
@@ -319,7 +319,7 @@ class Shard:
         return Rows(ids, [*columns, *(computed or ())], finals, infos, fields, own)
 
     def _fields_of(self, count: int) -> tuple[InfoField, ...]:
-        """Returns the fields of the first columns of infos. The pool adds columns, and keeps those that it has."""
+        """Returns the fields of the first `count` columns of infos. The pool may add columns, but never changes one."""
         if count != len(self._fields):
             known = self._open._engine.batches.info_columns[:count]
             self._fields = tuple(InfoField(field.path, field.type, field.dtype, field.shape) for field in known)
@@ -330,10 +330,10 @@ class Shard:
         counts: Counts = progress_of(running.arena, running.layout).copy()
         return counts
 
-    # -- everything else ---------------------------------------------------------------------------------
+    # -- rollouts and queries ----------------------------------------------------------------------------
 
     def rollout(self, order: RolloutOrder) -> RolloutReply:
-        """Steps all envs with a policy."""
+        """Steps all envs with a policy, and returns the rollout."""
         try:
             pool = self._open
             if fresh := self._fresh():
@@ -345,26 +345,26 @@ class Shard:
             return RolloutReply(None, (self._numbers.error(error),), fault_reports=self._take_fault_reports())
         except Stopped:
             return RolloutReply(None, fault_reports=self._take_fault_reports())
-        except Exception as error:  # of the policy
+        except Exception as error:  # the policy's
             return RolloutReply(None, raised=portable(error), fault_reports=self._take_fault_reports())
 
     def _fresh(self) -> list[int]:
-        """The envs that succeed others and have shown nothing yet."""
+        """Returns the envs that have no results yet, because they have just replaced others."""
         slots = self._open._engine.running.slots
         return [env for env in range(self._open.num_envs) if not slots.has_results(env)]
 
     @abstractmethod
     def fetch(self, ref: Any) -> Any:
-        """Returns what a reference refers to."""
+        """Returns the object that a Ray reference stands for."""
 
     def figures(self) -> Figures:
-        """Returns the figures of this pool."""
+        """Returns the figures of the shard's pool, for `Pool.stats` of the whole pool."""
         running = self._open._engine.running
         envs, workers, meters, _, _ = _core.read_figures(running.arena, running.layout.plan)
         return envs, workers, meters
 
     def worker(self, index: int, attribute: str, *args: Any) -> Answer:
-        """Returns a property of a worker here, or the result of a method."""
+        """Returns an attribute of a worker of this shard; for a method its result."""
 
         def look() -> Any:
             found = getattr(self._open.workers[index], attribute)
@@ -379,7 +379,7 @@ class Shard:
             return Answer(error=numbers.portable(error), fault_reports=self._take_fault_reports())
 
     def _note_faults(self, numbers: Renumbering, faults: Sequence[Fault], then: str) -> None:
-        """Keeps faults for the log of the driver. `numbers`: of the pool that has handled them."""
+        """Keeps faults for the log of the driver. `numbers`: the renumbering for the pool that had them."""
         self._fault_reports.append(FaultReport(tuple(map(numbers.fault, faults)), then))
 
     def _take_fault_reports(self) -> tuple[FaultReport, ...]:

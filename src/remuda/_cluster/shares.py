@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Share:
-    """The envs of one shard, which are neighbours.
+    """The envs of one shard: a range of the pool's envs.
 
     Attributes:
         shard: The index of the shard.
@@ -23,12 +23,12 @@ class Share:
         return range(self.first, self.first + self.count)
 
     def factories(self, width: int) -> slice:
-        """Returns which of the factories are its. `width`: the envs that come from one factory."""
+        """Returns the slice of the pool's factories for the shard. `width`: the number of envs of each factory."""
         return slice(self.first // width, (self.first + self.count) // width)
 
 
 def divide(num_factories: int, shards: int, width: int) -> list[Share]:
-    """Divides envs evenly. The first shards take what is left over. `width`: the envs that come from one factory."""
+    """Divides envs evenly. The first shards take the remainder. `width`: the number of envs that one factory builds."""
     each, rest = divmod(num_factories, shards)
     shares, first = list[Share](), 0
     for shard in range(shards):

@@ -1,4 +1,4 @@
-"""Shows in a progress bar how many of a pool's envs are built, while its shards start."""
+"""Shows the progress of building a pool's envs, while its shards start."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from remuda._wording import name_some
 
 
 class StartBar:
-    """A bar that appears if shards take long to build their envs and a terminal shows it."""
+    """A progress bar in the terminal. It appears if shards take long to build their envs."""
 
     def __init__(self, links: Sequence[ShardLink], width: int) -> None:
-        """`width`: the number of envs that are built as one."""
+        """`width`: the number of envs that one factory builds."""
         self._links, self._width = links, width
         self._bar = bar.Bar("building envs", self._count(links), bar.PATIENCE) if bar.is_watched() else None
 

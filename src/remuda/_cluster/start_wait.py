@@ -1,4 +1,4 @@
-"""Decides how long a pool waits for its shards to start, and names what each shard waits for."""
+"""Limits the time that a pool waits for its shards to start, and reports why each shard waits."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from remuda._cluster.room import Room, in_words
 from remuda._relay.log import logger
 from remuda.errors import StartTimeoutError
 
-_LOOK = 1.0  # seconds between two looks at the cluster
-_JOINING = 30.0  # seconds for a machine to join a cluster without autoscaler, if no machine has what a shard needs
+_LOOK = 1.0  # seconds between two checks of the cluster.
+_JOINING = 30.0  # seconds for a machine with the resources of a shard to join a cluster without autoscaler
 
 
 class StartWait:
@@ -30,7 +30,7 @@ class StartWait:
         self.next_look = min(self._began + _LOOK, self._deadline)
 
     def look(self, building: Sequence[ShardLink]) -> None:
-        """Checks whether to go on waiting for these shards.
+        """Checks whether the pool may wait longer for the shards `building`.
 
         Raises StartTimeoutError after the timeout, or if no machine of the cluster can ever run a shard.
         """

@@ -18,42 +18,42 @@ Taken: TypeAlias = "tuple[_core.Op, int, int, int, int, int, Parts | None]"
 """A command as `_core.RemotePort.take` returns it: op, env, count, row, row of the action, sequence, parts."""
 
 PLAIN, INTO_ROW, REPEATED = range(3)
-"""Kinds of rows: of a step or reset; one that completes a row which ends an episode; an observation shown again."""
+"""Kinds of rows: from a step or reset; completing a row that ends an episode; repeating an observation."""
 
 _KINDS = {_core.Op.RESET_INTO_ROW: INTO_ROW, _core.Op.OBSERVE: REPEATED}
 
 
 class Targets:
-    """The rows that the envs of a shard write next.
+    """The places in the pool's memory for the next row of each env of a shard.
 
     Attributes:
         rows: (n,): the row in the pool's memory.
         kinds: (n,): PLAIN, INTO_ROW or REPEATED.
-        results: (n,): the number of rows that the env has had before.
+        results: (n,): the number of rows that the env had before.
     """
 
     def __init__(self, progress: Array) -> None:
-        """`progress`: (n, 8): the counts of the envs in the pool's memory."""
+        """`progress`: (n, 8): the counts of the shard's envs, a view of the pool's memory."""
         self.rows, self.kinds = (np.zeros(len(progress), np.int64) for _ in range(2))
         self.results = np.zeros(len(progress), np.uint64)
         self._counted = progress[:, RESULTS]
 
     def note(self, envs: slice, row: int, kind: int) -> None:
-        """Notes the rows of neighbouring envs, from `row` on."""
+        """Sets the places of the next rows of neighbouring envs: `row` and the following ones."""
         self.rows[envs] = np.arange(row, row + envs.stop - envs.start)
         self.kinds[envs], self.results[envs] = kind, self._counted[envs]
 
 
 @dataclass
 class Trip:
-    """A message to a shard, with what its answer needs.
+    """A message to a shard, with the facts that handling its answer needs.
 
     Attributes:
         number: The number of the message.
         taken: The commands.
         ref: The reference to the answer; None until the message is sent.
-        sent_at: The time of sending, of `time.monotonic`.
-        has_hurried: Whether the shard was asked to answer with the results that it has.
+        sent_at: The time of `time.monotonic` when it was sent.
+        has_hurried: Whether the shard was requested to answer with the results that it has.
         place: The slice of rows that all envs of the shard write, if they are neighbours; else None.
     """
 
@@ -67,7 +67,7 @@ class Trip:
     def commands(
         self, share: Share, targets: Targets, first_worker: int, worker_of: Array, actions: Sequence[Array]
     ) -> list[Command]:
-        """Returns the commands as the shard gets them. Rows of neighbouring envs become one command.
+        """Returns the message's commands for the shard. Merges successive ones with the same operation.
 
         Args:
             share: The envs of the shard.
@@ -109,7 +109,7 @@ class Trip:
 
 
 def _place(commands: Sequence[Taken], share: Share) -> slice | None:
-    """Returns the rows that all envs of a shard write, if these are neighbours and in their order."""
+    """Returns the slice of rows that the commands name; None if they are not for all envs in order."""
     next_env, first_row = share.first, commands[0][3] if commands else 0
     for op, env, count, row, *_ in commands:
         if _is_message(op) or env != next_env or row - first_row != env - share.first:
@@ -124,7 +124,7 @@ def _is_message(op: _core.Op) -> bool:
 
 def _message(taken: Taken, share: Share, first_worker: int, worker_of: Array) -> MessageCommand:
     op, env, _, worker, _, sequence, parts = taken
-    assert parts is not None  # the driver's end keeps the messages without a request
+    assert parts is not None  # every message to a shard has a request
     if env == _core.WHOLE_WORKER:
         return MessageCommand(op, worker - first_worker, -1, parts, sequence)
     env -= share.first
@@ -132,7 +132,7 @@ def _message(taken: Taken, share: Share, first_worker: int, worker_of: Array) ->
 
 
 def _index(rows: list[int]) -> Any:
-    """Returns an index of rows: a slice, if they are neighbours."""
+    """Returns the rows as an index: a slice if they are neighbours, else an array."""
     if rows == list(range(rows[0], rows[0] + len(rows))):
         return slice(rows[0], rows[0] + len(rows))
     return np.array(rows)

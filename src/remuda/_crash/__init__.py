@@ -1,1 +1,1 @@
-"""Crash records: what they hold, and their file."""
+"""Crash records: their data, and their file."""

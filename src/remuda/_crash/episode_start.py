@@ -1,4 +1,4 @@
-"""The state from which an episode starts (seed, options, random generator), as the log of a worker keeps it."""
+"""The state from which an episode starts (seed, options, random generator), as bytes in a worker's log."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ _ROOM = _core.BEGINNING_BYTES
 
 
 def describe_beginning(env: Any, arguments: Mapping[str, Any]) -> tuple[_core.Entry, bytes]:
-    """Returns the kind of a reset, and the data to begin there again, for `load_beginning`.
+    """Returns the kind of a reset, and a pickle of the data with which a replay repeats it. See `load_beginning`.
 
-    The data is `seed`; `options` if they are plain data, else `pickled_options`, or the reason why they are missing as
-    `options_lost`; and the env's `random` state, or the reason why it is missing as `random_unknown`. Nothing is
-    raised: a record must not make a reset fail. It is fast, because some envs reset in microseconds.
+    The data has `seed`; `options` if they are plain data, otherwise `pickled_options`, or the reason why they are
+    missing as `options_lost`; and the env's `random` state, or the reason why it is missing as `random_unknown`.
+    Nothing is raised, because a record must not make a reset fail. It is fast, because some envs reset in microseconds.
 
     Args:
         env: The env, before the reset.
@@ -40,10 +40,10 @@ def describe_beginning(env: Any, arguments: Mapping[str, Any]) -> tuple[_core.En
 
 
 def load_beginning(data: bytes) -> dict[str, Any]:
-    """Returns the data of `describe_beginning`. Raises ValueError for anything else; nothing is run."""
+    """Reads the pickle from `describe_beginning`, without running code in it. Raises ValueError if it is invalid."""
     try:
         noted = _PlainUnpickler(io.BytesIO(data)).load()
-    except Exception as error:  # native code may have written over it, and garbage raises any exception
+    except Exception as error:  # the data can raise any exception, if native code has overwritten it
         raise ValueError(f"expected how an episode began, got {data[:20]!r}... ({error})") from None
     if not isinstance(noted, dict):
         raise ValueError(f"expected how an episode began, got {noted!r}")
@@ -58,7 +58,7 @@ class _PlainUnpickler(pickle.Unpickler):
 
 
 def random_state(env: Any) -> dict[str, Any]:
-    """Returns `random`, the state of the env's generator as plain data; or `random_unknown`, why there is no state."""
+    """Returns a dict: `random` has the state of the env's generator, or `random_unknown` the reason for its absence."""
     try:
         generator = env.unwrapped.np_random
         if not isinstance(generator, np.random.Generator):
@@ -66,19 +66,19 @@ def random_state(env: Any) -> dict[str, Any]:
         state: Any = generator.bit_generator.state
         if state["bit_generator"] not in _BIT_GENERATORS:
             return {"random_unknown": f"its np_random draws from {state['bit_generator']}, which NumPy does not have"}
-        # The states of the usual kinds consist of numbers.
+        # The state of a PCG64 consists of numbers. States of other generators have arrays, which are converted.
         return {"random": state if state["bit_generator"].startswith("PCG64") else _plain(state)}
-    except Exception as error:  # an env's property may raise anything
+    except Exception as error:  # a property of the env may raise any exception
         return {"random_unknown": f"its np_random cannot be read ({type(error).__name__}: {error})"}
 
 
 def restore_random_state(env: Any, random: Mapping[str, Any]) -> None:
-    """Restores a state of an env's generator that `random_state` has returned.
+    """Sets an env's random generator to a state that `random_state` has returned.
 
     A generator of the same kind stays in place: parts of the env may refer to it.
 
     Raises:
-        ValueError: The state is of a generator that NumPy lacks here, or makes no sense.
+        ValueError: The state belongs to a generator that this NumPy lacks, or is invalid.
     """
     name = random.get("bit_generator")
     if name not in _BIT_GENERATORS:

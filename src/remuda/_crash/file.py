@@ -1,4 +1,4 @@
-"""Writes and reads the file of a crash record: a zip, of which nothing is run when it is loaded.
+"""Writes and reads the file of a crash record: a zip. No code in it is run when it is loaded.
 
 record.json      texts and numbers
 actions.npz      kinds, and action_0, action_1, ...: plain arrays
@@ -29,13 +29,13 @@ from remuda.errors import RecordError
 
 FORMAT, VERSION = "remuda crash record", 1
 
-# Bytes of a file, and of all that it unpacks to; of them those of its text. A small file can claim to be a large one.
+# Limits in bytes for a file, for its unpacked contents, and for its text. A small file can unpack to a large one.
 _LARGEST, _LARGEST_TEXT = 1 << 28, 1 << 24
 _LARGEST_DIRECTORY = 1 << 16
-_END = struct.Struct("<4s4H2LH")  # the end of an archive without a comment, with the size of its list of parts
-_LONGEST = 1 << 20  # characters of a text of the env or its worker
+_END = struct.Struct("<4s4H2LH")  # the layout of a zip's last bytes, which have the size of its list of files.
+_LONGEST = 1 << 20  # the limit in characters for one text of the env or its worker
 _PICKLES = "pickles/"
-# Raised by reading a file that is cut short, changed, or of another kind. (RuntimeError: it is encrypted.)
+# The exceptions of reading a file that is cut short, changed, encrypted (RuntimeError), or no crash record.
 _DAMAGES = (
     zipfile.BadZipFile,
     zlib.error,
@@ -48,33 +48,30 @@ _DAMAGES = (
     TypeError,
     ValueError,
 )
-_APART = ("path", "kinds", "actions", "pickles")  # fields of a record that are not in its JSON
-_NESTED = (RecordedFault, Beginning)  # types of fields that are objects in the JSON
+_APART = ("path", "kinds", "actions", "pickles")  # the fields of a record that are stored outside its JSON.
+_NESTED = (RecordedFault, Beginning)  # the types of the fields that are objects in the JSON
 
 
 def printable(text: str) -> str:
-    """Returns the text of a file, with escapes for all characters that a terminal would obey or hide.
-
-    Lines and tabs stay.
-    """
+    """Replaces control characters and invisible ones by escapes, except newlines and tabs."""
     return "".join(c if c.isprintable() or c in "\n\t" else c.encode("unicode_escape").decode() for c in text)
 
 
 def load_record(path: str | os.PathLike[str]) -> Record:
-    """Reads the crash record at `path`. Nothing that is in it is run.
+    """Reads a crash record. No code in it is run.
 
     Args:
-        path: Of the file, as `Fault.record` and errors have it.
+        path: The path of the file, which `Fault.record` and errors have.
 
-    Returns: What it has, checked and unpacked.
+    Returns: The record, checked and unpacked.
 
     Raises:
-        RecordError: It is no crash record, is damaged, or was written by a later version.
+        RecordError: The file is not a crash record, is damaged, or was written by a later version.
         OSError: The file cannot be read.
     """
     path = Path(path)
     with path.open("rb") as file:
-        data = file.read(_LARGEST + 1)  # at once, so that an OSError is the disk's and no damage's
+        data = file.read(_LARGEST + 1)  # read separately, so that an OSError of reading is not taken for damaged data
     try:
         if len(data) > _LARGEST:
             raise ValueError(f"expected a file of at most {_LARGEST} bytes, got a larger one")
@@ -85,14 +82,14 @@ def load_record(path: str | os.PathLike[str]) -> Record:
 
 
 def save_record(record: Record) -> Path:
-    """Writes a record into the directory of `record.path`, whole or not at all, and beside a file of that name.
+    """Writes a record into the directory of `record.path`, completely or not at all. An existing file is kept.
 
     Returns: The path of the file.
-    Only its owner may read it, as `mkstemp` makes it: tracebacks and factories may contain secrets of the program.
+    Only its owner may read it, because tracebacks and factories may contain secrets of the program.
 
     Raises:
-        OSError: It cannot be written.
-        ValueError: It is too large to be loaded again.
+        OSError: The file cannot be written.
+        ValueError: The record is too large to be loaded again.
     """
     handle, name = tempfile.mkstemp(prefix=".record-", dir=record.path.parent)
     try:
@@ -105,12 +102,12 @@ def save_record(record: Record) -> Path:
 
 
 def _publish(name: str, path: Path) -> Path:
-    """Renames the file to the first such name that is free, and never replaces another file."""
+    """Renames a file to `path`, or to `path` with a number if `path` exists. No existing file is replaced."""
     number = 1
     while True:
         free = path if number == 1 else path.with_stem(f"{path.stem}-{number}")
         try:
-            os.close(os.open(free, os.O_CREAT | os.O_EXCL, 0o600))  # it is ours now, and empty for a moment
+            os.close(os.open(free, os.O_CREAT | os.O_EXCL, 0o600))  # reserves the name with an empty file
         except FileExistsError:
             number += 1
         else:
@@ -136,7 +133,7 @@ def _write(record: Record, file: Any) -> None:
 
 
 def _as_json(value: Any) -> Any:
-    """Returns the parts of a record in types that JSON has."""
+    """Converts a part of a record to a type that JSON has."""
     if isinstance(value, bytes):
         return base64.b64encode(value).decode()
     if isinstance(value, RecordedFault):
@@ -145,7 +142,7 @@ def _as_json(value: Any) -> Any:
 
 
 def _shortened(value: Any) -> Any:
-    """Returns the end of a text that is too long: the end of a traceback is the most useful part."""
+    """Cuts off the beginning of a text that is too long, because the end of a traceback is its most useful part."""
     return f"[cut] ...{value[-_LONGEST:]}" if isinstance(value, str) and len(value) > _LONGEST else value
 
 
@@ -158,7 +155,7 @@ def _read(path: Path, archive: zipfile.ZipFile) -> Record:
     if not isinstance(stated, dict) or stated.get("format") != FORMAT:
         raise ValueError(f"its record.json says nothing of a {FORMAT}")
     if (version := stated.get("version")) != VERSION:
-        raise ValueError(f"it is of version {version!r}, and this remuda knows version {VERSION}: update remuda")
+        raise ValueError(f"it is of version {version!r}, and this remuda supports version {VERSION}: update remuda")
     kinds, *actions = _read_arrays(archive.read("actions.npz"))
     _check_arrays(kinds, actions)
     names = [name for name in archive.namelist() if name.startswith(_PICKLES)]
@@ -172,7 +169,7 @@ def _read(path: Path, archive: zipfile.ZipFile) -> Record:
 
 
 def _open(data: bytes) -> zipfile.ZipFile:
-    """Opens an archive. Raises ValueError if its end is of another kind, or lists more parts than a record can have."""
+    """Opens a zip. Raises ValueError if its end is invalid, or if its list of files is too large for a record."""
     if len(data) < _END.size:
         raise ValueError("it is cut short")
     mark, _, _, _, _, size, _, _ = _END.unpack(data[-_END.size :])
@@ -182,7 +179,10 @@ def _open(data: bytes) -> zipfile.ZipFile:
 
 
 def _check_sizes(archive: zipfile.ZipFile, taken: int = 0) -> None:
-    """Checks the stated sizes, which `zipfile` never exceeds, before anything is unpacked. `taken`: bytes before."""
+    """Checks the sizes that a zip states before it is unpacked. `zipfile` never unpacks more than the stated size.
+
+    `taken`: the number of bytes that other parts of the record take.
+    """
     parts = archive.infolist()
     if any(part.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED) for part in parts):
         raise ValueError("expected parts that are deflated, got another kind of compression")
@@ -194,7 +194,7 @@ def _check_sizes(archive: zipfile.ZipFile, taken: int = 0) -> None:
 
 
 def _read_arrays(data: bytes) -> list[Any]:
-    """Returns the kinds, and the actions, from the archive within the archive."""
+    """Returns the arrays of a record: kinds of operations, then actions. A zip inside the file contains them."""
     with _open(data) as packed:
         _check_sizes(packed, len(data))
     with np.load(io.BytesIO(data), allow_pickle=False) as arrays:
@@ -213,19 +213,19 @@ def _check_arrays(kinds: Any, actions: Sequence[Any]) -> None:
 
 
 def check_beginning(where: str, stated: Mapping[str, Any]) -> Beginning:
-    """Returns the beginning that a worker has noted, or a file has. Raises ValueError for values that cannot be."""
+    """Checks the data of an episode's beginning, from a worker's log or a file. Raises ValueError if it is invalid."""
     return Beginning(**_checked_fields(Beginning, stated, f"{where}."))
 
 
 def _checked_fields(kind: type, stated: Mapping[str, Any], where: str = "") -> dict[str, Any]:
-    """Checks values against the fields of a dataclass, which may be missing if they have a default."""
+    """Checks values against the types of a dataclass's fields. Values of fields with a default may be missing."""
     hints = get_type_hints(kind)
     given = {f.name: stated.get(f.name, None if f.default is MISSING else f.default) for f in fields(kind)}
     return {name: _checked(where + name, value, hints[name]) for name, value in given.items() if name not in _APART}
 
 
 def _checked(where: str, value: Any, hint: Any) -> Any:
-    """Returns a value of JSON as one of the type, which may be another dataclass."""
+    """Converts a value from JSON to the type `hint`, which may be another dataclass."""
     kinds: tuple[Any, ...] = get_args(hint) if isinstance(hint, UnionType) else (hint,)
     types = [json_type for kind in kinds for json_type in _json_types(kind)]
     if bytes in types and isinstance(value, str):

@@ -1,4 +1,4 @@
-"""The data of a crash record: all that is needed to make an env fail again."""
+"""The data of a crash record, with which a failure of an env can be reproduced."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ _RESETS = tuple(int(entry.value) for entry in (_core.Entry.RESET, _core.Entry.SE
 
 @dataclass(frozen=True)
 class RecordedFault:
-    """How it failed.
+    """The failure of an env, as a crash record describes it.
 
     Attributes:
         kind: "death", "timeout", "exception" or "corrupt".
-        operation: What its worker was doing: "reset", "step", "call" or "nothing".
-        error: The error's text, as the pool reported it.
-        type_name, message, traceback: Of an exception: its class, text, and the worker's traceback; else empty.
-        exitcode: Of a worker that died: negative for a signal; None when that is not known.
-        deadline: The limit that was missed, in seconds; None when none was.
-        stack: The Python calls that the env was in when it was, the last first; empty where they are not known.
+        operation: The operation of its worker: "reset", "step", "call" or "nothing".
+        error: The text of the pool's error.
+        type_name, message, traceback: The class, text and traceback of the env's exception; empty without one.
+        exitcode: The exit code of a worker that died, negative for a signal; None if it is not known.
+        deadline: The limit that was missed, in seconds; None if none was missed.
+        stack: The Python stack when the deadline was missed, the innermost call first; empty if it is not known.
     """
 
     kind: str
@@ -41,15 +41,15 @@ class RecordedFault:
 
 @dataclass(frozen=True)
 class Beginning:
-    """How an episode began.
+    """The beginning of an episode.
 
     Attributes:
-        seed: Of its reset; None for none.
-        options: Of its reset, where they are plain data.
-        pickled_options: Where they are not: a pickle, which can run any code when it is loaded.
-        options_lost: Why they are missing, where there were some that are not here; else empty.
-        random: The state of `env.unwrapped.np_random` before that reset, as plain data; None where it is unknown.
-        random_unknown: Why it is; else empty.
+        seed: The seed of the reset; None if it had none.
+        options: The options of the reset, if they are plain data.
+        pickled_options: Other options, as a pickle, which can run any code when it is loaded.
+        options_lost: The reason why options are missing; empty if none are.
+        random: The state of `env.unwrapped.np_random` before that reset, as plain data; None if it is unknown.
+        random_unknown: The reason why it is unknown; empty if it is known.
     """
 
     seed: int | None = None
@@ -61,38 +61,38 @@ class Beginning:
 
     @property
     def is_known(self) -> bool:
-        """Whether it can be done again: with a seed, or from the random state of then."""
+        """Whether the beginning can be repeated: its seed or random state and all options are recorded."""
         return not self.options_lost and (self.seed is not None or self.random is not None)
 
 
 @dataclass(frozen=True, eq=False)
 class Record:
-    """A crash record: a pool with `record=` writes one if an env fails, and `remuda replay` runs it again.
+    """A crash record: a pool with `record=` writes one if an env fails, and `remuda replay` repeats the failure.
 
     Attributes:
-        path: Its file.
-        env_id, worker, num_workers, pid, backend, autoreset: Of the env, its worker and the pool.
+        path: The path of its file.
+        env_id, worker, num_workers, pid, backend, autoreset: The env, its worker, and the pool's settings.
         env_ids: The envs of that worker.
-        episode, step: How far the env had come, as `EnvProgress` has it.
-        fault: How it failed.
-        beginning: Of the last episode; None where that is not known.
-        seeded: Of the last episode that was given a seed, when all that was done since then is here; else None.
-        kinds: (n,) uint8. What was done to the env, oldest first: 0 it was made, 1 reset, 2 reset with a seed, 3 reset
-            with options only, 4 stepped, 5 put into a state (`Pool.set_state`), which is not here. The last is what it
-            never answered, unless it failed between two of them.
+        episode, step: The progress of the env; see `EnvProgress`.
+        fault: The failure.
+        beginning: The beginning of the last episode; None if it is not known.
+        seeded: The beginning of the last episode with a seed, if everything since then is recorded; otherwise None.
+        kinds: (n,) uint8. The operations on the env, oldest first: 0 built, 1 reset, 2 reset with a seed, 3 reset
+            with options only, 4 step, 5 state restored (`Pool.set_state`); the state is not recorded. The env failed in
+            the last one, or after it.
         actions: An (n, ...) array for each array leaf of the action space, in the order of `kinds`; only rows of steps
-            mean anything.
-        entries: How much had been done to the env in all; what is older than `kinds` is gone.
-        calls: How often the program had called the env (`call`, `apply`, `set_attr`, `render`) since it was made. What
-            those did is not recorded.
-        observation_space, action_space: As text.
+            have a meaning.
+        entries: The number of all operations on the env. Those older than `kinds` are not recorded.
+        calls: The number of calls of the env (`call`, `apply`, `set_attr`, `render`) since it was built. Their effects
+            are not recorded.
+        observation_space, action_space: The spaces as text.
         spec_id: The env's id in Gymnasium's registry, if it has one.
-        versions: Of "python", "numpy", "gymnasium", "remuda", and the "platform".
-        factory: What built the env, as text.
-        sys_path, cwd: Of the pool's process.
+        versions: The versions of "python", "numpy", "gymnasium" and "remuda", and the "platform".
+        factory: The env's factory, as text.
+        sys_path, cwd: The import path and working directory of the pool's process.
         when: The time of the fault, in ISO 8601.
         pickles: By name: the factory, the row's observation space, the env's spec, and the parts of actions without a
-            fixed size. Loading one can run any code: do so only with files that you trust.
+            fixed size. Loading a pickle can run any code: do so only with files that you trust.
     """
 
     path: Path
@@ -124,13 +124,13 @@ class Record:
 
     @property
     def begins_at(self) -> int | None:
-        """Index in `kinds` where the last episode begins; None if it is gone, or the env had none since it was made."""
+        """The index in `kinds` of the last episode's reset; None if the reset is not recorded, or was never made."""
         begun = np.flatnonzero(np.isin(self.kinds, (_core.Entry.MADE.value, *_RESETS)))
         return int(begun[-1]) if len(begun) and self.kinds[begun[-1]] != _core.Entry.MADE.value else None
 
     @property
     def seeded_at(self) -> int | None:
-        """Index in `kinds` of the last reset with a seed, if everything since then can be done again; else None."""
+        """The index in `kinds` of the last reset with a seed; None: there is none, or no replay can start there."""
         seeded = np.flatnonzero(self.kinds == _core.Entry.SEEDED_RESET.value)
         if not len(seeded) or self.seeded is None or not self.seeded.is_known:
             return None
@@ -140,17 +140,17 @@ class Record:
 
     @property
     def is_whole(self) -> bool:
-        """Whether the last episode can be run again from its beginning."""
+        """Whether the last episode can be repeated from its beginning."""
         is_known = self.begins_at is not None and self.beginning is not None and self.beginning.is_known
         return is_known and not self.is_restored
 
     @property
     def is_restored(self) -> bool:
-        """Whether the env was put into a state in its last episode, so that this does not follow from its beginning."""
+        """Whether a state was restored in the last episode, which therefore cannot be repeated from its beginning."""
         return bool((self.kinds[self.begins_at or 0 :] == _core.Entry.RESTORED.value).any())
 
     @property
     def is_first_episode(self) -> bool:
-        """Whether the env had not been reset before the last episode began, since it was made."""
+        """Whether the last episode is the env's first since it was built."""
         at = self.begins_at
         return at is not None and at > 0 and bool(self.kinds[at - 1] == _core.Entry.MADE.value)

@@ -18,11 +18,11 @@ _SOFTWARE = ("llvmpipe", "softpipe", "swrast", "software")
 
 @dataclass(frozen=True)
 class Report:
-    """The findings about an env."""
+    """The findings of an examination of an env."""
 
     env: str
     findings: Sequence[Finding]
-    workers: Sequence[dict[str, str]]  # the renderer, and the variables that choose it, of each one with the env alone
+    workers: Sequence[dict[str, str]]  # for each worker its renderer, and the environment variables that choose one
 
     @property
     def is_wrong(self) -> bool:
@@ -43,8 +43,8 @@ class Report:
 
 
 def rendered_on(where: dict[str, str]) -> str:
-    """A renderer or GPU in words, with the variables that choose it."""
-    renderer = where.get("renderer", "what it does not tell")
+    """Returns the name of a renderer or GPU, with the environment variables that choose it."""
+    renderer = where.get("renderer", "a renderer without a name")
     if any(word in renderer.lower() for word in _SOFTWARE):
         renderer = f"the CPU, in software ({renderer})"
     chosen = ", ".join(f"{name}={value}" for name, value in where.items() if name != "renderer")
@@ -52,11 +52,11 @@ def rendered_on(where: dict[str, str]) -> str:
 
 
 def examine(name: str, env_fn: EnvFn, other_fn: EnvFn, *, num_resets: int, timeout: float, **options: Any) -> Report:
-    """Tries an env alone and beside another one. A worker that dies or hangs is a finding.
+    """Examines an env alone in a process and beside another env. A worker that dies or hangs is a finding.
 
-    `timeout`: seconds for all trials; `options`: of the pool whose workers run the trials.
+    `timeout`: the seconds for all trials; `options`: options of the trials' pool.
     """
-    trials: dict[str, tuple[Any, ...]] = {  # by what is tried: the trial and its arguments
+    trials: dict[str, tuple[Any, ...]] = {  # each trial's function and arguments, by the trial's name
         "alone in a process": (alone, env_fn, A),
         "alone in another process": (alone, env_fn, A),
         "the other env, alone in a process": (alone, other_fn, B),

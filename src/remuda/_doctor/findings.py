@@ -16,7 +16,7 @@ from remuda._worker.memory import in_words
 Verdict = Literal["right", "wrong", "unknown"]
 
 LEAK_BYTES = 32 << 10
-"""A reset that takes so many bytes more each time leaks: that is 1 GiB in 32,768 episodes."""
+"""The growth per reset that counts as a leak: 1 GiB in 32,768 episodes."""
 _LEAST_RESETS = 8
 
 ONE_EACH = "num_workers=num_envs (or None), backend='process': one process for each env"
@@ -31,7 +31,7 @@ _INSTEAD = {  # by situation
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that was examined. `advice`: how to avoid what is wrong; None if there is no advice."""
+    """The result of one examination. `advice`: a way to avoid the fault; None if there is no advice."""
 
     what: str
     verdict: Verdict
@@ -43,9 +43,9 @@ def judge_pictures(
     found: Mapping[str, tuple[int, int, Sequence[Picture]]],
     expected: Mapping[int, Sequence[Sequence[Picture]]],
 ) -> list[Finding]:
-    """Compares pictures that were drawn beside other envs with those of each env alone.
+    """Compares the pictures that envs drew beside other envs with those that they drew alone.
 
-    `found`: by situation, the seed of the env and how often it had drawn. `expected`: by seed.
+    `found`: by situation, the seed of the env, how often it had drawn before, and the pictures. `expected`: by seed.
     """
     findings = []
     for situation, (seed, number, drawn) in found.items():
@@ -58,7 +58,7 @@ def judge_pictures(
 
 
 def judge_repetition(first: Sequence[Sequence[Picture]], again: Sequence[Sequence[Picture]]) -> Finding:
-    """Judges whether an env draws the same twice: otherwise pictures cannot be compared."""
+    """Judges whether an env draws the same pictures in two processes. Otherwise its pictures prove nothing."""
     what = "picture alone in a process"
     if not any(first):
         return Finding(
@@ -75,9 +75,9 @@ def judge_repetition(first: Sequence[Sequence[Picture]], again: Sequence[Sequenc
 
 
 def judge_memory(sizes: Sequence[int]) -> Finding:
-    """Judges whether memory grows in the first half of the resets and in the second: a cache grows in one of them."""
+    """Judges whether resets leak memory: a leak grows in both halves of the resets, a cache in one half only."""
     if len(sizes) < _LEAST_RESETS:
-        return Finding("memory", "unknown", f"{len(sizes)} resets in a minute are too few to tell")
+        return Finding("memory", "unknown", f"{len(sizes)} resets in a minute are too few for a result")
     half = len(sizes) // 2
     slope = min(_slope(sizes[:half]), _slope(sizes[half:]))
     text = f"{in_words(max(0.0, slope))} more with each of {len(sizes)} resets"
@@ -85,7 +85,7 @@ def judge_memory(sizes: Sequence[int]) -> Finding:
 
 
 def _slope(sizes: Sequence[int]) -> float:
-    """The median slope of all pairs, which single large steps hardly move."""
+    """Returns the median of the slopes between all pairs of sizes. A single jump in size hardly changes the median."""
     pairs = itertools.combinations(enumerate(sizes), 2)
     return median((later - earlier) / (j - i) for (i, earlier), (j, later) in pairs)
 

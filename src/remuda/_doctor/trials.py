@@ -22,24 +22,24 @@ from remuda._worker.memory import own_bytes
 EnvFn: TypeAlias = Callable[[], Any]
 Picture: TypeAlias = npt.NDArray[Any]
 
-A, B = 0, 1  # seeds of the two envs
+A, B = 0, 1  # the seeds of the two envs
 BUILT_FIRST = "its predecessor is closed after it was built"
 CLOSED_FIRST = "its predecessor is closed before it is built"
-_STEPS = 3  # between two pictures of an env
-_SECONDS = 60.0  # for the resets that are measured
+_STEPS = 3  # the number of steps between two pictures of an env.
+_SECONDS = 60.0  # the time limit for the measured resets
 _VARIABLES = ("CUDA_VISIBLE_DEVICES", "EGL_DEVICE_ID", "LP_NUM_THREADS", "MUJOCO_EGL_DEVICE_ID", "MUJOCO_GL")
 
 
 class Stage(gymnasium.Env[Any, Any]):
-    """An env that is never stepped. Trials are calls of it, because these run in its worker."""
+    """A placeholder env, which is never stepped. It gives a trial a worker, in which the trial runs as a call."""
 
     observation_space = action_space = gymnasium.spaces.Discrete(1)
 
 
 class _Actor:
-    """An env that is stepped by drawn actions, the same for the same seed.
+    """An env with a random policy, which repeats its actions for the same seed.
 
-    The generators that a process shares are seeded before each use, because some envs draw from these.
+    The global generators of the process are seeded before each use, because some envs draw from them.
     """
 
     def __init__(self, env_fn: EnvFn, seed: int) -> None:
@@ -50,7 +50,7 @@ class _Actor:
         self._obs = self.env.reset(seed=seed)[0]
 
     def draw(self) -> list[Picture]:
-        """The pictures after some steps."""
+        """Steps the env, and returns the pictures of its new state."""
         self._seed_shared()
         for _ in range(_STEPS):
             self._obs, _, terminated, truncated, _ = self.env.step(self.env.action_space.sample())
@@ -70,7 +70,7 @@ class _Actor:
 
 
 def pictures(env: Any, obs: Any) -> list[Picture]:
-    """Copies the picture that an env renders, if it renders for its caller, and the pictures in an observation."""
+    """Copies the picture that an env's `render` returns, if it returns any, and the pictures in an observation."""
     drawn = env.render() if renders(env) and env.render_mode != "human" else None
     return [np.array(one) for one in [*([] if drawn is None else [drawn]), *_in_observation(obs)]]
 
@@ -84,7 +84,7 @@ def _in_observation(obs: Any) -> list[Any]:
 
 
 def alone(_: Any, env_fn: EnvFn, seed: int) -> tuple[list[list[Picture]], dict[str, str]]:
-    """The pictures at three times, and where they were drawn, of an env that is alone in its process."""
+    """Returns the pictures that an env draws three times, alone in its process, and the description of its renderer."""
     actor = _Actor(env_fn, seed)
     found = [actor.draw() for _ in range(3)], _where()
     actor.close()
@@ -92,7 +92,7 @@ def alone(_: Any, env_fn: EnvFn, seed: int) -> tuple[list[list[Picture]], dict[s
 
 
 def together(_: Any, env_fn: EnvFn, other_fn: EnvFn) -> dict[str, tuple[int, int, list[Picture]]]:
-    """The seed, the number of times drawn before, and the pictures, by situation beside other envs."""
+    """Draws with two envs in one process. Returns for each situation: seed, number of earlier drawings, pictures."""
     found: dict[str, tuple[int, int, list[Picture]]] = {}
     first = _Actor(env_fn, A)
     first.draw()
@@ -112,7 +112,7 @@ def together(_: Any, env_fn: EnvFn, other_fn: EnvFn) -> dict[str, tuple[int, int
 
 
 def resets(_: Any, env_fn: EnvFn, count: int, warm_up: int) -> list[int]:
-    """The bytes that the process takes after each of `count` resets and its pictures; of fewer if these take long."""
+    """Resets and draws an env `count` times, or fewer if this takes long. Returns the memory in bytes after each."""
     env, sizes, end = env_fn(), list[int](), time.monotonic() + _SECONDS
     for i in range(warm_up + count):
         pictures(env, env.reset(seed=i)[0])
@@ -126,11 +126,11 @@ def resets(_: Any, env_fn: EnvFn, count: int, warm_up: int) -> list[int]:
 
 
 def _where() -> dict[str, str]:
-    """The variables that choose a GPU; and the renderer, if PyOpenGL is used and its context is current."""
+    """Returns the environment variables that choose a GPU, and the renderer if PyOpenGL has a current context."""
     found = {name: os.environ[name] for name in _VARIABLES if name in os.environ}
     if "OpenGL" in sys.modules:
         gl = importlib.import_module("OpenGL.GL")
-        with suppress(Exception):  # of PyOpenGL, whose errors depend on the platform
+        with suppress(Exception):  # PyOpenGL raises different exceptions on different platforms
             if (text := gl.glGetString(gl.GL_RENDERER)) is not None:
                 found["renderer"] = text.decode(errors="replace")
     return found

@@ -1,1 +1,1 @@
-"""The engine: pools, how they start, and how they are supervised."""
+"""The engine: starts and supervises pools, and sends their commands."""

@@ -1,1 +1,1 @@
-"""The kit that all faces use."""
+"""Code that all faces share."""

@@ -1,4 +1,4 @@
-"""Closes pools as the faces do: after a failed constructor, and with errors of envs logged."""
+"""Context managers of faces: one closes the pool after a failed constructor, one logs errors of closing."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from remuda import EnvError, Pool, WorkerDiedError
 
 @contextmanager
 def closed_on_error(pool: Pool) -> Iterator[None]:
-    """Kills the workers of a pool if a face cannot take the pool over."""
+    """Kills the workers of a pool if the rest of a face's constructor fails."""
     try:
         yield
     except BaseException:
@@ -21,7 +21,7 @@ def closed_on_error(pool: Pool) -> Iterator[None]:
 
 @contextmanager
 def log_close_errors() -> Iterator[None]:
-    """Logs what envs raise and deaths of workers instead of raising them, as some of the imitated systems do."""
+    """Logs exceptions of envs and deaths of workers instead of raising them, as some imitated frameworks do."""
     try:
         yield
     except (EnvError, WorkerDiedError) as error:

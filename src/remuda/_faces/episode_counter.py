@@ -1,4 +1,4 @@
-"""Counts the resets and steps of an env that a face drives by calls or messages, for reports of faults."""
+"""Counts resets and steps for reports of faults. Some faces run them as calls, which the pool does not count."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from remuda import EnvProgress
 
 
 class EpisodeCounter:
-    """Counts resets and steps when they begin."""
+    """Counts the resets and steps of one env when they begin."""
 
     def __init__(self) -> None:
         self._resets = self._steps = 0
@@ -19,6 +19,6 @@ class EpisodeCounter:
             self._steps += 1
 
     def progress(self, env_id: int) -> EnvProgress:
-        """Returns the counts as reports of faults have them."""
+        """Returns the counts as an `EnvProgress`, which reports of faults contain."""
         episode = self._resets - 1 if self._resets else None
         return EnvProgress(env_id, episode, self._steps, seed=None, resets_since_seed=0)

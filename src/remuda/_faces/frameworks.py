@@ -13,7 +13,7 @@ from remuda.errors import MissingFrameworkError
 
 @dataclass(frozen=True)
 class Framework:
-    """A framework that a face needs beside remuda.
+    """A framework that a face needs.
 
     Attributes:
         face: The face's package.
@@ -29,18 +29,18 @@ class Framework:
 
     @property
     def is_installed(self) -> bool:
-        """Whether it is installed, without importing it."""
+        """Whether the framework is installed. It is not imported."""
         return _is_installed(self.modules[0])
 
     @contextmanager
     def needed(self) -> Iterator[None]:
-        """Raises ``MissingFrameworkError`` if an import within fails because the framework is missing."""
+        """A context manager: raises ``MissingFrameworkError`` if an import of the framework fails inside the block."""
         try:
             yield
         except ModuleNotFoundError as error:
             missing = error.name or ""
             top = missing.partition(".")[0]
-            if top not in self.modules:  # another package is missing, and this error names it
+            if top not in self.modules:  # another package is missing, and the original error names it
                 raise
             lack = "which is not installed"
             if _is_installed(top):
@@ -62,4 +62,4 @@ FRAMEWORKS = {
         Framework("remuda.sb3", "Stable-Baselines3", ("stable_baselines3",), "pip install stable-baselines3"),
     )
 }
-"""By face. Gymnasium is not among them: remuda itself needs it."""
+"""The frameworks by face, except Gymnasium, which remuda itself needs."""

@@ -1,4 +1,4 @@
-"""Lazy imports of a face: workers import their side of it without the learner."""
+"""Lazy imports of a face, because a worker needs only the face's worker module, without the learner's side."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from remuda._faces.frameworks import FRAMEWORKS
 def lazily(
     package: str, names: Collection[str], modules: Mapping[str, str]
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """Returns the ``__getattr__`` and the ``__dir__`` of a face.
+    """Returns the functions ``__getattr__`` and ``__dir__`` for a face's package.
 
     Args:
         package: The face's package.
@@ -29,7 +29,7 @@ def lazily(
             return getattr(import_module(f"{package}.{modules.get(name, 'errors')}"), name)
 
     def listed() -> list[str]:
-        """Leaves out the names that cannot be imported, because ``help()`` and the like get all that are listed."""
+        """Returns only the names that can be imported: ``help()`` and similar tools import each listed name."""
         present = vars(sys.modules[package])
         return sorted({*present, *names} if framework.is_installed else present)
 

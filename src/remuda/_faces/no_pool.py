@@ -1,4 +1,4 @@
-"""Refuses `pool` for faces that do not step envs in rows."""
+"""The base of faces without the attribute `pool`, because they do not step envs in rows."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from remuda._faces.stats import HasStats
 
 
 class HasNoPool(HasStats):
-    """Gives `stats` and a refusal of `pool` to a face that does not step envs in rows for a learner.
+    """Gives `stats` to a face that does not step envs in rows for a learner. Its `pool` raises an error.
 
     Attributes:
         _why_no_pool: The reason.
@@ -18,7 +18,7 @@ class HasNoPool(HasStats):
 
     @property
     def pool(self) -> NoReturn:
-        """Raises an error: the pool is not available here.
+        """Raises an error, because users of the face cannot use its pool.
 
         Raises:
             NotImplementedError: Always, with the reason.

@@ -1,4 +1,4 @@
-"""Records videos of every episode of single envs, as `record_video` does, under a face's own names."""
+"""Records a video of every episode of an env, like `record_video` but with a face's file names."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["Recorder", "VideoFolder", "video_folders"]
 
 
 def video_folders(folders: Sequence[str], name_prefix: str) -> list[VideoFolder]:
-    """Returns one for each env: its episodes go to `<folder>/<name_prefix>-<env>-episode-<k>.mp4`, k from 0 up.
+    """Returns a video folder for each env. Episode k becomes `<folder>/<name_prefix>-<env>-episode-<k>.mp4`.
 
     Raises:
         MissingFrameworkError: moviepy is not installed.

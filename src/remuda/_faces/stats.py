@@ -11,17 +11,17 @@ from remuda import Setup, StateError
 if TYPE_CHECKING:
     from remuda import Pool, PoolStats
 
-_SET_BY_FACES = {"name", "operation_of"}  # suggested code can leave them out
+_SET_BY_FACES = {"name", "operation_of"}  # options that the face sets itself; suggested code omits them
 
 
 @dataclass(frozen=True)
 class SuggestedCode:
-    """The code for a face that a verdict suggests: `make` and so on of :class:`remuda.Setup`.
+    """The code that a verdict suggests to users of a face. It replaces fields of :class:`remuda.Setup`.
 
     Attributes:
-        make, spare, split, partial, slim: The face's own; None: the pool's; "": there is none.
-        refused: The options of the pool that the face does not take under their names.
-        renamed: For some of these the face's name, and its values, as code, by the pool's.
+        make, spare, split, partial, slim: The face's code; None: the pool's code; "": no code.
+        refused: The options of the pool that the face does not accept under their names.
+        renamed: For some of these options the face's name, and a dict of the face's values by the pool's, as code.
     """
 
     make: str
@@ -33,7 +33,7 @@ class SuggestedCode:
     renamed: Mapping[str, tuple[str, Mapping[str, str]]] = field(default_factory=dict)
 
     def put_into(self, setup: Setup) -> Setup:
-        """Returns the setup with this code, in place of each piece that the pool has."""
+        """Returns the setup with the face's code instead of the pool's."""
         own = {name: getattr(self, name) for name in ("make", "spare", "split", "partial", "slim")}
         words = {name: word for name, word in own.items() if word is not None and getattr(setup, name)}
         options = [self._renamed(name, code) for name, code in setup.options if self._takes(name)]
@@ -48,12 +48,12 @@ class SuggestedCode:
 
 
 def vector_env_code(name: str, reset: str, step: str, **options: Any) -> SuggestedCode:
-    """Returns the code for a vector env that can be split.
+    """Returns the code to suggest for a face that is a vector env and can be split.
 
     Args:
         name: The class, as its users write it.
         reset, step: The variables for the results of `reset` and `step_wait`.
-        **options: `refused` and `renamed` of the code.
+        **options: The attributes `refused` and `renamed`.
     """
     make = f"envs = {name}({{env_fns}}, {{options}})"
     spare = f"envs = {name}(env_fns + env_fns[:1] * {{spares}}, spares={{spares}}, {{options}})"
@@ -70,26 +70,27 @@ while True:
 
 
 class HasStats:
-    """Gives `stats` to a face.
+    """The base of faces, which gives them the method `stats`.
 
     Attributes:
         _suggested_code: The code that a verdict suggests to the face's users.
     """
 
     _suggested_code: ClassVar[SuggestedCode]
-    _pool: Pool  # a face with its pool elsewhere overrides `_running_pool`
+    _pool: Pool  # a face without `_pool` overrides `_running_pool`
 
     @property
     def _running_pool(self) -> Pool | None:
         return self._pool
 
     def stats(self) -> PoolStats:
-        """A snapshot of the time that the envs, the workers and this program have spent, by activity.
+        """Returns a snapshot of the time that the envs, the workers and this program have spent, by activity.
 
-        ``later - earlier`` is the time between two, and ``stats().verdict`` names the limit of the throughput.
+        ``later - earlier`` has the times between two snapshots, and ``stats().verdict`` names the limit of the
+        throughput.
 
         Raises:
-            remuda.StateError: It has not been started yet.
+            remuda.StateError: The workers have not been started yet.
             remuda.ClosedError: It is closed.
         """
         pool = self._running_pool

@@ -13,10 +13,10 @@ T = TypeVar("T")
 
 
 class Translation:
-    """A decorator of functions of a face, which raise the face's errors instead of the engine's.
+    """A decorator of a face's functions: they raise the face's errors instead of the engine's.
 
     Args:
-        of: Returns the face's error, with its cause, for an error of the engine; or the same error, if it stays.
+        of: Returns the face's error, with its cause, for an error of the engine; the same error if it stays.
     """
 
     def __init__(self, of: Callable[[RemudaError], BaseException]) -> None:
@@ -33,7 +33,7 @@ class Translation:
         return translating
 
     def raise_for(self, error: RemudaError) -> NoReturn:
-        """Raises the face's error while the engine's is handled, where the decorator's call would cost too much."""
+        """Raises the face's error instead of the engine's. Code that must be fast calls it, not the decorator."""
         translated = self.of(error)
         if translated is error:
             raise error
@@ -41,11 +41,11 @@ class Translation:
 
 
 def by_kind(*kinds: type[RemudaError], name: str) -> Translation:
-    """Returns the translation into classes that derive from the engine's.
+    """Returns a function that replaces an error of the engine by one of the face's subclass of its class.
 
     Args:
-        *kinds: Each stands for the first of its bases, which is the engine's. Other errors stay.
-        name: The face's word for "the pool" in errors: the users close it and make a new one.
+        *kinds: The face's classes. Each replaces its first base, a class of the engine. Other errors stay.
+        name: The face's word for "the pool" in messages.
     """
     kind_of: dict[type[RemudaError], type[RemudaError]] = {kind.__bases__[0]: kind for kind in kinds}
 
@@ -53,7 +53,7 @@ def by_kind(*kinds: type[RemudaError], name: str) -> Translation:
         kind = kind_of.get(type(error))
         if kind is None:
             return error
-        translated = kind.__new__(kind, *error.args)  # without the constructor, because each has arguments of its own
+        translated = kind.__new__(kind, *error.args)  # skips the constructors, because they have different arguments
         translated.__cause__ = error.__cause__
         translated.__dict__.update(error.__dict__)
         names_pool = isinstance(error, (BrokenPoolError, ClosedError))
@@ -66,19 +66,18 @@ def by_kind(*kinds: type[RemudaError], name: str) -> Translation:
 
 
 def caused(error: Exception, cause: BaseException) -> Exception:
-    """Returns an error with its cause."""
+    """Sets the cause of an error, and returns the error."""
     error.__cause__ = cause
     return error
 
 
 def own_exception(error: EnvError, failure: Failure) -> Exception:
-    """Returns what the env raised in one of an error's failures; its cause is ``error``, with the worker's traceback.
+    """Returns the exception that an env raised. Its cause becomes ``error``, which has the worker's traceback.
 
-    Returns ``error`` if that exception could not be pickled and stayed in its worker, or would end this process
-    silently, as ``SystemExit`` does.
+    Returns ``error`` if the exception could not be pickled, or would end this process silently (``SystemExit``).
     """
     original = failure.exception
     if not isinstance(original, Exception):
         return error
-    error.__cause__ = original.__cause__  # the remote traceback; ``original`` itself would make a circle
+    error.__cause__ = original.__cause__  # the remote traceback, because ``original`` as cause would close a cycle
     return caused(original, error)

@@ -1,4 +1,4 @@
-"""Vector envs on a pool or a part of one: the call that is pending, and the parts that `split` makes."""
+"""The base of faces that are vector envs: keeps the pending call, and splits the envs into parts."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ T = TypeVar("T")
 V = TypeVar("V", bound="PooledVectorEnv")
 M = TypeVar("M", bound=Callable[..., Any])
 
-# Names of our own for what every step compares: until Python 3.12 looking up a member of an enum takes as long as
-# making an array.
+# Every step compares these states. They are constants because, before Python 3.12, looking up a member of an enum takes
+# as long as making an array.
 IDLE, STEPPING = AsyncState.DEFAULT, AsyncState.WAITING_STEP
 
 
 def translated_by_face(method: M) -> M:
-    """A decorator of methods of the kit, which raise the face's errors instead of the engine's."""
+    """A decorator of methods in this module: they raise the face's errors instead of the engine's."""
 
     @functools.wraps(method)
     def translating(self: PooledVectorEnv, *args: Any, **kwargs: Any) -> Any:
@@ -47,23 +47,23 @@ class PooledVectorEnv(HasStats):
     An ``*_async`` method sends the call, its ``*_wait`` method receives the results.
 
     Attributes:
-        env_ids: (n,) int64, ascending: which envs of the pool these are.
-        extras: The columns of ``extras=``, by name, of the latest reset or step: views, as observations are.
+        env_ids: (n,) int64, ascending: the ids of these envs in the pool.
+        extras: The columns of ``extras=``, by name, of the latest reset or step: views, like observations.
         closed: Whether it was closed.
-        _translation: Makes the face's errors of the engine's.
+        _translation: Translates the engine's errors into the face's.
         _pool: The whole pool.
-        _envs: What is reset, stepped and called: the pool, or a part of it.
+        _envs: The envs that are reset, stepped and called: the pool, or a part of it.
         _state: The call that awaits its ``*_wait``; `IDLE`: none.
         _late: The call that timed out and may be awaited again; `IDLE`: none.
-        _has_leftovers: Results that no ``*_wait`` will take may be in flight.
-        _steps_at_once: Whether `step` may send and receive in one call, because no subclass has a `step_async` or
-            `step_wait` of its own.
+        _has_leftovers: Whether results may be in flight that no ``*_wait`` will receive.
+        _steps_at_once: Whether `step` may send and receive in one call, because no subclass overrides `step_async` or
+            `step_wait`.
     """
 
     _translation: ClassVar[Translation]
     _envs: Part
     _steps_at_once = True
-    _shares: tuple[Part, ...] = ()  # what `split` has divided the envs into
+    _shares: tuple[Part, ...] = ()  # the parts of the latest `split`
 
     def __init_subclass__(cls, **arguments: Any) -> None:
         super().__init_subclass__(**arguments)
@@ -72,7 +72,7 @@ class PooledVectorEnv(HasStats):
         cls._steps_at_once = all(getattr(cls, name) is getattr(faces[-1], name) for name in names)
 
     def _begin(self, pool: Pool, envs: Part) -> None:
-        """Begins with no call pending."""
+        """Initializes the vector env, with no call pending."""
         self._pool, self._envs, self.env_ids = pool, envs, envs.env_ids
         self.closed = False
         self.extras: dict[str, npt.NDArray[Any]] = {}
@@ -81,10 +81,10 @@ class PooledVectorEnv(HasStats):
 
     @property
     def pool(self) -> Part:
-        """The envs as :class:`remuda.Pool` has them, or as :class:`remuda.Part` those of a half.
+        """The :class:`remuda.Pool` of these envs; in a part of a vector env, its :class:`remuda.Part`.
 
-        It is for states, :func:`remuda.evaluate` and traces. The envs continue from the state in which its calls leave
-        them; it alone receives the results of its calls. Close this, and not the pool.
+        Use it for states, :func:`remuda.evaluate` and traces. Its calls change the envs of this vector env, which does
+        not receive their results. Close the vector env, not the pool.
         """
         return self._envs
 
@@ -103,13 +103,13 @@ class PooledVectorEnv(HasStats):
     # -- the pending call --------------------------------------------------------------------------------
 
     def _wait(self, call: AsyncState, receive: Callable[[float | None], T], timeout: float | None) -> T:
-        """Returns ``receive(timeout)`` for the call that is pending or late; afterwards no call is pending.
+        """Receives the results of a call that is pending or has timed out. Afterwards no call is pending.
 
         After an interruption, such as Ctrl-C, the call is still pending, and may be awaited again.
         """
         try:
             got = receive(timeout)
-        except EnvTimeoutError:  # a TimeoutError, but not that of waiting
+        except EnvTimeoutError:  # an env missed its deadline: a TimeoutError, but this wait did not time out
             self._settle(has_leftovers=True)
             raise
         except TimeoutError:
@@ -118,21 +118,21 @@ class PooledVectorEnv(HasStats):
         except Exception:
             self._settle(has_leftovers=True)
             raise
-        # Does the same as `_settle`, without a call: every step ends here.
+        # Does the same as `_settle()`, inlined because every step ends here.
         self._state, self._late, self._has_leftovers = IDLE, IDLE, False
         return got
 
     def _settle(self, late: AsyncState = IDLE, *, has_leftovers: bool = False) -> None:
-        """Ends the pending call."""
+        """Marks that no call is pending. `late`: a call that timed out, with results that can still be received."""
         self._state, self._late, self._has_leftovers = IDLE, late, has_leftovers
 
     def _drop_leftovers(self) -> None:
-        """Waits for what an earlier call has left in flight and drops it, unless a call is pending."""
+        """Drops the results that an earlier call left in flight, unless a call is pending. Waits for them first."""
         if self._has_leftovers and self._state is IDLE:
             self._discard()
 
     def _make_way_for_reset(self) -> None:
-        """Drops whatever is in flight, such as the rest of a rollout. Raises StateError if the envs are split."""
+        """Drops all results in flight, such as the rest of a rollout. Raises StateError if the envs are split."""
         if self._is_split:
             raise StateError(
                 "the vector env has been split: use what the latest split() returned, or make it whole with split(1)"
@@ -140,7 +140,7 @@ class PooledVectorEnv(HasStats):
         self._discard()
 
     def _discard(self) -> None:
-        """Drops what is in flight, faults included, but not that of parts, which do so themselves."""
+        """Drops all results in flight, faults included. If the envs are split, each part drops its own."""
         if not self._is_split and self._envs.pending:
             self._envs.discard()
         self._settle()
@@ -154,31 +154,32 @@ class PooledVectorEnv(HasStats):
     def split(self, parts: int = 2) -> tuple[Any, ...]:
         """Divide the envs, to step some while a policy computes actions for the others ("double buffering").
 
-        From then on only the parts are reset and stepped; calls reach all envs as before, and :meth:`close` closes the
-        parts too. The parts of an earlier split can no longer be used. ``split(1)`` makes this vector env whole again.
+        Afterwards only the parts can be reset and stepped. Calls on this vector env still reach all envs, and
+        :meth:`close` closes the parts too. The parts of an earlier split can no longer be used. ``split(1)`` makes this
+        vector env whole again.
 
         Args:
-            parts: how many.
+            parts: the number of parts.
 
         Returns:
-            Vector envs of their own, each with an equal share of every worker's envs. Their ``env_ids`` are those envs.
+            A vector env for each part, with an equal share of every worker's envs; ``env_ids`` lists these envs.
 
         Raises:
-            ValueError: ``parts`` is not from 1 to the number of envs, or of vector envs with ``vector_size``; or this
+            ValueError: ``parts`` is not from 1 to the number of envs (with ``vector_size``: of vector envs), or this
                 is a part itself.
             ClosedEnvironmentError, remuda.ClosedError: in Gymnasium's and in SB3's face: after :meth:`close`.
-            AlreadyPendingCallError, remuda.StateError: in Gymnasium's and in SB3's face: a call of this, or of a part,
-                is pending.
+            AlreadyPendingCallError, remuda.StateError: in Gymnasium's and in SB3's face: a call of this vector env, or
+                of a part, is pending.
         """
         raise ValueError(f"expected the whole to be split, got a part of it: use whole.split(...), not {parts} of this")
 
     @translated_by_face
     def _split(self, parts: int, make: Callable[[Part], V]) -> tuple[V, ...]:
-        """Divides the pool and returns a vector env for each share of it; an empty tuple if the whole is one share."""
+        """Divides the pool, and returns a vector env for each part; an empty tuple if there is only one part."""
         self._check_open()
         for envs in (self, *self._split_off):
             envs._check_idle("split")
-        if self._pool.pending:  # results that timed out, were interrupted, or belong to a part that was dropped
+        if self._pool.pending:  # results in flight: a call timed out or was interrupted, or a part was dropped
             self._pool.discard()
         self._shares = self._pool.split(parts)
         self._settle()
@@ -189,36 +190,37 @@ class PooledVectorEnv(HasStats):
         return made
 
     def _check_open(self) -> None:
-        """Raises the face's error if it is closed and that error is not the pool's."""
+        """Does nothing. A face overrides it to raise its own error if the vector env is closed."""
 
     def _check_idle(self, method: str) -> None:
-        """Raises the face's error if a call is pending, during which the method cannot be called."""
+        """Raises the face's error if a call is pending. `method`: the called method, for the error."""
         raise NotImplementedError
 
     # -- rollouts ----------------------------------------------------------------------------------------
 
     @translated_by_face
     def rollout(self, steps: int, columns: Mapping[str, ColumnType] | None = None, parts: int = 1) -> Rollout:
-        """Have the next ``steps`` steps written where a learner reads them; as :meth:`remuda.Pool.rollout`.
+        """Collect the next ``steps`` steps of each env in the memory that a learner reads; see
+        :meth:`remuda.Pool.rollout`.
 
-        Every :meth:`step` goes there too, until the rollout is full or the envs are reset.
+        Every :meth:`step` is recorded too, until the rollout is full or the envs are reset.
 
         Args:
-            steps: from 1 up.
-            columns: further columns: their names, and for each a dtype or (dtype, shape).
-            parts: step the envs in so many parts, each while the policy computes actions for the others.
+            steps: the number of steps of each env, from 1 up.
+            columns: further columns: for each name a dtype or (dtype, shape).
+            parts: the number of parts to step the envs in, each while the policy computes actions for the others.
 
         Returns:
-            A :class:`remuda.Rollout`, to be iterated over. Its names are those of the pool.
+            A :class:`remuda.Rollout` to iterate over, with the names of :class:`remuda.Pool`.
 
         Raises:
             ClosedEnvironmentError, remuda.ClosedError: in Gymnasium's and in SB3's face: after :meth:`close`.
             AlreadyPendingCallError, remuda.StateError: in Gymnasium's and in SB3's face: a call is pending.
             remuda.StateError: a RuntimeError: an env must be reset first.
-            ValueError, TypeError: bad arguments, a space with parts that have no column, or an autoreset mode that is
-                disabled.
-            MemoryError: there is not that much memory.
-            Exception: as of :meth:`step`: an env raised, or a worker died, before the observations were complete.
+            ValueError, TypeError: an argument is wrong, a space has parts without a column, or autoreset is disabled.
+            MemoryError: there is not enough memory.
+            Exception: raised as by :meth:`step`: an env raised, or a worker died, before the observations were
+                complete.
         """
         self._check_open()
         self._check_idle("rollout")
@@ -228,7 +230,7 @@ class PooledVectorEnv(HasStats):
     # -- closing -----------------------------------------------------------------------------------------
 
     def _let_go(self) -> None:
-        """Marks it as closed. Copies what shared memory it holds, which ends with the last view of it."""
+        """Marks the vector env as closed, and copies its views of shared memory, so that the memory can be freed."""
         self.closed = True
         self._settle()
         self.extras = deepcopy(self.extras)

@@ -1,4 +1,4 @@
-"""The default places of workers: a process for each env, as in the systems that the faces imitate."""
+"""The faces' defaults for workers: a process for each env, as in the systems that they imitate."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ import remuda
 
 
 def set_worker_defaults(options: Any, name: str) -> None:
-    """Completes a pool's options. On a cluster, a shard has as many workers as it has CPUs.
+    """Adds a face's defaults to a pool's options: one worker for each env, or on a cluster one for each CPU.
 
     Args:
         options: The caller's; changed in place.
-        name: The workers' name, unless the options have one.
+        name: The workers' name, if the options have none.
     """
     options["name"] = options.get("name") or name
     options.setdefault("backend", "process")
@@ -21,7 +21,7 @@ def set_worker_defaults(options: Any, name: str) -> None:
 
 
 def set_local_defaults(options: Any, name: str) -> None:
-    """Does the same for a face that must choose before the start whether each env runs in a process of its own."""
+    """Calls `set_worker_defaults`, and replaces the backend "auto" by "process", for faces that need processes."""
     set_worker_defaults(options, name)
     if options["backend"] == "auto":
         options["backend"] = "process"

@@ -1,1 +1,1 @@
-"""Progress bars for what takes long."""
+"""Progress bars for long operations."""

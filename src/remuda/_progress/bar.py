@@ -1,4 +1,4 @@
-"""Draws a progress bar on stderr with rich, when its owner calls it between other work."""
+"""A progress bar on stderr, drawn with rich. Its owner calls it between other work, because it has no thread."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from typing import Any, ClassVar
 
 from remuda.errors import MissingFrameworkError
 
-PATIENCE = 2.0  # seconds before a bar shows that the user has not requested
-INTERVAL = 0.2  # seconds between two drawings
+PATIENCE = 2.0  # the seconds until a bar appears, unless the user has requested it.
+INTERVAL = 0.2  # the seconds between two drawings of the bar
 clock: Callable[[], float] = time.monotonic
 
 
@@ -32,18 +32,18 @@ def check_rich() -> None:
 
 
 def make_way() -> None:
-    """Hides the bar before something else is written to the terminal; its next `show` draws it again."""
+    """Hides the visible bar before other output is written to the terminal. The bar's next `show` draws it again."""
     if Bar.shown is not None:
         Bar.shown.hide()
 
 
 class Bar:
-    """A bar in one line. It has no thread: nothing changes but in `show` and `hide`."""
+    """A progress bar in one line. It has no thread, so it changes only in `show` and `hide`."""
 
-    shown: ClassVar[Bar | None] = None  # a terminal has room for one
+    shown: ClassVar[Bar | None] = None  # the visible bar; a terminal has room for one
 
     def __init__(self, what: str, total: int, after: float, *, stays: bool = False) -> None:
-        """`what`: the text before the bar; `after`: seconds until it appears; `stays`: in the terminal when hidden."""
+        """`what`: the text before the bar; `after`: its delay in seconds; `stays`: `hide` leaves it visible."""
         self._what, self._total, self._stays = what, total, stays
         self._begin = clock()
         self._due = self._begin + after
@@ -51,7 +51,7 @@ class Bar:
         self._task: Any = None
 
     def show(self, done: Callable[[], int], note: Callable[[], str] = lambda: "", *, at_once: bool = False) -> float:
-        """Draws the bar if it is time for that; returns the seconds until it is time.
+        """Draws the bar if a drawing is due. Returns the seconds until the next drawing is due.
 
         `done`: how many of the total; `note`: the text behind the bar; both are called when it is drawn. `at_once`:
         draws a bar that has appeared before now, because the next call may be far.
@@ -63,7 +63,7 @@ class Bar:
         if self._progress is None:
             self._progress = _progress(self._what, stays=self._stays)
             self._task = self._progress.add_task("", total=self._total, note="")
-            self._progress.tasks[0].start_time = self._begin  # not when it appears
+            self._progress.tasks[0].start_time = self._begin  # so that the shown time includes the wait for the bar
         self._progress.update(self._task, completed=done(), note=note())
         if Bar.shown is self:
             self._progress.refresh()
@@ -74,13 +74,13 @@ class Bar:
         return INTERVAL
 
     def finish(self, done: int) -> None:
-        """Hides the bar. `done`: how many were done at last."""
+        """Shows the final count `done`, and hides the bar."""
         if Bar.shown is self:
             self._progress.update(self._task, completed=done, note="")
         self.hide()
 
     def hide(self) -> None:
-        """Hides the bar until it is next shown."""
+        """Hides the bar until the next `show`."""
         if Bar.shown is self:
             Bar.shown, self._due = None, 0.0
             self._progress.stop()
@@ -92,7 +92,7 @@ def _progress(what: str, *, stays: bool) -> Any:
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
         from rich.progress import TimeRemainingColumn as TimeLeftColumn
     except ModuleNotFoundError as missing:
-        if (missing.name or "").partition(".")[0] != "rich":  # a package that rich needs: its own error names it
+        if (missing.name or "").partition(".")[0] != "rich":  # rich needs another package, which the error names
             raise
         text = "a progress bar needs rich, which is not installed: pip install rich"
         raise MissingFrameworkError(text, name="rich") from missing

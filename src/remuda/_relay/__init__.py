@@ -1,1 +1,1 @@
-"""Logs, warnings and output of workers on their way to the pool's process."""
+"""Sends logs, warnings and output of workers to the pool's process."""

@@ -1,4 +1,4 @@
-"""The logger `remuda`. All its records have `worker` and `env` (None where they are about all) for formats to name."""
+"""The logger `remuda`. Its records have attributes `worker` and `env`, for formats. They are None if not known."""
 
 from __future__ import annotations
 

@@ -19,16 +19,16 @@ WorkerOutput: TypeAlias = "str | os.PathLike[str]"  # "inherit", "capture", or a
 KEPT = 1 << 18  # bytes of captured output that stay readable
 _DEFAULT_LIMIT = 1 << 16
 _LAST_LINES = 20
-_LAST_BYTES = 1 << 13  # for those lines, however long they are
+_LAST_BYTES = 1 << 13  # the most bytes that the last lines have together
 
 
 class Output:
-    """The output of the processes that were a worker, one after another.
+    """The output of a worker's processes, one after another.
 
-    It belongs to a worker's place in the pool: it outlives each of its processes, and its last words outlive itself.
+    It belongs to a worker's place in the pool, so it outlives each process. `release` keeps its end.
 
     Attributes:
-        fd: For the descriptors 1 and 2 of a new process; None: it inherits the pool's.
+        fd: The file that a new process gets as descriptors 1 and 2; None: it inherits the pool's.
     """
 
     def __init__(self, fd: int | None) -> None:
@@ -37,27 +37,27 @@ class Output:
         self._last = b""
 
     def begin(self) -> None:
-        """A new process: what is written from now on is its own."""
+        """Notes that a new process begins, which writes all later output."""
         self._began_at = self._size()
 
     def read(self, limit: int = _DEFAULT_LIMIT) -> str:
-        """The end of it, since the pool was made: `limit` bytes at most."""
+        """Returns the end of the output since the pool was made: `limit` bytes at most."""
         return _text(self._tail(self._opened_at, check_limit(limit)))
 
     def output_tail(self) -> str:
-        """The last lines of the latest process."""
+        """Returns the last lines that the latest process wrote."""
         lines = _text(self._tail(self._began_at, _LAST_BYTES)).splitlines()
         return "\n".join(lines[-_LAST_LINES:])
 
     def release(self) -> None:
-        """Closes it, and keeps its end in memory."""
+        """Closes the file, and keeps the end of the output in memory."""
         if self.fd is not None:
             self._last = self._tail(self._opened_at, KEPT)
             os.close(self.fd)
             self.fd = None
 
     def drop_descriptor(self) -> None:
-        """Closes the copy in a forked child."""
+        """Closes a forked child's copy of the descriptor."""
         if self.fd is not None:
             os.close(self.fd)
             self.fd = None
@@ -70,7 +70,7 @@ class Output:
         if self.fd is None:
             return self._last[max(0, len(self._last) - limit) :]
         size = self._size()
-        first = max(size - limit, since if since <= size else 0)  # another program may have truncated it
+        first = max(size - limit, since if since <= size else 0)  # another program may have truncated the file
         return os.pread(self.fd, size - first, first)
 
 
@@ -89,11 +89,11 @@ def check_limit(limit: Any) -> int:
     return number
 
 
-# -- making them -----------------------------------------------------------------------------------------
+# -- making outputs --------------------------------------------------------------------------------------
 
 
 def check_output(where: Any) -> None:
-    """Raises TypeError or ValueError for what cannot be a `worker_output`."""
+    """Raises TypeError or ValueError if `where` is not a valid `worker_output`."""
     if not isinstance(where, (str, os.PathLike)) or isinstance(os.fspath(where), bytes):
         raise TypeError(f"expected worker_output to be 'inherit', 'capture' or a directory, got {where!r}")
     if not os.fspath(where):
@@ -101,7 +101,7 @@ def check_output(where: Any) -> None:
 
 
 def open_outputs(where: WorkerOutput, num_workers: int) -> list[Output]:
-    """An output for each worker.
+    """Returns an output for each worker.
 
     Raises:
         OSError: The directory cannot be made, or a file in it cannot be written to. Nothing is left open.
@@ -121,10 +121,10 @@ def _open(where: WorkerOutput, index: int) -> Output:
     if where == "inherit":
         return Output(None)
     if where == "capture":
-        import fcntl  # not there where there is no worker process
+        import fcntl  # `fcntl` is missing on systems without worker processes
 
         fd = os.memfd_create("remuda-output")
-        fcntl.fcntl(fd, fcntl.F_SETFL, os.O_APPEND)  # stdout, stderr and children write at its end, wherever that is
+        fcntl.fcntl(fd, fcntl.F_SETFL, os.O_APPEND)  # stdout, stderr and children all write at the file's end
         return Output(fd)
     path = Path(where) / f"worker-{index}.log"
     try:
@@ -139,8 +139,8 @@ def _open(where: WorkerOutput, index: int) -> Output:
 
 
 def _open_log(path: Path) -> int:
-    """A file that is there is appended to, but no link is followed: in a directory that others may write to it could
-    lead to any file of ours."""
+    """Opens or creates a file to append to. Follows no link, because in a directory that others may write to, a link
+    could lead to any file of this user."""
     flags = os.O_RDWR | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK
     try:
         fd = os.open(path, flags | os.O_CREAT | os.O_EXCL, 0o666)
@@ -156,10 +156,10 @@ def _open_log(path: Path) -> int:
 
 
 def settle_output(where: WorkerOutput) -> None:
-    """Makes Python's streams fit descriptors 1 and 2, which are an output's: a line is written when it is whole.
+    """Makes Python's streams write to descriptors 1 and 2, which belong to an output, line by line.
 
-    They may be other streams by now, where we are forked from a notebook or a test; and a line that waits in a buffer
-    is lost when we are killed, where it would say why.
+    A worker that is forked from a notebook or a test has other streams. A line that waits in a buffer would be lost if
+    the worker is killed, although it may show the reason.
     """
     if where == "inherit":
         return

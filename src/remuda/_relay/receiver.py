@@ -1,4 +1,4 @@
-"""Receives what workers log and warn, and hands it to this process's logging and warnings."""
+"""Receives the logs and warnings of workers, and passes them to this process's logging and warnings."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ from remuda._relay.log import logger
 from remuda._relay.records import MAX_BYTES, Logged, NoRecordError, Warned, load
 from remuda._system.polling import wait_readable
 
-ShownWarnings: TypeAlias = dict[str, dict[Any, Any]]  # by file, its registry as `warnings` has it
+ShownWarnings: TypeAlias = dict[str, dict[Any, Any]]  # each file's shown warnings, in the form of `warnings`
 
-_AT_ONCE = 1000  # datagrams; workers that write faster than the pool reads must not occupy it
-_ROOM = 1 << 20  # bytes; the kernel may give less
-_SILENCE = 0.1  # seconds to wait for each datagram that was sent and has not come
-_COUNTER = 1 << 32  # where the count of datagrams wraps around
+_AT_ONCE = 1000  # the most datagrams per call, so that workers that write fast do not keep the pool busy.
+_ROOM = 1 << 20  # bytes of the socket's buffer; the kernel may give less.
+_SILENCE = 0.1  # seconds to wait for each datagram that was sent and has not come.
+_COUNTER = 1 << 32  # the number at which the count of datagrams wraps around
 
 
 class Relay:
-    """A socket that all workers of a pool write datagrams to, and the pool reads when it waits.
+    """A socket that all workers of a pool write datagrams to. The pool reads it while it waits.
 
-    One socket serves all workers: one that dies while it writes leaves a whole datagram or none, and a successor only
-    needs the same descriptor.
+    One socket serves all workers. A worker that dies while it writes leaves a whole datagram or none, and a successor
+    only needs the same descriptor.
     """
 
     def __init__(self, shown_warnings: ShownWarnings | None = None) -> None:
-        """`shown_warnings`: the warnings that were shown before, to which more are added."""
+        """`shown_warnings`: the warnings that were shown before; new ones are added."""
         self._reader, self._writer = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._writer.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _ROOM)
         self._registries: ShownWarnings = {} if shown_warnings is None else shown_warnings
@@ -44,12 +44,12 @@ class Relay:
 
     @property
     def sending_end(self) -> int:
-        """The descriptor that workers inherit."""
+        """The descriptor that workers inherit and write to."""
         return self._writer.fileno()
 
     def drain(self, at_once: int = _AT_ONCE) -> None:
-        """Passes on what has come, at most `at_once` datagrams. Raises no Exception."""
-        if self._is_draining:  # a log handler has called the pool
+        """Passes on at most `at_once` of the datagrams that have come. Raises no Exception."""
+        if self._is_draining:  # a log handler has called the pool during a `drain`
             return
         try:
             self._is_draining = True
@@ -60,12 +60,12 @@ class Relay:
             self._is_draining = False
 
     def drain_all(self, sent: Callable[[], int]) -> None:
-        """Passes on what has come, and what is on its way: some may wait in the workers for room in the socket.
+        """Passes on the datagrams that have come, and those that wait in workers for room in the socket.
 
-        The wait is limited, because a worker may have been killed or stopped before it sent a record.
+        The wait is limited, because a worker may be killed or stopped before it sends a record.
 
         Args:
-            sent: Returns how many datagrams have been sent, or are about to be.
+            sent: Returns the number of datagrams that have been sent or are about to be sent.
         """
         if self._is_draining:
             return
@@ -75,16 +75,16 @@ class Relay:
             if not wait_readable([self.fileno()], _SILENCE):
                 self._received = first
             self.drain(self._missing(first))
-        if self._is_open and self._missing(sent()) < 0:  # records of workers that build their envs are not counted
+        if self._is_open and self._missing(sent()) < 0:  # `sent` does not count records of env builds
             self._received = sent()
 
     def _missing(self, sent: int) -> int:
-        """Returns how many of so many datagrams have not come; less than 0 if more have come."""
+        """Returns the number of the `sent` datagrams that have not come; negative if more have come."""
         return (sent - self._received + _COUNTER // 2) % _COUNTER - _COUNTER // 2
 
     @property
     def _is_open(self) -> bool:
-        """Whether `close` has not been called, even by a log handler."""
+        """Whether the socket is open. A log handler may have called `close`."""
         return self._reader.fileno() >= 0
 
     def _receive_one(self) -> bool:
@@ -100,17 +100,17 @@ class Relay:
         return True
 
     def close(self) -> None:
-        """Passes on the rest, and closes the socket."""
+        """Passes on the remaining datagrams, and closes the socket."""
         if not self._is_open:
             return
         try:
-            self.drain(10 * _AT_ONCE)  # more than the socket has room for
+            self.drain(10 * _AT_ONCE)  # more datagrams than the socket has room for
         finally:
             self._reader.close()
             self._writer.close()
 
     def drop_descriptors(self) -> None:
-        """Closes the copies in a forked child."""
+        """Closes a forked child's copies of the descriptors."""
         self._reader.close()
         self._writer.close()
 
@@ -123,12 +123,12 @@ class Relay:
                 self._warn(record)
         except NoRecordError as error:
             self._warn_of_others(error)
-        except Exception:  # of a log handler or filter: a call that receives a batch must not raise it
+        except Exception:  # a log handler or filter raised, which must not end a call of the pool
             if logging.raiseExceptions and sys.stderr is not None:
                 traceback.print_exc()
 
     def _warn_of_others(self, error: NoRecordError) -> None:
-        """Warns once of datagrams that are not records, because there may be very many."""
+        """Warns only once of datagrams that are not records, because there may be many."""
         if not self._has_warned_of_others:
             self._has_warned_of_others = True
             logger.warning(
@@ -142,8 +142,8 @@ class Relay:
         registry = self._registries.setdefault(record.filename, {})
         try:
             warnings.warn_explicit(warning, type(warning), record.filename, record.lineno, record.module, registry)
-        except Exception:  # a filter turns it into an error
-            warning.__traceback__ = None  # it refers to this frame, which refers to it
+        except Exception:  # a filter has made the warning an error.
+            warning.__traceback__ = None  # breaks a reference cycle with this frame
             place = f"{record.filename}:{record.lineno}"
             extra = {"worker": record.worker, "env": record.env}
             logger.error("%s: %s: %s", place, type(warning).__name__, str(warning), extra=extra)

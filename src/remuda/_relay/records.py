@@ -1,7 +1,7 @@
 """The wire format of log records and warnings: one JSON datagram each.
 
-A datagram is JSON: texts, numbers, and lists and dicts of them. Other code that writes to the socket can make the
-pool's process print something, and no more: nothing that comes from the socket is unpickled, imported or called.
+A datagram is JSON: texts, numbers, and lists and dicts of them. Other code that writes to the socket can only make
+the pool's process print something, because nothing from the socket is unpickled, imported or called.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ import numpy as np
 
 from remuda._wire.failures import text_of
 
-MAX_BYTES = 60_000  # of a datagram
-_MAX_TEXT = 20_000  # bytes, in JSON, of a text that was cut; a datagram has room for two
-_MAX_SHORT = 1_000  # bytes of names and paths, which are never that long in practice
-_MAX_DEPTH = 4  # of lists and dicts in each other
+MAX_BYTES = 60_000  # the most bytes of a datagram.
+_MAX_TEXT = 20_000  # bytes in JSON of a shortened text; a datagram has room for two.
+_MAX_SHORT = 1_000  # bytes of names and paths, which are shorter in practice.
+_MAX_DEPTH = 4  # the most levels of nested lists and dicts.
 _MAX_INT = 1 << 63  # larger numbers are sent as text, because parsing very many digits takes very long
 
 _CUT = " [cut: it was too big for one record]"
@@ -30,7 +30,7 @@ _TEXTS = ("name", "levelname", "pathname", "filename", "module", "funcName", "th
 _NUMBERS = ("levelno", "lineno", "created", "msecs", "thread", "process")
 _OTHER_TEXTS = ("exc_text", "stack_info")
 _ORDINARY = frozenset({*_TEXTS, *_NUMBERS, *_OTHER_TEXTS})
-# Attributes that are sent in another form, or made by the receiver, or that would hide a record's methods.
+# Attributes that are sent in another form, that the receiver makes, or that would hide a record's methods.
 _NEVER_SENT = frozenset({"msg", "args", "exc_info", "relativeCreated", "message", "asctime", *dir(logging.LogRecord)})
 _NOT_COPIED = _NEVER_SENT | {"exc_text"}
 
@@ -41,7 +41,7 @@ class NoRecordError(ValueError):
 
 @dataclass(frozen=True)
 class Logged:
-    """A log record. `message`: with its arguments in it; `attributes`: all else, as plain values."""
+    """A log record. `message`: the formatted message; `attributes`: the record's other attributes, as plain values."""
 
     worker: int
     env: int | None
@@ -50,12 +50,12 @@ class Logged:
 
     def to_record(self) -> logging.LogRecord:
         record = logging.makeLogRecord({})
-        record.relativeCreated += (self.attributes["created"] - record.created) * 1000  # to the start of this process
+        record.relativeCreated += (self.attributes["created"] - record.created) * 1000  # since this process's start
         vars(record).update(self.attributes, msg=self.message, args=(), worker=self.worker, env=self.env)
         return record
 
     def check(self) -> None:
-        """Raises NoRecordError if it could not be handled like a record that was made here."""
+        """Raises NoRecordError if logging in this process could not handle the record's attributes."""
         _expect(type(self.message) is str and type(self.attributes) is dict and _is_plain(self.attributes))
         _expect(_NEVER_SENT.isdisjoint(self.attributes))
         known = self.attributes.get
@@ -66,11 +66,11 @@ class Logged:
 
 @dataclass(frozen=True)
 class Warned:
-    """A warning, and the place it is about.
+    """A warning, and its place in the source.
 
     Attributes:
-        categories: Module and qualified name of its class and of the bases of that, the nearest first.
-        text: Its `str`.
+        categories: Module and qualified name of its class and of the bases of the class, the nearest first.
+        text: The result of its `str`.
     """
 
     worker: int
@@ -82,7 +82,7 @@ class Warned:
     module: str
 
     def to_warning(self) -> Warning:
-        """Returns a warning of its class, or of the nearest base that is imported here and can have its text."""
+        """Returns a warning of the sent class, or of its nearest base that is imported here and accepts the text."""
         for place, (module, name) in enumerate(self.categories):
             text = self.text if place == 0 else f"{self.categories[0][1].rpartition('.')[2]}: {self.text}"
             if (category := _known_category(module, name)) and (warning := _make(category, text)):
@@ -90,7 +90,7 @@ class Warned:
         return UserWarning(self.text)
 
     def check(self) -> None:
-        """Raises NoRecordError if it cannot be a warning from a worker."""
+        """Raises NoRecordError if no worker can have sent this warning."""
         _expect(all(type(value) is str for value in (self.text, self.filename, self.module)))
         _expect(type(self.lineno) is int and type(self.categories) is list)
         for category in self.categories:
@@ -130,7 +130,7 @@ def _expect(good: bool) -> None:
 
 
 def dump_record(record: logging.LogRecord, worker: int, env: int | None) -> bytes:
-    """Dumps a log record. Raises what formatting the record raises."""
+    """Returns the datagram for a log record. Raises the exceptions of formatting the record."""
     attributes = {str(name): plain(value) for name, value in vars(record).items() if name not in _NOT_COPIED}
     attributes["exc_text"] = record.exc_text or _traceback(record)
     sent = Logged(worker, env, str.__str__(type(record).getMessage(record)), attributes)
@@ -143,7 +143,7 @@ def _traceback(record: logging.LogRecord) -> str | None:
 
 
 def _cut_record(sent: Logged) -> Logged:
-    """Shortens a record: without `extra=`, with the start of its message and the end of its traceback."""
+    """Shortens a record: drops `extra=`, and keeps the start of the message and the end of the traceback."""
     ordinary = {name: _shorten(value) for name, value in sent.attributes.items() if name in _ORDINARY}
     if (text := sent.attributes["exc_text"]) is not None:
         ordinary["exc_text"] = _cut(text, from_end=True)
@@ -177,10 +177,10 @@ def dump_warning(warning: Warning, filename: str, lineno: int, module: str, work
 
 
 def _known_category(module: str, name: str) -> type[Warning] | None:
-    """The class of that name, where it has been imported already. Nothing is run to find it."""
+    """Returns the class of that name if it has been imported; None otherwise. Runs no code to find it."""
     found: Any = sys.modules.get(module)
     for part in name.split("."):
-        # Not `getattr`, because a module may import others to find an attribute.
+        # `getattr` is not used, because a module's `__getattr__` may import other modules.
         found = vars(found).get(part) if isinstance(found, (ModuleType, type)) else None
     return found if isinstance(found, type) and issubclass(found, Warning) else None
 
@@ -189,10 +189,10 @@ _W = TypeVar("_W", bound=Warning)
 
 
 def _make(category: type[_W], text: str) -> _W | None:
-    """Makes a warning without its constructor, which may take any arguments. None if its text would be another one."""
+    """Makes a warning without its constructor, which may take any arguments. Returns None if its text would differ."""
     try:
         warning = Warning.__new__(category, text)
-    except TypeError:  # it is made in another base's way
+    except TypeError:  # a base class besides Warning has its own `__new__`
         return None
     return warning if text_of(warning) == text else None
 
@@ -201,7 +201,7 @@ def _make(category: type[_W], text: str) -> _W | None:
 
 
 def plain(value: Any, depth: int = _MAX_DEPTH) -> Any:
-    """Returns the value if it is plain, otherwise its `repr`."""
+    """Returns a value as JSON can hold it: plain values unchanged, others as text, mostly their `repr`."""
     kind = type(value)
     if kind in _PLAIN or (kind is int and abs(value) < _MAX_INT):
         return value
@@ -220,7 +220,7 @@ def plain(value: Any, depth: int = _MAX_DEPTH) -> Any:
 
 
 _PLAIN = frozenset({str, float, bool, type(None)})
-# Subclasses of these, like enums, become what they are subclasses of.
+# Instances of subclasses of these types, such as enums, are converted to these types.
 _SCALARS: Any = ((str, str.__str__), (int, int.__index__), (float, float.__float__))
 
 

@@ -20,22 +20,22 @@ from remuda._relay.records import dump_record, dump_warning
 from remuda._relay.verbosity import Verbosity, loggers
 from remuda._wire.registrations import says_nothing_new
 
-_QUEUE_BYTES = 1 << 20  # of datagrams that wait for room in the socket
+_QUEUE_BYTES = 1 << 20  # the most bytes of all datagrams that wait for room in the socket
 
 
 class DatagramSender:
-    """Sends datagrams, or lets them wait, or drops the oldest of them; never blocks, never raises. Thread-safe."""
+    """Sends datagrams, queues them, or drops the oldest ones. Never blocks or raises. Thread-safe."""
 
     def __init__(self, sock: socket.socket, worker: int) -> None:
         self._sock, self.worker = sock, worker
-        self.before_record: Callable[[], None] = lambda: None  # called before each datagram; must not raise
+        self.before_record: Callable[[], None] = lambda: None  # called before each datagram; must not raise.
         self._waiter: threading.Thread | None = None  # runs while datagrams wait for room
         self._reset()
         os.register_at_fork(after_in_child=self._reset)
 
     def _reset(self) -> None:
-        """Empties the queue. A forked child does so: its parent sends it, and a lost thread may hold the lock."""
-        self._lock = threading.RLock()  # a finalizer may log in the middle of anything
+        """Empties the queue and renews the lock. In a forked child, a thread of the parent may hold the old lock."""
+        self._lock = threading.RLock()  # reentrant, because a finalizer may log at any point
         self._queue: deque[bytes] = deque()
         self._queued_bytes = self._dropped = 0
         self._draining = False
@@ -50,7 +50,7 @@ class DatagramSender:
                 self._wait_for_room()
 
     def flush(self, seconds: float) -> None:
-        """Waits at most so long until the queue is sent."""
+        """Waits until all datagrams in the queue are sent, for at most `seconds`."""
         deadline = time.monotonic() + seconds
         while True:
             with self._lock:
@@ -61,8 +61,8 @@ class DatagramSender:
             _await_room(self._sock, left)
 
     def _drain(self) -> bool:
-        """Sends as much as there is room for. Returns whether that was all."""
-        if self._draining:  # this is that finalizer: the call below it continues until the queue is empty
+        """Sends as much as there is room for. Returns True if the queue is empty, or another call is emptying it."""
+        if self._draining:  # called in a finalizer: the outer call continues until the queue is empty
             return True
         self._draining = True
         try:
@@ -113,7 +113,7 @@ class DatagramSender:
     def _wait_for_room(self) -> None:
         if self._waiter is None or not self._waiter.is_alive():
             self._waiter = threading.Thread(target=self._send_the_rest, name="remuda-relay", daemon=True)
-            with suppress(RuntimeError):  # no more threads can be started: the next datagram tries again
+            with suppress(RuntimeError):  # if no thread can be started, the next datagram tries again
                 self._waiter.start()
 
     def _send_the_rest(self) -> None:
@@ -153,7 +153,7 @@ class RelayHandler(logging.Handler):
         file: TextIO | None = None,
         line: str | None = None,
     ) -> None:
-        """Stands in for `warnings.showwarning`."""
+        """Replaces `warnings.showwarning`."""
         if file is not None:
             file.write(warnings.formatwarning(message, category, filename, lineno, line))
             return
@@ -173,7 +173,7 @@ def _module_of(filename: str, frame: FrameType | None) -> str:
 
 
 def start_relaying(sender: DatagramSender, verbosity: Verbosity, current_env: Callable[[], int | None]) -> None:
-    """Sends all that this process logs and warns from now on, as far as `verbosity` allows.
+    """Starts to send all logs and warnings of this process that `verbosity` allows.
 
     Removes inherited handlers and filters, because the pool's process applies its own.
     """

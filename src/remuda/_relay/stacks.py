@@ -1,10 +1,10 @@
 """Reads the Python stacks of workers from outside, even if an env hangs while it holds the GIL.
 
-A worker has a file in memory that it dumps its stack into when it gets a signal. `faulthandler` does that in the signal
-handler, without the interpreter, so it also answers if native code never returns. The reader finds the file in /proc.
+A worker dumps its stack into a memory file when it gets a signal. `faulthandler` does that in the signal handler,
+without the interpreter, so it also works if native code never returns. The reader finds the file in /proc.
 
-After one of the two signals the worker goes on; after the other it stops, so that nothing of what it was in (a system
-call that the signal has interrupted, say) comes to an end before it is killed.
+After one of the two signals the worker continues. After the other one it stops, so that nothing (for example a system
+call that the signal has interrupted) can finish before the worker is killed.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from pathlib import Path
 from remuda import _core
 from remuda._system.processes import stat_of
 
-PATIENCE = 0.25  # seconds for a worker that gets no core, or blocks signals
+PATIENCE = 0.25  # seconds to wait for a worker that gets no core, or blocks signals
 _LOOK = 0.0005
 _NAME = "remuda-stacks"
 _OUTERMOST = re.compile(r'^  File ".*_worker.main\.py", line \d+ in _serve$', re.MULTILINE)
-_MANY = "  ...\n"  # where faulthandler stops
+_MANY = "  ...\n"  # the end of a stack that faulthandler has cut
 _STATES = {
     "T": "it is stopped (SIGSTOP), and answers no signal before it goes on",
     "t": "a debugger has stopped it",
@@ -38,8 +38,8 @@ class Stack:
     """The Python stack of a worker.
 
     Attributes:
-        text: The calls, the last first, with a line for each as in tracebacks; empty if they are not known.
-        problem: Why they are not known; otherwise empty.
+        text: The calls, the last first, each on a line as in tracebacks; empty if unknown.
+        problem: The reason why the stack is unknown; otherwise empty.
     """
 
     text: str = ""
@@ -47,7 +47,7 @@ class Stack:
 
 
 def _signals() -> tuple[int, int]:
-    """Returns the signal after which it continues, and the one after which it stops. No known program uses them."""
+    """Returns two signals that programs do not use: a worker dumps its stack at both, and stops after the second."""
     return int(signal.SIGRTMAX) - 6, int(signal.SIGRTMAX) - 7
 
 
@@ -55,7 +55,7 @@ def _signals() -> tuple[int, int]:
 
 
 def answer_for_stacks() -> None:
-    """Makes this process dump the stack of its main thread, which calls this, when it gets one of the signals."""
+    """Makes this process dump the stack of its main thread, which calls this, at each of the two signals."""
     import faulthandler
     import fcntl
 
@@ -67,13 +67,13 @@ def answer_for_stacks() -> None:
     faulthandler.register(stops, fd, all_threads=False, chain=True)
 
 
-# -- the reader --------------------------------------------------------------------------------------------
+# -- in the process that reads a stack ---------------------------------------------------------------------
 
 
 def stack_of(pid: int, *, last: bool = False, patience: float = PATIENCE) -> Stack:
     """Requests the stack of a worker, and waits for the answer for `patience` seconds.
 
-    `last`: makes the worker stop, before it is killed.
+    `last`: whether the worker stops after it, because it will be killed.
     """
     pidfds = _core.Descriptors()
     try:
@@ -82,7 +82,7 @@ def stack_of(pid: int, *, last: bool = False, patience: float = PATIENCE) -> Sta
         return Stack(problem=error.strerror or str(error))
     try:
         return _ask(pid, pidfds[0], _signals()[last], patience)
-    except OSError as error:  # it ended just now, or is another user's
+    except OSError as error:  # the worker has just ended, or is another user's
         return Stack(problem=f"{type(error).__name__}: {error}")
 
 
@@ -104,10 +104,10 @@ def _ask(pid: int, pidfd: int, number: int, patience: float) -> Stack:
 
 
 def _open_answers(pid: int) -> _core.Descriptors:
-    """Opens the file in which a worker answers; empty if it has no such file."""
+    """Opens the file that a worker dumps its stack into. Returns no descriptor if it has no such file."""
     found = _core.Descriptors()
     for link in Path(f"/proc/{pid}/fd").iterdir():
-        with suppress(OSError):  # it was closed meanwhile
+        with suppress(OSError):  # the descriptor was closed meanwhile
             if os.readlink(link).startswith(f"/memfd:{_NAME}"):
                 found.extend(map(os.open, [link], [os.O_RDONLY]))
                 break
@@ -115,7 +115,7 @@ def _open_answers(pid: int) -> _core.Descriptors:
 
 
 def _catches(pid: int, number: int) -> bool:
-    """Whether it has a handler. Otherwise the signal would end it."""
+    """Returns whether a process has a handler for a signal. Otherwise the signal would end it."""
     status = Path(f"/proc/{pid}/status").read_text()
     caught = re.search(r"^SigCgt:\s*([0-9a-f]+)$", status, re.MULTILINE)
     return caught is not None and bool(int(caught[1], 16) >> (number - 1) & 1)
@@ -126,7 +126,7 @@ def _is_whole(text: str) -> bool:
 
 
 def _frames(text: str) -> str:
-    """Returns the frames that were called from remuda's own, without the heading."""
+    """Returns the frames in a dumped stack that the worker's function `_serve` has called."""
     lines = text.splitlines()
     end = next((i for i, line in enumerate(lines) if _OUTERMOST.match(line)), len(lines))
     return "\n".join(line.strip() for line in lines[:end] if line.startswith("  "))

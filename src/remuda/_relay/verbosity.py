@@ -1,4 +1,4 @@
-"""Log levels and warning filters of the pool's process, applied in workers so that they make no record in vain."""
+"""Log levels and warning filters of the pool's process. Workers apply them to make no useless records."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Action: TypeAlias = Literal["default", "error", "ignore", "always", "module", "o
 
 @dataclass(frozen=True)
 class WarningFilter:
-    """An entry of `warnings.filters`, in a form that can travel."""
+    """An entry of `warnings.filters`, in a form that can be sent."""
 
     action: Action
     message: str
@@ -30,13 +30,13 @@ class WarningFilter:
 
 @dataclass(frozen=True)
 class Verbosity:
-    """Levels of loggers and filters of warnings, as they are in one process.
+    """The levels of loggers and the filters of warnings of a process.
 
     Attributes:
         root_level: The root logger's level.
-        levels: Those that were set explicitly, by logger.
+        levels: The explicitly set levels, by logger.
         disabled: The level of `logging.disable`.
-        filters: In the order in which they are asked.
+        filters: The filters of warnings, in the order in which they apply.
     """
 
     root_level: int
@@ -54,14 +54,14 @@ class Verbosity:
         )
 
     def apply(self) -> None:
-        """Makes this process just as verbose."""
+        """Applies the levels and filters to this process."""
         logging.root.setLevel(self.root_level)
         for name, level in self.levels.items():
             logging.getLogger(name).setLevel(level)
         logging.disable(self.disabled)
         warnings.resetwarnings()
         for packed in self.filters:
-            with suppress(Exception):  # a category that is not known here has no warnings
+            with suppress(Exception):  # a category that is unknown here has no warnings to filter
                 _add(packed)
 
 
@@ -81,18 +81,18 @@ def _pack(entry: Any) -> WarningFilter | None:
 
 
 def _pattern(regex: Any) -> str:
-    pattern: str = getattr(regex, "pattern", regex)  # some of Python's own are strings
+    pattern: str = getattr(regex, "pattern", regex)  # the patterns of Python's own filters may be strings
     return pattern or ""
 
 
 def _add(packed: WarningFilter) -> None:
-    # A filter of the pool must not raise in an env; whether to is decided where the warning is issued again.
+    # A filter of the pool must not raise in an env. The pool's process may raise when it issues the warning again.
     action: Action = "default" if packed.action == "error" else packed.action
     warnings.filterwarnings(action, packed.message, _category(packed), packed.module, packed.lineno, append=True)
 
 
 def _category(packed: WarningFilter) -> type[Warning]:
-    """The filter's; where its module is not loaded here, a stand-in, for to import it may take half a second."""
+    """Returns the filter's category; a stand-in if its module is not loaded, because importing it may be slow."""
     if packed.category_module in sys.modules:
         category: type[Warning] = pickle.loads(packed.category)
         return category
@@ -101,7 +101,7 @@ def _category(packed: WarningFilter) -> type[Warning]:
 
 
 class _Named(type):
-    """A category that is known by its names alone: what has them, or is derived from what has, belongs to it."""
+    """A warning category that is known only by name. All classes with a base of this name are its subclasses."""
 
     def __subclasscheck__(cls, other: type) -> bool:
         wanted = cls.__module__, cls.__name__

@@ -15,10 +15,10 @@ from remuda._worker.worker_info import WorkerInfo, settle_in_process
 
 
 def debug(record: Record, code: RecordedCode, plan: Plan) -> Outcome | None:
-    """Follows a plan. If the env raises, the debugger shows the exception.
+    """Replays a plan in this process. If the env raises, the debugger shows the exception.
 
-    If the recorded env died or hung instead, or the plan is cut, the debugger stops before the last call, where `env`
-    and the call's arguments are variables.
+    If the recorded env died or hung instead, or the plan is cut, the debugger stops before the last call, with `env`
+    and the call's arguments as variables.
 
     Returns: The outcome; None if the debugger stops before the last call.
 
@@ -41,7 +41,7 @@ def debug(record: Record, code: RecordedCode, plan: Plan) -> Outcome | None:
 def _stop_before(op: Op, harness: Harness) -> None:
     if isinstance(op, Reset):
         arguments = harness.prepare(op)
-        with suppress(Exception):  # the user saw it, or has quit
+        with suppress(Exception):  # ignored: the debugger has shown the exception, or was quit
             reset_here(harness.env, arguments)
     else:
         action = harness.action(op.index)

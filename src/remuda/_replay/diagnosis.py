@@ -1,4 +1,4 @@
-"""Compares the outcome of a replay with its record, and lists why they may differ."""
+"""Compares the outcome of a replay with the crash record, and lists why they may differ."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from remuda._replay.plan import Op, Plan, Reset, Step
 from remuda._replay.play import Outcome
 from remuda._wording import describe_exitcode
 
-_SIGKILLED = -9  # the exit code; not every system has a name for the signal
+_SIGKILLED = -9  # a process's exit code; a number because not every system has `signal.SIGKILL`
 
 
 @dataclass(frozen=True)
@@ -23,9 +23,9 @@ class Diagnosis:
 
     Attributes:
         reproduced: Whether the env failed in the same place in the same way.
-        text: The end of the replay, in words.
-        reasons: If it was not reproduced: what the replay may lack.
-        traceback: The traceback of the env's exception; else empty.
+        text: The end of the replay, as text.
+        reasons: Possible reasons if it was not reproduced.
+        traceback: The traceback of the env's exception; otherwise empty.
     """
 
     reproduced: bool
@@ -48,7 +48,7 @@ def _is_the_same(record: Record, outcome: Outcome) -> bool:
         return outcome.raised is not None and outcome.raised.type_name == fault.type_name
     if fault.kind == "timeout":
         return outcome.end == "late"
-    if fault.kind == "corrupt":  # what the env writes over is in the same process here, which may die or hang of it
+    if fault.kind == "corrupt":  # in a replay, the env overwrites memory of its own process, which may die or hang
         return outcome.end in ("died", "spoilt", "late")
     return outcome.end == "died" and outcome.exitcode == fault.exitcode
 
@@ -80,16 +80,16 @@ def describe_op(ops: Sequence[Op], index: int) -> str:
 
 
 def _reasons(record: Record, plan: Plan, outcome: Outcome) -> list[str]:
-    """Lists what the replay may lack, the likeliest first."""
+    """Returns possible reasons why a replay had another outcome than the record, the likeliest first."""
     reasons = []
     fault = record.fault
     if fault.operation in ("call", "nothing", "observe"):
         doing = {"call": "in a call", "observe": "while it was observed"}.get(fault.operation, "while it was idle")
-        reasons.append(f"it failed {doing}, which is no part of the record: only what came before is replayed")
+        reasons.append(f"it failed {doing}, which the record does not contain: only the calls before it are replayed")
     if fault.exitcode == _SIGKILLED and fault.kind == "death":
-        reasons.append("SIGKILL comes from outside: from the kernel, when memory runs out, or from somebody")
+        reasons.append("SIGKILL comes from outside: from the kernel, when memory runs out, or from another program")
     if fault.kind == "corrupt":
-        reasons.append("what the env wrote over was memory of the pool, which is not here")
+        reasons.append("the env wrote to memory of the pool, which a replay does not have")
     if outcome.raised is not None and outcome.raised.operation == "build":
         reasons.append("the factory needs something that is not here: a file, a device, a variable of the environment")
     if record.calls:

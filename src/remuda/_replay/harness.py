@@ -1,4 +1,4 @@
-"""Hosts one env for a replay, behind the same loop and checks that a worker has."""
+"""Hosts one env for a replay, with the loop and the checks of a worker."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from remuda.errors import RecordError
 
 
 class _Witness(EnvHost):
-    """A host that keeps the exception of its env, with its traceback."""
+    """A host of an env that keeps the env's latest exception, with its traceback."""
 
     error: BaseException | None = None
     operation = ""
@@ -39,11 +39,11 @@ class Harness:
         env: The env.
         error: The exception of the last op; None if it raised none.
         operation: The operation that raised it: "reset" or "step".
-        is_spoilt: Whether the last results made no sense, as after native code has written over them.
+        is_spoilt: Whether the last results were invalid, for example because native code has overwritten them.
     """
 
     def __init__(self, record: Record, code: RecordedCode) -> None:
-        """Raises all that the factory raises, InvalidEnvError, and RecordError for an env of another kind."""
+        """Raises the factory's exceptions, InvalidEnvError, and RecordError if the env does not fit the record."""
         self._record, self._code = record, code
         info = WorkerInfo(record.worker, record.num_workers, record.env_ids)
         self._channel = LocalChannel()
@@ -57,7 +57,7 @@ class Harness:
             (report,) = self._host.build([build])
         except BuildError as error:
             raise (error.__cause__ or error) from None
-        assert report is not None  # it is not lazy
+        assert report is not None  # only a host that builds envs lazily returns None
         space = code.observation_space or report.observation_space
         self._layout = Layout((1,), 1, "disabled", space, report.action_space)
         self._check_actions()
@@ -77,7 +77,7 @@ class Harness:
         return self._host.operation
 
     def perform(self, op: Op) -> None:
-        """Performs a reset or a step. Its exception is in `error` afterwards."""
+        """Performs a reset or a step. If the env raises, the exception is in `error` afterwards."""
         if isinstance(op, Reset):
             arguments = self.prepare(op)
             self._do(_core.Op.RESET, None, dump(_as_named(arguments)) if arguments else None)
@@ -88,7 +88,7 @@ class Harness:
             self._do(_core.Op.STEP, actions, dump(objects) if objects else None)
 
     def prepare(self, op: Reset) -> dict[str, Any]:
-        """Restores the state of the env's generator before this reset, and returns the reset's arguments."""
+        """Restores the random state that the env had before a reset, and returns the reset's arguments."""
         beginning = op.beginning
         if beginning is None:
             return {}
@@ -101,7 +101,7 @@ class Harness:
         return {name: value for name, value in arguments.items() if value is not None}
 
     def action(self, index: int) -> Any:
-        """Returns the action of a step, as the env receives it."""
+        """Returns the action of a step, in the form that the env receives."""
         return self._layout.action.build_one(
             [column[index] for column in self._record.actions], self._objects_of(index)
         )
@@ -157,7 +157,7 @@ class Harness:
 
 
 def _as_named(arguments: dict[str, Any]) -> dict[str, Any]:
-    """Returns the arguments of a reset in the form that a pool sends."""
+    """Encodes the arguments of a reset as a pool sends them to a worker."""
     if "seed" not in arguments:
         return arguments
     return {**arguments, "seed": SeedBase(arguments["seed"], 1, 0, of_every_episode=False)}

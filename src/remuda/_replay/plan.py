@@ -15,7 +15,7 @@ Extent: TypeAlias = Literal["episode", "history"]
 
 @dataclass(frozen=True)
 class Reset:
-    """A reset. `beginning`: its seed, options and random state; None: it has none, like an autoreset."""
+    """A reset in a plan. `beginning` has its seed, options and random state; it is None for an autoreset."""
 
     beginning: Beginning | None = None
 
@@ -38,11 +38,11 @@ Op: TypeAlias = "Reset | Step"
 
 @dataclass(frozen=True)
 class Plan:
-    """The ops of a replay.
+    """The ops of a replay: the resets and steps that it performs.
 
     Attributes:
-        extent: "episode": the last episode alone; "history": everything since the last reset with a seed.
-        ops: The ops, in order. The last is the one that the env failed in.
+        extent: "episode": only the last episode; "history": everything since the last reset with a seed.
+        ops: The ops, in order. The env failed in the last one.
         is_cut: Whether the plan is cut short. Then the last op is an earlier one, which is not performed.
     """
 
@@ -52,10 +52,10 @@ class Plan:
 
 
 def extents(record: Record) -> list[Extent]:
-    """Returns the extents that can be replayed, the shortest first.
+    """Returns the parts of a record that can be replayed ("episode", "history"), the shortest first.
 
     Raises:
-        RecordError: The record cannot be replayed; the error says why.
+        RecordError: The record cannot be replayed; the message has the reason.
     """
     possible: list[Extent] = []
     if record.is_whole:
@@ -68,7 +68,7 @@ def extents(record: Record) -> list[Extent]:
 
 
 def make_plan(record: Record, extent: Extent, until_step: int | None = None) -> Plan:
-    """Returns the plan of an extent. `until_step`: the step of the last episode that it ends with."""
+    """Returns the plan for a part of a record. `until_step`: the step of the last episode at which the plan ends."""
     ops = _history(record) if extent == "history" else _episode(record)
     last = max(i for i, op in enumerate(ops) if isinstance(op, Reset))
     if until_step is None or last + until_step >= len(ops):
@@ -77,17 +77,17 @@ def make_plan(record: Record, extent: Extent, until_step: int | None = None) -> 
 
 
 def _history(record: Record) -> list[Op]:
-    assert record.seeded_at is not None  # or it is not offered
+    assert record.seeded_at is not None  # `extents` offers "history" only if `seeded_at` is known
     return [Reset(record.seeded), *_ops_from(record, record.seeded_at + 1)]
 
 
 def _episode(record: Record) -> list[Op]:
-    assert record.begins_at is not None  # or it is not offered
+    assert record.begins_at is not None  # `extents` offers "episode" only if `begins_at` is known
     return [*_warm_up(record), Reset(record.beginning), *_ops_from(record, record.begins_at + 1)]
 
 
 def _warm_up(record: Record) -> list[Op]:
-    """Returns a reset for an env that had been reset before: that may differ from an env that was just built."""
+    """Returns an extra reset to begin with if the episode was not the env's first, because a first reset may differ."""
     if record.is_first_episode or record.beginning is None or record.beginning.seed is not None:
         return []
     return [Reset(record.seeded)]

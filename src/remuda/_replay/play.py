@@ -23,7 +23,7 @@ from remuda.errors import RecordError
 
 @dataclass(frozen=True)
 class Raised:
-    """An exception: its class, text and traceback, and the operation that it came from ("build", "reset", "step")."""
+    """An exception of the env as text, with the operation that raised it: "build", "reset" or "step"."""
 
     type_name: str
     message: str
@@ -38,14 +38,14 @@ class Raised:
 
 @dataclass(frozen=True)
 class Outcome:
-    """The end of a replay.
+    """The outcome of a replay.
 
     Attributes:
-        reached: Index of the op that was begun last; -1: none was.
-        end: "finished": all ops were done; "raised": that op raised; "spoilt": its results made no sense; "late": it
+        reached: The index of the op that was begun last; -1: none was.
+        end: "finished": all ops were done; "raised": that op raised; "spoilt": its results were invalid; "late": it
             took longer than the deadline that was missed originally; "died": the process ended.
         raised: The exception; None unless an op raised.
-        exitcode: Of a process that died: negative for a signal; None if it is not known.
+        exitcode: The exit code of a process that died, negative for a signal; None if it is not known.
     """
 
     reached: int
@@ -55,22 +55,22 @@ class Outcome:
 
 
 def run_play(fd: int, owner: int) -> None:
-    """Receives a record, a plan and the user's leave through the socket `fd`, and reports there.
+    """Receives a record, a plan and the user's permissions through the socket `fd`, and sends reports through it.
 
-    It reports the index of each op before the op begins, and the `Outcome`; or a RecordError, and nothing was begun.
+    It reports the index of each op before the op begins, and then the `Outcome`; or a RecordError if it cannot begin.
     """
     _core.tie_life_to(os.pidfd_open(owner))
     channel = SocketChannel(socket.socket(fileno=fd))
-    with suppress(EOFError, ConnectionError):  # the process that would receive the report is gone
+    with suppress(EOFError, ConnectionError):  # raised if the process that receives the reports has ended
         record, plan, leave = channel.recv_object()
         try:
             settle_in_process(WorkerInfo(record.worker, record.num_workers, record.env_ids))
             outcome: Outcome | RecordError = _play(record, plan, leave, channel)
         except RecordError as error:
-            outcome = RecordError(str(error))  # without its cause, which may not be picklable
+            outcome = RecordError(str(error))  # a copy without the cause, which may not be picklable
         _flush_output()
         channel.send_object(outcome)
-    os._exit(0)  # without the end of the interpreter, in which the env may hang
+    os._exit(0)  # skips the interpreter's shutdown, in which the env may hang
 
 
 def _play(record: Record, plan: Plan, leave: Leave, channel: SocketChannel) -> Outcome:
@@ -85,7 +85,7 @@ def _play(record: Record, plan: Plan, leave: Leave, channel: SocketChannel) -> O
 
 
 def follow(ops: Sequence[Op], harness: Harness, before_op: Callable[[int], None] = lambda _: None) -> Outcome:
-    """Performs ops until one fails. `before_op` is called with the index of each."""
+    """Performs ops until one fails. Calls `before_op` with the index of each op."""
     for i, op in enumerate(ops):
         before_op(i)
         harness.perform(op)
@@ -97,7 +97,7 @@ def follow(ops: Sequence[Op], harness: Harness, before_op: Callable[[int], None]
 
 
 def _flush_output() -> None:
-    """Flushes the output of the env, which may be what the user looks for."""
+    """Flushes the output of the env, which `os._exit` would lose."""
     for stream in (sys.stdout, sys.stderr):
         with suppress(OSError, ValueError, AttributeError):
             stream.flush()

@@ -1,4 +1,4 @@
-"""Replays a crash record in a process of its own, which may crash or hang as the worker did."""
+"""Replays a crash record in another process, which may crash or hang like the worker."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from remuda._replay.recorded_code import Leave
 from remuda._wire.channel import SocketChannel
 from remuda.errors import RecordError
 
-_DEATH_SECONDS = 10.0  # for a process that has closed its socket to end
-_CORRUPT_SECONDS = 5.0  # for a step after which the loop may read garbage without end
-_FAMILY_SECONDS = 1.0  # for processes of the env to end when they are killed
+_DEATH_SECONDS = 10.0  # the time limit for a process to end after it has closed its socket.
+_CORRUPT_SECONDS = 5.0  # the time limit for a step, because a corrupt loop may read garbage endlessly.
+_FAMILY_SECONDS = 1.0  # the time limit for processes of the env to end when they are killed
 
 
 def replay(record: Record, plan: Plan, leave: Leave) -> Outcome:
@@ -38,14 +38,14 @@ def replay(record: Record, plan: Plan, leave: Leave) -> Outcome:
         process = subprocess.Popen(
             python_command("remuda._replay.play", "run_play", theirs.fileno(), os.getpid()),
             pass_fds=[theirs.fileno()],
-            start_new_session=True,  # so that it can be killed together with processes of the env in its group
+            start_new_session=True,  # so that the env's processes are in its group, and can be killed with it
             env=with_key(dict(os.environ), key),
             stdin=subprocess.DEVNULL,
         )
         theirs.close()
         pidfd = os.pidfd_open(process.pid)
         try:
-            channel = SocketChannel(ours, pidfd)  # a fork of the env may keep the socket open
+            channel = SocketChannel(ours, pidfd)  # the pidfd shows the death even if a child keeps the socket open.
             with suppress(ConnectionError):  # the process died at once; `_watch` returns the outcome
                 channel.send_object((record, plan, leave))
             return _watch(process, pidfd, channel, record, plan)
@@ -82,5 +82,5 @@ def _silence(process: subprocess.Popen[bytes], pidfd: int, channel: SocketChanne
     if not has_ended.poll(_DEATH_SECONDS * 1000):
         return Outcome(reached, "died")
     code = _core.reap_group(pidfd, process.pid, 0)
-    process.returncode = 0  # `subprocess` would otherwise wait for the process, which is reaped
+    process.returncode = 0  # prevents `subprocess` from waiting for the process, which is reaped
     return Outcome(reached, "died", exitcode=_core.exit_code_of(pidfd) if code is None else code)

@@ -1,4 +1,4 @@
-"""Loads the code of a record, which is pickled and runs when it is loaded: only with the user's leave."""
+"""Loads the pickled code of a record, if the user permits it: loading a pickle runs its code."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from remuda.errors import RecordError
 
 @dataclass(frozen=True)
 class Leave:
-    """The permissions of the user.
+    """The user's permissions to load code for a replay.
 
     Attributes:
         trust: Whether the record's pickles may be loaded.
@@ -33,21 +33,21 @@ class Leave:
 
     @property
     def is_enough(self) -> bool:
-        """Whether an env can be built with it."""
+        """Whether these permissions suffice to build an env."""
         return self.trust or self.factory is not None
 
 
 class RecordedCode:
-    """The code of a record, loaded as far as the user allows it.
+    """The code of a record. Only the parts that the user permits are loaded.
 
     Attributes:
         env_fn: Builds the env.
         observation_space: The space that the pool's rows were laid out for; None: the env's own.
-        objects: The parts of actions that have no column, by index of the step.
+        objects: The parts of actions without a column, by index of the step.
     """
 
     def __init__(self, record: Record, leave: Leave) -> None:
-        """Raises RecordError if code cannot be loaded, or is needed and not allowed."""
+        """Raises RecordError if code cannot be loaded, or is needed and not permitted."""
         self._record, self._trust = record, leave.trust
         self.observation_space: Space[Any] | None = None
         self.objects: Mapping[int, list[Any]] = {}
@@ -65,7 +65,7 @@ class RecordedCode:
             self.observation_space = self._load("observation_space")
 
     def options(self, beginning: Beginning) -> Any:
-        """Returns the options of a reset. Raises RecordError if they are pickled and may not, or cannot, be loaded."""
+        """Returns the options of a reset. Raises RecordError if their pickle is not permitted or cannot be loaded."""
         if beginning.pickled_options is None:
             return beginning.options
         if not self._trust:
@@ -75,7 +75,7 @@ class RecordedCode:
         return self._unpickle("options", beginning.pickled_options)
 
     def _restore_paths(self) -> None:
-        """Makes this process find modules and files where the recorded program found them."""
+        """Restores the recorded program's `sys.path` and working directory."""
         sys.path += [entry for entry in self._record.sys_path if entry not in sys.path]
         with suppress(OSError):
             os.chdir(self._record.cwd)
@@ -96,7 +96,7 @@ class RecordedCode:
         return env_fn  # type: ignore[no-any-return]
 
     def _register_spec(self) -> None:
-        """Registers the env's id, as the program had done: the factory may need it."""
+        """Registers the env's id, because the factory may need it."""
         spec_id = self._record.spec_id
         if spec_id is not None and spec_id not in registry and "spec" in self._record.pickles:
             registry[spec_id] = self._load("spec")
@@ -106,7 +106,7 @@ class RecordedCode:
 
     def _unpickle(self, name: str, pickled: bytes) -> Any:
         path, then, now = self._record.path, self._record.versions.get("python", ""), platform.python_version()
-        if then.split(".")[:2] != now.split(".")[:2]:  # pickled bytecode of another version may crash this one
+        if then.split(".")[:2] != now.split(".")[:2]:  # pickled bytecode of another Python version may crash Python
             raise RecordError(
                 f"{path} was written by Python {then}, and this is {now}, which cannot load its pickles: "
                 "use that one, or --factory module:function"
@@ -121,7 +121,7 @@ class RecordedCode:
 
 
 def find_factory(name: str) -> Callable[[], Any]:
-    """Returns the function that "module:function" names. The module may be in the working directory."""
+    """Imports the function "module:function". The module may be in the working directory."""
     if os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())
     module, colon, function = name.partition(":")

@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _INK, _BEST, _BAR, _MARK = "#000000", "#1b7f5c", "#a9b4bd", "#b5482a"
-# A page replaces the colors by its own, which suit a light and a dark screen.
+# An HTML page replaces these colors by its own, which suit a light and a dark screen.
 _PAGE_COLORS = {_INK: "currentColor", _BEST: "var(--best)", _BAR: "var(--bar)", _MARK: "var(--mark)"}
-# Texts stay texts in SVG, and a dollar sign in a name begins no formula.
+# With these settings, SVG has text as text elements, and a dollar sign does not begin a formula.
 _STYLE = {"svg.fonttype": "none", "text.parse_math": False, "axes.spines.top": False, "axes.spines.right": False}
 _MOST_BINS = 40
 
@@ -40,16 +40,16 @@ class Chart(ABC):
     @property
     @abstractmethod
     def height(self) -> float:
-        """In inches; every chart is 8 inches wide."""
+        """The height of the chart in inches. Every chart is 8 inches wide."""
 
     @abstractmethod
     def draw(self, axes: Any) -> None:
-        """Draws all but the mark into matplotlib's axes."""
+        """Draws the chart into matplotlib's axes, without the line for `mark`."""
 
 
 @dataclass(frozen=True)
 class Bar:
-    """A bar from 0 on.
+    """A bar of a bar chart.
 
     Attributes:
         name: The thing that was measured.
@@ -68,7 +68,7 @@ class Bar:
 
 @dataclass(frozen=True, kw_only=True)
 class Bars(Chart):
-    """Bars below each other."""
+    """A chart of horizontal bars."""
 
     bars: Sequence[Bar]
 
@@ -89,7 +89,7 @@ class Bars(Chart):
 
 @dataclass(frozen=True, kw_only=True)
 class Histogram(Chart):
-    """The distribution of values, which are finite and at least one."""
+    """A histogram of one or more finite values."""
 
     values: Sequence[float]
     height = 2.6
@@ -113,7 +113,7 @@ def as_svg(chart: Chart) -> str:
 
 
 def save_picture(chart: Chart, title: str, path: Path) -> None:
-    """Writes a picture with a title and the machine, in the format of the path's suffix (``.png``, ``.svg``)."""
+    """Draws a chart, with its title and a description of the machine, into a ``.png`` or ``.svg`` file."""
     with _style():
         figure = _draw(chart)
         figure.axes[0].set_title(title, loc="left", pad=18)
@@ -129,7 +129,7 @@ def _style() -> Any:
 
 
 def _draw(chart: Chart) -> Figure:
-    from matplotlib.figure import Figure  # unlike pyplot, it needs no display
+    from matplotlib.figure import Figure  # not pyplot, which needs a display
 
     figure = Figure(figsize=(8.0, chart.height), layout="constrained")
     axes = figure.add_subplot()

@@ -13,12 +13,12 @@ def is_installed(package: str) -> bool:
     """Returns whether a package can be imported, without importing it."""
     try:
         return find_spec(package) is not None
-    except ValueError:  # an entry None in sys.modules keeps the package away
+    except ValueError:  # raised if sys.modules has None for the package, which prevents its import
         return False
 
 
 def check_pages() -> None:
-    """Raises MissingFrameworkError if no page can be made."""
+    """Raises MissingFrameworkError if a package that HTML pages need is not installed."""
     for package in FOR_PAGES:
         if not is_installed(package):
             text = f'a page needs {package}, which is not installed: pip install "remuda[bench]"'

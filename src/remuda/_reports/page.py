@@ -1,4 +1,4 @@
-"""A report as one HTML file. The page fetches nothing, and no text on it can make it do so."""
+"""A report as one HTML file. The page fetches nothing, even if a text on it contains HTML."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from remuda._reports.report import Report
 from remuda._system import machine
 from remuda._system.cores import usable_cores
 
-_LARGEST_VIDEO = 8 << 20  # bytes; a page only names larger ones
+_LARGEST_VIDEO = 8 << 20  # the limit in bytes for a video in a page, which only names larger ones
 
 
 @dataclass(frozen=True)
 class Origin:
-    """The circumstances of a measurement: enough to judge the figures and to measure again.
+    """The machine and the command of a measurement, with which it can be judged and repeated.
 
     Attributes:
         command: The command that made the report.
@@ -39,7 +39,7 @@ class Origin:
 
     @classmethod
     def here(cls, command: str | None = None) -> Origin:
-        """Describes this machine, now. `command`: None stands for the command that runs this program."""
+        """Describes this machine. `command` is the command to show; None: the command line of this program."""
         facts = (
             ("Processor", machine.cpu_model()),
             ("Cores that may be used", str(usable_cores())),
@@ -51,7 +51,7 @@ class Origin:
 
 
 def save(report: Report, origin: Origin, path: str | os.PathLike[str]) -> None:
-    """Writes the page as UTF-8, and makes its folder if needed.
+    """Writes a report as an HTML page in UTF-8, and makes its folder if needed.
 
     Raises:
         MissingFrameworkError: jinja2 or matplotlib is not installed.
@@ -60,12 +60,12 @@ def save(report: Report, origin: Origin, path: str | os.PathLike[str]) -> None:
     page = as_html(report, origin)
     file = Path(path)
     file.parent.mkdir(parents=True, exist_ok=True)
-    # A path in another encoding may hold something that is no character: the page shows a reference to it.
+    # A path may contain bytes that are no characters. The page has numeric references for them.
     file.write_bytes(page.encode("utf-8", "xmlcharrefreplace"))
 
 
 def as_html(report: Report, origin: Origin) -> str:
-    """Returns the whole page. Raises MissingFrameworkError if jinja2 or matplotlib is not installed."""
+    """Returns a report as an HTML page. Raises MissingFrameworkError if jinja2 or matplotlib is not installed."""
     check_pages()
     from jinja2 import Environment, StrictUndefined
     from markupsafe import Markup
@@ -91,4 +91,4 @@ def _video(path: Path) -> _Video:
             return _Video(str(path), problem="too large for this page")
         return _Video(path.name, base64.b64encode(path.read_bytes()).decode())
     except OSError:
-        return _Video(str(path), problem="not there any more")
+        return _Video(str(path), problem="no longer there")

@@ -1,4 +1,4 @@
-"""A report: everything that is shown of a result, in a terminal or on a page."""
+"""A report: the texts, tables, charts and videos that a terminal or a page shows."""
 
 from __future__ import annotations
 

@@ -19,17 +19,17 @@ def show(report: Report) -> None:
         return
     from rich.console import Console
 
-    Console().print(as_rich(report), crop=False)  # code stays in one piece, however long its lines
+    Console().print(as_rich(report), crop=False)  # `crop=False` keeps long lines of code whole
 
 
 def as_text(report: Report) -> str:
-    """Returns the report in plain characters."""
+    """Returns the report as plain text."""
     parts = [[report.lead], _lines(report.tables[0]), [*report.failures, *report.notes], [report.code]]
     return "\n\n".join("\n".join(lines) for lines in parts if any(lines))
 
 
 def as_rich(report: Report) -> RenderableType:
-    """Returns the report as rich draws it."""
+    """Returns the report as an object that rich can print."""
     from rich.console import Group
     from rich.text import Text
 
@@ -53,7 +53,7 @@ def _rich_table(table: Table) -> RichTable:
     from rich.box import SIMPLE_HEAD
     from rich.table import Table as RichTable
 
-    drawn = RichTable(box=SIMPLE_HEAD, show_edge=False, padding=0)  # as narrow as can be: it has to fit 80 columns
+    drawn = RichTable(box=SIMPLE_HEAD, show_edge=False, padding=0)  # a narrow table, to fit 80 columns
     for column in table.columns:
         drawn.add_column(column, justify="right" if column else "left", no_wrap=True)
     for number, row in enumerate(table.rows):

@@ -1,4 +1,4 @@
-"""Finds the control groups around this process, and so the limits that apply to it."""
+"""Finds the control groups that this process is in, for their limits."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ ROOT = Path("/")
 
 
 def control_groups(controller: str, root: Path = ROOT) -> Sequence[tuple[int, Sequence[Path]]]:
-    """(version, directories) of each hierarchy that this controller may be in, version 1 first.
+    """Returns (cgroup version, directories) for each hierarchy that the controller may be in, version 1 first.
 
-    The directories are those of our own group and of the groups around it, the nearest first; not all need be there. In
-    a container our path may be told as the host sees it, while our group is mounted as the root one, which is the last.
+    The directories are those of this process's group and of its ancestors, the nearest first. Some may not exist. In a
+    container, the kernel may report the host's path of the group, although the group is mounted as the root, the last.
     """
     return _directories(read_text(root / "proc/self/cgroup"), controller, root)
 
 
 @lru_cache(maxsize=8)
 def _directories(text: str, controller: str, root: Path) -> Sequence[tuple[int, Sequence[Path]]]:
-    """`text`: the kernel's list of groups. The result is cached, because each start of a pool needs it repeatedly."""
+    """`text`: the kernel's list of groups. The result is cached because each start of a pool needs it repeatedly."""
     found = []
     for line in text.splitlines():
         number, _, rest = line.partition(":")
@@ -28,7 +28,7 @@ def _directories(text: str, controller: str, root: Path) -> Sequence[tuple[int, 
         if controller in controllers.split(","):
             found += [(1, mount, path) for mount in dict.fromkeys((controllers, controller))]
         elif number == "0" and not controllers:
-            found += [(2, mount, path) for mount in ("", "unified")]  # alone on the machine, or beside version 1
+            found += [(2, mount, path) for mount in ("", "unified")]  # version 2 alone, or beside version 1
     directories = []
     for version, mount, path in sorted(found):
         parts = [part for part in path.split("/") if part not in ("", "..")]

@@ -1,6 +1,6 @@
-"""Counts the CPU cores that this process may use: its affinity mask, cut down to its control group's quota.
+"""Counts the CPU cores that this process may use: its affinity mask, limited by its control group's quota.
 
-A container limited to 1.5 cores on a 64-core machine still sees 64 in its affinity mask, so both are asked.
+A container limited to 1.5 cores on a 64-core machine still sees 64 in its affinity mask, so both are read.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from remuda._system.cgroups import ROOT, control_groups, read_text
 
 
 def usable_cores(root: Path = ROOT) -> int:
-    """Number of cores the process may use, at least 1; a quota of 1.5 cores counts as 2.
+    """Returns the number of cores that the process may use, at least 1; a quota of 1.5 cores counts as 2.
 
     ``root`` is the directory that holds ``proc`` and ``sys``.
     """
@@ -24,7 +24,7 @@ def usable_cores(root: Path = ROOT) -> int:
 
 
 def whole_cores(root: Path = ROOT) -> int:
-    """Number of cores the process may keep busy all the time; a quota of 1.5 cores counts as 1, of 0.5 as 0.
+    """Returns the number of cores that the process may keep busy all the time; a quota of 1.5 counts as 1, 0.5 as 0.
 
     ``root`` is the directory that holds ``proc`` and ``sys``.
     """
@@ -33,7 +33,7 @@ def whole_cores(root: Path = ROOT) -> int:
 
 
 def cpu_quota(root: Path = ROOT) -> float | None:
-    """Cores' worth of CPU time the control groups allow, None without a limit.
+    """Returns the CPU time that the control groups allow, in cores; None without a limit.
 
     Limits nest: a group may use no more than any group above it, so the tightest one counts.
     """
@@ -46,7 +46,7 @@ def cpu_quota(root: Path = ROOT) -> float | None:
 
 
 def usable_cpus() -> int:
-    """Number of cores that the process may run on, whatever share of them it may have."""
+    """Returns the number of cores that the process may run on, without regard to quotas."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1

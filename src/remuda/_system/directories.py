@@ -7,10 +7,10 @@ from pathlib import Path
 
 
 def make_writable(directory: str | os.PathLike[str], option: str) -> Path:
-    """The directory, which is there afterwards; absolute, for the program may go elsewhere later.
+    """Makes the directory if needed. Returns its absolute path, because the working directory may change later.
 
     Raises:
-        OSError: It cannot be made, or not be written to.
+        OSError: It cannot be made or written to.
     """
     path = Path(directory).absolute()
     path.mkdir(parents=True, exist_ok=True)
@@ -20,10 +20,10 @@ def make_writable(directory: str | os.PathLike[str], option: str) -> Path:
 
 
 def writable_file(path: str | os.PathLike[str], what: str) -> Path:
-    """The absolute path of a file that can be written later, wherever the program goes until then.
+    """Returns the absolute path of a file that can be written later, in any working directory.
 
     Raises:
-        OSError: It is a directory, or its directory is missing, or cannot be written to.
+        OSError: It is a directory, or its parent is missing or cannot be written to.
     """
     absolute = Path(path).absolute()
     if absolute.is_dir():

@@ -1,7 +1,7 @@
 """The interpreter's exit while daemon threads of the program still use pools.
 
-Daemon threads run on until the interpreter is gone. A thread that is in a pool then gets no errors from its end: the
-pool is left as it is, and its workers end with the process.
+Daemon threads run until the interpreter is gone. A thread that uses a pool then must not get errors from closing it:
+the pool is not closed, and its workers end with the process.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def leave_pools_alone() -> bool:
 
 
 def hold_daemon_thread() -> None:
-    """While the interpreter exits, keeps any thread but the main one from going on: its pools have ended."""
+    """Blocks the calling thread, except the main one, if the interpreter exits, because its pools may have ended."""
     if is_exiting() and threading.current_thread() is not threading.main_thread():
         threading.Event().wait()
 

@@ -12,17 +12,17 @@ _locks: weakref.WeakSet[Any] = weakref.WeakSet()
 
 
 class Holder(Protocol):
-    """Holds descriptors or mappings of this process alone."""
+    """An object with descriptors or mappings that forked children must not keep."""
 
     def drop_descriptors(self) -> None:
-        """In a forked child: closes the child's copies."""
+        """Closes a forked child's copies of the descriptors and mappings."""
 
 
 _holders: weakref.WeakSet[Holder] = weakref.WeakSet()
 
 
 def run_in_children(callback: Callable[[], object]) -> None:
-    """Calls this in every child that this process forks from now on, before `os.fork` returns there."""
+    """Calls `callback` in every child that this process forks from now on, before `os.fork` returns there."""
     if hasattr(os, "register_at_fork"):  # not on Windows, which has no fork
         os.register_at_fork(after_in_child=callback)
 
@@ -30,17 +30,17 @@ def run_in_children(callback: Callable[[], object]) -> None:
 def fork_safe_lock() -> Any:
     """Returns a `threading.RLock` that is free in a forked child if another thread held it at the fork.
 
-    The child cannot wait for a thread that it does not have. What the lock guards may be half changed there, so it must
+    The child cannot wait for a thread that it does not have. The guarded data may be half changed there, so it must
     belong to one process: keyed by process id, or not used in children.
     """
-    lock = threading.RLock()  # no class of our own around it: an interrupt must not come between `acquire` and `with`
+    lock = threading.RLock()  # not wrapped in a class: an interrupt must not come between `acquire` and `with`
     _locks.add(lock)
     return lock
 
 
 def _free_locks() -> None:
     for lock in list(_locks):
-        if lock.acquire(blocking=False):  # it was free, or the thread that forked holds it
+        if lock.acquire(blocking=False):  # the lock was free, or the forking thread holds it
             lock.release()
         else:
             lock._at_fork_reinit()
@@ -50,11 +50,11 @@ run_in_children(_free_locks)
 
 
 def register_holder(holder: Holder) -> None:
-    """Makes workers that are forked from this process drop what the holder holds."""
+    """Makes workers that are forked from this process close the holder's descriptors and mappings."""
     _holders.add(holder)
 
 
 def drop_inherited() -> None:
-    """Closes what a worker that was just forked has inherited from the pools of its parent, its own pool included."""
+    """Closes what a just forked worker has inherited from all pools of its parent: descriptors and mappings."""
     for holder in list(_holders):
         holder.drop_descriptors()

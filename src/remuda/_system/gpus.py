@@ -13,8 +13,8 @@ class Gpu:
     """A GPU of the machine.
 
     Attributes:
-        uuid: As `nvidia-smi -L` tells it; empty where the driver does not.
-        cores: Those of its NUMA node; empty where the machine does not tell.
+        uuid: The UUID, as in `nvidia-smi -L`; empty if unknown.
+        cores: The cores of its NUMA node; empty if unknown.
     """
 
     uuid: str
@@ -22,7 +22,7 @@ class Gpu:
 
 
 def installed_gpus(root: Path = ROOT) -> list[Gpu]:
-    """Returns the GPUs that the driver shows to this process, by PCI address, as `nvidia-smi` numbers them.
+    """Returns the GPUs that the driver shows to this process, in the order of PCI addresses, as `nvidia-smi` does.
 
     `root` is the directory that holds `proc` and `sys`.
     """
@@ -44,7 +44,7 @@ def _cores_near(address: str, root: Path) -> frozenset[int]:
 
 
 def parse_cores(text: str) -> frozenset[int]:
-    """Cores as the kernel lists them: "0-3,8"; none where it is another text."""
+    """Returns the cores of a kernel's list such as "0-3,8"; empty for other texts."""
     cores: set[int] = set()
     for part in text.strip().split(","):
         first, _, last = part.partition("-")

@@ -11,20 +11,20 @@ from remuda.errors import ResourceError
 
 try:
     import resource
-except ImportError:  # no such system has worker processes
+except ImportError:  # a system without worker processes
     pass
 
-_PER_WORKER = 2  # its socket and its pidfd
-# At the most, and at a time: the relay (2), the factories in memory, the watcher's file, the fork server's socket and
-# pidfd, the reserve for looking through /proc (3), the pool's memory, the message in memory that tells workers of it;
-# and 3 more for what is open for a moment only: pipes of `subprocess`, a request too long for the server's socket.
+_PER_WORKER = 2  # the descriptors of a worker: its socket and its pidfd.
+# The most other descriptors that are open at a time: the relay (2), the factories in memory, the watcher's file, the
+# fork server's socket and pidfd, the reserve for searching /proc (3), the pool's memory, the parcel that describes it
+# to workers; and 3 that are open only briefly: pipes of `subprocess`, a request too long for the server's socket.
 _WHILE_STARTING = 14
 
 
 def check_descriptors(workers: int, *, with_output: bool) -> None:
-    """Raises ResourceError when so many more worker processes need more file descriptors than are free.
+    """Raises ResourceError if this number of new worker processes needs more file descriptors than are free.
 
-    With output, each also has a file of its own that it writes to.
+    `with_output`: whether each worker also has an output file.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == resource.RLIM_INFINITY or (used := _open_descriptors()) is None:
@@ -40,9 +40,9 @@ def check_descriptors(workers: int, *, with_output: bool) -> None:
 
 def _open_descriptors() -> int | None:
     try:
-        return len(os.listdir("/proc/self/fd")) - 1  # without the one that lists
+        return len(os.listdir("/proc/self/fd")) - 1  # without the descriptor of the listing
     except OSError:
-        return None  # unknown, or not even one is left: the code that needs one will raise
+        return None  # unknown, or no descriptor is left: code that needs one will raise
 
 
 def _remedy(wanted: int, soft: int, hard: int) -> str:
@@ -73,7 +73,7 @@ def _told(limit: int) -> str:
 
 
 def _cgroup_limit(root: Path = ROOT) -> str | None:
-    """Describes the limit of the control group around this process that has least room left."""
+    """Describes the limit of the control group of this process that has the least room left."""
     tightest: tuple[int, str] | None = None
     for _, groups in control_groups("pids", root):
         for group in groups:

@@ -1,4 +1,4 @@
-"""The machine and the software a measurement was taken on."""
+"""Describes the machine and the software of a measurement."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _PACKAGES = (
 
 
 def describe() -> str:
-    """In one line, as shown under a table."""
+    """Returns a description of the machine and of Python in one line, to show under measurements."""
     return f"{cpu_model()}, {platform.system()}, Python {platform.python_version()}"
 
 
@@ -39,7 +39,7 @@ def cpu_model(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
 
 
 def versions() -> dict[str, str]:
-    """Versions of the libraries measured, those that are installed."""
+    """Returns the versions of the measured libraries that are installed."""
     return {package: found for package in _PACKAGES if (found := _version(package)) is not None}
 
 

@@ -1,6 +1,6 @@
 """Checks that the machine has the memory that a pool is about to reserve.
 
-Reserving more shared memory than there is does not fail: the kernel kills a process later. So this checks before.
+Reserving too much shared memory does not fail: the kernel kills a process later. So this checks before.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ def check_memory(
     what: str = "the pool's batches",
     remedy: str = "use fewer envs, fewer frames or smaller observations",
 ) -> None:
-    """Raises MemoryError when fewer than `needed` bytes are available. `what`, `remedy`: for its text."""
+    """Raises MemoryError if fewer than `needed` bytes are available. `what`, `remedy`: parts of the error's text."""
     tightest = min(_rooms(root), default=None)
     if tightest is not None and needed > tightest[0]:
         available, where = tightest
@@ -28,16 +28,16 @@ def check_memory(
 
 
 def available_memory(root: Path = ROOT) -> int | None:
-    """Returns the bytes that may still be used: on the machine, or in the control group that has least left.
+    """Returns the bytes that may still be used, on the machine or in the control group with the least room.
 
-    None if that is not known.
+    Returns None if that is unknown.
     """
     return min((room for room, _ in _rooms(root)), default=None)
 
 
 def addressable_bytes(root: Path = ROOT) -> int:
-    """How much memory it makes sense to have addresses for: as much as the machine, or our control group, may ever give
-    us, and a part of the addresses and of the length of files that this process is allowed, where those are limited."""
+    """Returns the largest useful size of reserved addresses: the memory of the machine or of the control group, or a
+    quarter of this process's limits on addresses and file lengths, whichever is least."""
     lines = read_text(root / "proc/meminfo").splitlines()
     most = [_MOST_ADDRESSES, *(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemTotal:"))]
     for version, groups in control_groups("memory", root):
@@ -47,7 +47,7 @@ def addressable_bytes(root: Path = ROOT) -> int:
 
 
 def _limits_of_process() -> list[int]:
-    """On addresses and on the length of files, as far as there are any."""
+    """Returns this process's limits on addresses and on file lengths, if they are set."""
     try:
         import resource
     except ModuleNotFoundError:  # on Windows
@@ -69,7 +69,7 @@ def _rooms(root: Path) -> Iterator[tuple[int, str]]:
                 yield max(0, allowed - max(0, used - _file_pages(group, total))), str(group / limit)
 
 
-_MOST_ADDRESSES = 1 << 45  # that a process has, by far
+_MOST_ADDRESSES = 1 << 45  # well below the address space of a process
 
 _FILES = {
     1: ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_"),
@@ -78,7 +78,7 @@ _FILES = {
 
 
 def _file_pages(group: Path, total: str) -> int:
-    """Returns the bytes of files that the kernel keeps in memory while it is not needed."""
+    """Returns the bytes of cached files, which the kernel drops when memory is needed."""
     figures = dict(line.split(" ", 1) for line in read_text(group / "memory.stat").splitlines() if " " in line)
     pages = [figures.get(f"{total}{name}", "").strip() for name in ("active_file", "inactive_file")]
     return sum(int(count) for count in pages if count.isdigit())

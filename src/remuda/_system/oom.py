@@ -1,8 +1,8 @@
-"""Finds out whether the kernel's out-of-memory killer ended a worker, which looks like any other SIGKILL.
+"""Checks whether the kernel's out-of-memory killer ended a worker, which looks like any other SIGKILL.
 
-The kernel counts the processes that it kills, in the control group that the victim belongs to (with version 2 in those
-around it too) and for the whole machine. A kill that was counted since the pool was made, and has not explained an
-earlier death yet, explains this one.
+The kernel counts the processes that it kills, in the control group of the victim (with version 2 also in its ancestors)
+and for the whole machine. A kill that was counted after the pool was made, and that explains no earlier death, explains
+this one.
 """
 
 from __future__ import annotations
@@ -14,21 +14,21 @@ from remuda.errors import MemoryVerdict
 
 
 class OomWatch:
-    """Remembers the counters as they were when it was made.
+    """Compares the kernel's counters of out-of-memory kills with their values when this object was made.
 
-    The counter of our own control group is told apart from those further out, which count kills of others too.
+    The counter of this process's control group is separate from those of its ancestors, which count other kills, too.
     """
 
     def __init__(self, root: Path = ROOT) -> None:
         self._own, self._outer = _counters(root)
 
     def judge(self) -> MemoryVerdict:
-        """Judges the end of a worker by SIGKILL. A kill that was counted once explains one death."""
+        """Returns whether lack of memory caused a worker's end by SIGKILL. Each counted kill explains one death."""
         own, outer = _take_one(self._own), _take_one(self._outer)
         if own is not None:
             return MemoryVerdict(True, f"the kernel ran out of memory ({own})")
         if outer is not None:
-            # Kernels count a kill in the victim's own group. Where that does not show, any other may be meant.
+            # Kernels count a kill in the victim's own group. Other counters may have counted another process.
             unsure = "perhaps" if self._own else "most likely"
             verdict = None if self._own else True
             return MemoryVerdict(verdict, f"{unsure} the kernel ran out of memory ({outer}, which counts others too)")
@@ -37,12 +37,12 @@ class OomWatch:
         return MemoryVerdict(
             False,
             "not by the kernel's out-of-memory killer as far as its counters show; "
-            "somebody's `kill -9`, or a daemon like systemd-oomd?",
+            "a `kill -9`, or a daemon such as systemd-oomd?",
         )
 
 
 def _take_one(counters: dict[Path, int]) -> str | None:
-    """Takes one kill from all counters that rose, which have counted the same kill. Describes the first one."""
+    """Takes one kill from each counter that has risen. Returns a description of the first such counter, or None."""
     found = None
     for path, before in counters.items():
         now = _read(path)
@@ -53,7 +53,7 @@ def _take_one(counters: dict[Path, int]) -> str | None:
 
 
 def _counters(root: Path) -> tuple[dict[Path, int], dict[Path, int]]:
-    """Returns the counters of this process's control group, and of those around it, the nearest first."""
+    """Returns the counters of this process's control group, and of its ancestors, the nearest first."""
     for version, groups in control_groups("memory", root):
         name = "memory.oom_control" if version == 1 else "memory.events"
         if found := _known([group / name for group in groups]):

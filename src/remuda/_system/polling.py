@@ -5,11 +5,11 @@ from __future__ import annotations
 import select
 from collections.abc import Iterable
 
-_MOST_SECONDS = 1e6  # `poll` takes an int of milliseconds
+_MOST_SECONDS = 1e6  # the most seconds for `poll`, which takes milliseconds as an int
 
 
 def wait_readable(fds: Iterable[int], seconds: float | None) -> bool:
-    """Waits until one of the descriptors is readable, or for so many seconds (None: no limit). Whether one is."""
+    """Waits `seconds` (None: no limit) until one of the descriptors is readable. Returns whether one is."""
     poller = select.poll()
     for fd in fds:
         poller.register(fd, select.POLLIN)

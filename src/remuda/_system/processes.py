@@ -1,4 +1,4 @@
-"""Reads the figures of the kernel on processes and cores: time on cores, time waiting for one, memory."""
+"""Reads the kernel's figures of processes and cores: time on cores, time waiting for a core, memory."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ _BUSY, _STOLEN = (1, 2, 3, 6, 7), (8,)
 
 @dataclass(frozen=True)
 class Usage:
-    """The usage of a process; zeros, or None, if not known.
+    """The usage of a process; zeros, or None, if unknown.
 
     Attributes:
         cpu: Seconds of CPU time of all its threads, to a hundredth.
-        queued: Seconds in which its main thread was ready to run, and had no core.
-        memory: Bytes of it that are in memory, those it shares with others counted.
+        queued: Seconds in which its main thread was ready to run but had no core.
+        memory: Resident bytes, shared ones included.
     """
 
     cpu: float = 0.0
@@ -31,7 +31,7 @@ class Usage:
 
 
 def usage_of(pid: int | None, root: Path = ROOT) -> Usage:
-    """Returns the usage of a process; zeros for None. ``root`` is the directory that holds ``proc``."""
+    """Returns the usage of a process; zeros if `pid` is None. ``root`` is the directory that holds ``proc``."""
     if pid is None:
         return Usage()
     folder = root / "proc" / str(pid)
@@ -42,7 +42,7 @@ def usage_of(pid: int | None, root: Path = ROOT) -> Usage:
 
 
 def stat_of(pid: int) -> list[str]:
-    """Returns what the kernel says of a process in /proc/<pid>/stat, from its state on; empty if it is gone.
+    """Returns the fields of /proc/<pid>/stat from the state on; empty if the process is gone.
 
     `man 5 proc_pid_stat` numbers these fields from 3.
     """
@@ -50,7 +50,7 @@ def stat_of(pid: int) -> list[str]:
 
 
 def _fields(folder: Path) -> list[str]:
-    _, _, rest = read_text(folder / "stat").rpartition(")")  # a program's name may have anything in it
+    _, _, rest = read_text(folder / "stat").rpartition(")")  # a program's name may contain parentheses
     return rest.split()
 
 
@@ -61,11 +61,11 @@ def _cpu_seconds(folder: Path) -> float:
 
 @dataclass(frozen=True)
 class CoresUsage:
-    """The usage of some cores together, in seconds since the machine's start; zeros if not known.
+    """The total usage of some cores, in seconds since boot; zeros if unknown.
 
     Attributes:
-        busy: In which they ran something.
-        stolen: In which they would have, had the host of this virtual machine not run something else.
+        busy: Seconds in which they were busy.
+        stolen: Seconds in which the host of this virtual machine ran something else on them.
     """
 
     busy: float = 0.0
@@ -73,7 +73,7 @@ class CoresUsage:
 
 
 def usage_of_cores(cpus: Iterable[int], root: Path = ROOT) -> CoresUsage:
-    """`cpus`: their numbers. ``root`` is the directory that holds ``proc``."""
+    """Returns the total usage of the cores `cpus`. ``root`` is the directory that holds ``proc``."""
     names = {f"cpu{cpu}" for cpu in cpus}
     lines = [line.split() for line in read_text(root / "proc" / "stat").splitlines() if line.startswith("cpu")]
     ours = [fields for fields in lines if fields[0] in names]

@@ -1,1 +1,1 @@
-"""Arrays as torch tensors: shared on the CPU, copied to a GPU without waiting. Nothing here imports torch by itself."""
+"""Converts arrays to torch tensors: shared on the CPU, copied to a GPU without waiting. Imports torch when needed."""

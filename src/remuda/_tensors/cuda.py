@@ -1,4 +1,4 @@
-"""Copies tensors to a CUDA device on a stream of its own, and holds their memory until that has happened."""
+"""Copies tensors to a CUDA device on a separate stream, and holds their memory until the copies are done."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from remuda.errors import MissingFrameworkError
 
 
 def import_torch() -> Any:
-    """Imports torch where it is needed. Raises MissingFrameworkError if it is not installed."""
+    """Imports torch when it is needed. Raises MissingFrameworkError if it is not installed."""
     try:
         import torch
     except ModuleNotFoundError as error:
-        if error.name != "torch":  # a package that torch needs: its own error names it
+        if error.name != "torch":  # a package that torch needs is missing, and the original error names it
             raise
         text = "tensors need torch, which is not installed: pip install torch"
         raise MissingFrameworkError(text, name="torch") from error
@@ -25,34 +25,34 @@ def import_torch() -> Any:
 
 
 class CudaCopies:
-    """Copies to one device. May be used by several threads.
+    """Copies tensors to one CUDA device. Several threads may use this object.
 
-    They run on a stream of their own, beside whatever the caller's stream is doing. The caller's stream waits for them
-    before it does anything that it is given later; the host does not wait. What is copied, and so the lease of its
-    frame, is held until the event behind the copies has completed.
+    Copies run on a separate stream, in parallel with the work on the caller's stream. Later work on the caller's stream
+    waits for them; the host does not. The source, and with it the lease of its frame, is held until the event after the
+    copies has completed.
 
-    New tensors come from torch's allocator, as memory of the copies' stream. It is used again when the tensor is gone
-    and the caller's stream has finished with it (`record_stream`), so in a loop nothing is allocated.
+    New tensors are memory of the copies' stream from torch's allocator. It is reused when the tensor is gone and the
+    caller's stream has finished with it (`record_stream`), so that a loop allocates nothing.
     """
 
     def __init__(self, device: Any) -> None:
         torch = import_torch()
         self._device, self._stream, self._owner = device, torch.cuda.Stream(device), os.getpid()
-        self._held: deque[tuple[Any, Any]] = deque()  # the event behind each copy, and the memory that it reads
-        self._lock = fork_safe_lock()  # a signal handler may copy something, too
-        self._constants: dict[int, Any] = {}  # copies, by the identity of the array
+        self._held: deque[tuple[Any, Any]] = deque()  # the event after each copy, and the memory that the copy reads.
+        self._lock = fork_safe_lock()  # reentrant, because a signal handler may also copy.
+        self._constants: dict[int, Any] = {}  # the device's copies of constant arrays, by `id(array)`
 
     def copy(self, hosts: Sequence[Any], targets: Sequence[Any] | None, non_blocking: bool) -> Sequence[Any]:
-        """Copies tensors of the CPU, or of this device, into new ones of the device, or into `targets`."""
+        """Copies tensors on the CPU or this device to `targets`; None: to new tensors on this device."""
         torch = import_torch()
         self._release_copied()
         caller = torch.cuda.current_stream(self._device)
-        user = self._stream if targets is not None else caller  # the one that uses memory of the other
+        user = self._stream if targets is not None else caller  # the stream that did not allocate the targets
         with torch.cuda.stream(self._stream):
             if targets is None:
                 targets = [torch.empty(host.shape, dtype=host.dtype, device=self._device) for host in hosts]
             else:
-                self._stream.wait_stream(caller)  # it may still be reading them
+                self._stream.wait_stream(caller)  # the caller's stream may still read the targets
             event = self._enqueue(hosts, targets, torch.cuda.Event())
         caller.wait_event(event)
         for target in targets:
@@ -66,7 +66,7 @@ class CudaCopies:
         try:
             for host, target in zip(hosts, targets, strict=True):
                 target.copy_(host, non_blocking=True)
-        finally:  # if one fails, those before it are under way
+        finally:  # recorded even if a copy fails: earlier copies may still read the memory
             event.record(self._stream)
             with self._lock:
                 self._held.append((event, hosts))
@@ -74,12 +74,12 @@ class CudaCopies:
 
     def _release_copied(self) -> None:
         with self._lock:
-            while self._held and self._held[0][0].query():  # copies of one stream complete in their order
+            while self._held and self._held[0][0].query():  # the oldest copy has completed; copies complete in order
                 self._held.popleft()
 
     def finish(self) -> None:
         """Waits for all copies, and releases the memory that they read."""
-        if self._owner != os.getpid():  # the copies are the parent's, and a forked child may not call CUDA
+        if self._owner != os.getpid():  # in a forked child, which has no copies and may not call CUDA
             return
         with self._lock:
             while self._held:
@@ -87,10 +87,11 @@ class CudaCopies:
                 self._held.popleft()
 
     def constant(self, array: Any, host: Any) -> Any:
-        """The device's copy of an array that never changes, such as the ids of all envs: made once."""
+        """Returns the device's copy of an array that never changes, such as all env ids. The copy is made once."""
         if id(array) not in self._constants:
             (copy,) = self.copy([host], None, non_blocking=False)
-            forget = weakref.finalize(array, self._constants.pop, id(array), None)  # before another has its identity
+            # Removes the copy before the array's id is reused.
+            forget = weakref.finalize(array, self._constants.pop, id(array), None)
             forget.atexit = False  # a forked child may not call CUDA
             self._constants[id(array)] = copy
         constant = self._constants[id(array)]
@@ -103,7 +104,7 @@ _making = fork_safe_lock()
 
 
 def copies_to(device: Any) -> CudaCopies:
-    """Returns the copies to a CUDA device of this process."""
+    """Returns this process's `CudaCopies` for a device."""
     torch = import_torch()
     index = torch.cuda.current_device() if device.index is None else device.index
     with _making:
@@ -113,6 +114,6 @@ def copies_to(device: Any) -> CudaCopies:
 
 
 def finish_all() -> None:
-    """Waits for all copies, and releases the memory that they read: before the memory of a pool goes."""
+    """Waits for all copies, and releases the memory that they read. Called before a pool's memory is freed."""
     for copies in list(_copies.values()):
         copies.finish()

@@ -1,4 +1,4 @@
-"""Turns nests of arrays into torch tensors on a device."""
+"""Converts nests of arrays to torch tensors on a device."""
 
 from __future__ import annotations
 
@@ -20,37 +20,37 @@ Path = tuple[Any, ...]
 
 
 def to_torch(arrays: Any, device: torch.device | str | int = "cpu", non_blocking: bool = False, out: Any = None) -> Any:
-    """Turns arrays into torch tensors: shared on the CPU, copied to a GPU while the program goes on.
+    """Converts arrays to torch tensors: shared on the CPU, copied to a GPU while the program continues.
 
-    It is for what a vector env returns, say. (A `Batch` has `Batch.to`.) ::
+    Use it for the results of a vector env, for example. (A `Batch` has `Batch.to`.) ::
 
         obs, reward, terminated, truncated, infos = envs.step(actions)
         obs, reward = remuda.to_torch((obs, reward), "cuda", non_blocking=True)
 
-    On the CPU, tensors share memory with the arrays, and hold the lease of the frame that these lie in. An array that
-    cannot be written to, or has a negative stride, is copied: torch has no such tensors.
+    On the CPU, tensors share memory with the arrays, and hold the lease of their frame. An array that is read-only or
+    has a negative stride is copied, because torch has no such tensors.
 
-    On a CUDA device, tensors are copies. They are made on a stream of their own, while the current stream goes on with
-    what it has been given; work that it is given later finds them whole. The frame stays leased until the copy is done.
-    The pool's memory is page-locked when it is first copied from, and stays so until it goes. Memory that is no pool's
-    is copied as torch does it, which may make the call wait. An array that owns its memory and cannot be written to
+    On a CUDA device, tensors are copies. A separate stream makes them, while the current stream continues with its
+    earlier work; its later work waits for the copies. The frame stays leased until the copy is done.
+    The pool's memory is page-locked when it is first copied from, and stays locked until it is freed. torch copies
+    memory that does not belong to a pool, and the call may wait for it. An array that owns its memory and is read-only
     (`Batch.env_ids` of all envs) is copied once, and is the same tensor every time.
 
-    Other devices get copies as `torch.Tensor.to` makes them.
+    For other devices, `torch.Tensor.to` makes the copies.
 
     Args:
-        arrays: A nest (dicts, tuples, lists) of arrays. Whatever else is in it stays as it is.
-        device: Where the tensors are to be. "cuda" is the current CUDA device.
+        arrays: A nest (dicts, tuples, lists) of arrays. Other values in it stay unchanged.
+        device: The device of the tensors. "cuda" is the current CUDA device.
         non_blocking: Return before copies to a CUDA device are done. Otherwise the call waits for them.
-        out: A nest of tensors of the same form, which are written to and returned, for those who need fixed addresses,
-            as CUDA graphs do. What the current stream was given before still finds what was in them.
+        out: A nest of tensors of the same form, which are overwritten and returned, for users of fixed addresses such
+            as CUDA graphs. Earlier work on the current stream still reads the old contents.
 
     Returns:
-        The same nest with a tensor in the place of each array, of the same shape and dtype.
+        The same nest with tensors instead of arrays, of the same shapes and dtypes.
 
     Raises:
         MissingFrameworkError: torch is not installed.
-        TypeError: torch has no such dtype.
+        TypeError: torch does not have the dtype of an array.
         ValueError: A tensor of `out` is missing, or has another shape, dtype or device. Nothing was written.
     """
     torch = import_torch()
@@ -66,7 +66,7 @@ def to_torch(arrays: Any, device: torch.device | str | int = "cpu", non_blocking
     if target.type == "cuda":
         moved = _to_cuda([array for _, array in found], hosts, targets, target, non_blocking)
     elif targets is None:
-        moved = [host.to(target) for host in hosts]  # the CPU's are themselves
+        moved = [host.to(target) for host in hosts]  # on the CPU, `to` copies nothing
     else:
         moved = [given.copy_(host) for given, host in zip(targets, hosts, strict=True)]
     in_order = iter(moved)
@@ -91,7 +91,7 @@ def _to_cuda(
 
 
 def _shared(torch: Any, array: Array, place: str) -> Any:
-    """Returns a tensor of the CPU: with the array's own memory, if torch has such tensors."""
+    """Returns a tensor on the CPU, which shares the array's memory if torch supports that."""
     if not array.flags.writeable or any(stride < 0 for stride in array.strides):
         array = array.copy()
     try:
@@ -111,7 +111,7 @@ def _check_target(torch: Any, host: Any, given: Any, device: Any, place: str) ->
 
 
 def _map(function: Callable[[Path, Array], Any], nest: Any, path: Path = ()) -> Any:
-    """Replaces each array by what the function returns for it and its place. Named tuples, such as a Graph, stay."""
+    """Replaces each array by ``function(path, array)``. Named tuples, such as a Graph, stay unchanged."""
     if isinstance(nest, dict):
         return {key: _map(function, value, (*path, key)) for key, value in nest.items()}
     if type(nest) in (tuple, list):
@@ -120,7 +120,7 @@ def _map(function: Callable[[Path, Array], Any], nest: Any, path: Path = ()) -> 
 
 
 def _at(nest: Any, path: Path) -> Any:
-    """Returns what a nest of the same form has in that place, or None."""
+    """Returns the value at a path in a nest; None if the nest has no such path."""
     for step in path:
         try:
             nest = nest[step]
@@ -130,5 +130,5 @@ def _at(nest: Any, path: Path) -> Any:
 
 
 def _shown(path: Path) -> str:
-    """A place as an error names it."""
+    """Returns a path as text, for errors."""
     return "".join(f"[{step!r}]" for step in path)

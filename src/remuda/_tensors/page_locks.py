@@ -1,8 +1,8 @@
 """Page-locks the shared memory of pools, so that a GPU reads it without a copy by the host.
 
-Of each arena, what has memory as long as the arena has is locked when something of it is first copied to a GPU, and
-stays locked. The memory of rollouts comes and goes: a column of one is locked when it is first copied from, and all is
-unlocked before any is given back to the system.
+The permanent memory of an arena is locked when any of it is first copied to a GPU, and stays locked. The memory of
+rollouts is temporary: each column is locked when it is first copied from, and all of the arena is unlocked before any
+memory is returned to the system.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from remuda._tensors.cuda import finish_all, import_torch
 _FOR_ALL_DEVICES = 1  # cudaHostRegisterPortable
 
 Span = tuple[int, int]
-"""Addresses: from, to."""
+"""The first address, and the one after the last."""
 
-_arenas: dict[int, Locked] = {}  # by address
-_changing = fork_safe_lock()  # a signal handler may copy something, too
+_arenas: dict[int, Locked] = {}  # the page-locked pieces of each arena, by the arena's address.
+_changing = fork_safe_lock()  # reentrant, because a signal handler may also lock pages
 
 
 def lock(array: Any) -> None:
-    """Page-locks what an array is a part of, if it lies in an arena; warns once if the system refuses."""
+    """Page-locks the memory around an array, if it lies in an arena. Warns once if the system refuses."""
     arena = _core.arena_of(array)
     if arena is None:
         return
@@ -57,9 +57,9 @@ def _locked_of(arena: _core.Arena) -> Locked:
 
 
 def unlock(arena: _core.Arena) -> None:
-    """Unlocks all of an arena before memory of it goes, after all copies; what is copied next is locked again.
+    """Waits for all copies, and unlocks an arena before some of its memory is freed. Later copies lock it again.
 
-    A pool does this when it takes memory for more rollouts than before.
+    A pool does this when it reserves memory for more rollouts than before.
     """
     with _changing:
         if (locked := _arenas.get(arena.address)) is not None and locked.spans:
@@ -68,26 +68,26 @@ def unlock(arena: _core.Arena) -> None:
 
 
 def _end(address: int, owner: int) -> None:
-    """Is called when the memory goes, by its last user."""
+    """Unlocks an arena. The last user of its memory calls this function before the memory is freed."""
     locked = _arenas.pop(address)
-    if os.getpid() == owner:  # a forked child may not call CUDA, nor has it locked anything
+    if os.getpid() == owner:  # a forked child has locked nothing, and may not call CUDA
         locked.clear()
 
 
 class Locked:
-    """The page-locked pieces of one arena: whole pages, none of them twice.
+    """The page-locked pieces of one arena: whole pages, each locked once.
 
-    CUDA does not copy what lies only partly in a piece, so pieces that meet become one.
+    CUDA does not copy memory that lies only partly in a piece, so adjacent pieces are merged.
     """
 
     def __init__(self, cudart: Any) -> None:
-        """`cudart`: the runtime of CUDA, as torch has it."""
+        """`cudart`: torch's handle of the CUDA runtime."""
         self.spans: list[Span] = []
-        self.is_refused = False  # by the system: then no more are tried
+        self.is_refused = False  # whether the system has refused a lock; then no others are tried
         self._cudart = cudart
 
     def has(self, span: Span) -> bool:
-        """Whether it is locked, or cannot be."""
+        """Whether there is nothing to lock: the span is locked, or the system has refused a lock."""
         return self.is_refused or any(first <= span[0] and span[1] <= end for first, end in self.spans)
 
     def add(self, arena: _core.Arena, span: Span) -> str | None:
@@ -127,7 +127,7 @@ class Locked:
 
 
 def _span(array: Any) -> Span:
-    """The addresses of the whole array of a pool that this array is, or is a view of."""
+    """Returns the addresses of an array's memory; for a view, those of the whole array that it views."""
     whole = array.base if isinstance(array.base, np.ndarray) else array
     first = whole.__array_interface__["data"][0]
     if whole.flags.c_contiguous:
@@ -137,7 +137,7 @@ def _span(array: Any) -> Span:
 
 
 def _whole_pages(spans: list[Span]) -> list[Span]:
-    """Returns the pages that these lie in, neighbours as one, so that no page is locked twice."""
+    """Returns the pages of these spans, adjacent ones merged, so that no page is locked twice."""
     pages: list[Span] = []
     for first, end in spans:
         begin = first - first % mmap.PAGESIZE
@@ -148,6 +148,6 @@ def _whole_pages(spans: list[Span]) -> list[Span]:
 
 
 def _forget_error() -> None:
-    """Launches a kernel: CUDA reports an error that a call has returned again, to the next launch."""
+    """Clears CUDA's last error by launching a kernel. Otherwise the program's next launch would report the error."""
     with suppress(RuntimeError):
         import_torch().zeros(1, device="cuda").add_(1)

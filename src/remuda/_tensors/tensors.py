@@ -1,4 +1,4 @@
-"""Batches and rollouts as torch tensors, for the learner."""
+"""Batches and rollouts of torch tensors, for the learner."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ if TYPE_CHECKING:
 
 @dataclass
 class TensorBatch(InPlural):
-    """A batch whose arrays are torch tensors, as `Batch.to` returns it.
+    """A batch of torch tensors, returned by `Batch.to`.
 
-    On the CPU they share the batch's memory; elsewhere they are copies, and keep nothing of the pool. Names in the
-    plural, as rollouts have them, work too.
+    On the CPU they share the batch's memory; on other devices they are copies, and do not keep the pool's memory. The
+    names in the plural, which rollouts have, work too.
 
     Attributes:
-        env_ids: (n,) int64.
+        env_ids: (n,) int64: the ids of the envs.
         obs: The observations: an (n, ...) tensor, or a dict or tuple of such. Objects without an array stay objects.
         reward: (n,) float64.
         terminated, truncated: (n,) bool.
-        valid: (n,) bool, which rows are an env's: all of them but what `recv(pad_to=...)` has added.
-        extras: What `extras=` has computed, by name, as in `Batch.extras`.
+        valid: (n,) bool: False in rows that `recv(pad_to=...)` has added.
+        extras: The columns of `extras=` by name, as in `Batch.extras`.
         final_obs: With same-step autoreset the terminal observations, like `obs`; or None, see `Batch.final_obs`.
     """
 
@@ -41,8 +41,8 @@ class TensorBatch(InPlural):
 
     @classmethod
     def _of(cls, batch: Any, device: Any, non_blocking: bool, out: TensorBatch | None) -> TensorBatch:
-        """`batch`: any object that has these attributes, as arrays."""
-        final_obs = to_torch(batch.final_obs, device, non_blocking)  # not in every batch, so `out` has no place for it
+        """Converts a batch, or another object with the same attributes, to tensors."""
+        final_obs = to_torch(batch.final_obs, device, non_blocking)  # not into `out`: not every batch has `final_obs`
         names = ("env_ids", "obs", "reward", "terminated", "truncated", "valid", "extras")
         return cls(**_moved(names, batch, device, non_blocking, out), final_obs=final_obs)
 
@@ -56,20 +56,20 @@ class TensorBatch(InPlural):
 
 @dataclass
 class TensorRollout(InSingular):
-    """A rollout whose arrays are torch tensors, as `Rollout.to` returns it.
+    """A rollout of torch tensors, returned by `Rollout.to`.
 
-    On the CPU they share the rollout's memory, but for `valid` and `episode_starts`; elsewhere they are copies, and
-    keep nothing of the pool. Names in the singular, as batches have them, work too.
+    On the CPU they share the rollout's memory, except `valid` and `episode_starts`; on other devices they are copies,
+    and do not keep the pool's memory. The names in the singular, which batches have, work too.
 
     Attributes:
         obs: (T + 1, n, ...), or a dict or tuple of such.
         actions: (T, n, ...), or a dict or tuple of such.
         rewards: (T, n) float64.
         terminations, truncations: (T, n) bool.
-        valid: (T, n) bool, which rows are steps.
+        valid: (T, n) bool: whether the row is a step.
         episode_starts: (T + 1, n) bool.
-        extras: dict of (T + 1, n, ...): what `extras=` has computed.
-        columns: dict of (T, n, ...): what was given to `act` besides.
+        extras: dict of (T + 1, n, ...): the columns of `extras=`.
+        columns: dict of (T, n, ...): the columns that were passed to `act`.
         final_obs: (T, n, ...) with same-step autoreset; or None, see `Rollout`.
     """
 
@@ -86,8 +86,8 @@ class TensorRollout(InSingular):
 
     @classmethod
     def _of(cls, rollout: Any, device: Any, non_blocking: bool, out: TensorRollout | None) -> TensorRollout:
-        """`rollout`: any object that has these attributes, as arrays."""
-        # First the memory that is not the pool's: while it is copied, the call waits for the copies before it.
+        """Converts a rollout, or another object with the same attributes, to tensors."""
+        # Arrays outside the pool's memory come first, because their copies wait for all earlier copies.
         own = ("columns", "valid", "episode_starts")
         pools = ("obs", "actions", "rewards", "terminations", "truncations", "extras", "final_obs")
         return cls(**_moved(own + pools, rollout, device, non_blocking, out))
@@ -102,7 +102,7 @@ class TensorRollout(InSingular):
 
 
 def _moved(names: Sequence[str], source: Any, device: Any, non_blocking: bool, out: Any) -> dict[str, Any]:
-    """Returns these attributes as tensors, by name. `out`: has tensors under these names that are written to."""
+    """Returns the named attributes of `source` as tensors. `out`: an object with tensors to overwrite, or None."""
     arrays = {name: getattr(source, name) for name in names}
     targets = None if out is None else {name: getattr(out, name) for name in names}
     tensors: dict[str, Any] = to_torch(arrays, device, non_blocking, targets)

@@ -25,7 +25,7 @@ def open_trace(path: Path) -> IO[Any]:
 
 @contextmanager
 def written_whole(path: Path) -> Iterator[IO[Any]]:
-    """Gives a file for text, which takes its place when it is written; compressed if its name ends in ".gz".
+    """Yields a text file that replaces `path` when it is complete; compressed if the name ends in ".gz".
 
     Raises OSError, which names the file.
     """
@@ -35,7 +35,7 @@ def written_whole(path: Path) -> Iterator[IO[Any]]:
             yield file
         part.replace(path)
     except OSError as error:
-        if error.filename is None:  # writing to a full disk raises an error without a name
+        if error.filename is None:  # writing to a full disk raises an error without a file name
             error.filename = str(path)
         raise
     finally:
@@ -43,7 +43,7 @@ def written_whole(path: Path) -> Iterator[IO[Any]]:
 
 
 def merge_traces(paths: Sequence[Path], merged: Path) -> None:
-    """Writes all events of these files into another one, with the times of the first.
+    """Writes all events of these files into `merged`, with their times on the clock of the first file.
 
     Raises:
         TraceError: A file is not a trace, or has no event in the time of the first file.
@@ -66,11 +66,11 @@ def _load(path: Path) -> dict[str, Any]:
             trace = json.load(file)
     except (ValueError, EOFError) as error:
         raise TraceError(f"expected {path} to be a trace in JSON, got {type(error).__name__}: {error}") from error
-    if isinstance(trace, list):  # the other form of the format, which has events alone
+    if isinstance(trace, list):  # the trace format also permits a plain list of events
         trace = {"traceEvents": trace}
     if not isinstance(trace, dict) or not isinstance(trace.get("traceEvents"), list):
         raise TraceError(f"expected {path} to have traceEvents, got JSON without")
-    return {**trace, _BASE: int(trace.get(_BASE, 0))}  # older ones of torch.profiler have the wall clock's times
+    return {**trace, _BASE: int(trace.get(_BASE, 0))}  # without this key, times are of the wall clock
 
 
 def _shifted(event: dict[str, Any], shift: float) -> dict[str, Any]:
@@ -78,7 +78,7 @@ def _shifted(event: dict[str, Any], shift: float) -> dict[str, Any]:
 
 
 def _check_overlap(paths: Sequence[Path], traces: Sequence[dict[str, Any]]) -> None:
-    """Raises TraceError for a trace that would lie far from the first: its viewer would not find it."""
+    """Raises TraceError for a trace that does not overlap the first in time, and so would be out of view."""
     (first, last), *others = [_extent(trace) for trace in traces]
     for path, (begin, end) in zip(paths[1:], others, strict=True):
         if end < first or begin > last:
@@ -90,7 +90,7 @@ def _check_overlap(paths: Sequence[Path], traces: Sequence[dict[str, Any]]) -> N
 
 
 def _extent(trace: dict[str, Any]) -> tuple[float, float]:
-    """The times of the first event and of the last, in microseconds of the wall clock."""
+    """Returns the times of the first event and of the last, in microseconds of the wall clock."""
     timed = [event for event in trace["traceEvents"] if "ts" in event]
     if not timed:
         return float("-inf"), float("inf")

@@ -1,4 +1,4 @@
-"""Calls policies: converts tensors, passes a `Turn` to policies that ask for one, and keeps the state of each env."""
+"""Calls policies: converts arrays and tensors, passes a `Turn` to policies that accept one, and keeps their states."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Flags: TypeAlias = "np.ndarray[Any, np.dtype[np.bool_]]"
 
 
 class Acts(Protocol):
-    """An object whose method `act` is a policy."""
+    """An object with a method `act`, which is a policy."""
 
     @property
     def act(self) -> Callable[..., Any]: ...
@@ -26,7 +26,7 @@ Policy: TypeAlias = "Callable[..., Any] | Acts"
 
 @dataclass
 class Turn:
-    """The envs that a policy acts for. A policy with a parameter named `turn` gets one with each call::
+    """The envs that a policy acts for in one call. A policy with a parameter named `turn` receives it::
 
         class Recurrent(torch.nn.Module):
             def __init__(self):
@@ -41,13 +41,13 @@ class Turn:
                 return self.head(turn.state).argmax(-1)
 
     Attributes:
-        env_ids: (k,) int64: the envs, as the pool numbers them.
+        env_ids: (k,) int64: the ids of the envs in the pool.
         episode_starts: (k,) bool: whether the observation is the first of an episode.
-        rng: The generator of this policy. It goes on from turn to turn, also after `Pool.publish`. Each shard has its
+        rng: The generator of this policy. It continues from turn to turn, also after `Pool.publish`. Each shard has its
             own stream.
         shard: The index of the shard on which the policy acts; 0 without a cluster.
         state: The policy's state for these envs: arrays or tensors with k rows, or dicts and tuples of them. Envs that
-            begin an episode have rows of `policy.initial_state(count)`. What the policy assigns here is kept for the
+            begin an episode have rows of `policy.initial_state(count)`. The policy assigns the new state here, for the
             next turn of these envs. None if the policy has no method `initial_state`.
     """
 
@@ -75,22 +75,22 @@ class Actor:
         actions, columns = actor.finish(actor.policy(obs, **turn), **turn)
 
     Attributes:
-        policy: Called with observations, and what `turn_for` returns.
+        policy: Called with observations, and the keyword arguments that `turn_for` returns.
         rng: See `Turn`.
     """
 
     def __init__(
         self, policy: Policy, num_envs: int, rng: np.random.Generator, *, shard: int = 0, first_env: int = 0
     ) -> None:
-        """`num_envs`: the envs that the pool here has. `first_env`: the number of the first one in the whole pool."""
+        """`num_envs` is the pool's number of envs. `first_env`: on a cluster, the global id of its first env."""
         self._all, self._shard, self._first_env = np.arange(num_envs), shard, first_env
         self.rng = rng
         self._state: Any = None
-        self._rows: Any = slice(None)  # of the envs that act
+        self._rows: Any = slice(None)  # the rows of the envs in this turn
         self.use(policy)
 
     def use(self, policy: Any) -> None:
-        """Replaces the policy. States of envs are kept if the new policy's have the same form."""
+        """Replaces the policy. The envs' states are kept if the new policy's states have the same form."""
         function = policy.act if hasattr(policy, "act") else policy
         is_module = _is_module(policy)
         self._device = _device_of(policy) if is_module else None
@@ -101,34 +101,34 @@ class Actor:
             self._state = None
 
     def turn_for(self, env_ids: Ids, episode_starts: Callable[[], Flags]) -> dict[str, Turn]:
-        """Returns the keyword arguments of `policy` for k envs.
+        """Returns the keyword arguments with which to call `policy` for k envs.
 
         Args:
-            env_ids: (k,): the envs, as the pool here numbers them.
+            env_ids: (k,): the ids of the envs in the pool here.
             episode_starts: Returns `Turn.episode_starts`.
         """
         if not self._takes_turn:
             return {}
         is_whole = np.array_equal(env_ids, self._all)
-        self._rows = slice(None) if is_whole else env_ids.copy()  # torch warns of read-only arrays
+        self._rows = slice(None) if is_whole else env_ids.copy()  # a copy, because torch warns about read-only arrays
         turn = Turn(env_ids + self._first_env, episode_starts(), self.rng, self._shard)
         turn.state = self._state_of(self._rows, turn.episode_starts)
         return {"turn": turn}
 
     def finish(self, answer: Any, turn: Turn | None = None) -> tuple[Any, dict[str, Any]]:
-        """Returns the actions that a policy returned, and the columns to keep beside them. Keeps the states."""
+        """Divides a policy's answer into actions and further columns for the rollout. Keeps the policy's new states."""
         if turn is not None:
             self._keep(self._rows, turn.state)
         return answer if _has_columns(answer) else (answer, {})
 
-    # -- states of envs ------------------------------------------------------------------------------------
+    # -- the policy's states for the envs -----------------------------------------------------------------
 
     def _fresh(self, count: int) -> Any:
-        assert self._initial_state is not None  # it was asked before
+        assert self._initial_state is not None  # the caller has checked this
         return self._initial_state(count)
 
     def _state_of(self, rows: Any, starts: Flags) -> Any:
-        """Returns the state of some envs. Those that begin an episode get an initial one."""
+        """Returns the policy's state for some envs. Envs that begin an episode get an initial state."""
         if self._initial_state is None:
             return None
         if self._state is None:
@@ -158,7 +158,7 @@ def _is_module(policy: Any) -> bool:
 
 
 def _with_tensors(function: Callable[..., Any], device: Any) -> Callable[..., Any]:
-    """Returns a function of arrays that calls a function of tensors."""
+    """Wraps a policy that takes and returns tensors as one that takes and returns arrays."""
     torch = sys.modules["torch"]
 
     def with_tensors(obs: Any, **turn: Turn) -> Any:
@@ -176,7 +176,7 @@ def _device_of(module: Any) -> Any:
 def _takes_turn(function: Any) -> bool:
     try:
         return "turn" in inspect.signature(function).parameters
-    except (TypeError, ValueError):  # native code has no signature
+    except (TypeError, ValueError):  # raised for native code, which has no signature
         return False
 
 
@@ -185,7 +185,7 @@ def _has_columns(answer: Any) -> bool:
 
 
 def _array(value: Any) -> Any:
-    """Returns a tensor as an array. NumPy has no bfloat16, so that becomes float32."""
+    """Returns a tensor as an array. A bfloat16 tensor becomes float32, because NumPy has no bfloat16."""
     torch = sys.modules["torch"]
     if not isinstance(value, torch.Tensor):
         return value
@@ -201,7 +201,7 @@ def _copy(leaf: Any) -> Any:
 
 
 def _map(function: Callable[[Any], Any], value: Any) -> Any:
-    """Returns the same dicts and tuples with `function` applied to each leaf."""
+    """Returns a nest of dicts and tuples with `function` applied to each leaf."""
     if isinstance(value, dict):
         return {key: _map(function, child) for key, child in value.items()}
     if isinstance(value, tuple):
@@ -210,7 +210,7 @@ def _map(function: Callable[[Any], Any], value: Any) -> Any:
 
 
 def _each(function: Callable[[Any, Any], object], one: Any, other: Any) -> None:
-    """Calls `function` with each leaf of `one` and the same leaf of `other`."""
+    """Calls `function` with each leaf of the nest `one` and the corresponding leaf of the nest `other`."""
     if isinstance(one, dict):
         for key, child in one.items():
             _each(function, child, other[key])
@@ -222,5 +222,5 @@ def _each(function: Callable[[Any, Any], object], one: Any, other: Any) -> None:
 
 
 def _forms(state: Any) -> Any:
-    """Returns the form of a state: its dicts and tuples, and the shape and dtype of one row of each leaf."""
+    """Returns the form of a policy's state: its dicts and tuples, and the shape and dtype of one row of each leaf."""
     return _map(lambda leaf: (tuple(leaf.shape[1:]), str(leaf.dtype)), state)

@@ -17,7 +17,7 @@ from remuda._videos.recording import check_moviepy
 
 
 def check_count(name: str, value: Any, most: int | None = None) -> int:
-    """Returns an int from 1 up, or from 1 to `most`."""
+    """Checks that an argument is an int from 1 up, or from 1 to `most`, and returns it."""
     upper = "up" if most is None else f"to {most}"
     if not _is_int(value) or value < 1 or (most is not None and value > most):
         kind = ValueError if isinstance(value, (int, float)) else TypeError
@@ -40,10 +40,10 @@ def check_progress(progress: Any) -> None:
 
 
 def check_videos(folder: str | os.PathLike[str] | None, episodes: Iterable[int], num_episodes: int) -> frozenset[int]:
-    """Returns the episodes to record: none without a folder.
+    """Checks the arguments for videos, and returns the episodes to record; without a folder none.
 
     Raises:
-        TypeError: The folder is no path, or the episodes are no numbers.
+        TypeError: The folder is not a path, or the episodes are not numbers.
         ValueError: An episode does not exist.
         MissingFrameworkError: moviepy is not installed.
         OSError: The folder cannot be made.
@@ -72,7 +72,7 @@ def _check_folder(folder: Path) -> None:
 
 
 def check_envs(envs: Any, options: PoolOptions, keywords: Iterable[str]) -> Pool | list[Callable[[], Any]]:
-    """Returns the pool to play in, or the factories to make a pool of.
+    """Returns the pool in which `evaluate` plays, or the factories of envs for a new pool.
 
     Args:
         envs: A pool, or factories.
@@ -95,7 +95,7 @@ def check_envs(envs: Any, options: PoolOptions, keywords: Iterable[str]) -> Pool
 
 
 def _check_suits(value_of: Callable[[str], Any]) -> None:
-    """Checks that each env plays episodes of its own. `value_of`: the value of an option."""
+    """Raises ValueError if an option prevents envs from playing their own episodes. `value_of(name)`: its value."""
     wrong = {
         "spares": value_of("spares"),
         "vector_size": value_of("vector_size") is not None,

@@ -1,4 +1,4 @@
-"""Fills one rollout after another with a policy, in the way of stepping that is measured to be the fastest."""
+"""Fills one rollout after another with a policy, and measures which way of stepping is the fastest."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from remuda._error_frames import holds_nothing
 from remuda._training.acting import Actor, Policy, check_policy
 from remuda._training.arguments import check_count, check_seed
 
-_AGAIN_AFTER = 50  # rollouts until slower ways are tried again: one may have become the fastest
-_GAIN = 1.1  # by which another way must be faster than the plain one
+_AGAIN_AFTER = 50  # after this number of rollouts all ways of stepping are measured again.
+_GAIN = 1.1  # another way of stepping must be faster than the plain one by this factor
 
 
 class Steps(Protocol):
-    """A pool, or a vector env on one."""
+    """A pool, or a vector env on a pool."""
 
     @property
     def num_envs(self) -> int: ...
@@ -28,11 +28,11 @@ class Steps(Protocol):
 
 @dataclass(frozen=True)
 class Way:
-    """How the envs of a rollout are stepped.
+    """A way to step the envs of a rollout.
 
     Attributes:
-        parts: As in `Pool.rollout`.
-        min_envs: As in `Rollout.partial`; None: all envs, or those of a part, step together.
+        parts: See `Pool.rollout`.
+        min_envs: See `Rollout.partial`; None: all envs, or those of a part, step together.
     """
 
     parts: int = 1
@@ -61,33 +61,33 @@ def collect(
             learn(rollout)
 
     It measures which way of stepping is the fastest: all envs together; in halves, each while the policy works on the
-    other ("double buffering"); or whichever half of the envs is ready first, so that no env waits for the slowest. The
+    other ("double buffering"); or the half of the envs that is ready first, so that no env waits for the slowest. The
     first rollouts are filled in each of these ways in turn, and the following ones in the fastest; the others are tried
-    again from time to time. In halves `env_ids` have another order; which envs are ready first is chance. With
-    `parts=1` neither happens.
+    again from time to time. With halves, `env_ids` have another order. Which envs are ready first depends on timing.
+    With `parts=1` all envs always step together.
 
     Args:
-        pool: A `Pool` or a vector env of ours, whose envs have been reset.
-        policy: Called with observations of k envs, batched as `Batch.obs`, it returns k actions, or these and a dict of
-            columns to be kept beside: arrays of k rows each, `{"value": values}`. (Actions that are themselves a pair
-            with a dict come with such a dict, which may be empty.) If it has a method `act`, that is called instead. A
-            torch module gets tensors on its device, without gradients, and may return some; its columns of bfloat16
-            are kept as float32. A policy with a parameter `turn` also gets a `Turn`: which envs they are, which of
-            them begin an episode, a generator, and the policy's own state for each of them.
-        steps: Number of steps of each env in a rollout.
-        parts: Number of parts to step the envs in; 1: all together. None: measure.
-        min_envs: Step whichever envs are ready, but at least this number. None: measure.
-        seed: The seed of `Turn.rng`, from 0 up; None: a random one.
+        pool: A `Pool` or a vector env of remuda. Its envs have been reset.
+        policy: A function of the observations of k envs, batched like `Batch.obs`. It returns k actions, or these and a
+            dict of columns to store with them: arrays of k rows each, `{"value": values}`. (Actions that are
+            themselves a pair with a dict need such a dict, which may be empty.) If the policy has a method `act`, that
+            is called instead. A torch module gets tensors on its device, without gradients, and may return tensors;
+            columns of bfloat16 are stored as float32. A policy with a parameter `turn` also gets a `Turn`, with
+            the ids of the envs, the starts of episodes, a generator, and the policy's own state for each env.
+        steps: The number of steps of each env in a rollout.
+        parts: The number of parts to step the envs in; 1: all together. None: measure.
+        min_envs: Step the envs that are ready, at least this number of them. None: measure.
+        seed: The seed of `Turn.rng`, from 0 up; None: a random seed.
 
     Returns:
         An endless iterator of full rollouts.
 
     Raises:
-        ValueError, TypeError: An argument is wrong: both `parts` and `min_envs`, for example, or neither a pool nor a
-            vector env of ours; or the pool has no rollouts, as `Pool.rollout` says.
-        NotImplementedError: A manager of DI-engine or ML-Agents, ALF's envs, or a pool on a cluster; says why.
+        ValueError, TypeError: An argument is wrong: both `parts` and `min_envs` are given, for example, or `pool` is
+            neither a pool nor a vector env of remuda; or the pool has no rollouts (see `Pool.rollout`).
+        NotImplementedError: `pool` is a manager of DI-engine or ML-Agents, ALF's envs, or on a cluster.
         ClosedError: The pool is closed.
-        Exception: During the iteration: whatever `Pool.rollout` and the policy raise. This ends the iterator.
+        Exception: During the iteration, `Pool.rollout` or the policy raised it. This ends the iterator.
     """
     envs = _part_of(pool)
     check_policy(policy)
@@ -108,7 +108,7 @@ def collect(
 
 
 def _ways_of(pool: Steps) -> list[Way]:
-    """Returns the ways that may be the fastest: only the plain one if the envs step in the caller's thread."""
+    """Returns the ways of stepping to compare. Envs in the caller's thread can only be stepped in the plain way."""
     envs = _part_of(pool)
     whole: Any = envs if isinstance(envs, Pool) else envs._pool
     width = whole.vector_size or 1
@@ -119,11 +119,11 @@ def _ways_of(pool: Steps) -> list[Way]:
 
 
 def _part_of(pool: Any) -> Part:
-    """Returns the pool or part that `pool` is or steps.
+    """Returns a pool or part as it is; for a vector env, its pool or part.
 
     Raises:
         TypeError: It is neither a pool nor a vector env.
-        NotImplementedError: It is another face, which says why it has no rollouts.
+        NotImplementedError: It is a face without rollouts; the message has the reason.
     """
     envs = pool if isinstance(pool, Part) else getattr(pool, "pool", None)
     if not isinstance(envs, Part):
@@ -134,7 +134,7 @@ def _part_of(pool: Any) -> Part:
 
 
 class Collector(Iterator[Rollout]):
-    """Rollouts that a policy fills: what `collect` returns.
+    """The iterator that `collect` returns. It yields rollouts that a policy has filled.
 
     Attributes:
         filled: The number of rollouts so far.
@@ -142,17 +142,17 @@ class Collector(Iterator[Rollout]):
 
     def __init__(self, pool: Steps, actor: Actor, steps: int, ways: list[Way]) -> None:
         self._pool, self._actor, self._steps, self._ways = pool, actor, steps, ways
-        self._seconds: dict[Way, float] = {}  # of the latest rollout in each way
+        self._seconds: dict[Way, float] = {}  # for each way of stepping, the duration of its latest rollout
         self.filled = 0
 
     @property
     def parts(self) -> int:
-        """The number of parts in which the envs of the next rollout step."""
+        """The number of parts into which the next rollout divides the envs."""
         return self._next_way.parts
 
     @property
     def min_envs(self) -> int | None:
-        """The least number of envs in a turn of the next rollout; None: all, or all of a part."""
+        """The least number of envs that step together in the next rollout; None: all envs, or all of a part."""
         return self._next_way.min_envs
 
     @holds_nothing
@@ -160,7 +160,7 @@ class Collector(Iterator[Rollout]):
         way = self._next_way
         begin = time.perf_counter()
         rollout = self._fill(way)
-        if self.filled > 0:  # the first shows how long it takes to warm up
+        if self.filled > 0:  # the first rollout is not measured, because it includes the warm-up
             self._seconds[way] = time.perf_counter() - begin
         self.filled += 1
         return rollout

@@ -1,4 +1,4 @@
-"""evaluate: plays a fixed number of episodes, chosen by their start, and returns the return of each."""
+"""`evaluate`: plays the first N episodes that start, not the first N that end, and reports their returns."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ from remuda._training.videos import Videos
 from remuda._wire.codec import SpaceCodec
 
 if TYPE_CHECKING:
-    from typing_extensions import Unpack  # in `typing` since Python 3.11
+    from typing_extensions import Unpack  # `Unpack` is in `typing` since Python 3.11
 
-_MAX_ATTEMPTS = 3  # to play an episode
-_OF_POLICY = (0, 0)  # the spawn key of the policy's generator; those of episodes have one number
+_MAX_ATTEMPTS = 3  # an episode is played this many times at most, if faults of its env end it.
+_OF_POLICY = (0, 0)  # the spawn key of the policy's random generator, unlike those of episodes, which have one number
 
 
 def evaluate(
@@ -54,21 +54,21 @@ def evaluate(
         >>> result.returns.shape, result.mean == result.lengths.mean()
         ((10,), True)
 
-    The first episodes to *finish* include too many short ones: if the length is correlated with the return, as it
-    mostly is, their mean is wrong. Here episode k is played by env `k % n`, as its `k // n`-th, to its end. It is reset
-    with a seed of its own, `int(numpy.random.SeedSequence(seed, spawn_key=(k,)).generate_state(1)[0]) & 0x7FFFFFFF`.
-    So for envs that are alike, and deterministic given that seed, the returns are the same for any number of workers.
+    The first episodes to *finish* include too many short ones. If the length is correlated with the return, which is
+    common, their mean is biased. Here env `k % n` plays episode k to its end, as its `k // n`-th. It is reset with the
+    seed `int(numpy.random.SeedSequence(seed, spawn_key=(k,)).generate_state(1)[0]) & 0x7FFFFFFF`. If the envs are
+    alike, and deterministic with a given seed, the returns are the same for any number of workers.
     An episode that ends by a fault (`faults="restart"`) does not count: it is played again from its seed.
 
     Args:
-        policy: Takes the observations of all n envs, batched as `Batch.obs`, and returns their actions, as `Pool.step`
-            takes them. The rows of envs that have played all their episodes keep their last observation, and their
-            actions are ignored: the batch always has the same shape. Tensors, `act` and `Turn` as in `collect`.
-        envs: A pool (the `pool` of a vector env), which is left open, and whose current episodes are given up; or
-            factories, for which a pool is made and closed. The envs of a pool are taken as they are, also with wrappers
-            that change rewards.
+        policy: A function of the observations of all n envs, batched like `Batch.obs`, that returns their actions for
+            `Pool.step`. The batch always has the same shape: the rows of envs that have played all their episodes keep
+            their last observation, and their actions are ignored. See `collect` for tensors, `act` and `Turn`.
+        envs: A pool (the `pool` of a vector env), which stays open and loses its current episodes; or
+            factories, for which a pool is made and closed. The envs of a pool are not changed: wrappers that change
+            rewards affect the returns.
         episodes: The number of episodes, at least 1.
-        seed: From 0 up; None: a random one, which `Evaluation.seed` shows.
+        seed: The seed, from 0 up; None: a random seed, which `Evaluation.seed` shows.
         video_folder: A folder for videos, `evaluation-episode-<k>.mp4`, made if needed. The envs must have
             `render_mode="rgb_array"`, and moviepy must be installed.
         video_episodes: The episodes to record.
@@ -79,10 +79,10 @@ def evaluate(
     Raises:
         ValueError, TypeError: An argument is wrong; or the pool has spares, vector envs, background autoreset or
             per-episode seeds, which would assign episodes in another way. Nothing was started.
-        RestartLimitError: An episode ended three times by a fault of its own env; names both. Faults that another env
-            of the same worker has caused do not count.
+        RestartLimitError: An episode ended three times by a fault of its own env; the message names both. Faults that
+            another env of the same worker has caused do not count.
         MissingFrameworkError: rich, for `progress`, or moviepy, for videos, is not installed.
-        Exception: Whatever `Pool` raises.
+        Exception: The pool raised it; see `Pool`.
     """
     check_policy(policy)
     count, given = check_count("episodes", episodes), check_seed(seed)
@@ -101,25 +101,25 @@ def evaluate(
 
 
 def _pool_of(envs: Pool | list[Callable[[], Any]], episodes: int, options: PoolOptions) -> Any:
-    """Returns a context manager of the pool, which closes a pool that was made here."""
+    """Returns a context manager that yields the pool. It closes a pool that was made here, at its end."""
     if isinstance(envs, Pool):
         return nullcontext(envs)
     options.setdefault("autoreset", "disabled")
-    factories = envs[:episodes]  # further envs and workers would have nothing to play
+    factories = envs[:episodes]  # further envs would have no episode to play
     if isinstance(workers := options.get("num_workers"), int) and workers <= len(envs):
         options["num_workers"] = min(workers, len(factories))
     return Pool(factories, **options)
 
 
 def _bar_of(episodes: int, shown: bool | None) -> bar.Bar | None:
-    """Returns the progress bar, or None for no bar. `shown` as `evaluate` has it: None means after a while."""
+    """Returns the progress bar, or None for no bar. `shown`: the argument `progress` of `evaluate`."""
     if shown is False or (shown is None and not bar.is_watched()):
         return None
     return bar.Bar("episodes", episodes, 0.0 if shown else bar.PATIENCE, stays=True)
 
 
 class _Play:
-    """Plays the episodes: in every round each env steps, begins its next episode, or rests, having played all."""
+    """Plays the episodes. In every round an env steps, begins its next episode, or rests if it has no more episodes."""
 
     def __init__(
         self,
@@ -136,9 +136,9 @@ class _Play:
         self._returns, self._lengths = np.zeros(episodes), np.zeros(episodes, np.int64)
         self._terminated, self._infos = np.zeros(episodes, bool), [dict[str, Any]() for _ in range(episodes)]
         self._faults = list[Fault]()
-        self._own_faults = [list[Fault]() for _ in range(episodes)]  # by episode: those that its own env caused
+        self._own_faults = [list[Fault]() for _ in range(episodes)]  # the faults that an episode's own env caused
         n = pool.num_envs
-        self._queues = [deque(range(env, episodes, n)) for env in range(n)]  # by env: episodes, the current one first
+        self._queues = [deque(range(env, episodes, n)) for env in range(n)]  # the episodes that each env plays
         self._stepping, self._beginning = list[int](), [env for env in range(n) if self._queues[env]]
         self._actions = SpaceCodec(pool.single_action_space)
         self._observations = _Observations(pool)
@@ -163,7 +163,7 @@ class _Play:
         )
 
     def end_progress(self) -> None:
-        """Leaves the last state of the progress bar in the terminal."""
+        """Completes the progress bar, which stays in the terminal."""
         if self._bar is not None:
             self._bar.finish(self._num_done)
 
@@ -181,7 +181,7 @@ class _Play:
             self._show_progress()
 
     def _begin_all(self) -> Batch:
-        """Resets all envs, also those that have nothing to play."""
+        """Resets all envs, including those that have no episode to play."""
         self._expect_videos()
         batch = self._pool.reset(seed=[self._next_seed(env) for env in range(self._pool.num_envs)])
         self._note_begun()
@@ -221,7 +221,7 @@ class _Play:
         )
 
     def _count(self, batch: Batch) -> None:
-        """Adds the step to the episodes of the envs that were stepped."""
+        """Adds a batch's rewards, and one step each, to the episodes of the envs that were stepped."""
         row_of = {env: row for row, env in enumerate(batch.env_ids.tolist())}
         stepped = self._stepping
         rows, episodes = [row_of[env] for env in stepped], [self._queues[env][0] for env in stepped]
@@ -236,9 +236,9 @@ class _Play:
         self._beginning = [env for env in ended if self._queues[env]]
 
     def _end(self, env: int, terminated: bool, info: dict[str, Any]) -> None:
-        """Ends the current episode of an env. It counts unless a fault has ended it."""
+        """Ends the current episode of an env. An episode that a fault has ended is played again."""
         episode = self._queues[env][0]
-        info = info.get("final_info", info)  # of same-step autoreset
+        info = info.get("final_info", info)  # same-step autoreset puts the old episode's info into `final_info`
         if (fault := info.get("fault")) is not None:
             return self._play_again(episode, fault)
         self._queues[env].popleft()
@@ -247,7 +247,7 @@ class _Play:
         self._num_done += 1
 
     def _play_again(self, episode: int, fault: Fault) -> None:
-        """Plays the episode again. Only faults of its own env lead to giving up."""
+        """Plays the episode again. Raises RestartLimitError if its own env has caused too many faults."""
         self._faults.append(fault)
         if not _is_of_a_neighbour(fault):
             self._own_faults[episode].append(fault)
@@ -261,12 +261,12 @@ class _Play:
 
 
 def _is_of_a_neighbour(fault: Fault) -> bool:
-    """Returns whether another env of the worker is known to have caused the fault."""
+    """Returns whether the fault is known to have been caused by another env of the same worker."""
     return fault.shared and not (isinstance(fault.error, WorkerDiedError) and fault.error.where is None)
 
 
 class _Observations:
-    """The latest observation of each env, also of those that a batch has no row of."""
+    """Keeps the latest observation of each env, because a batch may lack rows of some envs."""
 
     def __init__(self, pool: Pool) -> None:
         self._n, self._codec = pool.num_envs, SpaceCodec(pool.single_observation_space)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from remuda._reports.report import Report, Table
 
 _RESAMPLES = 10_000
-_MOST_ROWS = 1000  # of the table on a page: a browser takes long over more
+_MOST_ROWS = 1000  # the largest number of rows of the table on a page, because browsers are slow with more
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -24,10 +24,10 @@ class Evaluation:
 
     Attributes:
         seed: The seed from which the seeds of the episodes were derived: the same one gives the same episodes.
-        returns: (N,) float64: sums of rewards, as the envs gave them.
+        returns: (N,) float64: sums of the rewards that the envs returned.
         lengths: (N,) int64: numbers of steps.
         terminated: (N,) bool: whether the episode ended in a terminal state; else it was cut off.
-        seeds: (N,) int64: the seeds that the env was reset with.
+        seeds: (N,) int64: the seeds with which the envs were reset.
         env_ids: (N,) int64: the env that played the episode.
         infos: The last info of each episode, which may report success.
         faults: The faults after which episodes were played again, in order.
@@ -51,15 +51,15 @@ class Evaluation:
 
     @property
     def std(self) -> float:
-        """Standard deviation of the returns (of these N, not an estimate for all: `numpy.std`)."""
+        """The standard deviation of these N returns: `numpy.std`, not the estimate for all possible episodes."""
         return float(self.returns.std())
 
     def interval(self, confidence: float = 0.95) -> tuple[float, float]:
-        """Returns the interval that contains the mean return of all possible episodes with this confidence.
+        """Returns the confidence interval (low, high) of the mean return of all possible episodes.
 
         It is the percentile bootstrap of the mean (Efron, "Bootstrap methods: another look at the jackknife", 1979),
-        with 10,000 resamples that are the same every time. It reflects the spread of the episodes, but not that another
-        training run would give another policy.
+        with 10,000 resamples that are the same every time. It reflects the spread of the episodes, but not the spread
+        of policies from different training runs.
 
         Raises:
             ValueError: `confidence` is not between 0 and 1.
@@ -72,10 +72,10 @@ class Evaluation:
         return float(low), float(high)
 
     def to_html(self, path: str | os.PathLike[str], title: str = "Evaluation") -> None:
-        """Writes a page: the mean and its interval, the spread of returns and lengths, every episode, the videos.
+        """Writes an HTML page: the mean and its interval, the spread of returns and lengths, every episode, the videos.
 
-        The page is one file, which fetches nothing and can be sent by mail: it contains videos of up to 8 MiB. It also
-        has the command that started the program, the machine, and the versions of installed packages.
+        The page is one file without external resources, and includes videos of up to 8 MiB. It also has the command
+        that started the program, the machine, and the versions of installed packages.
 
         Args:
             path: A file to write or overwrite. Its folder is made if needed.
@@ -85,7 +85,7 @@ class Evaluation:
             MissingFrameworkError: Jinja2 or matplotlib, which `remuda[bench]` brings, is not installed.
             OSError: The file cannot be written.
         """
-        from remuda._reports import page  # few programs write a page
+        from remuda._reports import page  # imported here, because few programs write a page
 
         page.save(_report_on(self, title), page.Origin.here(), path)
 

@@ -14,26 +14,26 @@ from remuda._videos.scratch_folder import new_scratch, remove_scratch
 from remuda._videos.video_folder import VideoFolder
 
 _NAME = "evaluation"
-_PATIENCE = 5.0  # seconds for envs to answer after a failure: one may hang
+_PATIENCE = 5.0  # the seconds to wait for envs after a failure, because one may hang
 
 
 class Videos:
-    """Records chosen episodes in the processes of their envs, which write each when it is over.
+    """Records chosen episodes. The worker of an episode's env writes the video when the episode is over.
 
     Attributes:
         written: The files, after `finish` has returned.
     """
 
     def __init__(self, folder: str | os.PathLike[str] | None, episodes: Set[int]) -> None:
-        """`episodes`: those to record. If there are none, no folder is needed."""
+        """`episodes` are the numbers of the episodes to record. If there are none, `folder` may be None."""
         self._folder, self._chosen = folder, episodes
         self._ended: list[int] = []
-        self._albums: dict[int, VideoFolder] = {}  # by env
+        self._albums: dict[int, VideoFolder] = {}  # the video folder of each env
         self._scratch: Path | None = None
         self.written: tuple[Path, ...] = ()
 
     def attach(self, pool: Pool) -> None:
-        """Makes the folder for videos of this pool's envs.
+        """Prepares recording in the envs of a pool, and makes the folder for videos.
 
         Raises:
             ValueError: The envs do not render frames.
@@ -56,12 +56,12 @@ class Videos:
             self._pool.apply_async(expect, per_env_args=per_env, env_ids=list(chosen), about=_NAME).result()
 
     def note_end(self, episode: int) -> None:
-        """Notes that an episode is over, and counts."""
+        """Notes that an episode has ended without a fault, so that its video is one of the results."""
         if episode in self._chosen:
             self._ended.append(episode)
 
     def abandon(self) -> None:
-        """Stops recording after a failure. Waits a moment, in which the envs finish videos."""
+        """Stops recording after a failure. Waits a few seconds, so that envs can finish videos."""
         if self._scratch is not None:
             with suppress(RemudaError, TimeoutError):
                 self._pool.apply_async(detach, env_ids=list(self._albums), about=_NAME).result(_PATIENCE)
@@ -78,6 +78,6 @@ class Videos:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """A pool that was made for the evaluation is closed by now: its workers write no more."""
+        """Removes the scratch folders. The evaluation has closed its own pool, so no worker writes to them."""
         if self._scratch is not None:
             remove_scratch(self._scratch)

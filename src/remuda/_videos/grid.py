@@ -14,12 +14,12 @@ from remuda._videos.picture_file import pictures
 
 
 def make_video(reels: Sequence[Path], path: Path, fps: float) -> None:
-    """Writes a video that lasts until the longest episode is over; it gets its name when it is whole.
+    """Writes a video that lasts until the longest episode is over. The file is renamed to `path` when it is complete.
 
-    `reels`: one for each tile, row by row. A tile without a file stays black; one whose episode is over stays at the
-    last picture, darkened. The tiles are as square as can be, wide rather than high.
+    `reels`: one for each tile, row by row. A tile without a file is black. When an episode is over, its tile shows the
+    last picture, darkened. The grid has about as many columns as rows, and never fewer.
     """
-    from moviepy.video.io.ffmpeg_writer import FFMPEG_VideoWriter  # what Gymnasium writes videos with, too
+    from moviepy.video.io.ffmpeg_writer import FFMPEG_VideoWriter  # the encoder that Gymnasium also uses
 
     frames = zip_longest(*(pictures(reel) if reel.exists() else () for reel in reels))
     first = next(frames, ())
@@ -42,5 +42,5 @@ def make_video(reels: Sequence[Path], path: Path, fps: float) -> None:
 
 
 def _even(length: int) -> int:
-    """Rounds up, because some players show only videos of even size."""
+    """Rounds a length up to an even number, because some players show only videos of even size."""
     return length + length % 2

@@ -1,4 +1,4 @@
-"""A file of the pictures of one episode. Each is compressed and written at once: a crash cuts off one at most."""
+"""A file of the pictures of one episode. Each picture is written at once, so that a crash loses at most one."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import numpy as np
 
 
 def append(path: Path, picture: Any) -> None:
-    """Adds a picture.
+    """Appends a picture to the file.
 
     Raises:
         ValueError: It is not an array of shape (height, width, 3) and dtype uint8.
@@ -26,12 +26,12 @@ def append(path: Path, picture: Any) -> None:
         )
     np.save(packed := io.BytesIO(), array)
     with path.open("ab", buffering=0) as file:
-        file.write(gzip.compress(packed.getvalue(), 1))  # most pictures are mostly of one colour
+        file.write(gzip.compress(packed.getvalue(), 1))  # the fastest compression, because most pictures compress well
 
 
 def pictures(path: Path) -> Iterator[np.ndarray[Any, np.dtype[np.uint8]]]:
-    """Yields the pictures that are whole."""
-    at_the_end = EOFError, ValueError, gzip.BadGzipFile  # which may be in a picture that is cut off
+    """Yields the complete pictures of a file. The last one may be cut off."""
+    at_the_end = EOFError, ValueError, gzip.BadGzipFile  # also raised by a picture that is cut off
     with gzip.open(path) as file, suppress(*at_the_end):
         while True:
             yield np.lib.format.read_array(file)

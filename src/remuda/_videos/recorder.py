@@ -1,4 +1,4 @@
-"""Records the chosen episodes of one env, where it lives."""
+"""Records the chosen episodes of one env, in its process."""
 
 from __future__ import annotations
 
@@ -15,32 +15,32 @@ from remuda._videos.video_folder import VideoFolder
 from remuda._worker.measuring import is_being_measured
 
 _logger = logging.getLogger("remuda")
-_FPS = 30  # if neither the caller nor the env names another rate
+_FPS = 30  # the frame rate if neither the caller nor the env sets one
 
 
 class Recorder:
-    """Takes pictures of the chosen episodes of one env, when it is notified that an episode begins, goes on or ends.
+    """Takes pictures of the chosen episodes of one env, when it is notified of resets and steps.
 
-    An episode that a reset or the death of its worker cuts off is recorded up to there. One that is under way when its
-    env is closed is dropped. The recorder that hands in the last part of a video makes the video, in a thread.
+    An episode that a reset or the death of the worker cuts off is recorded up to that point. An unfinished episode is
+    dropped when its env is closed. The recorder that hands in the last part of a video writes the video, in a thread.
     """
 
     def __init__(
         self, video_folder: VideoFolder, env_id: int, take: Callable[[], Any], fps: float | None = None
     ) -> None:
-        """`take`: makes a picture of the env. No file is touched before the first episode, because an env may be built
-        only to be measured.
+        """`take` returns a picture of the env. No file is changed before the first episode, because an env may be
+        built only for measurements.
         """
         self._video_folder, self._env_id, self._take = video_folder, env_id, take
         self._fps = float(video_folder.fps or fps or _FPS)
         self._has_begun = False
-        self._recorded: tuple[int, Path] | None = None  # the episode that is being recorded, and its reel
+        self._recorded: tuple[int, Path] | None = None  # the episode being recorded, and the file of its pictures
         self._makers: list[threading.Thread] = []
 
     def begin(self, episode: int | None = None) -> None:
-        """Notes that the env was reset. Episodes of a trial do not count.
+        """Notes that the env was reset. Nothing is recorded while the pool measures the env.
 
-        `episode`: its number, and it is recorded; None: it is the next, and is recorded if it is one of those chosen.
+        `episode`: the number of an episode to record; None: the next number, recorded if the trigger chooses it.
         """
         if is_being_measured():
             return
@@ -57,26 +57,26 @@ class Recorder:
             self._add_picture(self._recorded[1])
 
     def step(self, is_over: bool) -> None:
-        """Notes that the env has made a step. `is_over`: it was the last one of its episode."""
+        """Notes that the env has made a step. `is_over` is whether the step ended the episode."""
         if self._recorded is not None:
             self._add_picture(self._recorded[1])
             if is_over:
                 self.end()
 
     def end(self) -> None:
-        """Hands in the episode that is being recorded, if there is one."""
+        """Ends the recording of the current episode, if any, and hands in its pictures for the video."""
         if self._recorded is not None:
             ended, self._recorded = self._recorded, None
             self._hand_in(*ended)
 
     def drop(self) -> None:
-        """Removes what there is of the episode that is being recorded."""
+        """Removes the pictures of the episode that is being recorded, if any."""
         if self._recorded is not None:
             self._recorded[1].unlink(missing_ok=True)
             self._recorded = None
 
     def close(self) -> None:
-        """Notes that the env is closed. Returns when all videos that this recorder makes are made."""
+        """Notes that the env is closed. Returns when all videos of this recorder are written."""
         if not self._has_begun:
             return
         self._has_begun = False
@@ -91,7 +91,7 @@ class Recorder:
         picture_file.append(reel, self._take())
 
     def _take_over(self) -> None:
-        """Finishes the work of this env's last recorder, after the death of its worker."""
+        """Finishes the work of this env's previous recorder, after the death of its worker."""
         for episode, folder in self._video_folder.claimed(self._env_id):
             self._make(episode, folder)
         for episode, reel in self._video_folder.open_reels(self._env_id):
@@ -114,15 +114,15 @@ class Recorder:
 
 
 def recorder_of(env: Any, video_folder: VideoFolder, env_id: int) -> Recorder:
-    """Returns a recorder of an env of Gymnasium's, which renders itself."""
+    """Returns a recorder of an env of Gymnasium, with the pictures of its `render`."""
     return Recorder(video_folder, env_id, env.render, (env.metadata or {}).get("render_fps"))
 
 
 def _make_video(video_folder: VideoFolder, episode: int, folder: Path, fps: float) -> None:
-    """Makes a video. If that fails, training continues."""
+    """Writes a video. A failure is logged, and training continues."""
     try:
         make_video([folder / str(env_id) for env_id in video_folder.env_ids], video_folder.video(episode), fps)
     except Exception as error:
         _logger.warning("the video %s could not be made: %s", video_folder.video(episode), error)
-    with suppress(FileNotFoundError):  # all of it was removed meanwhile: the evaluation has failed
+    with suppress(FileNotFoundError):  # raised if a failed evaluation has removed the folder
         video_folder.settle(episode, folder)

@@ -31,35 +31,34 @@ def record_video(
     name_prefix: str = "remuda",
     fps: float | None = None,
 ) -> list[EnvFn]:
-    """Makes factories of envs that are recorded: `Pool(record_video(env_fns, "videos"))`, or a face in place of `Pool`.
+    """Returns factories of recorded envs: `Pool(record_video(env_fns, "videos"))`, or a face instead of `Pool`.
 
     A video shows one whole episode of each chosen env, side by side: `<folder>/<name_prefix>-episode-<k>.mp4` shows the
-    k-th of each, counted from 0. An env whose episode is over stays at its last picture, darkened, until the longest
+    k-th episode of each, counted from 0. When an episode is over, its last picture stays, darkened, until the longest
     episode is over. Terminal pictures are shown in every autoreset mode. An episode that a fault ends is shown up to
-    there, and the env that is built next continues with the next number.
+    that point, and the rebuilt env continues with the next number.
 
-    Pictures are what `env.render()` returns, in the env's own process, in the chosen episodes alone. Other envs are not
-    changed, and the pool sends nothing more. A video is written as soon as its episode is over in all chosen envs, in a
-    thread of the worker that was the last. When the pool is closed, the other videos are written with the envs whose
-    episode is over; closing waits for that.
+    `env.render()` makes the pictures, in the env's own process, in the chosen episodes only. Other envs are not
+    changed, and the pool sends no additional data. The worker of the env that ends the episode last writes the video,
+    in a thread. When the pool is closed, the remaining videos are written with the episodes that are over; `close`
+    waits for them.
 
     Args:
-        env_fns: The factories of all envs of a pool. They are returned in their order. Those chosen must make
-            Gymnasium's envs with `render_mode="rgb_array"`, whose pictures are (height, width, 3) uint8.
-        folder: Is made if it does not exist. Videos of the same name are overwritten.
+        env_fns: The factories of all envs of a pool. The result has the same order. The chosen ones must make
+            Gymnasium's envs with `render_mode="rgb_array"` and pictures of (height, width, 3) uint8.
+        folder: The folder, which is made if it does not exist. Videos of the same name are overwritten.
         envs: The number of envs, from the first on, or the numbers of the envs.
         episode_trigger: An int n: every n-th episode, from 0 on. A function: it returns whether to record the episode
-            of a number, the same in every process. None: Gymnasium's `capped_cubic_video_schedule`.
+            with a given number, the same in every process. None: Gymnasium's `capped_cubic_video_schedule`.
         name_prefix: The beginning of the files' names.
-        fps: Pictures a second; None: `env.metadata["render_fps"]`, or 30.
+        fps: The pictures per second; None: `env.metadata["render_fps"]`, or 30.
 
     Raises:
-        ValueError, TypeError: An argument is not as described. What an env cannot do is raised when it is built or
-            rendered.
+        ValueError, TypeError: An argument is invalid. Faults of an env are raised when it is built or rendered.
         MissingFrameworkError: moviepy is not installed.
         OSError: The folder cannot be made.
     """
-    check_moviepy()  # Gymnasium's schedule, the default trigger, cannot be imported without it
+    check_moviepy()  # needed first, because the default trigger, Gymnasium's schedule, cannot be imported without it
     factories = check_env_fns(env_fns)
     chosen = _chosen(envs, len(factories))
     trigger = _trigger(episode_trigger)
@@ -72,19 +71,19 @@ def record_video(
 
 
 def check_moviepy() -> None:
-    """Raises MissingFrameworkError without it."""
+    """Raises MissingFrameworkError if moviepy is not installed."""
     try:
         is_installed = find_spec("moviepy") is not None
-    except ValueError:  # it is being kept away
+    except ValueError:  # raised if `sys.modules` has None for moviepy, which prevents its import
         is_installed = False
     if not is_installed:
         raise MissingFrameworkError("videos need moviepy, which is not installed: pip install moviepy", name="moviepy")
 
 
 class RecordedEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """An env with a recorder."""
+    """A wrapper that records the episodes of an env."""
 
-    __slots__ = ("_recorder",)  # not among the attributes: it is no part of the env's state
+    __slots__ = ("_recorder",)  # not in `__dict__`, because the recorder is not part of the env's state
 
     def __init__(self, env: Any, video_folder: VideoFolder, env_id: int) -> None:
         super().__init__(env)
@@ -99,7 +98,7 @@ class RecordedEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
         try:
             stepped = self.env.step(action)
         except BaseException:
-            self._recorder.end()  # as far as it came, because closing the env drops what is not handed in
+            self._recorder.end()  # hands in the episode's pictures, which `close` would remove
             raise
         self._recorder.step(stepped[2] or stepped[3])
         return stepped
@@ -112,7 +111,7 @@ class RecordedEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
 
 
 def _recorded(env_fn: EnvFn, video_folder: VideoFolder, env_id: int) -> RecordedEnv:
-    """Builds an env that is recorded."""
+    """Builds an env and wraps it in a `RecordedEnv`."""
     env = env_fn()
     if not isinstance(env, gymnasium.Env):
         raise TypeError(f"expected a gymnasium.Env to record, got {type(env).__name__}; choose others by envs=")

@@ -1,4 +1,4 @@
-"""Folders for the parts of videos: each is removed when its owner's process ends, or by the next owner."""
+"""Temporary folders for the parts of videos. A process removes its folder when it ends, else a later process does."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from pathlib import Path
 from remuda._wire.card import start_of
 
 _PREFIX = ".remuda-"
-_owned: dict[Path, int] = {}  # and the process that made it, since a forked copy of that process ends, too
+_owned: dict[Path, int] = {}  # the owner's pid for each folder, because a forked child must not remove it
 
 
 def new_scratch(folder: str | os.PathLike[str]) -> Path:
-    """Makes a hidden folder in a folder, and removes those of killed owners.
+    """Makes a hidden folder in `folder`, and removes the hidden folders of processes that were killed.
 
-    The owner is part of the name, so no folder is ever without one.
+    The name contains the owner, so that every folder has one from the start.
 
     Raises:
         OSError: The folder cannot be made.
@@ -56,12 +56,12 @@ def _remove_orphans(home: Path) -> None:
 
 
 def _is_orphan(owner: str) -> bool:
-    """Whether the owner is known to be dead. Processes of other machines and containers cannot be looked up."""
+    """Whether a folder's owner is known to be dead. Owners on other machines or in other containers are not checked."""
     known = re.match(rf"(\d+)-([1-9]\d*)-{_place()}-", owner)
     return known is not None and start_of(int(known[1])) != int(known[2])
 
 
 def _place() -> str:
-    """Identifies where a pid is valid: this machine, or the container."""
+    """Returns an id of this machine or container, within which a pid is valid."""
     numbers = os.readlink("/proc/self/ns/pid") if sys.platform == "linux" else ""
     return f"{zlib.crc32(f'{socket.gethostname()} {numbers}'.encode()):08x}"

@@ -1,7 +1,7 @@
-"""The files in one folder by which the recorders of several envs, perhaps in several processes, work together.
+"""The files through which the recorders of several envs, often in several processes, make videos together.
 
-No lock is needed: a recorder claims the parts of a video by renaming their folder. So a recorder may be killed at any
-time, and the recorder of the env that is built in its place continues.
+No lock is needed: a recorder claims the parts of a video by renaming their folder. A recorder may therefore be killed
+at any time, and the recorder of the rebuilt env continues.
 """
 
 from __future__ import annotations
@@ -15,59 +15,59 @@ from pathlib import Path
 
 @dataclass(frozen=True)
 class VideoFolder:
-    """The episodes that are recorded of a group of envs, and the progress of their videos."""
+    """The files of a group of envs: the recorded episodes, and the progress of their videos."""
 
-    folder: Path  # for the videos
-    scratch: Path  # a folder in it, for the parts of videos
-    env_ids: tuple[int, ...]  # of a video, in the order of their tiles
-    trigger: Callable[[int], bool]  # whether an episode is recorded, by its number
+    folder: Path  # the folder for the videos.
+    scratch: Path  # the folder inside `folder` for the parts of videos.
+    env_ids: tuple[int, ...]  # the envs of a video, in the order of their tiles.
+    trigger: Callable[[int], bool]  # returns whether the episode with this number is recorded
     name_prefix: str
-    fps: float | None = None  # None: as the envs' metadata say
+    fps: float | None = None  # the frame rate; None: the rate in the envs' metadata
 
     def next_episode(self, env_id: int) -> int:
-        """The number of the episode that this env begins now: 0, 1, ..., also when the env has been rebuilt."""
-        with (self.scratch / f"count-{env_id}").open("ab", buffering=0) as file:  # with a byte for each episode
+        """Counts an episode of this env, and returns its number from 0 up. Rebuilt envs continue the count."""
+        with (self.scratch / f"count-{env_id}").open("ab", buffering=0) as file:  # the file has a byte for each episode
             number = file.tell()
             file.write(b"x")
         return number
 
     def reel(self, env_id: int, episode: int) -> Path:
-        """The file for the pictures while the episode lasts."""
+        """Returns the file for the pictures of an episode, until `hand_in` moves it."""
         return self.scratch / f"{env_id}-{episode}.reel"
 
     def open_reels(self, env_id: int) -> list[tuple[int, Path]]:
-        """(episode, file) of the pictures that were not handed in."""
+        """Returns the number and the file of each episode of this env with pictures that were not handed in."""
         files = self.scratch.glob(f"{env_id}-*.reel")
         return [(int(file.stem.partition("-")[2]), file) for file in files]
 
     def hand_in(self, env_id: int, episode: int, reel: Path) -> None:
-        """Makes the pictures of an episode that is over this env's part of the video."""
+        """Moves the pictures of an episode that has ended to the parts of its video."""
         parts = self._parts(episode)
         try:
-            # In this order: an episode is settled before its folder is removed.
+            # `making-...` is checked first, because `settle` marks the episode before it removes that folder.
             if any(self.scratch.glob(f"making-{episode}-*")) or self._is_settled(episode):
                 raise FileNotFoundError
             parts.mkdir(exist_ok=True)
             os.replace(reel, parts / str(env_id))
-        except FileNotFoundError:  # the others have not waited for it, as its env was closed meanwhile
+        except FileNotFoundError:  # the video was made without this part, because the env was closed meanwhile
             reel.unlink(missing_ok=True)
 
     def leave(self, env_id: int) -> None:
-        """Notes that this env is closed: no video waits for it until it comes back."""
+        """Notes that this env is closed: until `come_back`, no video waits for its pictures."""
         self._closed(env_id).touch()
 
     def come_back(self, env_id: int) -> None:
-        """Notes that this env is used again."""
+        """Notes that this env is used again, so that videos wait for its pictures."""
         self._closed(env_id).unlink(missing_ok=True)
 
     def waiting(self) -> list[int]:
-        """Episodes of which parts were handed in, and which no recorder has claimed."""
+        """Returns the episodes with parts of a video that no recorder has claimed."""
         return sorted(int(folder.name.partition("-")[2]) for folder in self.scratch.glob("episode-*"))
 
     def claim(self, env_id: int, episode: int) -> Path | None:
-        """Returns the folder with the parts of a video that is complete, which the recorder of this env makes then.
+        """Claims a video with all its parts for the recorder of this env, and returns the folder of the parts.
 
-        None: a part is missing, or another recorder has claimed it.
+        Returns None if a part is missing, or if another recorder has claimed the video.
         """
         claimed = self.scratch / f"making-{episode}-{env_id}"
         try:
@@ -80,7 +80,7 @@ class VideoFolder:
         return claimed
 
     def claimed(self, env_id: int) -> Iterator[tuple[int, Path]]:
-        """(episode, folder) of what the recorder of this env has claimed, and not made."""
+        """Yields (episode, folder) of the videos that a recorder of this env has claimed and not finished."""
         for folder in list(self.scratch.glob(f"making-*-{env_id}")):
             episode = int(folder.name.split("-")[1])
             if self._is_settled(episode):
@@ -89,7 +89,7 @@ class VideoFolder:
                 yield episode, folder
 
     def settle(self, episode: int, folder: Path) -> None:
-        """Removes the parts of a video that is made, or could not be made: parts that come later are dropped."""
+        """Removes the parts of a video that was written or failed. Parts that are handed in later are dropped."""
         self._settled.touch()
         with self._settled.open("r+b", buffering=0) as file:
             file.seek(episode)
@@ -97,7 +97,7 @@ class VideoFolder:
         shutil.rmtree(folder)
 
     def video(self, episode: int) -> Path:
-        """The finished video."""
+        """Returns the file of the finished video."""
         return self.folder / f"{self.name_prefix}-episode-{episode}.mp4"
 
     def _parts(self, episode: int) -> Path:
@@ -108,7 +108,7 @@ class VideoFolder:
 
     @property
     def _settled(self) -> Path:
-        """A file with a byte for each episode: not zero if the episode is settled."""
+        """The file with a byte for each episode: not zero if the video of the episode was written or failed."""
         return self.scratch / "settled"
 
     def _is_settled(self, episode: int) -> bool:

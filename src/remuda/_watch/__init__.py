@@ -1,1 +1,1 @@
-"""Looks at the running pools of this user from another process, by reading their memory alone."""
+"""Shows the running pools of this user in another process, which only reads their memory."""

@@ -13,7 +13,7 @@ from remuda._watch.starting_pool import StartingPool
 from remuda._wire.build_board import NAME, NoBoardError
 from remuda._wire.card import NoCardError, start_of
 
-_KINDS: dict[str, type[OpenPool | StartingPool]] = {  # by the name of the memory file, as /proc shows descriptors
+_KINDS: dict[str, type[OpenPool | StartingPool]] = {  # the class for each name of a memory file in /proc
     "/memfd:remuda": OpenPool,
     f"/memfd:{NAME}": StartingPool,
 }
@@ -24,9 +24,9 @@ class NotFoundError(Exception):
 
 
 def find(pid: int | None = None) -> list[SeenPool]:
-    """Returns the pools of a process, or of all processes of this user: those that are being started first.
+    """Returns the running pools of one process, or of all processes of this user. Starting pools come first.
 
-    Those of one process and kind are in the order in which they were made. The caller closes them.
+    Pools of one process and kind are in the order of their creation. The caller closes them.
 
     Raises:
         NotFoundError: There is no pool, or the process is another user's.
@@ -54,7 +54,7 @@ def _check_is_ours(pid: int) -> None:
 
 def _own_processes() -> Iterator[int]:
     for entry in Path("/proc").iterdir():
-        with suppress(OSError):  # it ended just now
+        with suppress(OSError):  # raised if the process has just ended
             if entry.name.isdecimal() and entry.stat().st_uid == os.geteuid():
                 yield int(entry.name)
 
@@ -68,8 +68,8 @@ def _pools_of(pid: int) -> Iterator[SeenPool]:
     for link in links:
         if (pool := _seen_through(link)) is None:
             continue
-        is_copy = (pool.card.owner, pool.card.started) != (pid, started)  # in a child of the pool's process
-        if is_copy or pool.file in files:  # a mapping of a board has a descriptor, too
+        is_copy = (pool.card.owner, pool.card.started) != (pid, started)  # whether a child inherited the descriptor.
+        if is_copy or pool.file in files:  # another descriptor of the same pool was found before
             pool.close()
         else:
             files.add(pool.file)
@@ -77,8 +77,8 @@ def _pools_of(pid: int) -> Iterator[SeenPool]:
 
 
 def _seen_through(link: Path) -> SeenPool | None:
-    """Maps the pool that a descriptor of a process leads to; None if it leads to none that can be read."""
-    # It may be closed or truncated at this moment, or be of another version.
+    """Maps the pool behind a descriptor of its memory file. Returns None if it is no pool, or cannot be read."""
+    # The file may just have been closed or truncated, or belong to another version of remuda.
     with suppress(OSError, RuntimeError, ValueError, NoCardError, NoBoardError):
         kind = _KINDS.get(os.readlink(link).removesuffix(" (deleted)"))
         if kind is not None:
@@ -86,5 +86,5 @@ def _seen_through(link: Path) -> SeenPool | None:
             try:
                 return kind(fd)
             finally:
-                os.close(fd)  # other searches would find the pool with this process, too
+                os.close(fd)  # while it is open, other searches find the pool in this process, too
     return None

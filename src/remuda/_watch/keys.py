@@ -1,4 +1,4 @@
-"""Reads keys from a terminal, one by one and without waiting for the end of a line."""
+"""Reads single keys from a terminal."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import tty
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-_KEY = re.compile(rb"\x1b[\[O][AB]|.", re.DOTALL)  # an arrow, or one byte
+_KEY = re.compile(rb"\x1b[\[O][AB]|.", re.DOTALL)  # matches an arrow key, or one byte
 _ARROWS = {b"\x1b[A": "up", b"\x1b[B": "down", b"\x1bOA": "up", b"\x1bOB": "down"}
 _OTHERS = {b"\r": "enter", b"\n": "enter", b"\x1b": "escape", b"\t": "tab", b"\x03": "q"}
 _NAMES = _ARROWS | _OTHERS
@@ -19,7 +19,7 @@ _NAMES = _ARROWS | _OTHERS
 
 @contextmanager
 def terminal_keys() -> Iterator[Keys]:
-    """Gives the keys of standard input; no keys if that is not a terminal. Restores the terminal's mode."""
+    """Yields the keys of standard input; no keys if it is not a terminal. Restores the terminal's mode."""
     fd = sys.stdin.fileno()
     if not os.isatty(fd):
         yield Keys([])
@@ -33,19 +33,19 @@ def terminal_keys() -> Iterator[Keys]:
 
 
 class Keys:
-    """Names the keys that are pressed: "up", "down", "enter", "escape", "tab", or the character."""
+    """Reads pressed keys by name: "up", "down", "enter", "escape", "tab", or the character."""
 
     def __init__(self, fds: list[int]) -> None:
-        """`fds`: the descriptor of a terminal, or none."""
+        """`fds` has the descriptor of a terminal, or is empty."""
         self._fds = fds
 
     def wait(self, seconds: float) -> list[str]:
-        """Returns as soon as keys are pressed; an empty list if none is pressed within these seconds."""
+        """Waits for keys, and returns their names; an empty list if none is pressed within these seconds."""
         ready = select.select(self._fds, [], [], seconds)[0]
         if not ready:
             return []
         data = os.read(ready[0], 1024)
-        return names_of(data) if data else ["q"]  # the terminal is gone
+        return names_of(data) if data else ["q"]  # a terminal that is gone counts as "q", which quits
 
 
 def names_of(data: bytes) -> list[str]:

@@ -1,4 +1,4 @@
-"""An open pool of another process: its figures, as JSON too."""
+"""An open pool of another process, and its figures, also as JSON."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _OF_DURATIONS = ("count", "total", "mean", "p50", "p99", "max")
 
 
 class OpenPool(SeenPool):
-    """Maps a pool's arena, to be read only."""
+    """An open pool of another process. Its arena is mapped read-only."""
 
     card: Card
     _WHEN_CLOSED = "was closed"
@@ -40,15 +40,15 @@ class OpenPool(SeenPool):
         self.title = f"{setup.num_envs} envs in {setup.num_workers} {setup.backend} workers"
 
     def look(self) -> PoolStats:
-        """Returns what `Pool.stats()` does; the workers' processes are those that have built their envs."""
-        assert self._arena is not None  # it is not closed
+        """Returns a snapshot like `Pool.stats()`. The `pid` of a worker is None until it has built its envs."""
+        assert self._arena is not None  # `look` is not called after `close`
         figures = Figures.read(self._arena, self._plan)
         is_own = self._setup.backend == "process"
         pids = [int(pid) if is_own and start_of(int(pid)) else None for pid in figures.meters["pid"]]
         return read_stats(figures, self._setup, pids, self.pid, Origin(**self.card.origin))
 
     def page(self, first: PoolStats, last: PoolStats, view: View) -> Page:
-        """Returns what a screen shows of the figures between two snapshots."""
+        """Returns the page to show, with rates and times between two snapshots."""
         page = open_page(last, _between(first, last), view)
         if self.is_stopped:
             stopped = "the program is stopped: by SIGSTOP, Ctrl-Z or a debugger"
@@ -56,7 +56,7 @@ class OpenPool(SeenPool):
         return page
 
     def as_json(self, first: PoolStats, last: PoolStats) -> dict[str, Any]:
-        """Returns the figures of the last snapshot, and those between the two."""
+        """Returns the figures of the last snapshot, and the differences between the two."""
         late = _between(first, last)
         return {
             "name": self.name,

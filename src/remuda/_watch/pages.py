@@ -1,4 +1,4 @@
-"""The pages of `remuda top` as texts, made of snapshots. Nothing here depends on a terminal."""
+"""Makes the texts of the pages of `remuda top` from snapshots, without a terminal."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ _HEADINGS = {
     "envs": ("env", "worker", "state", "steps/s", "step", "p99", "reset", "episodes", "return", "faults"),
     "workers": ("worker", "pid", "envs", "state", "steps/s", "busy", "CPU", "queued", "memory", "restarts"),
 }
-_LATE = 20  # times its p99: then an env is marked
-_LEAST_LATE = 1.0  # seconds
+_LATE = 20  # an env is late if its call takes this multiple of its p99,
+_LEAST_LATE = 1.0  # and at least this number of seconds
 
 
 @dataclass(frozen=True)
 class View:
-    """The user's choice of what is shown."""
+    """The user's choices: the page, the order of its rows, and the marked row."""
 
-    page: str = "envs"  # or "workers", or "env" for one alone
-    sort: str = "p99"  # the heading of the column that rows are sorted by, the largest first
+    page: str = "envs"  # the page: "envs", "workers", or "env" for a single env.
+    sort: str = "p99"  # the heading of the column by which rows are sorted, with the largest value first
     backwards: bool = False
-    cursor: int = 0  # the row that is marked
-    env: int = 0  # on the page "env"
+    cursor: int = 0  # the index of the marked row.
+    env: int = 0  # the env that the page "env" shows
 
     def press(self, key: str, rows: Sequence[Row]) -> View:
-        """Returns the view after a key was pressed. `rows`: those that are shown."""
+        """Returns the view after the user has pressed a key. `rows` are the rows that are shown now."""
         changed = self
         match key:
             case "e":
@@ -60,27 +60,27 @@ class View:
 class Row:
     """One line of a table, about an env or about a worker."""
 
-    env: int  # of a worker: its first
-    texts: tuple[str, ...]  # one for each column
-    is_late: bool = False  # in one call for much longer than usual
-    values: tuple[float, ...] = ()  # one for each column, to sort by
+    env: int  # the row's env; in the row of a worker, its first env.
+    texts: tuple[str, ...]  # the text for each column.
+    is_late: bool = False  # whether the current call takes much longer than usual.
+    values: tuple[float, ...] = ()  # the value for each column by which rows are sorted
 
 
 @dataclass(frozen=True)
 class Page:
     """The contents of a screen: a table of envs or workers, or one env."""
 
-    summary: tuple[str, str]  # two lines at the top
-    keys: str  # the last line
+    summary: tuple[str, str]  # the two lines at the top of the screen.
+    keys: str  # the last line on the screen, which lists the keys
     headings: Sequence[str] = ()
     rows: Sequence[Row] = ()
-    env: int | None = None  # is shown in place of the table
-    facts: Sequence[tuple[str, str]] = ()  # names and values of that env
-    output: str | None = None  # the end of its worker's; None if that is not kept
+    env: int | None = None  # the env that is shown instead of the table.
+    facts: Sequence[tuple[str, str]] = ()  # names and values about that env.
+    output: str | None = None  # the end of the env's worker's output; None if it is not kept
 
 
 def open_page(so_far: PoolStats, late: PoolStats, view: View) -> Page:
-    """The page of an open pool. `so_far`: its figures since it was made; `late`: those of the last seconds."""
+    """Returns the page of an open pool. `so_far` has all figures since its start, `late` those of the last seconds."""
     if view.page != "env":
         return Page(summary(late), _KEYS, headings(view), rows(late, view))
     worker = so_far.workers[next(env.worker for env in so_far.envs if env.env_id == view.env)]
@@ -89,13 +89,13 @@ def open_page(so_far: PoolStats, late: PoolStats, view: View) -> Page:
 
 
 def headings(view: View) -> list[str]:
-    """The headings of a table; that of the column by which it is sorted is marked."""
+    """Returns the headings of a table. The heading of the sorted column is marked."""
     mark = "^" if view.backwards else "v"
     return [f"{heading}{mark * (heading == view.sort)}" for heading in _HEADINGS[view.page]]
 
 
 def rows(stats: PoolStats, view: View) -> list[Row]:
-    """The rows of a table, sorted. `stats`: a difference."""
+    """Returns the sorted rows of a table. `stats` is the difference of two snapshots."""
     if view.page == "workers":
         found = [_row_of_worker(worker, stats) for worker in stats.workers]
     else:
@@ -143,13 +143,13 @@ def _row_of_worker(worker: WorkerStats, stats: PoolStats) -> Row:
 
 
 def _row(env: int, is_late: bool, *cells: tuple[str, float]) -> Row:
-    """`cells`: the text of each column, and what rows are sorted by."""
+    """Makes a row from `cells`: for each column its text, and the value by which rows are sorted."""
     texts, values = zip(*cells, strict=True)
     return Row(env, texts, is_late, values)
 
 
 def _state(worker: WorkerStats, env: int | None = None) -> tuple[str, float]:
-    """Returns the state of a worker, or of one env of it, in words, and its seconds."""
+    """Returns the state of a worker or of one of its envs: a text, and the seconds since the state began."""
     if worker.doing is None or (env is not None and worker.doing_env not in (None, env)):
         return "waits", -1.0
     number = f" {worker.doing_env}" if env is None and worker.doing_env is not None else ""
@@ -164,7 +164,7 @@ def _is_late(worker: WorkerStats, stats: PoolStats) -> bool:
 
 
 def summary(stats: PoolStats) -> tuple[str, str]:
-    """The two lines above the table: rates and shares of time, and the verdict. `stats`: a difference."""
+    """Returns the two lines above a table: rates and shares of time, and the verdict. `stats` is a difference."""
     caller, whole = stats.caller, _seconds(stats)
     parts = {"waits": caller.waiting, "gathers": caller.gathering}
     parts |= {"unpickles": caller.unpickling} if caller.unpickling else {}
@@ -175,7 +175,7 @@ def summary(stats: PoolStats) -> tuple[str, str]:
 
 
 def details(late: PoolStats, so_far: PoolStats, env_id: int) -> list[tuple[str, str]]:
-    """Names and values of one env. `late`: a difference; `so_far`: since the pool was made."""
+    """Returns names and values about one env, from the last seconds (`late`) and since the pool was made (`so_far`)."""
     env = next(env for env in so_far.envs if env.env_id == env_id)
     recent = next(env for env in late.envs if env.env_id == env_id)
     worker = so_far.workers[env.worker]
@@ -194,7 +194,7 @@ def details(late: PoolStats, so_far: PoolStats, env_id: int) -> list[tuple[str, 
 
 
 def output_of(pid: int | None, limit: int = 1 << 13) -> str | None:
-    """The end of what a worker has written to memory or to a file; None if its output goes elsewhere."""
+    """Returns the end of a worker's output. Returns None if the output does not go to a file or to memory."""
     if pid is None:
         return None
     with suppress(OSError):

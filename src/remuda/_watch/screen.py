@@ -10,12 +10,12 @@ from rich.text import Text
 
 from remuda._watch.pages import Page
 
-_LEAST_PAGE = 5  # lines: headings, three rows, and how many there are
-_TAIL = 8  # lines of output
+_LEAST_PAGE = 5  # the lines that a page needs: headings, three rows, and the number of rows.
+_TAIL = 8  # the number of lines of a worker's output that are shown at most
 
 
 def draw(title: str, page: Page, cursor: int, console: Console, notice: str) -> RenderableType:
-    """Draws as much of a page as fits into the terminal. `cursor`: the marked row; `notice`: the last line but one."""
+    """Draws as much of a page as fits. `cursor` is the marked row, `notice` a message in the last line but one."""
     first, second = page.summary
     head = [Text(title, style="bold reverse"), Text(first), Text(second, style="yellow"), Text()]
     foot = [Text(notice, style="green"), Text(page.keys, style="dim")]
@@ -26,9 +26,9 @@ def draw(title: str, page: Page, cursor: int, console: Console, notice: str) -> 
 
 
 def _fitted(head: list[Text], foot: list[Text], console: Console) -> tuple[list[Text], list[Text], int]:
-    """Returns what stands above and below a page, and the lines that are left for the page.
+    """Returns the texts to draw above and below a page, and the number of lines that are left for the page.
 
-    If these are too few, each text gets one line, and the texts at the end of the head get none.
+    If these are too few, each text gets one line, and the last texts of the head are omitted.
     """
     room = console.height - sum(max(1, len(text.wrap(console, console.width))) for text in head + foot)
     if room >= _LEAST_PAGE:
@@ -41,9 +41,9 @@ def _fitted(head: list[Text], foot: list[Text], console: Console) -> tuple[list[
 
 
 def _table(page: Page, cursor: int, room: int, width: int) -> Table:
-    """Draws as many rows and columns as there is room for, the marked row among them."""
+    """Draws as many rows and columns as fit, including the marked row."""
     count = len(page.rows)
-    room = max(1, room if count <= room else room - 1)  # without the caption, which counts the rows
+    room = max(1, room if count <= room else room - 1)  # one line is for the caption, if not all rows fit
     cursor = min(cursor, max(0, count - 1))
     first = max(0, min(cursor - room // 2, count - room))
     columns = _columns_within(page, width)
@@ -60,7 +60,7 @@ def _table(page: Page, cursor: int, room: int, width: int) -> Table:
 
 def _columns_within(page: Page, width: int) -> int:
     columns = zip(page.headings, *(row.texts for row in page.rows), strict=True)
-    ends = accumulate(max(map(len, texts)) + 1 for texts in columns)  # with a space behind each
+    ends = accumulate(max(map(len, texts)) + 1 for texts in columns)  # a space follows each column
     return max(1, sum(end <= width for end in ends))
 
 
@@ -70,7 +70,7 @@ def _env(page: Page, room: int) -> list[RenderableType]:
         table.add_column(no_wrap=True, overflow="ellipsis")
     for name, value in page.facts[:room]:
         table.add_row(name, value)
-    room -= table.row_count + 2  # the line between, and a heading
+    room -= table.row_count + 2  # the rest also has an empty line and the output's heading
     return [table, Text(), *_output(page.output, room)] if room > 0 else [table]
 
 

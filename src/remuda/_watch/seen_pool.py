@@ -1,4 +1,4 @@
-"""A pool of another process, seen through the memory file that the process has open. Nothing is written to it."""
+"""A pool of another process, read through the memory file that the process has open, without writing to it."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ _WITH_VALUE = {"-W", "-X", "--check-hash-based-pycs"}  # options of Python that 
 
 
 class SeenPool(ABC):
-    """The base of open pools and of starting ones."""
+    """The base class of a pool that is read from another process, open or starting."""
 
-    card: Card | BuildCard  # how the pool was made, and by which process
+    card: Card | BuildCard  # the description of the pool: its process and options.
     title: str  # the number of envs and workers, in words
     _WHEN_CLOSED: ClassVar[str]
 
     def __init__(self, fd: int) -> None:
-        """`fd`: of the memory file; it stays the caller's."""
+        """`fd` is the descriptor of the memory file. The caller closes it."""
         self.file = _identity(os.fstat(fd))
 
     @abstractmethod
@@ -33,11 +33,11 @@ class SeenPool(ABC):
 
     @abstractmethod
     def page(self, first: Any, last: Any, view: View) -> Page:
-        """Returns what a screen shows. `first`, `last`: two snapshots, or one snapshot twice."""
+        """Returns the page for the screen. `first` and `last` are two snapshots, or the same one twice."""
 
     @abstractmethod
     def as_json(self, first: Any, last: Any) -> dict[str, Any]:
-        """Returns all that two snapshots have."""
+        """Returns all figures of two snapshots, for a JSON file."""
 
     @abstractmethod
     def close(self) -> None:
@@ -45,12 +45,12 @@ class SeenPool(ABC):
 
     @property
     def pid(self) -> int:
-        """The process that owns the pool."""
+        """The pid of the process that owns the pool."""
         return self.card.owner
 
     @property
     def name(self) -> str:
-        """The name that the pool was given, or else the program that made the pool."""
+        """The pool's name; if it has none, the program that made the pool."""
         return self.card.name if self.card.name != _DEFAULT_NAME else _program(self.pid) or self.card.name
 
     @property
@@ -64,7 +64,7 @@ class SeenPool(ABC):
 
     @property
     def is_open(self) -> bool:
-        """Whether the process runs, and has the file open."""
+        """Whether the process runs, and still has the pool's memory file open."""
         if not self._process_runs:
             return False
         try:
@@ -75,11 +75,11 @@ class SeenPool(ABC):
     def _is_file(self, link: Path) -> bool:
         try:
             return _identity(link.stat()) == self.file
-        except OSError:  # it was closed just now
+        except OSError:  # raised if the file has just been closed
             return False
 
     def end_in_words(self) -> str:
-        """Says why a pool is not open."""
+        """Returns the reason why the pool is not open, as text."""
         end = self._WHEN_CLOSED if self._process_runs else "is gone: the process has ended"
         return f"the pool {self.name} of process {self.pid} {end}"
 
@@ -88,7 +88,7 @@ def _identity(file: os.stat_result) -> tuple[int, int]:
     return file.st_dev, file.st_ino
 
 
-@lru_cache(maxsize=64)  # the name stays when the process has ended
+@lru_cache(maxsize=64)  # cached, because the program's name is shown even after its process has ended
 def _program(pid: int) -> str:
     """Returns the script, module or program that a process runs; "" if /proc does not show it."""
     try:

@@ -1,4 +1,4 @@
-"""Stacks of the workers of a pool, as they are at this moment; the one that has been at work longest comes first."""
+"""The current stacks of a pool's workers. The worker that has been busy for the longest time comes first."""
 
 from __future__ import annotations
 
@@ -15,33 +15,34 @@ from remuda._watch.seen_pool import SeenPool
 from remuda._watch.starting_pool import StartingPool
 from remuda._wire.build_board import EnvBuild
 
-_PATIENCE = 30.0  # seconds for py-spy, which reads the symbols of every library
+_PATIENCE = 30.0  # the seconds to wait for py-spy, which reads the symbols of every library.
+_ANSWER = 5.0  # the seconds to wait for a worker, which may be slow on a busy machine
 _INSTALL = 'pip install "remuda[stacks]" for the stacks of native code, and of the program itself'
 
 
 @dataclass(frozen=True)
 class WorkerStack:
-    """The calls that one worker is in; the fields are those of the command's JSON."""
+    """The stack of one worker. The JSON of `remuda stacks` has these fields."""
 
-    worker: int | None  # None: the program
-    pid: int | None  # None: it has no process of its own
+    worker: int | None  # the worker's index; None: the program itself.
+    pid: int | None  # the worker's pid; None: it has no process of its own
     doing: str
-    seconds: float  # since it began with that
-    stack: str = ""  # empty if it waits for a command, or the calls are not known
-    problem: str = ""  # why they are not known
+    seconds: float  # the seconds since the operation `doing` began.
+    stack: str = ""  # the stack; empty if it is not known, or if the worker waits for a command.
+    problem: str = ""  # the reason why the stack is not known
     is_busy: bool = False
 
 
 def stacks_of(pool: SeenPool, *, native: bool) -> list[WorkerStack]:
-    """Returns the stacks of the workers, the longest at work first. `native`: by py-spy, if there is one, which shows
-    native code and the program too."""
+    """Returns the stacks of the workers, the longest busy first. With `native` it uses py-spy if installed, which also
+    shows native code and the program."""
     if isinstance(pool, StartingPool):
         workers = _starting(pool.look(), pool.pid)
     else:
         workers = [_working(worker) for worker in sorted(pool.look().workers, key=lambda one: -one.doing_since)]
     spy = py_spy() if native else None
     busy = [worker.pid for worker in workers if worker.pid is not None and worker.is_busy]
-    stacks = _spied(spy, [pool.pid, *busy]) if spy else {pid: stack_of(pid) for pid in busy}
+    stacks = _spied(spy, [pool.pid, *busy]) if spy else {pid: stack_of(pid, patience=_ANSWER) for pid in busy}
     program = [_with_stack(WorkerStack(None, pool.pid, "", 0.0), stacks)] if spy else []
     return program + [_with_stack(worker, stacks) if worker.is_busy else worker for worker in workers]
 
@@ -82,7 +83,7 @@ def py_spy() -> str | None:
 
 
 def _spied(spy: str, pids: list[int]) -> dict[int, Stack]:
-    """Runs py-spy for all of them side by side. If py-spy fails, workers answer for themselves."""
+    """Runs py-spy for all processes in parallel. If py-spy fails, the workers report their own stacks."""
     command = [spy, "dump", "--native", "--pid"]
     started = {
         pid: subprocess.Popen([*command, str(pid)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
@@ -98,13 +99,13 @@ def _answer(process: subprocess.Popen[str], pid: int) -> Stack:
         process.kill()
         out, err = process.communicate()
     if process.returncode == 0:
-        return Stack("\n".join(line.rstrip() for line in out.splitlines()[3:]))  # without the lines about the process
-    own, why = stack_of(pid), " ".join(err.split())[-200:]
+        return Stack("\n".join(line.rstrip() for line in out.splitlines()[3:]))  # without py-spy's heading
+    own, why = stack_of(pid, patience=_ANSWER), " ".join(err.split())[-200:]
     return Stack(own.text, "" if own.text else f"py-spy: {why}")
 
 
 def as_text(pool: SeenPool, stacks: list[WorkerStack]) -> str:
-    """Returns the stacks as a terminal shows them."""
+    """Returns the stacks as text for a terminal."""
     lines = [f"pool {pool.name} of process {pool.pid}: {pool.title}"]
     for stack in stacks:
         lines += ["", _heading(stack)]

@@ -12,15 +12,15 @@ from remuda._wire.build_board import BuildBoard, BuildCard, EnvBuild
 
 _HEADINGS = ("env", "worker", "pid", "state", "takes")
 _KEYS = "q quit  up down  tab next pool  j JSON"
-_LATE = 3  # times as long as the slowest env that is built: then an env is marked
-_LEAST_LATE = 1.0  # seconds
+_LATE = 3  # a build is late after this multiple of the slowest build so far,
+_LEAST_LATE = 1.0  # and not before this number of seconds
 
 
 class StartingPool(SeenPool):
-    """Reads the board that the pool's workers write on."""
+    """A starting pool of another process, read from the board to which its workers write."""
 
     card: BuildCard
-    _WHEN_CLOSED = "is not being started any more"
+    _WHEN_CLOSED = "is no longer being started"
 
     def __init__(self, fd: int) -> None:
         """Raises NoBoardError, OSError or ValueError if the file is not a board that can be mapped."""
@@ -31,11 +31,11 @@ class StartingPool(SeenPool):
         self.title = f"{num_envs} envs in {num_workers} {card.backend} workers, being started"
 
     def look(self) -> list[EnvBuild]:
-        """Returns the state of each env: those being built, the longest first; those not begun; those built."""
+        """Returns the state of each env's build: running builds (longest first), those not begun, completed ones."""
         return sorted(self._board.builds(), key=lambda build: (build.is_built, -(build.seconds or 0.0)))
 
     def page(self, first: list[EnvBuild], last: list[EnvBuild], view: View) -> Page:
-        """Returns what a screen shows of the last snapshot; there is one view of it."""
+        """Returns the page of the last snapshot. `first` and `view` have no effect."""
         slowest = max((build.seconds or 0.0 for build in last if build.is_built), default=float("inf"))
         late = max(_LEAST_LATE, _LATE * slowest)
         rows = [

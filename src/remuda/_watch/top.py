@@ -1,4 +1,4 @@
-"""The live view of pools: takes a snapshot at intervals, and follows the keys."""
+"""The live view of pools: takes snapshots at intervals, and handles keys."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from remuda._watch.screen import draw
 from remuda._watch.seen_pool import SeenPool
 from remuda._watch.starting_pool import StartingPool
 
-_LATE = 5  # snapshots: the recent figures are the difference of the first and the last
+_LATE = 5  # recent figures cover this number of snapshots: from the first to the last
 
 
 class Top:
-    """Shows pools one at a time, until the user leaves or no pool is left.
+    """The live view, which shows one pool at a time until the user quits or no pool is left.
 
-    The list always has the pools that are not closed: pools that have ended are closed and removed, and a starting pool
-    is followed by the pool that was started. `interval`: seconds between two snapshots.
+    The list has only pools that are not closed: pools that have ended are closed and removed, and a starting pool
+    is replaced by the pool that was started. `interval`: the seconds between two snapshots.
     """
 
     def __init__(self, pools: list[SeenPool], console: Console, interval: float) -> None:
@@ -34,7 +34,7 @@ class Top:
         self._seen: deque[Any] = deque(maxlen=_LATE)
 
     def run(self, keys: Keys) -> str:
-        """Returns how the last pool has ended; "" if the user has left."""
+        """Shows the live view. Returns the reason why the last pool has ended; "" if the user has quit."""
         with Live(console=self._console, screen=True, auto_refresh=False, transient=True) as live:
             self._look()
             while True:
@@ -53,7 +53,7 @@ class Top:
                 self._look()
 
     def frame(self) -> RenderableType:
-        """The whole screen, as of the last snapshot."""
+        """Returns the whole screen for the last snapshot."""
         pool, number = self._pools[0], ""
         if len(self._pools) > 1:
             order = sorted(self._pools, key=lambda one: (one.pid, id(one)))
@@ -92,7 +92,7 @@ class Top:
             self._notice = f"{path} could not be written: {error.strerror}"
 
     def _drop_ended(self) -> str:
-        """Returns how the last of the pools that have ended has done so; "" if what it became is shown."""
+        """Removes pools that have ended. Returns why the last one ended; "" if none has, or if another replaces it."""
         shown, ended = self._pools[0], ""
         for pool in [pool for pool in self._pools if not pool.is_open]:
             ended = pool.end_in_words()

@@ -1,1 +1,1 @@
-"""Bytes on their way: the layout of shared memory, messages over sockets, and objects as buffers."""
+"""Transport between a pool and its workers: the layout of shared memory, messages over sockets, pickled objects."""

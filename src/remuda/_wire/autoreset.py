@@ -1,4 +1,4 @@
-"""The table of autoreset modes: when the next episode of an env begins, and what follows from that."""
+"""The table of autoreset modes. A mode decides when the next episode of an env begins."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from remuda import _core
 
 @dataclass(frozen=True, kw_only=True)
 class AutoresetMode:
-    """The facts about one mode. Exactly one of the first four attributes is True.
+    """The facts about one autoreset mode. Exactly one of the first four attributes is True.
 
     Attributes:
         in_next_step: The next step resets the env, and ignores its action.
         in_same_step: The step that ends an episode resets the env too: its row has the first observation of the next
             episode, and the terminal observation beside it.
-        by_caller: The env is reset when the caller asks for it.
-        in_background: The pool resets the env unasked, as soon as the row that ends the episode is taken.
+        by_caller: The env is reset when the caller requests it.
+        in_background: The pool resets the env by itself, as soon as the caller has received the episode's last row.
         core: The value of the core's enumeration.
         gymnasium: The value of Gymnasium's enumeration; None if it has no such mode.
         why_no_rollout: The reason why a rollout cannot be filled; None if it can.
@@ -46,4 +46,4 @@ AUTORESET_MODES = {
         why_no_rollout="resets come by themselves, between the steps",
     ),
 }
-"""The modes by the names that pools take."""
+"""The modes, by the values of the option `autoreset`."""

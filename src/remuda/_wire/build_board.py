@@ -1,7 +1,7 @@
-"""The board of a pool that is being started: which envs are built, which are being built, and since when.
+"""The board of a pool that is being started. It shows when the building of each env began and ended.
 
-Workers write it, in a memory file without a name. The pool's process shows a progress bar of it, and `remuda top` finds
-it among the descriptors of that process, as it finds an arena later. It is closed when all envs are built.
+Workers write to it in an unnamed memory file. The pool's process shows a progress bar from it. `remuda top` finds it
+among the descriptors of that process, like the arena later. It is closed when all envs are built.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-NAME = "remuda-start"  # as /proc shows its descriptor
+NAME = "remuda-start"  # the name of the board's descriptor in /proc
 VERSION = 1
 _MAGIC = b"remuda: start\n\0\0"
 _ENTRY = np.dtype([("begin", np.uint64), ("end", np.uint64), ("pid", np.uint64)])
@@ -24,7 +24,7 @@ _LAST_STANDARD = 2
 
 
 class NoBoardError(Exception):
-    """A file is not a board, or not one that this version of remuda can read."""
+    """A file is not a board, or this version of remuda cannot read it."""
 
 
 @dataclass(frozen=True)
@@ -32,12 +32,12 @@ class BuildCard:
     """Describes the pool that is being started.
 
     Attributes:
-        owner, started: The id of the pool's process, and its start time as the kernel has it; None: not known.
+        owner, started: The id of the pool's process, and the kernel's start time of it; None if unknown.
         name: The name of the pool.
         backend: The backend of its workers.
         envs_of_worker: The number of envs that each worker builds; a vector env counts once.
         width: The number of slots of an env.
-        begin: When the start began, in ns of CLOCK_MONOTONIC.
+        begin: The time when the start began, in ns of CLOCK_MONOTONIC.
         version: The version of this format.
     """
 
@@ -53,13 +53,13 @@ class BuildCard:
 
 @dataclass(frozen=True)
 class EnvBuild:
-    """The progress of one env.
+    """The progress of building one env.
 
     Attributes:
         env_id: The env; the first one of a vector env.
         worker: The index of the worker that builds it.
-        pid: The process that builds it; None before it has begun.
-        seconds: How long building has taken so far, or took; None before it has begun.
+        pid: The process that builds it; None before building begins.
+        seconds: The duration of building so far, or in total; None before building begins.
         is_built: Whether it is built.
     """
 
@@ -71,15 +71,15 @@ class EnvBuild:
 
 
 class BuildBoard:
-    """A board with an entry for each env, which one worker writes. Readers see whole times, but may see them late.
+    """A board with an entry for each env, which the env's worker writes. Readers may see entries late.
 
     Attributes:
         card: Describes the pool.
-        fd: The descriptor of its memory file; -1 if there is no file, and other processes cannot find it.
+        fd: The descriptor of its memory file; -1 without a file, so that other processes cannot find it.
     """
 
     def __init__(self, card: BuildCard) -> None:
-        """Makes a board on which no env has begun."""
+        """Makes a board on which the building of no env has begun."""
         self.card = card
         text = json.dumps(asdict(card)).encode()
         head = _MAGIC + len(text).to_bytes(8, "little")
@@ -98,11 +98,11 @@ class BuildBoard:
 
     @classmethod
     def open(cls, fd: int, *, writes: bool) -> BuildBoard:
-        """Opens the board of another process. The descriptor stays the caller's.
+        """Opens a board that another process has made. The caller still owns the descriptor.
 
         Raises:
-            NoBoardError: It is not a board.
-            OSError: It cannot be mapped.
+            NoBoardError: The file is not a board.
+            OSError: The file cannot be mapped.
         """
         size = os.fstat(fd).st_size
         if not len(_MAGIC) + 8 < size <= _MOST_BYTES:
@@ -122,7 +122,7 @@ class BuildBoard:
         return self
 
     def begin(self, place: int) -> None:
-        """Notes that an env is being built. `place`: its number, vector envs counted once."""
+        """Notes that the building of an env begins. `place`: the env's number, where a vector env counts once."""
         entry = self._entries[place]
         entry["pid"], entry["end"] = os.getpid(), 0
         entry["begin"] = time.monotonic_ns()
@@ -132,7 +132,7 @@ class BuildBoard:
         self._entries[place]["end"] = time.monotonic_ns()
 
     def clear(self) -> None:
-        """Notes that all envs are built again."""
+        """Marks all envs as not built, because they are built again."""
         self._entries[:] = 0
 
     @property
@@ -144,7 +144,7 @@ class BuildBoard:
         return int(np.count_nonzero(self._entries["end"]))
 
     def builds(self) -> list[EnvBuild]:
-        """Returns the progress of every env, in order."""
+        """Returns the progress of building each env, in order."""
         now, entries = time.monotonic_ns(), self._entries.tolist()
         workers = [worker for worker, count in enumerate(self.card.envs_of_worker) for _ in range(count)]
         return [
@@ -165,7 +165,7 @@ class BuildBoard:
         self.fd = -1
 
     def drop_descriptors(self) -> None:
-        """Closes the copies in a forked child. (The mapping has a descriptor of its own.)"""
+        """Closes a forked child's copies of the board's descriptors. (The mapping has a descriptor too.)"""
         self.close()
 
     def close(self) -> None:
@@ -178,10 +178,10 @@ class BuildBoard:
 
 
 def _memory_file() -> int:
-    """Makes a memory file; -1 if the system has none. Avoids standard descriptors, which the caller may have closed."""
+    """Returns the descriptor of a new memory file, never 0, 1 or 2; -1 if the system has no memory files."""
     if not hasattr(os, "memfd_create"):
         return -1
-    import fcntl  # Windows does not have it
+    import fcntl  # Windows does not have this module
 
     fd = os.memfd_create(NAME, os.MFD_CLOEXEC)
     if fd > _LAST_STANDARD:
@@ -193,7 +193,7 @@ def _memory_file() -> int:
 
 
 def _entries(memory: mmap.mmap, tail: int) -> Any:
-    """Returns the entries, which lie between the head and the card of `tail` bytes."""
+    """Returns the board's entries, which lie between its head and the `tail` bytes of its card."""
     first = len(_MAGIC) + 8
     count, rest = divmod(len(memory) - first - tail, _ENTRY.itemsize)
     if rest:
@@ -205,7 +205,7 @@ def _card(text: bytes) -> BuildCard:
     try:
         fields: dict[str, Any] = json.loads(text)
         if fields["version"] != VERSION:
-            raise NoBoardError(f"it is of version {fields['version']}, and this remuda knows version {VERSION}")
+            raise NoBoardError(f"it is of version {fields['version']}, and this remuda supports version {VERSION}")
         return BuildCard(**{**fields, "envs_of_worker": tuple(fields["envs_of_worker"])})
     except (ValueError, TypeError, KeyError) as error:
         raise NoBoardError(f"it has no card ({type(error).__name__}: {error})") from error

@@ -1,4 +1,4 @@
-"""Pickles functions and classes by value, as cloudpickle does; their code still names the file that it is from."""
+"""Pickles functions and classes by value, as cloudpickle does, but keeps the file name of their code."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def dumps(value: Any, protocol: int = 5, buffer_callback: Callable[[PickleBuffer
 
 
 def _reduce_code(code: CodeType) -> tuple[Callable[..., CodeType], tuple[Any, ...]]:
-    """Keeps the file's name. From 3.1.3 on cloudpickle drops it, and tracebacks would not show the lines."""
+    """Keeps the file name of code, which cloudpickle drops since 3.1.3, so that tracebacks show source lines."""
     _, arguments = cloudpickle.Pickler.dispatch_table[CodeType](code)
     return _code_of_file, (code.co_filename, *arguments)
 
@@ -30,7 +30,7 @@ def _code_of_file(filename: str, *arguments: Any) -> CodeType:
 
 
 class Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # it has no types
-    """A pickler that keeps the file name of code objects."""
+    """Pickles like cloudpickle, but keeps the file name of code objects."""
 
     dispatch_table: ClassVar[Any] = ChainMap({CodeType: _reduce_code}, cloudpickle.Pickler.dispatch_table)
 

@@ -1,7 +1,7 @@
-"""The card of a pool: the description that other processes need to read its figures. It lies behind the arena.
+"""The card of a pool: a description with which other processes read the pool's figures. It lies behind the arena.
 
-The file of both has no name; other processes find it among the descriptors of the pool's process, while that runs. So
-nothing is left behind when it is killed, and only its user has access to it.
+The file of both has no name. Other processes find it among the descriptors of the pool's process. Therefore no file
+remains if that process is killed, and only its user has access to the file.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ class NoCardError(Exception):
 
 @dataclass(frozen=True)
 class Card:
-    """How a pool was made.
+    """The facts from which a pool was made.
 
     Attributes:
-        owner, started: The pool's process: its id, and its start as the kernel has it, so that no other process is
-            taken for it.
-        name: The pool's.
-        setup: What `Setup` takes.
-        plan: What `_core.Plan` takes.
-        origin: What `Origin` takes.
-        version: Of this format.
+        owner, started: The id of the pool's process, and the kernel's start time of it, which distinguishes it from a
+            later process with the same id.
+        name: The name of the pool.
+        setup: The arguments of `Setup`.
+        plan: The arguments of `_core.Plan`.
+        origin: The arguments of `Origin`.
+        version: The version of this format.
     """
 
     owner: int
@@ -48,14 +48,14 @@ class Card:
     version: int = VERSION
 
     def write(self, fd: int, at: int) -> None:
-        """Writes the card behind the arena, which has `at` bytes."""
+        """Writes the card into the file, behind the `at` bytes of the arena."""
         text = json.dumps(asdict(self)).encode()
         os.pwrite(fd, text, at)
         os.ftruncate(fd, at + len(text))
 
     @classmethod
     def read(cls, fd: int) -> Card:
-        """Raises NoCardError."""
+        """Reads the card of a file. Raises NoCardError if the file has none."""
         header = os.pread(fd, _HEADER.size, 0)
         if len(header) < _HEADER.size:
             raise NoCardError("it is empty")
@@ -66,18 +66,18 @@ class Card:
         try:
             fields = json.loads(text)
             if fields["version"] != VERSION:
-                raise NoCardError(f"it is of version {fields['version']}, and this remuda knows version {VERSION}")
+                raise NoCardError(f"it is of version {fields['version']}, and this remuda supports version {VERSION}")
             return cls(**fields)
         except (ValueError, TypeError, KeyError) as error:
             raise NoCardError(f"it has no card ({type(error).__name__}: {error})") from error
 
 
 def start_of(pid: int) -> int | None:
-    """Returns when a process was started, in ticks since the machine's start; None if it has ended or is a zombie."""
+    """Returns the start time of a process, in ticks since boot; None if it has ended or is a zombie."""
     fields = stat_of(pid)
     return None if not fields or fields[0] in "ZX" else int(fields[19])
 
 
 def is_stopped(pid: int) -> bool:
-    """Whether a process is stopped, by a signal ("T") or a debugger ("t")."""
+    """Whether a process is stopped, by a signal or a debugger."""
     return stat_of(pid)[:1] in (["T"], ["t"])

@@ -1,6 +1,6 @@
 """The socket between the pool and one worker, which carries whole messages of several buffers.
 
-Only what is rare travels here: the start, requests, and what does not fit in shared memory.
+It carries only rare messages: the start, requests, and data that does not fit in shared memory.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ import numpy as np
 from remuda import _core
 from remuda._wire.pickling import Parts, dump, load
 
-_HEAD = struct.Struct("<12sI")  # the mark of a message, and the number of its parts
+_HEAD = struct.Struct("<12sI")  # the mark of a message, and the number of its buffers
 _MARK, _MAX_PARTS = _core.MESSAGE_MARK, _core.MAX_MESSAGE_PARTS
 _FD = struct.Struct("i")
-_FD_TRIES = 1000  # a millisecond apart
-_MOMENT_MS = 1  # for the other end to continue reading, while a message is posted
+_FD_TRIES = 1000  # the number of tries to send descriptors, a millisecond apart.
+_MOMENT_MS = 1  # the milliseconds that `post` waits for room in a full socket
 
 
 class NonsenseError(ConnectionError):
-    """The bytes received are not a message: other code at the other end has written to the socket."""
+    """The bytes received are not a message, because other code in the other process has written to the socket."""
 
 
 class Channel(Protocol):
-    """One end: `send` and `recv` whole messages. `recv` raises EOFError or ConnectionError if the other is gone."""
+    """One end of a connection for messages. `recv` raises EOFError or ConnectionError if the other end is gone."""
 
     def send(self, parts: Parts) -> None: ...
     def recv(self) -> Parts: ...
@@ -42,29 +42,28 @@ class Channel(Protocol):
 class SocketChannel:
     """A channel over a connected stream socket, which it owns.
 
-    A write that would block reads meanwhile what the other end has written: two ends that both write
-    a lot at the same time would wait for each other for ever otherwise.
+    A write that would block reads the other end's data meanwhile. Otherwise two ends that both write large messages
+    would wait for each other.
 
-    `post` and `recv_nowait` do not wait for the other end: they do what can be done, and go on with it when they are
-    called again. One end uses either these or `send` and `recv`. The pool uses them while a worker starts; once its
-    loop runs, the core's `MessageSocket` has the pool's end.
+    `post` and `recv_nowait` do not wait for the other end: each call continues as far as possible. One end uses either
+    these or `send` and `recv`. The pool uses them while a worker starts. Once the worker's loop runs, the core's
+    `MessageSocket` has the pool's end.
 
-    A `recv` that is interrupted (by Ctrl-C) may be called again and goes on where it was; after an interrupted `send`
-    or `post` the other end can make nothing of what follows.
+    After an interrupt (Ctrl-C), another call of `recv` continues where the interrupted one stopped. After an
+    interrupted `send` or `post`, the other end cannot read later messages.
 
     Attributes:
-        peer: A pidfd of the process at the other end, where it may fork: its child keeps the socket open.
-        deadline: Of `time.monotonic`, for `send` and `recv`: the other end counts as gone when it keeps us waiting for
-            longer; None: never.
+        peer: A pidfd of the process at the other end, if that may fork, because its child keeps the socket open.
+        deadline: The time of `time.monotonic` after which `send` and `recv` treat the other end as gone; None: never.
     """
 
     def __init__(self, sock: socket.socket, peer: int | None = None) -> None:
-        sock.set_inheritable(False)  # after an exec it is, and programs that this process starts must not have it
+        sock.set_inheritable(False)  # programs that this process starts must not inherit the socket
         self._sock, self.peer = sock, peer
         self.deadline: float | None = None
-        self._inbox = bytearray()  # read early, while we were writing
-        self._outbox: deque[memoryview] = deque()  # posted and not yet written
-        self._pieces: list[_Piece] = []  # of the message that we are reading
+        self._inbox = bytearray()  # bytes that arrived during a write
+        self._outbox: deque[memoryview] = deque()  # data of `post` that is not written yet
+        self._pieces: list[_Piece] = []  # the buffers of the message that is being read
 
     def fileno(self) -> int:
         return self._sock.fileno()
@@ -73,7 +72,7 @@ class SocketChannel:
         self._sock.close()
 
     def drop_descriptors(self) -> None:
-        """Closes the copy in a forked child."""
+        """Closes a forked child's copy of the socket."""
         self.close()
 
     # -- messages --------------------------------------------------------------------------------------
@@ -86,9 +85,9 @@ class SocketChannel:
         return self._recv(None)
 
     def post(self, parts: Parts = ()) -> bool:
-        """Sends a message, after those posted before, as far as the other end takes it. Returns whether some is left.
+        """Sends a message as far as the other end accepts it now. Returns whether some data remains to be sent.
 
-        What is left is copied: `parts` may change. Without `parts` it only continues with what is left.
+        The rest is copied, so `parts` may change. The next call sends it first; a call without `parts` sends only it.
         """
         fresh = deque(_pieces_of(parts) if parts else ())
         self._write_some(self._outbox)
@@ -98,7 +97,7 @@ class SocketChannel:
         return bool(self._outbox)
 
     def recv_nowait(self) -> list[memoryview] | None:
-        """Receives like `recv`, without waiting; None if the message is not complete yet."""
+        """Receives a message like `recv`, but does not wait. Returns None if the message is not complete yet."""
         try:
             return self._recv(0)
         except BlockingIOError:
@@ -133,11 +132,11 @@ class SocketChannel:
             except OSError as error:
                 if error.errno != errno.ETOOMANYREFS or not tries_left:
                     raise
-                time.sleep(0.001)  # the user has as many on their way as the limit of open files allows
+                time.sleep(0.001)  # too many descriptors that this user has sent are not yet received
 
     def recv_fds(self, count: int, most: int | None = None) -> list[int]:
-        """Receives so many descriptors, or up to `most`. Raises EOFError if another number came."""
-        # Not `socket.recv_fds`: every program that an env starts would inherit its descriptors.
+        """Receives `count` file descriptors, or up to `most`. Raises EOFError if more or fewer arrive."""
+        # `socket.recv_fds` is not used: programs that an env starts would inherit the descriptors that it returns.
         room = socket.CMSG_SPACE((most or count) * _FD.size)
         marker, ancillary, _, _ = self._sock.recvmsg(1, room, socket.MSG_CMSG_CLOEXEC)
         fds = [
@@ -163,7 +162,7 @@ class SocketChannel:
                     self._inbox += _some(self._sock.recv(1 << 16))
 
     def _write_some(self, pieces: deque[memoryview]) -> None:
-        """Sends pieces as far as the other end takes them. While it reads, waits a moment before each next piece."""
+        """Sends pieces as far as the other end accepts them. If the socket is full, waits briefly for room."""
         while pieces:
             try:
                 pieces[0] = pieces[0][self._sock.send(pieces[0], socket.MSG_DONTWAIT) :]
@@ -176,7 +175,7 @@ class SocketChannel:
                 pieces.popleft()
 
     def _piece(self, index: int, size: int, timeout_ms: int | None) -> memoryview:
-        """Returns the index-th piece of the message, which an interrupted `recv` may have begun."""
+        """Returns a buffer of the message that arrives. An interrupted call may have read some of its bytes."""
         if index == len(self._pieces):
             self._pieces.append(_Piece(size))
         piece = self._pieces[index]
@@ -191,7 +190,7 @@ class SocketChannel:
             del self._inbox[: len(early)]
             return
         self._wait(select.POLLIN, timeout_ms)
-        # One step for the interpreter, so that no signal handler runs between reading and noting how much.
+        # One call reads and counts the bytes, so no signal handler runs between the two.
         next(map(piece.counts.append, map(self._sock.recv_into, [missing])))
         _some(piece.counts[-1])
 
@@ -214,22 +213,22 @@ class SocketChannel:
 
 
 class _Piece:
-    """A part of a message that is being received."""
+    """A buffer of a message that is being received."""
 
     def __init__(self, size: int) -> None:
         try:
-            # Memory that is used only as bytes come in, because the size may be wrong.
+            # A wrong, huge size does little harm: the kernel assigns memory only as bytes arrive.
             self.data: memoryview = np.empty(size, np.uint8).data
         except MemoryError:
             raise NonsenseError(f"expected a part of a message that there is memory for, got {size} bytes") from None
-        self.counts: list[int] = []  # of the bytes that have come, read by read
+        self.counts: list[int] = []  # the number of bytes that each read returned
 
     def missing(self) -> memoryview:
         return self.data[sum(self.counts) :]
 
 
 def _pieces_of(parts: Parts) -> list[memoryview]:
-    """Returns the bytes of a message: its head, with the size of each part, and the parts."""
+    """Returns the buffers of a message: a head with the sizes of the parts, and then the parts."""
     views = [memoryview(part).cast("B") for part in parts]
     head = _HEAD.pack(_MARK, len(views)) + struct.pack(f"<{len(views)}Q", *(view.nbytes for view in views))
     return [memoryview(head), *views]
@@ -246,10 +245,10 @@ def _some(received: Any) -> Any:
 
 
 class LocalChannel:
-    """The worker's end of a channel within a process, if the worker is a thread or the caller itself.
+    """The worker's end of a channel, for a worker in the pool's process: a thread, or the caller itself.
 
     Attributes:
-        to_worker, from_worker: The queues, whose other ends the hub has.
+        to_worker, from_worker: The queues. The hub has their other ends.
     """
 
     def __init__(self) -> None:

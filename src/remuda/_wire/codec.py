@@ -1,7 +1,7 @@
 """Translates between values of a Gymnasium space and columns.
 
-A space is flattened into a tree whose leaves are either *columns* (arrays of one dtype and shape, which
-live in shared memory) or *objects* (Text, Graph, Sequence, OneOf, custom spaces: they travel pickled).
+A space is flattened into a tree. Its leaves are either *columns* (arrays of one dtype and shape in shared memory)
+or *objects* (Text, Graph, Sequence, OneOf, custom spaces), which are sent pickled.
 The order is depth first, and a Dict's keys come in the space's own order.
 """
 
@@ -18,25 +18,25 @@ from gymnasium import Space, spaces
 from remuda._wording import name_some
 from remuda.errors import InvalidActionError, SpaceMismatchError
 
-Leaves: TypeAlias = tuple[Any, ...]  # (path, dtype, shape) or (path, class) of each
+Leaves: TypeAlias = tuple[Any, ...]  # each column's (path, dtype, shape), then each object's (path, class).
 Nest: TypeAlias = Any  # ("column", i) | ("object", j) | ("dict", ((key, Nest), ...)) | ("tuple", (Nest, ...))
 
 
 @dataclass(frozen=True)
 class Choices:
-    """The inclusive bounds of a discrete space, one pair for all its numbers or one for each."""
+    """The inclusive bounds of a discrete space: one pair for all numbers of an element, or one pair for each number."""
 
     low: np.ndarray[Any, Any]
     high: np.ndarray[Any, Any]
 
     @property
     def bounds(self) -> list[tuple[int, int]]:
-        """Pairs of bounds in C order."""
+        """The (low, high) bounds of each number, in C order."""
         lows, highs = np.broadcast_arrays(self.low, self.high)
         return list(zip(lows.flatten().tolist(), highs.flatten().tolist(), strict=True))
 
     def first_outside(self, array: np.ndarray[Any, Any]) -> tuple[Any, Any, tuple[int, ...]] | None:
-        """Returns low, high and index of a batch's first number that is out of bounds; None if all are within."""
+        """Returns (low, high, index) of the first number in a batch that is out of bounds; None if there is none."""
         outside = (array < self.low) | (array > self.high)
         if not outside.any():
             return None
@@ -47,12 +47,12 @@ class Choices:
 
 @dataclass(frozen=True)
 class ColumnSpec:
-    """One array leaf of a space."""
+    """A column: its path, dtype and shape."""
 
-    path: str  # where it is, as one would write it: "['camera'][0]"
+    path: str  # the place of the leaf in the space, such as "['camera'][0]"
     dtype: np.dtype[Any]
     shape: tuple[int, ...]
-    choices: Choices | None = None  # of a discrete space
+    choices: Choices | None = None  # the bounds of a discrete space
 
     @property
     def nbytes(self) -> int:
@@ -64,7 +64,7 @@ class SpaceCodec:
 
     Attributes:
         columns: The array leaves, in order.
-        nest: The tree, as the core takes it.
+        nest: The tree, in the form that the core takes.
         objects: The path and the class of each leaf that has no column.
         leaves: The path, dtype and shape of each column, and the path and class of each object, as plain values.
     """
@@ -83,7 +83,7 @@ class SpaceCodec:
         if isinstance(space, spaces.Tuple):
             return "tuple", tuple(self._plan(sub, f"{path}[{i}]") for i, sub in enumerate(space.spaces))
         if isinstance(space, (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)):
-            assert space.dtype is not None and space.shape is not None  # these four kinds have both
+            assert space.dtype is not None and space.shape is not None  # never None in these classes
             self.columns.append(ColumnSpec(path, np.dtype(space.dtype), space.shape, _choices(space)))
             return "column", len(self.columns) - 1
         self.objects.append((path, type(space)))
@@ -95,7 +95,7 @@ class SpaceCodec:
 
     @property
     def flat_nest(self) -> Nest:
-        """The tree of a tuple of the columns, without the objects."""
+        """The tree of a flat tuple of all columns, without the objects."""
         return "tuple", tuple(("column", i) for i in range(len(self.columns)))
 
     def difference(self, other: SpaceCodec) -> str | None:
@@ -112,13 +112,13 @@ class SpaceCodec:
                 return f"{found_kind.__name__} instead of {kind.__name__}{_at(path)}"
         return None
 
-    # -- one element -----------------------------------------------------------------------------------
+    # -- one element of the space ----------------------------------------------------------------------
 
     def flatten(self, value: Any, name: str = "obs") -> tuple[list[np.ndarray[Any, Any]], list[Any]]:
-        """The leaves of one element: an array for each column, in its dtype, shape and C order, and the objects.
+        """Returns (arrays, objects), the leaves of one element. Each array has its column's dtype and shape.
 
         Raises:
-            ValueError: The value does not fit; says what was expected, what came, and where.
+            ValueError: The value does not fit. The text has the expected and the given value, and the path.
         """
         arrays: list[np.ndarray[Any, Any]] = []
         objects: list[Any] = []
@@ -147,20 +147,20 @@ class SpaceCodec:
         else:
             yield kind, body, value, path
 
-    # -- a batch ---------------------------------------------------------------------------------------
+    # -- a batch of elements ---------------------------------------------------------------------------
 
     def build_batch(self, arrays: Sequence[Any], objects: Sequence[Sequence[Any]]) -> Any:
-        """The batched element: `arrays` has an (n, *shape) array for each column, `objects` a list for each env."""
+        """Returns a batched element. `arrays`: an (n, *shape) array for each column; `objects`: a list for each env."""
         if self.is_single_column:
             return arrays[0]
         return _build(self.nest, lambda i: arrays[i], lambda j: tuple(row[j] for row in objects))
 
     def build_one(self, leaves: Sequence[Any], objects: Sequence[Any]) -> Any:
-        """One element from its leaves; arrays are copied."""
+        """Builds one element of the space from its leaves. Copies the arrays."""
         return _build(self.nest, lambda i: leaves[i].copy(), lambda j: objects[j])
 
     def copy_one(self, value: Any, name: str = "obs") -> Any:
-        """One element that shares no memory with `value`. Raises ValueError if the value does not fit."""
+        """Returns a copy of an element of the space. Raises ValueError if the element does not fit the space."""
         leaves, objects = self.flatten(value, name)
         return self.build_one(leaves, copy.deepcopy(objects))
 
@@ -171,7 +171,7 @@ class SpaceCodec:
         Box, because envs usually clip.
 
         Raises:
-            InvalidActionError: The batch does not fit; says what was expected, what came, and where.
+            InvalidActionError: The batch does not fit. The text has the expected and the given value, and the path.
         """
         arrays, per_env = self.flatten_batch(batch, n, "actions", InvalidActionError)
         for column, array in zip(self.columns, arrays, strict=True):
@@ -184,13 +184,13 @@ class SpaceCodec:
         return arrays, per_env
 
     def columns_of(self, batch: Any, n: int) -> list[np.ndarray[Any, Any]]:
-        """Returns the arrays of `split_batch`, for actions without objects."""
+        """Returns the arrays that `split_batch` returns; for a space without objects."""
         return self.split_batch(batch, n)[0]
 
     def flatten_batch(
         self, batch: Any, n: int, name: str, error: Callable[[str], Exception] = ValueError
     ) -> tuple[list[np.ndarray[Any, Any]], list[list[Any]] | None]:
-        """Does the same for batches of any element, whose discrete choices are not checked. Raises `error`."""
+        """Splits a batch like `split_batch`, without a check of discrete choices. Raises `error` if it does not fit."""
         if self.is_single_column:
             return [coerce(batch, self.columns[0].dtype, (n, *self.columns[0].shape), name, error)], None
         arrays = []
@@ -214,11 +214,11 @@ class SpaceCodec:
 def check_agreement(
     kind: str, reference: Space[Any], reference_name: str, spaces: Sequence[Space[Any]], first: int = 0
 ) -> None:
-    """Checks that spaces fit into the same columns. Bounds may differ; structure, shapes and dtypes may not.
+    """Checks that the spaces of envs have equal columns: their structure, shapes and dtypes. Their bounds may differ.
 
     Args:
         kind: "observation" or "action", for the error.
-        reference, reference_name: The expected space, and where it is from.
+        reference, reference_name: The expected space, and the name of its source.
         spaces: The spaces of neighbouring envs.
         first: The id of the first of these envs.
 
@@ -268,12 +268,12 @@ def _choices(space: Space[Any]) -> Choices | None:
 def coerce(
     value: Any, dtype: np.dtype[Any], shape: tuple[int, ...], path: str, error: Callable[[str], Exception]
 ) -> np.ndarray[Any, Any]:
-    """`value` as an array of this dtype and shape in C order, as long as nothing is lost by it."""
+    """Returns `value` as an array of this dtype and shape in C order. Raises `error` if the cast loses information."""
     if type(value) is np.ndarray and value.dtype == dtype and value.shape == shape and value.flags.c_contiguous:
         return value
     try:
         array = np.asarray(value)
-    except Exception as unusable:  # ragged lists, tensors on another device, ...: numpy's message is the best
+    except Exception as unusable:  # NumPy's message is the clearest
         raise error(f"expected {_array(dtype, shape)} at {path}, got {_brief(value)} ({unusable})") from None
     if array.shape != shape and _without_unit_axes(array.shape) == _without_unit_axes(shape):
         array = array.reshape(shape)
@@ -285,7 +285,7 @@ def coerce(
 
 
 def _fits(array: np.ndarray[Any, Any], dtype: np.dtype[Any]) -> bool:
-    """Whether a cast keeps the meaning: another width of float, or the very same values."""
+    """Returns whether a cast to `dtype` is allowed. It must keep all values, or only change the width of floats."""
     if np.can_cast(array.dtype, dtype) or (dtype.kind == "f" and np.can_cast(array.dtype, dtype, "same_kind")):
         return True
     if array.dtype.kind not in "biuf" or dtype.kind not in "biuf":
@@ -295,13 +295,13 @@ def _fits(array: np.ndarray[Any, Any], dtype: np.dtype[Any]) -> bool:
 
 
 def _misfit(value: Any, dtype: np.dtype[Any], path: str) -> str:
-    """Which of the values cannot be of this dtype: the first one."""
+    """Describes the first of the values that does not fit this dtype."""
     array = np.asarray(value)
     if array.dtype.kind in "biuf" and dtype.kind in "biuf":
         with np.errstate(invalid="ignore"):
             misfits = array.astype(dtype) != array
     else:
-        array = np.asarray(value, dtype=object)  # as they were given: beside a string NumPy takes all for strings
+        array = np.asarray(value, dtype=object)  # a string among numbers would make NumPy turn all values into strings
         misfits = np.array([not _fits_alone(one, dtype) for one in array.flat], bool).reshape(array.shape)
     if not misfits.any():
         return ""

@@ -14,18 +14,18 @@ from remuda.errors import InvalidEnvError
 
 ExtraFn: TypeAlias = Callable[[Any], Any]
 
-NUMBERS = "biufc"  # the kinds of dtypes that columns may have
+NUMBERS = "biufc"  # the kinds of dtypes that these columns may have
 
 
 @dataclass(frozen=True)
 class Computed:
-    """A column with values from a function of the caller.
+    """A column of values that a function of the caller computes.
 
     Attributes:
-        name: What the caller calls it.
-        function: Is called with the env, and returns its value; with a vector env, an array with a row for each of its
-            envs.
-        declared: Its dtype and shape of one env, where the caller has said so.
+        name: The caller's name for it.
+        function: Called with the env; returns the value of the column. For a vector env, it returns an array with a
+            row for each of its envs.
+        declared: The dtype and shape for one env, if the caller has declared them.
     """
 
     name: str
@@ -34,17 +34,17 @@ class Computed:
 
     @property
     def path(self) -> str:
-        """The column as a caller would write it."""
+        """The text that names the column in errors: `extras['name']`."""
         return path_of(self.name)
 
     def spec(self, env: Any, width: int | None) -> ColumnSpec:
-        """Returns its dtype and shape: as declared, or those of its value for this env, which has just been built.
+        """Returns the column's dtype and shape: as declared, or as the function's value for this newly built env.
 
         Args:
-            width: How many envs are in it, where it is a vector env.
+            width: The number of envs of a vector env; None for a single env.
 
         Raises:
-            InvalidEnvError: The function raised, or its value is no array of numbers, or not one for each env.
+            InvalidEnvError: The function raised, or its value is not numeric, or has no row for each env.
         """
         if self.declared is not None:
             return self.declared
@@ -70,13 +70,13 @@ def path_of(name: str) -> str:
 
 
 def fit(spec: ColumnSpec, value: Any, width: int | None = None) -> np.ndarray[Any, Any]:
-    """Returns a value in its column's dtype and shape; raises ValueError if that fails. `width`: of a vector env."""
+    """Returns a value in its column's dtype and shape. `width`: the number of envs of a vector env."""
     shape = spec.shape if width is None else (width, *spec.shape)
     return coerce(value, spec.dtype, shape, spec.path, ValueError)
 
 
 def blamed(path: str, error: BaseException) -> RuntimeError:
-    """Returns the error to raise if the function of a column has raised this one."""
+    """Returns the error to raise when a column's function has raised `error`."""
     return RuntimeError(f"{path} raised {type(error).__qualname__}: {error}")
 
 
@@ -84,8 +84,8 @@ def compute(columns: Sequence[Computed], specs: Sequence[ColumnSpec], env: Any, 
     """Returns the value of each column for a vector env, in the column's dtype and shape.
 
     Raises:
-        RuntimeError: A function raised; that is its cause.
-        ValueError: A value that does not fit.
+        RuntimeError: A function raised; the cause is its exception.
+        ValueError: A value does not fit.
     """
     values = []
     for column, spec in zip(columns, specs, strict=True):
@@ -98,7 +98,7 @@ def compute(columns: Sequence[Computed], specs: Sequence[ColumnSpec], env: Any, 
 
 
 def check_same(reference: Sequence[ColumnSpec], name: str, found: Mapping[int, Sequence[ColumnSpec]]) -> None:
-    """Checks that the columns of some envs, found by env, are those of `reference`, which is called `name`.
+    """Checks that each env in `found` has the columns `reference`. `name`: the source of `reference`, for the error.
 
     Raises:
         InvalidEnvError: Names the envs and the difference.

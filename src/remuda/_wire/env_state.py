@@ -1,4 +1,4 @@
-"""The state of an env, as it travels and is kept."""
+"""The state of an env, in the form in which it is sent and stored."""
 
 from __future__ import annotations
 
@@ -9,25 +9,25 @@ from typing import Any, Literal, TypeAlias
 from remuda._wire.codec import Leaves
 
 StateFns: TypeAlias = "tuple[Callable[[Any], Any], Callable[[Any, Any], None]] | Literal['attributes'] | None"
-"""How a state is taken: a function of the env that returns it, and one of env and state that puts it there;
-"attributes": all attributes of the env; None: as the env itself offers it."""
+"""The way to take a state: two functions, `get(env)` that returns it and `put(env, state)` that restores it;
+"attributes": all attributes of the env; None: the env's own method."""
 
 
 @dataclass(frozen=True)
 class EnvState:
     """The state of an env in its episode, as `Pool.get_state` returns it and `Pool.set_state` takes it.
 
-    It can be kept for any time, pickled, and put into any env that is made alike, in this pool or another one. Where it
-    is put into an env, its `content` is unpickled, which can run any code: take states only from whom you trust.
+    It can be stored, pickled, and put into any env of the same kind, in this pool or another one. Putting it into an
+    env unpickles its `content`, which can run any code: use only states from sources that you trust.
 
     Attributes:
-        steps: int, of the episode so far; 0 after its end.
-        terminated, truncated: bool, whether the episode has ended, and the next one has not begun.
-        layers: The classes of the env's wrappers and of the env itself, from outside.
-        leaves: The leaves of its observations and of its actions: the path, dtype and shape of each array.
-        method: How it was taken: "get_state", "clone_state", "mujoco", "attributes", or "state_fns" for functions of
-            the caller's.
-        content: bytes, all the rest: the state, the attributes of wrappers, the last observation.
+        steps: int, the number of steps of the episode so far; 0 after its end.
+        terminated, truncated: bool, whether the episode has ended and the next one has not begun.
+        layers: The class names of the env's wrappers, outermost first, and of the env itself.
+        leaves: The leaves of observations and of actions: the path, dtype and shape of each array.
+        method: The method that took it: "get_state", "clone_state", "mujoco", "attributes", or "state_fns" for the
+            caller's functions.
+        content: bytes, everything else: the state, the attributes of wrappers, the last observation.
     """
 
     steps: int
@@ -40,17 +40,17 @@ class EnvState:
 
     @property
     def is_over(self) -> bool:
-        """Whether the next step begins another episode, where steps do that."""
+        """Whether the episode has ended and the next one has not begun."""
         return self.terminated or self.truncated
 
 
 @dataclass(frozen=True)
 class StateSupport:
-    """Describes how the state of an env can be taken.
+    """The way in which the state of an env can be taken.
 
     Attributes:
-        layers: As in an `EnvState`.
-        method: The method that is used unless the caller names another; None if there is no method.
+        layers: See `EnvState`.
+        method: The default method; None if there is no method.
     """
 
     layers: tuple[str, ...]

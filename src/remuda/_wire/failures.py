@@ -1,4 +1,4 @@
-"""Carries exceptions between processes, and makes the `Failure` of an env from them."""
+"""Carries exceptions between processes, and makes `Failure`s from them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from remuda.errors import EnvError, Failure, InvalidEnvError, RemoteTraceback
 
 
 def text_of(value: Any, make: Callable[[Any], str] = str, otherwise: str | None = None) -> str:
-    """Returns what `make` returns for a user's object, as a plain `str`.
+    """Returns the text that `make` makes of a user's object, as a plain `str`.
 
     If `make` raises, returns `otherwise`, or by default the name of the object's class. Raises KeyboardInterrupt only.
     """
@@ -21,14 +21,14 @@ def text_of(value: Any, make: Callable[[Any], str] = str, otherwise: str | None 
         return str.__str__(make(value))
     except KeyboardInterrupt:
         raise
-    except BaseException:  # SystemExit too: the text of an object must not end this process
+    except BaseException:  # even SystemExit, because making a text must not end this process
         return f"<{type(value).__qualname__}>" if otherwise is None else otherwise
 
 
 def portable(error: BaseException) -> tuple[str, str, str, bytes | None]:
-    """(class, text, traceback, pickle | None) of an exception; the pickle only if it survives a round trip.
+    """Returns (class, text, traceback, pickle) of an exception. The pickle is None unless it can be loaded.
 
-    Any access to an exception may raise. If Ctrl-C raises KeyboardInterrupt meanwhile, returns that instead.
+    Any access to an exception may raise. If Ctrl-C raises KeyboardInterrupt meanwhile, returns its parts instead.
     """
     try:
         return name_of(error), text_of(error, otherwise=_NO_TEXT), traceback_of(error), _pickle_exception(error)
@@ -58,14 +58,14 @@ def _pickle_exception(error: BaseException) -> bytes | None:
         loaded = load([pickled])
     except KeyboardInterrupt:
         raise
-    except BaseException:  # it holds a lock, its constructor takes other arguments, ...: its text must do
+    except BaseException:  # such as an exception that holds a lock. It is sent as text only
         return None
     same = type(loaded) is type(error) or type(error).__module__ == "__main__"
     return pickled if same and _can_be_handled(loaded) else None
 
 
 def _can_be_handled(exception: Any) -> bool:
-    """Whether it is an exception, and `isinstance` does not raise for it."""
+    """Whether an object is an exception for which `isinstance` does not raise."""
     if not issubclass(type(exception), BaseException):
         return False
     try:
@@ -79,14 +79,14 @@ def _can_be_handled(exception: Any) -> bool:
 
 
 def load_failure(parts: Parts) -> Failure:
-    """Loads what `EnvHost.describe` has made."""
-    # This is plain data: an error is an interrupt, after which the failure is loaded once more.
+    """Loads a `Failure` from the message that the worker's `EnvHost.describe` made."""
+    # The message consists of plain data, so only an interrupt can raise here. The caller can then call again.
     slot, worker, operation, name, message, text, pickled = load(parts)
     return Failure(slot, worker, operation, load_exception(text, pickled), name, message, text)
 
 
 def load_exception(text: str, pickled: bytes | None) -> BaseException | None:
-    """Loads an exception from the last two values of `portable`; None if it cannot be loaded here."""
+    """Loads an exception from the traceback and the pickle that `portable` returns; None if that fails."""
     if pickled is None:
         return None
     try:
@@ -96,7 +96,7 @@ def load_exception(text: str, pickled: bytes | None) -> BaseException | None:
     except BaseException:
         if not raises_again(lambda: _load_exception(text, pickled)):
             raise
-        return None  # a class that cannot be imported here: its text must do
+        return None  # its class cannot be imported here, for example
 
 
 def _load_exception(text: str, pickled: bytes) -> BaseException | None:
@@ -108,7 +108,7 @@ def _load_exception(text: str, pickled: bytes) -> BaseException | None:
 
 
 def dump_named(what: str, value: Any, shown: int | None = None) -> Parts:
-    """Pickles `value` like `dump`. An error names what cannot be pickled. `shown`: how many of the values it shows."""
+    """Pickles `value` like `dump`. Errors name it `what`, and show its first `shown` values; None: all values."""
     try:
         return dump(value)
     except Exception as error:
@@ -116,18 +116,18 @@ def dump_named(what: str, value: Any, shown: int | None = None) -> Parts:
 
 
 def not_pickled(what: str, value: Any, error: Exception) -> TypeError:
-    """Returns an error that shows the whole value that cannot be pickled, not only the innermost type."""
+    """Returns an error that shows the whole value that cannot be pickled. Pickle's error names only a type in it."""
     return TypeError(f"expected {what} that can be pickled, got {text_of(value, reprlib.repr)} ({text_of(error)})")
 
 
 def not_loaded(env_id: int | None, worker: int, operation: str, what: str, error: Exception) -> Failure:
-    """Returns the failure of an env that has sent what cannot be unpickled here."""
+    """Returns the failure of an env that has sent data that cannot be unpickled here."""
     message = f"expected {what} that can be unpickled in the pool's process, got one that cannot: {text_of(error)}"
     return Failure(env_id, worker, operation, error, name_of(error), message, traceback_of(error))
 
 
 def build_error(failures: Sequence[Failure]) -> Exception:
-    """Returns the caller's mistake if a factory did not return an env, otherwise the errors of the envs."""
+    """Returns the InvalidEnvError if a factory did not return an env, otherwise an EnvError with all failures."""
     for failure in failures:
         if isinstance(failure.exception, InvalidEnvError):
             return failure.exception

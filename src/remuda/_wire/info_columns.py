@@ -1,4 +1,4 @@
-"""The numbers of infos that may have a column, and those that have one: see core/shm/infos.hpp."""
+"""The numbers in infos: those that may have a column, and those that have one. See core/shm/infos.hpp."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 from remuda import _core
 
 OF_THE_END = ("final_info", "final_obs", "_final_info", "_final_obs")
-"""Keys that get no column from an env: with same-step autoreset they belong to the end of an episode."""
+"""Keys of an env that get no column, because same-step autoreset uses them for the end of an episode."""
 
 
 @dataclass(frozen=True)
@@ -18,10 +18,10 @@ class InfoField:
     """A number or small array in infos that may have a column.
 
     Attributes:
-        path: The keys that lead to it: `("episode", "r")` for `info["episode"]["r"]`. What an episode ended with in the
-            row of its end, in same-step autoreset, is under "final_info" and "final_obs".
-        type: Exactly that of its values.
-        dtype, shape: Of the column's rows.
+        path: The keys that lead to it: `("episode", "r")` for `info["episode"]["r"]`. With same-step autoreset, the
+            last info and observation of an episode are under "final_info" and "final_obs".
+        type: The exact type of its values.
+        dtype, shape: The dtype and shape of the column's rows.
     """
 
     path: tuple[str, ...]
@@ -31,7 +31,7 @@ class InfoField:
 
     @property
     def nbytes(self) -> int:
-        """The bytes of a row, in whole words, so that every column is aligned."""
+        """The bytes of one row's value, in whole words, so that every column is aligned."""
         size = self.dtype.itemsize * int(np.prod(self.shape, dtype=np.int64))
         return -(-size // 8) * 8
 
@@ -40,11 +40,11 @@ class InfoField:
 class InfoColumn(InfoField):
     """A field that has a column."""
 
-    offset: int  # within a row's room for infos
+    offset: int  # the column's first byte in a row's room for infos
 
 
 def field_of(path: tuple[str, ...], value: Any) -> InfoField | None:
-    """Returns the field of a value; None if such values cannot have a column."""
+    """Returns the `InfoField` for a value in infos; None if such a value cannot have a column."""
     kind = type(value)
     if kind in PYTHON_NUMBERS:
         field = InfoField(path, kind, PYTHON_NUMBERS[kind], ())

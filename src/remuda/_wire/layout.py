@@ -1,4 +1,4 @@
-"""The layout of a row: the columns of a pool, computed alike by the pool and its workers."""
+"""The layout of a pool's shared memory, which the pool and its workers compute alike."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from remuda._wire.info_columns import InfoColumn
 
 T = TypeVar("T")
 
-# The core's fixed columns, in its order; the last is the mask of info columns.
+# The columns that every pool has, in the core's order. The last is the mask of info columns.
 _FIXED = (
     ColumnSpec("reward", np.dtype(np.float64), ()),
     ColumnSpec("terminated", np.dtype(np.bool_), ()),
@@ -26,21 +26,21 @@ _FIXED = (
     ColumnSpec("info mask", np.dtype(np.uint64), ()),
 )
 
-# Results of cheap steps are made visible to the pool together, but none later than this after the one before.
+# A worker publishes results of cheap steps together, at most this many ns after the last publication.
 PUBLISH_NS = 20_000
 _LOG_ROWS = 1 << 31
-_LEAST_ENTRIES = 16  # of a log, however long an action is
+_LEAST_ENTRIES = 16  # the least number of entries of an action log, however large the actions are
 
 
 @dataclass(frozen=True)
 class Spinning:
-    """How long a pool and its workers may spin while they wait; by default not at all. See `core/ipc/spin_policy.hpp`.
+    """The time that a pool and its workers may spin while they wait; 0 by default. See `core/ipc/spin_policy.hpp`.
 
     Attributes:
         worker_ns: Nanoseconds for each worker.
         pool_ns: Nanoseconds for the pool's caller.
         one_sleeps: Whether one of the workers leaves its core to the caller.
-        heedless: Whether they spin even if other programs need their cores. Only for benchmarks, to compare with.
+        heedless: Whether they spin even if other programs need their cores. Only for comparison in benchmarks.
     """
 
     worker_ns: int = 0
@@ -50,11 +50,11 @@ class Spinning:
 
 
 class ResultColumns(NamedTuple):
-    """The columns of a result, in the order in which they lie in the arena.
+    """The columns of a result, in the order of the arena.
 
     Attributes:
         fixed: Reward, terminated, truncated, and the mask of info columns.
-        infos: One column of bytes, the room for info columns (see `Layout.info_column`).
+        infos: One column of bytes that holds all info columns (see `Layout.info_column`).
         obs: The leaves of the observation.
         computed: The caller's own columns.
         final_obs: The leaves of the terminal observation, with same-step autoreset; otherwise empty.
@@ -69,26 +69,26 @@ class ResultColumns(NamedTuple):
 
 @dataclass(frozen=True)
 class Layout:
-    """The few numbers from which every offset in the arena follows.
+    """The few numbers that determine every offset in the arena.
 
     Attributes:
-        envs_of_worker: How many envs each worker hosts; they are dealt out in order, the spares last.
-        frames: Frames that can be lent, the scratch frame not counted.
-        observation_space, action_space: Of a single env.
-        info_bytes: Room for info columns in each row.
-        blob_bytes: Room for pickled matter in flight, per worker and direction.
-        keeps_last: Whether each slot's last observation is kept, for when its env fails or is renewed.
-        renew_every: Episodes after which an env is built anew; 0: never.
-        max_memory: Bytes that a worker may take before it is replaced between two episodes; 0: no limit.
-        renews_workers: Whether a worker with a single env is replaced for that, rather than its env.
-        log_bytes: Of each env's log of what was done to it, for when it fails; 0: there is none.
-        spares: How many envs back no slot at first.
-        vector_size: Where each env that a factory builds is a vector env, the number of those in it, which are the envs
-            here: neighbours, and of one worker.
-        any_observation: Whether `observation_space` is the caller's choice, whatever the envs report.
-        resets_ahead: Whether a worker resets an env as soon as its episode is over, and not when it is told to.
-        spinning: Who may spin before sleeping.
-        rollout_rows: How many rows rollouts may have, all together. They take memory only where they do.
+        envs_of_worker: The number of envs of each worker. Envs are assigned in order, the spares last.
+        frames: The number of frames that can be leased, without the scratch frame.
+        observation_space, action_space: The spaces of a single env.
+        info_bytes: The bytes for info columns in each row.
+        blob_bytes: The bytes for pickled data in flight, per worker and direction.
+        keeps_last: Whether each slot's last observation is kept, in case its env fails or is renewed.
+        renew_every: The number of episodes after which an env is rebuilt; 0: never.
+        max_memory: The bytes that a worker may use before it is replaced between two episodes; 0: no limit.
+        renews_workers: Whether workers can be replaced. Then a worker with a single env is replaced for a renewal.
+        log_bytes: The bytes of each env's log of commands, which is read if it fails; 0: there is no log.
+        spares: The number of envs without a slot at first.
+        vector_size: The number of envs in each vector env; None if factories build single envs. The envs of a vector
+            env are neighbours and have the same worker.
+        any_observation: Whether the caller chose `observation_space`, so that envs may report other ones.
+        resets_ahead: Whether a worker resets an env as soon as its episode is over, without a command.
+        spinning: The times for which the pool and its workers may spin.
+        rollout_rows: The largest number of rows of all rollouts together. Only rows in use take memory.
         computed: The caller's own columns.
     """
 
@@ -128,22 +128,22 @@ class Layout:
 
     @property
     def mode(self) -> AutoresetMode:
-        """The facts about `autoreset`."""
+        """The properties of the autoreset mode."""
         return AUTORESET_MODES[self.autoreset]
 
     @property
     def num_envs(self) -> int:
-        """Includes the spares."""
+        """The number of envs, spares included."""
         return sum(self.envs_of_worker)
 
     @property
     def reserved_bytes(self) -> int:
-        """The bytes of the arena that have memory from the start."""
+        """The number of the arena's bytes that have memory from the start."""
         return sum(size for _, size in self.plan.reserved)
 
     @property
     def row_bytes(self) -> int:
-        """The bytes of an env's result and action in a rollout."""
+        """The number of bytes of one env's result and action in a rollout."""
         actions = [column.nbytes for column in self.action.columns]
         return sum([*self._column_bytes(), *actions])
 
@@ -153,16 +153,16 @@ class Layout:
 
     @property
     def width(self) -> int:
-        """How many neighbouring slots one env object has."""
+        """The number of slots that one env object fills: more than 1 for a vector env."""
         return self.vector_size or 1
 
     def ids_with(self, env: int) -> range:
-        """Returns all ids of the env object that has this one: the id itself, or those of a whole vector env."""
+        """Returns the ids of all envs of the env object that has this env: one id, or those of a whole vector env."""
         first = env - env % self.width
         return range(first, first + self.width)
 
     def by_env(self, items: Sequence[T]) -> list[Sequence[T]]:
-        """Groups items by env object. `items`: one for each slot, one env object after another."""
+        """Groups items by env object. `items` has one for each slot, with all slots of an env object together."""
         return [items[first : first + self.width] for first in range(0, len(items), self.width)]
 
     def renews_in_place(self, worker: int) -> bool:
@@ -172,7 +172,7 @@ class Layout:
         return sum(self.envs_of_worker[:worker])
 
     def worker_spec(self, worker: int) -> _core.WorkerSpec:
-        """Returns the settings of a worker's loop, by its index."""
+        """Returns the settings of the loop of the worker with this index."""
         return _core.WorkerSpec(
             index=worker,
             first_env=self.first_env(worker),
@@ -200,11 +200,11 @@ class Layout:
         return ResultColumns(_FIXED, [infos], leaves, self.computed, leaves if self.mode.in_same_step else [])
 
     def _column_bytes(self) -> list[int]:
-        """Returns the bytes of one row, for each column of a result."""
+        """Returns the number of bytes of one row in each column of a result."""
         return [spec.nbytes for specs in self._result_specs for spec in specs]
 
     def plan_arguments(self) -> dict[str, Any]:
-        """Returns the arguments of `_core.Plan`."""
+        """Returns the arguments from which `_core.Plan` is made."""
         log_entries, log_object_bytes = self._divide_log()
         return {
             "workers": len(self.envs_of_worker),
@@ -223,10 +223,10 @@ class Layout:
         }
 
     def _divide_log(self) -> tuple[int, int]:
-        """Returns the number of entries of a log, and its bytes for actions without columns."""
+        """Returns the number of entries of an action log, and its bytes for values in actions that have no column."""
         object_bytes = self.log_bytes // 2 if self.action.num_objects else 0
         entry_bytes = 1 + sum(column.nbytes for column in self.action.columns)
-        most = _LOG_ROWS // self.num_envs  # an index of a row is a number of 32 bits
+        most = _LOG_ROWS // self.num_envs  # an index of a row has 32 bits
         entries = min((self.log_bytes - object_bytes) // entry_bytes, most)
         return (max(entries, _LEAST_ENTRIES) if self.log_bytes else 0), object_bytes
 
@@ -242,15 +242,15 @@ class Layout:
         return _columns(arena, self.action.columns, self.plan.actions)
 
     def sent_actions(self, arena: _core.Arena) -> _core.Actions:
-        """Returns the actions for the hub. `SpaceCodec` converts those that NumPy does not cast without loss."""
+        """Returns the hub's columns for actions. `SpaceCodec` converts actions that NumPy cannot cast safely."""
         specs = zip(self.action_columns(arena), self.action.columns, strict=True)
         columns = [_core.ActionColumn(column, _bounds(spec)) for column, spec in specs]
-        if self.action.num_objects:  # the pool converts them before it sends the arrays as a tuple
+        if self.action.num_objects:  # the pool splits such actions, and passes a tuple of arrays to the hub
             return _core.Actions(columns, self.action.flat_nest, lambda arrays, _: arrays)
         return _core.Actions(columns, self.action.nest, self.action.columns_of)
 
     def log_columns(self, arena: _core.Arena) -> list[_core.Column]:
-        """Returns the columns of the actions in the workers' logs."""
+        """Returns the columns of the actions in the workers' action logs."""
         return _columns(arena, self.action.columns, self.plan.log_actions)
 
     def info_column(self, arena: _core.Arena, column: InfoColumn) -> _core.Column:
@@ -259,7 +259,7 @@ class Layout:
 
 
 def _bounds(spec: ColumnSpec) -> list[tuple[int, int]] | None:
-    """Returns the bounds that the hub compares numbers with: None for a Box, [] if only `SpaceCodec` compares them."""
+    """Returns the bounds that the hub checks actions against: None for a Box, [] if only `SpaceCodec` checks them."""
     if spec.choices is None:
         return None
     return spec.choices.bounds if spec.dtype == np.int64 else []

@@ -1,7 +1,6 @@
-"""Memory files: what is too large for a socket's buffer travels as a sealed memfd.
+"""Parcels: data that is too large for a socket's buffer is sent as a sealed memory file.
 
-The sender never waits for the reader, and may have ended before it reads. What is the same for many readers is written
-once.
+The sender never waits for the reader, and may end before it. Data that many readers share is written once.
 """
 
 from __future__ import annotations
@@ -15,14 +14,14 @@ from typing import TypeAlias
 from remuda import _core
 from remuda._wire.pickling import Parts
 
-Address: TypeAlias = bytes  # where the parts of one message lie in a parcel
+Address: TypeAlias = bytes  # the offsets and sizes of one message's parts in a parcel
 
-_PART = struct.Struct("<QQ")  # offset and size
-_AT_ONCE = 1 << 30  # bytes; one call writes no more than 2 GiB
+_PART = struct.Struct("<QQ")  # the offset and size of a part.
+_AT_ONCE = 1 << 30  # the most bytes of one read or write, because the system limits both to 2 GiB
 
 
 class Parcel:
-    """A parcel that is being written. It must be closed when it has been sent, or will not be sent.
+    """A parcel that is being written. The caller must close it, sent or not.
 
     Attributes:
         fd: Its descriptor.
@@ -33,14 +32,14 @@ class Parcel:
         self._fds.extend(map(os.memfd_create, ["parcel of remuda"], [os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING]))
         self.fd = self._fds[0]
         self._end = 0
-        self._known: dict[bytes, bytes] = {}  # where what has been added lies, by its content
+        self._known: dict[bytes, bytes] = {}  # the offset and size of each part, by the part's content
 
     def add(self, parts: Parts) -> Address:
-        """Adds a message; returns its address for `fetch`. Equal parts are written once."""
+        """Adds a message, and returns the address by which `fetch` finds it. Equal parts are written once."""
         return b"".join(map(self._place, parts))
 
     def seal(self) -> None:
-        """Makes it read-only, for this process and for every receiver."""
+        """Makes the parcel read-only, for this process and for every receiver."""
         self._known = {}
         seals = fcntl.F_SEAL_WRITE | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
         fcntl.fcntl(self.fd, fcntl.F_ADD_SEALS, seals)
@@ -64,7 +63,7 @@ class Parcel:
 
 
 def fetch(fd: int, address: Address | memoryview) -> Sequence[bytearray]:
-    """Reads a message. Raises EOFError if the parcel is too short."""
+    """Reads a message from a parcel by its address. Raises EOFError if the parcel is too short."""
     return [_read(fd, offset, size) for offset, size in _PART.iter_unpack(address)]
 
 

@@ -1,4 +1,4 @@
-"""Pickles objects into lists of buffers, arrays out of band (pickle protocol 5)."""
+"""Pickles objects into lists of buffers. Arrays have buffers of their own (pickle protocol 5)."""
 
 from __future__ import annotations
 
@@ -13,36 +13,36 @@ import numpy as np
 
 from remuda._wire import by_value
 
-Parts: TypeAlias = Sequence[Any]  # bytes-like; the first is the pickle, the rest its buffers
-FlaggedParts: TypeAlias = "tuple[int, Parts | None] | None"  # flags of a row and its pickle; None: the row has neither
+Parts: TypeAlias = Sequence[Any]  # bytes-like objects: the pickle, then its buffers.
+FlaggedParts: TypeAlias = "tuple[int, Parts | None] | None"  # a row's flags and pickled data, if any
 
-_HEAD = np.dtype([("flags", np.uint32), ("parts", np.uint32)])  # for each row of a bundle
+_HEAD = np.dtype([("flags", np.uint32), ("parts", np.uint32)])  # the entry of one row in the head of a bundle
 
 
 def dump(value: Any) -> Parts:
-    """Pickles `value`; the buffers of its arrays are not copied, so use them before they change."""
+    """Pickles `value`. The buffers of its arrays are not copied: use them before the arrays change."""
     try:
         return _dump_with(pickle.dumps, value)
-    except Exception:  # a lambda, or a class that is not found by its name: cloudpickle can, or its error is clearer
+    except Exception:  # pickle refuses a lambda, for example, which cloudpickle accepts
         return _dump_with(by_value.dumps, value)
 
 
 def dump_for_worker(value: Any) -> Parts:
-    """Pickles like `dump`, but by value what is from `__main__`, because a worker has another `__main__`."""
+    """Pickles like `dump`, but objects of `__main__` by value, because a worker has another `__main__`."""
     parts = dump(value)
     return _dump_with(by_value.dumps, value) if b"__main__" in parts[0] else parts
 
 
 def dump_whole(value: Any) -> bytes:
-    """Pickles `value` in one piece, arrays and all, so that it may change afterwards.
+    """Pickles `value` into one piece, with copies of its arrays.
 
-    What is from `__main__` is pickled by value, because another process has another `__main__`.
+    Objects of `__main__` are pickled by value, because another process has another `__main__`.
     """
     try:
         whole = pickle.dumps(value, protocol=5)
-        if b"__main__" not in whole:  # where a pickle refers to that, it names it
+        if b"__main__" not in whole:  # a pickle that refers to `__main__` contains this name
             return whole
-    except Exception:  # as in `dump`
+    except Exception:  # see `dump`
         pass
     file = io.BytesIO()
     RefusingFiles(file).dump(value)
@@ -72,9 +72,9 @@ def load(parts: Parts) -> Any:
 
 
 def load_from_env(parts: Parts) -> Any:
-    """Loads an env's pickle like `load`. If unpickling raises SystemExit or the like, raises UnpicklingError instead.
+    """Loads data that an env has sent, like `load`. Raises UnpicklingError instead of SystemExit and the like.
 
-    KeyboardInterrupt, and what a signal handler raises meanwhile, are raised as they are.
+    KeyboardInterrupt and exceptions of signal handlers are raised unchanged.
     """
     try:
         return load(parts)
@@ -87,9 +87,9 @@ def load_from_env(parts: Parts) -> Any:
 
 
 def raises_again(function: Callable[[], object]) -> bool:
-    """Whether a function that has raised raises again.
+    """Calls a function that has raised an exception, and returns whether it raises one again.
 
-    Otherwise a signal handler raised the first time, which happened to run meanwhile.
+    If not, a signal handler that ran during the first call raised.
     """
     try:
         function()
@@ -101,13 +101,13 @@ def raises_again(function: Callable[[], object]) -> bool:
 
 
 def bundle(rows: Sequence[FlaggedParts]) -> Parts:
-    """Joins the flags and pickles of a vector env's rows into one message: a head, and then the parts of each row."""
+    """Joins the flags and pickles of a vector env's rows into one message: a head, and then the buffers of each row."""
     head = np.array([(0, 0) if row is None else (row[0], len(row[1] or ())) for row in rows], _HEAD)
     return [head.tobytes(), *(part for row in rows if row is not None for part in row[1] or ())]
 
 
 def unbundle(parts: Parts, rows: int) -> list[FlaggedParts]:
-    """Returns what `bundle` was given for so many rows, unpickling none. Raises ValueError for other messages."""
+    """Splits a message of `bundle` into its rows, still pickled. Raises ValueError if it does not have `rows` rows."""
     head = np.frombuffer(parts[0], _HEAD)
     if len(head) != rows or int(head["parts"].sum(dtype=np.int64)) != len(parts) - 1:
         raise ValueError(f"expected the matter of {rows} rows, got {len(head)} and {len(parts) - 1} parts")

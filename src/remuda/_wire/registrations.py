@@ -1,4 +1,4 @@
-"""Carries the ids that are registered with Gymnasium from the pool's program to its workers."""
+"""Carries the env ids that are registered with Gymnasium from the pool's process to its workers."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from gymnasium.envs.registration import EnvSpec, registry
 from remuda._wire import by_value
 
 Registrations: TypeAlias = tuple[bytes, dict[str, bytes]]
-"""The specs that any process can load, which are most, in one pickle; and a pickle of each other spec, by its id."""
+"""One pickle of the specs that any process can load, which are most; a pickle of each other spec, by its id."""
 
 _PLAIN = {bool, int, float, str, type(None)}
 
 
 def pickle_registrations() -> Registrations:
-    """The ids of this process, for workers that did not inherit them."""
+    """Pickles the env ids that are registered in this process, for workers that did not inherit them."""
     plain, others = dict[str, EnvSpec](), dict[str, bytes]()
     for env_id, spec in registry.items():
         if type(spec) is EnvSpec and _is_plain(vars(spec)):
@@ -32,11 +32,11 @@ def pickle_registrations() -> Registrations:
 
 
 def load_registrations(registrations: Registrations) -> dict[str, EnvSpec]:
-    """Loads the ids in a worker."""
+    """Returns the specs of the pickled env ids, by id, in a worker."""
     together, others = registrations
     specs: dict[str, EnvSpec] = pickle.loads(together)
     for env_id, spec in others.items():
-        with suppress(Exception):  # only the env that needs an id fails without it, with an error about it
+        with suppress(Exception):  # without this id, only an env that needs it fails
             specs[env_id] = pickle.loads(spec)
     return specs
 
@@ -60,9 +60,9 @@ def _is_gymnasiums_own(function: FunctionType) -> bool:
 
 
 def says_nothing_new(filename: str, frame: FrameType | None) -> bool:
-    """Whether a warning from that file, issued below `frame`, is about an id that is registered again unchanged.
+    """Returns whether a warning, issued below `frame`, is only about an env id that was registered again, unchanged.
 
-    A module that registers its ids when it is imported does so in every worker, where they are known already.
+    A module that registers its ids on import does so in every worker, which already has them.
     """
     if filename != registration.__file__:
         return False
@@ -77,10 +77,10 @@ def _are_equal(new: EnvSpec, known: EnvSpec | None) -> bool:
         return False
     try:
         return all(_names(value) == _names(getattr(known, name)) for name, value in vars(new).items())
-    except Exception:  # of values that cannot be compared
+    except Exception:  # some values cannot be compared
         return False
 
 
 def _names(value: Any) -> Any:
-    """Returns a value; for a function its module and name, because one pickled by value is another object there."""
+    """Returns the value to compare: of a function its module and name, because unpickling may make another function."""
     return (value.__module__, value.__qualname__) if callable(value) and hasattr(value, "__qualname__") else value

@@ -1,8 +1,7 @@
-"""The requests to a worker's Python side: to call a function with one of its envs, or to note something itself.
+"""The requests to a worker's Python side: to call a function with one of its envs, or to store something.
 
-What the worker's loop does by itself has an `_core.Op`. `Op.MESSAGE` carries one of these requests, pickled: a
-`CallEnv`, `TakeState` or `TakeReplacement` if it names an env, otherwise one of the others. None of them names code of
-the worker.
+Operations of the worker's loop have an `_core.Op`. `Op.MESSAGE` carries one of these requests, pickled: a `CallEnv`,
+`TakeState` or `TakeReplacement` if it names an env, otherwise one of the others. No request refers to code of workers.
 """
 
 from __future__ import annotations
@@ -18,13 +17,13 @@ from remuda._wire.pickling import Parts, dump
 
 @dataclass(frozen=True)
 class CallEnv:
-    """Calls `function(env, *args, **kwargs)`, and answers with what it returns.
+    """A request to call `function(env, *args, **kwargs)` and to answer with the result.
 
     Attributes:
         about: The key of a lasting call, which is repeated for a rebuilt env unless a later call has the same key;
             None: the call is not repeated.
-        again: Is called then as `again(env, derive, ...)`; None: the function is called again. `derive`: returns
-            another seed for a seed from 0 up, a different one for each env that was built for this place.
+        again: Called for a rebuilt env, as `again(env, derive, ...)`; None: `function` is called again. `derive(seed)`
+            returns another seed for a seed >= 0, a different one for each env that was built in this place.
     """
 
     function: Callable[..., Any]
@@ -44,7 +43,7 @@ class CallEnv:
 
 @dataclass(frozen=True)
 class AddInfoColumns:
-    """Adds info columns: the pool's columns from number `first` on."""
+    """A request to add columns for infos. The pool numbers them from `first` on."""
 
     columns: Sequence[InfoColumn]
     first: int
@@ -52,7 +51,7 @@ class AddInfoColumns:
 
 @dataclass(frozen=True)
 class RepeatCalls:
-    """Repeats the lasting calls of the workers before this one, of which there were `replacements`.
+    """A request to repeat the lasting calls of the worker's predecessors. `replacements`: the number of predecessors.
 
     Attributes:
         calls: The pickled `CallEnv`s, by env and by `about`.
@@ -64,31 +63,31 @@ class RepeatCalls:
 
 @dataclass(frozen=True)
 class RememberOptions:
-    """Gives these options, pickled, to all resets of an env without options of their own."""
+    """A request to pass these pickled options, by env, to all later resets that have no options of their own."""
 
     options: Mapping[int, bytes | None]
 
 
 @dataclass(frozen=True)
 class TakeReplacement:
-    """Replaces an env by the one that was built beside it; if `is_wanted` is False, closes that one instead."""
+    """A request to replace an env by the one that was built beside it; without `is_wanted`, to close the new one."""
 
     is_wanted: bool
 
 
 @dataclass(frozen=True)
 class TakeState:
-    """Answers with the state of an env, an `EnvState`."""
+    """A request to answer with the `EnvState` of an env."""
 
     fns: StateFns
 
 
 @dataclass(frozen=True)
 class PutState:
-    """The arguments of a reset that puts an env into a state instead.
+    """The arguments of a reset that puts an env into a state.
 
     Attributes:
-        seed: The new base of the seeds of its next episodes; None: it stays.
+        seed: The new base of the seeds of its next episodes; None: unchanged.
     """
 
     state: EnvState
@@ -102,27 +101,27 @@ class RememberedCalls:
     """The lasting calls of envs, pickled. The pool keeps them for successors, and a worker for rebuilt envs."""
 
     def __init__(self) -> None:
-        self._calls: dict[int, dict[Hashable, Parts]] = {}  # by env and by `CallEnv.about`
+        self._calls: dict[int, dict[Hashable, Parts]] = {}  # the calls, by env and by `CallEnv.about`
 
     def remember(self, env: int, about: Hashable, request: Parts) -> None:
-        """Adds a pickled call as the env's latest one, instead of an earlier one with this key."""
+        """Adds a pickled call as the env's latest one, and removes an earlier call with the key `about`."""
         calls = self._calls.setdefault(env, {})
         calls.pop(about, None)
         calls[about] = [bytes(part) for part in request]  # copies, because the memory of the parts may be reused
 
     def take_over(self, calls: Mapping[int, dict[Hashable, Parts]]) -> None:
-        """Adds the calls of the worker before, by env and key."""
+        """Adds the calls that the worker's predecessor remembered."""
         self._calls.update(calls)
 
     def all(self) -> Mapping[int, dict[Hashable, Parts]]:
-        """Returns all calls, by env and key."""
+        """Returns the calls of all envs, by env and by `CallEnv.about`."""
         return self._calls
 
     def of(self, env: int) -> list[Parts]:
-        """Returns the calls of an env, in their order."""
+        """Returns the calls of an env, in the order in which they were made."""
         return list(self._calls.get(env, {}).values())
 
     def for_successor(self, env_ids: Sequence[int], replacements: int) -> Parts | None:
-        """Returns the message for a worker with these envs that follows so many others; None if there are no calls."""
+        """Returns the pickled `RepeatCalls` for a worker with these envs; None if no call was remembered for them."""
         calls = {env: self._calls[env] for env in env_ids if env in self._calls}
         return dump(RepeatCalls(calls, replacements)) if calls else None

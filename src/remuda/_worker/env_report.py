@@ -29,36 +29,36 @@ class EnvReport:
     render_mode: str | None
     spec: EnvSpec | None
     state: StateSupport
-    computed: tuple[ColumnSpec, ...] = ()  # columns of the pool's caller
+    computed: tuple[ColumnSpec, ...] = ()  # columns of values that the caller's functions compute
 
 
 Reports: TypeAlias = "list[EnvReport | None]"
-"""The reports of some envs; None for an env that its first reset builds."""
+"""The reports of some envs; None for an env that will be built by its first reset."""
 
 
 def renders(env: Any) -> bool:
-    """Whether an env, or the report of one, has a render mode that draws pictures. Text modes do not."""
+    """Returns whether the render mode of an env, or of a report about one, draws pictures. Text modes do not."""
     return getattr(env, "render_mode", None) not in (None, *_TEXT_MODES)
 
 
 def free_closed_env() -> None:
-    """Frees a closed env that renders and has no more users, before another one is built.
+    """Frees a closed env that renders and is no longer referenced, before another one is built.
 
-    An env that refers to itself stays until the collector runs. Its graphics objects are freed with it, by their
-    numbers, which may be those of the next env's objects by then.
+    An env in a reference cycle stays until the collector runs. That frees its graphics objects by their numbers, which
+    the objects of the next env may have by then.
     """
     gc.collect()
 
 
 def is_vector_env(env: Any) -> bool:
-    """Whether it is a vector env like Gymnasium's. An object that has every attribute is not."""
+    """Returns whether `env` is a vector env like Gymnasium's. A mock object with every attribute is no vector env."""
     return isinstance(getattr(env, "num_envs", None), int) and isinstance(
         getattr(env, "single_observation_space", None), Space
     )
 
 
 def check_names(env: Any, factory: str, kind: str, names: Sequence[str]) -> None:
-    """Raises InvalidEnvError when an env lacks any of these, or is a class."""
+    """Raises InvalidEnvError if an env lacks one of the attributes `names`, or is a class instead of an instance."""
     lacking = [name for name in names if not hasattr(env, name)]
     if lacking or isinstance(env, type):
         why = f"it has no {', '.join(lacking)}" if lacking else "a class, not yet an env"
@@ -66,7 +66,7 @@ def check_names(env: Any, factory: str, kind: str, names: Sequence[str]) -> None
 
 
 def check_spaces(env: Any, factory: str, names: Sequence[str]) -> None:
-    """Raises InvalidEnvError if any of these attributes is not a space."""
+    """Raises InvalidEnvError if one of the env's attributes `names` is not a space."""
     for name in names:
         if not isinstance(getattr(env, name), Space):
             raise InvalidEnvError(
@@ -75,7 +75,7 @@ def check_spaces(env: Any, factory: str, names: Sequence[str]) -> None:
 
 
 def check_single(env: Any, factory: str) -> None:
-    """Raises InvalidEnvError if it is not a single env."""
+    """Raises InvalidEnvError if `env` is not a single env."""
     if is_vector_env(env):
         raise InvalidEnvError(
             f"expected {factory} to return a gymnasium.Env, got the vector env {env!r}; pass vector_size={env.num_envs}"
@@ -85,7 +85,7 @@ def check_single(env: Any, factory: str) -> None:
 
 
 def check_same_spaces(report: EnvReport, known: EnvReport, factory: str) -> None:
-    """Raises InvalidEnvError when an env that was rebuilt has other spaces than the `known` one before it."""
+    """Raises InvalidEnvError if a rebuilt env has other spaces than its predecessor, which reported `known`."""
     for name in ("observation_space", "action_space"):
         if getattr(report, name) != getattr(known, name):
             raise InvalidEnvError(
@@ -97,7 +97,7 @@ def check_same_spaces(report: EnvReport, known: EnvReport, factory: str) -> None
 def report(
     env: Any, observation_space: Space[Any], action_space: Space[Any], computed: Sequence[ColumnSpec] = ()
 ) -> EnvReport:
-    """Returns the report of an env. `observation_space`, `action_space`, `computed`: of a single env."""
+    """Returns the report of an env. For a vector env, the other arguments describe one of its single envs."""
     return EnvReport(
         observation_space=observation_space,
         action_space=action_space,
@@ -110,7 +110,7 @@ def report(
 
 
 def _portable_spec(spec: Any) -> EnvSpec | None:
-    """Returns a spec; None if it cannot be pickled, because its keyword arguments may hold anything."""
+    """Returns an env's spec if it can be pickled, else None: its keyword arguments may hold any objects."""
     if not isinstance(spec, EnvSpec):
         return None
     try:

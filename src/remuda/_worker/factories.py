@@ -1,4 +1,4 @@
-"""Factories of envs on their way into a worker process, with the ids that are registered with Gymnasium."""
+"""Sends factories of envs to a worker process, with the env ids that the program has registered with Gymnasium."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from remuda.errors import InvalidEnvError
 
 EnvFn: TypeAlias = Callable[[], Any]
 Carried: TypeAlias = Parts
-"""Ids, and a factory that may need them, both pickled."""
+"""Gymnasium ids, and a factory that may need them, both pickled."""
 
 
 class BuildError(Exception):
-    """A factory failed. Has the failure to send to the pool."""
+    """A factory failed. The exception holds the failure for the pool."""
 
     def __init__(self, failure: Parts) -> None:
         super().__init__("an env could not be built")
@@ -26,7 +26,7 @@ class BuildError(Exception):
 
 
 def carry(env_fn: EnvFn, slot: int) -> Carried:
-    """Pickles a factory for a slot, for a running worker.
+    """Pickles a slot's new factory, to send it to the slot's running worker.
 
     Raises:
         InvalidEnvError: The factory cannot be pickled.
@@ -42,15 +42,15 @@ def carry(env_fn: EnvFn, slot: int) -> Carried:
 
 
 def unpack(carried: Carried) -> EnvFn:
-    """Loads a factory in the worker."""
+    """Unpickles a factory in the worker."""
     ids, pickled = carried
     specs = load_registrations(load([ids]))
-    registry.update(specs)  # modules that are imported now may look them up
+    registry.update(specs)  # before `load` below, which may import modules that look up ids
     return with_ids(specs, load([pickled]))
 
 
 def with_ids(ids: Mapping[str, EnvSpec], env_fn: EnvFn) -> EnvFn:
-    """Returns a factory that finds the program's ids even if a module has registered others meanwhile."""
+    """Returns a factory that registers `ids` again before it builds, because modules may have replaced them."""
 
     def build() -> Any:
         registry.update(ids)

@@ -54,7 +54,7 @@ class _Missing:
         self._slot = slot
 
     def reset(self, **_: Any) -> NoReturn:
-        raise InvalidEnvError(f"env {self._slot} could not be built anew")
+        raise InvalidEnvError(f"env {self._slot} could not be rebuilt")
 
     def step(self, _: Any) -> NoReturn:
         self.reset()
@@ -64,7 +64,7 @@ class _Missing:
 
 
 class EnvHost(RowPickling):
-    """The envs of one worker, and the hooks of its loop (see worker_loop.hpp).
+    """The envs of one worker, and the hooks that the worker's loop calls (see worker_loop.hpp).
 
     Attributes:
         info: Its worker.
@@ -83,33 +83,33 @@ class EnvHost(RowPickling):
         super().__init__(channel)
         self.info, self.width = spec.info, spec.width
         self.envs: list[Any] = []
-        self._computed: Sequence[Computed] = ()  # the columns of the pool's caller
+        self._computed: Sequence[Computed] = ()  # the columns of values that the caller's functions compute
         self._keeps_factories, self._is_lazy = spec.rebuilds or spec.is_lazy, spec.is_lazy
-        self._env_fns: dict[int, EnvFn] = {}  # by place, if an env may have to be built later
-        self._reports: Reports = []  # by slot: reports that envs built later must match
+        self._env_fns: dict[int, EnvFn] = {}  # by index in `envs`: factories of envs that may have to be built later.
+        self._reports: Reports = []  # one per slot: the report that later envs of the slot must match
         self._before_goodbye = before_goodbye
-        self._layout: Layout  # set before the loop exists that calls the hooks
+        self._layout: Layout  # set by `start`, before the loop can call a hook
         self._arena: _core.Arena | None = None
         self._defaults = ResetDefaults()
-        self._remembered = RememberedCalls()  # for rebuilt envs
-        self._replacements = 0  # the number of earlier workers in this one's place
-        self._rebuilt: dict[int, int] = {}  # by slot: how often this worker has rebuilt its env
-        self._offered: dict[int, EnvFn] = {}  # by slot: a factory for its next env, if the pool is in this process
-        self._replacing: dict[int, tuple[EnvFn, Any]] = {}  # by slot: a factory, and its env in reserve
-        self._emptied: set[int] = set()  # slots without env: it was closed for another one that was dropped
-        self._current: int | None = None  # the env that is being built or closed
-        self._info_columns = 0  # how many the loop has
+        self._remembered = RememberedCalls()  # the lasting calls, which rebuilt envs get again.
+        self._replacements = 0  # the number of predecessors of this worker.
+        self._rebuilt: dict[int, int] = {}  # by slot: the number of times that this worker has rebuilt its env.
+        self._offered: dict[int, EnvFn] = {}  # by slot: an unpickled factory for the slot's next env.
+        self._replacing: dict[int, tuple[EnvFn, Any]] = {}  # by slot: factory and env of an unused replacement.
+        self._emptied: set[int] = set()  # slots with an env that was closed before its replacement was built.
+        self._current: int | None = None  # the env that is being built or closed.
+        self._info_columns = 0  # the number of columns for infos that the loop has
 
     @property
     def current_env(self) -> int | None:
-        """The env whose code the loop's thread is running, or None. Any thread may call this."""
+        """The env that the loop's thread runs, builds or closes now, or None. Any thread may call this."""
         loop = self._loop
         return self._current if self._current is not None or loop is None else loop.current_env
 
     def note_record(self) -> None:
-        """Counts a record that is about to be logged to the pool. Any thread may call this."""
+        """Counts a log record that is about to be sent to the pool. Any thread may call this."""
         loop = self._loop
-        if loop is not None:  # without a loop, the pool reads all records before it takes this worker's message
+        if loop is not None:  # records are not counted before the loop starts
             loop.note_record()
 
     # -- life ------------------------------------------------------------------------------------------
@@ -130,7 +130,7 @@ class EnvHost(RowPickling):
             before_each: Called before each env is built.
 
         Raises:
-            BuildError: A factory raised, or did not return an env of its own. What was built is closed.
+            BuildError: A factory raised, or did not return an env of its own. Envs that were built are closed.
         """
         reports: Reports = []
         self._computed = computed
@@ -163,7 +163,7 @@ class EnvHost(RowPickling):
         return self._report(env)
 
     def _keep_factory(self, slot: int, env_fn: EnvFn) -> None:
-        """Keeps the factory of a slot's env, if it may be needed again. Factories may refer to their pool."""
+        """Keeps a factory only if it may be called again, because a kept factory may keep its pool alive."""
         place = self._place_of(slot)
         if self._keeps_factories or renders(self.envs[place]):
             self._env_fns[place] = env_fn
@@ -201,7 +201,7 @@ class EnvHost(RowPickling):
         return (slot - self.info.env_ids[0]) // self.width
 
     def start(self, layout: Layout, arena: _core.Arena, defaults: ResetDefaults | None = None) -> _core.WorkerLoop:
-        """Makes the loop. `defaults`: the current defaults of resets, for a successor."""
+        """Makes the worker's loop. `defaults`: the reset defaults of the envs, if this worker is a successor."""
         self._layout, self._arena = layout, arena
         self._defaults = defaults or ResetDefaults()
         columns = layout.result_columns(arena)
@@ -242,11 +242,11 @@ class EnvHost(RowPickling):
             self._drop_replacement(slot)
         self._current = None
         self.envs, self._env_fns, self._computed = [], {}, ()
-        # The loop and the host refer to each other: this frees them without Python's collector.
+        # The loop and the host refer to each other. Dropping the loop frees both without Python's collector.
         self._loop = self._arena = None
         return errors
 
-    # -- hooks: what the loop cannot do by itself --------------------------------------------------------
+    # -- hooks that the loop calls -----------------------------------------------------------------------
 
     def flatten(self, obs: Any) -> tuple[list[Any], list[Any]]:
         return self._layout.observation.flatten(obs)
@@ -273,7 +273,7 @@ class EnvHost(RowPickling):
         return completed
 
     def _announce_defaults(self) -> None:
-        """Makes the loop complete resets if there is anything to add to them."""
+        """Makes the loop call `complete_reset` if resets may need seeds or options."""
         self._get_loop().complete_resets(bool(self._defaults))
 
     def give_seed_back(self, env: int) -> None:
@@ -294,7 +294,7 @@ class EnvHost(RowPickling):
         return objects
 
     def handle(self, slot: int | None, parts: Parts) -> Parts:
-        """Serves a request and returns the answer. `slot`: of the env that it names; None if it names no env."""
+        """Serves a request and returns the answer. `slot`: a slot of the env; None: the request is for the worker."""
         if slot is None:
             self._obey(load(parts))
             return dump(None)
@@ -343,7 +343,7 @@ class EnvHost(RowPickling):
         self._put(slot, env)
 
     def _check_spaces(self, slot: int, report: EnvReport) -> None:
-        """Checks that the spaces are those of the env before, or of the pool if there was no env before."""
+        """Checks that a new env has the spaces of its predecessor, or of the pool if it is the slot's first env."""
         first = slot - self.info.env_ids[0]
         known = self._reports[first]
         if known is None:
@@ -363,8 +363,8 @@ class EnvHost(RowPickling):
         rendered = renders(self._env_at(slot))
         try:
             self._env_at(slot).close()
-        except BaseException as error:  # that may be the reason for the new env
-            logger.warning("env %d raised when it was closed to be built anew: %s", slot, text_of(error, repr))
+        except BaseException as error:  # only logged, because the env may be rebuilt for being broken
+            logger.warning("env %d raised when it was closed to be rebuilt: %s", slot, text_of(error, repr))
         self._put(slot, stand_in)
         if rendered:
             free_closed_env()
@@ -377,14 +377,14 @@ class EnvHost(RowPickling):
             self._defaults.note_built(one)
         self._announce_defaults()
 
-    # -- another env in the place of one -------------------------------------------------------------------
+    # -- replacements of envs ------------------------------------------------------------------------------
 
     def offer(self, slot: int, env_fn: EnvFn) -> None:
-        """Keeps a factory for `build_beside`, if the pool is in this process and the factory is not pickled."""
+        """Keeps a slot's next factory, unpickled, for `build_beside`. Only a pool in this process calls this."""
         self._offered[slot] = env_fn
 
     def has_grown(self) -> bool:
-        """Whether this process, with all that it has started, takes more memory than allowed."""
+        """Returns whether this process and its descendants use more memory than `max_worker_memory`."""
         limit, taken = self._layout.max_memory, own_bytes()
         if taken <= limit:
             return False
@@ -395,8 +395,8 @@ class EnvHost(RowPickling):
     def build_beside(self, slot: int, parts: Parts) -> Parts:
         """Builds another env for a slot and returns its report. The slot's own env stays until `TakeReplacement`.
 
-        An env that renders is closed first, because its pictures and those of the new env would get mixed up. If that
-        env is not to stay, the next reset builds one by the factory that the slot had.
+        An env that renders is closed first, because its pictures and those of the new env would get mixed up. If the
+        new env is dropped, the next reset builds one with the slot's old factory.
         """
         self._drop_replacement(slot)
         if renders(self._env_at(slot)):
@@ -440,7 +440,7 @@ class EnvHost(RowPickling):
 
     def _repeat(self, slot: int, env: Any) -> None:
         for parts in self._remembered.of(slot):
-            call: CallEnv = load(parts)  # unpickled again, because the env before may have changed the arguments
+            call: CallEnv = load(parts)  # for each env, because an env may change its arguments
             call.repeat(env, partial(self._derive_seed, slot))
 
     def _derive_seed(self, slot: int, seed: int) -> int:
@@ -457,11 +457,11 @@ class EnvHost(RowPickling):
     # -- requests that concern the whole worker ----------------------------------------------------------
 
     def add_info_columns(self, columns: Sequence[InfoColumn], first: int = 0) -> None:
-        """Adds the pool's columns from number `first` on. Skips known ones.
+        """Adds the pool's columns for infos, which are numbered from `first` on. Skips those that the loop already has.
 
-        A successor gets all columns when it joins, and again those that were announced while it was being built.
+        A successor gets all columns when it joins, and again the ones that were announced during its build.
         """
-        assert self._arena is not None  # messages come only while the loop runs
+        assert self._arena is not None  # set by `start`
         for column in columns[max(0, self._info_columns - first) :]:
             self._add_info_column(column, self._layout.info_column(self._arena, column))
             self._info_columns += 1
@@ -470,11 +470,11 @@ class EnvHost(RowPickling):
         self._get_loop().add_info_column(column.path, column.type, place)
 
     def _repeat_calls(self, calls: Mapping[int, dict[Hashable, Parts]], replacements: int) -> None:
-        """Repeats the lasting calls of the workers before this one; `replacements`: the number of these workers."""
+        """Repeats the lasting calls of the worker's predecessors. `replacements`: the number of predecessors."""
         self._replacements = replacements
         self._remembered.take_over(calls)
         for slot in calls:
-            if (env := self._env_at(slot)) is not None:  # otherwise its first reset repeats them
+            if (env := self._env_at(slot)) is not None:  # otherwise, building the slot's first env repeats them
                 self._repeat(slot, env)
 
     def _remember_options(self, options: Mapping[int, bytes | None]) -> None:

@@ -33,11 +33,11 @@ from remuda._worker.second_build import BuildClock, try_second_build
 from remuda._worker.vector_host import make_host
 from remuda._worker.worker_info import HostSpec, settle_in_process
 
-_FLUSH_SECONDS = 5.0  # for logs that wait for room, before a report that the pool waits for
+_FLUSH_SECONDS = 5.0  # seconds for sending queued logs before a report to the pool
 
-# The variables that keep libraries from starting one thread per core in every worker.
+# Environment variables that limit the threads of libraries, which otherwise start one per core in every worker.
 _THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS")
-# An MPI runtime takes a process with these variables for one of its ranks.
+# Workers do not get variables with these prefixes, because MPI would treat the workers as ranks of the program.
 _MPI_PREFIXES = ("OMPI_", "PMI_", "PMIX_")
 
 
@@ -49,7 +49,7 @@ class Inherited(NamedTuple):
 
 
 class Addresses(NamedTuple):
-    """Where the parcel has the factories, the pool's Gymnasium ids and the computed columns of other workers."""
+    """The addresses, in a parcel, of the factories, the pool's Gymnasium ids and the computed columns."""
 
     env_fns: Address
     registrations: Address
@@ -65,8 +65,8 @@ class WorkerConfig:
     factories: Inherited | Addresses
     verbosity: Verbosity
     output: WorkerOutput
-    variables: Mapping[str, str]  # environment variables
-    replaced: Mapping[int, Carried] = field(default_factory=dict)  # factories that replace some of these, by place
+    variables: Mapping[str, str]  # the worker's environment variables.
+    replaced: Mapping[int, Carried] = field(default_factory=dict)  # by index of the worker's env: its new factory
 
 
 def environment(threads: int | None) -> dict[str, str]:
@@ -80,18 +80,18 @@ def environment(threads: int | None) -> dict[str, str]:
 def run_worker(fd: int, owner: int, config: WorkerConfig | None = None) -> None:
     """Serves the pool at the other end of the socket `fd`, until the pool or the process `owner` ends.
 
-    `config`: inherited; None: it comes through the socket.
+    `config`: the inherited configuration; None: it comes through the socket.
     """
-    gc.freeze()  # memory that is shared with the process that forked this one stays shared: no collection writes to it
-    # A group of its own: Ctrl-C in the terminal must reach the pool only, and killing the group later also kills
-    # every simulator that an env has started.
+    gc.freeze()  # otherwise garbage collections write to, and so copy, memory shared with the parent.
+    # The worker has a process group of its own, because Ctrl-C in the terminal must reach only the pool. Killing the
+    # group later also kills simulators that envs have started.
     if os.getpgid(0) != os.getpid():
         os.setpgid(0, 0)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # discards a pending one
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # ignoring SIGINT discards a pending one
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # or envs learned no exit codes of what they start
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # otherwise envs get no exit codes of their child processes
     _core.tie_life_to(os.pidfd_open(owner))
     answer_for_stacks()
     np.random.seed()  # otherwise all workers forked from one process would draw the same numbers
@@ -106,7 +106,7 @@ def run_worker(fd: int, owner: int, config: WorkerConfig | None = None) -> None:
             channel.recv()
         _serve(channel, config, relay, parcel, _open_board(board))
     except (EOFError, ConnectionError):
-        pass  # the pool has ended or has given up this worker
+        pass  # the pool has ended or has abandoned this worker
     finally:
         channel.close()
         flush_output()
@@ -128,7 +128,7 @@ def _serve(
     _set_up_process(config)
     sender = DatagramSender(socket.socket(fileno=relay), config.spec.info.index)
     host = make_host(config.spec, channel, lambda: sender.flush(_FLUSH_SECONDS))
-    host_ref = weakref.ref(host)  # logging keeps it until the process ends, which is later than the core does
+    host_ref = weakref.ref(host)  # weak: otherwise logging keeps the host until the core is gone
     sender.before_record = lambda: host.note_record() if (host := host_ref()) else None
     start_relaying(sender, config.verbosity, lambda: host.current_env if (host := host_ref()) else None)
 
@@ -154,7 +154,7 @@ def _serve(
         return report(b"failed", *host.describe(error, None, "build"))
     report(b"built", *parts)
     address, *limits = channel.recv()
-    if limits:  # the pool requests a second build first
+    if limits:  # the pool first requests a second build of the worker's env
         report(*dump(try_second_build(env_fns[0], host.envs[0], first, load(limits), own_process=True)))
         (address,) = channel.recv()
     is_freed = any(map(renders, reports))
@@ -163,7 +163,7 @@ def _serve(
     layout, info_columns, defaults = load(fetch(parcel, address))
     os.close(parcel)
     if not is_freed:
-        gc.freeze()  # the envs live as long as this process: no collection need look at them again
+        gc.freeze()  # the envs live as long as this process, so no collection needs to scan them
     loop = host.start(layout, _core.Arena.attach(arena_fd, layout.plan.bytes), defaults)
     os.close(arena_fd)
     host.add_info_columns(info_columns)
@@ -175,7 +175,7 @@ def _load_factories(config: WorkerConfig, parcel: int | None) -> tuple[list[EnvF
     if isinstance(config.factories, Inherited):
         env_fns, computed = list(config.factories.env_fns), config.factories.computed
     else:
-        assert parcel is not None  # the addresses are those in a parcel
+        assert parcel is not None  # a worker without inherited factories gets a parcel
         env_fns, computed = _fetch_factories(config.factories, parcel)
     for place, carried in config.replaced.items():
         env_fns[place] = unpack(carried)
@@ -195,14 +195,14 @@ def _fetch_factories(addresses: Addresses, parcel: int) -> tuple[list[EnvFn], Se
 
 
 def _set_up_process(config: WorkerConfig) -> None:
-    os.environ.update(config.variables)  # first: factories are unpickled, and their modules imported, later
+    os.environ.update(config.variables)  # set before unpickling factories, because their modules may read variables
     settle_in_process(config.spec.info)
     settle_output(config.output)
     try:
-        with open("/proc/self/comm", "w") as comm:  # what `ps` and `top` show
+        with open("/proc/self/comm", "w") as comm:  # the name that `ps` and `top` show
             comm.write(config.name[:15])
     except OSError:
-        pass  # nothing depends on the name
+        pass  # the name is only for display
 
 
 def flush_output() -> None:
@@ -210,4 +210,4 @@ def flush_output() -> None:
         try:
             stream.flush()
         except (OSError, ValueError, AttributeError):
-            pass  # it is closed, or a pipe without a reader
+            pass  # the stream is closed, or a pipe without a reader

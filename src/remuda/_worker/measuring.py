@@ -1,4 +1,4 @@
-"""Measures what an env costs by playing it at random for a moment. The env cannot be used afterwards."""
+"""Measures the cost of an env by stepping it with random actions briefly. The env cannot be used afterwards."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ _this_thread = threading.local()
 
 _SECONDS = 0.03
 _LEAST_STEPS = 10
-_LOOKS_EVERY = 1e-3  # seconds: reading the clocks takes some microseconds
-_MOST_SECONDS = 0.5  # for an env with slow steps, of which fewer are enough
-_DRAWN = 64  # actions, played over and over
-_EPISODE_STEPS = 1000  # if no episode ended meanwhile: the most common limit
+_LOOKS_EVERY = 1e-3  # the least seconds between two readings of the clocks. (A reading takes microseconds.)
+_MOST_SECONDS = 0.5  # the most seconds of a measurement. With slow steps it may then have fewer than `_LEAST_STEPS`.
+_DRAWN = 64  # the number of sampled actions, which are repeated in a cycle.
+_EPISODE_STEPS = 1000  # the assumed steps of an episode if none ended, because most envs have this limit
 
 
 @dataclass(frozen=True)
 class StepCost:
-    """The mean of one step, alone in a process.
+    """The mean cost of one step, if the env is alone in a process.
 
     Attributes:
-        wall: Seconds it takes.
-        cpu: Seconds of CPU it uses; less than `wall` if it waits (for a simulator, a server, a device).
+        wall: Seconds of wall time.
+        cpu: Seconds of CPU time; less than `wall` if the env waits (for a simulator, a server, a device).
     """
 
     wall: float
@@ -53,7 +53,7 @@ class Measured:
         cost: The cost of a step, including its share of the resets; None if there were too few steps.
         steps: The number of steps that were played.
         obs_bytes: The bytes of the arrays in an observation.
-        raised: What the env raised, or None. `cost` is that of the steps before.
+        raised: The error of the env as text, or None. `cost` is then the cost of the steps before.
     """
 
     cost: StepCost | None
@@ -64,13 +64,13 @@ class Measured:
 
 @dataclass(frozen=True)
 class Moment:
-    """A reading of the clocks, each of which counts from a time of its own.
+    """A reading of several clocks, which count from different starts.
 
     Attributes:
         wall: Seconds of the wall clock.
         cpu: Seconds of CPU used.
         queued: Seconds in which the thread had no core to run on.
-        sleeps: How often the thread has given its core away to wait.
+        sleeps: The number of times that the thread has given up its core to wait.
     """
 
     wall: float
@@ -80,7 +80,7 @@ class Moment:
 
 
 def read_clocks() -> Moment:
-    """Reads the clocks: CPU time of this process, queueing and sleeps of this thread. It keeps its core meanwhile."""
+    """Reads the clocks of this process and this thread; reads them again if the thread had to wait for a core."""
     queued = _queued_seconds()
     while True:
         moment = Moment(time.perf_counter(), time.process_time(), queued, _sleeps())
@@ -90,12 +90,12 @@ def read_clocks() -> Moment:
 
 
 def spent(before: Moment, now: Moment) -> float:
-    """Returns the seconds between two moments, without those in which other threads had the core."""
+    """Returns the seconds between two moments, without those in which this thread waited for a core."""
     return max(0.0, now.wall - before.wall - (now.queued - before.queued))
 
 
 def is_being_measured() -> bool:
-    """Whether the env that calls this is played to be measured; its episodes belong to no pool."""
+    """Returns whether the env that calls this is being measured. An env's episodes then belong to no pool."""
     return getattr(_this_thread, "is_measuring", False)
 
 
@@ -108,7 +108,7 @@ def _queued_seconds() -> float:
 
 
 def _sleeps() -> int:
-    """Returns how often this thread has slept. If the system does not count it, returns a higher number each time."""
+    """Returns how often this thread has slept. If the system does not count that, each call returns one more."""
     if _RUSAGE_THREAD is None:
         return next(_looks)
     return resource.getrusage(_RUSAGE_THREAD).ru_nvcsw
@@ -120,24 +120,24 @@ def measure(
     seconds: float = _SECONDS,
     computed: Sequence[Callable[[Any], Any]] = (),
 ) -> Measured:
-    """Plays an env that was made for this alone for about so many seconds.
+    """Measures an env by stepping it for about `seconds`. The env cannot be used afterwards.
 
     The class in which a face wraps its envs may have a method `steps_to_measure`, which returns an iterator: each
-    `next` does one step in that face's way, and resets when that is due. (Only the class is searched for it, because
-    some envs have every attribute.) Other envs are stepped with samples of their action space, which a mask of valid
-    actions narrows.
+    `next` does one step as the face does, and resets if that is due. (Only the class is searched for it, because
+    some envs have every attribute.) Other envs are stepped with samples of their action space, restricted by a mask of
+    valid actions if there is one.
 
     Args:
         env: The env.
         read: Reads the clocks.
-        seconds: How long to play.
+        seconds: The time to step it for.
         computed: Functions that are called with the env after each reset and step.
     """
     raised, play, watch = None, None, _Watch(read, seconds)
     _this_thread.is_measuring = True
     try:
         play = _OwnPlay(env) if hasattr(type(env), "steps_to_measure") else _RandomPlay(env, computed)
-        play.reset()  # the first ones include what is done only once
+        play.reset()  # not measured, because the first calls include one-time work
         play.step()
         watch.begin()
         while not watch.is_enough:
@@ -154,7 +154,7 @@ def measure(
 
 
 def _play_on(play: _RandomPlay | _OwnPlay, watch: _Watch) -> None:
-    """Steps until a reset is due, or enough is measured."""
+    """Steps the env until a reset is due or enough steps are measured."""
     over = False
     while not over and not watch.is_enough:
         count = 0
@@ -172,7 +172,7 @@ class _Tally:
         self.cpu = self.waiting = 0.0
 
     def add(self, count: int, before: Moment, now: Moment) -> None:
-        """Adds so many steps or resets between two moments.
+        """Adds the cost of `count` steps or resets, taken between two moments.
 
         Time that is neither CPU nor queueing counts as waiting only if the thread has slept. Otherwise the host of a
         virtual machine had the core, which is not a cost of the env.
@@ -189,11 +189,11 @@ class _Tally:
 
 
 class _Watch:
-    """Reads the clocks, less often the faster the steps are.
+    """Reads the clocks after each step, or, if steps are fast, after several steps.
 
     Attributes:
-        steps, resets: Their cost so far.
-        at_once: How many steps to take before the next reading.
+        steps, resets: The cost of steps and of resets so far.
+        at_once: The number of steps before the next reading.
     """
 
     def __init__(self, read: Callable[[], Moment], seconds: float) -> None:
@@ -210,7 +210,7 @@ class _Watch:
         return (steps >= _LEAST_STEPS and spent >= self._seconds) or (steps > 0 and spent >= _MOST_SECONDS)
 
     def note(self, tally: _Tally, count: int) -> None:
-        """Adds the steps or resets that were taken since the last reading."""
+        """Adds the cost of `count` steps or resets since the last reading to a tally."""
         now, before = self._read(), self._last
         tally.add(count, before, now)
         if tally is self.steps and count == self.at_once and now.wall - before.wall < _LOOKS_EVERY:
@@ -226,7 +226,7 @@ class _Watch:
 
 
 class _RandomPlay:
-    """Steps an env with samples of its action space, drawn beforehand where no mask says which are valid."""
+    """Steps an env with samples of its action space. These are drawn in advance if no mask limits the actions."""
 
     def __init__(self, env: Any, computed: Sequence[Callable[[Any], Any]]) -> None:
         self._env, self.obs, self._computed = env, None, computed
@@ -249,7 +249,7 @@ class _RandomPlay:
         self._compute()
 
     def step(self) -> bool:
-        """Whether a reset is due."""
+        """Steps the env. Returns whether a reset is due."""
         action = next(self._drawn) if self._find_mask is None else self._sample(self._find_mask)
         self.obs, _, terminated, truncated, self._info = self._env.step(action)
         self._compute()
@@ -262,7 +262,7 @@ class _RandomPlay:
     def _sample(self, find_mask: Callable[[Any, Any], Any]) -> Any:
         try:
             return self._actions.sample(mask=np.asarray(find_mask(self.obs, self._info), np.int8))
-        except (AssertionError, KeyError, TypeError, ValueError):  # it masks something else, or is sometimes missing
+        except (AssertionError, KeyError, TypeError, ValueError):  # the mask is missing or does not fit the space
             return self._actions.sample()
 
 
@@ -279,13 +279,13 @@ def _finder_of_masks(env: Any, obs: Any, info: Any) -> Callable[[Any, Any], Any]
 
 
 def _autoreset_of(env: Any) -> Any:
-    """Returns the value of the env's `AutoresetMode`, which Gymnasium 1.0 does not have."""
+    """Returns the value of a vector env's autoreset mode. Gymnasium 1.0 has no enum `AutoresetMode`."""
     mode = (getattr(env, "metadata", None) or {}).get("autoreset_mode")
     return getattr(mode, "value", mode)
 
 
 class _OwnPlay:
-    """Steps an env in its face's way."""
+    """Steps an env with the method `steps_to_measure` of the face's wrapper class."""
 
     obs = None
 
@@ -293,7 +293,7 @@ class _OwnPlay:
         self._steps: Iterator[None] = env.steps_to_measure()
 
     def reset(self) -> None:
-        """Does nothing: a step resets when that is due."""
+        """Does nothing, because `step` also resets the env if that is due."""
 
     def step(self) -> bool:
         next(self._steps)

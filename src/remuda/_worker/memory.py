@@ -1,4 +1,4 @@
-"""Reads the private memory of a process and of all that it has started."""
+"""Reads the private memory of a process and its descendants."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ _PROC = Path("/proc")
 
 
 def own_bytes(pid: int | None = None, proc: Path = _PROC) -> int:
-    """Returns the anonymous memory, in RAM or swapped out, of a process (None: this one) and its descendants.
+    """Returns the bytes of anonymous memory, swapped out or not, of a process (None: this one) and its descendants.
 
-    Files that are mapped, and shared memory, such as a pool's, do not count. A process that has ended meanwhile, or
-    that may not be looked at, counts nothing.
+    Mapped files and shared memory, such as a pool's, do not count. A process that has ended or that cannot be read
+    counts as 0.
     """
     total, waiting = 0, [os.getpid() if pid is None else pid]
     while waiting:

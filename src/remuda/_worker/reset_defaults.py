@@ -1,4 +1,4 @@
-"""Seeds and options of resets for which the caller gives none: a seed derived from an earlier one, lasting options."""
+"""Defaults of resets without seed or options: a seed that is derived from an earlier one, and lasting options."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from remuda import _core
 from remuda._seeds import derive_seed
 from remuda._wire.pickling import load
 
-EPISODE_SEED = "episode_seed"  # in the info of an episode's first row
+EPISODE_SEED = "episode_seed"  # the key of the seed in the info of an episode's first row
 
 
 @dataclass(frozen=True)
 class SeedBase:
-    """A seed that the caller gave to an env, from which others of that env follow.
+    """A seed that the caller gave to an env. Later seeds of that env are derived from it.
 
     Attributes:
-        entropy: The seed itself; with `of_every_episode` from 0 up.
-        number: By the pool's count of such seeds, from 1 up: the same seed given again is another.
+        entropy: The seed itself; >= 0 with `of_every_episode`.
+        number: The pool's count of such seeds, from 1 up. The same seed given again has another number.
         env_id: The number of the env in the pool of the caller.
-        of_every_episode: Each episode has a derived one. Otherwise the seed is for one reset, as it is, and a derived
-            one for the first reset of an env that was built anew since.
-        sub_env: How far the seed is from the one int that all envs of a vector env were given; 0 where they were not.
+        of_every_episode: Whether each episode gets a derived seed. If not, one reset gets the seed itself, and the
+            first reset of a rebuilt env gets a derived one.
+        sub_env: The difference to the one int that was given for all envs of a vector env; 0 if there was no such int.
     """
 
     entropy: int
@@ -33,7 +33,7 @@ class SeedBase:
     sub_env: int = 0
 
     def seed(self, n: int) -> int:
-        """Returns the n-th seed, from 0."""
+        """Returns the n-th seed of this base; n counts from 0."""
         if n == 0 and not self.of_every_episode:
             return self.entropy
         return derive_seed(abs(self.entropy - self.sub_env), self.env_id - self.sub_env, n) + self.sub_env
@@ -41,12 +41,12 @@ class SeedBase:
 
 @dataclass
 class ResetDefaults:
-    """The defaults of some envs: of its own in a worker, and of all in the pool, for successors of workers.
+    """The reset defaults of a worker's envs. The pool has those of all envs, for the successors of workers.
 
     Attributes:
-        bases: The last seed that the caller gave, by env.
+        bases: The last seed from the caller, by env.
         options: The lasting options, pickled, by env: each reset gets a copy that the env may change.
-        due: In a worker: envs whose next reset gets a derived seed if the caller gives none.
+        due: In a worker: the envs that get a derived seed at their next reset if the caller gives none.
     """
 
     bases: dict[int, SeedBase] = field(default_factory=dict)
@@ -54,28 +54,28 @@ class ResetDefaults:
     due: set[int] = field(default_factory=set)
 
     def __bool__(self) -> bool:
-        """Whether resets need seeds or options."""
+        """Whether some resets get a derived seed or lasting options."""
         return bool(self.due or self.options)
 
     def for_successor(self, env_ids: Iterable[int], first: int = 0) -> ResetDefaults:
-        """Returns the defaults of these envs, which a successor rebuilds. It numbers them from `first` on."""
+        """Returns the defaults of some envs, for the worker that rebuilds them. Subtracts `first` from their ids."""
         ids = set(env_ids)
         bases = {env_id - first: base for env_id, base in self.bases.items() if env_id in ids}
         options = {env_id - first: pickled for env_id, pickled in self.options.items() if env_id in ids}
         return ResetDefaults(bases, options, set(bases))
 
     def note_built(self, env_id: int) -> None:
-        """Makes the next reset of a rebuilt env get a seed: its random numbers would be other ones otherwise."""
+        """Makes the next reset of a rebuilt env get a derived seed, so that its random numbers are reproducible."""
         if env_id in self.bases:
             self.due.add(env_id)
 
     def give_later(self, env_id: int, base: SeedBase) -> None:
-        """Makes the next reset of the env get the first seed that follows from this base."""
+        """Makes the next reset of an env get the first seed that is derived from `base`."""
         self.bases[env_id] = base
         self.due.add(env_id)
 
     def give_back(self, env_id: int) -> None:
-        """Gives the seed of the env's latest reset, which was not used, to the next one."""
+        """Makes the env's next reset get the seed that its latest reset has not used."""
         self.due.add(env_id)
 
     def remember_options(self, options: Mapping[int, bytes | None]) -> None:
@@ -89,10 +89,10 @@ class ResetDefaults:
     def complete(
         self, env_id: int, named: Mapping[str, Any] | None, loop: _core.WorkerLoop
     ) -> tuple[dict[str, Any], dict[str, Any] | None]:
-        """Returns the arguments of a reset of the env, and what to add to its info.
+        """Returns the arguments of a reset of the env, and the entries to add to its info.
 
         Args:
-            named: The arguments that the caller has given, with the base of the seed.
+            named: The arguments from the caller, with the base of the seed.
             loop: The worker's loop, which counts the seeds that were given, in shared memory.
         """
         arguments = dict(named or {})
@@ -105,7 +105,7 @@ class ResetDefaults:
         return arguments, {EPISODE_SEED: seed} if self.bases[env_id].of_every_episode else None
 
     def take_seed(self, env_id: int, named: SeedBase | None, loop: _core.WorkerLoop) -> int | None:
-        """Returns the seed for the env's reset; None if it continues its random numbers. `named`: the caller's seed."""
+        """Returns the seed for a reset of the env; None: it gets no seed. `named`: the seed from the caller."""
         if named is not None:
             self.bases[env_id] = named
         elif env_id not in self.due:
@@ -122,7 +122,7 @@ class ResetDefaults:
 
 
 def common_seed(seeds: Sequence[int | None]) -> int | list[int | None] | None:
-    """Returns the seeds of a vector env: one int if the others follow from it as in Gymnasium; None if all are None."""
+    """Returns a vector env's argument `seed`: the first seed if the others count up from it, None, or a list."""
     first = seeds[0]
     if first is None:
         return None if all(seed is None for seed in seeds) else list(seeds)

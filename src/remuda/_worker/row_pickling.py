@@ -1,4 +1,4 @@
-"""Pickles the parts of rows that have no column, and measures what infos cost by that."""
+"""Pickles the values in rows that have no column, and measures the cost of infos."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ from remuda._wire.pickling import Parts, dump, dump_whole
 
 
 class RowPickling:
-    """The hooks of a worker's loop for the parts of rows that have no column.
+    """The hooks by which a worker's loop pickles and sends the values in rows that have no column.
 
-    The time that infos take is noted for `PoolStats`, with the key of the largest value. Observations without columns
-    are pickled along with them: each counts by its share of the bytes.
+    `PoolStats` gets the time that infos take, and the key of the largest value. If an observation is pickled with an
+    info, the info counts by its share of the bytes.
     """
 
     _loop: _core.WorkerLoop | None = None
-    _largest, _share_of_infos = 0, 0.0  # bytes of the largest row that was measured, and the infos' share of them
-    _share_to_send = 0.0  # the same share of the row that is about to be sent; 0: it has no infos
+    _largest, _share_of_infos = 0, 0.0  # the bytes of the largest measured row, and its info's share of them.
+    _share_to_send = 0.0  # the info's share of the bytes of the row that is sent next; 0: it has no info
 
     def __init__(self, channel: Channel) -> None:
         self._channel = channel
 
     def _get_loop(self) -> _core.WorkerLoop:
-        assert self._loop is not None  # the loop itself calls the hooks
+        assert self._loop is not None  # set, because only the loop calls the hooks
         return self._loop
 
     def freeze(self, obs: Any, info: dict[str, Any]) -> bytes:
-        """Pickles terminal data, which the next reset may overwrite."""
+        """Pickles a terminal observation and info, because the next reset may overwrite them."""
         begin = time.perf_counter_ns()
         try:
             whole = dump_whole((obs, info))
@@ -50,7 +50,7 @@ class RowPickling:
         wanted: list[tuple[tuple[str, ...], Any]] | None,
         final: bytes | None,
     ) -> Parts:
-        """Pickles (objects, info, new fields, final), the parts of a row without columns.
+        """Pickles the values in a row that have no column, as a tuple (objects, info, new fields, final).
 
         Args:
             objects: The leaves of its observation without columns.
@@ -69,28 +69,28 @@ class RowPickling:
         return parts
 
     def send(self, parts: Parts) -> None:
-        """Sends a message that does not fit into the ring of bytes."""
+        """Sends the pool a message that does not fit into the shared ring of bytes."""
         self._channel.send(parts)
 
     def send_row(self, parts: Parts) -> None:
-        """Sends the pickled parts of rows, and notes the time that infos take by it."""
+        """Sends the pickled values of rows, and counts the infos' share of the time that this takes."""
         begin = time.perf_counter_ns()
         self._channel.send(parts)
         self._get_loop().note_info(int(self._share_to_send * (time.perf_counter_ns() - begin)))
 
     def _note_infos(self, begin: int, size: int, info: Mapping[str, Any], *, is_alone: bool) -> None:
-        """Notes that an info was pickled.
+        """Counts the time that pickling an info took, and measures the info if it is much larger than before.
 
         Args:
-            begin: When that began, of `perf_counter_ns`.
-            size: Bytes of all that was pickled together.
+            begin: The time of `perf_counter_ns` when pickling began.
+            size: The bytes of the whole pickle.
             info: The values of the info without columns.
             is_alone: Whether no observation was pickled with it.
         """
         took = time.perf_counter_ns() - begin
-        if size > 2 * self._largest:  # seldom: to measure values pickles each of them once more
+        if size > 2 * self._largest:  # a high limit, because `_measure` pickles each value again
             self._largest = size
-            with suppress(Exception):  # a value that can only be pickled beside the others must not fail a step
+            with suppress(Exception):  # the step succeeds even if a value cannot be pickled alone
                 self._measure(size, info)
         self._share_to_send = 1.0 if is_alone else self._share_of_infos
         self._get_loop().note_info(int(self._share_to_send * took))
@@ -103,5 +103,5 @@ class RowPickling:
 
 
 def size_of(parts: Parts) -> int:
-    """Returns the bytes of all parts."""
+    """Returns the bytes of all parts together."""
     return sum(memoryview(part).nbytes for part in parts)

@@ -1,4 +1,4 @@
-"""Tries whether an env can be built twice. Only then may it be measured, because measuring uses it up."""
+"""Checks whether an env can be built twice. Only then may the first one be measured, which makes it unusable."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from remuda._worker.measuring import read_clocks, spent
 
 @dataclass(frozen=True)
 class Limits:
-    """The seconds from which a build is slow: of a build alone, and of one that has also imported modules."""
+    """The seconds from which a build counts as slow: `alone` if the build imports no modules, else `importing`."""
 
     alone: float = 0.05
     importing: float = 1.0
@@ -30,7 +30,7 @@ class SecondBuild:
     """The result of building an env twice.
 
     Attributes:
-        refusal: Why the first env must not be measured; None: it may be measured, and is then rebuilt.
+        refusal: The reason not to measure the first env; None: it may be measured, and is then rebuilt.
         stays: Whether the first env can still be used. Otherwise it is lost.
     """
 
@@ -40,14 +40,14 @@ class SecondBuild:
 
 @dataclass(frozen=True)
 class FirstBuild:
-    """How the first env was built: its seconds, and whether modules were imported meanwhile."""
+    """The duration of the first build, and whether modules were imported meanwhile."""
 
     seconds: float
     imported: bool
 
 
 class BuildClock:
-    """Measures the first build, which begins when this is made."""
+    """Measures the duration of an env's first build, from the construction of this clock to `read`."""
 
     def __init__(self) -> None:
         self._begin, self._modules = read_clocks(), len(sys.modules)
@@ -59,14 +59,14 @@ class BuildClock:
 def try_second_build(
     env_fn: Callable[[], Any], env: Any, first: FirstBuild, limits: Limits, *, own_process: bool
 ) -> SecondBuild:
-    """Builds an env like `env` and closes it, if that is quick and has no visible effect.
+    """Builds a second env like `env` and closes it, unless that is slow or has visible effects.
 
     Args:
         env_fn: The factory of `env`.
         env: The first env.
-        first: How it was built.
+        first: The facts about its build.
         limits: The limits of a quick build.
-        own_process: Whether this is the process of a worker, and not the caller's.
+        own_process: Whether this is a worker's process, not the caller's.
     """
     if getattr(env, "render_mode", None) == "human":
         return SecondBuild("it shows itself on a screen")
@@ -86,12 +86,12 @@ def _build_and_close(env_fn: Callable[[], Any], env: Any, limits: Limits) -> Sec
     begin = read_clocks()
     try:
         second = env_fn()
-    except BaseException as error:  # whatever it is, there is the first env
+    except BaseException as error:  # not raised, because the first env still works
         return SecondBuild(f"it could not be built a second time ({type(error).__name__}: {text_of(error)})")
     seconds = spent(begin, read_clocks())
     if _core_of(second) is _core_of(env):
         return SecondBuild("its factory returns the same object again")
-    with suppress(Exception):  # the caller has not requested this env
+    with suppress(Exception):  # errors do not matter, because the caller has not requested this env
         second.close()
     del second
     gc.collect()
@@ -116,7 +116,7 @@ def _has_children() -> bool:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Suppresses logs and warnings: the envs that stay log them, too."""
+    """Suppresses logs and warnings of the second env, because the first one has issued the same ones."""
     disabled = logging.root.manager.disable
     logging.disable(logging.CRITICAL)
     try:

@@ -1,4 +1,4 @@
-"""Hosts a worker's vector envs: steps each once for all its slots."""
+"""Hosts a worker's vector envs. One call steps all slots of a vector env."""
 
 from __future__ import annotations
 
@@ -26,26 +26,26 @@ from remuda._worker.vector_rows import Array, SplitInfos, VectorRows, value_of_s
 from remuda._worker.worker_info import HostSpec
 from remuda.errors import InvalidEnvError
 
-# The flags and the pickled part of a result; None if its columns have everything.
+# The flags and the pickled part of a result; None if the columns contain the whole result.
 Extra: TypeAlias = "tuple[int, Parts] | None"
 
 _ENV_NAMES = ("reset", "step", "close", "num_envs", "single_observation_space", "single_action_space")
 
 
 def make_host(spec: HostSpec, channel: Channel, before_goodbye: Callable[[], None] = lambda: None) -> EnvHost:
-    """Returns a host of single envs or of vector envs; arguments as `EnvHost`'s."""
+    """Returns a host of single envs or of vector envs. See `EnvHost` for the arguments."""
     kind = EnvHost if spec.vector_size is None else VectorHost
     return kind(spec, channel, before_goodbye)
 
 
 @dataclass(frozen=True)
 class _Finals:
-    """The ends of episodes in a step, where the vector env has begun the next ones.
+    """The episodes that ended in one step of a vector env with same-step autoreset.
 
     Attributes:
-        sub_envs: (m,) int: the sub-envs whose episodes ended.
+        sub_envs: (m,) int: the sub-envs with an episode that ended.
         leaves: Their terminal observations: an (m, *shape) array for each column.
-        frozen: By sub-env: terminal observation and info, as far as columns do not have them as they were.
+        frozen: By sub-env: the terminal observation and info, as far as columns do not preserve them.
     """
 
     sub_envs: Array
@@ -56,15 +56,14 @@ class _Finals:
 class VectorHost(EnvHost):
     """The hooks of the loop for vector envs (see worker/vector_envs.cpp).
 
-    A hook takes everything apart that a vector env has returned, and then writes: when it raises, the rows are as they
-    were.
+    A hook processes all results of a vector env before it writes any. So if it raises, the rows are unchanged.
     """
 
     def __init__(self, spec: HostSpec, channel: Channel, before_goodbye: Callable[[], None] = lambda: None) -> None:
         super().__init__(spec, channel, before_goodbye)
-        self._last_obs: dict[int, Any] = {}  # by first slot: as the vector env has returned it, or a copy
-        self._own_obs: dict[int, Any] = {}  # ... copies, each of an observation that may not be the last by now
-        self._last_computed: dict[int, list[Array]] = {}  # ... and what was computed then
+        self._last_obs: dict[int, Any] = {}  # by an env's first slot: its last observation, or a copy.
+        self._own_obs: dict[int, Any] = {}  # by an env's first slot: a copy of its last or an older observation.
+        self._last_computed: dict[int, list[Array]] = {}  # by an env's first slot: its last computed columns
         self._rows: VectorRows | None = None
 
     # -- life ------------------------------------------------------------------------------------------
@@ -95,21 +94,21 @@ class VectorHost(EnvHost):
     def close_quietly(self) -> list[tuple[int, BaseException]]:
         errors = super().close_quietly()
         self._last_obs, self._own_obs, self._last_computed = {}, {}, {}
-        self._rows = None  # it keeps the memory of the pool
+        self._rows = None  # otherwise it keeps the pool's memory alive
         return errors
 
     # -- hooks -----------------------------------------------------------------------------------------
 
     def reset_vector(self, slot: int, row: int, parts: Parts | None) -> Extra:
-        """Resets all sub-envs. `parts`: the arguments, pickled."""
+        """Resets all sub-envs of a vector env. `parts`: the pickled arguments of the reset."""
         arguments = {} if parts is None else self.reset_arguments(slot, parts)
-        assert isinstance(arguments, dict)  # states are those of single envs
+        assert isinstance(arguments, dict)  # a `PutState` is sent only to single envs
         rows = self._begin(slot, row, arguments)
         self._table.write_flags(row, 0.0, False, False)
         return _extra(rows)
 
     def reset_vector_into_rows(self, slot: int, row: int) -> Extra:
-        """Resets into rows of an episode's end: their rewards, flags and terminal observations stay."""
+        """Resets all sub-envs. Their rows end episodes, so rewards, flags and terminal observations in them stay."""
         rows = self._begin(slot, row, {}) or [None] * self.width
         return _extra([(_core.HAS_FINAL | flags, parts) for flags, parts in (row or (0, None) for row in rows)])
 
@@ -170,18 +169,18 @@ class VectorHost(EnvHost):
 
     def describe(self, error: BaseException, slot: int | None, operation: str) -> Parts:
         if slot is not None and operation != "call":
-            self._last_obs.pop(slot, None)  # the vector env may have left its buffers half written
+            self._last_obs.pop(slot, None)  # the error may have left the env's buffers half written
         return super().describe(error, slot, operation)
 
     def _own_last_obs(self, slot: int) -> None:
-        """Copies an observation before code of the vector env runs that may write to the buffers of it."""
+        """Copies the last observation, because the vector env's code, which runs next, may write to its buffers."""
         obs = self._last_obs.get(slot)
         if obs is not None and obs is not self._own_obs.get(slot):
             leaves, objects = self._flatten(obs)
             copied = self._layout.observation.build_batch([leaf.copy() for leaf in leaves], deepcopy(objects or []))
             self._last_obs[slot] = self._own_obs[slot] = copied
 
-    # -- in and out --------------------------------------------------------------------------------------
+    # -- actions and results -----------------------------------------------------------------------------
 
     def _read_actions(self, row: int, parts: Parts | None) -> Any:
         rows = [] if parts is None else unbundle(parts, self.width)
@@ -194,7 +193,7 @@ class VectorHost(EnvHost):
         return compute(self._computed, self._layout.computed, self._env_at(slot), self.width)
 
     def _write_obs(self, slot: int, row: int, obs: Any, leaves: Sequence[Array], computed: list[Array]) -> None:
-        """Writes the observation, and the columns that were computed at the same time."""
+        """Writes a vector env's observation and computed columns, and keeps both for `observe_vector`."""
         self._table.write_obs(row, leaves)
         self._table.write_computed(row, computed)
         self._last_obs[slot], self._last_computed[slot] = obs, computed
@@ -258,14 +257,14 @@ class VectorHost(EnvHost):
 
 
 def _extra(rows: Sequence[FlaggedParts] | None) -> Extra:
-    """Joins the rows of a result. A flag is set if it is set for any row."""
+    """Joins the flags and the pickled data of rows. A flag is set if it is set for any row."""
     if rows is None:
         return None
     return functools.reduce(operator.or_, (row[0] for row in rows if row is not None), 0), bundle(rows)
 
 
 def _ends_one_by_one(codec: SpaceCodec, sub_envs: Array, all_obs: Array) -> tuple[list[Array], dict[int, Any]]:
-    """Returns the leaves of terminal observations, and by sub-env those that columns do not keep as they are."""
+    """Returns the leaves of all terminal observations, and by sub-env each observation that columns do not preserve."""
     flat, unlike_columns = [], {}
     for sub_env in sub_envs.tolist():
         obs = all_obs[sub_env]
@@ -277,7 +276,7 @@ def _ends_one_by_one(codec: SpaceCodec, sub_envs: Array, all_obs: Array) -> tupl
 
 
 def _ends_of_a_batch(codec: SpaceCodec, sub_envs: Array, all_obs: Any, n: int) -> tuple[list[Array], dict[int, Any]]:
-    """Does the same for a batched observation, in which the rows of the other envs mean nothing."""
+    """Returns the same as `_ends_one_by_one` from one batch with a row for each env, whether it ended or not."""
     leaves, objects = codec.flatten_batch(all_obs, n, "final_obs")
     unlike_columns = {}
     if objects is not None:

@@ -18,7 +18,8 @@ from remuda._wire.layout import Layout
 
 Array: TypeAlias = np.ndarray[Any, Any]
 
-# An array over envs does not distinguish Python's numbers from NumPy's: Python's are likelier.
+# An array over envs does not show whether its numbers were Python's or NumPy's. Python's are likelier, so they are
+# assumed.
 _PYTHON_TYPES = {dtype: kind for kind, dtype in PYTHON_NUMBERS.items()}
 
 
@@ -40,40 +41,40 @@ class VectorRows:
         self._actions: list[Any] = [column.view(layout.plan.action_rows) for column in layout.action_columns(arena)]
 
     def read_actions(self, row: int) -> list[Array]:
-        """An (n, *shape) array for each column; copies, which an env may keep."""
+        """Returns the actions in n rows: an (n, *shape) array for each column, copied, because an env may keep it."""
         return [column[row : row + self._n].copy() for column in self._actions]
 
     def write_obs(self, row: int, leaves: Sequence[Array]) -> None:
-        """`leaves`: an (n, *shape) array for each column, of its dtype."""
+        """Writes n observations. `leaves`: for each column an (n, *shape) array of its dtype."""
         for column, leaf in zip(self._obs, leaves, strict=True):
             column[row : row + self._n] = leaf
 
     def write_computed(self, row: int, values: Sequence[Array]) -> None:
-        """`values`: the same for the computed columns."""
+        """Writes n rows of computed columns. `values`: for each column an (n, *shape) array of its dtype."""
         for column, value in zip(self._computed, values, strict=True):
             column[row : row + self._n] = value
 
     def write_flags(self, row: int, reward: Any, terminated: Any, truncated: Any) -> None:
-        """(n,) arrays, or one value for all."""
+        """Writes the rewards and flags of n rows. Each argument is an (n,) array, or one value for all envs."""
         end = row + self._n
         self._reward[row:end], self._terminated[row:end], self._truncated[row:end] = reward, terminated, truncated
 
     def write_final_obs(self, row: int, sub_envs: Array, leaves: Sequence[Array]) -> None:
-        """`leaves`: for each column an array with a row for each of `sub_envs`, (m,) int."""
+        """Writes terminal observations. `leaves`: for each column an array with a row for each of `sub_envs`."""
         for column, leaf in zip(self._final_obs, leaves, strict=True):
             column[row + sub_envs] = leaf
 
 
 @dataclass(frozen=True)
 class _Place:
-    """The column of a key."""
+    """The place of one key's values: an info column, its rows in memory, and its bit in the mask of a row."""
 
     column: InfoColumn
     rows: Array
     bit: np.uint64
 
     def takes(self, value: Any, n: int) -> bool:
-        """Whether `value` has a value of exactly the column's type for each of n envs."""
+        """Returns whether `value` has a value of exactly the column's type for each of n envs."""
         column = self.column
         return (
             type(value) is np.ndarray
@@ -85,12 +86,12 @@ class _Place:
 
 @dataclass(frozen=True)
 class SplitInfos:
-    """The infos of one reset or step.
+    """The infos of one reset or step of a vector env, split into values with a column and others.
 
     Attributes:
-        columns: The values that go into columns, and which envs have them (None: all).
+        columns: The values for columns, and the envs that have them (None: all).
         rest: The other values, for each env; None if there are no others.
-        wanted: For each env, the paths and values of those of its `rest` that may get a column; each key once.
+        wanted: For each env, the paths and values in its `rest` that may get a column; each key once.
     """
 
     columns: list[tuple[_Place, Array, Array | None]]
@@ -99,7 +100,7 @@ class SplitInfos:
 
 
 class VectorInfos:
-    """Splits the infos of vector envs of n envs each. `mask`: the mask of info columns of each row."""
+    """Splits the infos of vector envs of n envs each. `mask`: by row, the bits of the info columns with a value."""
 
     def __init__(self, n: int, mask: Array) -> None:
         self._n, self._mask = n, mask
@@ -107,12 +108,12 @@ class VectorInfos:
         self._asked: set[str] = set()
 
     def add_column(self, number: int, column: InfoColumn, rows: Array) -> None:
-        """`number`: of the column in the pool. Columns of dicts within infos are not used here."""
+        """Adds an info column, with its number in the pool. Ignores columns for values of nested dicts."""
         if len(column.path) == 1:
             self._places[column.path[0]] = _Place(column, rows, np.uint64(1 << number))
 
     def split(self, infos: dict[str, Any], without: Collection[str] = ()) -> SplitInfos:
-        """Splits infos; writes nothing yet. `without`: keys to ignore."""
+        """Splits infos into values with a column and others. Writes nothing. `without`: keys to ignore."""
         if not infos:
             return SplitInfos([], None, [])
         columns, rest = [], list[tuple[str, Any, Array | None]]()
@@ -142,7 +143,7 @@ class VectorInfos:
         return dicts, wanted
 
     def write(self, infos: SplitInfos, row: int) -> None:
-        """Fills the columns of the envs' rows, which begin with this one."""
+        """Writes the infos' values for columns into the rows of the envs, from `row` on."""
         end = row + self._n
         bits: Any = np.uint64(0)
         for place, values, present in infos.columns:
@@ -152,7 +153,7 @@ class VectorInfos:
 
 
 def value_of_sub_env(value: Any, sub_env: int, n: int) -> Any:
-    """Returns the value of one of n envs under a key; it shares no array with those of other envs."""
+    """Returns one env's value from a value for n envs. It shares no array with the other envs' values."""
     if isinstance(value, dict):
         return {
             key: value_of_sub_env(one, sub_env, n)
@@ -180,7 +181,7 @@ def _is_mask(key: Any, infos: dict[str, Any]) -> bool:
 
 
 def _present(infos: dict[str, Any], key: Any, n: int) -> Array | None:
-    """Which envs have this key; None for all."""
+    """Returns the mask of the envs that have this key; None if all have it."""
     mask = infos.get(f"_{key}")
     if isinstance(mask, np.ndarray) and mask.dtype == np.bool_ and mask.shape == (n,) and not mask.all():
         return mask

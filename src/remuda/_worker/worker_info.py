@@ -1,4 +1,4 @@
-"""Describes a worker: to its envs by `worker_info()`, and to the host of its envs by a `HostSpec`."""
+"""Describes a worker to its envs (`worker_info()`) and to the host of its envs (`HostSpec`)."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ class WorkerInfo:
     """The worker that the calling code runs in.
 
     Attributes:
-        index: 0, 1, ... num_workers - 1. In worker processes also the environment variable
-            REMUDA_WORKER_INDEX, for simulators that pick a device or a port by it.
-        num_workers: How many workers the pool has.
+        index: int, 0 to num_workers - 1. Worker processes also have it in the environment variable
+            REMUDA_WORKER_INDEX, for simulators that choose a device or a port by it.
+        num_workers: The number of workers of the pool.
         env_ids: The envs that this worker hosts.
-        device: The GPU that it was given by `devices=`, as that names it; CUDA sees it alone here, as "cuda:0". None
-            where there is no such option.
+        device: The worker's GPU as the option `devices` names it; None without that option. It is the only GPU that
+            CUDA shows in this process, as "cuda:0".
     """
 
     index: int
@@ -30,13 +30,13 @@ class WorkerInfo:
 
 @dataclass(frozen=True)
 class HostSpec:
-    """How a worker hosts its envs; its successors host them alike.
+    """The settings of a worker's host, also those of its successors' hosts.
 
     Attributes:
         info: The worker.
         vector_size: The number of envs in each vector env; None: the envs are single.
         rebuilds: Whether an env may have to be built again.
-        is_lazy: Whether each env but env 0 is built by its first reset, or a call.
+        is_lazy: Whether each env except env 0 is built by its first reset or call.
     """
 
     info: WorkerInfo
@@ -46,21 +46,21 @@ class HostSpec:
 
     @property
     def width(self) -> int:
-        """How many neighbouring slots an env has."""
+        """The number of slots that each env has: the envs in a vector env, or 1."""
         return self.vector_size or 1
 
 
 class _Current(threading.local):
-    info: WorkerInfo | None = None  # the class's own is every thread's
+    info: WorkerInfo | None = None  # the default of all threads
 
 
 _current = _Current()
 
 
 def worker_info() -> WorkerInfo | None:
-    """Returns the worker that is building the env from whose constructor this is called; None elsewhere.
+    """Returns the worker that builds the env, if an env's constructor or factory calls this; None elsewhere.
 
-    In a worker process it returns that worker at any time and in all threads, so `reset` and `step` may call it, too.
+    In a worker process it always returns that worker, in all threads, so `reset` and `step` may call it, too.
     """
     return _current.info
 
@@ -76,6 +76,6 @@ def worker_context(info: WorkerInfo) -> Iterator[None]:
 
 
 def settle_in_process(info: WorkerInfo) -> None:
-    """Makes this whole process that worker."""
+    """Makes `worker_info` return this worker in all threads of this process."""
     _Current.info = _current.info = info
     os.environ["REMUDA_WORKER_INDEX"] = str(info.index)

@@ -37,7 +37,7 @@ __all__ = [
     "WorkerDiedError",
 ]
 
-if not TYPE_CHECKING:  # a name that there is not is an error to type checkers, too
+if not TYPE_CHECKING:  # hidden from type checkers, which would accept any name
     _MODULES = {
         "FastParallelEnvironment": "parallel_environment",
         "ParallelAlfEnvironment": "parallel_environment",

@@ -1,4 +1,4 @@
-"""Carries a program's configuration of ALF to workers that do not inherit it."""
+"""A program's configuration of ALF, in a form that is sent to workers that do not inherit it."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Configuration:
-    """A program's command line, with the configuration file that it names, and the values set before it was read.
+    """A program's command line, which names its configuration file, and the values set before the file was read.
 
     Attributes:
         argv: The command line.
-        pre_configs: Names and values.
-        num_processes, rank: Of distributed training; without it 1 and -1.
+        pre_configs: The names and values.
+        num_processes, rank: The number of processes and the rank in distributed training; otherwise 1 and -1.
     """
 
     argv: tuple[str, ...]
@@ -25,7 +25,7 @@ class Configuration:
 
     @classmethod
     def for_workers(cls, start_method: str) -> Configuration | None:
-        """Returns this program's; None if it has read no configuration file, or its workers inherit it by a fork."""
+        """Returns this program's configuration; None if the program has none, or if forked workers inherit it."""
         if start_method == "fork" or not _has_file():
             return None
         import alf
@@ -35,9 +35,9 @@ class Configuration:
         return cls(tuple(sys.argv), tuple(alf.get_handled_pre_configs()), process.num_processes, process.ddp_rank)
 
     def make_first_env(self, constructor: Callable[..., Any], env_id: int | None) -> Any:
-        """Returns the env, made while the file is read or after; None if this process has made one so before.
+        """Reads the configuration file, and returns the env that it makes; None if this process has read it before.
 
-        ALF does it this way because a file may ask for the env that it configures.
+        ALF makes the env while it reads the file, because the file may use the env that it configures.
         """
         global _is_read  # noqa: PLW0603 - a process is configured once
         if _is_read:
@@ -64,7 +64,7 @@ _is_read = False
 
 
 def _has_file() -> bool:
-    """Whether this program's flags name a file. ALF defines them when it is run as a program, and not as a library."""
+    """Whether this program's flags name a configuration file. Only ALF's own programs define the flags."""
     flags = getattr(sys.modules.get("absl.flags"), "FLAGS", None)
     if flags is None or not flags.is_parsed():
         return False

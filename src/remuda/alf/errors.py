@@ -1,8 +1,8 @@
-"""The engine's errors, to be caught where those of ALF's parallel envs were caught.
+"""The engine's errors as RuntimeErrors, so that code for the errors of ALF's parallel envs catches them, too.
 
-A failure in a worker of the original is a ``RuntimeError`` ("ProcessEnvironment is interruptted"), an ``Exception``
-that holds a traceback as text, or no error at all: after the worker was killed, the program waits for ever. The errors
-here are the engine's own, and ``RuntimeError`` too.
+A failure in a worker of the original raises a ``RuntimeError`` ("ProcessEnvironment is interruptted") or an
+``Exception`` with a traceback as text. If the worker is killed, the program waits forever. The errors here derive from
+the engine's errors and from ``RuntimeError``.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from remuda._faces.translation import by_kind
 
 
 class EnvError(remuda.EnvError, RuntimeError):
-    """An env raised. Its cause is the env's exception; the env can be used again after a ``reset()``."""
+    """An env raised an exception, which is this error's cause. The env can be used again after a ``reset()``."""
 
 
 class WorkerDiedError(remuda.WorkerDiedError, RuntimeError):
-    """A worker process ended: `pid`, `exitcode`, `env_ids`. The parallel env can only be closed."""
+    """A worker process ended; see `pid`, `exitcode` and `env_ids`. The parallel env can only be closed."""
 
 
 class EnvTimeoutError(remuda.EnvTimeoutError, WorkerDiedError):
@@ -32,11 +32,11 @@ class RestartLimitError(remuda.RestartLimitError, RuntimeError):
 
 
 class BrokenPoolError(remuda.BrokenPoolError, RuntimeError):
-    """An env was lost to an earlier fault, which is the cause."""
+    """An env was lost to an earlier fault, which is this error's cause."""
 
 
 class InvalidActionError(remuda.InvalidActionError, RuntimeError):
-    """Actions of another number, structure, shape or dtype; nothing was sent. A ``ValueError``, too."""
+    """The number, structure, shape or dtype of the actions is wrong; nothing was sent. Also a ``ValueError``."""
 
 
 class ClosedError(remuda.ClosedError, RuntimeError):
@@ -48,4 +48,4 @@ translated = by_kind(
     *(InvalidActionError, ClosedError),
     name="environment",
 )
-"""Decorates what raises the engine's errors."""
+"""Decorates functions that raise the engine's errors."""

@@ -1,6 +1,6 @@
-"""ALF's nests (dicts, tuples, named tuples, lists) and the spaces that the engine lays its columns out for.
+"""Converts ALF's nests (dicts, tuples, named tuples, lists) for the engine, and their specs to spaces.
 
-The engine has dicts and tuples. A nest's specs have its other kinds; every value is converted along them.
+The engine supports dicts and tuples only. Values with other kinds are converted with the help of their specs.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import numpy as np
 from gymnasium import Space, spaces
 
 Nest: TypeAlias = Any
-Spec: TypeAlias = Any  # one of ALF's TensorSpec
+Spec: TypeAlias = Any  # an `alf.TensorSpec`
 Convert: TypeAlias = Callable[[Any], Any]
 
 
@@ -21,7 +21,7 @@ def is_leaf(nest: Nest) -> bool:
 
 
 def children(nest: Nest) -> Iterator[tuple[Any, str, Nest]]:
-    """Yields the key of each entry, the code for its access, and its value."""
+    """Yields for each entry of a nest: its key, the code that accesses it (such as `[0]`), and its value."""
     if isinstance(nest, dict):
         for key, child in nest.items():
             yield key, f"[{key!r}]", child
@@ -32,16 +32,16 @@ def children(nest: Nest) -> Iterator[tuple[Any, str, Nest]]:
 
 
 def is_empty(nest: Nest) -> bool:
-    """Whether it has no leaf."""
+    """Whether the nest has no leaf."""
     return not is_leaf(nest) and all(is_empty(child) for _, _, child in children(nest))
 
 
 def space_of(spec: Nest, outer: tuple[int, ...] = (), *, bounded: bool = False) -> Space[Any]:
-    """Returns the space of nests of this spec, with the `outer` axes before those of each leaf.
+    """Returns the space of the nests that a spec describes. The `outer` axes precede those of each leaf.
 
     Args:
         spec: A nest of specs.
-        outer: (batch size,) of a batched env, else ().
+        outer: (batch size,) for a batched env, else ().
         bounded: Whether the space has the bounds of the specs. Columns have no bounds.
     """
     if is_leaf(spec):
@@ -68,24 +68,25 @@ def _box(spec: Spec, outer: tuple[int, ...], bounded: bool) -> spaces.Box:
 
 
 def to_plain(spec: Nest) -> Convert | None:
-    """Returns a function that makes dicts and tuples of a nest; None if the nest consists of these already.
+    """Returns a function that converts nests to dicts and tuples; None if the nests consist of these already.
 
-    A named tuple is a tuple. Empty parts may be of any kind, `()` or `{}`: ALF does not tell them apart.
+    Named tuples count as tuples. Empty parts may be of any kind, because ALF does not distinguish `()` and `{}`.
     """
     is_plain = all(isinstance(nest, (dict, tuple)) and not is_empty(nest) for nest in _inner_nests(spec))
     return None if is_plain else converter(spec, _as_it_is, to_plain=True)
 
 
 def from_plain(spec: Nest) -> Convert | None:
-    """Returns a function that makes a nest of the spec's kinds of dicts and tuples; None if it has no other kinds."""
+    """Returns a function that converts dicts and tuples to the containers in a spec; None if the spec has no others."""
     is_plain = all(type(nest) in {dict, tuple} for nest in _inner_nests(spec))
     return None if is_plain else converter(spec, _as_it_is)
 
 
 def converter(spec: Nest, leaf: Convert, *, to_plain: bool = False) -> Convert:
-    """Returns a function that builds a nest of the spec's kinds out of another, and each leaf by `leaf`.
+    """Returns a function that converts a nest's containers to those in the spec, and applies `leaf` to each leaf.
 
-    `to_plain`: of dicts and tuples instead. The function raises ValueError for tuples and lists of another length.
+    With `to_plain` the result has dicts and tuples instead. The function raises ValueError if a tuple or list has
+    another length.
     """
     if is_leaf(spec):
         return leaf
@@ -106,7 +107,7 @@ def converter(spec: Nest, leaf: Convert, *, to_plain: bool = False) -> Convert:
 
 
 def _inner_nests(nest: Nest) -> Iterator[Nest]:
-    """Yields a nest and all nests in it, but no leaves."""
+    """Yields a nest and all nests inside, but no leaves."""
     if not is_leaf(nest):
         yield nest
         for _, _, child in children(nest):
@@ -118,10 +119,10 @@ def _as_it_is(nest: Nest) -> Nest:
 
 
 def check_nest(spec: Nest, value: Nest, outer: tuple[int, ...], path: str) -> None:
-    """Checks that a value has the structure of a spec, and its leaves the shapes.
+    """Checks that a value has the structure of a spec, and the shapes of its leaves.
 
     Raises:
-        ValueError: It has not; the error has both, and the path.
+        ValueError: It does not; the message has the path, and both structures or shapes.
     """
     if is_empty(spec) and is_empty(value):
         return

@@ -27,7 +27,7 @@ from remuda.alf.space_checks import check_same, in_alfs_words
 from remuda.alf.time_steps import TimeSteps, action_reader
 
 if TYPE_CHECKING:
-    from typing_extensions import Unpack  # in `typing` since Python 3.11
+    from typing_extensions import Unpack  # `Unpack` is in `typing` since Python 3.11
 
 T = TypeVar("T", bound=type[Any])
 
@@ -42,15 +42,15 @@ REFUSED = {
     "threads_per_worker": "use torch_num_threads_per_env=",
     "vector_size": "envs that are batched themselves say so by their batch_size",
 }
-"""Options of the pool that have another name in ALF, or no meaning."""
+"""Options of the pool with another name in ALF, or without meaning there."""
 
 
 def in_place_of_alfs(module: str) -> Callable[[T], T]:
-    """A decorator of classes that take the place of ALF's class of the same name in a module.
+    """A decorator: the decorated class replaces ALF's class of the same name in `module`.
 
-    ALF's configuration has the class under a name of its own. It finds parameters by the constructor's signature, which
-    therefore names each option of the pool. Instances pass for those of ALF's class, for which its trainer checks; that
-    class needs a compiled part of ALF which is not in every installation, and which nothing here uses.
+    ALF's configuration has the class under the name ``Remuda...``. It finds parameters in the constructor's signature,
+    which therefore lists each option of the pool. Instances count as instances of ALF's class, because ALF's trainer
+    checks the type. That class may be missing: it needs a compiled part of ALF, which is not used here.
     """
 
     def decorate(cls: T) -> T:
@@ -74,7 +74,7 @@ def in_place_of_alfs(module: str) -> Callable[[T], T]:
 
 
 class ParallelEnvironment(HasNoPool, HasSpecs, AlfEnvironment):  # type: ignore[misc]  # ALF has no types
-    """Envs in workers, stepped together: what both of ALF's classes are here."""
+    """The base of both classes of parallel envs: envs in workers, which are stepped together."""
 
     _suggested_code = SuggestedCode(
         make="env = remuda.alf.FastParallelEnvironment({env_fns}, {options})",
@@ -89,7 +89,9 @@ class ParallelEnvironment(HasNoPool, HasSpecs, AlfEnvironment):  # type: ignore[
             "threads_per_worker": ("torch_num_threads_per_env", {}),
         },
     )
-    _why_no_pool = "ALF's unrolls collect its time steps, and what was changed behind them would go on without a FIRST"
+    _why_no_pool = (
+        "ALF's unrolls collect its time steps, and an env that changes otherwise would continue without a FIRST"
+    )
 
     is_tensor_based = True
     batched = True
@@ -132,7 +134,7 @@ class ParallelEnvironment(HasNoPool, HasSpecs, AlfEnvironment):  # type: ignore[
             self._adopt(self._pool)
 
     def _adopt(self, pool: Pool) -> None:
-        """Takes over the workers' descriptions of their envs."""
+        """Adopts the specs and attributes that workers report for their envs. They must be the same for all envs."""
         described = pool.apply(worker.describe)
         check_same(described)
         self._description = first = described[0]
@@ -147,36 +149,36 @@ class ParallelEnvironment(HasNoPool, HasSpecs, AlfEnvironment):  # type: ignore[
         self._read_actions = action_reader(first.action_spec, pool.num_envs, outer)
         self.envs = [RemoteEnvironment(functools.partial(pool.apply_async, env_ids=[i])) for i in range(pool.num_envs)]
 
-    # -- what it is --------------------------------------------------------------------------------------
+    # -- properties --------------------------------------------------------------------------------------
 
     @property
     def processes(self) -> list[Any]:
-        """The workers; each has ``name``, ``pid``, ``exitcode``, ``is_alive()`` and its envs' ``env_ids``."""
+        """The workers; each has ``name``, ``pid``, ``exitcode``, ``is_alive()`` and ``env_ids``."""
         return list(self._pool.workers)
 
     @property
     def faults(self) -> Mapping[int, Fault]:
-        """With ``faults="restart"``: the fault of each env that was lost and reads LAST in the latest time step."""
+        """The faults that ended episodes in the latest time step, by the env's number. Needs ``faults="restart"``."""
         return self._time_steps.faults
 
     @property
     def batch_size(self) -> int:
-        """The number of rows of the tensors: of each env that is not a spare, as many as it is batched."""
+        """The number of rows of the tensors: the sum of the batch sizes of all envs, without spares."""
         return len(self.envs) * int(self._description.batch_size)
 
     @property
     def num_tasks(self) -> int:
-        """The first env's."""
+        """The number of tasks of the first env."""
         return self._description.num_tasks  # type: ignore[no-any-return]
 
     @property
     def task_names(self) -> Any:
-        """The first env's."""
+        """The names of the first env's tasks."""
         return self._description.task_names
 
     @property
     def metadata(self) -> Any:
-        """The first env's."""
+        """The metadata of the first env."""
         return self.envs[0].metadata
 
     def _spec(self, name: str) -> Any:
@@ -186,7 +188,7 @@ class ParallelEnvironment(HasNoPool, HasSpecs, AlfEnvironment):  # type: ignore[
 
     @translated
     def _reset(self) -> Any:
-        """Resets all envs for ``reset()``, which is ALF's own, also those that have just been reset, and spares.
+        """Resets all envs for ALF's ``reset()``, including spares and envs that have just been reset.
 
         Raises:
             EnvError: an env raised.
@@ -196,26 +198,26 @@ class ParallelEnvironment(HasNoPool, HasSpecs, AlfEnvironment):  # type: ignore[
             ClosedError: after :meth:`close`.
         """
         self._drop_what_is_under_way()
-        # Envs never see these options. A reset with options is not answered by one that was made in advance: envs may
-        # have been seeded since.
+        # Because of `options`, the pool uses no reset in advance: the env may have been seeded since. Empty options are
+        # not passed to the envs.
         self._pool.send_reset(options={}, reseat=True)
         return self._time_steps.read(self._pool.recv(), None)
 
     @translated
     def _step(self, action: Any) -> Any:
-        """Steps all envs for ``step(action)``: after a step that was LAST an env ignores its action, and is FIRST.
+        """Steps all envs for ALF's ``step(action)``. After LAST an env ignores its action, resets, and returns FIRST.
 
-        Raises: as :meth:`_reset`, and
-            InvalidActionError: a ValueError and a RuntimeError: another structure, number, shape or dtype; nothing was
-                sent.
-            remuda.StateError: a RuntimeError: an env has raised, and not been reset.
+        Raises: see :meth:`_reset`, and
+            InvalidActionError: a ValueError and a RuntimeError: the structure, number, shape or dtype of the actions is
+                wrong; nothing was sent.
+            remuda.StateError: a RuntimeError: an env has raised and must be reset.
         """
         self._drop_what_is_under_way()
         actions = self._read_actions(action)
         return self._time_steps.read(self._pool.step(actions), actions)
 
     def _drop_what_is_under_way(self) -> None:
-        """Discards the results of a step or reset that ended in an error or an interruption."""
+        """Discards the results in flight of a step or reset that failed or was interrupted."""
         if self._pool.pending:
             self._pool.discard()
 
@@ -223,35 +225,35 @@ class ParallelEnvironment(HasNoPool, HasSpecs, AlfEnvironment):  # type: ignore[
 
     @translated
     def call_envs_with_same_args(self, func_name: str, *args: Any, **kwargs: Any) -> list[Any]:
-        """Call a method of each env, side by side, but not of the spares.
+        """Call a method of each env in parallel. Spares are not called.
 
         Args:
-            func_name: its name.
-            *args: for the method.
-            **kwargs: for the method.
+            func_name: the name of the method.
+            *args: arguments of the method.
+            **kwargs: keywords of the method.
 
         Returns:
-            What each env's method returned.
+            The result of each env's method.
 
         Raises:
-            EnvError: one raised; its episode goes on.
-            WorkerDiedError, BrokenPoolError, ClosedError: it cannot answer.
+            EnvError: the method of an env raised; its episode continues.
+            WorkerDiedError, BrokenPoolError, ClosedError: an env cannot answer.
         """
         return self._pool.apply(worker.call_method, func_name, args, kwargs)
 
     @translated
     def seed(self, seeds: Sequence[int]) -> list[Any]:
-        """Call the ``seed`` of each env, spares included. One that is rebuilt gets a seed derived from its own.
+        """Call the ``seed`` of each env, spares included. An env that is rebuilt gets a seed derived from this one.
 
         Args:
-            seeds: one for each of the constructors, in their order.
+            seeds: a seed for each of the constructors, in their order.
 
         Returns:
-            What the ``seed`` of each env returned that is not a spare now.
+            The results of ``seed`` of all envs that are not spares now.
 
         Raises:
-            ValueError: another number of seeds.
-            EnvError, WorkerDiedError, BrokenPoolError, ClosedError: as of other calls.
+            ValueError: the number of seeds is wrong.
+            EnvError, WorkerDiedError, BrokenPoolError, ClosedError: see :meth:`call_envs_with_same_args`.
         """
         expected = self._pool.num_envs + self.num_spare_envs_for_reload
         if len(seeds) != expected:
@@ -264,7 +266,7 @@ class ParallelEnvironment(HasNoPool, HasSpecs, AlfEnvironment):  # type: ignore[
 
     @translated
     def sync_progress(self) -> None:
-        """Send the progress of the training to the schedulers of all envs, spares included. It does not wait."""
+        """Send the progress of the training to the schedulers of all envs, spares included, and return at once."""
         self._pool.apply_async(worker.update_progress, (get_all_progresses(),), with_spares=True, about="progress")
 
     def render(self, mode: str = "rgb_array") -> Any:
@@ -274,12 +276,12 @@ class ParallelEnvironment(HasNoPool, HasSpecs, AlfEnvironment):  # type: ignore[
     # -- closing -----------------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Close the envs and stop the workers, after what is under way. Closing again does nothing.
+        """Wait for commands under way, close the envs and stop the workers. Closing again does nothing.
 
-        What envs raise in their ``close`` is logged, and not raised. They get 10 seconds, then workers are killed.
+        Exceptions that envs raise in their ``close`` are logged. Workers are killed after 10 seconds.
 
         Raises:
-            remuda.CloseTimeoutError: a worker would not die; everything else was released.
+            remuda.CloseTimeoutError: a worker did not end when it was killed; everything else was released.
         """
         if self._closed:
             return
@@ -292,39 +294,39 @@ class ParallelEnvironment(HasNoPool, HasSpecs, AlfEnvironment):  # type: ignore[
 class FastParallelEnvironment(ParallelEnvironment):
     """Steps many envs in parallel, in worker processes: ALF's ``FastParallelEnvironment``.
 
-    ``reset()`` and ``step(action)`` return a ``TimeStep`` of tensors with a row for each env, on ALF's default device;
-    where that is a GPU, what was copied from the CPU is kept for its ``cpu()``. On the CPU tensors are views of memory
-    shared with the workers, leased to you: nothing overwrites them while you hold them or a view of them, and you may
-    write to them. ``env_id`` is the row's number.
+    ``reset()`` and ``step(action)`` return a ``TimeStep`` of tensors with a row for each env, on ALF's default device.
+    If this is a GPU, the time step's ``cpu()`` returns the original tensors without another copy. On the CPU, tensors
+    are writable views of memory shared with the workers. You lease them: no tensor is overwritten while you hold it or
+    a view of it. ``env_id`` is the number of the row.
 
     An env resets as soon as its step was LAST; its next step ignores the action and is FIRST.
 
     Args:
-        env_constructors: make the envs, each in its worker: ``constructor(env_id=i)``. An env may be batched itself,
-            and takes as many neighbouring rows then.
-        start_serially: start a worker only when the one before has built its envs.
+        env_constructors: make the envs, each in its worker: ``constructor(env_id=i)``. A batched env has
+            ``batch_size`` neighbouring rows.
+        start_serially: start each worker after the previous one has built its envs.
         blocking: not used.
         flatten: not used.
-        num_spare_envs_for_reload: so many of the envs, the last ones, are spares, reset in advance, that take the
-            place of those whose episode is over. With one worker for each env only.
-        torch_num_threads_per_env: threads of PyTorch and other numeric libraries in a worker; ``None`` leaves them
-            alone.
-        start_method: how workers start: "fork", "spawn" or "forkserver".
-        max_concurrency: at most so many workers step or reset at the same time; resets then wait for the next step.
-        **options: the others of :class:`remuda.PoolOptions`: ``num_workers``, ``faults``, ``frames`` and so on. With
-            ``faults="restart"`` an episode that is cut off ends: LAST, reward 0, the discount and the observation that
-            the env had last; the reason is in :attr:`faults` by its number, and the next step is the FIRST of the env
-            that was rebuilt. ``start_timeout`` is ``None``, no limit, and ``name`` "ProcessEnvironment".
+        num_spare_envs_for_reload: the number of spares: the last envs, which are reset in advance, and replace envs
+            that end their episodes. They need one worker for each env.
+        torch_num_threads_per_env: the number of threads of PyTorch and other numeric libraries in a worker; ``None``
+            does not change it.
+        start_method: the start method of workers: "fork", "spawn" or "forkserver".
+        max_concurrency: the largest number of workers that step or reset at once; resets then wait for the next step.
+        **options: the other options of :class:`remuda.PoolOptions`: ``num_workers``, ``faults``, ``frames`` and so on.
+            With ``faults="restart"`` a fault ends the episode: the step is LAST, with reward 0 and the env's last
+            discount and observation. :attr:`faults` has the fault, and the next step is the FIRST of the
+            rebuilt env. ``start_timeout`` defaults to ``None`` (no limit), and ``name`` to "ProcessEnvironment".
 
     Attributes:
-        envs: the env of each slot, to be called. With spares it is the env that backs the slot now.
-        num_spare_envs_for_reload: how many of the envs are spares.
+        envs: the env of each slot, for calls. With spares it is the env that is in the slot now.
+        num_spare_envs_for_reload: the number of spares.
         is_tensor_based, batched: True: actions and time steps are tensors with a row for each env.
 
     Raises:
-        ValueError: the envs differ in a spec, in ``batched`` or ``batch_size``, or are based on tensors; an option that
-            cannot be.
-        RuntimeError: spares of envs that are batched.
+        ValueError: the envs differ in a spec, in ``batched`` or ``batch_size``, or are based on tensors; or an option
+            is not possible.
+        RuntimeError: there are spares although the envs are batched.
         EnvError: a constructor raised; its exception is the cause.
         WorkerDiedError, remuda.StartTimeoutError: a worker died or was late while it built its envs.
     """
@@ -334,20 +336,20 @@ class FastParallelEnvironment(ParallelEnvironment):
 class ParallelAlfEnvironment(ParallelEnvironment):
     """Steps many envs in parallel, in worker processes: ALF's ``ParallelAlfEnvironment``.
 
-    It is as fast as :class:`remuda.alf.FastParallelEnvironment`, whose description holds for it, too. ``start_method``
-    is a keyword alone.
+    It behaves like :class:`remuda.alf.FastParallelEnvironment`, and is as fast, except that ``start_method`` is
+    keyword-only and ``blocking`` has an effect.
 
     Args:
         env_constructors: make the envs, each in its worker: ``constructor(env_id=i)``.
-        blocking: step and reset one env after another. Without spares and ``max_concurrency``.
-        start_serially, flatten, num_spare_envs_for_reload, torch_num_threads_per_env, start_method: as there.
-        max_concurrency: as there.
-        **options: as there.
+        blocking: step and reset one env after another. Not possible with spares or ``max_concurrency``.
+        start_serially, flatten, num_spare_envs_for_reload, torch_num_threads_per_env, start_method: see there.
+        max_concurrency: see there.
+        **options: see there.
 
     Raises:
-        AssertionError: spares with ``blocking``.
-        ValueError: ``max_concurrency`` with ``blocking``.
-        Exception: all that :class:`remuda.alf.FastParallelEnvironment` raises.
+        AssertionError: there are spares with ``blocking``.
+        ValueError: ``max_concurrency`` is set with ``blocking``.
+        Exception: see :class:`remuda.alf.FastParallelEnvironment`.
     """
 
     def __init__(

@@ -19,7 +19,7 @@ from remuda.alf.remote_environment import Promise, RemoteEnvironment
 
 
 class _OpenCalls:
-    """The calls of an env that have no answer yet, in order, for reports of faults of an env that is not stepped."""
+    """The unanswered calls of an env, in order. Fault reports take the operation from them: even a reset is a call."""
 
     def __init__(self) -> None:
         self._open: deque[tuple[Call, str, EnvProgress]] = deque()
@@ -27,7 +27,7 @@ class _OpenCalls:
         self._last_step: Call | None = None
 
     def add(self, operation: str, call: Call) -> None:
-        """`operation`: "build", "reset", "step" or "call"."""
+        """Adds a call that was sent. `operation` is "build", "reset", "step" or "call"."""
         while self._open and self._open[0][0].done:
             self._open.popleft()
         if operation == "step" and self._is_over():
@@ -38,14 +38,14 @@ class _OpenCalls:
         self._open.append((call, operation, self._counter.progress(0)))
 
     def operation_of(self, operation: str, where: EnvProgress) -> tuple[str, EnvProgress]:
-        """Returns the operation and progress of the first call without an answer. `operation`: the pool's word."""
+        """Returns operation and progress for a report: instead of "call", the operation of the first open call."""
         if operation != "call":
             return operation, self._counter.progress(where.env_id)
         unanswered = ((name, progress) for call, name, progress in self._open if not call.done)
         return next(unanswered, (operation, where))
 
     def _is_over(self) -> bool:
-        """Whether the latest time step is known to be the last of its episode; lists of leaves do not show it."""
+        """Whether the latest time step is known to be LAST. Results that are lists of leaves do not show it."""
         if self._last_step is None or not self._last_step.done:
             return False
         try:
@@ -60,17 +60,17 @@ class _OpenCalls:
 class ProcessEnvironment(RemoteEnvironment):
     """Runs one env in a process of its own, and calls it: ALF's ``ProcessEnvironment``.
 
-    Time steps travel as they are, pickled. To step many envs at once there are the parallel envs of this package.
+    Time steps are pickled. To step many envs at once, use the parallel envs of this package.
 
     Args:
         env_constructor: makes the env, in its process: ``env_constructor(env_id=env_id)``.
-        env_id: for the constructor.
+        env_id: the argument of the constructor.
         flatten: `step` takes, and `step` and `reset` return, lists of leaves in the order of ``alf.nest.flatten``.
         fast: not used.
         num_envs: not used.
-        torch_num_threads_per_env: how many threads PyTorch uses there; ``None`` leaves that alone.
-        start_method: how the process starts: "fork", "spawn" or "forkserver".
-        name: the name of the process, as `ps` shows it.
+        torch_num_threads_per_env: the number of PyTorch's threads in the process; ``None`` does not change it.
+        start_method: the start method of the process: "fork", "spawn" or "forkserver".
+        name: the name of the process, which `ps` shows.
     """
 
     def __init__(
@@ -93,7 +93,7 @@ class ProcessEnvironment(RemoteEnvironment):
         self._made: Promise | None = None
 
     def start(self, wait_to_start: bool = True) -> None:
-        """Start the process. With ``wait_to_start=False`` return at once; call :meth:`wait_start` then.
+        """Start the process. With ``wait_to_start=False`` return at once; then call :meth:`wait_start`.
 
         Raises:
             StateError: a RuntimeError: it was started before.
@@ -120,7 +120,7 @@ class ProcessEnvironment(RemoteEnvironment):
             self.wait_start()
 
     def wait_start(self) -> None:
-        """Wait until the env is there. Raises as :meth:`start` does, and StateError before that."""
+        """Wait until the env is built. Raises the errors of :meth:`start`, and StateError before :meth:`start`."""
         if self._made is None:
             raise StateError("expected start() before wait_start()")
         try:
@@ -142,9 +142,9 @@ class ProcessEnvironment(RemoteEnvironment):
         return call
 
     def close(self) -> None:
-        """Close the env and end its process, after what is under way. Closing again does nothing.
+        """Wait for the call under way, close the env and end its process. Closing again does nothing.
 
-        What the env raises in its ``close`` is logged, and not raised. It gets 10 seconds, then it is killed.
+        An exception of the env's ``close`` is logged. The process is killed after 10 seconds.
         """
         if self._pool is not None:
             with log_close_errors():
@@ -152,7 +152,7 @@ class ProcessEnvironment(RemoteEnvironment):
 
 
 def _operation(function: Callable[..., Any], args: tuple[Any, ...]) -> str:
-    """Returns the operation of the env that a call stands for."""
+    """Returns the env's operation in a call: "build", "reset", "step" or "call"."""
     if function is worker.CalledEnv.make:
         return "build"
     is_method = function in (worker.call_method, worker.call_with_leaves)

@@ -1,4 +1,4 @@
-"""One env in a worker, to be called."""
+"""The caller's side of one env in a worker: sends calls to the env, and receives the answers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from remuda.alf.errors import EnvError, translated
 
 
 class Promise:
-    """The answer to a call, which may come later: call the promise for it, any number of times, in any order."""
+    """The answer to a call, which may arrive later. Call the promise to get it, any number of times, in any order."""
 
     def __init__(self, answers: Call) -> None:
         self._answers = answers
@@ -32,7 +32,7 @@ class Promise:
 
 def _spec_method(name: str) -> Any:
     def spec(self: HasSpecs) -> Any:
-        """Returns this spec, which is that of one row."""
+        """Returns the env's spec of the same name as this method, for one row."""
         return self._spec(name)
 
     spec.__name__ = name
@@ -40,7 +40,7 @@ def _spec_method(name: str) -> Any:
 
 
 class HasSpecs:
-    """The specs of an env, or of many, by methods; `_spec` returns each by its name."""
+    """Methods that return the specs of one or many envs. Subclasses implement `_spec`, which finds a spec by name."""
 
     action_spec = _spec_method("action_spec")
     observation_spec = _spec_method("observation_spec")
@@ -53,13 +53,13 @@ class HasSpecs:
 
 
 class RemoteEnvironment(HasSpecs):
-    """An env in a worker. A call waits until the step or reset that is under way has ended.
+    """An env in a worker. A call runs after the step or reset under way has ended.
 
-    Any other attribute is the env's own, and is fetched from there. Specs are fetched once.
+    All other attributes are fetched from the env. Specs are fetched once.
     """
 
     def __init__(self, ask: Callable[[Callable[..., Any], tuple[Any, ...]], Call]) -> None:
-        """`ask`: runs ``function(hosted_env, *args)`` there."""
+        """`ask(function, args)` sends the call ``function(hosted_env, *args)`` to the worker."""
         self._ask = ask
         self._specs: dict[str, Any] = {}
 
@@ -67,12 +67,12 @@ class RemoteEnvironment(HasSpecs):
         """Call a method of the env, and return at once.
 
         Args:
-            name: its name.
-            *args: for the method.
-            **kwargs: for the method.
+            name: the name of the method.
+            *args: arguments of the method.
+            **kwargs: keywords of the method.
 
         Returns:
-            The promise of what it returns: call that, and it waits for the answer.
+            A promise of the result. Calling the promise waits for the result and returns it.
 
         Raises:
             BrokenPoolError, ClosedError: the env can never answer.
@@ -84,12 +84,12 @@ class RemoteEnvironment(HasSpecs):
         return Promise(self._ask(function, args))
 
     def reset(self, blocking: bool = True) -> Any:
-        """Reset the env: its time step of arrays, or with ``blocking=False`` the promise of that."""
+        """Reset the env. Returns its time step, a nest of arrays; with ``blocking=False`` a promise of it."""
         promise = self.call("reset")
         return promise() if blocking else promise
 
     def step(self, action: Any, blocking: bool = True) -> Any:
-        """Step the env with a nest of arrays: its time step, or with ``blocking=False`` the promise of that."""
+        """Step the env with a nest of arrays. Returns its time step; with ``blocking=False`` a promise of it."""
         promise = self.call("step", action)
         return promise() if blocking else promise
 
@@ -98,7 +98,7 @@ class RemoteEnvironment(HasSpecs):
         return self.call("render", mode)()
 
     def sync_progress(self) -> None:
-        """Send the progress of the training to the env's schedulers. It does not wait."""
+        """Send the progress of the training to the env's schedulers, and return at once."""
         self._promise(worker.update_progress, get_all_progresses())
 
     def _spec(self, name: str) -> Any:
@@ -107,7 +107,7 @@ class RemoteEnvironment(HasSpecs):
         return self._specs[name]
 
     def __getattr__(self, name: str) -> Any:
-        """Fetch an attribute of the env. Raises AttributeError if it has none of that name."""
+        """Fetch an attribute of the env. Raises AttributeError if the env does not have it."""
         if name.startswith("__") or "_ask" not in self.__dict__:
             raise AttributeError(name)
         try:

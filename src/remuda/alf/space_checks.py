@@ -15,11 +15,11 @@ _SAME = {
     "batch_size": "batch_size",
     "batched": "batched",
 }
-"""Attributes that must be equal, with ALF's words for them."""
+"""Attributes that must be equal, with their names in ALF's errors."""
 
 
 def check_same(described: Sequence[Any]) -> None:
-    """Raise ``ValueError`` for envs that differ in their specs, bounds included, or that are based on tensors."""
+    """Raise ``ValueError`` if the envs' specs or bounds differ, or if an env is based on tensors."""
     if tensor_based := [i for i, env in enumerate(described) if env.is_tensor_based]:
         raise ValueError(f"All environments must be array-based environments. These are not: {tensor_based}")
     for attribute, words in _SAME.items():
@@ -30,16 +30,16 @@ def check_same(described: Sequence[Any]) -> None:
 
 
 def in_alfs_words(error: SpaceMismatchError) -> ValueError:
-    """Returns ALF's error for specs of different structures, shapes or dtypes, which the engine finds first."""
+    """Converts the engine's error about specs of different structure, shape or dtype to ALF's."""
     words = "action spec" if error.kind == "action" else _kind_of_time_step(error.spaces)
     return ValueError(f"All environments must have the same {words}. {error}")
 
 
 def _kind_of_time_step(spaces: Sequence[Any]) -> str:
-    """Returns ALF's words for the part of time steps that differs; the space of each is a tuple of its fields."""
+    """Returns ALF's name for the part of time steps that differs. `spaces`: each env's space, a tuple of fields."""
     first = spaces[0]
     odd = next(space for space in spaces if space != first)
-    if odd[0] != first[0]:  # the step type, of which there is one for each row
+    if odd[0] != first[0]:  # step types differ in their shape, so the batch sizes differ
         return "batched" if math.prod(odd[0].shape) == math.prod(first[0].shape) else "batch_size"
     *step, action = (odd[i] != first[i] for i in range(min(_NEVER_EMPTY, len(odd), len(first))))
     if action:
@@ -47,4 +47,4 @@ def _kind_of_time_step(spaces: Sequence[Any]) -> str:
     return "time_step_spec" if any(step) else "env_info_spec"
 
 
-_NEVER_EMPTY = 5  # step type, reward, discount, observation, previous action; fields that may be empty follow
+_NEVER_EMPTY = 5  # the leading fields are never empty: step type, reward, discount, observation, previous action

@@ -1,4 +1,4 @@
-"""Converts between tensors and the engine's arrays: actions on their way in, time steps on their way out."""
+"""Converts actions from tensors to the engine's arrays, and time steps from arrays to tensors."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ NO_FAULTS: Mapping[int, Fault] = MappingProxyType({})
 
 
 def action_reader(spec: Nest, num_envs: int, outer: tuple[int, ...]) -> Callable[[Nest], Nest]:
-    """Returns a function that makes the engine's nest of arrays of a nest of tensors (or arrays) with a row each.
+    """Returns a function that converts a nest of tensors or arrays, with a row for each env, to the engine's nest.
 
     The function raises InvalidActionError for another structure; the engine checks the numbers, shapes and dtypes.
-    `outer`: (batch size,) of a batched env, which takes several rows, else ().
+    `outer`: (batch size,) for a batched env, which has several rows, else ().
     """
 
     def to_array(rows: Any) -> Any:
@@ -41,14 +41,14 @@ def action_reader(spec: Nest, num_envs: int, outer: tuple[int, ...]) -> Callable
 
 
 class TimeSteps:
-    """Makes the time steps of all envs. Their tensors share the memory of the batch they are read from.
+    """Converts batches to ALF's time steps. The tensors share the memory of the batch.
 
     Attributes:
-        faults: The faults of the latest time step whose envs read LAST because of them, by their places in the batch.
+        faults: The faults that ended episodes in the latest time step, by the env's row in the batch.
     """
 
     def __init__(self, spec: Any, num_envs: int, outer: tuple[int, ...]) -> None:
-        """`spec`: of one env's time steps, with its env info. `outer`: (batch size,) of a batched env, else ()."""
+        """`spec` is that of one env's time steps, with env info; `outer` is (batch size,), or () if not batched."""
         self.faults = NO_FAULTS
         columns = columns_of(spec)
         self._blank = type(spec)._make(field if i not in columns else () for i, field in enumerate(spec))
@@ -58,16 +58,16 @@ class TimeSteps:
         self._env_ids = torch.arange(num_envs * sum(outer or (1,)), dtype=torch.int32, device="cpu")
 
     def read(self, batch: Batch, actions: Nest) -> Any:
-        """Returns ALF's ``TimeStep``, on its default device. `actions`: those of the step, as the engine has them."""
+        """Converts a batch to a ``TimeStep`` on ALF's default device. `actions` are the step's actions, as arrays."""
         columns = dict(zip(self._names, batch.obs, strict=True))
         self.faults = NO_FAULTS
-        if batch.truncated.any():  # which no env reports itself
+        if batch.truncated.any():  # only faults truncate episodes here
             self._end_episodes(batch, columns, actions)
         fields = {name: convert(columns[name]) for name, convert in zip(self._names, self._to_tensors, strict=True)}
         return _on_default_device(self._blank._replace(env_id=self._env_ids.clone(), **fields))
 
     def _end_episodes(self, batch: Batch, columns: Mapping[str, Nest], actions: Nest) -> None:
-        """Makes rows of episodes that the engine has cut off LAST; each repeats the env's last row."""
+        """Sets LAST in the rows of envs with an episode that a fault ended. The engine has repeated their last rows."""
         lost = np.flatnonzero(batch.truncated)
         columns["step_type"][lost] = LAST
         columns["reward"][lost] = 0
@@ -76,7 +76,7 @@ class TimeSteps:
 
 
 def _flat_tensor(array: Any) -> torch.Tensor:
-    """Returns the rows of all envs, one after another; without a copy, because they lie that way."""
+    """Returns the rows of all batched envs as one tensor, without a copy."""
     return torch.from_numpy(array.reshape(-1, *array.shape[2:]))
 
 
@@ -89,7 +89,7 @@ def _copy_rows(target: Nest, source: Nest, rows: Any) -> None:
 
 
 def _on_default_device(time_step: Any) -> Any:
-    """Copies a time step to ALF's default device. The copy keeps the one on the CPU."""
+    """Copies a time step to ALF's default device, unless that is the CPU. The copy keeps the original alive."""
     if alf.get_default_device() != "cuda":
         return time_step
     copied = alf.nest.map_structure(lambda tensor: tensor.cuda(), time_step)

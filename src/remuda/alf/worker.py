@@ -21,13 +21,13 @@ LAST = 2  # ALF's StepType.LAST
 
 @dataclass(frozen=True)
 class Setting:
-    """The surroundings of the envs of a worker.
+    """The settings with which a worker makes its envs.
 
     Attributes:
-        is_process: The worker is a process of its own, and is set up as ALF does.
-        resets_ahead: Envs reset when their episodes end, before the command to reset.
-        torch_threads: The number of PyTorch's threads in it; None leaves that alone.
-        configuration: The program's, if the worker has not inherited it.
+        is_process: Whether the worker is a process of its own, which is set up like ALF's.
+        resets_ahead: Whether envs reset when their episodes end, before the command to reset.
+        torch_threads: The number of PyTorch's threads in it; None does not change it.
+        configuration: The program's configuration, if the worker has not inherited it.
     """
 
     is_process: bool
@@ -36,7 +36,7 @@ class Setting:
     configuration: Configuration | None = None
 
     def make_env(self, constructor: Callable[..., Any], env_id: int | None) -> Any:
-        """Sets the process up, if it is the worker's own, and makes the env."""
+        """Sets up the worker's process, if the worker has one of its own, and makes an env."""
         if not self.is_process:
             return constructor(env_id=env_id)
         import alf
@@ -55,16 +55,16 @@ class Setting:
 
 
 class HostedEnv:
-    """An ALF env behind Gymnasium's methods: the observation is its time step without the env id; infos are empty.
+    """Gives an ALF env Gymnasium's methods. Its time step, without the env id, is the observation; infos are empty.
 
-    An env that is batched resets its rows itself. To the engine it is one env, whose episodes never end.
+    A batched env resets its rows itself. For the engine it is one env with a single endless episode.
     """
 
     def __init__(self, env: Any, env_id: int, *, resets_ahead: bool) -> None:
         self.env, self.env_id = env, env_id
         self._resets_ahead = resets_ahead
-        self._is_over = False  # the episode has ended, and no reset has followed
-        self._fresh: Any = None  # the time step of a reset whose command has not come yet
+        self._is_over = False  # whether the episode has ended and no reset has followed.
+        self._fresh: Any = None  # the time step of a reset in advance, until it is used
         self.metadata: dict[str, Any] = {}
         self._outer = outer_shape(env)
         self._spec = time_step_spec(env)
@@ -77,7 +77,10 @@ class HostedEnv:
         self.step: Callable[[Any], Any] = self._first_step
 
     def reset(self, **of_the_caller: Any) -> tuple[Any, dict[str, Any]]:
-        """`of_the_caller`: empty if the engine resets the env because an episode has ended."""
+        """Returns the first time step of an episode, perhaps from a reset in advance.
+
+        `of_the_caller`: the arguments of a reset by the caller, which uses no reset in advance; empty for other resets.
+        """
         if of_the_caller:
             self.catch_up()
             self._fresh = None
@@ -93,9 +96,9 @@ class HostedEnv:
         return time_step
 
     def catch_up(self) -> None:
-        """Makes the reset that follows the end of an episode, if that is due.
+        """Resets the env in advance, if its episode has ended.
 
-        It comes before anything else: the env's random numbers must not depend on the time that the engine had.
+        This precedes every call, so that the env's random numbers do not depend on timing.
         """
         if self._is_over and self._resets_ahead:
             self._fresh = self._reset()
@@ -122,7 +125,7 @@ class HostedEnv:
         return fields if self._to_plain is None else self._to_plain(fields)
 
     def _check(self, time_step: Any) -> None:
-        """Checks a time step with names, which the engine does not have; the engine checks every one, and casts it."""
+        """Checks a time step. The errors name the field, which the errors of the engine's checks do not."""
         for name, spec, value in zip(self._spec._fields, self._spec, time_step, strict=True):
             if name != "env_id":
                 check_nest(spec, value, self._outer, f"time_step.{name}")
@@ -140,27 +143,27 @@ def time_step_spec(env: Any) -> Any:
 
 
 def outer_shape(env: Any) -> tuple[int, ...]:
-    """Returns the axes of an env's arrays before those of their specs."""
+    """Returns the axes that precede those of the specs in an env's arrays: (batch size,), or ()."""
     return (env.batch_size,) if env.batched or env.batch_size > 1 else ()
 
 
 def columns_of(spec: Any) -> list[int]:
-    """Returns the fields of a time step that travel. The caller has the env id already."""
+    """Returns the indices of a time step's fields that are sent: all except the env id and empty fields."""
     return [i for i, name in enumerate(spec._fields) if name != "env_id" and not is_empty(spec[i])]
 
 
 def build(constructor: Callable[..., Any], env_id: int, setting: Setting) -> HostedEnv:
-    """Hosts the env that a constructor makes."""
+    """Makes an env and returns its host."""
     env = setting.make_env(constructor, env_id)
     return _hosted.setdefault(id(env), HostedEnv(env, env_id, resets_ahead=setting.resets_ahead))
 
 
-# One host for an env, because the engine refuses two factories that return one object.
+# The host of each env. If two factories return the same env, the engine receives the same host twice, and refuses it.
 _hosted: weakref.WeakValueDictionary[int, HostedEnv] = weakref.WeakValueDictionary()
 
 
 class CalledEnv:
-    """An env that the engine does not step, but calls; a call makes it, too."""
+    """An env that the engine never steps. Calls run its methods, and the first call makes it."""
 
     metadata: ClassVar[dict[str, Any]] = {}
     observation_space = action_space = spaces.Discrete(1)
@@ -173,7 +176,7 @@ class CalledEnv:
         self.env = self._make()
 
     def catch_up(self) -> None:
-        """Does nothing: no reset is ever due."""
+        """Does nothing: this env is never reset in advance."""
 
     def reset(self, **_: Any) -> NoReturn:
         raise NotImplementedError("it is called")
@@ -194,7 +197,7 @@ _SPECS = ("action_spec", "observation_spec", "reward_spec", "time_step_spec", "e
 
 
 def describe(hosted: HostedEnv) -> SimpleNamespace:
-    """Returns the attributes and specs of an env."""
+    """Returns the attributes and specs of an env, which the parallel env reports as its own."""
     env = hosted.env
     attributes = {name: getattr(env, name) for name in _ATTRIBUTES}
     return SimpleNamespace(**attributes, **{name: getattr(env, name)() for name in _SPECS})
@@ -211,7 +214,7 @@ def call_method(hosted: HostedEnv | CalledEnv, name: str, args: tuple[Any, ...],
 
 
 def call_with_leaves(called: CalledEnv, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Calls a method with actions and time steps as lists of their leaves, in ALF's order."""
+    """Calls a method. Actions and time steps are sent as lists of their leaves, in ALF's order."""
     from alf import nest
 
     if name == "step":
@@ -221,16 +224,15 @@ def call_with_leaves(called: CalledEnv, name: str, args: tuple[Any, ...], kwargs
 
 
 def seed(hosted: HostedEnv, seeds: Sequence[Any]) -> Any:
-    """Seeds an env. `seeds`: those of all envs, in the order of their constructors."""
+    """Seeds an env. `seeds`: the seeds of all envs, in the order of their constructors."""
     hosted.catch_up()
     return hosted.env.seed(seeds[hosted.env_id])
 
 
 def seed_again(hosted: HostedEnv, derive: Callable[[int], int], seeds: Sequence[Any]) -> None:
-    """Seeds an env that was rebuilt: with the same seed it would play the same episodes, and fail like the last.
+    """Seeds a rebuilt env with a derived seed: with the same seed it could repeat the failure of its predecessor.
 
-    `derive`: the engine's, see ``Pool.apply_async``. A seed that is not a number is the caller's own kind of seed, and
-    is passed as it is.
+    `derive`: see ``Pool.apply_async``. A seed that is not a number is passed unchanged.
     """
     given = seeds[hosted.env_id]
     if isinstance(given, (int, np.integer)) and given >= 0:

@@ -1,1 +1,1 @@
-"""The ``remuda`` command: one file a subcommand."""
+"""The ``remuda`` command: one file for each subcommand."""

@@ -1,7 +1,7 @@
 """The entry point of the ``remuda`` command.
 
-It needs nothing but the standard library, because errors advise users to run it. A subcommand imports what it needs
-when it runs. So a worker process started by ``spawn``, which imports the main script again, does not load a command.
+It needs only the standard library, because errors advise users to run it. A subcommand imports other modules
+when it runs, so that a worker process started by ``spawn``, which imports the main script again, does not load them.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ import remuda
 
 from . import bench, demo, doctor, replay, stacks, top, trace, tune
 
-_OF_A_CLOSED_PIPE = 128 + 13  # as shells have it of a program that SIGPIPE ended
+_OF_A_CLOSED_PIPE = 128 + 13  # the exit status that shells report if SIGPIPE ends a program
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run the command, and exit with its status. `arguments`: None for those of the command line."""
+    """Run the ``remuda`` command, and exit with its status. `arguments`: None takes those of the command line."""
     try:
         try:
             status = _run(sys.argv[1:] if arguments is None else arguments)
         finally:
-            if not sys.stdout.closed:  # `remuda trace` runs programs, which may close it
+            if not sys.stdout.closed:  # a program that `remuda trace` runs may close standard output
                 sys.stdout.flush()
-    except BrokenPipeError:  # the reader has closed the pipe, as `head` does
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the interpreter flushes once more as it ends
+    except BrokenPipeError:  # the reader of the output, for example `head`, has ended.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python flushes stdout when it ends
         status = _OF_A_CLOSED_PIPE
     sys.exit(status)
 
@@ -44,7 +44,7 @@ def _run(words: Sequence[str]) -> int:
 
 
 def build_parser() -> argparse.ArgumentParser:
-    """The command with its subcommands; the function that a subcommand stands for is in ``run``."""
+    """Returns the parser of the ``remuda`` command. In the parsed options, ``run`` is the subcommand's function."""
     parser = argparse.ArgumentParser(
         prog="remuda",
         description="Steps many reinforcement-learning environments in parallel.",

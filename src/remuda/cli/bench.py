@@ -42,18 +42,18 @@ def add_to(subcommands: Subcommands) -> None:
         metavar="PEERS",
         help=f"comma-separated, of {', '.join(registry.PEERS)} (default: gymnasium)",
     )
-    add("--seconds", type=at_least(0.01, float), default=3.0, metavar="S", help="time each contender gets in all")
-    add("--rounds", type=at_least(1), default=5, metavar="N", help="interleaved rounds to divide it over (default: 5)")
+    add("--seconds", type=at_least(0.01, float), default=3.0, metavar="S", help="seconds for each contender")
+    add("--rounds", type=at_least(1), default=5, metavar="N", help="interleaved rounds (default: 5)")
     add("--backend", choices=("process", "thread", "serial"), default="process", help="remuda's backend")
     add(
         "--start-method",
         choices=("forkserver", "spawn", "fork"),
-        help="for every contender that lets one choose (default: each one's own)",
+        help="start method of contenders with a choice (default: their own)",
     )
-    add("--seed", type=int, default=0, metavar="N", help="of the envs and the actions (default: 0)")
-    add("--json", type=Path, metavar="FILE", help="write all figures here")
-    add("--plot", type=Path, metavar="FILE", help="draw them here, as .png or .svg")
-    add("--html", type=Path, metavar="FILE", help="write a page of them here: plot, table, machine, command")
+    add("--seed", type=int, default=0, metavar="N", help="seed of the envs and the actions (default: 0)")
+    add("--json", type=Path, metavar="FILE", help="write all figures to this file")
+    add("--plot", type=Path, metavar="FILE", help="draw the figures, as .png or .svg")
+    add("--html", type=Path, metavar="FILE", help="write a page with plot, table, machine and command")
 
 
 def bench(options: argparse.Namespace) -> int:
@@ -82,14 +82,14 @@ def _num_workers(options: argparse.Namespace) -> int:
 
 
 def _reason_not_to(options: argparse.Namespace) -> str | None:
-    """Returns a sentence if the race could not be run or saved: now, not after the measurement."""
+    """Returns the reason why the race cannot be run or saved, else None. Called before the measurement."""
     if (workers := _num_workers(options)) > options.num_envs:
         return f"expected at most one worker per env, got {workers} workers for {options.num_envs} envs"
     return reason_not_to_write(options)
 
 
 def reason_not_to_write(options: argparse.Namespace) -> str | None:
-    """Returns a sentence if a file that an option names could not be written, else None."""
+    """Returns the reason why a file that an option names cannot be written; None if all can be."""
     for name in _PACKAGES_OF:
         if (path := getattr(options, name)) is not None:
             try:
@@ -105,7 +105,7 @@ def reason_not_to_write(options: argparse.Namespace) -> str | None:
 
 
 def race_and_show(kinds: list[type[Contender]], plan: Plan, seconds: float, rounds: int) -> Result:
-    """Races the contenders. Shows on standard error what is being done, and the report on standard output."""
+    """Races the contenders. Shows the progress on standard error, and the report on standard output."""
     with display() as show_progress:
 
         def show_race(progress: Progress) -> None:
@@ -127,5 +127,5 @@ def save(found: Report, figures: dict[str, Any], options: argparse.Namespace) ->
 
 
 def write_figures(figures: dict[str, Any], path: Path) -> None:
-    """Writes a file of JSON."""
+    """Writes a JSON file."""
     path.write_text(json.dumps(figures, indent=2) + "\n")

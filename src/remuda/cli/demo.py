@@ -1,4 +1,4 @@
-"""``remuda demo``: the first minute. A race beside Gymnasium's, and a worker that is killed in the middle of a run."""
+"""``remuda demo``: a race with Gymnasium, and a worker that is killed in the middle of a run."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def add_to(subcommands: Subcommands) -> None:
     """Describe the subcommand's options."""
     parser = add_subcommand(subcommands, demo, "demo")
     add = parser.add_argument
-    add("--seconds", type=at_least(0.01, float), default=3.0, metavar="S", help="time each contender gets (default: 3)")
+    add("--seconds", type=at_least(0.01, float), default=3.0, metavar="S", help="seconds for a contender (default: 3)")
     add("--num-envs", "-n", type=at_least(2), default=64, metavar="N", help="CartPoles to step (default: 64)")
     add("--dir", type=Path, default=Path("remuda-demo"), metavar="DIR", help="for the figures (default: remuda-demo)")
 
@@ -42,7 +42,7 @@ def add_to(subcommands: Subcommands) -> None:
 def demo(options: argparse.Namespace) -> int:
     """Show remuda at work: CartPoles beside Gymnasium's AsyncVectorEnv, and a worker that is killed.
 
-    Leaves the figures in DIR, and a picture where matplotlib is installed.
+    Writes the figures to DIR, and a picture if matplotlib is installed.
     """
     try:
         folder = make_writable(options.dir, "--dir")
@@ -71,7 +71,7 @@ def demo(options: argparse.Namespace) -> int:
 
 @contextmanager
 def _without_log() -> Iterator[None]:
-    """Drops the pool's warnings: they would guess which program has sent the signal, and this one has."""
+    """Drops the pool's warnings, which guess why the worker was killed: this program kills it."""
     logger = logging.getLogger("remuda")
     logger.disabled, before = True, logger.disabled
     try:

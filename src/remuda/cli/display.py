@@ -1,4 +1,4 @@
-"""Shows on standard error how far a measurement has come: with rich where it is installed, else a line at a time."""
+"""Shows the progress of a measurement on standard error: with rich if it is installed, else line by line."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Display(Protocol):
-    """Shows what is being done, as number `done` of `total`, and the report so far, if there is one yet."""
+    """A function that shows the activity `doing`, the progress `done` of `total`, and the report so far, if any."""
 
     def __call__(self, doing: str, done: int, total: int, so_far: Report | None) -> None: ...
 
@@ -39,7 +39,7 @@ def _print_line(doing: str, done: int, total: int, so_far: Report | None) -> Non
 
 
 def _redrawing(live: Live) -> Display:
-    """Returns a display that redraws the report and a bar when it is called.
+    """Returns a display that redraws the report and a progress bar with each call.
 
     A thread that refreshes them would disturb the measurement, and forking beside a running thread is unsafe.
     """

@@ -1,4 +1,4 @@
-"""``remuda doctor``: whether an env draws right beside others, on which GPU, and whether its resets leak memory."""
+"""``remuda doctor``: whether an env draws correctly beside others, on which GPU, and whether its resets leak memory."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ def add_to(subcommands: Subcommands) -> None:
     parser = add_subcommand(subcommands, doctor, "doctor")
     add = parser.add_argument
     add("env", help="a Gymnasium id, or module:factory")
-    add("--beside", metavar="ENV", help="the env beside it (default: another of the same)")
-    add("--resets", type=at_least(8), default=30, metavar="N", help="resets that are measured (default: 30)")
-    add("--timeout", type=at_least(0.1, float), default=300.0, metavar="S", help="seconds for all (default: 300)")
+    add("--beside", metavar="ENV", help="the second env (default: the same)")
+    add("--resets", type=at_least(8), default=30, metavar="N", help="number of measured resets (default: 30)")
+    add("--timeout", type=at_least(0.1, float), default=300.0, metavar="S", help="seconds in total (default: 300)")
     add("--devices", metavar="LIST", help="GPUs that workers take in turn: auto, or cuda:0,cuda:1")
     add("--json", action="store_true", help="print JSON")
 
 
 def doctor(options: argparse.Namespace) -> int:
-    """Compare what an env draws beside others with what it draws alone, and measure the memory of its resets.
+    """Compare the pictures of an env beside others with those of the env alone, and measure the memory of its resets.
 
     The pictures are those of render(), or in the observations. An env of a Gymnasium id is made with
-    render_mode="rgb_array" if it has that. All runs in worker processes. Exit status 1 if anything is wrong.
+    render_mode="rgb_array" if it has that. All trials run in worker processes. Exit status 1 if anything is wrong.
     """
     from remuda._doctor.examination import examine
 

@@ -14,7 +14,7 @@ Subcommands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 
 
 def add_subcommand(subcommands: Subcommands, run: Callable[[Any], int], name: str) -> argparse.ArgumentParser:
-    """A subcommand that runs a function with the parsed options, and whose help is the function's docstring."""
+    """Adds a subcommand that runs a function with the parsed options. Its help is the function's docstring."""
     summary, _, rest = (run.__doc__ or "").partition("\n")
     parser: argparse.ArgumentParser = subcommands.add_parser(
         name, help=summary, description=f"{summary}\n{rest}", allow_abbrev=False
@@ -24,7 +24,7 @@ def add_subcommand(subcommands: Subcommands, run: Callable[[Any], int], name: st
 
 
 def at_least(least: float, kind: Callable[[str], Any] = int) -> Callable[[str], Any]:
-    """For ``type=`` of a number."""
+    """Returns a function for an option's ``type=`` that accepts numbers from `least` up."""
     name = "an int" if kind is int else "a number"
 
     def number(text: str) -> Any:
@@ -32,7 +32,7 @@ def at_least(least: float, kind: Callable[[str], Any] = int) -> Callable[[str], 
             value = kind(text)
         except ValueError:
             value = None
-        if value is None or not value >= least:  # NaN is not
+        if value is None or not value >= least:  # refuses NaN, too
             raise argparse.ArgumentTypeError(f"expected {name} from {least} up, got {text!r}")
         return value
 
@@ -40,25 +40,29 @@ def at_least(least: float, kind: Callable[[str], Any] = int) -> Callable[[str], 
 
 
 def refuse(message: str) -> int:
-    """Say on one line why nothing was run, and return the exit status for that."""
+    """Print an error in one line, and return the exit status for a command that ran nothing."""
     print(f"error: {message}", file=sys.stderr)
     return 2
 
 
 def add_pid(parser: argparse.ArgumentParser) -> None:
-    """Describe the option that names a running program."""
+    """Describe the argument for the pid of a running program."""
     parser.add_argument(
-        "pid", type=at_least(1), nargs="?", metavar="PID", help="of the program; all of this user's, if none is named"
+        "pid",
+        type=at_least(1),
+        nargs="?",
+        metavar="PID",
+        help="process id of the program; default: all programs of this user",
     )
 
 
 def show_pools(pid: int | None, show: Callable[[list[SeenPool]], int]) -> int:
-    """Show the pools of a program, or of all of this user's, those that start too.
+    """Show the pools of a program, or of all programs of this user, including pools that are starting.
 
     Return the exit status of `show`, or of a refusal. Pools that are in the list when `show` returns are closed.
     """
     if sys.platform != "linux":
-        return refuse(f"expected Linux, whose /proc tells of processes, got {sys.platform}")
+        return refuse(f"expected Linux, which has /proc, got {sys.platform}")
     from remuda._watch.finding import NotFoundError, find
 
     try:

@@ -1,4 +1,4 @@
-"""``remuda replay``: runs a crash record again, in a process of its own or under the debugger."""
+"""``remuda replay``: runs a crash record again, in another process or under the debugger."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ def add_to(subcommands: Subcommands) -> None:
     """Describe the subcommand's options."""
     parser = add_subcommand(subcommands, replay, "replay")
     add = parser.add_argument
-    add("file", type=Path, metavar="FILE", help="a crash record, which a pool with record= has written")
+    add("file", type=Path, metavar="FILE", help="a crash record, written by a pool with record=")
     add(
         "--trust",
         action="store_true",
-        help="load what is pickled in it. That can run any code: only for your own files",
+        help="unpickle its contents, which can run any code: only for files that you trust",
     )
-    add("--factory", metavar="MODULE:FUNCTION", help="build the env with this, not with the recorded factory")
+    add("--factory", metavar="MODULE:FUNCTION", help="build the env with this factory instead of the recorded one")
     add(
         "--pdb",
         action="store_true",
@@ -48,14 +48,14 @@ def add_to(subcommands: Subcommands) -> None:
     add(
         "--since-seed",
         action="store_true",
-        help="replay all since the last seeded reset, not the last episode alone",
+        help="replay all episodes since the last reset with a seed",
     )
 
 
 def replay(options: argparse.Namespace) -> int:
     """Run the last episode of an env that failed again, and report whether it fails in the same way.
 
-    Exit status: 0 it does, 2 nothing was run, 3 it does not.
+    Exit status: 0 if it does, 2 if nothing was run, 3 if it does not.
     """
     leave = Leave(options.trust, options.factory)
     try:
@@ -85,10 +85,10 @@ def _chosen(record: Record, since_seed: bool) -> list[Extent]:
 
 
 def _replay(record: Record, leave: Leave, plans: list[Plan]) -> Diagnosis | None:
-    """Tries the plans one after another until one does it."""
+    """Replays the plans one after another until one reproduces the failure."""
     if sys.platform != "linux":
         raise RecordError(f"replaying in a process of its own needs Linux, got {sys.platform}: replay with --pdb")
-    from remuda._replay.player import replay as replay_apart  # much of what it imports is nowhere else
+    from remuda._replay.player import replay as replay_apart  # imported only on Linux
 
     diagnosis = None
     for plan in plans:
@@ -103,7 +103,7 @@ def _replay(record: Record, leave: Leave, plans: list[Plan]) -> Diagnosis | None
     return diagnosis
 
 
-# -- what is shown ---------------------------------------------------------------------------------------
+# -- output ----------------------------------------------------------------------------------------------
 
 
 def _show(record: Record) -> None:
@@ -175,8 +175,8 @@ def _tell(diagnosis: Diagnosis) -> int:
 
 
 def _say(text: str) -> None:
-    """At once, for what is replayed may write, too, or end this process.
+    """Prints at once, because the replayed env may also print, or end this process.
 
-    The file may be anybody's: nothing in it steers the terminal.
+    The file may come from another person: its control characters are escaped.
     """
     print(printable(text), flush=True)

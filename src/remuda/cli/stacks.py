@@ -1,4 +1,4 @@
-"""``remuda stacks``: what every worker of a running pool is in right now."""
+"""``remuda stacks``: the current stack of every worker of a running pool."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ def add_to(subcommands: Subcommands) -> None:
     parser = add_subcommand(subcommands, stacks, "stacks")
     add_pid(parser)
     add = parser.add_argument
-    add("--python", action="store_true", help="Python calls alone, also where there is py-spy")
+    add("--python", action="store_true", help="Python calls only, even if py-spy is installed")
     add("--json", action="store_true", help="print JSON")
 
 
 def stacks(options: argparse.Namespace) -> int:
-    """Show what every worker of a running program is in right now, the slowest first.
+    """Show the current calls of every worker of a running program, the slowest first.
 
-    Python and native calls where py-spy is installed, which stops each process for a moment; else Python calls, for
-    which workers answer themselves, wherever they hang.
+    If py-spy is installed, it shows Python and native calls, and stops each process for a moment. Otherwise the workers
+    report their Python calls, even if they hang.
     """
     return show_pools(options.pid, lambda pools: _show(pools, options))
 

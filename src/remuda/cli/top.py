@@ -20,14 +20,14 @@ def add_to(subcommands: Subcommands) -> None:
     parser = add_subcommand(subcommands, top, "top")
     add_pid(parser)
     add = parser.add_argument
-    add("--interval", type=at_least(0.05, float), default=1.0, metavar="S", help="between two looks (default: 1)")
-    add("--json", action="store_true", help="look twice, that long apart, and print all figures as JSON")
+    add("--interval", type=at_least(0.05, float), default=1.0, metavar="S", help="seconds between updates (default: 1)")
+    add("--json", action="store_true", help="print the figures of one interval as JSON")
 
 
 def top(options: argparse.Namespace) -> int:
-    """Watch the envs and workers of running programs: rates, times, memory, and what holds them back.
+    """Watch the envs and workers of running programs: rates, times, memory, and bottlenecks.
 
-    Nothing is asked of the programs, and none is slowed down: their memory is read. Keys are told in the last line.
+    The command only reads the memory of the programs, and does not slow them down. The last line lists the keys.
     """
     show = _print_json if options.json else _draw
     return show_pools(options.pid, lambda pools: show(pools, options.interval))

@@ -19,19 +19,19 @@ def add_to(subcommands: Subcommands) -> None:
     """Describe the subcommand's options."""
     parser = add_subcommand(subcommands, trace, "trace")
     add = parser.add_argument
-    add("--output", "-o", type=Path, default=Path("trace.json"), metavar="FILE", help="(default: trace.json)")
-    add("--events", type=at_least(1), metavar="N", help="keep so many of each pool, the latest (default: 524288)")
+    add("--output", "-o", type=Path, default=Path("trace.json"), metavar="FILE", help="the trace (default: trace.json)")
+    add("--events", type=at_least(1), metavar="N", help="latest events to keep of each pool (default: 524288)")
     add("--module", "-m", action="store_true", help="SCRIPT is a module's name")
-    add("--merge", action="store_true", help="SCRIPT and ARGS are traces, of torch.profiler too: make one of them")
+    add("--merge", action="store_true", help="merge the traces SCRIPT and ARGS, also of torch.profiler, into one")
     add("script", metavar="SCRIPT", help="a program in Python")
-    add("args", nargs=argparse.REMAINDER, metavar="ARGS", help="for the program")
+    add("args", nargs=argparse.REMAINDER, metavar="ARGS", help="arguments of the program")
 
 
 def trace(options: argparse.Namespace) -> int:
     """Run a program, and record what happens in its pools for Perfetto or Chrome to show.
 
-    Open the file in https://ui.perfetto.dev. It is written when the program ends, by SIGTERM too. With --merge nothing
-    is run: traces that were recorded together become one, those of torch.profiler too.
+    Open the file in https://ui.perfetto.dev. It is written when the program ends, also by SIGTERM. With --merge nothing
+    is run: traces that were recorded together are merged into one file, also those of torch.profiler.
     """
     if options.merge:
         return _merge([Path(options.script), *map(Path, options.args)], options.output)
@@ -58,10 +58,10 @@ def trace(options: argparse.Namespace) -> int:
 
 
 class _End:
-    """Writes the trace when the program ends, by SIGTERM too, as Slurm and Docker send it.
+    """Writes the trace when the program ends, even if SIGTERM ends it, which Slurm and Docker send.
 
-    SIGTERM ends the program at once, as it does without this command, but the trace is written before. A handler of the
-    program's own replaces this one.
+    SIGTERM ends the program at once, but the trace is written before. If the program sets a handler, that replaces
+    this one.
     """
 
     def __init__(self, recording: remuda.Trace) -> None:
@@ -71,7 +71,7 @@ class _End:
             signal.signal(signal.SIGTERM, self._on_sigterm)
 
     def write(self) -> bool:
-        """Returns whether it could be written; if not, the program still ends as it has ended."""
+        """Writes the trace, and returns whether it was written. Raises no OSError, so the program's error stays."""
         self._is_writing = True
         try:
             print(f"the trace: {self._recording.stop()}  (open it in https://ui.perfetto.dev)", file=sys.stderr)
@@ -86,9 +86,9 @@ class _End:
 
     def _on_sigterm(self, *_: object) -> None:
         self._is_due = True
-        if os.getpid() != self._owner:  # a forked child of the program: its parent writes the trace
+        if os.getpid() != self._owner:  # in a forked child: it ends at once, because its parent writes the trace
             self._die()
-        if not self._is_writing:  # else `write` ends the program
+        if not self._is_writing:  # if the trace is being written, `write` ends the program afterwards
             self.write()
 
     def _die(self) -> None:
@@ -100,7 +100,7 @@ class _End:
 def _is_module(name: str) -> bool:
     try:
         return importlib.util.find_spec(name) is not None
-    except (ImportError, ValueError):  # of a package that is not there
+    except (ImportError, ValueError):  # raised if the module's package does not exist
         return False
 
 

@@ -30,20 +30,20 @@ def add_to(subcommands: Subcommands) -> None:
     parser = add_subcommand(subcommands, tune_env, "tune")
     add = parser.add_argument
     add("env", help="a Gymnasium id, or module:factory")
-    add("--policy-ms", type=at_least(0.0, float), default=0.0, metavar="MS", help="a call of your policy (default: 0)")
-    add("--gpu", action="store_true", help="the policy runs on a GPU, and leaves the core alone meanwhile")
-    add("--num-envs", "-n", type=at_least(1), metavar="N", help="envs in a batch (default: as many as pay)")
-    add("--seconds", type=at_least(0.01, float), default=1.0, metavar="S", help="of each trial (default: 1)")
-    add("--json", type=Path, metavar="FILE", help="write all figures here")
-    add("--plot", type=Path, metavar="FILE", help="draw them here, as .png or .svg")
-    add("--html", type=Path, metavar="FILE", help="write a page of them here: what to paste, plot, table, machine")
+    add("--policy-ms", type=at_least(0.0, float), default=0.0, metavar="MS", help="time of a policy call (default: 0)")
+    add("--gpu", action="store_true", help="the policy runs on a GPU and needs no core meanwhile")
+    add("--num-envs", "-n", type=at_least(1), metavar="N", help="envs in a batch (default: the best number)")
+    add("--seconds", type=at_least(0.01, float), default=1.0, metavar="S", help="seconds of each trial (default: 1)")
+    add("--json", type=Path, metavar="FILE", help="write all figures to this file")
+    add("--plot", type=Path, metavar="FILE", help="draw the figures, as .png or .svg")
+    add("--html", type=Path, metavar="FILE", help="write a page with code to paste, plot, table and machine")
 
 
 def tune_env(options: argparse.Namespace) -> int:
-    """Try an env in pools of different make, and say which to use.
+    """Try an env in pools with different options, and report which to use.
 
-    Each trial is a pool of the env, stepped with random actions, beside something that takes as long as your policy.
-    Envs a batch, workers, spares and halves are tried, each from the best so far; "auto" has its say first.
+    Each trial steps a pool of the env with random actions, and a substitute that takes as long as your policy.
+    It tries numbers of envs, workers and spares, and halves, each starting from the best so far; "auto" is first.
     """
     if reason := reason_not_to_write(options):
         return refuse(reason)
@@ -65,7 +65,7 @@ def tune_env(options: argparse.Namespace) -> int:
 
 
 def _tune(trials: Trials, options: argparse.Namespace) -> Tuned:
-    """Searches, and shows on standard error what is tried and the best so far."""
+    """Searches for the best pool, and shows the current trial and the best one so far on standard error."""
     outcomes: list[Outcome] = []
     with display() as show_progress:
 
@@ -82,7 +82,7 @@ def _tune(trials: Trials, options: argparse.Namespace) -> Tuned:
 
 
 def _first(error: BaseException) -> BaseException:
-    """Returns the error that was raised first, if closing the pool has raised another one."""
+    """Returns the error that was raised first. The later one may have been raised when the pool was closed."""
     while isinstance(error.__context__, RemudaError):
         error = error.__context__
     return error

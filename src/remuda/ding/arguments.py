@@ -1,4 +1,4 @@
-"""Arguments as DI-engine has them, in the form that the pool and the workers take: options, and actions."""
+"""Converts DI-engine's options and actions to the form that the pool and the workers expect."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ REFUSED = {
     "autoreset": "use auto_reset and reset_inplace",
     "extras": "DI-engine's policies find what they need in the observation: put it there, as obs['action_mask']",
     "observation_space": "use shared_memory",
-    "resets_ahead": "DI-engine's envs are told each time how to reset; with auto_reset they do so in the background",
+    "resets_ahead": "DI-engine passes arguments to each reset; with auto_reset envs reset in the background",
     "seeding": "use seed()",
     "spares": "use auto_reset, with which envs reset in the background while others step",
     "start_method": "use context",
@@ -35,11 +35,11 @@ SUGGESTED_CODE = SuggestedCode(
 
 
 def check_options(options: Any) -> FaultPolicy:
-    """Checks the configuration's key ``remuda``, and returns the fault policy in it.
+    """Checks the value of ``cfg.remuda``, and returns its fault policy.
 
     Raises:
-        ValueError: An option that a pool does not have, or that the manager decides on; or faults that are no policy.
-        TypeError: The value is no mapping.
+        ValueError: An option is unknown or is set by the manager, or ``faults`` is invalid.
+        TypeError: The value is not a mapping.
     """
     if not isinstance(options, Mapping):
         raise TypeError(f"expected cfg.remuda to be a dict of options of remuda.Pool, got {options!r}")
@@ -65,10 +65,11 @@ def pool_options(
 
     Args:
         options: The configuration's key ``remuda``.
-        faults: The policy in these options. Deadlines of its own have precedence over those that follow.
+        faults: The policy in these options. Its deadlines have precedence over those that follow.
         context: The start method of workers.
-        step_timeout: Seconds after which a step that could not be interrupted ends its worker; ``None``: no limit.
-        reset_timeout: The limit for a reset with all its attempts, likewise.
+        step_timeout: The seconds after which a worker is killed in a step that it could not interrupt; ``None``: no
+            limit.
+        reset_timeout: The same for a reset with all its attempts.
     """
     preload = ("remuda.ding",) if context == "forkserver" else ()
     completed: dict[str, Any] = {"preload": preload, **options, "start_method": context}
@@ -84,13 +85,13 @@ def pool_options(
 
 # -- actions ---------------------------------------------------------------------------------------------
 
-# They are pickled on their way to a worker, since DI-engine's envs take whatever a policy gives them.
+# Actions are sent to workers as pickles, because DI-engine's envs accept any object as an action.
 
 
 class SmallArray:
-    """Pickles an array of numbers in half the time that NumPy takes for a small one; a plain array arrives.
+    """A wrapper of a small array, which is pickled in half the time that NumPy takes, and unpickled as an array.
 
-    Reports of actions show it as the array.
+    Its `repr`, which error reports show, is that of the array.
     """
 
     __slots__ = ("array",)
@@ -106,7 +107,7 @@ class SmallArray:
 
 
 def rebuild(char: str, shape: tuple[int, ...], data: bytes) -> np.ndarray[Any, Any]:
-    """Returns the array, which the env may write to."""
+    """Rebuilds a pickled `SmallArray` as a plain array, which is writable."""
     array: np.ndarray[Any, Any] = np.ndarray(shape, char, bytearray(data))
     return array
 
@@ -118,4 +119,4 @@ def quick(action: Any) -> Any:
     return action
 
 
-_SMALL = 64  # above, the fixed cost of pickling an array does not matter
+_SMALL = 64  # the most elements of a small array: for larger ones, the fixed cost of pickling is negligible

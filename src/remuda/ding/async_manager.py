@@ -30,35 +30,35 @@ from remuda.errors import InvalidActionError, InvalidEnvError, ResourceError
 
 
 class AsyncSubprocessEnvManager(HasNoPool, BaseEnvManager):  # type: ignore[misc]  # DI-engine ships no types
-    """Steps some envs while others step on: DI-engine's ``AsyncSubprocessEnvManager`` on a pool.
+    """Steps some envs while others still step: DI-engine's ``AsyncSubprocessEnvManager`` on a pool.
 
-    Nothing is started before :meth:`launch`, but for ``env_ref``: an env of the calling process, built to ask for its
-    spaces, as in the original. A manager is used by one thread at a time.
+    Nothing is started before :meth:`launch`, except ``env_ref``, an env in the calling process that provides the
+    spaces, as in the original. Only one thread may use a manager at a time.
 
     Args:
-        env_fn: make the envs, each in its worker, and the first one also here.
-        cfg: what it leaves out has the default of ``config``:
+        env_fn: factories of the envs; each is called in the worker of its env, and the first one also here.
+        cfg: the configuration. Missing keys have the defaults of ``config``:
 
             - ``episode_num``: an env that has finished this number of episodes is DONE.
-            - ``auto_reset``: reset envs whose episode is over in the background; else they are NEED_RESET.
+            - ``auto_reset``: reset envs in the background when their episodes end; if false, they are NEED_RESET.
             - ``reset_inplace``: reset them within the step that ends the episode; its timestep has the new episode's
               observation.
             - ``max_retry``, ``retry_type``, ``retry_waiting_time``: the number of attempts to reset an env, "reset"
               with the same env or "renew" with a rebuilt one, and the seconds between them.
-            - ``step_timeout``, ``reset_timeout``: seconds for a step, and for one attempt to reset; ``None``: no
-              limit. ``connect_timeout`` is another limit for that attempt.
+            - ``step_timeout``, ``reset_timeout``: the seconds for a step, and for one attempt to reset; ``None``: no
+              limit. ``connect_timeout`` is another limit for such an attempt.
             - ``wait_num``, ``step_wait_timeout``: :meth:`step` returns when all timesteps have arrived, or after
-              ``step_wait_timeout`` seconds with ``wait_num`` of them; ``None``: with all of them.
-            - ``shared_memory``: observations of a Box or a flat Dict of them travel through shared memory, in the
-              dtype of the space; ``False``: all as the env returned them.
-            - ``copy_on_get``: observations are arrays of their own; ``False``: views of shared memory, which nothing
-              overwrites while you hold them.
-            - ``context``: how workers start: "fork", "spawn" or "forkserver".
+              ``step_wait_timeout`` seconds if ``wait_num`` of them have; ``None``: it waits for all of them.
+            - ``shared_memory``: observations of a Box or a flat Dict of boxes travel through shared memory, in the
+              dtype of the space; ``False``: all observations are pickled.
+            - ``copy_on_get``: observations are copies; ``False``: views of shared memory, which is not overwritten
+              while you hold them.
+            - ``context``: the start method of workers: "fork", "spawn" or "forkserver".
             - ``remuda``: a dict of :class:`remuda.PoolOptions`: ``num_workers``, ``faults``, ``record`` and so on.
 
     Raises:
-        AssertionError: a ``retry_type`` that is none, or ``reset_inplace`` without ``auto_reset``.
-        ValueError, TypeError: a ``remuda`` with options that the pool does not have, or that the manager decides on.
+        AssertionError: ``retry_type`` is invalid, or ``reset_inplace`` is set without ``auto_reset``.
+        ValueError, TypeError: an option in ``remuda`` is invalid, or the manager sets it itself.
     """
 
     config: ClassVar[dict[str, Any]] = dict(
@@ -74,12 +74,12 @@ class AsyncSubprocessEnvManager(HasNoPool, BaseEnvManager):  # type: ignore[misc
     )
 
     _suggested_code = SUGGESTED_CODE
-    _why_no_pool = "DI-engine's managers hand out timesteps as objects, and reset envs by orders of their own"
+    _why_no_pool = "DI-engine's managers return timesteps as objects, and reset envs by rules of their own"
 
     def __init__(self, env_fn: Sequence[Callable[[], Any]], cfg: Mapping[str, Any] | None = None) -> None:
-        self._pool: Any = None  # there is one from launch to close
-        self._stepping: dict[int, None] = {}  # an ordered set of envs: their timesteps were not returned yet
-        self._arrived: dict[int, Any] = {}  # timesteps that were received, and not returned yet
+        self._pool: Any = None  # the pool; None before `launch` and after `close`.
+        self._stepping: dict[int, None] = {}  # an ordered set of the envs with a timestep that was not returned yet.
+        self._arrived: dict[int, Any] = {}  # the timesteps that were received and not returned yet
         self._env_dynamic_seed: bool | None = None
         self._env_seed: Any = None
         factories = check_env_fns(env_fn, "env_fn", are_gymnasiums=False)
@@ -99,11 +99,11 @@ class AsyncSubprocessEnvManager(HasNoPool, BaseEnvManager):  # type: ignore[misc
         """Starts the workers, builds the envs and resets them.
 
         Args:
-            reset_param: as in :meth:`reset`, with an entry for each env.
+            reset_param: see :meth:`reset`; it has an entry for each env.
 
         Raises:
-            AssertionError: the manager is launched already, or there are not as many entries as envs.
-            KeyError: an entry of an env that does not exist.
+            AssertionError: the manager is launched already, or the number of entries is not that of envs.
+            KeyError: an entry belongs to an env that does not exist.
             RuntimeError: an env could not be built or reset. The manager is closed, and can be launched again.
         """
         assert self._closed, "please first close the env manager"
@@ -118,8 +118,8 @@ class AsyncSubprocessEnvManager(HasNoPool, BaseEnvManager):  # type: ignore[misc
         self._env_episode_count = dict.fromkeys(env_ids, 0)
         self._ready_obs: dict[int, Any] = dict.fromkeys(env_ids)
         self._reset_param: dict[int, Any] = {i: {} for i in env_ids} | (reset_param or {})
-        self._seeds: dict[int, tuple[Any, ...] | None] = dict.fromkeys(env_ids)  # the latest that each env was given
-        self._resets = dict.fromkeys(env_ids, 0)  # the resets that each env was sent since then
+        self._seeds: dict[int, tuple[Any, ...] | None] = dict.fromkeys(env_ids)  # the latest seed of each env.
+        self._resets = dict.fromkeys(env_ids, 0)  # the number of resets sent to each env since its latest seed
         self._stepping, self._arrived = {}, {}
         space = layout_space(self._observation_space) if self._shared_memory else Anything()
         self._obs_keys = list(self._observation_space.spaces) if hasattr(space, "spaces") else None
@@ -132,7 +132,7 @@ class AsyncSubprocessEnvManager(HasNoPool, BaseEnvManager):  # type: ignore[misc
             self._cfg.get("remuda") or {},
             self._faults,
             self._cfg.context,
-            # A second later than the worker itself would interrupt it.
+            # The pool's time limit is one second longer than the worker's, so that the worker's applies first.
             step_timeout=None if self._step_timeout is None else self._step_timeout + 1.0,
             reset_timeout=self._order(0).budget,
         )
@@ -153,17 +153,17 @@ class AsyncSubprocessEnvManager(HasNoPool, BaseEnvManager):  # type: ignore[misc
         try:
             return Pool(adapted, **options)
         except (InvalidEnvError, ResourceError, ValueError):
-            raise  # mistakes of the caller, and limits of the system
+            raise  # raised unchanged, because it is a mistake of the caller or a limit of the system
         except RemudaError as error:
             raise RuntimeError(f"the envs could not be built: {error}") from error
 
     def close(self) -> None:
-        """Closes the envs and ends the workers. Closing again does nothing; :meth:`launch` starts others.
+        """Closes the envs and ends the workers. Closing again does nothing; :meth:`launch` starts new workers.
 
-        Envs that need more than five seconds are killed. What an env raises in its ``close`` is logged.
+        Workers are killed after five seconds. Exceptions that envs raise in their ``close`` are logged.
 
         Raises:
-            CloseTimeoutError: a worker would not die. Everything else is released.
+            CloseTimeoutError: a worker did not end when it was killed. Everything else is released.
         """
         if self._closed:
             return
@@ -171,30 +171,30 @@ class AsyncSubprocessEnvManager(HasNoPool, BaseEnvManager):  # type: ignore[misc
         self._env_states.update(dict.fromkeys(self._env_states, EnvState.VOID))
         pool, self._pool = self._pool, None
         try:
-            pool.close(timeout=5.0)  # as in the original
+            pool.close(timeout=5.0)  # DI-engine's manager also waits five seconds
         except (EnvError, WorkerDiedError) as error:
             logging.warning("closing the env manager: %s", error)
 
     @property
     def workers(self) -> list[Any]:
-        """The workers: ``name``, ``pid``, ``exitcode``, ``is_alive()`` and ``env_ids``; none unless launched."""
+        """The workers, with ``name``, ``pid``, ``exitcode``, ``is_alive()`` and ``env_ids``; empty unless launched."""
         return [] if self._pool is None else list(self._pool.workers)
 
     # -- reset -------------------------------------------------------------------------------------------
 
     def reset(self, reset_param: dict[int, dict[str, Any] | None] | None = None) -> None:
-        """Resets envs and waits for their first observations, which ``ready_obs`` has.
+        """Resets envs, and waits for their first observations, which are then in ``ready_obs``.
 
-        Steps that are in flight are waited for and dropped.
+        Steps in flight are waited for and dropped.
 
         Args:
-            reset_param: which envs, and the keywords for the ``reset`` of each, or ``None`` for none. They are
-                remembered for the resets that follow. ``None``: all envs, with what they remember.
+            reset_param: by env id, the keywords for the ``reset`` of the env; ``None`` for no keywords. They are also
+                used for later resets. ``None``: reset all envs, with their latest keywords.
 
         Raises:
-            AssertionError: the manager is closed, or an entry is no dict.
-            KeyError: there is no such env.
-            RuntimeError: an env could not be reset; says what it raised last. The manager is closed.
+            AssertionError: the manager is closed, or an entry is not a dict.
+            KeyError: an env does not exist.
+            RuntimeError: an env could not be reset; the message has its last exception. The manager is closed.
         """
         self._check_closed()
         if reset_param is not None:
@@ -208,7 +208,7 @@ class AsyncSubprocessEnvManager(HasNoPool, BaseEnvManager):  # type: ignore[misc
             for env_id in env_ids:
                 if (seed := self._new_seed(env_id)) is not None:
                     self._seeds[env_id], self._resets[env_id] = seed, 0
-                    self._env_seed[env_id] = None  # only envs that must be rebuilt are given it once more
+                    self._env_seed[env_id] = None  # the seed is sent once; only rebuilt envs receive it again
             self._begin_resets(env_ids)
             while any(map(self._resets_now, env_ids)):
                 self._receive()
@@ -222,7 +222,7 @@ class AsyncSubprocessEnvManager(HasNoPool, BaseEnvManager):  # type: ignore[misc
             self._resets[env_id] += 1
 
     def _new_seed(self, env_id: int) -> tuple[Any, ...] | None:
-        """Returns the arguments of the env's ``seed`` that it has not been given yet, if there are any."""
+        """Returns the arguments for the env's method ``seed``. Returns None if they were sent already."""
         seed = self._env_seed[env_id]
         if seed is None:
             return None
@@ -241,40 +241,40 @@ class AsyncSubprocessEnvManager(HasNoPool, BaseEnvManager):  # type: ignore[misc
         )
 
     def seed(self, seed: int | list[int] | dict[int, int], dynamic_seed: bool | None = None) -> None:
-        """Seeds envs at their next :meth:`reset` (or :meth:`launch`), and ``action_space`` at once.
+        """Sets seeds, which envs receive at their next :meth:`reset` or :meth:`launch`. Seeds ``action_space`` at once.
 
         Args:
-            seed: an int gives env i ``seed + i``; a list has one for each env, a dict for some.
+            seed: an int gives env i ``seed + i``; a list has a seed for each env, a dict for some.
             dynamic_seed: the second argument of the envs' ``seed``, unless it is ``None``.
 
         Raises:
-            AssertionError: a list of another length.
-            TypeError: anything else.
+            AssertionError: the length of the list is wrong.
+            TypeError: ``seed`` has another type.
         """
         super().seed(seed, dynamic_seed)
         if isinstance(self._env_seed, list):
-            self._env_seed = list(self._env_seed)  # the caller's own stays as it is
+            self._env_seed = list(self._env_seed)  # a copy, because the caller's list must not change
 
     # -- step --------------------------------------------------------------------------------------------
 
     def step(self, actions: dict[int, Any]) -> dict[int, Any]:
-        """Sends these envs a step, and waits for timesteps: of them, or of envs that were sent one before.
+        """Sends actions to some envs, and waits for timesteps of these or other stepping envs.
 
         Args:
-            actions: by env id, anything that can be pickled.
+            actions: actions by env id; any object that can be pickled.
 
         Returns:
-            ``BaseEnvTimestep`` (or what the env returns in its place) by env id, of at least ``wait_num`` envs. Of
-            an env whose episode is over it has the last observation. With ``remuda={"faults": "restart"}`` an env
-            that fails has a timestep without observation whose info is ``{"abnormal": True, "err": text}``, and is
-            reset in the background. ``err`` is a string whose attribute ``error`` is the exception.
+            ``BaseEnvTimestep`` (or the env's own type) by env id, of at least ``wait_num`` envs. At the end of an
+            episode the timestep has the last observation. With ``remuda={"faults": "restart"}`` an env
+            that fails has a timestep without observation, with the info ``{"abnormal": True, "err": text}``, and is
+            reset in the background. ``err`` is a string with the exception as its attribute ``error``.
 
         Raises:
             AssertionError: the manager is closed, there are no actions, or an env is not in the state RUN.
-            KeyError: there is no such env.
+            KeyError: an env does not exist.
             TimeoutError: an env took longer than ``step_timeout``. The manager is closed.
             EOFError: a worker died. The manager is closed.
-            Exception: what an env raised. The manager is closed.
+            Exception: an env raised it. The manager is closed.
         """
         self._check_closed()
         states = {env_id: self._env_states[env_id] for env_id in actions}
@@ -294,7 +294,7 @@ class AsyncSubprocessEnvManager(HasNoPool, BaseEnvManager):  # type: ignore[misc
             raise KeyError(f"expected ids of envs, from 0 to {self._env_num - 1}, got {unknown}")
 
     def _gather(self, sent: int) -> dict[int, Any]:
-        """Returns timesteps of ``wait_num`` envs or more. One of them is not done, unless all envs are done."""
+        """Waits for timesteps of ``wait_num`` envs or more, and for further ones while all of them end episodes."""
         assert sent > 0, "expected actions for one env or more, got none"
         least, got = min(self._wait_num, sent), dict[int, Any]()
         while True:
@@ -305,7 +305,7 @@ class AsyncSubprocessEnvManager(HasNoPool, BaseEnvManager):  # type: ignore[misc
                 return got
 
     def _take(self, least: int, timeout: float | None) -> dict[int, Any]:
-        """Returns the timesteps of all envs that step, or after ``timeout`` seconds of ``least`` of them."""
+        """Waits for the timesteps of all stepping envs. After ``timeout`` seconds, ``least`` timesteps are enough."""
         deadline = time.monotonic() + timeout if timeout else None
         required = len(self._stepping) if deadline is None else least
         while len(self._arrived) < len(self._stepping):
@@ -326,7 +326,7 @@ class AsyncSubprocessEnvManager(HasNoPool, BaseEnvManager):  # type: ignore[misc
             if is_abnormal(timestep):
                 self._env_states[env_id] = EnvState.ERROR
                 if is_spoilt(timestep):
-                    over.append(env_id)  # the pool has rebuilt the env
+                    over.append(env_id)  # this env failed, and the pool has rebuilt it
                 continue
             if not timestep.done:
                 self._ready_obs[env_id] = timestep.obs
@@ -343,7 +343,7 @@ class AsyncSubprocessEnvManager(HasNoPool, BaseEnvManager):  # type: ignore[misc
         if over:
             self._begin_resets(over)
 
-    # -- what is ready -----------------------------------------------------------------------------------
+    # -- ready envs --------------------------------------------------------------------------------------
 
     @property
     def ready_env(self) -> list[int]:
@@ -363,8 +363,8 @@ class AsyncSubprocessEnvManager(HasNoPool, BaseEnvManager):  # type: ignore[misc
         Waits until an env is in the state RUN, unless all are DONE.
 
         Raises:
-            RuntimeError: none ever will be: those that are not DONE must be reset. Or a reset in the background
-                failed; the manager is closed then.
+            RuntimeError: no env can reach that state, because those that are not DONE must be reset. Or a reset in the
+                background failed; then the manager is closed.
         """
         self._await_ready()
         return {env_id: self._ready_obs[env_id] for env_id in self.ready_env}
@@ -373,7 +373,7 @@ class AsyncSubprocessEnvManager(HasNoPool, BaseEnvManager):  # type: ignore[misc
     def ready_imgs(self) -> dict[int, Any]:
         """Pictures (``rgb_array``) of the envs that wait for an action, by env id.
 
-        An env that was rebuilt is left out, until its next step has reported that the episode is over.
+        An env that was rebuilt is omitted until its next step has reported that the episode is over.
         """
         env_ids = self.ready_env
         images = zip(env_ids, self._ask(render, "rgb_array", env_ids=env_ids), strict=True)
@@ -390,7 +390,7 @@ class AsyncSubprocessEnvManager(HasNoPool, BaseEnvManager):  # type: ignore[misc
                 self._receive()
 
     def _look(self) -> None:
-        """Receives the first observations of resets in the background, without waiting."""
+        """Receives the first observations of background resets that have ended. Does not wait."""
         if EnvState.RESET in self._env_states.values():
             with self._closed_on_failure():
                 self._receive(timeout=0.0)
@@ -403,13 +403,13 @@ class AsyncSubprocessEnvManager(HasNoPool, BaseEnvManager):  # type: ignore[misc
         Raises:
             AssertionError: the manager is closed.
             AttributeError: ``env_ref`` has no such attribute.
-            RuntimeError: it is a method that ``method_name_list`` does not have.
-            EOFError: a worker died. The manager is closed. With ``remuda={"faults": "restart"}`` its successor answers
-                instead, and the next step reports that the episode is over; here and in all other calls.
-            Exception: what an env raised. The manager is closed, but not with ``remuda={"faults": "restart"}``.
+            RuntimeError: the attribute is a method, and ``method_name_list`` does not list it.
+            EOFError: a worker died. The manager is closed. With ``remuda={"faults": "restart"}`` this and all other
+                calls are sent again to its successor instead, and the next step reports that the episode is over.
+            Exception: an env raised it. The manager is closed, except with ``remuda={"faults": "restart"}``.
         """
         if key.startswith("__") or key in ("_env_ref", "_closed", "_pool"):
-            raise AttributeError(key)  # not set yet, as in a manager that is being copied
+            raise AttributeError(key)  # attributes may not be set yet, while the manager is copied
         if hasattr(type(self), key):
             raise AttributeError(f"`{key}` met an AttributeError, of an env perhaps: it is in the log")
         self._check_closed()
@@ -425,15 +425,14 @@ class AsyncSubprocessEnvManager(HasNoPool, BaseEnvManager):  # type: ignore[misc
         self._ask(call_method, "enable_save_figure", figure_path, env_ids=[env_id])
 
     def reward_shaping(self, env_id: int, transitions: list[dict[str, Any]]) -> Any:
-        """Returns the result of the ``reward_shaping`` of one env for its transitions."""
+        """Calls the ``reward_shaping`` of one env with its transitions, and returns the result."""
         (shaped,) = self._ask(call_method, "reward_shaping", transitions, env_ids=[env_id])
         return shaped
 
     def _ask(self, function: Callable[..., Any], *args: Any, env_ids: list[int] | None = None) -> list[Any]:
-        """Returns the results of ``function`` for the adapter of each env, or of some.
+        """Calls ``function`` with the adapter of each env, or of some envs, in their workers. Returns the results.
 
-        Where envs are restarted, all are called again when a worker has died. That ends, since the pool gives up a
-        worker that dies too often.
+        If envs are restarted and a worker dies, all are called again. The loop ends, because the pool limits restarts.
         """
         self._check_closed()
         self._check_known(env_ids or ())
@@ -448,7 +447,7 @@ class AsyncSubprocessEnvManager(HasNoPool, BaseEnvManager):  # type: ignore[misc
     # -- the pool's results ------------------------------------------------------------------------------
 
     def _receive(self, least: int = 1, timeout: float | None = None) -> None:
-        """Receives timesteps and first observations of ``least`` envs, or of fewer after ``timeout`` seconds."""
+        """Receives timesteps and first observations of ``least`` or more envs; after ``timeout`` seconds, of fewer."""
         try:
             batch = self._pool.recv(least, timeout)
         except EnvError as error:
@@ -464,7 +463,7 @@ class AsyncSubprocessEnvManager(HasNoPool, BaseEnvManager):  # type: ignore[misc
                 self._arrived[env_id] = timestep_of(obs, info, over)
 
     def _drop_steps(self, env_ids: Iterable[int]) -> None:
-        """Waits until nothing of these envs is in flight, and drops their timesteps and exceptions."""
+        """Waits until none of these envs is in flight, and drops their timesteps and exceptions."""
         while any((i in self._stepping and i not in self._arrived) or self._resets_now(i) for i in env_ids):
             try:
                 self._receive()
@@ -484,7 +483,7 @@ class AsyncSubprocessEnvManager(HasNoPool, BaseEnvManager):  # type: ignore[misc
         try:
             yield
         except (StateError, InvalidActionError):
-            raise  # the caller's mistake: nothing was sent
+            raise  # raised unchanged: a mistake of the caller, nothing was sent
         except RemudaError as error:
             logging.error("%s", error)
             if not (self._faults.restarts and is_of_call(error)):

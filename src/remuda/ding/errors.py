@@ -16,12 +16,12 @@ from remuda.errors import (
 def translate(error: RemudaError, max_retry: int) -> Exception:
     """Returns the exception to raise instead of ``error``, which is its cause.
 
-    A failed reset is a ``RuntimeError`` that says how often it was tried; a failed step is the env's own exception; a
-    dead worker is an ``EOFError``, as reading from its pipe would be, and one that missed a deadline a
-    ``TimeoutError``. Mistakes of the caller stay what they are.
+    A failed reset becomes a ``RuntimeError`` with the number of attempts, and a failed step the env's own exception. A
+    dead worker becomes an ``EOFError``, as in the original; if it missed a deadline, a ``TimeoutError``. Mistakes of
+    the caller are returned unchanged.
     """
     if isinstance(error, BrokenPoolError) and isinstance(error.__cause__, RestartLimitError):
-        error = error.__cause__  # how the env was lost
+        error = error.__cause__  # the earlier error, because of which the env was lost
     if isinstance(error, EnvError):
         return _of_env(error, max_retry)
     if isinstance(error, EnvTimeoutError) and error.operation != "reset":
@@ -37,7 +37,7 @@ def translate(error: RemudaError, max_retry: int) -> Exception:
 
 
 def is_of_call(error: RemudaError) -> bool:
-    """Returns whether envs raised in calls, which ends no episode."""
+    """Returns whether the error was raised by envs, and only in calls. Such an error does not end an episode."""
     return isinstance(error, EnvError) and all(failure.operation == "call" for failure in error.failures)
 
 

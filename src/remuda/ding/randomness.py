@@ -1,7 +1,7 @@
-"""``np.random`` as each env finds it: its own, as if it had a process to itself.
+"""Gives each env its own ``np.random``, as if it had a process of its own.
 
-DI-engine's envs seed NumPy's global generator in ``seed``, and draw the seeds of their episodes from it. So a run would
-depend on who else is in the worker, were it not for this.
+DI-engine's envs seed NumPy's global generator in ``seed``, and draw the seeds of their episodes from it. With a shared
+generator, the results of an env would depend on the other envs in its worker.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from numpy.random import mtrand
 
 
 class OwnRandomness:
-    """A global generator for one env. The first in a worker begins as the worker did, the others elsewhere.
+    """One env's generator for ``np.random``. A worker's first env begins in the worker's state, others in other states.
 
-    NumPy keeps the second of two normals beside the generator: it is lost where envs take turns.
+    NumPy draws normal numbers in pairs and caches the second one, which is lost if envs take turns.
     """
 
     def __init__(self) -> None:
@@ -29,15 +29,15 @@ class OwnRandomness:
             self._generator = _elsewhere(self._generator, index)
 
     def take_over(self) -> None:
-        """Makes it the one that ``np.random`` draws from."""
+        """Makes ``np.random`` use this env's generator."""
         if mtrand.get_bit_generator() is not self._generator:
             mtrand.set_bit_generator(self._generator)
 
     def move_on(self, *path: int) -> None:
-        """Continues with other numbers than those of the env that this one replaces, which had an equal seed.
+        """Changes the generator's state, so that a rebuilt env with its predecessor's seed draws other numbers.
 
         Args:
-            path: Any numbers; from the same state the same path leads to the same numbers.
+            path: Any numbers. The same path changes the same state in the same way.
         """
         self._generator = _elsewhere(self._generator, *path)
         self.take_over()
@@ -50,7 +50,7 @@ def _elsewhere(generator: np.random.BitGenerator, *path: int) -> np.random.BitGe
 
 @contextmanager
 def untouched() -> Iterator[None]:
-    """Restores the state of ``np.random`` afterwards."""
+    """A context manager that restores the state of ``np.random`` at its end."""
     state = np.random.get_state()
     try:
         yield
@@ -60,7 +60,7 @@ def untouched() -> Iterator[None]:
 
 @functools.cache
 def _inherited() -> np.random.BitGenerator:
-    """Returns the generator that the worker began with. No env draws from it."""
+    """Returns the generator with which the worker started. Envs draw from copies of it."""
     return mtrand.get_bit_generator()
 
 

@@ -19,13 +19,13 @@ _MANAGERS: dict[str, type[Any]] = {
 
 
 def register() -> None:
-    """Registers the managers as "remuda_async_subprocess", "remuda_subprocess" and "remuda_subprocess_v2"."""
+    """Registers the env managers as "remuda_async_subprocess", "remuda_subprocess" and "remuda_subprocess_v2"."""
     for name, manager in _MANAGERS.items():
         ENV_MANAGER_REGISTRY.register(f"remuda_{name}", manager, force_overwrite=True)
 
 
 def install() -> None:
-    """Puts the managers in the place of DI-engine's.
+    """Replaces DI-engine's env managers by remuda's.
 
     "async_subprocess", "subprocess" and "subprocess_v2" name them from now on, and so do the classes' names in all
     modules of DI-engine. Names that other modules have imported before stay unchanged.

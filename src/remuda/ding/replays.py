@@ -1,4 +1,4 @@
-"""Implements ``enable_save_replay``: envs with a method of their own save replays themselves, others are recorded."""
+"""Implements ``enable_save_replay``. Envs that override it save their replays themselves; others are recorded."""
 
 from __future__ import annotations
 
@@ -11,34 +11,35 @@ from ding.utils.render_helper import get_env_fps, render_env
 
 from remuda._faces.replays import Recorder, VideoFolder, video_folders
 
-# DI-engine's own methods raise, or use gym's recorder, which does not support envs of Gymnasium.
+# Inherited versions of `enable_save_replay`, which are not used: they raise, or need gym's recorder, which does
+# not support Gymnasium.
 _INHERITED = (None, BaseEnv.enable_save_replay, DingEnvWrapper.enable_save_replay)
 
 
 def replays_of(env: Any, num_envs: int, paths: Sequence[str] | None) -> Sequence[str | VideoFolder | None]:
-    """Returns for each env the path for its own method, or the folder that its videos go to; ``None``: neither.
+    """Returns for each env a path if it saves replays itself, a folder of videos if it is recorded, else ``None``.
 
     Args:
         env: One of the envs, which are alike.
         num_envs: The number of envs.
-        paths: A folder for each; ``None``: no replays are saved.
+        paths: A folder for each env; ``None``: no replays are saved.
 
     Raises:
-        MissingFrameworkError: Envs are to be recorded, and moviepy is not installed.
+        MissingFrameworkError: Envs must be recorded, and moviepy is not installed.
         OSError: A folder cannot be made.
     """
     if paths is None:
         return [None] * num_envs
     if getattr(type(env), "enable_save_replay", None) not in _INHERITED:
         return paths
-    return video_folders(paths, "rl-video")  # the name that DI-engine uses
+    return video_folders(paths, "rl-video")  # DI-engine's own prefix of file names
 
 
 def recorder_of(current: Callable[[], Any], video_folder: VideoFolder) -> Recorder:
-    """Returns the recorder of an env, in its worker.
+    """Returns a recorder of an env. Runs in the env's worker.
 
     Args:
-        current: Returns the present env: a failed reset may replace it.
+        current: Returns the current env, which a failed reset may replace.
         video_folder: The folder for its episodes.
     """
     inner = getattr(current(), "_env", None)
@@ -48,6 +49,6 @@ def recorder_of(current: Callable[[], Any], video_folder: VideoFolder) -> Record
 
 
 def _picture_of(env: Any) -> Any:
-    """Returns a picture of an env that wraps one of Gymnasium, made with ``render_mode="rgb_array"``, or of gym."""
+    """Returns a picture of an env that wraps an env of gym, or one of Gymnasium with ``render_mode="rgb_array"``."""
     inner = env._env
     return inner.render() if isinstance(inner, gymnasium.Env) else render_env(inner, "rgb_array")

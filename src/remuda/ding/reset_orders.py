@@ -1,4 +1,4 @@
-"""Orders to reset an env, with their attempts and limits of time."""
+"""The order to reset an env, which its worker executes: seed, number of attempts, and time limits."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ class ResetOrder:
     """One reset.
 
     Attributes:
-        param: Keywords of the env's ``reset``; ``None``: no keywords.
-        seed: Arguments of the env's ``seed``; ``None``: it is not called.
-        resets: Number of resets that the env was sent since it was given that seed, or launched. With 0 it is seeded
-            first. With more, only an env that was rebuilt since then is seeded, as the env that it replaces was.
-        attempts: Number of attempts, at least 1.
+        param: The keywords of the env's ``reset``; ``None``: no keywords.
+        seed: The arguments of the env's ``seed``; ``None``: it is not called.
+        resets: The number of resets sent to the env since that seed, or since the launch. With 0 the env is seeded
+            first. With more, only an env that was rebuilt since then is seeded, like the env that it replaces.
+        attempts: The number of attempts, at least 1.
         retry_type: "reset" the same env again, or "renew" it first.
-        pause: Seconds between two attempts.
-        timeout: Seconds for one attempt; ``None``: no limit.
+        pause: The seconds between two attempts.
+        timeout: The seconds for one attempt; ``None``: no limit.
     """
 
     param: dict[str, Any] | None
@@ -37,34 +37,34 @@ class ResetOrder:
 
     @property
     def repeats_episodes(self) -> bool:
-        """Whether all episodes have the same seed, as evaluators request."""
+        """Whether all episodes have the same seed (``dynamic_seed=False``), as evaluators request."""
         return self.seed is not None and self.seed[1:] == (False,)
 
     @property
     def pool_seed(self) -> int | None:
-        """The seed of this reset for the pool, which reports it and derives others from it."""
+        """The seed of this reset for the pool's reports and for the seeds of rebuilt envs. None: no seed."""
         if self.seed is None or not (self.resets == 0 or self.repeats_episodes):
             return None
         seed = self.seed[0]
         return int(seed) if isinstance(seed, (int, np.integer)) and seed >= 0 else None
 
     def with_seed(self, seed: int | None) -> ResetOrder:
-        """Returns the order with the seed that the pool derived for an env that was rebuilt; None: it is unchanged."""
+        """Returns the order with another seed, which the pool derived for a rebuilt env. None leaves it unchanged."""
         if seed is None or self.seed is None or self.repeats_episodes:
             return self
         return replace(self, seed=(seed, *self.seed[1:]))
 
     @property
     def budget(self) -> float | None:
-        """Seconds for all attempts, and one more; ``None``: no limit."""
+        """The pool's time limit for all attempts together, in seconds; ``None``: no limit."""
         return None if self.timeout is None else (self.timeout + self.pause) * self.attempts + 1.0
 
 
 @contextmanager
 def time_limit(seconds: float | None, name: str) -> Iterator[None]:
-    """Interrupts code that runs longer. The traceback shows where it was.
+    """A context manager that interrupts Python code after some seconds. The traceback shows the interrupted code.
 
-    Neither native code nor a thread other than the main one is interrupted: the pool's deadlines are for these.
+    Native code, and threads other than the main one, are not interrupted; the pool's deadlines apply to them.
 
     Raises:
         TimeoutError: The code ran longer.
@@ -77,7 +77,7 @@ def time_limit(seconds: float | None, name: str) -> Iterator[None]:
         raise TimeoutError(f"expected an answer of the env within {name}={seconds} s, got none: give it more time")
 
     before = signal.getsignal(signal.SIGALRM)
-    try:  # an interrupt may come between any two of these
+    try:  # nested `try` blocks, because the interrupt may come between any two of these lines
         signal.signal(signal.SIGALRM, ring)
         signal.setitimer(signal.ITIMER_REAL, seconds)
         yield

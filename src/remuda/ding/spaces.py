@@ -1,4 +1,4 @@
-"""The spaces that observations and actions of DI-engine's envs travel in."""
+"""The pool's spaces for the observations and actions of DI-engine's envs."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from gymnasium import Space, spaces
 
 
 class Anything(Space[Any]):
-    """A space of all that can be pickled: DI-engine checks no actions and, without shared memory, no observations."""
+    """A space of all picklable objects, for values that DI-engine does not check."""
 
     def __init__(self) -> None:
         super().__init__(shape=None, dtype=None)
 
     def sample(self, mask: Any = None, probability: Any = None) -> Any:
-        """Raises ``NotImplementedError``: the env's own space can be sampled."""
-        raise NotImplementedError("expected nobody to sample this space: use the manager's action_space")
+        """Raises ``NotImplementedError``, because only the env's own space can be sampled."""
+        raise NotImplementedError("this space cannot be sampled: use the manager's action_space")
 
     def contains(self, x: Any) -> bool:
         return True
@@ -33,10 +33,10 @@ class Anything(Space[Any]):
 
 
 def layout_space(space: Any) -> Space[Any]:
-    """Returns the space that rows are laid out for: boxes and flat dicts of boxes go through shared memory.
+    """Returns the space for the rows in shared memory: boxes or flat dicts of boxes. Other spaces become `Anything`.
 
     Args:
-        space: A space of ``gym`` or of ``gymnasium``, or anything else that an env calls its observation space.
+        space: A space of ``gym`` or of ``gymnasium``, or any other object that an env has as its observation space.
     """
     parts = getattr(space, "spaces", None)
     if isinstance(parts, Mapping) and parts and all(map(_is_box, parts.values())):
@@ -51,7 +51,7 @@ def _is_box(space: Any) -> bool:
 
 
 def _unbounded(space: Any) -> Space[Any]:
-    """Returns a box without bounds: they do not affect the layout, and envs of one manager may differ in them."""
+    """Returns a box without its bounds, because the envs of a manager may differ in their bounds."""
     dtype = np.dtype(space.dtype)
     if dtype.kind == "f":
         return spaces.Box(-np.inf, np.inf, tuple(space.shape), dtype.type)

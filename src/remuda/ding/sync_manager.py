@@ -10,9 +10,9 @@ from remuda.ding.async_manager import AsyncSubprocessEnvManager
 class SyncSubprocessEnvManager(AsyncSubprocessEnvManager):
     """Steps envs together: DI-engine's ``SyncSubprocessEnvManager`` on a pool.
 
-    Like :class:`AsyncSubprocessEnvManager`, but :meth:`step` returns the timesteps of exactly the envs that it was
-    given actions for, in their order. With ``reset_inplace=True`` every env runs on at once, and a run with the same
-    seeds is the same run.
+    It differs from :class:`AsyncSubprocessEnvManager` in that :meth:`step` returns the timesteps of exactly those envs
+    for which it received actions, in their order. With ``reset_inplace=True`` every env can step again at once, and
+    runs with the same seeds have the same results.
     """
 
     config: ClassVar[dict[str, Any]] = dict(

@@ -1,7 +1,7 @@
-"""Timesteps of DI-engine: how they travel, and what their infos mean to a manager.
+"""Converts timesteps of DI-engine to rows of the pool and back, and reads their infos.
 
-A row of the pool has an observation, a flag and an info. Most timesteps fit: their reward goes along with the info.
-Those that do not, for example because they are of a class of their own, travel whole.
+A row of the pool has an observation, a flag and an info. Most timesteps fit into a row, with the reward in the info.
+Others, for example those of another class, travel as one object.
 """
 
 from __future__ import annotations
@@ -14,40 +14,40 @@ from ding.envs import BaseEnvTimestep
 
 from remuda import Batch, Fault
 
-_REWARD = "remuda.ding.reward"  # in an info: the reward that it came with
-_WHOLE = "remuda.ding.timestep"  # in an info: the whole timestep, except for an observation in the row
+_REWARD = "remuda.ding.reward"  # the key in an info for a timestep's reward,
+_WHOLE = "remuda.ding.timestep"  # or for the whole timestep (without the observation, if that is in a row)
 
 
-# -- in a worker -----------------------------------------------------------------------------------------
+# -- conversion in the worker ----------------------------------------------------------------------------
 
 
 def as_info(timestep: Any, *, over: bool, has_row: bool) -> dict[str, Any]:
-    """Returns the info that a timestep travels as.
+    """Converts a timestep to the info in which it is sent to the manager.
 
     Args:
         timestep: The env's timestep.
         over: The flag of the row.
-        has_row: Whether its observation travels in the row.
+        has_row: Whether the observation travels in the row.
     """
     if has_row and type(timestep) is BaseEnvTimestep and timestep.done is over and type(timestep.info) is dict:
         return {_REWARD: timestep.reward, **timestep.info}
     return {_WHOLE: timestep._replace(obs=None) if has_row else timestep}
 
 
-# -- in the manager's process ----------------------------------------------------------------------------
+# -- conversion in the manager's process -----------------------------------------------------------------
 
 
 def rows(
     batch: Batch, keys: Sequence[str] | None, *, copy: bool
 ) -> Iterator[tuple[int, Any, dict[str, Any] | None, bool]]:
-    """Yields env id, observation, info and flag of each result.
+    """Yields (env id, observation, info, whether the episode is over) for each result of a batch.
 
     The observation is ``None`` if it travels in the info, and the info is ``None`` if it cannot be unpickled.
 
     Args:
         batch: Results of the pool.
         keys: The keys of a dict observation, in the env's order; ``None``: observations are arrays.
-        copy: Yield arrays of their own, instead of views of shared memory.
+        copy: Yield copies instead of views of shared memory.
     """
     return zip(
         batch.env_ids.tolist(),
@@ -59,12 +59,12 @@ def rows(
 
 
 def _observations(obs: Any, keys: Sequence[str] | None, copy: bool) -> Sequence[Any]:
-    if isinstance(obs, tuple):  # no rows in shared memory
+    if isinstance(obs, tuple):  # a pool without shared memory has a tuple of observations
         return obs
     if keys is not None:
         parts = zip(*(_observations(obs[key], None, copy) for key in keys), strict=True)
         return [dict(zip(keys, each, strict=True)) for each in parts]
-    arrays = [obs[i, ...] for i in range(len(obs))]  # arrays, also where the space has no axes
+    arrays = [obs[i, ...] for i in range(len(obs))]  # `...` makes each element an array, even one without axes
     return [array.copy() for array in arrays] if copy else arrays
 
 
@@ -83,9 +83,9 @@ def _info(batch: Batch, row: int) -> dict[str, Any] | None:
 
 
 def timestep_of(obs: Any, info: dict[str, Any] | None, over: bool) -> Any:
-    """Returns the timestep that :func:`as_info` was given, or one that stands for it if it is lost.
+    """Restores the timestep that :func:`as_info` has converted. For a lost timestep, returns one with ``abnormal``.
 
-    Args: as :func:`rows` yields them.
+    :func:`rows` yields the arguments.
     """
     if info is None:
         return BaseEnvTimestep(None, None, None, {"abnormal": True})
@@ -99,7 +99,7 @@ def timestep_of(obs: Any, info: dict[str, Any] | None, over: bool) -> Any:
 
 
 class ErrorText(str):
-    """The text of an exception: DI-engine's evaluators make tensors of infos, and accept texts but no exceptions.
+    """The text of an exception, for infos: DI-engine's evaluators convert infos to tensors, and refuse exceptions.
 
     Attributes:
         error: The exception.
@@ -114,12 +114,12 @@ class ErrorText(str):
 
 
 def is_spoilt(timestep: Any) -> bool:
-    """Returns whether it stands for a timestep of an env that failed and was rebuilt."""
+    """Returns whether a timestep is the substitute that a failed and rebuilt env gets."""
     return isinstance(timestep.info, dict) and isinstance(timestep.info.get("err"), ErrorText)
 
 
 def is_abnormal(timestep: Any) -> bool:
-    """Returns whether the env reports that its episode is spoilt.
+    """Returns whether a timestep's info has ``abnormal``, which marks an episode as invalid.
 
     Raises:
         TypeError: The info is neither a dict nor, of an env with two sides, a pair of them.

@@ -21,11 +21,11 @@ class SubprocessEnvManagerV2(SyncSubprocessEnvManager, BaseEnvManagerV2):  # typ
     """Steps envs together, in treetensors: DI-engine's ``SubprocessEnvManagerV2`` on a pool."""
 
     def __init__(self, env_fn: Sequence[Callable[[], Any]], cfg: Mapping[str, Any] | None = None) -> None:
-        self._shown: list[int] = []  # the envs of the rows of ``ready_obs``, until they step or reset
+        self._shown: list[int] = []  # the envs in the rows of the latest ``ready_obs``, until a step or reset
         super().__init__(env_fn, cfg)
         shape, dtype = getattr(self._reward_space, "shape", None), getattr(self._reward_space, "dtype", None)
-        self._reward: Any = np.zeros((1,) if shape is None else shape, dtype or np.float32)  # the latest, for its looks
-        self._returns: dict[int, float] = {}  # of the episodes under way
+        self._reward: Any = np.zeros((1,) if shape is None else shape, dtype or np.float32)  # the latest reward.
+        self._returns: dict[int, float] = {}  # the returns of the current episodes so far
 
     @property
     def ready_obs(self) -> Any:
@@ -34,7 +34,7 @@ class SubprocessEnvManagerV2(SyncSubprocessEnvManager, BaseEnvManagerV2):  # typ
         Waits until an env is in the state RUN.
 
         Raises:
-            RuntimeError: none ever will be, or a reset in the background failed; the manager is closed then.
+            RuntimeError: no env can reach that state, or a reset in the background failed; then the manager is closed.
         """
         self._await_ready()
         self._shown = self.ready_env
@@ -47,21 +47,21 @@ class SubprocessEnvManagerV2(SyncSubprocessEnvManager, BaseEnvManagerV2):  # typ
             self._returns.pop(env_id, None)
 
     def step(self, actions: Any) -> list[Any]:  # type: ignore[override]  # so it is in the original
-        """Steps the envs of ``ready_obs``, as it was when it was last read, or else those of ``ready_obs_id``.
+        """Steps the envs in the rows of the latest ``ready_obs``; if it was not read, those in ``ready_obs_id``.
 
         Args:
-            actions: a ``tnp.ndarray`` with a row for each of them, in that order, or a list of actions.
+            actions: a ``tnp.ndarray`` with a row for each of these envs, in their order, or a list of actions.
 
         Returns:
             A ``tnp.ndarray`` for each env, with the keys ``obs``, ``reward``, ``done``, ``info`` and ``env_id``. Keys
-            of the info are made identifiers, and what no treetensor can hold is left out. With
-            ``remuda={"faults": "restart"}`` an env that fails has its last observation once more, a reward of 0 and
+            of the info are changed to identifiers, and values that a treetensor cannot hold are omitted. With
+            ``remuda={"faults": "restart"}`` an env that fails has its last observation again, a reward of 0 and
             ``info.abnormal``. It is done, with ``info.TimeLimit_truncated`` and the sum of the episode's rewards as
-            ``info.eval_episode_return``; but with ``dynamic_seed=False``, as evaluators seed, it is not: another
-            episode begins, because evaluators would count one that was cut off.
+            ``info.eval_episode_return``. With ``dynamic_seed=False``, which evaluators use, it is not done, and another
+            episode begins, because evaluators would count the episode that was cut off.
 
         Raises:
-            AssertionError, TimeoutError, EOFError, Exception: as :meth:`SyncSubprocessEnvManager.step` does.
+            AssertionError, TimeoutError, EOFError, Exception: see :meth:`SyncSubprocessEnvManager.step`.
         """
         if isinstance(actions, tnp.ndarray):
             actions = [part.squeeze(0) for part in tnp.split(actions, actions.shape[0])]
@@ -71,12 +71,12 @@ class SubprocessEnvManagerV2(SyncSubprocessEnvManager, BaseEnvManagerV2):  # typ
         return [_timestep_as_tree(env_id, timestep) for env_id, timestep in timesteps.items()]
 
     def _addressed(self, actions: Sequence[Any]) -> list[int]:
-        """Returns the envs that the actions are for: none that has become ready since ``ready_obs`` was read."""
+        """Returns the envs of the actions: those in the latest ``ready_obs`` if their number fits, else all ready."""
         ready, (shown, self._shown) = self.ready_obs_id, (self._shown, [])
         return shown if len(shown) == len(actions) else ready
 
     def _for_middleware(self, env_id: int, timestep: Any) -> Any:
-        """Returns a timestep that looks like all others: middleware processes each and makes tensors of its fields."""
+        """Returns a complete timestep for a failed env, because middleware converts every field to a tensor."""
         if is_spoilt(timestep):
             return self._stand_in(env_id)
         if not is_abnormal(timestep):
@@ -87,9 +87,9 @@ class SubprocessEnvManagerV2(SyncSubprocessEnvManager, BaseEnvManagerV2):  # typ
         return timestep
 
     def _stand_in(self, env_id: int) -> Any:
-        """Returns a timestep in the place of one that failed: the episode ends, truncated, with what it has earned.
+        """Returns a timestep for an env that failed. It ends the episode as truncated, with the return so far.
 
-        An evaluator must not count that episode: for an evaluator it goes on, and another one begins.
+        For evaluators the episode does not end, because they must not count it.
         """
         earned, done = self._returns.pop(env_id, 0.0), self._env_dynamic_seed is not False
         info: dict[str, Any] = {"abnormal": True}
@@ -123,7 +123,7 @@ def _timestep_as_tree(env_id: int, timestep: Any) -> Any:
 
 
 def _as_tree(value: Any) -> Any:
-    """Does the same as ``tnp.array``, which renders each leaf as text, and so takes most of a step's time."""
+    """Converts like ``tnp.array``, which would take most of a step's time because it renders each leaf as text."""
     return tnp.ndarray(create_storage(_arrays(value))) if isinstance(value, _TREES) else np.array(value)
 
 
@@ -132,7 +132,7 @@ def _arrays(tree: Any) -> dict[str, Any]:
 
 
 def _stacked(rows: Sequence[Any]) -> Any:
-    """Returns a tree of stacked rows, from rows that are trees, or arrays."""
+    """Stacks rows, which are trees or arrays, along a new first axis."""
     if not isinstance(rows[0], _TREES):
         return np.stack(rows)
     return {key: _stacked([row[key] for row in rows]) for key in rows[0].keys()}  # noqa: SIM118  # no dict perhaps

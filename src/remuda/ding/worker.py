@@ -1,4 +1,4 @@
-"""The worker's side: an env of DI-engine, as the pool's loop expects one."""
+"""The worker's side: adapts an env of DI-engine to the pool's loop."""
 
 from __future__ import annotations
 
@@ -21,23 +21,23 @@ from remuda.ding.timesteps import as_info, is_abnormal, timestep_of
 
 
 class Adapter:
-    """Gives an env of DI-engine the methods of Gymnasium.
+    """An adapter with Gymnasium's methods for an env of DI-engine.
 
-    Timesteps travel in infos, except for observations that have a row in shared memory. So rewards, flags and infos
+    Timesteps travel in infos, except observations with a row in shared memory. Rewards, flags and infos therefore
     arrive as the env returned them.
 
     Args:
         env_fn: Builds the env.
         observation_space: The space that rows are laid out for.
         replay: A path for the env's own ``enable_save_replay``, or the folder for its videos; ``None``: neither.
-        reset_inplace: Reset in the step that ends an episode, and return that observation.
-        step_timeout: Seconds for a step; ``None``: no limit.
-        owner: The id of the caller's process: there its threads and random numbers are left alone.
+        reset_inplace: Reset in the step that ends an episode, and return the observation of the reset.
+        step_timeout: The seconds for a step; ``None``: no limit.
+        owner: The id of the caller's process, in which the number of threads and ``np.random`` are not changed.
         trial: The order to reset the env with when its steps are measured.
 
     Attributes:
         env: The env.
-        is_new: Whether it was not reset since it was built.
+        is_new: Whether the env was not reset since it was built.
     """
 
     def __init__(
@@ -77,10 +77,10 @@ class Adapter:
         if self._randomness is not None:
             self._randomness.take_over()
 
-    # -- what the loop calls -----------------------------------------------------------------------------
+    # -- methods that the worker's loop calls ------------------------------------------------------------
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        """Follows ``options["order"]``. ``seed``: for an env that was rebuilt, derived from the order's seed."""
+        """Executes the order ``options["order"]``. For a rebuilt env, ``seed`` is derived from the order's seed."""
         self._use_own_randomness()
         order: ResetOrder = (options or {})["order"]
         if order.resets == 0:
@@ -114,12 +114,12 @@ class Adapter:
             return
         try:
             self.env.seed(*order.seed)
-        except Exception as error:  # the original, too, continues with an env that cannot be seeded
+        except Exception as error:  # an env that cannot be seeded is used unseeded, as in DI-engine's manager
             logging.warning("the env could not be seeded with %r: %r", order.seed, error)
 
     def _seed_like_predecessor(self, order: ResetOrder, *path: int) -> None:
-        """Seeds an env as the one that it replaces, but not for the same episodes again unless these all repeat."""
-        with untouched() if self._randomness is None else nullcontext():  # the caller's process draws from it, too
+        """Seeds a rebuilt env with its predecessor's seed. Its episodes still differ, unless all have the same seed."""
+        with untouched() if self._randomness is None else nullcontext():  # restores the caller's `np.random`
             self._seed(order)
         if self._randomness is not None and not order.repeats_episodes:
             self._randomness.move_on(*path)
@@ -127,18 +127,18 @@ class Adapter:
     def _close_quietly(self) -> None:
         try:
             self.env.close()
-        except Exception as error:  # after a failure that was logged; the next attempt matters
+        except Exception as error:  # an error in `close` must not stop the next attempt of the reset
             logging.warning("the env raised when it was closed after a failed reset: %r", error)
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         self._use_own_randomness()
         if self._step_timeout is None:
-            timestep = self._step(action)  # without a context manager, which costs a microsecond
+            timestep = self._step(action)  # without `time_limit`, which costs a microsecond
         else:
             with time_limit(self._step_timeout, "step_timeout"):
                 timestep = self._step(action)
         if is_abnormal(timestep):
-            # A row is filled with the last observation. Without rows the timestep has everything.
+            # The row repeats the last observation. Without rows, the info has the whole timestep.
             return self._last_obs, 0.0, False, False, as_info(timestep, over=False, has_row=self._has_rows)
         over = bool(timestep.done) and not self._reset_inplace
         info = as_info(timestep, over=over, has_row=self._has_rows)
@@ -152,7 +152,7 @@ class Adapter:
             timestep = self.env.step(action)
         except BaseException:
             if self._recorder is not None:
-                self._recorder.end()  # the episode ends here
+                self._recorder.end()  # ends the video, because the env has failed
             raise
         if self._recorder is not None:
             self._recorder.step(timestep.done or is_abnormal(timestep))
@@ -175,7 +175,7 @@ class Adapter:
                 self._recorder.close()
 
     def steps_to_measure(self) -> Iterator[None]:
-        """Steps the env with random actions, for ``num_workers="auto"``."""
+        """Steps the env with random actions, so that ``num_workers="auto"`` can measure it. Yields after each step."""
         while True:
             self.reset(options={"order": self._trial})
             over = False
@@ -186,10 +186,10 @@ class Adapter:
 
     def _random_action(self) -> Any:
         action = self.env.random_action() if hasattr(self.env, "random_action") else None
-        return self.env.action_space.sample() if action is None else action  # DI-engine's base class returns None
+        return self.env.action_space.sample() if action is None else action  # DI-engine's default method returns None
 
 
-# -- calls of the manager --------------------------------------------------------------------------------
+# -- functions that the manager calls --------------------------------------------------------------------
 
 
 def get_attribute(adapter: Adapter, name: str) -> Any:
@@ -201,7 +201,7 @@ def call_method(adapter: Adapter, name: str, *args: Any) -> Any:
 
 
 def render(adapter: Adapter, mode: str) -> list[Any]:
-    """Returns a picture of the env in a list, which is empty if the env was not reset yet."""
+    """Returns a list with one picture of the env, or an empty list before its first reset."""
     from ding.utils import render as render_env
 
     return [] if adapter.is_new else [render_env(adapter.env, mode)]

@@ -1,4 +1,4 @@
-"""Arguments, looked at before anything starts or is sent."""
+"""Checks the arguments of `AsyncVectorEnv` before it starts or sends anything."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ REFUSED = {
     "start_method": "use context=",
     "observation_space": "use observation_mode=(batched space, single space)",
 }
-"""Options of the pool that have another name here."""
+"""Options of the pool with another name here, and what to use instead."""
 
 
 def check_context(context: Any) -> None:
-    """Raise ``ValueError`` for anything but a start method or None."""
+    """Raise ``ValueError`` unless ``context`` is a start method or None."""
     if context not in (None, "forkserver", "spawn", "fork"):
         raise ValueError(f"expected `context` to be 'forkserver', 'spawn', 'fork' or None, got {context!r}.")
 
 
 def check_max_concurrency(limit: Any) -> None:
-    """Raise ``ValueError`` for anything but a positive integer or ``None``."""
+    """Raise ``ValueError`` unless ``max_concurrency`` is a positive integer or ``None``."""
     if limit is None:
         return
     if not isinstance(limit, (int, np.integer)):
@@ -34,11 +34,11 @@ def check_max_concurrency(limit: Any) -> None:
 
 
 def refuse_worker(worker: Callable[..., None] | None) -> None:
-    """Refuse a worker function.
+    """Raise an error if Gymnasium's argument ``worker`` is given: a function that replaces the worker's loop.
 
     Raises:
-        ValueError: its signature would not have fitted the original either.
-        NotImplementedError: any other function; the error has the alternatives.
+        ValueError: the original would refuse its signature, too.
+        NotImplementedError: it is any other function; the message lists the alternatives.
     """
     if worker is None:
         return
@@ -60,7 +60,7 @@ def refuse_worker(worker: Callable[..., None] | None) -> None:
 
 
 def check_seeds(seed: int | Sequence[int | None] | None, num_envs: int) -> None:
-    """Raise ``ValueError`` for a sequence without exactly one seed for each env."""
+    """Raise ``ValueError`` if ``seed`` is a sequence that does not have exactly one seed for each env."""
     if seed is not None and not isinstance(seed, (int, np.integer)) and len(seed) != num_envs:
         raise ValueError(
             f"If seeds are passed as a list the length must match num_envs={num_envs} but got length={len(seed)}."
@@ -68,21 +68,21 @@ def check_seeds(seed: int | Sequence[int | None] | None, num_envs: int) -> None:
 
 
 def check_ids(env_ids: Sequence[int], num_envs: int) -> None:
-    """Raise ``ValueError`` for ids that are not those of envs, or for no ids."""
+    """Raise ``ValueError`` if ``env_ids`` is empty, or if an id belongs to no env."""
     known = [i for i in env_ids if isinstance(i, (int, np.integer)) and 0 <= i < num_envs]
     if not env_ids or len(known) < len(env_ids):
         raise ValueError(f"expected `env_ids` to be some of 0, ..., {num_envs - 1}, got {list(env_ids)}.")
 
 
 def seeds_of(env_ids: Sequence[int], seed: int | Sequence[int | None] | None) -> int | Sequence[int | None] | None:
-    """Return the seeds of these envs out of those of all envs."""
+    """Select the seeds for some envs from ``seed``, which is for all envs."""
     return seed if seed is None or isinstance(seed, (int, np.integer)) else [seed[i] for i in env_ids]
 
 
 def split_mask(
     options: dict[str, Any] | None, num_envs: int
 ) -> tuple[npt.NDArray[np.bool_] | None, dict[str, Any] | None]:
-    """Return the reset mask, if there is one that leaves an env out, and the options without it.
+    """Return (reset mask, other options) of a reset's options. The mask is None if all envs are reset.
 
     Raises:
         TypeError: the mask is not a bool array.
@@ -105,7 +105,7 @@ def split_mask(
 
 
 def check_one_each(values: Sequence[Any], num_envs: int) -> None:
-    """Raise ``ValueError`` unless there is a value for each env."""
+    """Raise ``ValueError`` unless ``values`` has a value for each env."""
     if len(values) != num_envs:
         raise ValueError(
             "Values must be a list or tuple with length equal to the number of environments. "

@@ -19,7 +19,7 @@ from remuda.gymnasium.errors import translated
 from remuda.gymnasium.part import AsyncVectorEnvPart
 
 if TYPE_CHECKING:
-    from typing_extensions import Unpack  # in `typing` since Python 3.11
+    from typing_extensions import Unpack  # `Unpack` is in `typing` since Python 3.11
 
 
 @names_keywords(PoolOptions.__annotations__, arguments.REFUSED)
@@ -28,43 +28,43 @@ class AsyncVectorEnv(AsyncVectorEnvPart[ObsType, ActType]):
 
     No env is ever built in the calling process: spaces, metadata and ``render_mode`` come from the workers.
 
-    The arrays that :meth:`reset` and :meth:`step` return are views of memory shared with the workers, leased
-    to you: nothing overwrites them while you hold them or a view of them, and you may write to them.
+    The arrays that :meth:`reset` and :meth:`step` return are writable views of memory shared with the workers. You
+    lease them: no array is overwritten while you hold it or a view of it.
 
     Args:
-        env_fns: make the envs, each in its worker.
-        shared_memory: observations travel through shared memory either way. ``True`` refuses spaces of
-            classes that Gymnasium does not know, as the original does; ``False`` carries them.
-        copy: you may keep the observations either way, and neither way costs a copy.
-        context: how workers start: "forkserver" (``None`` means that), "spawn" or "fork".
-        daemon: accepted, and without effect: workers may have children of their own, and no worker outlives
+        env_fns: factories of the envs; each is called in the worker of its env.
+        shared_memory: if true, spaces of classes other than Gymnasium's are refused, as in the original; ``False``
+            accepts them. Observations travel through shared memory in both cases.
+        copy: accepted, and without effect: you may keep the observations in both cases.
+        context: the start method of workers: "forkserver" (also for ``None``), "spawn" or "fork".
+        daemon: accepted, and without effect: workers may have child processes, and no worker outlives
             this process.
         worker: not supported: a worker function uses pipes and an error queue, which do not exist here.
         observation_mode: "same" (all observation spaces are equal), "different" (they differ in their
             bounds), or (batched space, single space).
-        autoreset_mode: when a finished env is reset, see :class:`gymnasium.vector.AutoresetMode`.
-        max_concurrency: at most this many workers run ``reset`` or ``step`` at once; calls are not limited.
+        autoreset_mode: when a finished env is reset; see :class:`gymnasium.vector.AutoresetMode`.
+        max_concurrency: the largest number of workers that run ``reset`` or ``step`` at once; calls are not limited.
         lazy_infos: return infos that are gathered when they are first read (a subclass of dict), instead of a
             plain dict.
-        **options: all others of :class:`remuda.PoolOptions`: ``num_workers``, ``faults``, ``spares`` and so on. Under
-            ``faults="restart"`` an episode that is cut off ends truncated with ``infos["fault"]``, and the env comes
-            back. With ``seeding="per_episode"`` ``single_action_space`` is seeded too, ``action_space`` is not. The
-            error that names the file of a ``record`` is the cause of the one that is raised. ``name`` is that of this
-            class.
+        **options: the other options of :class:`remuda.PoolOptions`: ``num_workers``, ``faults``, ``spares`` and so on.
+            With ``faults="restart"`` a fault truncates the episode, ``infos["fault"]`` reports the fault, and the env
+            is rebuilt. With ``seeding="per_episode"`` ``single_action_space`` is seeded too, but not ``action_space``.
+            With ``record`` the cause of an env's exception names the crash record. ``name`` is
+            ``Worker<AsyncVectorEnv>``.
 
     Attributes:
-        extras: the columns of ``extras=``, by name: arrays with a row for each env, of the latest reset or step. They
-            are leased as observations are. Empty before the first reset.
+        extras: the columns of ``extras=`` by name, of the latest reset or step: arrays with a row for each env,
+            leased like observations. Empty before the first reset.
 
     Raises:
         RuntimeError: the envs' spaces disagree.
-        ValueError: a bad ``observation_mode``, ``autoreset_mode``, ``max_concurrency`` or ``context``, a
-            ``worker`` with another signature, or a custom space under ``shared_memory=True``.
-        NotImplementedError: a ``worker``.
+        ValueError: ``observation_mode``, ``autoreset_mode``, ``max_concurrency`` or ``context`` is invalid, ``worker``
+            has another signature, or a space is custom although ``shared_memory=True``.
+        NotImplementedError: ``worker`` is a function.
         StartTimeoutError: an env took longer to build than ``start_timeout``.
-        TypeError: an unknown option, or one that has another name here.
+        TypeError: an option is unknown, or has another name here.
         WorkerDiedError: a worker died while it built its envs.
-        Exception: whatever an env factory raised.
+        Exception: an env factory raised it.
     """
 
     def __init__(
@@ -112,7 +112,7 @@ class AsyncVectorEnv(AsyncVectorEnvPart[ObsType, ActType]):
         self._begin(self._pool, self._pool)
 
     def _adopt(self, pool: Pool) -> None:
-        """Takes over the spaces that the workers reported, and checks that the envs go together."""
+        """Sets the vector env's spaces to those that the workers reported, and checks that the envs agree on them."""
         mode, reported = self.observation_mode, pool.observation_spaces
         self.num_envs = pool.num_envs
         self.metadata = {**pool.metadata, "autoreset_mode": self.autoreset_mode}
@@ -138,16 +138,15 @@ class AsyncVectorEnv(AsyncVectorEnvPart[ObsType, ActType]):
     # -- closing -----------------------------------------------------------------------------------------
 
     def close_extras(self, timeout: float | None = None, terminate: bool = False) -> None:
-        """Close the envs and stop the workers; what :meth:`close` calls.
+        """Close the envs and stop the workers; :meth:`close` calls this method.
 
         Args:
-            timeout: seconds for a pending call to end, and again for the envs to close. Then workers are
-                killed. ``None``: as long as the call takes, and 10 seconds for the envs.
-            terminate: do not wait: kill the workers; the envs are not closed.
+            timeout: the seconds to wait for a pending call, and again for the envs to close. Then workers are
+                killed. ``None``: no limit for the call, and 10 seconds for the envs.
+            terminate: kill the workers at once; the envs are not closed.
 
         Raises:
-            Exception: what an env raised in a call that was still pending, or in its ``close``. Everything is
-                closed all the same.
+            Exception: an env raised it in a pending call, or in its ``close``. Everything is closed nevertheless.
         """
         try:
             self._finish_pending(timeout, terminate)

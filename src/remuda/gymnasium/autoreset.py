@@ -1,4 +1,4 @@
-"""Gymnasium's names for the autoreset modes, and the pool's."""
+"""Gymnasium's enum of autoreset modes, and the pool's name for each mode."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ if TYPE_CHECKING:
 else:
     try:
         from gymnasium.vector import AutoresetMode
-    except ImportError:  # Gymnasium 1.0 has next-step autoreset only, and no name for it
+    except ImportError:  # Gymnasium 1.0 has only next-step autoreset, and no enum
         from enum import Enum
 
         class AutoresetMode(Enum):
-            """When a vector env resets an env after the end of its episode."""
+            """The time at which a vector env resets an env after the end of its episode."""
 
             NEXT_STEP = "NextStep"
             SAME_STEP = "SameStep"

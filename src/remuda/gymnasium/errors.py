@@ -11,7 +11,7 @@ from remuda.errors import EnvError, RemudaError, SpaceMismatchError
 
 
 def _translate(error: RemudaError, final: tuple[str, ...]) -> Exception:
-    """Returns what to raise instead of ``error``: for an env that raised, its own exception, logged as Gymnasium does.
+    """Returns the exception to raise instead of ``error``. If an env raised, its own exception is logged and returned.
 
     ``final``: operations after which the worker of an env that raised has ended.
     """
@@ -22,13 +22,13 @@ def _translate(error: RemudaError, final: tuple[str, ...]) -> Exception:
     for failure in error.failures:
         ended = " - Shutting it down" if failure.operation in final else ""
         logger.error("Received the following error from Worker-%s%s", failure.worker, ended)
-        logger.error("%s", failure.traceback)  # as an argument: a traceback may contain a percent sign
+        logger.error("%s", failure.traceback)  # the format is not the traceback, which may contain a percent sign
     logger.error("Raising the last exception back to the main process.")
     return own_exception(error, error.failures[-1])
 
 
 translated = Translation(functools.partial(_translate, final=("build", "close")))
-"""Decorates what raises the engine's errors."""
+"""Decorates functions that raise the engine's errors."""
 
 translated_in_replace = Translation(functools.partial(_translate, final=()))
-"""Decorates what builds envs in workers that live on."""
+"""Decorates functions that build envs in workers that continue after a failure."""

@@ -1,4 +1,4 @@
-"""A dict that is filled when it is first read."""
+"""A dict of infos that is filled when it is first read."""
 
 from __future__ import annotations
 
@@ -8,14 +8,15 @@ from typing import Any
 
 
 class LazyInfos(dict[str, Any]):
-    """The infos of one batch in Gymnasium's format, stacked when they are first read.
+    """The infos of one batch in Gymnasium's format. The dict is made when it is first read.
 
     It behaves like a plain dict: every method of ``dict`` fills it first, and copies and pickles of it are plain
     dicts. There are two differences: ``type(infos) is dict`` is false, and C code that reads a dict's memory
     without calling its methods sees an empty one until a method has been called.
 
     Args:
-        stack: makes the dict; called once. If it raises, the method raises the same, and the next one calls it again.
+        stack: makes the dict; called once. If it raises, so does the method of the dict, and the next method calls
+            it again.
     """
 
     __slots__ = ("_stack",)
@@ -39,7 +40,7 @@ def _after_filling(name: str) -> Callable[..., Any]:
 
     @functools.wraps(method)
     def filling(*args: Any, **kwargs: Any) -> Any:
-        for arg in args:  # the other side of a comparison may be lazy, too
+        for arg in args:  # an argument may be lazy too, for example in a comparison
             if isinstance(arg, LazyInfos):
                 arg._fill()
         return method(*args, **kwargs)
@@ -47,8 +48,8 @@ def _after_filling(name: str) -> Callable[..., Any]:
     return filling
 
 
-# ``__iter__`` matters beyond iteration: for ``{**infos}`` and ``dict(infos)`` CPython copies a dict's memory
-# where ``__iter__`` is dict's own.
+# ``__iter__`` must be replaced too: if a subclass has dict's own, ``{**infos}`` and ``dict(infos)`` copy its memory
+# without calling a method.
 _NO_READERS = {"__new__", "__init__", "__doc__", "__getattribute__", "__hash__", "__class_getitem__", "fromkeys"}
 
 for _name in vars(dict).keys() - _NO_READERS:

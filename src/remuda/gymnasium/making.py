@@ -30,7 +30,7 @@ Wrappers: TypeAlias = Sequence[Callable[[Env[Any, Any]], Env[Any, Any]]]
 _OF_SIGNATURE = frozenset(inspect.signature(AsyncVectorEnv).parameters) - {"env_fns", "options"}
 _REFUSED = {**REFUSED, "vector_size": "it makes single envs; give AsyncVectorEnv the functions that build vector envs"}
 _OPTIONS = _OF_SIGNATURE | PoolOptions.__annotations__.keys()
-_KEYWORDS = _OPTIONS - {"name"}  # because many envs have an argument of that name
+_KEYWORDS = _OPTIONS - {"name"}  # `name` goes to the env, because many envs have an argument of that name
 
 
 def make_vec(
@@ -43,30 +43,30 @@ def make_vec(
 ) -> AsyncVectorEnv[Any, Any]:
     """Make ``num_envs`` copies of a registered env, stepped in parallel.
 
-    Takes what :func:`gymnasium.make_vec` takes, and the options of :class:`AsyncVectorEnv` as keywords::
+    It has the arguments of :func:`gymnasium.make_vec`, and the options of :class:`AsyncVectorEnv` as keywords::
 
         envs = remuda.make_vec("CartPole-v1", num_envs=64, num_workers=2, autoreset_mode="SameStep")
 
     Args:
         id: an env id ("CartPole-v1", "module:Env-v0"), or an ``EnvSpec``. The ``spec`` of an env made here
             makes it again.
-        num_envs: how many.
-        vectorization_mode: ``None`` or "async"; the other modes are :func:`gymnasium.make_vec`'s.
-        vector_kwargs: options of :class:`AsyncVectorEnv`, if you would rather not give them as keywords.
+        num_envs: the number of envs.
+        vectorization_mode: ``None`` or "async"; :func:`gymnasium.make_vec` has the other modes.
+        vector_kwargs: options of :class:`AsyncVectorEnv`, as an alternative to keywords.
         wrappers: applied to each env, in order, in its worker.
-        **kwargs: a keyword that :class:`AsyncVectorEnv` knows goes there, :class:`remuda.PoolOptions` included, the
-            others go to :func:`gymnasium.make`: so do ``name``, which is the workers' in ``vector_kwargs``, and what
-            the env is registered with. For an env whose own argument has such a name otherwise, build the
-            :class:`AsyncVectorEnv` yourself. ``shared_memory`` is ``False`` unless given, which takes any space
-            and costs nothing.
+        **kwargs: options of :class:`AsyncVectorEnv`, those of :class:`remuda.PoolOptions` included. All other keywords
+            are passed to :func:`gymnasium.make`, also ``name`` (the workers' name is in ``vector_kwargs``), and
+            keywords that the env is registered with. If an env has another argument with the name of an option, build
+            the :class:`AsyncVectorEnv` yourself. ``shared_memory`` defaults to ``False``, which accepts any space and
+            costs nothing.
 
     Returns:
         The vector env, with ``num_envs`` envs that are built but not reset.
 
     Raises:
-        gymnasium.error.Error: no such env, or it has no entry point for a single env.
-        TypeError: an option that there is not, or that makes no sense here.
-        ValueError: another ``vectorization_mode``.
+        gymnasium.error.Error: the env does not exist, or has no entry point for a single env.
+        TypeError: an option is unknown or not possible here.
+        ValueError: ``vectorization_mode`` has another value.
     """
     spec = copy.deepcopy(_find_spec(id))
     if spec.entry_point is None:
@@ -75,7 +75,7 @@ def make_vec(
         )
     _check_mode(vectorization_mode)
 
-    # A vector env's spec carries how it was made; it goes before the arguments, as in gymnasium.make_vec.
+    # `spec.kwargs` of a vector env has the arguments of its `make_vec`. They take precedence, as in gymnasium.make_vec.
     recorded, spec.kwargs = spec.kwargs, {}
     recorded.pop("vectorization_mode", None)
     num_envs = recorded.pop("num_envs", num_envs)
@@ -86,7 +86,7 @@ def make_vec(
     env_kwargs = {**recorded, **kwargs}
 
     build = functools.partial(_build_env, spec, env_kwargs, wrappers)
-    # Any space is taken, unless the caller asks for the original's refusals.
+    # Without shared memory any space is accepted. The caller may set shared_memory=True.
     defaults = {"shared_memory": False, **_open_layout(options.get("faults", "raise"))}
     try:
         envs: AsyncVectorEnv[Any, Any] = AsyncVectorEnv([build] * num_envs, **{**defaults, **options})
@@ -99,7 +99,7 @@ def make_vec(
 
 
 def _open_layout(faults: Any) -> dict[str, Any]:
-    """Returns the options that let a trial choose the number of workers. Envs that are rebuilt have one each."""
+    """Returns the default for the number of workers: "auto", or one for each env if envs are rebuilt."""
     policy = FaultPolicy.of(faults)
     if policy.restarts or policy.renew_every is not None:
         return {}
@@ -107,7 +107,7 @@ def _open_layout(faults: Any) -> dict[str, Any]:
 
 
 def _misspelt_option(error: TypeError, kwargs: Mapping[str, Any], options: Mapping[str, Any]) -> str | None:
-    """Returns the error for a keyword of the env that resembles one of the vector env's; None if it does not."""
+    """Returns the error's text if a keyword that the env refuses resembles an option, else None."""
     unknown = re.search(r"unexpected keyword argument '(\w+)'", str(error))
     if unknown is None or unknown[1] not in kwargs:
         return None
@@ -116,7 +116,7 @@ def _misspelt_option(error: TypeError, kwargs: Mapping[str, Any], options: Mappi
         hint = "; the workers' goes into vector_kwargs"
     elif not (hint := did_you_mean(unknown[1], known, {**options, **kwargs})):
         return None
-    return f"make_vec() got an unexpected keyword argument {unknown[1]!r}, which the env does not know either{hint}"
+    return f"make_vec() got an unexpected keyword argument {unknown[1]!r}, which the env does not accept either{hint}"
 
 
 def _check_mode(mode: VectorizeMode | str | None) -> None:
@@ -128,7 +128,7 @@ def _check_mode(mode: VectorizeMode | str | None) -> None:
 
 
 def _find_spec(id: str | EnvSpec) -> EnvSpec:
-    """Look an id up as ``gymnasium.make`` does: "module:Env-v0" imports the module, "Env" is the latest."""
+    """Look up an env's id as in ``gymnasium.make``. "module:Env-v0" imports the module; "Env" is the latest version."""
     if isinstance(id, EnvSpec):
         return id
     if not isinstance(id, str):
@@ -156,7 +156,7 @@ def _build_env(spec: EnvSpec, env_kwargs: dict[str, Any], wrappers: Wrappers) ->
 def _record(
     spec: EnvSpec, num_envs: int, env_kwargs: dict[str, Any], options: dict[str, Any], wrappers: Wrappers
 ) -> EnvSpec:
-    """Returns the spec that makes this vector env again; it has only the arguments that differ from the defaults."""
+    """Returns a spec from which this vector env can be made again, with the arguments that are not defaults."""
     record = copy.deepcopy(spec)
     record.kwargs = {**env_kwargs, "vectorization_mode": VectorizeMode.ASYNC.value}
     if num_envs != 1:

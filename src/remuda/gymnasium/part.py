@@ -33,18 +33,18 @@ T = TypeVar("T")
 Flags = npt.NDArray[np.bool_]
 Step = tuple[ObsType, npt.NDArray[np.float64], Flags, Flags, dict[str, Any]]
 
-# Names with a method of their own here, and private messages of Gymnasium's.
+# The names that `call` refuses: of the vector env's methods, and of Gymnasium's private messages.
 _NOT_CALLABLE = ("reset", "step", "close", "_setattr", "_check_spaces")
 
 
 class AsyncVectorEnvPart(PooledVectorEnv, VectorEnv[ObsType, ActType, npt.NDArray[Any]], Generic[ObsType, ActType]):
-    """Some of a vector env's envs, reset, stepped and called apart from the others; `AsyncVectorEnv.split` makes it.
+    """A part of a vector env, made by `AsyncVectorEnv.split`: its envs are reset and stepped apart from the others.
 
-    Everything is counted from 0: env ``i`` here is env ``env_ids[i]`` of the whole. But an int ``seed`` goes to
-    that one as ``seed + env_ids[i]``, so that parts that are reset with the same int together begin as the whole does.
+    Env ``i`` here is env ``env_ids[i]`` of the whole. An int ``seed`` gives env ``i`` the seed ``seed + env_ids[i]``:
+    if all parts are reset with the same int, their envs begin as those of the whole would.
 
     Attributes:
-        env_ids: (num_envs,) int64, ascending: which envs of the whole these are.
+        env_ids: (num_envs,) int64, ascending: the ids of these envs in the whole.
         whole: the vector env that was split. It owns the workers; closing it closes this.
     """
 
@@ -78,9 +78,11 @@ class AsyncVectorEnvPart(PooledVectorEnv, VectorEnv[ObsType, ActType, npt.NDArra
         self._begin(whole._pool, envs)
 
     def _lay_out(self, reported: Sequence[Space[Any]], batched: Space[Any] | None = None) -> None:
-        """Makes the batched spaces, and `observations` of zeros.
+        """Sets the batched spaces, and fills `observations` with zeros.
 
-        `reported`: the envs' observation spaces. `batched`: the observation space, if it is given.
+        Args:
+            reported: the observation space of each env.
+            batched: the batched space that the caller gave; None: it is computed.
         """
         if batched is None and self.observation_mode == "different":
             batched = batch_differing_spaces(list(reported))
@@ -92,30 +94,32 @@ class AsyncVectorEnvPart(PooledVectorEnv, VectorEnv[ObsType, ActType, npt.NDArra
 
     def _begin(self, pool: Pool, envs: Part) -> None:
         super()._begin(pool, envs)
-        self._is_scattered = False  # the envs were sent in several groups: their results arrive in any order
+        self._is_scattered = False  # whether several commands were sent, with results that arrive in any order
         self._call: Call | None = None
 
     def _settle(self, late: AsyncState = IDLE, *, has_leftovers: bool = False) -> None:
         super()._settle(late, has_leftovers=has_leftovers)
         if late is IDLE:
-            self._parts: list[Batch] = []  # of a reset or step that is not complete yet
+            self._parts: list[Batch] = []  # the results so far of an incomplete reset or step
 
     # -- reset -------------------------------------------------------------------------------------------
 
     def reset(
         self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None
     ) -> tuple[ObsType, dict[str, Any]]:
-        """Reset all envs, or those under ``options["reset_mask"]``. Raises as its ``_async`` and ``_wait`` do.
+        """Reset all envs, or those selected by ``options["reset_mask"]``.
 
         Args:
             seed: an int gives env i ``seed + i``; a sequence has one seed (or ``None``) for each env. With
                 ``seeding="per_episode"`` see :meth:`remuda.Pool.reset`.
-            options: go to every env's ``reset``, without ``reset_mask``: a bool array (num_envs,), at least
-                one True. The envs under False are not reset; they return their current observation and no
+            options: passed to every env's ``reset``, without ``reset_mask``: a bool array (num_envs,) with at least
+                one True. The envs with False are not reset; they return their current observation and no
                 info. The dict is not changed.
 
         Returns:
             (observations, infos). ``observations`` is an element of ``observation_space``.
+
+        Raises: see :meth:`reset_async` and :meth:`reset_wait`.
         """
         self.reset_async(seed=seed, options=options)
         return self.reset_wait()
@@ -124,13 +128,13 @@ class AsyncVectorEnvPart(PooledVectorEnv, VectorEnv[ObsType, ActType, npt.NDArra
     def reset_async(
         self, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None
     ) -> None:
-        """Send the envs to :meth:`reset` with ``seed`` and ``options``, and return at once.
+        """Send the reset command with ``seed`` and ``options``, and return at once.
 
-        :meth:`reset_wait` has the results.
+        :meth:`reset_wait` returns the results.
 
         Raises:
             ClosedEnvironmentError: after :meth:`close`.
-            ValueError: not as many seeds as envs, or a mask of another shape, or without a True.
+            ValueError: the number of seeds is not that of envs, or the mask has another shape or no True.
             TypeError: the mask is not a bool array.
             AlreadyPendingCallError: another call waits for its ``*_wait``.
         """
@@ -148,11 +152,12 @@ class AsyncVectorEnvPart(PooledVectorEnv, VectorEnv[ObsType, ActType, npt.NDArra
         self._state, self._is_scattered = AsyncState.WAITING_RESET, mask is not None
 
     def reset_wait(self, timeout: float | None = None) -> tuple[ObsType, dict[str, Any]]:
-        """Wait for the results of :meth:`reset_async`; returns them as :meth:`reset` does.
+        """Wait for the results of :meth:`reset_async`, and return them as :meth:`reset` does.
 
-        ``timeout`` is that of :meth:`step_wait`.
+        Args:
+            timeout: see :meth:`step_wait`.
 
-        Raises: as :meth:`step_wait`, but NoAsyncCallError without :meth:`reset_async`.
+        Raises: see :meth:`step_wait`; NoAsyncCallError if :meth:`reset_async` was not called.
         """
         got = self._result_of(AsyncState.WAITING_RESET, self._receive, timeout)
         return self.observations, self._infos(got)
@@ -160,15 +165,17 @@ class AsyncVectorEnvPart(PooledVectorEnv, VectorEnv[ObsType, ActType, npt.NDArra
     # -- step --------------------------------------------------------------------------------------------
 
     def step(self, actions: ActType) -> Step[ObsType]:
-        """Step every env with its action. Raises what :meth:`step_async` and :meth:`step_wait` do.
+        """Step every env with its action.
 
         Args:
-            actions: an element of ``action_space``, or a sequence of ``num_envs`` single actions. They reach
-                the envs in the dtype of the action space.
+            actions: an element of ``action_space``, or a sequence of ``num_envs`` single actions. They are converted
+                to the dtype of the action space.
 
         Returns:
             (observations, rewards, terminations, truncations, infos): an element of ``observation_space``,
             three arrays (num_envs,) of float64, bool and bool, and the infos as arrays with ``_key`` masks.
+
+        Raises: see :meth:`step_async` and :meth:`step_wait`.
         """
         if self._state is not IDLE or self._has_leftovers or self.closed or not self._steps_at_once:
             self.step_async(actions)
@@ -182,7 +189,7 @@ class AsyncVectorEnvPart(PooledVectorEnv, VectorEnv[ObsType, ActType, npt.NDArra
         except RemudaError as error:
             self._settle(has_leftovers=True)
             translated.raise_for(error)
-        except BaseException:  # an interruption, such as Ctrl-C: what was sent may still be waited for
+        except BaseException:  # after an interruption, such as Ctrl-C, `step_wait` can receive the results
             if self._envs.pending:
                 self._state, self._is_scattered = STEPPING, False
             raise
@@ -193,15 +200,15 @@ class AsyncVectorEnvPart(PooledVectorEnv, VectorEnv[ObsType, ActType, npt.NDArra
 
     @translated
     def step_async(self, actions: ActType) -> None:
-        """Send the envs to :meth:`step`, and return at once; :meth:`step_wait` has the results.
+        """Send the actions, as :meth:`step` takes them, and return at once; :meth:`step_wait` returns the results.
 
         Raises:
             ClosedEnvironmentError: after :meth:`close`.
             AlreadyPendingCallError: another call waits for its ``*_wait``.
             TypeError: the actions are not a sequence.
-            InvalidActionError: a ValueError: another number of actions than envs, or another shape, dtype or
-                range. Nothing was sent.
-            StateError: a RuntimeError: an env has not been reset, or not since it raised. Nothing was sent.
+            InvalidActionError: a ValueError: the number, shape, dtype or range of the actions is wrong. Nothing was
+                sent.
+            StateError: a RuntimeError: an env must be reset first. Nothing was sent.
         """
         if self.closed or self._state is not IDLE:
             self._check_open()
@@ -213,19 +220,19 @@ class AsyncVectorEnvPart(PooledVectorEnv, VectorEnv[ObsType, ActType, npt.NDArra
         self._state, self._is_scattered = STEPPING, False
 
     def step_wait(self, timeout: float | None = None) -> Step[ObsType]:
-        """Wait for the results of :meth:`step_async`; returns them as :meth:`step` does.
+        """Wait for the results of :meth:`step_async`, and return them as :meth:`step` does.
 
         Args:
-            timeout: seconds; ``None``: as long as it takes. After a timeout this method may be called again.
+            timeout: the limit in seconds; ``None``: no limit. After a timeout this method may be called again.
 
         Raises:
             ClosedEnvironmentError: after :meth:`close`.
-            NoAsyncCallError: without :meth:`step_async`.
-            multiprocessing.TimeoutError: not done in time.
-            WorkerDiedError: a worker process died. (EnvTimeoutError, one of its kinds, is no
+            NoAsyncCallError: :meth:`step_async` was not called.
+            multiprocessing.TimeoutError: the results did not arrive in time.
+            WorkerDiedError: a worker process died. (Its subclass EnvTimeoutError is not a
                 ``multiprocessing.TimeoutError``.)
             RestartLimitError: an env failed more often than ``faults`` allows.
-            Exception: what an env raised.
+            Exception: an env raised it.
         """
         got = self._result_of(STEPPING, self._receive, timeout)
         return self.observations, got.reward, got.terminated, got.truncated, self._infos(got)
@@ -239,36 +246,36 @@ class AsyncVectorEnvPart(PooledVectorEnv, VectorEnv[ObsType, ActType, npt.NDArra
 
     @property  # type: ignore[misc]
     def np_random(self) -> tuple[np.random.Generator, ...]:  # type: ignore[override]
-        """A copy of each env's ``np_random``."""
+        """The random generators of the envs (``np_random``), as copies."""
         return self.get_attr("np_random")
 
     def render(self) -> tuple[Any, ...]:
-        """Each env's ``render()``. Raises as :meth:`call` does."""
+        """Return the result of each env's ``render()``. Raises the errors of :meth:`call`."""
         return self.call("render")
 
     def call(self, name: str, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
         """Call a method of every env, or of a wrapper around it, or get an attribute.
 
         Args:
-            name: looked up from the outermost wrapper inwards.
-            *args: for the method.
-            **kwargs: for the method.
+            name: the name, which is looked up from the outermost wrapper inwards.
+            *args: arguments of the method.
+            **kwargs: keywords of the method.
 
         Returns:
-            What each env's method returned, or each env's attribute.
+            The result of each env's method, or each env's attribute.
 
-        Raises: as :meth:`call_async` and :meth:`call_wait` do.
+        Raises: see :meth:`call_async` and :meth:`call_wait`.
         """
         self.call_async(name, *args, **kwargs)
         return self.call_wait()
 
     def call_async(self, name: str, /, *args: Any, **kwargs: Any) -> None:
-        """Send the envs to :meth:`call`, and return at once; :meth:`call_wait` has the results.
+        """Send the call, with the arguments of :meth:`call`, and return at once; :meth:`call_wait` returns the results.
 
         Raises:
             ClosedEnvironmentError: after :meth:`close`.
             AlreadyPendingCallError: another call waits for its ``*_wait``.
-            ValueError: ``name`` has a method of its own here: "reset", "step" or "close".
+            ValueError: ``name`` is "reset", "step" or "close", which have methods here.
         """
         self._check_open()
         self._check_idle("call_async")
@@ -279,17 +286,18 @@ class AsyncVectorEnvPart(PooledVectorEnv, VectorEnv[ObsType, ActType, npt.NDArra
         self._state = AsyncState.WAITING_CALL
 
     def call_wait(self, timeout: float | None = None) -> tuple[Any, ...]:
-        """Wait for the results of :meth:`call_async`; returns them as :meth:`call` does.
+        """Wait for the results of :meth:`call_async`, and return them as :meth:`call` does.
 
-        ``timeout`` is that of :meth:`step_wait`.
+        Args:
+            timeout: see :meth:`step_wait`.
 
-        Raises: as :meth:`step_wait`, but NoAsyncCallError without :meth:`call_async`.
+        Raises: see :meth:`step_wait`; NoAsyncCallError if :meth:`call_async` was not called.
         """
         return tuple(self._result_of(AsyncState.WAITING_CALL, self._answers, timeout))
 
     def get_attr(self, name: str) -> tuple[Any, ...]:
-        """Return each env's attribute, looked up from the outermost wrapper inwards; a method is called. Raises as
-        :meth:`call` does."""
+        """Return each env's attribute, looked up from the outermost wrapper inwards. A method is called instead.
+        Raises the errors of :meth:`call`."""
         return self.call(name)
 
     @translated
@@ -299,12 +307,12 @@ class AsyncVectorEnvPart(PooledVectorEnv, VectorEnv[ObsType, ActType, npt.NDArra
         With ``faults="restart"`` it is set again on an env that is rebuilt.
 
         Args:
-            name: of the attribute.
-            values: a list or tuple has one value for each env; anything else goes to all, spares too.
+            name: the name of the attribute.
+            values: a list or tuple has one value for each env; any other value is set on all envs and spares.
 
         Raises:
             ClosedEnvironmentError: after :meth:`close`.
-            ValueError: not as many values as envs.
+            ValueError: the number of values is not that of envs.
             AlreadyPendingCallError: another call waits for its ``*_wait``.
         """
         self._check_open()
@@ -317,21 +325,21 @@ class AsyncVectorEnvPart(PooledVectorEnv, VectorEnv[ObsType, ActType, npt.NDArra
 
     @translated_in_replace
     def replace(self, env_ids: Iterable[int], env_fns: Sequence[Callable[[], Env[ObsType, ActType]]]) -> None:
-        """Put other envs in the place of some, in their workers; see :meth:`remuda.Pool.replace`.
+        """Replace some envs by others, in the same workers; see :meth:`remuda.Pool.replace`.
 
-        They must be reset: by :meth:`reset` with a ``reset_mask``, or with next-step autoreset by the next step. The
-        spaces of the vector env stay as they are.
+        The new envs must be reset: by :meth:`reset` with a ``reset_mask``, or with next-step autoreset by the next
+        step. The spaces of the vector env do not change.
 
         Args:
             env_ids: the envs to replace; with ``vector_size`` those of whole vector envs.
-            env_fns: one for each env, or for each vector env.
+            env_fns: a factory for each env, or for each vector env.
 
         Raises:
             ClosedEnvironmentError: after :meth:`close`.
             AlreadyPendingCallError: a call waits for its ``*_wait``.
-            ValueError, TypeError: arguments of another form; there are spares.
-            RuntimeError: their spaces do not fit.
-            Exception: what a factory raised. The old envs stay in use.
+            ValueError, TypeError: an argument is wrong, or there are spares.
+            RuntimeError: the spaces of the new envs do not fit.
+            Exception: a factory raised it. The old envs stay in use.
         """
         self._check_open()
         self._check_idle("replace")
@@ -347,14 +355,14 @@ class AsyncVectorEnvPart(PooledVectorEnv, VectorEnv[ObsType, ActType, npt.NDArra
     # -- closing -----------------------------------------------------------------------------------------
 
     def close_extras(self, timeout: float | None = None, terminate: bool = False) -> None:
-        """Give these envs up, after the call that is pending; what :meth:`close` calls. The whole stays open.
+        """Wait for the pending call, and close this part, not the whole vector env; :meth:`close` calls this method.
 
         Args:
-            timeout: seconds for the pending call to end; ``None``: as long as it takes.
-            terminate: do not wait. The workers belong to the whole, and go on.
+            timeout: the seconds to wait for the pending call; ``None``: no limit.
+            terminate: do not wait. The workers belong to the whole and continue.
 
         Raises:
-            Exception: what an env raised in the pending call, or a timeout. It is closed all the same.
+            Exception: an env raised it in the pending call, or the call timed out. The part is closed nevertheless.
         """
         try:
             if not terminate:
@@ -363,7 +371,7 @@ class AsyncVectorEnvPart(PooledVectorEnv, VectorEnv[ObsType, ActType, npt.NDArra
             self._let_go()
 
     def _finish_pending(self, timeout: float | None, terminate: bool = False) -> None:
-        """Warns of the pending call, if there is one, and waits for it."""
+        """Warns that a call is pending, and waits for its results. Does nothing if none is pending."""
         if self._state is IDLE:
             return
         pending = self._state.value
@@ -378,7 +386,7 @@ class AsyncVectorEnvPart(PooledVectorEnv, VectorEnv[ObsType, ActType, npt.NDArra
     # -- waiting -----------------------------------------------------------------------------------------
 
     def _result_of(self, call: AsyncState, receive: Callable[[float | None], T], timeout: float | None) -> T:
-        """Returns ``receive(timeout)`` for ``call``, if that is pending or timed out before."""
+        """Receives the results of ``call`` by ``receive(timeout)``. The call must be pending, or have timed out."""
         if self.closed:
             self._check_open()
         if call not in (self._state, self._late):
@@ -395,10 +403,10 @@ class AsyncVectorEnvPart(PooledVectorEnv, VectorEnv[ObsType, ActType, npt.NDArra
             ) from None
 
     def _receive(self, timeout: float | None) -> Results:
-        """Waits for every env. Results that arrive in time are kept for the next attempt.
+        """Waits for the results of every env. If this times out, the results so far are kept for the next wait.
 
         Raises:
-            TimeoutError: some were not in time.
+            TimeoutError: some envs did not answer in time.
         """
         batch = self._envs.recv(timeout=timeout)
         got: Results = batch
@@ -416,7 +424,7 @@ class AsyncVectorEnvPart(PooledVectorEnv, VectorEnv[ObsType, ActType, npt.NDArra
         return LazyInfos(got.stack_infos) if self.lazy_infos else got.stack_infos()
 
     def _answers(self, timeout: float | None) -> list[Any]:
-        assert self._call is not None  # because a call is pending
+        assert self._call is not None  # `_result_of` has checked that a call is pending
         return self._call.result(timeout)
 
     def _check_open(self) -> None:

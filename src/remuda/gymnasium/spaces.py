@@ -33,11 +33,11 @@ NOT_ALIKE = (
 
 
 def check_observation_mode(mode: ObservationMode) -> None:
-    """Refuse anything but 'same', 'different' and a pair of spaces.
+    """Raise an error unless ``mode`` is 'same', 'different' or a pair of spaces.
 
     Raises:
-        TypeError: a pair, but not of spaces.
-        ValueError: anything else.
+        TypeError: it is a pair, but not of spaces.
+        ValueError: it is anything else.
     """
     if isinstance(mode, tuple) and len(mode) == 2:
         if not all(isinstance(space, Space) for space in mode):
@@ -52,7 +52,7 @@ def check_observation_mode(mode: ObservationMode) -> None:
 
 
 def check_observation_spaces(mode: ObservationMode, single: AnySpace, reported: Iterable[AnySpace]) -> None:
-    """Raise ``RuntimeError`` if an env's space does not fit ``single`` under this mode."""
+    """Raise ``RuntimeError`` if a space differs from ``single``; unless ``mode`` is 'same', bounds may differ."""
     for space in reported:
         if mode == "same":
             if space != single:
@@ -71,7 +71,7 @@ def check_action_spaces(single: AnySpace, reported: Iterable[AnySpace]) -> None:
 
 
 def is_custom(space: AnySpace) -> bool:
-    """Whether a leaf of ``space`` is of a class that is not Gymnasium's."""
+    """Whether ``space``, or a space in it, is of a class that is not Gymnasium's."""
     if isinstance(space, spaces.Dict):
         return any(is_custom(part) for part in space.spaces.values())
     if isinstance(space, spaces.Tuple):

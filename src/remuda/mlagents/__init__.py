@@ -16,5 +16,5 @@ if TYPE_CHECKING:
 
 __all__ = ["ClosedError", "CorruptReplyError", "EnvTimeoutError", "SubprocessEnvManager", "WorkerDiedError"]
 
-if not TYPE_CHECKING:  # a name that there is not is an error to type checkers, too
+if not TYPE_CHECKING:  # hidden from type checkers, which would accept any name
     __getattr__, __dir__ = lazily(__name__, __all__, {"SubprocessEnvManager": "subprocess_env_manager"})

@@ -1,4 +1,4 @@
-"""The agents of an env that are in the middle of an episode, in case it is cut off."""
+"""The agents of an env that are in the middle of an episode, which is cut off if the env fails."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from mlagents_envs.base_env import BehaviorSpec, DecisionStep, DecisionSteps, Te
 
 
 class Agents:
-    """The agents of one env, by behaviour and id, each with the latest decision steps that it was part of."""
+    """The agents of one env, by behaviour and id. Each has the latest decision steps that contain it."""
 
     def __init__(self) -> None:
         self._seen: dict[str, dict[int, DecisionSteps]] = {}
 
     def follow(self, results: Mapping[str, tuple[DecisionSteps, TerminalSteps]]) -> None:
-        """Notes the agents of a step: an id that ends may begin another episode in the same step."""
+        """Adds and removes agents after a step. An agent may end an episode and begin another one in the same step."""
         for behavior, (decisions, ends) in results.items():
             seen = self._seen.setdefault(behavior, {})
             for agent_id in ends.agent_id if len(ends) else ():
@@ -25,7 +25,7 @@ class Agents:
             seen.update(zip(np.asarray(decisions.agent_id).tolist(), itertools.repeat(decisions)))
 
     def cut_off(self, specs: Mapping[str, BehaviorSpec]) -> dict[str, tuple[DecisionSteps, TerminalSteps]]:
-        """Returns the step that ends all their episodes as interrupted ones, as a time limit does."""
+        """Returns a step that ends the episodes of all agents as interrupted, as a time limit does."""
         return {
             behavior: (
                 DecisionSteps.empty(specs[behavior]),

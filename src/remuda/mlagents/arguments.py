@@ -1,4 +1,4 @@
-"""Arguments as callers have them, in the form that the pool and the workers take."""
+"""Checks the caller's arguments, and converts them for the pool and the workers."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ REFUSED = {
     "starts_serially": "envs are built by the first reset, when all workers run",
     "vector_size": "ML-Agents' envs have as many agents as they like",
 }
-"""Options of the pool that make no sense here, and why."""
+"""Options of the pool that are not possible here, and why."""
 
 
 def check_env_factory(env_factory: Any) -> None:
-    """Raises ``TypeError`` if it is no function."""
+    """Raises ``TypeError`` if ``env_factory`` is not a function."""
     if not callable(env_factory):
         raise TypeError(
             "expected env_factory to be a function of a worker's number and a list of side channels that returns an "
@@ -41,7 +41,7 @@ def check_env_factory(env_factory: Any) -> None:
 
 
 def check_num_workers(num_workers: Any, n_env: int) -> None:
-    """Raises ``ValueError`` if it is no number of workers; the pool's own error would offer "auto"."""
+    """Raises ``ValueError`` for a wrong number of workers. The pool's error would suggest "auto", which is invalid."""
     if num_workers is None or (isinstance(num_workers, int) and 1 <= num_workers <= n_env):
         return
     why = ": a game computes in a process of its own, which measuring would not see" if num_workers == "auto" else ""
@@ -51,14 +51,14 @@ def check_num_workers(num_workers: Any, n_env: int) -> None:
 
 
 def run_options_of(options: RunOptions | EngineConfig) -> RunOptions:
-    """Returns run options. Older programs have the engine's configuration alone."""
+    """Returns the run options, made from the engine's configuration if an older program passes only that."""
     if isinstance(options, EngineConfig):
         return RunOptions(engine_settings=EngineSettings(**options._asdict()))
     return options
 
 
 def policy_of(faults: FaultPolicy | Literal["raise", "restart"]) -> tuple[FaultPolicy, bool]:
-    """Returns the pool's policy, and whether envs are restarted.
+    """Returns the fault policy for the pool, and whether envs are restarted within ML-Agents' quotas.
 
     The pool replaces every worker, without limit: a new worker is empty. ML-Agents' quotas decide whether it receives
     an env.
@@ -73,6 +73,6 @@ def policy_of(faults: FaultPolicy | Literal["raise", "restart"]) -> tuple[FaultP
 def factories(
     env_factory: Callable[[int, list[Any]], Any], run_options: RunOptions, n_env: int
 ) -> list[Callable[[], Worker]]:
-    """Returns a factory for each worker of the pool."""
+    """Returns the pool's factories: one for each env, with its own :class:`Worker`."""
     caller = os.getpid(), threading.get_ident()
     return [partial(Worker, env_factory, i, run_options, caller) for i in range(n_env)]

@@ -26,11 +26,11 @@ RESTARTABLE = (
     UnityEnvironmentException,
     UnityCommunicatorStoppedException,
 )
-"""A worker is restarted after these, within its quota; others are bugs, which a restart does not mend."""
+"""A worker is restarted after these errors, within its quota. Others are bugs, which a restart does not fix."""
 
 
 class WorkerDiedError(remuda.WorkerDiedError, UnityCommunicationException):  # type: ignore[misc]  # it has no types
-    """A worker process ended or was killed: `pid`, `exitcode`, `worker`."""
+    """A worker process ended or was killed; see `pid`, `exitcode` and `worker`."""
 
 
 class EnvTimeoutError(remuda.EnvTimeoutError, WorkerDiedError, UnityTimeOutException):  # type: ignore[misc]
@@ -38,7 +38,7 @@ class EnvTimeoutError(remuda.EnvTimeoutError, WorkerDiedError, UnityTimeOutExcep
 
 
 class CorruptReplyError(remuda.CorruptReplyError, WorkerDiedError):
-    """A worker was killed because its reply made no sense."""
+    """A worker was killed because its reply was invalid."""
 
 
 class ClosedError(remuda.ClosedError, UnityCommunicationException):  # type: ignore[misc]
@@ -50,19 +50,19 @@ translated = by_kind(WorkerDiedError, EnvTimeoutError, CorruptReplyError, Closed
 
 
 def error_of(fault: Fault) -> BaseException:
-    """Returns the exception for an env's failure: its own exception, or the death of its worker."""
+    """Returns the exception to raise for a fault: the env's own exception, or the error about its worker."""
     error = fault.error
     original = error.failures[0].exception if isinstance(error, remuda.EnvError) else None
-    if isinstance(original, Exception):  # an env's SystemExit would end the program
+    if isinstance(original, Exception):  # no SystemExit, which would end the program
         return original
     return translated.of(error)
 
 
 @contextmanager
 def unity_exceptions_that_travel() -> Iterator[None]:
-    """Raises a Unity exception that cannot be pickled as the nearest of ML-Agents' own classes, in a worker.
+    """Replaces a Unity exception that cannot be pickled by one of ML-Agents' own classes, its nearest base.
 
-    Its class decides in the manager's process whether the worker is restarted, and reaches it in a pickle alone.
+    The manager decides by the exception's class whether it restarts the worker.
     """
     try:
         yield
@@ -75,7 +75,7 @@ def unity_exceptions_that_travel() -> Iterator[None]:
 def _can_travel(error: UnityException) -> bool:
     try:
         return type(pickle.loads(cloudpickle.dumps(error))) is type(error)
-    except Exception:  # it refers to a lock, its constructor takes other arguments, ...
+    except Exception:  # raised for example if the error refers to a lock, which cannot be pickled
         return False
 
 
@@ -85,4 +85,4 @@ def _nearest(error: UnityException) -> UnityException:
         text = str(error)
     except Exception:
         text = "its text cannot be made"
-    return kind.__new__(kind, f"{type(error).__qualname__}: {text}")  # past constructors with arguments of their own
+    return kind.__new__(kind, f"{type(error).__qualname__}: {text}")  # constructors may have other arguments

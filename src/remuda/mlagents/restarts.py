@@ -1,4 +1,4 @@
-"""ML-Agents' quotas of restarts."""
+"""Limits the restarts of workers by ML-Agents' quotas."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _UNLIMITED = -1
 
 
 class Restarts:
-    """Counts the restarts of all workers, and decides on further ones.
+    """Counts the restarts of each worker, and decides whether it may be restarted again.
 
     Args:
         num_workers: The number of workers.
@@ -30,14 +30,14 @@ class Restarts:
         self._proven: set[int] = set()
 
     def prove(self, worker_id: int) -> None:
-        """Notes that a worker's env was reset. One that never was is set up wrongly, and a restart does not help."""
+        """Notes that a worker's env was reset: later failures are not due to the env's setup."""
         self._proven.add(worker_id)
 
     def why_not(self, worker_id: int, error: BaseException, quotas: EnvironmentSettings) -> str | None:
-        """Returns the reason why a worker is not to be restarted after an error; ``None``: it is restarted.
+        """Returns the reason why a worker must not be restarted after an error; ``None`` if it may be restarted.
 
         Args:
-            quotas: Has ``max_lifetime_restarts`` of one worker, and ``restarts_rate_limit_n`` of those within
+            quotas: For each worker, ``max_lifetime_restarts``, and ``restarts_rate_limit_n`` within
                 ``restarts_rate_limit_period_s`` seconds; -1: no limit.
         """
         if not self._allowed:

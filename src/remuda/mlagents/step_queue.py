@@ -1,4 +1,4 @@
-"""The answers of workers, in the order of arrival, and the pool of these workers."""
+"""A queue of the workers' answers, in the order of arrival, with the pool of these workers."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _ANSWERED = {
     EnvironmentCommand.RESET: "reset",
     EnvironmentCommand.BEHAVIOR_SPECS: "call",
 }
-"""Requests that are answered, and what reports of faults call them."""
+"""Requests that are answered, with their operations in reports of faults."""
 
 
 class _Arrival(NamedTuple):
@@ -33,10 +33,10 @@ class _Arrival(NamedTuple):
 
 
 class StepQueue:
-    """The answers of all workers. Waiting for one takes no CPU time.
+    """The queue of the answers of all workers. Waiting for an answer takes no CPU time.
 
     Args:
-        start: Makes the pool, when the first worker is needed, with :meth:`operation_of` as its option.
+        start: Makes the pool, with :meth:`operation_of` as an option, when the first worker is needed.
     """
 
     def __init__(self, start: Callable[[], Pool]) -> None:
@@ -47,18 +47,18 @@ class StepQueue:
         self._arrived: deque[_Arrival] = deque()
 
     def open_line(self, worker_id: int) -> Line:
-        """Returns the line to a worker. Its next request builds an env. Workers start with the first line."""
+        """Returns the connection to a worker. Its next request builds an env. The first call starts all workers."""
         line = self._lines.setdefault(worker_id, Line(self, worker_id))
         line.forget()
         self.process(worker_id)
         return line
 
     def process(self, worker_id: int) -> Any:
-        """Returns the worker's process: ``name``, ``pid``, ``exitcode`` and ``is_alive()``."""
+        """Returns the worker's process, which has ``name``, ``pid``, ``exitcode`` and ``is_alive()``."""
         return next(worker for worker in self._get_pool().workers if worker_id in worker.env_ids)
 
     def operation_of(self, operation: str, where: EnvProgress) -> tuple[str, EnvProgress]:
-        """Returns an env's operation, which is always a step to the pool, and its progress."""
+        """Returns an env's true operation and progress, for reports. To the pool, every operation is a step."""
         line = self._lines.get(where.env_id)
         return (operation, where) if line is None else line.operation_of(operation)
 
@@ -66,27 +66,27 @@ class StepQueue:
 
     @property
     def is_idle(self) -> bool:
-        """Whether no request is under way, and all answers were taken."""
+        """Whether no request is in flight, and all answers were taken."""
         return not self._arrived and not (self._pool is not None and self._pool.pending)
 
     def empty(self) -> bool:
         return not self._arrived
 
     def get_nowait(self) -> EnvironmentResponse:
-        """Takes the first answer that has come.
+        """Takes the first answer that has arrived.
 
         Raises:
-            queue.Empty: No answer has come.
+            queue.Empty: No answer has arrived.
         """
         if not self._arrived:
             raise queue.Empty
         return self._arrived.popleft().response
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Sleeps until an answer has come. Returns False if none has after ``timeout`` seconds.
+        """Sleeps until an answer arrives. Returns False if none has arrived after ``timeout`` seconds.
 
         Raises:
-            remuda.StateError: No worker was sent a request.
+            remuda.StateError: No request is under way.
         """
         deadline = None if timeout is None else time.monotonic() + timeout
         while not self._arrived:
@@ -99,7 +99,7 @@ class StepQueue:
         return True
 
     def answer_of(self, worker_id: int) -> EnvironmentResponse:
-        """Waits for a worker's answer to a request other than a step, and takes it before earlier answers."""
+        """Waits for a worker's answer to a request other than a step. Earlier answers stay in the queue."""
         while True:
             for arrival in self._arrived:
                 if arrival.response.worker_id == worker_id and arrival.to is not EnvironmentCommand.STEP:
@@ -115,19 +115,19 @@ class StepQueue:
                 self._arrived.append(arrival)
 
     def put(self, to: EnvironmentCommand, response: EnvironmentResponse) -> None:
-        """Appends an answer that needed no worker."""
+        """Appends an answer that this process gives in place of a worker."""
         self._arrived.append(_Arrival(to, response))
 
     # -- orders ------------------------------------------------------------------------------------------
 
     @translated
     def send_row(self, row: np.ndarray[Any, Any], to: np.ndarray[Any, Any]) -> None:
-        """Sends a row. ``to``: the worker's number, in an array."""
+        """Sends a row to one worker. The array ``to`` has the worker's number."""
         self._get_pool().send(row, to)
 
     @translated
     def put_order(self, order: list[Request], worker_id: int) -> None:
-        """Sends the order that the worker follows when it receives an empty row."""
+        """Sends an order as an object. The worker follows it when it receives an empty row."""
         self._get_pool().apply_async(put, (order,), env_ids=[worker_id])
 
     # -- life --------------------------------------------------------------------------------------------
@@ -156,10 +156,10 @@ class StepQueue:
 
 
 class Line:
-    """The way to one worker and its envs, in the form of the connection that a ``UnityEnvWorker`` holds.
+    """The connection to one worker and its env, with the methods that a ``UnityEnvWorker`` needs.
 
-    An env does one thing at a time. Requests that are sent meanwhile wait here, and those without an answer go along
-    with the next one that is answered. Before the first of these, the env is built.
+    An env executes one order at a time. Requests wait here meanwhile. Requests without an answer wait for the next
+    request with an answer, and are sent with it. The first such request builds the env before.
     """
 
     def __init__(self, owner: StepQueue, worker_id: int) -> None:
@@ -171,20 +171,20 @@ class Line:
         self._counter = EpisodeCounter()
         self.forget()
         self._has_env = False
-        self._in_flight: EnvironmentCommand | None = None  # the request that the worker will answer
-        self._is_building = False  # the env is built for that request, which is still unsent
+        self._in_flight: EnvironmentCommand | None = None  # the request in flight, which the worker will answer.
+        self._is_building = False  # whether the row in flight builds the env, for a request that is sent next
 
     def forget(self) -> None:
-        """Drops what belongs to an env that has failed: its agents, and requests that wait."""
+        """Drops the agents and the waiting requests of an env that has failed."""
         self._agents = Agents()
         self._unsent: list[Request] = []
 
     def send(self, request: EnvironmentRequest) -> None:
-        """Sends a request, as soon as the env can follow it. Raises ``ClosedError`` if the manager is closed."""
+        """Sends a request, or queues it until the env is free. Raises ``ClosedError`` if the manager is closed."""
         self._queue.check_open()
         command, payload = request
         match command:
-            case EnvironmentCommand.CLOSE:  # the queue closes all at once
+            case EnvironmentCommand.CLOSE:  # ignored, because `StepQueue.close` ends all workers at once
                 return
             case EnvironmentCommand.BEHAVIOR_SPECS if self._specs:
                 self._queue.put(command, self._response(command, self._specs))
@@ -192,39 +192,40 @@ class Line:
             case EnvironmentCommand.STEP:
                 payload = {name: info.env_action for name, info in payload.items() if len(info.agent_ids) > 0}
             case EnvironmentCommand.RESET:
-                payload = None  # the parameters went before it
+                payload = None  # a reset has no parameters: they were sent before
             case EnvironmentCommand.ENVIRONMENT_PARAMETERS:
                 payload = dict(payload or {})
         self._unsent.append((command, payload))
         self._flush()
 
     def recv(self) -> EnvironmentResponse:
-        """Waits for the answer to a request other than a step."""
+        """Waits for the worker's answer to a request other than a step."""
         return self._queue.answer_of(self._worker_id)
 
     def cut_off(self) -> dict[str, Any]:
-        """Returns the step that ends the episodes of all agents of an env that has failed."""
+        """Returns a step that ends the episodes of all agents, for an env that has failed."""
         return self._agents.cut_off(self._specs)
 
     def operation_of(self, operation: str) -> tuple[str, EnvProgress]:
-        """Returns the env's operation and progress. `operation`: the pool's name for it."""
-        if operation == "step" and self._in_flight is not None:  # not "nothing": then the env died while it was idle
+        """Returns the env's true operation and progress. `operation` is the one that the pool reports."""
+        # If the worker died idle, the operation stays "nothing".
+        if operation == "step" and self._in_flight is not None:
             operation = "build" if self._is_building else _ANSWERED[self._in_flight]
         return operation, self._counter.progress(self._worker_id)
 
     def read(self, batch: Batch, row: int) -> _Arrival | None:
-        """Reads a result of the pool, and sends the requests that waited for it.
+        """Reads a result from the pool, and sends the requests that waited until the env was free.
 
-        Returns: The answer to a request; None if an env was built, and the request is still to be sent.
+        Returns: The answer to a request; None if an env was built, and the request had to be sent afterwards.
         """
         command, self._in_flight = self._in_flight, None
-        assert command is not None  # or there would be no answer
+        assert command is not None  # every result belongs to a request
         was_building, self._is_building = self._is_building, False
         self._has_env = not batch.truncated[row]
         arrival = None
         if not self._has_env:
             if was_building:
-                self._take_order()  # which the failure answers
+                self._take_order()  # drops the request, because the failure is its answer
             error = error_of(batch.infos[row]["final_info"]["fault"])
             arrival = _Arrival(command, self._response(EnvironmentCommand.ENV_EXITED, error))
         elif was_building:
@@ -256,7 +257,7 @@ class Line:
         return answer.payload
 
     def _flush(self) -> None:
-        """Sends all requests up to the next one that is answered, if there is one and the worker is free."""
+        """Sends the unsent requests up to the first one that has an answer, if there is one and the worker is free."""
         command = next((command for command, _ in self._unsent if command in _ANSWERED), None)
         if command is None or self._in_flight is not None:
             return
@@ -270,7 +271,7 @@ class Line:
         return order
 
     def _dispatch(self, order: list[Request]) -> None:
-        """Sends an order; an empty one builds the env. One that begins with a step is a step: answers come last."""
+        """Sends an order, which is a list of requests; an empty one builds the env. A step has an order of its own."""
         is_step = bool(order) and order[0][0] is EnvironmentCommand.STEP
         if not (is_step and wire.fill_with_actions(self._row[0], order[0][1])):
             self._row[0, 0] = 0

@@ -36,50 +36,50 @@ from remuda.mlagents.restarts import Restarts
 from remuda.mlagents.step_queue import StepQueue
 
 if TYPE_CHECKING:
-    from typing_extensions import Unpack  # in `typing` since Python 3.11
+    from typing_extensions import Unpack  # `Unpack` is in `typing` since Python 3.11
 
 _logger = logging.getLogger("remuda")
-_DRAIN_TIMEOUT = 60.0  # seconds for the steps under way, if all envs are reset after a restart
+_DRAIN_TIMEOUT = 60.0  # the seconds to wait for steps in flight, if all envs are reset after a restart
 
 EnvFactory = Callable[[int, list[SideChannel]], BaseEnv]
 
 
 @names_keywords(PoolOptions.__annotations__, REFUSED)
 class SubprocessEnvManager(HasNoPool, EnvManager):  # type: ignore[misc]  # ML-Agents has no types
-    """Steps many envs of ML-Agents in parallel, in worker processes, and hands out whichever have stepped.
+    """Steps many envs of ML-Agents in parallel, in worker processes, and returns steps as soon as they arrive.
 
-    A worker that fails is restarted, as far as the quotas of ``run_options.env_settings`` go. The episodes of its
-    agents end as interrupted ones, with reward 0 and the last observation once more; no other env misses a step.
+    A worker that fails is restarted, within the quotas of ``run_options.env_settings``. The episodes of its
+    agents end as interrupted, with reward 0 and the last observation again; no other env misses a step.
 
     Args:
         env_factory: Builds an env, in its worker, from the worker's number and a list of side channels.
         run_options: The settings of the envs and their restarts. An ``EngineConfig`` is accepted, too.
         n_env: The number of envs.
         reset_all_on_restart: Reset all envs after a restart, and drop all unfinished episodes, as the original does.
-        start_method: How workers start: "forkserver" (``None`` means that), "spawn" or "fork".
+        start_method: The start method of workers: "forkserver" (also for ``None``), "spawn" or "fork".
         max_concurrency: The largest number of workers that run at once.
-        **options: The others of :class:`remuda.PoolOptions`: ``num_workers``, ``object_bytes``, ``record`` and so on.
-            ``faults`` is "restart", as above; with "raise" an env's exception is raised at once. Of a
-            :class:`remuda.FaultPolicy` only the deadlines and ``backoff`` count, because quotas are ML-Agents' own, and
+        **options: The other options of :class:`remuda.PoolOptions`: ``num_workers``, ``object_bytes``, ``record`` and
+            so on. ``faults`` defaults to "restart"; with "raise" an env's exception is raised at once. A
+            :class:`remuda.FaultPolicy` sets only the deadlines and ``backoff``, because ML-Agents has its own quotas.
             ``step_timeout`` applies to each step, each reset and the building of an env. ``start_timeout`` applies to
-            the workers: envs are built later, by the first reset. ``num_workers="auto"`` is refused: a game computes in
-            a process of its own, which measuring would not see. Unlike a pool's, ``preload`` is
-            ``("remuda.mlagents.worker",)``, ``object_bytes`` 1 MiB and ``name`` "mlagents".
+            the workers, because the first reset builds the envs. ``num_workers="auto"`` is refused, because a game
+            computes in another process, which is not measured. ``preload`` defaults to ``("remuda.mlagents.worker",)``,
+            ``object_bytes`` to 1 MiB and ``name`` to "mlagents".
 
     Attributes:
         env_workers: One for each env: ``worker_id``, ``process``, ``waiting``, ``previous_step``,
             ``previous_all_action_info``, ``closed``.
         step_queue: The answers of the workers.
         workers_alive: The number of workers; 0 after :meth:`close`.
-        env_factory, run_options: As given.
+        env_factory, run_options: The arguments.
         env_parameters: The parameters that were set last.
         restart_counts: The number of restarts of each worker.
         recent_restart_timestamps: The times of these restarts, within ``restarts_rate_limit_period_s``.
-        policies, agent_managers, first_step_infos: As of every ``EnvManager``.
+        policies, agent_managers, first_step_infos: See ML-Agents' ``EnvManager``.
 
     Raises:
-        TypeError: A factory that cannot be pickled, or an unknown option.
-        ValueError: An invalid value of an option.
+        TypeError: The factory cannot be pickled, or an option is unknown.
+        ValueError: An option has an invalid value.
         remuda.StartTimeoutError, remuda.ResourceError: The workers cannot be started.
     """
 
@@ -89,7 +89,7 @@ class SubprocessEnvManager(HasNoPool, EnvManager):  # type: ignore[misc]  # ML-A
         make="manager = remuda.mlagents.SubprocessEnvManager(env_factory, run_options, n_env, {options})",
         refused=REFUSED,
     )
-    _why_no_pool = "a step of ML-Agents is a message about agents that come and go, and no row of an env"
+    _why_no_pool = "a step of ML-Agents is a message about a changing set of agents, and not a row of an env"
 
     def __init__(
         self,
@@ -107,8 +107,8 @@ class SubprocessEnvManager(HasNoPool, EnvManager):  # type: ignore[misc]  # ML-A
         check_num_workers(options.get("num_workers"), n_env)
         self.env_factory, self.run_options = env_factory, run_options_of(run_options)
         self.env_parameters: dict[str, Any] | None = None
-        self._parameters: dict[str, Any] = {}  # all that were ever set
-        self._trainings: dict[str, TrainerSettings] = {}  # all that have begun
+        self._parameters: dict[str, Any] = {}  # all parameters that were set.
+        self._trainings: dict[str, TrainerSettings] = {}  # all trainings that have begun
         self.reset_all_on_restart = reset_all_on_restart
         policy, restarts = policy_of(options.get("faults", "restart"))
         options["faults"], options["advise"] = policy, False
@@ -125,7 +125,7 @@ class SubprocessEnvManager(HasNoPool, EnvManager):  # type: ignore[misc]  # ML-A
                 factories(env_factory, self.run_options, n_env),
                 start_method=start_method,
                 max_concurrency=max_concurrency,
-                autoreset="same_step",  # a worker that was restarted is ready when its failure is reported
+                autoreset="same_step",  # so that a restarted worker is ready when its failure is reported
                 **options,
             )
             pool.reset()
@@ -142,25 +142,25 @@ class SubprocessEnvManager(HasNoPool, EnvManager):  # type: ignore[misc]  # ML-A
     def create_worker(
         worker_id: int, step_queue: StepQueue, env_factory: EnvFactory, run_options: RunOptions
     ) -> UnityEnvWorker:
-        """Returns a worker, new or restarted. The queue starts its workers with the same factory and options."""
+        """Returns the object for a new or restarted worker. The last two arguments are not used."""
         line = step_queue.open_line(worker_id)
         return UnityEnvWorker(step_queue.process(worker_id), worker_id, line)
 
     # -- steps -------------------------------------------------------------------------------------------
 
     def _step(self) -> list[EnvironmentStep]:
-        """Sends the actions of the policies to all workers that wait for them, and sleeps until one has stepped.
+        """Sends the policies' actions to all workers that wait for actions, and sleeps until a worker has stepped.
 
         Returns:
-            The answers that have come: steps, the first observations of envs that were restarted, and the ends of
-            episodes that were cut off; one of each worker at most.
+            The answers that have arrived: steps, the first observations of envs that were restarted, and the ends of
+            episodes that were cut off; at most one for each worker.
 
         Raises:
-            Exception: An env's exception, after which it is not restarted; its cause is the worker's traceback.
-            WorkerDiedError: a UnityCommunicationException: a worker has died more often than the quotas allow.
-            EnvTimeoutError: also a UnityTimeOutException: as well.
-            ClosedError: a UnityCommunicationException: after :meth:`close`.
-            remuda.StateError: a RuntimeError: no worker steps: reset first.
+            Exception: An env raised it, and is not restarted. Its cause is the worker's traceback.
+            WorkerDiedError: A UnityCommunicationException: a worker has died more often than the quotas allow.
+            EnvTimeoutError: Also a UnityTimeOutException: a worker has missed a deadline more often than they allow.
+            ClosedError: A UnityCommunicationException: after :meth:`close`.
+            remuda.StateError: A RuntimeError: the envs must be reset first.
         """
         self._queue_steps()
         self.step_queue.wait()
@@ -186,7 +186,7 @@ class SubprocessEnvManager(HasNoPool, EnvManager):  # type: ignore[misc]  # ML-A
 
     @timed  # type: ignore[untyped-decorator]
     def _take_step(self, last_step: EnvironmentStep) -> dict[str, ActionInfo]:
-        """Returns the actions of the policies for one env."""
+        """Returns the actions of the policies for one env, by behaviour."""
         return {
             name: self.policies[name].get_action(decisions, last_step.worker_id)
             for name, (decisions, _) in last_step.current_all_step_result.items()
@@ -194,7 +194,7 @@ class SubprocessEnvManager(HasNoPool, EnvManager):  # type: ignore[misc]  # ML-A
         }
 
     def _answers(self) -> Iterator[EnvironmentResponse]:
-        """Takes all answers that have come."""
+        """Yields all answers that have arrived, and removes them from the queue."""
         while True:
             try:
                 yield self.step_queue.get_nowait()
@@ -219,7 +219,7 @@ class SubprocessEnvManager(HasNoPool, EnvManager):  # type: ignore[misc]  # ML-A
     # -- restarts ----------------------------------------------------------------------------------------
 
     def _bring_back(self, worker_id: int, error: BaseException) -> EnvironmentStep:
-        """Restarts a worker, while the others go on, and returns the end of the episodes that it had."""
+        """Restarts a failed worker while the others continue. Returns the step that ends its agents' episodes."""
         failed = self.env_workers[worker_id]
         ends = failed.conn.cut_off()
         self._restart(worker_id, error)
@@ -234,9 +234,9 @@ class SubprocessEnvManager(HasNoPool, EnvManager):  # type: ignore[misc]  # ML-A
         return infos
 
     def _restart(self, worker_id: int, error: BaseException) -> None:
-        """Replaces a worker that failed, so that its next reset builds another env; or raises ``error``."""
+        """Replaces a failed worker; its next reset builds another env. Raises ``error`` if it may not be restarted."""
         if (why := self._restarts.why_not(worker_id, error, self.run_options.env_settings)) is not None:
-            # The pool has logged that it restarts the worker: that has no env until it receives a request.
+            # Corrects the pool's log, which reports a restart: the new worker has no env until it receives a request.
             _logger.warning(
                 "worker %d of ML-Agents gets no other env, and what was restarted for it stays empty: %s",
                 worker_id,
@@ -250,7 +250,7 @@ class SubprocessEnvManager(HasNoPool, EnvManager):  # type: ignore[misc]  # ML-A
         self._send_lasting(worker_id)
 
     def _send_lasting(self, worker_id: int) -> None:
-        """Sends what the lost env had received. It waits for the next request, which builds another env."""
+        """Sends the parameters and trainings of a lost env again. They precede the request that builds another env."""
         worker = self.env_workers[worker_id]
         if self._parameters:
             worker.send(EnvironmentCommand.ENVIRONMENT_PARAMETERS, self._parameters)
@@ -265,15 +265,15 @@ class SubprocessEnvManager(HasNoPool, EnvManager):  # type: ignore[misc]  # ML-A
     # -- resets ------------------------------------------------------------------------------------------
 
     def _reset_env(self, config: dict[str, Any] | None = None) -> list[EnvironmentStep]:
-        """Resets all envs, in parallel. Steps that are under way are waited for, and dropped.
+        """Resets all envs in parallel, after waiting for steps in flight, which are dropped.
 
         Args:
-            config: Environment parameters, as of :meth:`set_env_parameters`.
+            config: Environment parameters; see :meth:`set_env_parameters`.
 
         Returns:
             The first observations of each env.
 
-        Raises: as :meth:`_step`; at the first reset also what has kept an env from being built.
+        Raises: See :meth:`_step`; the first reset also raises exceptions of the env factory.
         """
         self._finish_steps()
         self.set_env_parameters(config)
@@ -291,7 +291,7 @@ class SubprocessEnvManager(HasNoPool, EnvManager):  # type: ignore[misc]  # ML-A
                 self._reset_again(worker_id)
 
     def _finish_steps(self, timeout: float | None = None) -> None:
-        """Waits for all that is under way, and drops it. Workers that fail are restarted."""
+        """Waits for all requests in flight, and drops their answers. Restarts workers that fail."""
         deadline = None if timeout is None else time.monotonic() + timeout
         while not self.step_queue.is_idle:
             if not self.step_queue.wait(None if deadline is None else deadline - time.monotonic()):
@@ -303,30 +303,30 @@ class SubprocessEnvManager(HasNoPool, EnvManager):  # type: ignore[misc]  # ML-A
                     self._restart(response.worker_id, response.payload)
 
     def set_env_parameters(self, config: dict[str, Any] | None = None) -> None:
-        """Sets environment parameters of all envs, from their next step or reset on.
+        """Sets environment parameters of all envs, which apply from the next step or reset on.
 
         Args:
-            config: Values of ``ParameterRandomizationSettings``, or numbers. Those of other keys stay as they are. Envs
-                that are restarted get all that were ever set.
+            config: ``ParameterRandomizationSettings`` or numbers, by name. Other parameters do not change. Envs that
+                are restarted receive all parameters again.
         """
         self.env_parameters = config
         self._parameters.update(config or {})
         for worker in self.env_workers:
             worker.send(EnvironmentCommand.ENVIRONMENT_PARAMETERS, config)
 
-    # -- around training ---------------------------------------------------------------------------------
+    # -- trainings, specs and parameters -----------------------------------------------------------------
 
     def on_training_started(self, behavior_name: str, trainer_settings: TrainerSettings) -> None:
-        """Notifies the envs that training of a behaviour begins. Those with training analytics report it to Unity."""
+        """Notifies the envs that the training of a behaviour begins. Training analytics report it to Unity."""
         self._trainings[behavior_name] = trainer_settings
         for worker in self.env_workers:
             worker.send(EnvironmentCommand.TRAINING_STARTED, (behavior_name, trainer_settings))
 
     @property
     def training_behaviors(self) -> Mapping[str, BehaviorSpec]:
-        """The specs of all behaviours, by name. Envs that are not there yet are built for it.
+        """The specs of all behaviours, by name. Reading them builds the envs that are not built yet.
 
-        Raises: as :meth:`reset`.
+        Raises: See :meth:`reset`.
         """
         for worker in self.env_workers:
             worker.send(EnvironmentCommand.BEHAVIOR_SPECS)
@@ -340,9 +340,9 @@ class SubprocessEnvManager(HasNoPool, EnvManager):  # type: ignore[misc]  # ML-A
 
     @property
     def get_properties(self) -> dict[str, float]:
-        """The environment parameters of worker 0 that are numbers, as resets and :meth:`set_env_parameters` set them.
+        """The environment parameters that are numbers, and were set by resets and :meth:`set_env_parameters`.
 
-        No env is asked: all workers have the same parameters. Those that an env draws itself are left out.
+        All workers have the same parameters, and no request is sent. Parameters that an env draws itself are omitted.
         """
         constants = {
             key: value.value if isinstance(value, ConstantSettings) else value
@@ -355,12 +355,12 @@ class SubprocessEnvManager(HasNoPool, EnvManager):  # type: ignore[misc]  # ML-A
         return self.step_queue.pool
 
     def close(self) -> None:
-        """Closes the envs and ends the workers; those that take longer than the original's 10 seconds are killed.
+        """Closes the envs and ends the workers. Workers are killed after 10 seconds, as by ML-Agents.
 
-        What envs raise in their ``close`` is logged. Closing again does nothing.
+        Exceptions that envs raise in their ``close`` are logged. Closing again does nothing.
 
         Raises:
-            remuda.CloseTimeoutError: A worker would not die; everything else was released.
+            remuda.CloseTimeoutError: A worker did not end when it was killed; everything else was released.
         """
         for worker in self.env_workers:
             worker.closed = True

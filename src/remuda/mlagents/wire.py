@@ -1,8 +1,8 @@
-"""Small orders and answers travel as bytes in a row of shared memory, which takes half the time of objects.
+"""Encodes small orders and answers as bytes in a row of shared memory, which takes half the time of sending objects.
 
-A step of ML-Agents is a dozen small arrays in objects of its own classes. Pickling these costs more than many an env's
-step, so they travel as bytes and shapes. The pool sends others as objects: those of other classes, and large ones,
-whose arrays it does not copy.
+A step of ML-Agents is a dozen small arrays in objects of its own classes. Pickling these can take longer than the step
+of an env, so they are sent as bytes and shapes. The pool sends others as objects: those of other classes, and those
+with large arrays, which it does not copy.
 """
 
 from __future__ import annotations
@@ -17,26 +17,26 @@ from mlagents.trainers.subprocess_env_manager import StepResponse
 from mlagents_envs.base_env import ActionTuple, DecisionSteps, TerminalSteps
 from mlagents_envs.timers import TimerNode
 
-_LARGE = 2048  # bytes of an array
+_LARGE = 2048  # the size in bytes of the largest array that is sent in a row
 
 ORDERS = spaces.Box(0, 255, (1024,), np.uint8)
 ANSWERS = spaces.Box(0, 255, (8192,), np.uint8)
 
 
 class _DoesNotFitError(Exception):
-    """An object is not for a row."""
+    """The object cannot be sent in a row of shared memory."""
 
 
 # -- rows ------------------------------------------------------------------------------------------------
 
 
 def is_empty(row: np.ndarray[Any, Any]) -> bool:
-    """Returns whether the content was sent as an object instead: no pickle begins with 0."""
+    """Returns whether a row is empty, because its content was sent as an object. No pickle begins with 0."""
     return bool(row[0] == 0)
 
 
 def load_row(row: np.ndarray[Any, Any]) -> Any:
-    return pickle.loads(row.data)  # a pickle marks its end
+    return pickle.loads(row.data)  # ignores the rest of the row, because a pickle marks its end
 
 
 def _fill(row: np.ndarray[Any, Any], value: Any) -> bool:
@@ -83,7 +83,7 @@ def fill_with_answer(row: np.ndarray[Any, Any], answer: Any) -> bool:
 
 
 def load_answer(row: np.ndarray[Any, Any], no_ends: Mapping[str, TerminalSteps]) -> Any:
-    """Returns the result of a step or a reset. ``no_ends``: the empty terminal steps of each behaviour."""
+    """Reads the result of a step or reset from a row. ``no_ends`` has empty terminal steps for each behaviour."""
     packed, timers, stats = load_row(row)
     results = {
         name: (_unpack_decisions(*decisions), no_ends[name] if ends is None else _unpack_ends(*ends))
@@ -97,7 +97,7 @@ def _pack_results(results: Mapping[str, Any]) -> list[Any]:
 
 
 def _pack_steps(steps: Any) -> Any:
-    """Returns observations, action masks and arrays, packed; None for no terminal steps."""
+    """Packs decision or terminal steps as bytes and shapes. Returns None for empty terminal steps."""
     if type(steps) is DecisionSteps:
         arrays = steps.reward, steps.agent_id, steps.group_id, steps.group_reward
         return _pack_all(steps.obs), _pack_all(steps.action_mask), _pack_all(arrays)
@@ -123,7 +123,7 @@ def _unpack_ends(obs: Any, arrays: Any) -> TerminalSteps:
 
 
 def _pack(array: Any) -> Any:
-    if type(array) is list:  # as Unity's group ids
+    if type(array) is list:  # for example Unity's group ids, which are sent as a list
         return array
     if type(array) is not np.ndarray or array.nbytes > _LARGE or array.dtype.kind not in "biuf":
         raise _DoesNotFitError

@@ -1,4 +1,4 @@
-"""The worker's side: an env of ML-Agents with its side channels, as the pool's loop expects an env."""
+"""The worker's side: adapts an env of ML-Agents, with its side channels, to the pool's loop."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from mlagents_envs.timers import TimerNode, get_timer_root, reset_timers
 from remuda.mlagents import wire
 from remuda.mlagents.errors import unity_exceptions_that_travel
 
-ANSWER = "answer"  # the key in infos of an answer that does not fit into a row
+ANSWER = "answer"  # the key in an info for an answer that does not fit into a row
 
 Request = tuple[EnvironmentCommand, Any]
 
@@ -29,8 +29,8 @@ class Answer(NamedTuple):
     """A worker's answer to the requests of one order.
 
     Attributes:
-        payload: The result of the last request: of a step a ``StepResponse``, of a reset the first observations.
-        specs: The behaviours that are new, or other than before.
+        payload: The result of the last request: a ``StepResponse`` for a step, the first observations for a reset.
+        specs: The behaviours that are new or have changed.
     """
 
     payload: Any
@@ -43,7 +43,7 @@ class Channels:
     Attributes:
         parameters: Sends environment parameters.
         stats: Receives statistics.
-        of_env: All channels, as the factory gets them.
+        of_env: All channels, for the env factory.
     """
 
     def __init__(self, run_options: RunOptions, worker_id: int) -> None:
@@ -52,12 +52,12 @@ class Channels:
         self.stats = StatsSideChannel()
         self.of_env: list[Any] = [self.parameters, _engine_channel(run_options.engine_settings), self.stats]
         self._analytics: TrainingAnalyticsSideChannel | None = None
-        if worker_id == 0:  # one env reports the training
+        if worker_id == 0:  # only the first env reports the training to Unity
             self._analytics = TrainingAnalyticsSideChannel()
             self.of_env.append(self._analytics)
 
     def introduce(self, env: Any) -> None:
-        """Sends the env the run's options, if it has training analytics: for other envs the message is unknown."""
+        """Sends the run's options to the env, if the env supports training analytics."""
         capabilities = getattr(env, "academy_capabilities", None)
         if capabilities is None or not capabilities.trainingAnalytics:
             self._analytics = None
@@ -76,19 +76,19 @@ def _engine_channel(settings: EngineSettings) -> EngineConfigurationChannel:
 
 
 class Worker:
-    """Gives an env of ML-Agents the methods of Gymnasium.
+    """An adapter with Gymnasium's methods for an env of ML-Agents.
 
-    All that an env does is a step to the pool. The action is an order, which is a list of requests, and its results and
-    failures arrive like those of steps. The pool's own resets do nothing. An empty order builds the env, so that a
-    failure to build it arrives in the same way.
+    For the pool, every operation of the env is a step. The action is an order, which is a list of requests, and its
+    results and failures arrive like those of steps. The pool's own resets do nothing. An empty order builds the env, so
+    that a failure to build it arrives in the same way.
 
-    An order other than a plain step comes through :func:`put`, before an empty row.
+    An order other than a plain step is set by :func:`put`, before an empty row.
 
     Args:
         env_factory: Builds the env, from the worker's number and its side channels.
-        worker_id: The number.
+        worker_id: The worker's number.
         run_options: The settings for the side channels.
-        caller: The process and the thread of the manager: the timers there are left alone.
+        caller: The process and the thread of the manager, in which timers are not reset.
     """
 
     observation_space: Space[Any] = wire.ANSWERS
@@ -108,18 +108,18 @@ class Worker:
         self._sent_specs: dict[str, Any] = {}
         self._row = np.zeros(wire.ANSWERS.shape, np.uint8)
         self.order: Sequence[Request] = ()
-        if self._has_own_timers:  # a worker that was forked has a copy of the manager's
+        if self._has_own_timers:  # clears the manager's timers, which a forked worker inherits
             reset_timers()
 
-    # -- what the loop calls -----------------------------------------------------------------------------
+    # -- methods that the worker's loop calls ------------------------------------------------------------
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        """Does nothing: requests reset the env."""
+        """Returns an empty row. The env itself is reset by a request."""
         self._row[0] = 0
         return self._row, {}
 
     def step(self, row: np.ndarray[Any, Any]) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        """Follows an order. The pool reports what the env raises."""
+        """Executes the actions in the row, or for an empty row the order that :func:`put` has set."""
         with unity_exceptions_that_travel():
             if self._env is None:
                 self._build()
@@ -182,7 +182,7 @@ class Worker:
         return (os.getpid(), threading.get_ident()) != self._caller
 
     def _take_timers(self) -> TimerNode | None:
-        """Returns this thread's timers since the last call; None where the manager's thread steps the env."""
+        """Returns ML-Agents' timers since the previous call; None if the manager's thread steps the env."""
         if not self._has_own_timers:
             return None
         root = get_timer_root()
@@ -190,7 +190,7 @@ class Worker:
         return root
 
     def _new_specs(self) -> dict[str, Any]:
-        """Returns the specs that were not sent yet: a behaviour appears with its first agent."""
+        """Returns the behaviours' specs that were not sent yet: new behaviours may appear with any step."""
         specs = self._env.behavior_specs
         new = {name: specs[name] for name in specs if self._sent_specs.get(name) != specs[name]}
         self._sent_specs.update(new)
@@ -198,5 +198,5 @@ class Worker:
 
 
 def put(worker: Worker, order: Sequence[Request]) -> None:
-    """Sets the order for the next step."""
+    """Sets the order that the next step executes, if its row is empty."""
     worker.order = order

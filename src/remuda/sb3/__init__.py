@@ -34,7 +34,7 @@ __all__ = [
     "WorkerDiedError",
 ]
 
-if not TYPE_CHECKING:  # a name that there is not is an error to type checkers, too
+if not TYPE_CHECKING:  # hidden from type checkers, which would accept any name
     __getattr__, __dir__ = lazily(
         __name__, __all__, {"RolloutBuffer": "rollout_buffer", "SubprocVecEnv": "subproc_vec_env"}
     )

@@ -1,4 +1,4 @@
-"""Arguments as Stable-Baselines3 takes them, in the form that the pool takes."""
+"""Converts arguments of Stable-Baselines3's vector env to those of a pool."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ Indices: TypeAlias = int | Iterable[int] | None
 
 
 def hosting(env_fns: Any) -> list[Callable[[], worker.HostedEnv]]:
-    """Returns functions that build what hosts each env. Raises TypeError for anything but functions, such as an env."""
+    """Wraps factories of envs as factories of `HostedEnv`. Raises TypeError if one is not a function."""
     return [functools.partial(worker.build, env_fn) for env_fn in check_env_fns(env_fns)]
 
 
 def extras_of_hosted(extras: Any) -> tuple[Any, dict[str, Callable[[worker.HostedEnv], Any]]]:
-    """Returns the pool's option `extras` with functions of the hosted env, and these functions by name.
+    """Wraps the functions in the option `extras` for a `HostedEnv`. Returns the option and the wrapped functions.
 
-    Anything that is not such an option is left for the pool to refuse.
+    An invalid option is returned unchanged: the pool refuses it.
     """
     if not isinstance(extras, Mapping):
         return extras, {}
@@ -41,7 +41,7 @@ def extras_of_hosted(extras: Any) -> tuple[Any, dict[str, Callable[[worker.Hoste
 
 
 def positions(indices: Indices, num_envs: int) -> list[int]:
-    """Returns the envs that are meant: ``None`` is all; -1 is the last; one may be named twice.
+    """Returns the envs that `indices` selects. ``None`` selects all, -1 the last; an env may be selected twice.
 
     Raises:
         IndexError: there is no such env.
@@ -56,10 +56,10 @@ def positions(indices: Indices, num_envs: int) -> list[int]:
 
 
 def batch_actions(space: Space[Any], actions: Any, num_envs: int) -> Any:
-    """Makes an element of the batched space of a sequence with one dict or tuple for each env.
+    """Batches actions: converts a sequence of one dict or tuple for each env to an element of the batched space.
 
     Raises:
-        InvalidActionError: Another number of actions than envs, or one that does not fit.
+        InvalidActionError: The number of actions is not that of envs, or an action does not fit.
     """
     each = list(actions)
     if len(each) != num_envs:

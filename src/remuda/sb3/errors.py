@@ -1,7 +1,7 @@
-"""The engine's errors, to be caught where those of Stable-Baselines3's pipes were caught.
+"""The engine's errors as errors of pipes, so that code for Stable-Baselines3's pipes catches them, too.
 
-A worker of the original ends when its env raises, and the caller's use of the pipe to the worker fails: with the end of
-the file, a connection reset, or a broken pipe. The errors here are all three, and the engine's own too.
+A worker of the original ends when its env raises, and then the pipe to the worker fails with `EOFError`,
+`ConnectionResetError` or `BrokenPipeError`. The errors here derive from all three, and from the engine's errors.
 """
 
 from __future__ import annotations
@@ -11,15 +11,15 @@ from remuda._faces.translation import by_kind
 
 
 class LostConnectionError(ConnectionResetError, BrokenPipeError, EOFError):
-    """All errors that a program may have caught when the original's pipe to a worker failed."""
+    """The base of this module's errors: a subclass of every error that a failing pipe to a worker can raise."""
 
 
 class EnvError(remuda.EnvError, LostConnectionError):
-    """An env raised. Its cause is the env's exception; the env can be used again after a ``reset()``."""
+    """An env raised an exception, which is this error's cause. The env can be used again after a ``reset()``."""
 
 
 class WorkerDiedError(remuda.WorkerDiedError, LostConnectionError):
-    """A worker process ended: `pid`, `exitcode`, `env_ids`. The vector env can only be closed."""
+    """A worker process ended; see `pid`, `exitcode` and `env_ids`. The vector env can only be closed."""
 
 
 class EnvTimeoutError(remuda.EnvTimeoutError, WorkerDiedError):
@@ -35,7 +35,7 @@ class RestartLimitError(remuda.RestartLimitError, LostConnectionError):
 
 
 class BrokenPoolError(remuda.BrokenPoolError, LostConnectionError):
-    """An env was lost to an earlier fault, which is the cause."""
+    """An env was lost to an earlier fault, which is this error's cause."""
 
 
 class ClosedError(remuda.ClosedError, OSError):
@@ -46,4 +46,4 @@ translated = by_kind(
     *(EnvError, WorkerDiedError, EnvTimeoutError, CorruptReplyError, RestartLimitError, BrokenPoolError, ClosedError),
     name="vector env",
 )
-"""Decorates what raises the engine's errors."""
+"""Decorates functions that raise the engine's errors."""

@@ -1,4 +1,4 @@
-"""Makes the results of a step out of a batch."""
+"""Converts a batch to the results of Stable-Baselines3's `step`."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from remuda.sb3.worker import REWARD_TYPE
 Info: TypeAlias = dict[str, Any]
 
 
-# Rewards (n,), of the dtype that stacking the envs' own gives; dones (n,) bool; infos, with ``TimeLimit.truncated``,
-# and ``terminal_observation`` where an episode has ended; and those of each env's latest reset.
+# The results of a step: rewards, dones, infos, reset infos. The rewards have the common dtype of all envs. An info has
+# ``TimeLimit.truncated``, and ``terminal_observation`` if the episode has ended. Reset infos are of the latest resets.
 Step: TypeAlias = tuple[npt.NDArray[Any], npt.NDArray[np.bool_], tuple[Info, ...], tuple[Info, ...]]
 
 
 def read_step(batch: Batch, reset_infos: Sequence[Info]) -> Step:
-    """Reads a batch of all envs; ``reset_infos`` are those before. Nothing of the result is a view of the batch."""
-    if not batch.has_infos:  # as on most steps of most envs; so no episode has ended either
+    """Copies the results of a step from a batch of all envs. ``reset_infos`` are those of the previous step."""
+    if not batch.has_infos:  # the common case: no infos, so no episode has ended
         none = tuple([{_WAS_TRUNCATED: False} for _ in range(len(batch))])
         return batch.reward.copy(), batch.done, none, tuple(reset_infos)
     dones, infos = batch.done, batch.list_infos()
@@ -36,7 +36,7 @@ def read_step(batch: Batch, reset_infos: Sequence[Info]) -> Step:
 
 
 def _terminal_info(info: Info, was_truncated: bool) -> Info:
-    """Moves the old episode's part out of the info of a same-step autoreset, and leaves the reset's part."""
+    """Removes the old episode's info and observation from the info of a reset, and returns them as one info."""
     terminal: Info = info.pop("final_info")
     terminal[_WAS_TRUNCATED] = was_truncated
     terminal["terminal_observation"] = info.pop("final_obs")
@@ -44,7 +44,7 @@ def _terminal_info(info: Info, was_truncated: bool) -> Info:
 
 
 def _in_their_type(rewards: npt.NDArray[Any], infos: Sequence[Info]) -> npt.NDArray[Any]:
-    """Removes the notes of the rewards' types from the infos, and converts the rewards to them."""
+    """Removes the dtypes of rewards from the infos, and converts the rewards to the common dtype."""
     if not [info for info in infos if REWARD_TYPE in info]:
         return rewards
     codes = {info.pop(REWARD_TYPE, _FLOAT64) for info in infos}

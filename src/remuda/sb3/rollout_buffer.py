@@ -1,4 +1,4 @@
-"""``RolloutBuffer``: Stable-Baselines3's, with observations in the memory that the workers wrote them to."""
+"""``RolloutBuffer``: Stable-Baselines3's buffer, with observations in the memory that the workers write to."""
 
 from __future__ import annotations
 
@@ -19,34 +19,34 @@ from remuda.sb3.subproc_vec_env import OPEN_ENVS, SubprocVecEnv
 
 Array = npt.NDArray[Any]
 
-_ONLY = ""  # the key of observations that are no dict
+_ONLY = ""  # the key of observations that are not in a dict
 
 
 class RolloutBuffer(buffers.RolloutBuffer):
-    """The buffer of SB3's PPO and A2C, without its copies of the observations.
+    """The rollout buffer of SB3's PPO and A2C, which does not copy the observations.
 
         model = PPO("CnnPolicy", env, rollout_buffer_class=remuda.sb3.RolloutBuffer)
 
     If the observations lie in the memory of a :class:`SubprocVecEnv`, unchanged or transposed by ``VecTransposeImage``,
-    the env writes its further steps into a :class:`remuda.Rollout`, and minibatches are gathered from there. The first
-    rollout is copied, because the env is found by its observations; so are the new arrays of a wrapper such as
-    ``VecNormalize`` or ``VecFrameStack``. Learning has the same results, bit by bit.
+    the env writes its next steps into a :class:`remuda.Rollout`, from which minibatches are gathered. The first
+    rollout is copied, because the buffer finds the env by its observations. Observations that a wrapper such as
+    ``VecNormalize`` or ``VecFrameStack`` computes are always copied. Learning has the same results, bit by bit.
 
     Args:
-        buffer_size: steps of each env.
-        observation_space: also a ``Dict``, for which SB3 has a class of its own.
-        action_space: of the envs.
-        device: where minibatches go.
-        gae_lambda: of the advantages.
+        buffer_size: the number of steps of each env.
+        observation_space: the space of one env; it may be a ``Dict``, for which SB3 has another class.
+        action_space: the space of one env.
+        device: the device of the minibatches.
+        gae_lambda: the factor lambda of the advantages (GAE).
         gamma: the discount.
-        n_envs: how many envs.
+        n_envs: the number of envs.
 
     Attributes:
-        observations: (buffer_size, n_envs, ...), or a dict of such; views of shared memory where there is no copy.
-        rollout: holds the observations; ``None`` if they were copied.
+        observations: array (buffer_size, n_envs, ...), or a dict of such; views of shared memory unless copied.
+        rollout: the rollout with the observations; ``None`` if they were copied.
 
     Raises:
-        NotImplementedError: a space for which Stable-Baselines3 has no buffers.
+        NotImplementedError: Stable-Baselines3 has no buffers for the space.
     """
 
     observations: Any
@@ -66,14 +66,14 @@ class RolloutBuffer(buffers.RolloutBuffer):
         self._is_dict = is_dict
         self.rollout: Rollout | None = None
         self._env: weakref.ref[SubprocVecEnv] | None = None
-        self._own: dict[str, Array] = {}  # for what is copied
-        self._frames: dict[str, Array] = {}  # (buffer_size + 1, n_envs, ...) of the rollout
+        self._own: dict[str, Array] = {}  # memory for copies of observations.
+        self._frames: dict[str, Array] = {}  # the rollout's observations, (buffer_size + 1, n_envs, ...)
         super().__init__(buffer_size, observation_space, action_space, device, gae_lambda, gamma, n_envs)
 
     # -- filling -----------------------------------------------------------------------------------------
 
     def reset(self) -> None:
-        """Drop all steps, and have the env write its next steps into a rollout. Raises as
+        """Drop all steps, and open a rollout for the next steps of the env. Raises the errors of
         :meth:`SubprocVecEnv.rollout`."""
         self._views: dict[str, Array] = {}  # (buffer_size, n_envs, ...)
         self.observations = self._views
@@ -104,13 +104,13 @@ class RolloutBuffer(buffers.RolloutBuffer):
 
         Args:
             obs: the observations before the step: an array of ``n_envs`` rows, or a dict of such.
-            action, reward: of the step.
-            episode_start: whether ``obs`` is the first of an episode.
-            value, log_prob: of ``obs``, and of the action.
+            action, reward: the actions and the rewards of the step.
+            episode_start: whether each row of ``obs`` is the first of an episode.
+            value, log_prob: the values of ``obs``, and the log probabilities of the actions.
 
         Raises:
             IndexError: the buffer is full.
-            ValueError: arrays of another number of rows.
+            ValueError: an array has another number of rows.
         """
         given = obs if self._is_dict else {_ONLY: obs}
         if self.pos == 0:
@@ -125,7 +125,7 @@ class RolloutBuffer(buffers.RolloutBuffer):
         self.full = self.pos == self.buffer_size
 
     def _lay_out(self, given: dict[str, Array]) -> None:
-        """Chooses the memory of the observations by the first ones."""
+        """Chooses the memory for observations: the rollout's frames if the observations lie there, else its own."""
         if self.rollout is None or not all(_lies_like(given[key], self._frames[key]) for key in given):
             self.rollout, self._frames = None, {}
             self._env = self._find_env(given)
@@ -135,7 +135,7 @@ class RolloutBuffer(buffers.RolloutBuffer):
         self.observations = self._views if self._is_dict else self._views[_ONLY]
 
     def _find_env(self, given: dict[str, Array]) -> weakref.ref[SubprocVecEnv] | None:
-        """Returns the env that has written these observations; None if no env has."""
+        """Returns the vector env that has the observations in its memory, or None."""
         for env in OPEN_ENVS:
             if env.num_envs == self.n_envs and all(map(env.has_written, given.values())):
                 return weakref.ref(env)
@@ -150,7 +150,7 @@ class RolloutBuffer(buffers.RolloutBuffer):
         return self._own[key]
 
     def _put(self, key: str, place: Array, obs: Array) -> None:
-        """Copies the observations to their place, unless they lie there already."""
+        """Copies the observations to `place`, unless they lie there already."""
         if _address(place) != _address(obs):
             place[...] = obs.reshape(place.shape)
 
@@ -160,7 +160,7 @@ class RolloutBuffer(buffers.RolloutBuffer):
         """Yield minibatches of all steps of all envs, in random order.
 
         Args:
-            batch_size: of each but the last; ``None``: all at once.
+            batch_size: the size of each minibatch except the last; ``None``: one minibatch with all steps.
 
         Raises:
             AssertionError: the buffer is not full.
@@ -176,7 +176,7 @@ class RolloutBuffer(buffers.RolloutBuffer):
             yield self._get_samples(indices[start : start + size])
 
     def _get_samples(self, batch_inds: Array, env: Any = None) -> Any:
-        # SB3 counts env by env, the frames lie step by step.
+        # SB3's indices are ordered by env, then step; the frames are ordered by step, then env.
         env_of, step_of = np.divmod(batch_inds, self.buffer_size)
         rows = step_of * self.n_envs + env_of
         observations = {key: self._gather(key, rows) for key in self._views}
@@ -193,9 +193,9 @@ class RolloutBuffer(buffers.RolloutBuffer):
         view = self._views[key]
         frames = self._frames[key][:-1] if self.rollout is not None else view
         gathered = frames.reshape(-1, *frames.shape[2:]).take(rows, axis=0)
-        if view.strides != frames.strides:  # in memory as SB3 would have it: how torch adds up depends on that
+        if view.strides != frames.strides:  # copied to SB3's memory layout, which affects torch's sums
             gathered = np.ascontiguousarray(_seen_as(view[0], gathered[None])[0])
-        return self.to_torch(gathered.reshape(-1, *view.shape[2:]), copy=False)  # it is a copy already
+        return self.to_torch(gathered.reshape(-1, *view.shape[2:]), copy=False)  # already a copy
 
 
 def _address(array: Array) -> int:
@@ -203,7 +203,7 @@ def _address(array: Array) -> int:
 
 
 def _lies_like(obs: Array, frames: Array) -> bool:
-    """Whether observations are frames of this memory, in some order of their axes."""
+    """Whether observations have the layout of these frames, apart from the order of their axes."""
     frame = frames[0]
     is_one_piece = obs.nbytes == frame.nbytes and obs.dtype == frame.dtype and len(obs) == len(frame)
     axes = sorted(zip(obs.strides[1:], obs.shape[1:], strict=True), reverse=True)
@@ -213,6 +213,6 @@ def _lies_like(obs: Array, frames: Array) -> bool:
 
 
 def _seen_as(obs: Array, frames: Array) -> Array:
-    """Returns a view of frames with the axes of these observations."""
+    """Returns a view of frames, with the axes in the same order as in the observations."""
     shape = (len(frames), frames.shape[1], *obs.shape[1:])
     return as_strided(frames, shape, (frames.strides[0], frames.strides[1], *obs.strides[1:]))

@@ -26,29 +26,29 @@ from remuda.sb3.errors import translated
 from remuda.sb3.results import read_step
 
 if TYPE_CHECKING:
-    from typing_extensions import Unpack  # in `typing` since Python 3.11
+    from typing_extensions import Unpack  # `Unpack` is in `typing` since Python 3.11
 
 REFUSED = {
     "autoreset": "Stable-Baselines3 has an env reset within the step that ends its episode",
     "resets_ahead": "Stable-Baselines3 has an env reset within the step that ends its episode; use spares=",
     "vector_size": "Stable-Baselines3 asks each env for its attributes and wrappers, unlike those in a vector env",
 }
-"""Options of the pool that make no sense here, and why."""
+"""Options of the pool that are not possible here, and why."""
 
 OPEN_ENVS: weakref.WeakSet[SubprocVecEnv] = weakref.WeakSet()
-"""All of this process, and perhaps some that are closed."""
+"""All vector envs of this process, perhaps with some that are closed."""
 
-_ALIASES = {"action_masks": "action_mask"}  # sb3-contrib's name for the masks of actions, and that of most others
+_ALIASES = {"action_masks": "action_mask"}  # sb3-contrib's name for the column of action masks, and the usual name
 
 
 class SubprocVecEnvPart(PooledVectorEnv, VecEnv):
-    """Some of a vector env's envs, reset, stepped and called apart from the others; `SubprocVecEnv.split` makes it.
+    """A part of a vector env, made by `SubprocVecEnv.split`: its envs are reset and stepped apart from the others.
 
-    Everything is counted from 0: env ``i`` here is env ``env_ids[i]`` of the whole. But :meth:`seed` gives that one
-    ``seed + env_ids[i]``, so that parts with the same seed together begin as the whole does.
+    Env ``i`` here is env ``env_ids[i]`` of the whole. :meth:`seed` gives env ``i`` the seed ``seed + env_ids[i]``: if
+    all parts have the same seed, their envs begin as those of the whole would.
 
     Attributes:
-        env_ids: (num_envs,) int64, ascending: which envs of the whole these are.
+        env_ids: (num_envs,) int64, ascending: the ids of these envs in the whole.
         whole: the vector env that was split. It owns the workers; closing it closes this.
     """
 
@@ -64,11 +64,11 @@ class SubprocVecEnvPart(PooledVectorEnv, VecEnv):
         self._options = [whole._options[i] for i in ids]
 
     def _adopt(self, pool: Pool, envs: Part, extras: Mapping[str, Callable[[Any], Any]], *, keep_options: bool) -> None:
-        """Takes over envs of a running pool, and the functions that compute its `extras`, by name."""
+        """Initializes the vector env on a running pool. `extras` has the functions that compute the pool's extras."""
         self._begin(pool, envs)
         self.keep_options = keep_options
         self._extras_functions = extras
-        self._extras_sent = 0  # as `Part.last_sent` was when `extras` were computed
+        self._extras_sent = 0  # the value of `Part.last_sent` when `extras` were computed
         VecEnv.__init__(self, envs.num_envs, pool.single_observation_space, pool.single_action_space)
         self._batches_actions = isinstance(self.action_space, (spaces.Dict, spaces.Tuple))
 
@@ -81,9 +81,10 @@ class SubprocVecEnvPart(PooledVectorEnv, VecEnv):
 
     @translated
     def reset(self) -> VecEnvObs:
-        """Reset all envs, with the seeds of :meth:`seed` and the options of :meth:`set_options`, once.
+        """Reset all envs, with the seeds of :meth:`seed` and the options of :meth:`set_options`.
 
-        A step that is still under way is waited for, and dropped. The infos are in ``reset_infos``.
+        The seeds hold for this reset only; so do the options, unless ``keep_options=True``. A step under way is waited
+        for, and its results are dropped. The infos are in ``reset_infos``.
 
         Returns:
             The observations: an array of ``num_envs`` rows, or a dict (in the order of the space) or tuple of such.
@@ -96,7 +97,7 @@ class SubprocVecEnvPart(PooledVectorEnv, VecEnv):
             ClosedError: after :meth:`close`.
         """
         self._make_way_for_reset()
-        self._has_leftovers = True  # until all results are here
+        self._has_leftovers = True  # after an interruption, results are still in flight
         seeds = None if all(seed is None for seed in self._seeds) else self._seeds
         options = [one or None for one in self._options] if any(self._options) else None
         batch = self._envs.reset(seed=seeds, options=options)
@@ -109,41 +110,43 @@ class SubprocVecEnvPart(PooledVectorEnv, VecEnv):
         return batch.obs  # type: ignore[no-any-return]
 
     def step(self, actions: Any) -> VecEnvStepReturn:
-        """Step each env: takes ``actions`` as :meth:`step_async`, returns what :meth:`step_wait` does, and
-        raises what both do."""
+        """Step each env: takes ``actions`` like :meth:`step_async`, and returns the same as :meth:`step_wait`.
+
+        Raises what both raise.
+        """
         try:
             if self._state is not IDLE or self._has_leftovers or not self._steps_at_once:
                 self.step_async(actions)
                 return self.step_wait()
             if self._batches_actions:
                 actions = batch_actions(self.action_space, actions, self.num_envs)
-            self._has_leftovers = True  # until all results are here
+            self._has_leftovers = True  # after an interruption, results are still in flight
             try:
                 batch = self._envs.step(actions)
             except Exception:
                 raise
-            except BaseException:  # an interruption, such as Ctrl-C: what was sent may still be waited for
+            except BaseException:  # after an interruption, such as Ctrl-C, `step_wait` can receive the results
                 self._state = STEPPING if self._envs.pending else IDLE
                 raise
             self._has_leftovers = False
             return self._read(batch)
-        except RemudaError as error:  # as `translated` has it, without its call
+        except RemudaError as error:  # does the same as the decorator `translated`, which costs another call
             translated.raise_for(error)
 
     @translated
     def step_async(self, actions: Any) -> None:
-        """Send each env its action, and return at once; :meth:`step_wait` has the results.
+        """Send each env its action, and return at once; :meth:`step_wait` returns the results.
 
         Args:
-            actions: one for each env: an array with a row for each, or a sequence. They reach the envs in the dtype
-                of the action space.
+            actions: an array with a row for each env, or a sequence with one action for each. They are converted to the
+                dtype of the action space.
 
         Raises:
-            remuda.InvalidActionError: a ValueError: another number of actions than envs, or another shape, dtype or
-                range. Nothing was sent.
-            remuda.StateError: a RuntimeError: a step is under way already, or an env has not been reset, or not since
-                it raised. Nothing was sent.
-            BrokenPoolError, ClosedError: as :meth:`reset`.
+            remuda.InvalidActionError: a ValueError: the number, shape, dtype or range of the actions is wrong. Nothing
+                was sent.
+            remuda.StateError: a RuntimeError: a step is under way already, or an env must be reset first. Nothing was
+                sent.
+            BrokenPoolError, ClosedError: see :meth:`reset`.
         """
         self._drop_leftovers()
         if self._batches_actions:
@@ -153,18 +156,18 @@ class SubprocVecEnvPart(PooledVectorEnv, VecEnv):
 
     @translated
     def step_wait(self) -> VecEnvStepReturn:
-        """Wait for the results of :meth:`step_async`. An env at the end of its episode has been reset.
+        """Wait for the results of :meth:`step_async`. Envs that ended their episodes have been reset.
 
         Returns:
-            (observations, rewards, dones, infos): observations as of :meth:`reset`; two arrays (num_envs,), the first
-            of the dtype of the envs' own rewards, the second of bool; a tuple of dicts. Each dict has
-            ``TimeLimit.truncated``; where an episode has ended, also ``terminal_observation``, while the observation
-            is the next episode's first, and the reset's info is in ``reset_infos``.
+            (observations, rewards, dones, infos): observations in the form that :meth:`reset` returns; two arrays
+            (num_envs,), the first in the dtype of the envs' own rewards, the second of bool; a tuple of dicts. Each
+            dict has ``TimeLimit.truncated``. If an episode has ended, its dict also has ``terminal_observation``, the
+            observation is the first of the next episode, and ``reset_infos`` has the info of the reset.
 
         Raises:
-            EnvError: an env raised. The others go on after a :meth:`reset`, and so does this one.
+            EnvError: an env raised. All envs can be used again after a :meth:`reset`.
             remuda.StateError: a RuntimeError: no step is under way.
-            WorkerDiedError, RestartLimitError, ClosedError: as :meth:`reset`.
+            WorkerDiedError, RestartLimitError, ClosedError: see :meth:`reset`.
         """
         return self._read(self._wait(STEPPING, lambda _: self._envs.recv(), None))
 
@@ -178,16 +181,16 @@ class SubprocVecEnvPart(PooledVectorEnv, VecEnv):
         if self.waiting:
             raise StateError(f"expected no step under way in {method}(), got one in flight; call step_wait first")
 
-    # -- for the next reset ------------------------------------------------------------------------------
+    # -- seeds and options of the next reset -------------------------------------------------------------
 
     def seed(self, seed: int | None = None) -> Sequence[int | None]:
-        """Seed the next :meth:`reset`: env ``i`` with ``seed + env_ids[i]``; ``None``: with one drawn at random.
+        """Seed the next :meth:`reset`: env ``i`` gets ``seed + env_ids[i]``; ``None`` draws ``seed`` at random.
 
         Returns:
             The seed of each env, in order.
         """
         first = super().seed(seed)[0]
-        assert first is not None  # one was drawn where none was given
+        assert first is not None  # SB3 draws a seed if it gets None
         self._seeds = [first + env_id for env_id in self.env_ids.tolist()]
         return self._seeds
 
@@ -196,11 +199,12 @@ class SubprocVecEnvPart(PooledVectorEnv, VecEnv):
         """Keep options for the next :meth:`reset`; with ``keep_options=True`` for every reset from now on.
 
         Args:
-            options: for all envs alike, or a list with those of each env; ``None``: none. They are copied.
+            options: a dict for all envs, or a list with a dict for each env; ``None``: no options. They are copied.
 
         Raises:
-            ValueError: with ``keep_options=True``: not one for each env, or one for each where there are spares.
-            BrokenPoolError, ClosedError: with ``keep_options=True``: they can never come to hold.
+            ValueError: with ``keep_options=True``: the length of the list is not ``num_envs``, or it is a list although
+                there are spares.
+            BrokenPoolError, ClosedError: with ``keep_options=True``: the envs can no longer be reset.
         """
         super().set_options(options)
         if self.keep_options:
@@ -210,8 +214,8 @@ class SubprocVecEnvPart(PooledVectorEnv, VecEnv):
     # -- calls -------------------------------------------------------------------------------------------
 
     def get_images(self) -> Sequence[npt.NDArray[np.uint8] | None]:
-        """Each env's picture; ``None`` for each, and a warning, where ``render_mode`` is not "rgb_array". Raises as
-        :meth:`env_method`."""
+        """Return each env's picture. If ``render_mode`` is not "rgb_array", warn and return ``None`` for each. Raises
+        the errors of :meth:`env_method`."""
         if self.render_mode != "rgb_array":
             warnings.warn(
                 f"expected the render mode 'rgb_array' of envs that are asked for images, got {self.render_mode!r}",
@@ -221,21 +225,21 @@ class SubprocVecEnvPart(PooledVectorEnv, VecEnv):
         return self.env_method("render")
 
     def has_attr(self, attr_name: str) -> bool:
-        """Whether every env, or a wrapper around it, has the attribute ``attr_name``, or ``extras=`` a column for it.
-        Raises as :meth:`get_attr`, but not for an env that has none."""
+        """Return whether every env, or a wrapper around it, has the attribute ``attr_name``, or ``extras=`` a column
+        for it. Raises the errors of :meth:`get_attr`, except for a missing attribute."""
         return self._column(attr_name) is not None or all(self._apply(worker.has_attribute, attr_name))
 
     def get_attr(self, attr_name: str, indices: Indices = None) -> list[Any]:
-        """Return each env's attribute, looked up from the outermost wrapper inwards, or the column in its place.
+        """Return each env's attribute, looked up from the outermost wrapper inwards, or its column of ``extras=``.
 
         Args:
-            attr_name: its name.
+            attr_name: the name of the attribute.
             indices: the envs: an int, some ints, or ``None`` for all.
 
         Raises:
-            EnvError: an env has no such attribute, or one that cannot be pickled.
-            IndexError: there is no such env.
-            WorkerDiedError, BrokenPoolError, ClosedError: it cannot answer.
+            EnvError: an env has no such attribute, or the attribute cannot be pickled.
+            IndexError: an env does not exist.
+            WorkerDiedError, BrokenPoolError, ClosedError: an env cannot answer.
         """
         if (column := self._column(attr_name)) is not None:
             return self._rows(column, indices)
@@ -243,14 +247,14 @@ class SubprocVecEnvPart(PooledVectorEnv, VecEnv):
 
     @translated
     def set_attr(self, attr_name: str, value: Any, indices: Indices = None) -> None:
-        """Set an attribute of each env, on its outermost wrapper, and again on that of an env that is rebuilt.
+        """Set an attribute on the outermost wrapper of each env. It is set again on envs that are rebuilt.
 
         Args:
-            attr_name: its name.
-            value: the same for all.
-            indices: as of :meth:`get_attr`; ``None`` includes spares.
+            attr_name: the name of the attribute.
+            value: the value, the same for all envs.
+            indices: see :meth:`get_attr`; ``None`` includes spares.
 
-        Raises: as :meth:`get_attr`.
+        Raises: see :meth:`get_attr`.
         """
         self._envs.apply_async(
             worker.set_attribute,
@@ -265,19 +269,19 @@ class SubprocVecEnvPart(PooledVectorEnv, VecEnv):
     ) -> list[Any]:
         """Call a method of each env, looked up from the outermost wrapper inwards.
 
-        Where ``extras=`` have a column of that name (of ``"action_mask"`` for ``"action_masks"``, too), a call without
-        arguments returns its rows, and no worker is asked.
+        If ``extras=`` has a column of that name (or ``"action_mask"`` for ``"action_masks"``), a call without arguments
+        returns copies of its rows, and no call is sent to the workers if the column is current.
 
         Args:
-            method_name: its name.
-            *method_args: for the method.
-            **method_kwargs: for the method.
-            indices: as of :meth:`get_attr`.
+            method_name: the name of the method.
+            *method_args: arguments of the method.
+            **method_kwargs: keywords of the method.
+            indices: see :meth:`get_attr`.
 
         Returns:
-            What each env's method returned.
+            The result of each env's method.
 
-        Raises: as :meth:`get_attr`, and EnvError for what the method raised; its episode goes on.
+        Raises: see :meth:`get_attr`; EnvError also if the method raised. The episode of that env continues.
         """
         column = None if method_args or method_kwargs else self._column(method_name)
         if column is not None:
@@ -287,36 +291,38 @@ class SubprocVecEnvPart(PooledVectorEnv, VecEnv):
     def env_is_wrapped(
         self, wrapper_class: type[gymnasium.Wrapper[Any, Any, Any, Any]], indices: Indices = None
     ) -> list[bool]:
-        """Whether each env (of ``indices``) is in a wrapper of ``wrapper_class``. Raises as :meth:`get_attr`."""
+        """Return whether each env (of ``indices``) has a wrapper of ``wrapper_class``. Raises the errors of
+        :meth:`get_attr`."""
         return self._apply(worker.is_wrapped, wrapper_class, indices=indices)
 
     @translated
     def replace(self, indices: Indices, env_fns: Sequence[Callable[[], Env[Any, Any]]]) -> None:
-        """Put other envs in the place of some, in their workers; see :meth:`remuda.Pool.replace`. Then :meth:`reset`.
+        """Replace some envs by others, in the same workers; see :meth:`remuda.Pool.replace`. Call :meth:`reset` next.
 
-        What :meth:`set_attr` has set is set again on them. The spaces of the vector env stay as they are.
+        Attributes that :meth:`set_attr` has set are set on the new envs. The spaces of the vector env do not change.
 
         Args:
-            indices: as of :meth:`get_attr`.
-            env_fns: a factory for each of them, in their order.
+            indices: see :meth:`get_attr`.
+            env_fns: a factory for each of these envs, in their order.
 
         Raises:
             remuda.StateError: a RuntimeError: a step is under way.
-            ValueError, TypeError: arguments of another form; there are spares.
-            remuda.SpaceMismatchError: their spaces do not fit.
-            EnvError: a factory raised; its exception is the cause. The old envs go on, or if they render, begin again.
-            IndexError, WorkerDiedError, BrokenPoolError, ClosedError: as :meth:`get_attr`.
+            ValueError, TypeError: an argument is wrong, or there are spares.
+            remuda.SpaceMismatchError: the spaces of the new envs do not fit.
+            EnvError: a factory raised; its exception is the cause. The old envs continue; those that render are
+                rebuilt and lose their episodes.
+            IndexError, WorkerDiedError, BrokenPoolError, ClosedError: see :meth:`get_attr`.
         """
         self._check_idle("replace")
         self._drop_leftovers()
         self._envs.replace(self._ids_in_pool(indices), hosting(env_fns))
 
     def _column(self, name: str) -> str | None:
-        """Returns the column of ``extras=`` in the place of an attribute or method; None: there is no such column."""
+        """Returns the name of the column of ``extras=`` that has an attribute or method, or None."""
         return next((one for one in (name, _ALIASES.get(name)) if one in self._extras_functions), None)
 
     def _rows(self, column: str, indices: Indices) -> list[Any]:
-        """Returns copies of a column's rows; computed by the envs if they were sent anything since it was filled."""
+        """Returns copies of a column's rows. If a command was sent since the last step, the envs compute them again."""
         may_read = self.extras and not (self.closed or self.waiting or self._has_leftovers)
         if may_read and self._extras_sent == self._envs.last_sent:
             return [self.extras[column][env].copy() for env in positions(indices, self.num_envs)]
@@ -325,7 +331,7 @@ class SubprocVecEnvPart(PooledVectorEnv, VecEnv):
     @translated
     def _apply(self, function: Callable[..., Any], *args: Any, indices: Indices = None) -> list[Any]:
         ids = self._ids_in_pool(indices)
-        if len(set(ids)) < len(ids):  # an env that is named twice is called twice
+        if len(set(ids)) < len(ids):  # an env that is selected twice is called twice
             return [self._envs.apply(function, *args, env_ids=[env_id])[0] for env_id in ids]
         return self._envs.apply(function, *args, env_ids=None if indices is None else ids)
 
@@ -336,7 +342,7 @@ class SubprocVecEnvPart(PooledVectorEnv, VecEnv):
 
     @translated
     def close(self) -> None:
-        """Give these envs up, after the step that is under way. The whole stays open. Closing again does nothing."""
+        """Wait for a step under way, and close this part, not the whole vector env. Closing again does nothing."""
         if self.closed:
             return
         self._let_go()
@@ -346,7 +352,7 @@ class SubprocVecEnvPart(PooledVectorEnv, VecEnv):
 
 
 class _ClosedPart:
-    """Stands in place of the envs of a closed part, and raises ClosedError when it is used."""
+    """Replaces the envs of a closed part, and raises ClosedError when it is used."""
 
     def __getattr__(self, name: str) -> NoReturn:
         raise ClosedError("this part of the vector env is closed")
@@ -356,39 +362,39 @@ class _ClosedPart:
 class SubprocVecEnv(SubprocVecEnvPart):
     """Steps many envs in parallel, in worker processes: SB3's ``SubprocVecEnv`` on a pool.
 
-    ``infos`` is a tuple of plain dicts, rewards and dones are arrays of your own. Observations are views of memory
-    shared with the workers, leased to you: nothing overwrites them while you hold them or a view of them, and you may
-    write to them.
+    ``infos`` is a tuple of plain dicts; rewards and dones are copies. Observations are writable views of memory shared
+    with the workers. You lease them: no array is overwritten while you hold it or a view of it.
 
     Args:
-        env_fns: make the envs, each in its worker. Envs of old Gym are put into SB3's compatibility wrapper.
-        start_method: how workers start: "forkserver" (``None`` means that), "spawn" or "fork".
-        keep_options: the options of :meth:`set_options` hold for all later resets, those after the end of an episode
-            included, instead of the next :meth:`reset` alone.
-        max_concurrency, observation_space: as in :class:`remuda.PoolOptions`.
-        **options: the others of it: ``num_workers``, ``faults``, ``spares`` and so on. Under ``faults="restart"`` an
-            episode that is cut off ends with ``infos[i]["fault"]`` and ``TimeLimit.truncated``, and the env comes back.
+        env_fns: factories of the envs; each is called in the worker of its env. Envs of old Gym are put into SB3's
+            compatibility wrapper.
+        start_method: the start method of workers: "forkserver" (also for ``None``), "spawn" or "fork".
+        keep_options: whether the options of :meth:`set_options` hold for all later resets, including those after the
+            end of an episode, instead of the next :meth:`reset` only.
+        max_concurrency, observation_space: see :class:`remuda.PoolOptions`.
+        **options: its other options: ``num_workers``, ``faults``, ``spares`` and so on. With ``faults="restart"`` a
+            fault ends the episode with ``infos[i]["fault"]`` and ``TimeLimit.truncated``, and the env is rebuilt.
             With ``seeding="per_episode"`` seeds are in ``reset_infos[i]["episode_seed"]``. ``num_envs`` does not count
-            ``spares``. ``preload`` is SB3, because factories that wrap an env in ``Monitor`` need it, and it needs
-            PyTorch. ``name`` is that of this class.
+            ``spares``. ``preload`` defaults to SB3, which imports PyTorch, because factories that wrap an env in
+            ``Monitor`` need it. ``name`` is ``Worker<SubprocVecEnv>``.
 
     Attributes:
-        num_envs: how many.
-        observation_space, action_space: of one env, the first.
-        extras: the columns of ``extras=``, by name: arrays with a row for each env, of the latest reset or step:
-            views, as observations are.
+        num_envs: the number of envs.
+        observation_space, action_space: the spaces of the first env.
+        extras: the columns of ``extras=`` by name, of the latest reset or step: arrays with a row for each env, which
+            are views like observations.
         reset_infos: the infos of each env's latest ``reset``: a tuple of ``num_envs`` dicts.
-        render_mode: of all envs.
+        render_mode: the render mode of all envs.
         metadata: ``render_modes``, and the envs' ``render_fps`` if they have one.
         waiting: whether :meth:`step_async` has been called and :meth:`step_wait` has not.
         closed: whether :meth:`close` has been called.
 
     Raises:
-        ValueError: no envs, an unknown ``start_method``, or spaces that do not fit into the same rows.
+        ValueError: there are no envs, ``start_method`` is unknown, or the envs' spaces do not fit into the same rows.
         EnvError: a factory raised; its exception is the cause.
         WorkerDiedError: a worker died while it built its envs.
         remuda.StartTimeoutError: an env took longer to build than ``start_timeout``.
-        TypeError: a factory that cannot be pickled, or an unknown option.
+        TypeError: a factory cannot be pickled, or an option is unknown.
     """
 
     @translated
@@ -406,7 +412,7 @@ class SubprocVecEnv(SubprocVecEnvPart):
         options.setdefault("preload", ("stable_baselines3",))
         options["extras"], functions = extras_of_hosted(options.get("extras"))
         if start_method is not None:
-            multiprocessing.get_context(start_method)  # raises the original's error for an unknown method
+            multiprocessing.get_context(start_method)  # raises SB3's error for an unknown method
         pool = Pool(
             hosting(env_fns),
             start_method=start_method,  # type: ignore[arg-type]  # it was checked
@@ -417,28 +423,28 @@ class SubprocVecEnv(SubprocVecEnvPart):
         )
         with closed_on_error(pool):
             self._adopt(pool, pool, functions, keep_options=keep_options)
-        if "render_fps" in pool.metadata:  # where recorders of videos look for it
+        if "render_fps" in pool.metadata:  # for video recorders, which read the frame rate from the metadata
             self.metadata["render_fps"] = pool.metadata["render_fps"]
         OPEN_ENVS.add(self)
 
     def has_written(self, obs: npt.NDArray[Any]) -> bool:
-        """Whether ``obs``, an array of observations, lies in the memory that these envs write to."""
+        """Return whether ``obs``, an array of observations, lies in the memory that these envs write to."""
         return not self.closed and self._pool.owns(obs)
 
     def split(self, parts: int = 2) -> tuple[SubprocVecEnvPart, ...]:
         split_off = self._split(parts, lambda share: SubprocVecEnvPart(self, share))
-        if split_off:  # seeds and options that wait for the next reset went over to the parts
+        if split_off:  # the seeds and options for the next reset have moved to the parts
             self._reset_seeds()
             self._reset_options()
         return split_off or (self,)
 
     def close(self) -> None:
-        """Close the envs and stop the workers, after the step that is under way. Closing again does nothing.
+        """Wait for a step under way, close the envs and stop the workers. Closing again does nothing.
 
-        What an env raises in its ``close`` is logged, and not raised. Envs get 10 seconds, then workers are killed.
+        Exceptions that envs raise in their ``close`` are logged. Workers are killed after 10 seconds.
 
         Raises:
-            remuda.CloseTimeoutError: a worker would not die; everything else was released.
+            remuda.CloseTimeoutError: a worker did not end when it was killed; everything else was released.
         """
         if self.closed:
             return

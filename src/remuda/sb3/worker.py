@@ -1,4 +1,4 @@
-"""Hosts an env in a worker. It imports Stable-Baselines3 only if an env of old Gym needs it."""
+"""Hosts an env in a worker. Stable-Baselines3 is imported only for envs of the old gym library."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ import gymnasium
 import numpy as np
 
 REWARD_TYPE = "remuda.sb3.reward_type"
-"""In the info of a step whose reward was not of float64: the character code of its dtype, as an int."""
+"""The key in the info of a step with a reward that is not float64: the character code of its dtype, as an int."""
 
 
 class HostedEnv:
-    """An env with a note of its rewards' type in its infos. Everything else is the env's own.
+    """Hosts an env, and adds the dtype of its rewards to its infos, because the engine converts rewards to float64.
 
-    The engine carries rewards as float64. If an env's first reward is a float, as it mostly is, its later steps are
-    not looked at, and cost nothing more. The env itself is not changed, so that it can copy or pickle itself.
+    If the first reward is a float, later steps are not checked, which saves time. The env itself is not changed, so
+    that it can copy or pickle itself.
     """
 
     def __init__(self, env: gymnasium.Env[Any, Any]) -> None:
@@ -42,7 +42,7 @@ class HostedEnv:
 
 
 def _note_reward_type(outcome: Any) -> bool:
-    """Whether there was a type to note. Anything but an outcome of a step is left for the engine to refuse."""
+    """Adds the reward's dtype to a step's info, unless it is float64. Returns whether it was added."""
     match outcome:
         case (_, reward, _, _, dict() as info) if type(reward) is not float:
             dtype = np.asarray(reward).dtype
@@ -53,7 +53,7 @@ def _note_reward_type(outcome: Any) -> bool:
 
 
 def build(env_fn: Callable[[], Any]) -> HostedEnv:
-    """Hosts an env, in Stable-Baselines3's compatibility wrapper if it is one of old Gym's."""
+    """Builds an env and returns its host. An env of the old gym gets Stable-Baselines3's compatibility wrapper."""
     env = env_fn()
     if not isinstance(env, gymnasium.Env):
         from stable_baselines3.common.vec_env.patch_gym import _patch_env
@@ -62,12 +62,12 @@ def build(env_fn: Callable[[], Any]) -> HostedEnv:
     return _hosted.setdefault(id(env), HostedEnv(env))
 
 
-# One host for an env, because the engine refuses two factories that return one object.
+# The host of each env. If two factories return the same env, the engine receives the same host twice, and refuses it.
 _hosted: weakref.WeakValueDictionary[int, HostedEnv] = weakref.WeakValueDictionary()
 
 
 def compute(function: Callable[[Any], Any], hosted: HostedEnv) -> Any:
-    """Returns the result of one of the pool's `extras` for the env itself."""
+    """Calls a function of the option `extras` with the env itself instead of its host."""
     return function(hosted.env)
 
 
@@ -77,7 +77,7 @@ def get_attribute(hosted: HostedEnv, name: str) -> Any:
 
 
 def has_attribute(hosted: HostedEnv, name: str) -> bool:
-    """Whether the env or a wrapper has it; its value stays here, and need not be picklable."""
+    """Whether the env or a wrapper has the attribute. Its value is not sent, and need not be picklable."""
     try:
         hosted.env.get_wrapper_attr(name)
     except AttributeError:
@@ -86,7 +86,7 @@ def has_attribute(hosted: HostedEnv, name: str) -> bool:
 
 
 def set_attribute(hosted: HostedEnv, name: str, value: Any) -> None:
-    """Sets it on the outermost wrapper, even if an inner one has it."""
+    """Sets the attribute on the outermost wrapper, even if an inner one has it."""
     setattr(hosted.env, name, value)
 
 
@@ -96,7 +96,7 @@ def call_method(hosted: HostedEnv, name: str, args: tuple[Any, ...], kwargs: dic
 
 
 def is_wrapped(hosted: HostedEnv, wrapper_class: type[gymnasium.Wrapper[Any, Any, Any, Any]]) -> bool:
-    """Whether one of the wrappers is of that class."""
+    """Whether one of the env's wrappers is an instance of the class."""
     env = hosted.env
     while isinstance(env, gymnasium.Wrapper):
         if isinstance(env, wrapper_class):

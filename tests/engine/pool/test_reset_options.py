@@ -327,7 +327,7 @@ def test_envs_that_are_lost_and_pools_that_are_closed() -> None:
 
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_a_reset_in_advance_that_options_come_too_late_for_keeps_no_seed(backend: Any) -> None:
-    """An env that was built anew has the seed that it would have had, be its first reset made in time or not."""
+    """An env that was rebuilt has the seed that it would have had, be its first reset made in time or not."""
 
     def after_the_end(*, are_late: bool) -> tuple[list[int], list[int | None]]:
         faults = FaultPolicy("raise", renew_every=1)

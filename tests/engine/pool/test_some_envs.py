@@ -1,4 +1,4 @@
-"""Steps of some envs, and the reset that begins anew after an error."""
+"""Steps of some envs, and the reset that begins again after an error."""
 
 from __future__ import annotations
 

@@ -408,7 +408,7 @@ def test_an_env_that_was_replaced_has_no_state_before_its_reset(backend: Any) ->
     with Pool(walks(2), backend=backend) as pool:
         pool.reset()
         pool.replace([1], walks(1))
-        with pytest.raises(StateError, match="got env 1, built anew and not reset"):
+        with pytest.raises(StateError, match="got env 1, rebuilt and not reset"):
             pool.get_state()
         pool.step([0, 0])
         assert len(pool.get_state()) == 2

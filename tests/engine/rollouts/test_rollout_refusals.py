@@ -118,7 +118,7 @@ def test_a_turn_in_which_somebody_else_deals_with_the_envs_is_refused(way: str, 
             pool.split(2)
         else:
             rollout.close()
-        with pytest.raises(StateError, match="nobody else to step or reset"):
+        with pytest.raises(StateError, match="no other step or reset"):
             step.act([3] * 4)
         assert rollout.is_open == (how == "step")
         rollout.close()
@@ -151,7 +151,7 @@ def test_a_turn_of_a_part_in_which_somebody_else_steps_it_is_refused() -> None:
         rollout = pool.rollout(6, parts=2)
         step = next(iter(rollout))
         step._part.step([2, 2])
-        with pytest.raises(StateError, match="nobody else to step or reset"):
+        with pytest.raises(StateError, match="no other step or reset"):
             step.act([3, 3])
         rollout.close()
         assert rollout.valid.sum() == 2

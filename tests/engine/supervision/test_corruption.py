@@ -17,7 +17,7 @@ from remuda import BrokenPoolError, CorruptReplyError, FaultPolicy, Pool
 def test_memory_that_was_overwritten_is_told_as_such() -> None:
     with Pool(hooked(2, step=overwrite_memory), num_workers=1) as pool:
         pool.reset()
-        with pytest.raises(CorruptReplyError, match="what it wrote made no sense, and it was killed") as raised:
+        with pytest.raises(CorruptReplyError, match="it wrote invalid data, and was killed") as raised:
             pool.step([1, 1])
         assert raised.value.env_ids == (0, 1)
         with pytest.raises(BrokenPoolError):

@@ -149,7 +149,7 @@ def test_the_last_observation_is_known_also_when_it_was_asked_for(autoreset: Any
 
 @pytest.mark.parametrize("backend", ["process", "thread", "serial"])
 def test_an_env_that_failed_is_observed_as_it_was(backend: Any) -> None:
-    """It was built anew, and knows nothing of that."""
+    """It was rebuilt, and knows nothing of that."""
     with restarting([CountingEnv, clumsy(1)], backend=backend) as pool:
         pool.reset()
         pool.step([1, 1])

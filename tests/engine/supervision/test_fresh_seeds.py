@@ -1,4 +1,4 @@
-"""The seeds of envs that were built anew: the same in every run, and none of before."""
+"""The seeds of envs that were rebuilt: the same in every run, and none of before."""
 
 from __future__ import annotations
 

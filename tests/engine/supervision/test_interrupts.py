@@ -153,7 +153,7 @@ def test_failures_of_envs_and_answers_are_dealt_with_in_the_end(faults: Any, tmp
 
 
 def test_a_kill_that_is_interrupted_is_made_up_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A vector env that has raised is built anew by another worker alone: the command is not its own any more."""
+    """A vector env that has raised is rebuilt by another worker alone: the command is not its own any more."""
     fails = raising(lambda: ValueError("broken"))
     factories = [lambda: PlainVector(2, step=lambda env, actions: fails() if actions[0] == 9 else None)] * 2
     with Pool(factories, vector_size=2, faults=FaultPolicy("restart", backoff=0)) as pool:

@@ -1,4 +1,4 @@
-"""Envs that cannot be built anew at the first try, and what is told of that."""
+"""Envs that cannot be rebuilt at the first try, and what is told of that."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Envs that are built anew after so many episodes, for simulators that rot."""
+"""Envs that are rebuilt after so many episodes, for simulators that rot."""
 
 from __future__ import annotations
 
@@ -194,8 +194,8 @@ def test_a_reset_in_advance_that_nobody_wants_is_no_episode(backend: Any, num_wo
         pool.reset()
         assert pool.step([1, 1]).terminated.all()
         gate.let_pass()  # the reset in advance
-        pool.send_reset(options={"level": 1}, env_ids=[1])  # it is made anew, with these
+        pool.send_reset(options={"level": 1}, env_ids=[1])  # it is made again, with these
         gate.let_pass()
         assert pool.recv().obs.tolist() == [[1, 3, 0, -1]]
         assert pool.step([1, 1]).terminated[1]
-        assert pool.step([1, 1]).obs[1, 1] == 1  # of the env built anew
+        assert pool.step([1, 1]).obs[1, 1] == 1  # of the env rebuilt

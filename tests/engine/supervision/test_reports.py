@@ -147,7 +147,7 @@ def test_a_log_tells_when_a_worker_will_be_restarted(caplog: pytest.LogCaptureFi
         with pytest.raises(RestartLimitError):
             pool.step([1])
     ends = [record.message.rpartition("; ")[2] for record in faults_in(caplog)]
-    assert ends == ["it is restarted at once", "it is restarted in 0.25 s", "it is not restarted any more"]
+    assert ends == ["it is restarted at once", "it is restarted in 0.25 s", "it is no longer restarted"]
 
 
 def test_equal_exceptions_are_told_as_one(caplog: pytest.LogCaptureFixture) -> None:
@@ -159,8 +159,8 @@ def test_equal_exceptions_are_told_as_one(caplog: pytest.LogCaptureFixture) -> N
         pool.step([1] * 10)
     told = [(record.env, re.sub(r" \(env.*\)| \(episode.*\)", "", record.message)) for record in faults_in(caplog)]
     assert told == [
-        (1, "envs 1-6, 8, 9 (worker 0) raised ValueError in step: broken; it is built anew"),
-        (7, "env 7 (worker 0) raised ValueError in step: odd; it is built anew"),
+        (1, "envs 1-6, 8, 9 (worker 0) raised ValueError in step: broken; it is rebuilt"),
+        (7, "env 7 (worker 0) raised ValueError in step: odd; it is rebuilt"),
     ]
 
 

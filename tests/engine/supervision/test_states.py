@@ -86,7 +86,7 @@ def test_a_renewed_env_has_no_state_before_its_reset() -> None:
     with Pool(hooked(2, length=1), faults=FaultPolicy(renew_every=1)) as pool:
         pool.reset()
         pool.step([0, 0])
-        with pytest.raises(StateError, match="got envs 0, 1, built anew and not reset yet"):
+        with pytest.raises(StateError, match="got envs 0, 1, rebuilt and not reset yet"):
             pool.get_state(state_fns=fns)
         pool.send_observe()
         assert pool.recv(order="slot").obs[:, 2].tolist() == [1, 1]

@@ -1,4 +1,4 @@
-"""What is known of an env when it is built anew: the columns of infos, and its last observation."""
+"""What is known of an env when it is rebuilt: the columns of infos, and its last observation."""
 
 from __future__ import annotations
 

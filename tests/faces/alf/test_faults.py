@@ -173,7 +173,7 @@ def test_an_episode_that_is_cut_off(kind: str, tmp_path: Path) -> None:
     assert envs.faults[1].kind == {"hang": "timeout"}.get(kind, kind)
     told = envs.step(actions(5, 6))
     assert told.step_type.tolist() == [LAST, FIRST]
-    assert told.observation[1].tolist() == [1, 1, 0, -1]  # of the env that was built anew
+    assert told.observation[1].tolist() == [1, 1, 0, -1]  # of the env that was rebuilt
     assert not envs.faults
     assert envs.step(actions(7, 8)).observation[1].tolist() == [1, 1, 1, 8]
     envs.close()

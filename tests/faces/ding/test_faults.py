@@ -134,7 +134,7 @@ def test_a_reset_is_tried_again(retry_type: str, resets: int) -> None:
     manager.launch()
     before = manager.pid
     manager.reset()
-    # The same env remembers its first reset, one built anew has none.
+    # The same env remembers its first reset, one rebuilt has none.
     assert [len(one) for one in manager.resets] == [2, 2 if retry_type == "reset" else 1, 2]
     assert manager.seeds == [[(5, True)], [(6, True)], [(7, True)]]
     assert manager.pid == before

@@ -56,7 +56,7 @@ def test_restarts(accident: Callable[[], None], faults: Any) -> None:
 
 @each(accident=[envs.value_error, envs.kill_myself, envs.sleep_in_native_code], phase=["explicit", "background"])
 def test_a_reset_that_fails_is_repeated(accident: Callable[[], None], phase: str) -> None:
-    """By the env built anew, whose first reset goes well."""
+    """By the env rebuilt, whose first reset goes well."""
     env_fns = with_a_faulty_one("reset", accident, at=1)
     manager = launched(env_fns, reset_timeout=0.3, remuda={"faults": "restart"})
     pids = manager.pid

@@ -71,7 +71,7 @@ def test_what_envs_call_so_too_is_theirs() -> None:
             assert [worker.name for worker in envs.processes] == ["herd-0", "herd-1"]
     finally:
         del gymnasium.registry["Named-v0"]
-    with pytest.raises(TypeError, match="argument 'name', which the env does not know either; .* vector_kwargs"):
+    with pytest.raises(TypeError, match="argument 'name', which the env does not accept either; .* vector_kwargs"):
         make_vec("CartPole-v1", 2, name="herd")
 
 

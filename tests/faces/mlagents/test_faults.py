@@ -231,7 +231,7 @@ def test_another_exception_is_raised_as_it_is() -> None:
     assert isinstance(caught.value.__cause__, RemoteTraceback)
     assert "in _raise" in str(caught.value.__cause__)
     assert made.restart_counts == [0, 0]
-    made.reset({})  # builds it anew
+    made.reset({})  # rebuilds it
     assert obs_of(steps_of(made, 0, 1)[0])[1:3] == [1, 1]
     made.close()
 
@@ -266,7 +266,7 @@ def test_errors_and_logs_say_what_the_env_was_in(
         made.reset({})
         step_until_it_fails(made)
     assert course in str(caught.value)
-    then = "restarted at once" if accident is envs.kill else "built anew"
+    then = "restarted at once" if accident is envs.kill else "rebuilt"
     logged, decided = (record.getMessage() for record in caplog.records if record.name == "remuda")
     assert logged == f"{caught.value}; it is {then}"
     assert decided.startswith("worker 0 of ML-Agents gets no other env, and what was restarted for it stays empty: ")

@@ -159,7 +159,7 @@ def test_restarted_within_an_episode(kind: str, phase: str, tmp_path: Path) -> N
     assert isinstance(infos[1]["fault"], Fault)
     assert infos[1]["fault"].kind == {"hang": "timeout"}.get(kind, kind)
     assert "fault" not in infos[0]
-    assert obs[1].tolist() == [1, 1, 0, -1]  # of the env that was built anew
+    assert obs[1].tolist() == [1, 1, 0, -1]  # of the env that was rebuilt
     assert envs.reset_infos[1] == {}
     assert envs.step([7, 8])[0][1].tolist() == [1, 1, 1, 8]
     envs.close()

@@ -10,7 +10,7 @@ from gymnasium import spaces
 
 
 class MaskedEnv(gymnasium.Env[Any, Any]):
-    """Walks along a line. Off its ends, and onto a field that is drawn anew each episode, there is no way."""
+    """Walks along a line. Off its ends, and onto a field that is drawn again each episode, there is no way."""
 
     def __init__(self, length: int = 7) -> None:
         self.observation_space = spaces.Box(-1, length, (2,), np.float32)

@@ -27,11 +27,12 @@ nb::object ActionColumn::convert(nb::handle value, std::uint32_t count) const {
   return array.is_valid() && are_choices(array) ? array : nb::object();
 }
 
-// Casts to a wider type, or from one width of floats to another. May run user code.
+// Casts an array to the column's type if NumPy calls the cast safe, or if both types are floats. Returns null for other
+// values. May run user code.
 nb::object ActionColumn::cast(nb::handle value, std::uint32_t count) const {
   const nb::object array = nb::steal(PyArray_FromAny(value.ptr(), nullptr, 0, 0, NPY_ARRAY_ENSUREARRAY, nullptr));
   if (!array.is_valid()) {
-    if (!PyErr_ExceptionMatches(PyExc_Exception)) nb::raise_python_error();  // an interrupt
+    if (!PyErr_ExceptionMatches(PyExc_Exception)) nb::raise_python_error();  // an interrupt reaches the caller
     PyErr_Clear();
     return {};
   }
@@ -40,11 +41,11 @@ nb::object ActionColumn::cast(nb::handle value, std::uint32_t count) const {
   if (!are_floats && !PyArray_CanCastTypeTo(from, to, NPY_SAFE_CASTING)) return {};
   Py_INCREF(reinterpret_cast<PyObject*>(to));  // FromArray steals it
   nb::object same = nb::steal(PyArray_FromArray(as_array(array), to, NPY_ARRAY_CARRAY_RO | NPY_ARRAY_FORCECAST));
-  if (!same.is_valid()) nb::raise_python_error();  // a warning of NumPy, if warnings are errors
+  if (!same.is_valid()) nb::raise_python_error();  // a NumPy warning that is an error reaches the caller
   return column_.fits(same, count) ? same : nb::object();
 }
 
-// `array`: of the column's dtype.
+// Returns whether all numbers are within the bounds of the space. `array` must have the column's dtype.
 bool ActionColumn::are_choices(nb::handle array) const {
   if (!bounds_) return true;
   const std::size_t pairs = bounds_->size();

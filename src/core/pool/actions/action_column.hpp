@@ -1,4 +1,4 @@
-// One column of the actions, and the bounds of a discrete space.
+// One column of the actions, with the bounds of its space if the space is discrete.
 #pragma once
 
 #include <cstddef>
@@ -15,22 +15,23 @@ namespace remuda {
 
 class ActionColumn {
  public:
-  using Bounds = std::pair<std::int64_t, std::int64_t>;  // inclusive
+  using Bounds = std::pair<std::int64_t, std::int64_t>;  // the least and the greatest allowed number
 
-  // `bounds`: None if every number is an action. For a discrete space with a column of int64: one pair for all numbers
-  // of an action, or one pair for each. For other columns of a discrete space: empty, so that nothing is converted
-  // here.
+  // `bounds` depends on the column's space. It is None if every number is an action. For a discrete space with a column
+  // of int64, it has one pair for all numbers of an action, or one pair for each number. For other columns of a
+  // discrete space it is empty, so that `convert` always returns null.
   ActionColumn(Column column, std::optional<std::vector<Bounds>> bounds)
       : column_(std::move(column)), bounds_(std::move(bounds)) {}
 
   const Column& column() const { return column_; }
 
-  // Returns `value` as an array of the column's dtype, shape and C order, with a row for each of `count` envs and all
-  // numbers within the bounds: itself if it is such an array, else a copy if NumPy casts it without loss. Null does not
-  // mean that the value is wrong: `SpaceCodec` in Python has the full rules, and the errors.
+  // Returns an array of the column's dtype, shape and C order, with a row for each of `count` envs, and all numbers
+  // within the bounds. The array is `value` itself, or a copy that was cast. Returns null if neither is possible; then
+  // `SpaceCodec` in Python applies the full rules, and raises the errors.
   nb::object convert(nb::handle value, std::uint32_t count) const;
 
-  // Copies the rows of `array` to the slots of the part. `array` must have the column's dtype and shape, and C order.
+  // Writes the rows of `array` to the rows of the targets' next actions. `array` must have the column's dtype and
+  // shape, and C order.
   void write(nb::handle array, const std::vector<std::uint32_t>& targets, const Part& part, const Slots& slots) const;
 
  private:

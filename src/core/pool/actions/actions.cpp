@@ -17,7 +17,7 @@ Actions::Leaves Actions::take_apart(nb::handle actions, std::uint32_t count) con
   return leaves;
 }
 
-// Returns false if a leaf needs the conversion in Python.
+// Converts each leaf in place. Returns false if a leaf needs the conversion in Python.
 bool Actions::convert_each(Leaves& leaves, std::uint32_t count) const {
   for (std::size_t i = 0; i < leaves.size(); ++i) {
     leaves[i] = columns_[i].convert(leaves[i], count);
@@ -34,7 +34,7 @@ void Actions::write(const Leaves& leaves, const std::vector<std::uint32_t>& targ
 void Actions::move(const std::vector<std::uint32_t>& from, const std::vector<std::uint32_t>& to) const {
   for (const ActionColumn& each : columns_) {
     const std::size_t bytes = each.column().row_bytes();
-    if (bytes == 0) continue;  // an empty vector may have no address to copy from
+    if (bytes == 0) continue;  // The address of an empty vector may be null, which memcpy must not get.
     std::vector<std::byte> actions(from.size() * bytes);
     for (std::size_t i = 0; i < from.size(); ++i)
       std::memcpy(actions.data() + i * bytes, each.column().row(from[i]), bytes);

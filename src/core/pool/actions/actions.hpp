@@ -1,4 +1,4 @@
-// Copies the actions that callers pass into the rows that workers read them from.
+// Copies the actions that callers pass into the rows from which workers read actions.
 #pragma once
 
 #include <vector>
@@ -12,12 +12,12 @@ class Actions {
   using Leaves = std::vector<nb::object>;  // an array for each column
 
   // `nest`: the structure of an action, with a leaf for each column. `convert(actions, count)`: a Python function that
-  // makes a list of the leaves from anything that NumPy can convert, and raises for actions that do not fit.
+  // returns a list of the leaves for anything that NumPy can convert, and raises for actions that do not fit.
   Actions(std::vector<ActionColumn> columns, nb::handle nest, nb::object convert)
       : columns_(std::move(columns)), nest_(nest), convert_(std::move(convert)) {}
 
-  // Returns the leaves of a batch of `count` actions: its own arrays if they fit, or are cast without loss, else the
-  // leaves that `convert` makes. Writes nothing yet, because the conversion may run user code.
+  // Returns the leaves of a batch of `count` actions. If any column cannot convert its leaf, the Python function
+  // `convert` makes all of the leaves. Writes no rows yet, because the conversion may run user code.
   Leaves take_apart(nb::handle actions, std::uint32_t count) const;
   void write(const Leaves& leaves, const std::vector<std::uint32_t>& targets, const Part& part,
              const Slots& slots) const;

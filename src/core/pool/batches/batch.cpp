@@ -13,7 +13,7 @@ const T* data_of(nb::handle array) {
   return static_cast<const T*>(PyArray_DATA(reinterpret_cast<PyArrayObject*>(array.ptr())));
 }
 
-// Returns whether a row has objects outside the columns. `extra`: (flags, parts, terminal), see `Hub::take`.
+// Returns whether a row has values outside the columns. `extra`: the row's entry in `extras`, see `Hub::take`.
 bool has_matter(nb::handle extra) {
   return PyTuple_GetItem(extra.ptr(), 1) != Py_None || PyTuple_GetItem(extra.ptr(), 2) != Py_None;
 }
@@ -116,7 +116,8 @@ nb::object Batch::infos() const {
   return infos;
 }
 
-// The rows of a flag column. Reads them from the frame if the array was not made before.
+// Returns the rows of a flag column: from its array if the array exists (the caller may have changed it), else from the
+// frame.
 const npy_bool* Batch::flags(Attribute attribute) {
   if (!lease_.is_valid() || attributes_[attribute].is_valid()) return data_of<npy_bool>(get(attribute));
   return reinterpret_cast<const npy_bool*>(columns_->columns[attribute].row(first_));
@@ -139,9 +140,10 @@ InfoReader& Batch::info_reader() const {
   return is_known ? *columns_->info_reader : info_reader_of(source_);
 }
 
-// Returns whether the columns have all infos, and the terminal observations are rows of one array.
+// Returns whether `reader` can read all infos from the columns. Terminal observations must then be the rows of one
+// array.
 bool Batch::columns_have_infos(const InfoReader& reader) const {
-  if (!lease_.is_valid() && arrays_.columns[kInfoMaskOfBatch].is_none()) return false;  // a copy without infos
+  if (!lease_.is_valid() && arrays_.columns[kInfoMaskOfBatch].is_none()) return false;  // a copied batch without infos
   if (!extras_.is_valid()) return true;
   static const nb::handle kVectorSize = PyUnicode_InternFromString("vector_size");
   if (reader.has_final_obs() || !nb::object(source_.attr(kVectorSize)).is_none()) return false;
@@ -153,7 +155,7 @@ bool Batch::columns_have_infos(const InfoReader& reader) const {
   return !any_final || has_terminal_arrays();
 }
 
-// Returns whether each terminal observation is one array, and not a number.
+// Returns whether each terminal observation is an array, and not a number or several leaves.
 bool Batch::has_terminal_arrays() const {
   if (!obs_is_array_ || !has_finals_) return false;
   if (!arrays_.finals.is_valid()) return !columns_->finals[0].shape().empty();
@@ -177,7 +179,7 @@ InfoRows Batch::info_rows(const InfoReader& reader) const {
   return rows;
 }
 
-// Copies of the terminal observations, by row; None if no row has one.
+// Returns a dict from rows to copies of terminal observations; None if no row has one.
 nb::object Batch::terminal_observations() const {
   if (!extras_.is_valid()) return nb::none();
   nb::dict observations;

@@ -12,7 +12,7 @@ std::byte* data_of(nb::handle array) {
   return static_cast<std::byte*>(PyArray_DATA(reinterpret_cast<PyArrayObject*>(array.ptr())));
 }
 
-// Copies the rows of one column, in the order given, into a new array of `rows` rows.
+// Copies the rows of one column into a new array of `rows` rows, in the order of `runs`. The remaining rows are zeros.
 nb::object gather(const Column& column, const std::vector<Run>& runs, std::uint32_t rows) {
   nb::object array = column.empty(rows);
   std::byte* const to = data_of(array);
@@ -47,7 +47,7 @@ Batch FrameTaker::take(Part& part, const std::vector<Run>& runs, bool is_whole_f
     for (const Run& run : runs) part.free_rows(run.row, run.count);
     return {source_, columns_, nb::borrow(rollout), runs[0].row, std::move(env_ids), finals, infos, std::move(extras)};
   }
-  // Never lend the last free frame, because the next command to all slots needs one.
+  // The last free frame is never lent, because the next command to all slots needs one.
   if (is_whole_frame && !part.book()->any_free()) lent.take_back(false);
   if (is_whole_frame && part.book()->any_free()) {
     const std::uint32_t frame = part.lend(runs[0].row);
@@ -66,7 +66,8 @@ std::shared_ptr<LentFrame> FrameTaker::lend(const Part& part, std::uint32_t fram
   });
 }
 
-// `fixed`: whether to copy the columns that every batch has.
+// Copies the rows of the runs into new arrays of `rows` rows. `fixed`: whether to copy the columns that every batch
+// has. `finals`, `infos`: whether to copy terminal observations and info columns.
 Batch::Arrays FrameTaker::copy(const std::vector<Run>& runs, std::uint32_t rows, bool fixed, bool finals,
                                bool infos) const {
   auto gathered = [&](const auto& columns) {

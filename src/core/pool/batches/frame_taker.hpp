@@ -1,4 +1,4 @@
-// Makes batches of ready results: views of a leased frame if possible, else copies.
+// Makes batches of ready results: a view of a frame, with a lease, if possible; else a copy.
 #pragma once
 
 #include <map>
@@ -15,16 +15,16 @@ namespace remuda {
 
 class FrameTaker {
  public:
-  // `columns`: reward, terminated, truncated, info mask, then the leaves of the observation. `final_columns`: the same
-  // leaves of the observation that ended an episode. `computed`: the columns that the user's functions fill. `frames`:
-  // the number of batches that can be held at a time before further batches are copies.
+  // `columns`: reward, terminated, truncated, info mask, then the leaves of the observation. `final_columns`: the
+  // leaves of terminal observations. `computed`: the columns that the user's functions compute. `frames`: the number of
+  // batches that can be views at a time; further batches are copies.
   FrameTaker(std::shared_ptr<Arena> arena, std::uint32_t frame_rows, std::uint32_t frames, std::vector<Column> columns,
              std::vector<Column> final_columns, std::vector<Column> computed);
 
   const std::shared_ptr<const BatchColumns> columns() const { return columns_; }
   void add_info_column(Column column) { columns_->infos.push_back(std::move(column)); }
   std::size_t num_info_columns() const { return columns_->infos.size(); }
-  // Sets the object that all batches share, see `Batch::source`, and whether an observation is its only leaf.
+  // Sets the object that all batches share, see `Batch::source`, and whether an observation is one array.
   void set_source(nb::object source, bool obs_is_array) {
     columns_->info_reader = source.is_valid() ? &info_reader_of(source) : nullptr;
     columns_->obs_is_array = obs_is_array;
@@ -32,14 +32,14 @@ class FrameTaker {
   }
   nb::handle source() const { return source_; }
 
-  // Makes a batch of the runs that were taken from a part, in this order, and lends or frees their rows. `env_ids`: the
-  // slots. `lent`: the lent frames of the part. `rollout`: the lease of the rollout that the part fills; null without
-  // one.
+  // Makes a batch of the runs that were taken from a part, in this order. Lends their frame, or frees their rows after
+  // copying them. `env_ids`: the slots. `lent`: the part's lent frames. `rollout`: the lease on the rollout that the
+  // part fills; null without one.
   Batch take(Part& part, const std::vector<Run>& runs, bool is_whole_frame, nb::object env_ids, nb::object extras,
              LentFrames& lent, nb::handle rollout) const;
-  // Makes a batch of `rows` rows, after `make_padding` for that number. Rows beyond the results are zeros.
+  // Makes a batch of `rows` rows; the rows after the results are zeros. `make_padding(rows)` must have been called.
   Batch take_padded(Part& part, const std::vector<Run>& runs, std::uint32_t rows, nb::object extras);
-  // Throws std::system_error if memory runs out.
+  // Reserves memory for batches of `rows` rows. Throws std::system_error if memory runs out.
   void make_padding(std::uint32_t rows);
   // The number of bytes that `make_padding` would reserve; 0 if it was called for this number of rows before.
   std::uint64_t padding_bytes(std::uint32_t rows) const;
@@ -57,7 +57,7 @@ class FrameTaker {
   std::shared_ptr<Arena> arena_;
   std::uint32_t frame_rows_, frames_;
   std::shared_ptr<BatchColumns> columns_;
-  std::map<std::uint32_t, Padding> paddings_;  // by number of rows
+  std::map<std::uint32_t, Padding> paddings_;  // the paddings by their number of rows
   nb::object source_;
 };
 

@@ -1,9 +1,9 @@
 // The frames of a pool or of a part, and the leases on them.
 //
-// A batch is a view of a frame and holds a lease on it. The lease is the base object of the batch's arrays. The frame
-// comes back when the last array (or view of one, or tensor made from one) is freed, in any thread, or when the pool
-// finds that only its own references are left (lent_frames.hpp). The leases share the book, because they may outlive
-// the pool.
+// A batch that is a view of a frame holds a lease on it. The lease is the base object of the batch's arrays. It gives
+// the frame back to its FrameBook, the book of free frames, when the last array (or view of one, or tensor made from
+// one) is freed, in any thread. It also does so when the pool finds that only its own references are left
+// (lent_frames.hpp). The leases share the FrameBook with the pool, because they may outlive the pool.
 #pragma once
 
 #include <atomic>
@@ -18,29 +18,33 @@
 
 namespace remuda {
 
-// The free frames, as one word. Only the pool's thread takes frames; any thread may give one back.
+// Keeps which frames of a part are free, in the bits of one word. Only the pool's thread takes frames; any thread may
+// give one back.
 class FrameBook {
  public:
-  static constexpr std::uint32_t kMaxFrames = 64;  // one bit of a word for each frame
+  static constexpr std::uint32_t kMaxFrames = 64;  // A frame is one bit of a word.
 
-  // `before`: the books of all earlier divisions of the pool. A frame is not free while one of them has lent the same
-  // frame. The list is flat: if each book looked only at its predecessor, every division would double the work.
+  // `before`: the FrameBooks of all earlier divisions of the pool into parts. A frame counts as free only if none of
+  // them has lent a frame with the same number. The list is flat: if each FrameBook referred only to its predecessor,
+  // every division would lengthen the chain.
   explicit FrameBook(std::uint32_t frames, std::vector<std::shared_ptr<FrameBook>> before = {})
       : all_(all(frames)), free_(all_), before_(std::move(before)) {}
   bool any_free() const { return free() != 0; }
-  // Returns whether no frame of this book is held. Other books do not matter.
+  // Returns whether all frames of this FrameBook are free, without regard to `before`.
   bool all_back() const { return free_.load(std::memory_order_acquire) == all_; }
 
-  // The frames of this book that are lent or in use, one bit for each.
+  // The frames of this FrameBook that are lent or in use, one bit for each.
   std::uint64_t taken() const { return all_ & ~free_.load(std::memory_order_acquire); }
 
-  // Takes a free frame. Only the pool's thread may call this, after `any_free`.
+  // Takes a free frame, and returns its number. Only the pool's thread may call this, after `any_free` has returned
+  // true.
   std::uint32_t take() {
     auto frame = static_cast<std::uint32_t>(std::countr_zero(free()));
     free_.fetch_and(~(1ULL << frame), std::memory_order_acq_rel);
     return frame;
   }
-  // The release pairs with the acquire of `take`: the holder's last read comes before the next write.
+  // Frees a frame. The release pairs with the acquire in `take`: the last read of the old data comes before the next
+  // write.
   void give_back(std::uint32_t frame) { free_.fetch_or(1ULL << frame, std::memory_order_acq_rel); }
 
  private:
@@ -60,7 +64,7 @@ class FrameBook {
   const std::vector<std::shared_ptr<FrameBook>> before_;
 };
 
-// Keeps the memory that arrays are views of, and the arena that it belongs to.
+// Keeps an arena, of which the holder's arrays are views.
 class Lease {
  public:
   explicit Lease(std::shared_ptr<Arena> arena) : arena_(std::move(arena)) {}
@@ -73,14 +77,14 @@ class Lease {
   std::shared_ptr<Arena> arena_;
 };
 
-// The lease on a frame, which is lent from construction on.
+// The lease on a frame. The frame counts as lent as soon as the lease exists.
 class FrameLease final : public Lease {
  public:
   FrameLease(std::shared_ptr<Arena> arena, std::shared_ptr<FrameBook> book, std::uint32_t frame)
       : Lease(std::move(arena)), book_(std::move(book)), frame_(frame) {}
   ~FrameLease() override { end(); }
 
-  // `end` gives the frame back to the book. `begin` lends it again, after the pool has taken it from the book.
+  // `end` gives the frame back to its FrameBook. `begin` lends it again; the pool must have taken it from there before.
   void end() {
     if (std::exchange(is_lent_, false)) book_->give_back(frame_);
   }

@@ -13,7 +13,7 @@
 
 namespace remuda {
 
-// All lendings of this process, and the handlers that run around a fork.
+// The lendings of all pools of this process, and the handlers that run before and after a fork.
 class Forks {
  public:
   static Forks& all() {
@@ -30,16 +30,17 @@ class Forks {
  private:
   struct Copy {
     std::shared_ptr<Arena> arena;
-    std::byte* copy;  // null: no memory is held, or `shared`
-    bool shared;      // memory for the copy ran out: the child keeps the shared memory
+    std::byte* copy;  // Null if no memory is held, or if `shared` is true.
+    // Whether memory for the copy ran out. If so, the child keeps the shared memory.
+    bool shared;
   };
 
   Forks() {
     pthread_atfork([] { all().prepare(); }, [] { all().go_on(); }, [] { all().begin_child(); });
   }
 
-  // Copies before the fork, because afterwards the pool may write before the child has copied. Keeps the lock until the
-  // fork is over.
+  // Runs before a fork. Copies now, because after the fork the pool may overwrite the memory before the child has
+  // copied it. Keeps the lock until the fork is over.
   void prepare() {
     mutex_.lock();
     std::erase_if(lendings_, [](const auto& one) { return one->arena_.expired(); });
@@ -69,13 +70,14 @@ class Forks {
       copy.arena->close_fd();
     }
     copies_.clear();
-    lendings_.clear();  // the memory is private now, and the child's own forks copy it like any other memory
+    // The child needs no lendings: its memory is private, and its own forks copy it like any other memory.
+    lendings_.clear();
     mutex_.unlock();
   }
 
   std::mutex mutex_;
   std::vector<std::shared_ptr<Lendings>> lendings_;
-  std::vector<Copy> copies_;  // used only between the handlers of one fork
+  std::vector<Copy> copies_;  // used between the handlers of one fork
 };
 
 std::shared_ptr<Lendings> Lendings::make(const std::shared_ptr<Arena>& arena, std::uint32_t slots,
@@ -153,7 +155,7 @@ void Lendings::copy_rollouts(const Arena& arena, std::byte* copy) const {
 
 }  // namespace remuda
 
-#else  // without worker processes, no memory is shared
+#else  // no memory is shared, because there are no worker processes
 
 namespace remuda {
 

@@ -2,11 +2,11 @@
 //
 // A batch is a view of memory that is shared with the workers. In a forked child (such as a data loader's) this memory
 // would stay shared: the child's batch would change when the pool continues, and the child's writes would reach the
-// parent. Therefore all memory that is held is copied just before the fork. In the child, the copy replaces the shared
-// memory at the same addresses. Memory that is not held is empty in the child, so children that outlive the pool do not
-// keep its memory.
+// parent. Therefore all memory that batches and rollouts hold is copied just before the fork. In the child, the copy
+// replaces the shared memory at the same addresses. Memory that is not held is empty in the child, so children that
+// outlive the pool do not keep its memory.
 //
-// A fork pays for copying the frames that are held or in flight. Nothing else costs anything.
+// The only cost is that each fork copies the frames that are held or in flight, and the held rollouts.
 //
 // Children made without `fork` (by vfork or clone) are not covered: they do not continue as a copy of this process.
 #pragma once
@@ -22,20 +22,20 @@
 
 namespace remuda {
 
-// The frames and rollouts of one pool. Forks consider them for as long as the arena exists.
+// The frames and rollouts of one pool. Fork handlers consider them for as long as the arena exists.
 class Lendings {
  public:
-  // `slots`: the number of rows in a frame. `first_frame`: the first frame of the books; 1 for a pool, after the
-  // scratch frame.
+  // `slots`: the number of rows in a frame. `first_frame`: the number of the first frame that may be lent; 1 for a
+  // pool, after the scratch frame.
   static std::shared_ptr<Lendings> make(const std::shared_ptr<Arena>& arena, std::uint32_t slots,
                                         std::uint32_t first_frame = 1);
 
-  // Adds an array of rows that batches may be views of.
+  // Adds the rows of a column, which batches may view.
   void add_column(std::byte* rows, std::size_t row_bytes);
-  // Adds a book. `first`, `count`: the rows of each frame that the book's leases cover.
+  // Adds the FrameBook of a part. `first`, `count`: the rows of each frame that belong to the part.
   void add_book(const std::shared_ptr<FrameBook>& book, std::uint32_t first, std::uint32_t count);
-  // Adds a rollout, which is copied while it is held, together with its actions. Columns of actions are separate from
-  // those of `add_column`: their rows start with the first row that a rollout can have, `set_first_rollout_row`.
+  // Adds a rollout, which is copied while it is held, together with its actions. Action columns have other row numbers:
+  // their row 0 corresponds to the row `set_first_rollout_row` of the other columns.
   void add_rollout(const std::shared_ptr<Rollout>& rollout);
   void add_action_column(std::byte* rows, std::size_t row_bytes);
   void set_first_rollout_row(std::uint32_t row) { first_rollout_row_ = row; }
@@ -44,7 +44,7 @@ class Lendings {
   friend class Forks;
   struct Rows {
     std::byte* at;
-    std::size_t bytes;  // of one row
+    std::size_t bytes;  // the bytes of one row
   };
   struct Book {
     std::weak_ptr<FrameBook> book;

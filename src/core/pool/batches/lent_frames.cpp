@@ -25,11 +25,12 @@ nb::object LentFrame::view(const std::vector<Column>& columns, std::size_t numbe
     return view.object();
   nb::object array = column.view(first_row_, rows_, base_);
   if (!view.is_there()) ++made_;
-  const MadeArray before = std::exchange(view, MadeArray(array));  // the user still holds the changed array
+  const MadeArray before = std::exchange(view, MadeArray(array));  // the changed array, which the user may still hold
   return array;
 }
 
-// The lease is referenced by each array and by this object. Each array is referenced by this object.
+// Each array and this object have a reference to the lease, and this object has one to each array. Any further
+// reference means that the frame is held.
 bool LentFrame::is_held() const {
   return references(base_) != 1 + made_ ||
          std::any_of(views_.begin(), views_.end(), [](const MadeArray& view) { return view.is_held(); });

@@ -1,9 +1,8 @@
-// Lent frames and their arrays, which are the same objects each time that a frame is lent.
+// Lent frames and their arrays. A frame has the same array objects each time that it is lent.
 //
-// Making and freeing the arrays of a frame was a third of what a step cost the caller. Therefore the arrays are kept. A
-// frame counts as lent while an object other than this class references one of its arrays, or its lease, which is the
-// base of views of views. No callback reports the end of that: the pool checks the reference counts when it needs
-// frames.
+// Without this, making and freeing the arrays of a frame was a third of what a step cost the caller. A frame counts as
+// held while an object other than this class refers to one of its arrays, or to its lease, which is the base of views
+// of views. No callback reports when that ends: the pool checks the reference counts when it needs frames.
 //
 // All functions need the GIL.
 #pragma once
@@ -18,16 +17,18 @@
 
 namespace remuda {
 
-// One lent frame. Batches share it, and may outlive the pool.
+// One lent frame and its arrays. Batches share it, and may outlive the pool.
 class LentFrame {
  public:
-  // `frame`: the frame of the book, lent from now on. `first_row`, `rows`: the rows of its arrays.
+  // `frame`: the number of the frame in `book`; it counts as lent from now on. `first_row`, `rows`: the rows of the
+  // arrays.
   LentFrame(std::shared_ptr<Arena> arena, std::shared_ptr<FrameBook> book, std::uint32_t frame, std::uint32_t first_row,
             std::uint32_t rows);
 
   const nb::object& lease() const { return base_; }
 
-  // A view of the rows in this column. Returns the same array as before unless its shape, dtype or flags were changed.
+  // Returns a view of the frame's rows in this column. It is the same array as before, unless a holder has changed its
+  // shape, dtype or flags.
   nb::object view(const std::vector<Column>& columns, std::size_t column);
 
   void lend() { lease_->begin(); }
@@ -39,8 +40,8 @@ class LentFrame {
   nb::object base_;
   FrameLease* lease_;  // the lease in `base_`
   std::uint32_t first_row_, rows_;
-  std::vector<MadeArray> views_;  // by column
-  std::uint32_t made_ = 0;        // number of arrays in `views_`
+  std::vector<MadeArray> views_;  // One array for each column.
+  std::uint32_t made_ = 0;        // The number of arrays in `views_`.
 };
 
 // All lent frames of a part.
@@ -48,7 +49,7 @@ class LentFrames {
  public:
   using Frame = std::shared_ptr<LentFrame>;
 
-  // Lends the frame of this number. `make`: makes it the first time.
+  // Lends the frame with this number. The first time, `make` creates its `LentFrame`.
   template <class Make>
   const Frame& lend(std::uint32_t number, Make make) {
     if (frames_.size() <= number) frames_.resize(number + 1);
@@ -61,13 +62,13 @@ class LentFrames {
     return frame;
   }
 
-  // Gives frames that are no longer held back to their book. Arrays with weak references must be freed before that,
-  // which may run user code. If `may_run_code` is false, the frames of such arrays stay lent.
+  // Returns lent frames that are not held any longer to their FrameBook. Arrays with weak references must be freed
+  // before, which may run user code. If `may_run_code` is false, frames with such arrays stay lent.
   void take_back(bool may_run_code);
 
  private:
-  std::vector<Frame> frames_;  // null: never lent
-  std::uint64_t lent_ = 0;     // one bit for each frame
+  std::vector<Frame> frames_;  // Indexed by the number of the frame; null if it was never lent.
+  std::uint64_t lent_ = 0;     // A bit for each frame that is lent now.
 };
 
 }  // namespace remuda

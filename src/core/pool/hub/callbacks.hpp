@@ -1,5 +1,5 @@
-// The Python functions of the pool that the hub calls, and the type of its batches. They may refer to the hub, so
-// Python's garbage collector visits them.
+// The type of the pool's batches, and the Python functions of the pool that the hub calls. They may refer to the hub,
+// so Python's garbage collector visits them.
 #pragma once
 
 #include <cstdint>
@@ -9,14 +9,15 @@
 namespace remuda {
 
 struct Callbacks {
-  // Called before each wait if workers have no thread or process on this machine: runs the commands of workers in the
-  // caller's thread, or passes them on to other machines. Null for other workers.
+  // Called before each wait, if the workers have no thread or process on this machine. It runs the workers' commands in
+  // the caller's thread, or passes them on to other machines. Null if the workers have a thread or process here.
   nb::object pump;
-  // For workers on other machines: waits for results of theirs, for so many seconds at most, or for all results if the
-  // second argument is true. Then commands are passed on as soon as they are sent.
+  // Called with (seconds, all) to wait for the results of workers on other machines: for at most these seconds, and for
+  // all results if `all` is true. Null for other workers. If it is set, commands are passed on as soon as they are
+  // sent.
   nb::object await_results;
-  nb::object look;            // called with each batch that has infos without a column, and with batch `look_at`
-  std::uint64_t look_at = 0;  // the number of a batch, from 1
+  nb::object look;            // Called with each batch that has infos without a column, and with batch `look_at`.
+  std::uint64_t look_at = 0;  // The number of a batch, counted from 1.
   nb::object batch_type;
 
   int visit(visitproc visit, void* arg) const {

@@ -1,9 +1,10 @@
-// Measures where the pool's caller spends its time, for statistics.
+// Measures the time that the pool's caller spends in the pool, for statistics.
 //
 // The wait for envs is measured for every batch. The pool's own work (checking, copying, handing out) is measured for
-// one batch in sixteen, which costs two reads of the clock. The rest of the time belongs to the caller's own code.
+// one batch in sixteen, because it costs two readings of the clock. The caller's own code has the rest of the time.
 //
-// Everything but the state of the current call is kept in the arena. Only the hub's caller uses this class.
+// Only the state of the current call is kept here; the figures are kept in the arena. Only the hub's caller uses this
+// class.
 #pragma once
 
 #include <cstdint>
@@ -22,8 +23,8 @@ class CallerMeter {
   std::uint64_t batches() const { return figures_.batches.load(std::memory_order_relaxed); }
   std::uint64_t waited_ns() const { return figures_.waited_ns.load(std::memory_order_relaxed); }
 
-  // One call that sends, receives, or both. It ends with its scope. After `goes_on()` it stays open until a later call
-  // hands out a batch.
+  // The measurement of one call that sends, receives, or both. It ends with its scope. After `goes_on()` it ends only
+  // when a later call hands out a batch.
   class Call {
    public:
     explicit Call(CallerMeter& meter) : meter_(&meter) { meter.enter(); }
@@ -38,7 +39,7 @@ class CallerMeter {
     CallerMeter* meter_;
   };
 
-  // Counts a batch that is handed out, which ends the call.
+  // Counts a batch that is handed out, which ends the measurement.
   void hand_over() {
     if (entered_ns_ != 0) {
       leave();

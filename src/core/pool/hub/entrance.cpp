@@ -30,7 +30,7 @@ void Entrance::enter(Kind kind) {
   (kind == Kind::kDealing ? is_dealing_ : is_inside_) = true;
 }
 
-// Returns the deferred close if it is due now.
+// Ends the call. Returns the deferred close if it is due now, else null.
 nb::object Entrance::leave(Kind kind) {
   (kind == Kind::kDealing ? is_dealing_ : is_inside_) = false;
   return is_taken() ? nb::object() : std::exchange(close_, nb::object());
@@ -44,7 +44,8 @@ void Entrance::Stay::end() {
   raise("ClosedError", "the pool was closed in the course of this call");
 }
 
-// The call has thrown, and its caller receives that error. An error of the deferred close is only reported.
+// If the call has thrown, its caller receives that error. If the deferred close throws, too, its error is only
+// reported.
 Entrance::Stay::~Stay() {
   if (is_over_) return;
   const nb::object close = entrance_.leave(kind_);

@@ -4,9 +4,11 @@
 // is stepped in this thread, or another thread. If this code calls the pool, the call is refused and changes nothing. A
 // close is deferred until the current call has ended.
 //
-//   kOutside   a call of the pool's public methods: refused while any other call is running
-//   kDealing   the pool's Python code decides on faults and answers
-//   kWithin    a call that is also allowed during kDealing
+// There are three kinds of calls:
+//
+//   kOutside   a call of the pool's public methods; it is refused while any other call is running
+//   kDealing   a call in which the pool's Python code decides on faults and answers
+//   kWithin    a call that is allowed during a kDealing call, too
 #pragma once
 
 #include <utility>
@@ -19,7 +21,7 @@ class Entrance {
  public:
   enum class Kind { kOutside, kDealing, kWithin };
 
-  // One call. Throws StateError if it is refused.
+  // One call into the hub. The constructor throws StateError if the call is refused.
   class Stay {
    public:
     Stay(Entrance& entrance, Kind kind) : entrance_(entrance), kind_(kind) { entrance_.enter(kind); }
@@ -27,7 +29,7 @@ class Entrance {
     Stay(const Stay&) = delete;
     Stay& operator=(const Stay&) = delete;
 
-    // Ends a call that has succeeded. If a close was deferred, this closes the pool and throws ClosedError.
+    // Ends a call that has succeeded. If a close was deferred, closes the pool and throws ClosedError.
     void end();
 
    private:
@@ -36,7 +38,8 @@ class Entrance {
     bool is_over_ = false;
   };
 
-  // Opens the entrance at the end of a call, because the hub calls Python code of the pool that may enter again.
+  // Lets other calls enter while it exists. The hub uses it at the end of a call, where it calls Python code of the
+  // pool that may call the hub.
   class Pause {
    public:
     explicit Pause(Entrance& entrance) : entrance_(entrance) { entrance_.is_inside_ = false; }
@@ -48,10 +51,10 @@ class Entrance {
     Entrance& entrance_;
   };
 
-  // Defers `close` until the current call has ended, and waits for the end if another thread makes the call. Returns
+  // Defers `close` until the current call has ended. If another thread makes that call, waits for its end. Returns
   // false if no call is running.
   bool put_off(nb::object close);
-  // Returns whether a close was deferred. Then every wait must return at once.
+  // Returns whether a close was deferred. If so, every wait must return at once.
   bool is_closing() const { return close_.is_valid(); }
 
   int visit(visitproc visit, void* arg) const {
@@ -66,8 +69,8 @@ class Entrance {
   nb::object leave(Kind kind);
 
   bool is_inside_ = false, is_dealing_ = false;
-  unsigned long thread_ = 0;  // of the call that is running
-  nb::object close_;          // the deferred close; null if no close is deferred
+  unsigned long thread_ = 0;  // The thread of the call that is running.
+  nb::object close_;          // The deferred close; null if there is none.
 };
 
 }  // namespace remuda

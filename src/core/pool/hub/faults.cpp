@@ -1,4 +1,4 @@
-// The hub's handling of faults: deaths, missed deadlines, and slots that have lost their env.
+// The hub's handling of faults: dead workers, missed deadlines, and slots of failed envs.
 #include <algorithm>
 
 #include "pool/hub/hub.hpp"
@@ -7,7 +7,7 @@ namespace remuda {
 
 // -- deaths ------------------------------------------------------------------------------------------------
 
-// Checks everything that does not ring the bell.
+// Checks for dead and late workers. They ring no bell.
 void Hub::poll(Clock::time_point now) {
   find_dead(now);
   find_late(now);
@@ -16,7 +16,7 @@ void Hub::poll(Clock::time_point now) {
 void Hub::find_dead(Clock::time_point now) {
   const std::vector<std::uint32_t> ended = workers_.watch().look(now);
   if (ended.empty()) return;
-  drain();  // the results that a worker published before its death count
+  drain();  // accepts the results that the ended workers published before
   for (std::uint32_t worker : ended) {
     workers_.end(worker);
     inbox_.add_dead(worker);
@@ -48,7 +48,7 @@ void Hub::find_late(Clock::time_point now) {
   if (!workers_.has_deadlines()) return;
   std::vector<std::uint64_t> tasks;
   for (std::uint32_t w = 0; w < workers_.count(); ++w) tasks.push_back(workers_[w].task());
-  drain();  // after reading the tasks: a worker without a task may have answered just before
+  drain();  // The results are read after the tasks, because a worker without a task may have answered just before.
   for (std::uint32_t w = 0; w < workers_.count(); ++w) {
     const auto op = workers_.late_with(w, tasks[w], oldest_op(w), now);
     if (!op) continue;
@@ -103,8 +103,8 @@ void Hub::resolve(std::uint32_t slot, Outcome outcome, nb::handle parts) {
   if (slots_.resolve(slot, outcome, parts)) push_again(slot);
 }
 
-// Answers the slot's command with the end of an episode that was cut off, if there is such an end. Returns whether the
-// command is answered, or sent as a reset into the row.
+// If the slot's episode was cut off, answers the slot's command with the end of this episode. Returns whether the
+// command needs no sending: it is answered, or was sent as a reset into the row.
 bool Hub::deliver_end(std::uint32_t slot) {
   if (!slots_.states().is_cut_off(slot)) return false;
   const auto is_sent = slots_.deliver_end(slot, workers_.outbox().next_sequence());

@@ -28,7 +28,7 @@ nb::object read_only_ids(const std::vector<std::uint32_t>& slots) {
   return ids;
 }
 
-// Reads a list, tuple or array of ints. Returns false for anything else, including bools and masks.
+// Reads a list, tuple or array of ints. Returns false for anything else, including bools and boolean masks.
 bool read_ints(nb::handle list, std::vector<std::int64_t>& ints) {
   if (PyArray_Check(list.ptr())) {
     auto* array = reinterpret_cast<PyArrayObject*>(list.ptr());
@@ -82,7 +82,7 @@ Hub::Hub(std::shared_ptr<Arena> arena, Plan plan, std::vector<std::uint32_t> env
   split({std::move(all)});
 }
 
-// The rows for rollouts in each column. The columns of the actions come last.
+// Returns the rows of each column that rollouts may use. The action columns come last.
 std::vector<RolloutStore::Rows> Hub::rows_of_rollouts() const {
   std::vector<RolloutStore::Rows> rows;
   for (std::size_t c = 0; c < plan_.columns.size(); ++c)
@@ -94,7 +94,7 @@ std::vector<RolloutStore::Rows> Hub::rows_of_rollouts() const {
   return rows;
 }
 
-// Registers the memory that batches and rollouts may be views of.
+// Registers the memory that arrays of batches and rollouts may view.
 void Hub::lend_columns() {
   const LastResults& kept = slots_.last_results();
   for (const auto* columns : {&kept.columns(), &kept.final_columns(), &kept.computed()})
@@ -107,12 +107,12 @@ void Hub::lend_columns() {
 
 std::uint32_t Hub::split(std::vector<std::vector<std::uint32_t>> divisions) {
   for (std::size_t i = 0; i < part_objects_.size(); ++i)
-    part_objects_[i].lent.take_back(true);  // user code may run here and change `part_objects_`
+    part_objects_[i].lent.take_back(true);  // This may run user code, which may change `part_objects_`.
   const std::uint32_t first = slots_.parts().divide(divisions, *lendings_);
   std::vector<std::uint32_t> all(plan_.slots);
   std::iota(all.begin(), all.end(), 0);
-  keep_last_actions(all);  // the positions of the slots have changed
-  part_objects_.clear();   // frames that are still held come back by themselves
+  keep_last_actions(all);  // The positions of the slots have changed.
+  part_objects_.clear();   // Leases that are still held give their frames back when they end.
   for (std::uint32_t i = 0; i < divisions.size(); ++i)
     part_objects_.push_back({.env_ids = read_only_ids(slots_.parts().at(first + i).slots())});
   return first;
@@ -145,11 +145,11 @@ nb::object Hub::step(nb::handle actions, nb::handle slots, std::uint32_t number)
   return receive_from(now, 0, number, some);
 }
 
-// `some`: receives the targets if `slots` names any.
+// `some`: receives the targets if `slots` is not None.
 std::optional<Refusal> Hub::send_to(Op op, nb::handle slots, nb::handle actions, nb::handle blobs, std::uint32_t number,
                                     std::vector<std::uint32_t>& some, TimeOfCall& now) {
   if (has_part(number)) objects_of_part(number).lent.take_back(true);
-  if (!has_part(number)) return Refusal{Refusal::Reason::kPart};  // take_back may have run user code
+  if (!has_part(number)) return Refusal{Refusal::Reason::kPart};  // user code in `take_back` may have split the pool
   if (!slots.is_none() && !read_targets(slots, number, some)) return Refusal{Refusal::Reason::kTargets};
   Actions::Leaves leaves;
   if (op == Op::kStep) {
@@ -158,9 +158,10 @@ std::optional<Refusal> Hub::send_to(Op op, nb::handle slots, nb::handle actions,
       leaves = actions_.take_apart(actions, static_cast<std::uint32_t>(count));
     } catch (nb::python_error& error) {
       if (!entrance_.is_closing() || !error.matches(PyExc_Exception)) throw;
-      return Refusal{Refusal::Reason::kPart};  // user code has closed the pool: that is the error of this call
+      // User code has closed the pool. The caller then raises the error for that.
+      return Refusal{Refusal::Reason::kPart};
     }
-    if (!has_part(number)) return Refusal{Refusal::Reason::kPart};  // and so may take_apart
+    if (!has_part(number)) return Refusal{Refusal::Reason::kPart};  // user code in `take_apart` may have split the pool
   }
   Part& part = slots_.parts().at(number);
   const std::vector<std::uint32_t>& targets = slots.is_none() ? part.slots() : some;
@@ -192,8 +193,8 @@ void Hub::dispatch(Op op, const std::vector<std::uint32_t>& targets, nb::handle 
     slots_.send(targets[i], op, row);
     if (op == Op::kStep) slots_.set_action_row(targets[i], part.action_row(row, position));
   }
-  // One record covers a run of neighbours, unless each env has its own parts, or some commands also end
-  // an episode or take a spare.
+  // One record covers a run of neighbours. Each env needs a record of its own if it has its own parts, or if some
+  // commands also end an episode or take a spare.
   const bool in_runs = blobs.is_none() && !slots_.states().any_cut_off() && !slots_.seating().has_spares();
   for (std::size_t first = 0, next; first < targets.size(); first = next) {
     next = in_runs ? end_of_run(targets, first) : first + plan_.width;
@@ -203,7 +204,8 @@ void Hub::dispatch(Op op, const std::vector<std::uint32_t>& targets, nb::handle 
   workers_.outbox().publish_all(now);
 }
 
-// Returns the end of a run: neighbouring slots with their own envs, in one worker, and with neighbouring rows.
+// Returns the end of the run that starts at target `first`: neighbouring slots with their own envs, in one worker, and
+// with neighbouring rows.
 std::size_t Hub::end_of_run(const std::vector<std::uint32_t>& targets, std::size_t first) const {
   std::size_t next = first + 1;
   for (; next < targets.size(); ++next) {
@@ -215,7 +217,7 @@ std::size_t Hub::end_of_run(const std::vector<std::uint32_t>& targets, std::size
   return next;
 }
 
-// Sends the command of slots in flight as one record, unless the pool answers it.
+// Sends the command of slots that are in flight as one record, unless the pool itself answers the command.
 void Hub::send_run(Op op, std::uint32_t first, std::uint32_t count, nb::object parts) {
   for (std::uint32_t slot = first; slot < first + count; slot += plan_.width) {
     if (slots_[slot].episode != Episode::kOver || !slots_.begin_episode(slot, op, !parts.is_none())) continue;
@@ -228,15 +230,16 @@ void Hub::send_run(Op op, std::uint32_t first, std::uint32_t count, nb::object p
   push_run(slots_[first].op, first, count, parts);
 }
 
-// Makes the longest-waiting spare back the slot.
+// Makes the longest-waiting spare back the slot. The slot's previous env becomes a spare.
 void Hub::swap_in_spare(std::uint32_t slot) {
   const std::uint32_t finished = slots_.swap_in_spare(slot), worker = slots_.worker_of_env(finished);
-  // Workers reset an env after its episode without a command. A rebuilt env has ended no episode, so it needs one.
+  // A worker resets an env in advance after its episode ended, without a command. A rebuilt env has not ended an
+  // episode, so it needs a command for this.
   if (slots_.last_results().is_fresh(finished) && workers_[worker].is_published())
     push_message(Op::kPrepare, worker, finished, nb::none());
 }
 
-// Pushes one record for `count` slots from `first` on.
+// Pushes one record with the command of `count` slots from `first` on.
 void Hub::push_run(Op op, std::uint32_t first, std::uint32_t count, nb::handle parts) {
   const std::uint64_t sequence = workers_.outbox().next_sequence();
   slots_.set_sequence(first, count, sequence);
@@ -272,7 +275,7 @@ std::uint64_t Hub::push_message(Op op, std::uint32_t worker, std::uint32_t env, 
 }
 
 void Hub::push(std::uint32_t worker, const Command& command, nb::handle parts) {
-  // Report a dead worker again, because it will not answer this command either.
+  // A dead worker is reported again, because it will not answer this command either.
   if (workers_[worker].state() == PortState::kDead) inbox_.add_dead(worker);
   workers_.outbox().push(worker, command, parts);
 }

@@ -8,11 +8,11 @@
 //
 // The hub connects these classes:
 //
-//   SlotLedger   commands of the slots, and their outcomes   Workers       rings, sockets, processes, deadlines
-//   Actions      actions of callers, as columns              FrameTaker    batches, and their frames
-//   Inbox        events that Python must decide on           PoolBell      the wait for results
-//   Rollout      many steps as one array                     CallerMeter   the time of the caller
-//   Callbacks    functions of the pool in Python             Entrance      refuses calls in the middle of others
+//   SlotLedger   the commands of the slots, and their outcomes   Workers       rings, sockets, processes, deadlines
+//   Actions      the actions of callers, as columns              FrameTaker    batches, and their frames
+//   Inbox        the events that Python must decide on           PoolBell      the wait for results
+//   Rollout      many steps as one array                         CallerMeter   statistics of the caller's time
+//   Callbacks    the pool's functions in Python                  Entrance      the refusal of calls within other calls
 #pragma once
 
 #include <memory>
@@ -45,24 +45,24 @@ namespace remuda {
 class Hub {
  public:
   // `envs_of_worker`: the number of envs of each worker, in order; the spares come last. `columns`: reward, terminated,
-  // truncated, info mask, then the leaves of the observation. `final_columns`: the same leaves of the observation that
-  // ended an episode. `computed`: the columns that the user's functions fill. `queues`: see `Mail`. `spin_ns`,
-  // `spins_heedlessly`: see `SpinPolicy`. `max_running`: the number of workers that may have commands at once; commands
-  // of the others wait in the hub. `one_sleeps`: whether one of the workers must leave its core to the caller.
+  // truncated, info mask, then the leaves of the observation. `final_columns`: the leaves of terminal observations.
+  // `computed`: the columns that the user's functions compute. `queues`: see `Mail`. `spin_ns`, `spins_heedlessly`: see
+  // `SpinPolicy`. `max_running`: the number of workers that may have commands at once; commands for the others wait in
+  // the hub. `one_sleeps`: whether one of the workers must leave its core to the caller.
   Hub(std::shared_ptr<Arena> arena, Plan plan, std::vector<std::uint32_t> envs_of_worker, Autoreset autoreset,
       std::vector<Column> columns, std::vector<Column> final_columns, std::vector<Column> computed, Actions actions,
       const nb::sequence& queues, std::int64_t spin_ns, std::uint32_t max_running, bool one_sleeps,
       bool spins_heedlessly);
 
-  // Divides the slots into parts. No slot may be pending. `parts`: the slots of each part; every slot is in one of
-  // them. Returns the number of the first part; the numbers of the others follow. No number is used twice, so earlier
-  // numbers become invalid. Before the first split, all slots are part 0.
+  // Divides the slots into parts. No slot may be pending. `parts`: the slots of each part; every slot must be in one of
+  // them. Returns the number of the first part; the other parts have the following numbers. No number is used twice, so
+  // the numbers of earlier parts become invalid. Before the first split, all slots are in part 0.
   std::uint32_t split(std::vector<std::vector<std::uint32_t>> parts);
   bool has_part(std::uint32_t number) const { return slots_.has_part(number); }
-  // The slots of a part: a read-only array of int64.
+  // The slots of a part, as a read-only array of int64.
   nb::object env_ids(std::uint32_t part) const { return part_objects_.at(slots_.parts().index(part)).env_ids; }
-  // Sets the type of the batches, `Batch` or a subclass, and the `source` that they refer to. `look`: see `Callbacks`.
-  // `obs_is_array`: whether an observation is its only leaf; otherwise `type` builds it.
+  // Sets the type of the batches (`Batch` or a subclass) and the `source` to which they refer. `look`: see `Callbacks`.
+  // `obs_is_array`: whether an observation is one array. If not, `type` builds it from several leaves.
   void set_batches(nb::object type, nb::object source, nb::object look, bool obs_is_array);
 
   SlotLedger& slots() { return slots_; }
@@ -76,50 +76,50 @@ class Hub {
 
   // -- rollouts --------------------------------------------------------------------------------------
 
-  // Makes steps of `parts` parts from `first_part` on fill a rollout. Each slot fills it `steps` times, or until a
-  // reset is sent. No slot of the parts may be pending, and the first command after this call must be an observe.
-  // Objects without a column go into `extras` by row, in the format of `take`. Returns the RolloutViews. Throws
-  // std::system_error if memory runs out.
+  // Makes steps fill a new rollout, in `parts` parts from `first_part` on. Each slot fills it with `steps` steps, or
+  // until a reset is sent. No slot of the parts may be pending, and the first command after this call must be an
+  // observe. Objects without a column are put into `extras`, by row, in the format of `take`. Returns the RolloutViews.
+  // Throws std::system_error if memory runs out.
   nb::object begin_rollout(std::uint32_t first_part, std::uint32_t parts, std::uint32_t steps, nb::object extras);
-  // Makes further steps of a part fill frames again. Returns whether results for the rollout are still pending.
+  // Makes further steps of a part fill frames again. Returns whether results that fill the rollout are still pending.
   bool end_rollout(std::uint32_t part, const RolloutViews& rollout);
-  // The number of bytes that the next rollout of so many rows would reserve.
+  // The number of bytes that a further rollout of this number of rows would reserve.
   std::uint64_t bytes_for_rollout(std::uint32_t rows) const { return rollout_store_->bytes_to_reserve(rows); }
 
   // -- sending ---------------------------------------------------------------------------------------
 
   // Sends one command to each of `slots`: a list, tuple or array of ints, or None for the whole part. `actions`: for a
-  // step only; `Actions::take_apart` raises for actions that do not fit. `blobs`: None, or one list of parts (or None)
-  // for each env. All checks precede the first command. Returns the first check that failed, if any, and has sent
-  // nothing then.
+  // step only; `Actions::take_apart` raises for actions that do not fit. `blobs`: None, or a list with the
+  // pickled data of each env, or None for an env without any. All checks precede the first command. If a check fails,
+  // nothing is sent, and the Refusal is returned.
   std::optional<Refusal> send(Op op, nb::handle slots, nb::handle actions, nb::handle blobs, std::uint32_t part);
-  // Makes a whole step: `send`, then `receive` for all of the slots, in the order of `slots`. If slots are named, no
-  // slot of the part may be pending before. Returns a batch; the Refusal if nothing was sent; or None if `receive`
-  // returns None.
+  // Makes a whole step: calls `send`, then `receive`, for all of `slots`. The batch has the order of `slots`. Unless
+  // `slots` is None, no slot of the part may be pending before. Returns a batch; the Refusal if nothing was sent; or
+  // None if `receive` returns None.
   nb::object step(nb::handle actions, nb::handle slots, std::uint32_t part);
-  // Sends a message (or kClose) concerning `env` to `worker`. Returns the sequence number that the answer will carry.
-  // If `addressees` is not None, it is a dict that receives `addressee` under this number.
+  // Sends a message (or kClose) for `env` to `worker`. Returns the sequence number that the answer will have. If
+  // `addressees` is not None, it is a dict, and `addressee` is stored in it under this number.
   std::uint64_t post_message(Op op, std::uint32_t worker, std::uint32_t env, nb::handle parts, nb::handle addressees,
                              nb::handle addressee);
 
   // -- receiving -------------------------------------------------------------------------------------
 
-  // Waits until `wanted` slots of a part are done (ready or failed), until an event needs attention (an answer to a
-  // message, a dead worker, log records from the relay), or until `timeout_ns` has passed (negative: no timeout).
-  // Sleeps without the GIL and lets signal handlers run. Returns true if `wanted` slots are done. Without a part, it
-  // waits for events only.
+  // Waits until one of three things happens: `wanted` slots of a part are done (ready or failed); an event needs
+  // attention (an answer to a message, a dead or late worker, log records from the relay); or `timeout_ns` has passed
+  // (negative: no timeout). Sleeps without the GIL and lets signal handlers run. Returns true if `wanted` slots are
+  // done. If `part` is nullopt, waits for events only.
   bool wait(std::uint32_t wanted, std::int64_t timeout_ns, std::optional<std::uint32_t> part);
 
-  // Waits until `wanted` pending slots of a part are done (0: all), and takes a batch of the ready ones. Returns None
+  // Waits until `wanted` pending slots of a part are done (0: all), and takes a batch of the ready slots. Returns None
   // and takes nothing if no slot is pending, an event needs attention, a fault must be raised, or log records are
   // unread.
   nb::object receive(std::uint32_t wanted, std::uint32_t part);
-  // Removes up to `limit` ready slots of a part, in the order of arrival, and returns them as a batch. `by_slot` sorts
-  // the batch by slot; `slots`, unless None, names the ready slots and sets their order. The batch's `extras` is
-  // {position: (flags, parts | None, terminal | None)}, for envs with a final observation or a blob; `position` is the
-  // env's first row, and `terminal` the parts of a result that a reset completed. With background autoreset, slots that
-  // have ended an episode are sent a reset, and are pending again. `pad_to`: the number of rows of the batch, after
-  // `make_padding` for that number; 0: no padding.
+  // Removes up to `limit` ready slots of a part, in the order of arrival, and returns them as a batch. If `by_slot`,
+  // the batch is sorted by slot. `slots`, unless None, names the ready slots and sets their order. The batch's `extras`
+  // is {position: (flags, parts | None, terminal | None)}, for envs with a final observation or a blob. `position` is
+  // the env's first row, `parts` the result's data without a column, and `terminal` such data of the episode's end if a
+  // reset completed the row. With background autoreset, slots that have ended an episode are sent a reset, and are
+  // pending again. `pad_to`: the number of rows of the batch, after `make_padding` for that number; 0: no padding.
   nb::object take(std::uint32_t limit, bool by_slot, nb::handle slots, std::uint32_t part, std::uint32_t pad_to);
   void make_padding(std::uint32_t rows) { frame_taker_.make_padding(rows); }
   // Discards all ready results and failures of a part.
@@ -127,35 +127,38 @@ class Hub {
 
   // -- faults ------------------------------------------------------------------------------------------
 
-  // The first event that Python must decide on: a `Message`, then a `LateWorker`, then a `DeadWorker`; or None. The
-  // Python code may be interrupted, and then starts over. Therefore an event stays until it is removed, together with
-  // all other changes; see `call_all`.
+  // Returns the first event that Python must decide on: a `Message`, then a `LateWorker`, then a `DeadWorker`; or None.
+  // The Python code may be interrupted, and then decides again. Therefore an event stays until `remove_event`, which
+  // must be called together with all other changes; see `call_all`.
   //
-  // The slot of a failure, or of a result that waits for a renewal, is orphaned. A late worker is reported once; a dead
-  // worker is reported again if it is sent another command. Removing the event of a dead worker orphans its slots.
+  // A failed slot is orphaned, and so is a slot with a result that waits for a renewal. A late worker is reported once.
+  // A dead worker is reported again if it is sent another command. Removing the event of a dead worker orphans its
+  // slots.
   nb::object first_event() const;
   void remove_event();
-  // Makes the failed slots of a part idle, after their failures were raised.
+  // Makes the failed slots of a part idle. Called after their failures were raised.
   void release_failed(std::uint32_t part) {
     if (has_part(part)) slots_.release_failed(part);
   }
-  // Ends an orphaned command, see `Outcome`. `parts` is handed out with the result.
+  // Ends an orphaned command with an `Outcome`. `parts`: the data without a column, if the pool makes a result.
   void resolve(std::uint32_t slot, Outcome outcome, nb::handle parts);
 
-  // Prepares the port of a dead worker for its successor. Commands wait in the port until the successor `arrives`.
+  // Prepares the port of a dead worker for its successor. New commands wait in the port until the successor has built
+  // its envs.
   void reopen(std::uint32_t worker);
-  // Counts a worker as dead, because it will have no successor.
+  // Marks a worker as dead and reports it. Called if it will have no successor.
   void give_up(std::uint32_t worker);
 
-  // Passes new commands on to workers on other machines. Called at the end of each call.
+  // Passes new commands on to workers on other machines. Called at the end of each call of the hub.
   void pass_on();
 
-  // Returns whether events exist that `wait` does not handle: answers, failures, deaths, log records from the relay.
+  // Returns whether an event needs attention: a failure, an answer to a message, a late or dead worker, or log records
+  // from the relay.
   bool needs_attention() const { return inbox_.has_faults() || attention(); }
-  // Notes further events in `log`; null ends the trace.
+  // Makes `log` record further events; null ends the trace.
   void set_trace(std::shared_ptr<TraceLog> log) { tracing_.set_log(std::move(log)); }
 
-  // Shows Python's garbage collector the objects that may refer to the hub.
+  // `visit` and `clear` show Python's garbage collector the objects that may refer to the hub.
   int visit(visitproc visit, void* arg) const {
     Py_VISIT(frame_taker_.source().ptr());
     for (const PartObjects& one : part_objects_) Py_VISIT(one.extras.ptr());
@@ -169,15 +172,16 @@ class Hub {
     for (PartObjects& one : part_objects_) one.extras.reset();
   }
 
-  // Throws std::system_error if memory runs out.
+  // Adds a column of infos, with memory for the held rollouts. Throws std::system_error if memory runs out.
   void add_info_column(Column column);
 
  private:
   using Arrival = Mail::Arrival;
   struct PartObjects {
-    nb::object env_ids;        // the slots of the part
-    LentFrames lent = {};      // the frames of the part that are lent
-    nb::object lease, extras;  // of the rollout of the part; null without a rollout
+    nb::object env_ids;    // The slots of the part.
+    LentFrames lent = {};  // The frames of the part that are lent.
+    // The lease of the part's rollout, and the objects of its rows without a column; both are null without a rollout.
+    nb::object lease, extras;
   };
 
   std::vector<RolloutStore::Rows> rows_of_rollouts() const;
@@ -232,7 +236,7 @@ class Hub {
   const Plan plan_;
   std::shared_ptr<Lendings> lendings_;
   SlotLedger slots_;
-  std::vector<PartObjects> part_objects_;  // by index of the part
+  std::vector<PartObjects> part_objects_;  // one entry for each part, in order
   Workers workers_;
   PoolBell bell_;
   Inbox inbox_;

@@ -1,5 +1,5 @@
-// The events that Python must decide on: answers to messages and failed slots, in the order of arrival; dead workers;
-// workers that are late or send unsound results.
+// The events that Python must decide on. These are, in the order of arrival, answers to messages and failed slots; then
+// workers that are late or send unsound results; then dead workers.
 //
 // Python takes the events one by one. Its code may be interrupted, and then starts over with the same event. Therefore
 // an event stays until it is removed.
@@ -18,25 +18,26 @@ namespace remuda {
 
 struct Message {
   std::uint32_t worker;
-  std::optional<std::uint32_t> slot;  // for an answer: the env of the message
+  // The slot that failed or needs a renewal; for an answer, the env of the message.
+  std::optional<std::uint32_t> slot;
   std::uint64_t sequence;
   std::uint32_t flags;
   nb::object parts;
 
   bool is_answer() const { return (flags & kIsMessage) != 0; }
-  // Returns whether a slot failed instead of becoming ready.
+  // Returns whether this is the failure of a slot.
   bool is_fault() const { return (flags & kIsFailure) && !is_answer(); }
 };
 
 struct LateWorker {
   std::uint32_t worker;
-  std::optional<Op> op;  // the op that is late; none: the worker's results are unsound
+  std::optional<Op> op;  // the op that missed its deadline; nullopt if the worker's results are unsound
 };
 
 struct DeadWorker {
   std::uint32_t worker;
-  std::vector<std::uint32_t> orphaned;    // the first slot of each env that had a command
-  std::vector<std::uint64_t> unanswered;  // the sequences of messages without an answer
+  std::vector<std::uint32_t> orphaned;    // The first slot of each env with a command in flight.
+  std::vector<std::uint64_t> unanswered;  // The sequences of the messages that were not answered.
 };
 
 class Inbox {
@@ -56,7 +57,7 @@ class Inbox {
   }
   bool has_faults() const { return faults_ != 0; }
 
-  // Counts answers that have not arrived yet.
+  // Counts one more answer that has not arrived yet.
   void await_answer() { ++awaited_; }
   void forgo_answers(std::size_t count) { awaited_ -= count; }
   bool awaits_answers() const { return awaited_ != 0; }
@@ -75,14 +76,14 @@ class Inbox {
   void add_late(LateWorker worker) { late_.push_back(worker); }
   void remove_late() { late_.pop_front(); }
 
-  // Returns whether any event other than a fault exists: an answer, a renewal that is due, a dead or late worker.
+  // Returns whether there is an event other than a fault: an answer, a renewal that is due, a dead or late worker.
   bool has_others() const { return messages_.size() != faults_ || !dead_.empty() || !late_.empty(); }
 
  private:
   std::deque<Message> messages_;
-  std::size_t faults_ = 0;          // of `messages_`
-  std::size_t awaited_ = 0;         // answers
-  std::deque<std::uint32_t> dead_;  // each worker once
+  std::size_t faults_ = 0;          // The number of faults in `messages_`.
+  std::size_t awaited_ = 0;         // The number of answers that have not arrived yet.
+  std::deque<std::uint32_t> dead_;  // The dead workers, each once.
   std::deque<LateWorker> late_;
 };
 

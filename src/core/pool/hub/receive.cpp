@@ -18,7 +18,7 @@ constexpr std::uint32_t kEverything = 0xffffffff;
 bool Hub::wait(std::uint32_t wanted, std::int64_t timeout_ns, std::optional<std::uint32_t> number) {
   CallerMeter::Call call(caller_meter_);
   const bool is_done = wait_from(Clock::now(), wanted, timeout_ns, number);
-  if (is_done) call.goes_on();  // the caller takes the results next
+  if (is_done) call.goes_on();  // The measurement goes on, because the caller takes the results next.
   return is_done;
 }
 
@@ -27,7 +27,7 @@ bool Hub::wait_from(Clock::time_point start, std::uint32_t wanted, std::int64_t 
   if (callbacks_.pump.is_valid()) {
     workers_.outbox().take_published();
     callbacks_.pump();
-    const auto before = std::exchange(start, Clock::now());  // the pump may have run for any time
+    const auto before = std::exchange(start, Clock::now());  // the pump may have run for a long time
     caller_meter_.note_waited(static_cast<std::uint64_t>(Nanoseconds(start - before).count()));
     if (tracing_.is_on()) tracing_.note_wait(before, start, number.has_value());
   }
@@ -35,22 +35,23 @@ bool Hub::wait_from(Clock::time_point start, std::uint32_t wanted, std::int64_t 
   const Part* part = number ? &slots_.parts().at(*number) : nullptr;
   const auto deadline = start + Nanoseconds(timeout_ns);
   workers_.clock().look(start, RunningClock::kUnwatched);
-  // Write before the check for lateness, because a worker that waits for these bytes is not late.
+  // Bytes are written before the check for late workers, because a worker that waits for these bytes is not late.
   workers_.transfers().write_on();
-  // Poll here, too, because the results of other parts may always come before the first sleep.
+  // Polls here, too. The loop below polls only while the bell lacks rings, and results of other parts also ring it.
   if (workers_.watch().is_due(start)) poll(start);
-  for (auto now = start;;) {  // read once per turn of the loop
+  for (auto now = start;;) {  // the clock is read once per turn of the loop
     const std::uint32_t heard = bell_.count();
     workers_.transfers().write_on();
     drain();
     if (part != nullptr && part->done() >= wanted) return true;
     if (attention() || entrance_.is_closing()) return false;
-    if (part != nullptr && part->pending() < wanted) return false;  // a handler of logs or signals has received them
+    // A log handler or signal handler has taken results.
+    if (part != nullptr && part->pending() < wanted) return false;
     if (timeout_ns >= 0 && now >= deadline) return false;
     Nanoseconds limit = workers_.watch().longest_sleep(now);
     if (timeout_ns >= 0) limit = std::min<Nanoseconds>(limit, deadline - now);
-    // Wake up for each result if an answer to a message is awaited, or if the end of a turn or of an episode lets
-    // another worker or slot continue. Otherwise wake up only for enough results.
+    // A result may bring the answer to a message, free a turn for a waiting worker, or free a spare for a waiting slot.
+    // If the caller waits for one of these, it wakes up for each result; otherwise only for enough results.
     const bool each = part == nullptr || inbox_.awaits_answers() || workers_.outbox().any_waits_for_turn() ||
                       slots_.seating().anyone_asks();
     const std::uint32_t needed = each ? 1 : std::min(wanted - part->done(), std::max(part->in_flight(), 1U));
@@ -75,7 +76,7 @@ bool Hub::wait_from(Clock::time_point start, std::uint32_t wanted, std::int64_t 
   }
 }
 
-// Waits for results from other machines. Commands that got their turn since the last wait are passed on before.
+// Passes on the commands of workers that got a turn since the last wait, then waits for results from other machines.
 void Hub::await_machines(Nanoseconds limit, bool all, Clock::time_point& now) {
   pass_on();
   const auto before = now;
@@ -89,8 +90,9 @@ void Hub::pass_on() {
   if (callbacks_.await_results.is_valid() && workers_.outbox().take_published()) callbacks_.pump();
 }
 
-// Sleeps until the bell has been rung up to `target`, or for about `limit`. While messages are under way, sleeps until
-// one of them can continue, and returns false. `now`: the time before the sleep; becomes the time after it.
+// Sleeps until the bell has been rung up to `target`, or for about `limit`. While messages are under way, instead
+// sleeps until one of them can continue, and returns false. `now`: the time before the sleep; becomes the time after
+// it.
 bool Hub::sleep(std::uint32_t target, Nanoseconds limit, Clock::time_point& now) {
   if (!bell_.has_reached(target) && workers_.transfers().sleep(limit)) {
     now = Clock::now();
@@ -114,7 +116,8 @@ void Hub::drain() {
   serve_spares();
 }
 
-// Returns false if parts of the result have not arrived yet. Then the result must be accepted again later.
+// Accepts a result. Returns false if some data of the result has not arrived yet; then the same result must be accepted
+// again later.
 bool Hub::accept(std::uint32_t worker, const Result& result) {
   nb::object parts;
   const Arrival arrival = read(worker, result, parts);
@@ -143,15 +146,16 @@ void Hub::accept_rows(std::uint32_t worker, const Result& result, nb::object par
   if (is_told) tell({worker, first, result.sequence, result.flags, std::move(told)});
 }
 
-// Gives a spare env to each slot that ended its episode, or was cut off, and must begin another one in the same step,
-// if it is the slot's turn.
+// Gives a spare env to each slot that waits for one, if it is the slot's turn. Such a slot has ended its episode, or
+// its episode was cut off, and the same result must have the beginning of the next episode.
 void Hub::serve_spares() {
   if (!slots_.seating().anyone_asks()) return;
-  if (slots_.states().any_orphaned_step()) workers_.raise_news();  // Python decides on it, then this runs again
+  // Ends the wait, because Python must first decide on the orphaned step.
+  if (slots_.states().any_orphaned_step()) workers_.raise_news();
   for (std::uint32_t slot : slots_.take_spares_due()) {
     swap_in_spare(slot);
     if (slots_.complete_with_spare(slot)) push_again(slot);
-    workers_.raise_news();  // gives workers in the caller's thread the chance to run
+    workers_.raise_news();  // Ends the wait, so that workers in the caller's thread can run.
   }
 }
 
@@ -164,12 +168,12 @@ nb::object Hub::take(std::uint32_t limit, bool by_slot, nb::handle slots, std::u
   return take_rows(limit, by_slot, order, number, pad_to);
 }
 
-// `order`: the slots in the order of the batch's rows; empty for the order of arrival or of slots.
+// `order`: the slots in the order of the batch's rows. If it is empty, the rows are sorted by arrival, or by slot.
 nb::object Hub::take_rows(std::uint32_t limit, bool by_slot, const std::vector<std::uint32_t>& order,
                           std::uint32_t number, std::uint32_t pad_to) {
   Part& part = slots_.parts().at(number);
   std::vector<Run> runs = slots_.take_ready(part, limit);
-  // Rows of a whole frame are sorted by slot, because the order of arrival depends on timing.
+  // The rows of a whole frame are sorted by slot, because their order of arrival depends on timing.
   const bool is_ascending = std::is_sorted(order.begin(), order.end());
   const bool whole = is_ascending && part.is_whole_frame(runs);
   auto is_before = [](const Run& a, const Run& b) { return a.slot < b.slot; };

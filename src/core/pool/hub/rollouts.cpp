@@ -37,7 +37,8 @@ nb::object Hub::begin_rollout(std::uint32_t first_part, std::uint32_t count, std
     rollout = std::make_shared<Rollout>(rollout_store_, base, first_position, width, steps);
   }
   lendings_->add_rollout(rollout);
-  // An action lies one frame before its result, and the columns of actions have fewer rows before those of rollouts.
+  // The row of an action is one frame before the row of its result. Also, the action columns have fewer rows before
+  // those of rollouts than the other columns.
   const std::uint32_t shift = width + base - plan_.slots;
   nb::object views = nb::inst_alloc(nb::type<RolloutViews>());
   new (nb::inst_ptr<RolloutViews>(views))
@@ -64,7 +65,7 @@ void Hub::end_rollout_of(std::uint32_t number) {
   forget_rollout(number);
 }
 
-// Drops the lease of a part's rollout, once the part itself has released the rollout.
+// Drops the lease of the part's rollout, if the part itself no longer has the rollout.
 void Hub::forget_rollout(std::uint32_t number) {
   if (slots_.parts().at(number).rollout()) return;
   PartObjects& objects = objects_of_part(number);
@@ -73,7 +74,7 @@ void Hub::forget_rollout(std::uint32_t number) {
   objects.extras.reset();
 }
 
-// Moves the last actions of these slots from the rollout to the rows of the pool, so that they outlive the rollout.
+// Copies the last actions of these slots from the rollout to the pool's own rows, so that they outlive the rollout.
 void Hub::keep_last_actions(const std::vector<std::uint32_t>& slots) {
   std::vector<std::uint32_t> from, to;
   for (std::uint32_t slot : slots) {
@@ -92,7 +93,8 @@ std::vector<std::uint32_t> Hub::rows_in_rollout(Op op, const std::vector<std::ui
   return part.send_to_rollout(op, targets, slots_.states());
 }
 
-// `extras`: the objects of these runs, by position in the batch.
+// Marks the rows of these runs as filled. `extras`: the objects of these runs, by position in the batch, which are
+// added to those of the rollout.
 void Hub::note_filled(std::uint32_t number, const std::vector<Run>& runs, nb::handle extras) {
   Part& part = slots_.parts().at(number);
   part.fill(runs);

@@ -9,7 +9,7 @@ namespace remuda {
 
 HeldRows RolloutStore::take(std::uint32_t rows) {
   merge_free();
-  pieces_.reserve(pieces_.size() + 1);  // so that a later failure leaves everything as it was
+  pieces_.reserve(pieces_.size() + 1);  // first, so that a later lack of memory changes nothing
   if (const auto fitting = find_free(rows); fitting != pieces_.end()) {
     const Piece rest{fitting->first + rows, fitting->rows - rows, nullptr};
     HeldRows held = fitting->hold();
@@ -48,7 +48,7 @@ void RolloutStore::add_column(Rows rows) {
   columns_.push_back(rows);
 }
 
-// The smallest free piece that is large enough.
+// Returns the smallest free piece that has enough rows.
 RolloutStore::Pieces::iterator RolloutStore::find_free(std::uint32_t rows) {
   auto best = pieces_.end();
   for (auto piece = pieces_.begin(); piece != pieces_.end(); ++piece)
@@ -56,7 +56,7 @@ RolloutStore::Pieces::iterator RolloutStore::find_free(std::uint32_t rows) {
   return best;
 }
 
-// The first row of a gap of `rows` rows between pieces.
+// Returns the first row of a gap of at least `rows` rows between the pieces.
 std::uint32_t RolloutStore::find_gap(std::uint32_t rows) const {
   std::uint32_t first = 0;
   for (const Piece& piece : pieces_) {
@@ -68,7 +68,8 @@ std::uint32_t RolloutStore::find_gap(std::uint32_t rows) const {
   return first;
 }
 
-// Checks each piece only once, because another thread may give one back meanwhile.
+// Releases the memory of the free pieces. Checks each piece only once, because another thread may free it in the
+// meantime.
 void RolloutStore::drop_free() {
   std::erase_if(pieces_, [this](const Piece& piece) {
     if (!piece.is_free()) return false;

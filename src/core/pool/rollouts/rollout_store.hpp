@@ -1,11 +1,11 @@
-// The memory of rollouts: the rows beyond the frames, the rollouts that hold them, and the rows that have memory.
+// The memory of rollouts: the rows after the frames. Keeps which rows have memory, and which of them rollouts hold.
 //
-// A rollout takes its rows in one piece. A piece that is given back keeps its memory for the next rollout. If no such
-// piece is large enough, all of them lose their memory first. So the store reserves what the held rollouts need, and
-// what the latest released ones needed.
+// A rollout takes its rows in one piece. A piece that is given back keeps its memory for the next rollout. If no free
+// piece is large enough, all free pieces lose their memory before the new rollout gets any. So the store reserves what
+// the held rollouts need, and what the latest released ones needed.
 //
-// Any thread may give rows back, when it drops the last array of a rollout. Everything else belongs to the pool's
-// thread. Giving back is one store to a flag, so no forked child can inherit a lock that is held.
+// Any thread may give rows back, when it frees the last array of a rollout. Only the pool's thread may do anything
+// else. Giving back is one store to a flag. So it takes no lock that a forked child could inherit in the locked state.
 #pragma once
 
 #include <atomic>
@@ -18,7 +18,7 @@
 
 namespace remuda {
 
-// Rows that are held. The destructor gives them back. May outlive the store.
+// Rows that a rollout holds. The destructor gives them back to the store. May outlive the store.
 class HeldRows {
  public:
   using Flag = std::shared_ptr<std::atomic<bool>>;
@@ -27,22 +27,23 @@ class HeldRows {
   HeldRows(HeldRows&&) = default;
   HeldRows& operator=(HeldRows&&) = delete;
   ~HeldRows() {
-    if (is_held_) is_held_->store(false, std::memory_order_release);  // edge "give back"
+    if (is_held_) is_held_->store(false, std::memory_order_release);  // pairs with the acquire in `is_free`
   }
 
   std::uint32_t first() const { return first_; }
 
  private:
   std::uint32_t first_;
-  Flag is_held_;  // null: moved from
+  Flag is_held_;  // null after a move
 };
 
 class RolloutStore {
  public:
-  // The rows of one column: the bytes of a row, and the offset of the first row that rollouts may have.
+  // The rows of one column that rollouts may have: the offset of the first one, and the bytes of a row.
   struct Rows {
     std::uint64_t offset, bytes;
-    bool is_cleared = false;  // whether rows without a result are zeros: rewards and flags
+    // Whether rows without a result are set to zero, as those of rewards and flags are.
+    bool is_cleared = false;
   };
 
   // `count`: the number of rows that rollouts may have.
@@ -51,7 +52,7 @@ class RolloutStore {
 
   // Takes `rows` rows. Throws std::system_error if memory runs out.
   HeldRows take(std::uint32_t rows);
-  // Clears rows that have no result.
+  // Sets rows to zero in the columns that need it.
   void clear(std::uint32_t first, std::uint32_t rows) const;
   // The number of bytes that `take` would have to reserve.
   std::uint64_t bytes_to_reserve(std::uint32_t rows);
@@ -65,10 +66,11 @@ class RolloutStore {
  private:
   struct Piece {
     std::uint32_t first, rows;
-    HeldRows::Flag is_held;  // null: not held since it was split off a larger piece
+    // Null if the piece was split off a larger one and not held since.
+    HeldRows::Flag is_held;
 
-    // Acquire: the holder's last access comes before the next write.
-    bool is_free() const { return !is_held || !is_held->load(std::memory_order_acquire); }  // edge "give back"
+    // Acquire, paired with the release in `~HeldRows`: the holder's last access comes before the next write.
+    bool is_free() const { return !is_held || !is_held->load(std::memory_order_acquire); }
     HeldRows hold() {
       is_held = std::make_shared<std::atomic<bool>>(true);
       return {first, is_held};
@@ -90,7 +92,7 @@ class RolloutStore {
   const std::shared_ptr<Arena> arena_;
   const std::uint32_t count_;
   std::vector<Rows> columns_;
-  Pieces pieces_;  // those with memory, by first row
+  Pieces pieces_;  // the pieces that have memory, sorted by first row
 };
 
 }  // namespace remuda

@@ -1,4 +1,4 @@
-// Python's access to a rollout: makes arrays of its rows. The arrays and this object keep the rows.
+// Python's access to a rollout: makes arrays of its rows. The arrays and this object keep the memory of the rows.
 #pragma once
 
 #include <memory>
@@ -12,7 +12,7 @@ namespace remuda {
 
 class RolloutViews {
  public:
-  // `first_action`: the row of the actions that belongs to the first row of rewards.
+  // `first_action`: the row in the action columns that corresponds to the rollout's first row in the other columns.
   RolloutViews(std::shared_ptr<Rollout> rollout, std::shared_ptr<const BatchColumns> columns,
                std::vector<Column> actions, std::uint32_t first_action)
       : lease_(as_base(std::make_unique<RolloutLease>(rollout))),
@@ -24,20 +24,23 @@ class RolloutViews {
   nb::handle lease() const { return lease_; }  // the base of the arrays
   bool are_of(const std::shared_ptr<Rollout>& rollout) const { return rollout_ == rollout; }
 
-  // Arrays of shape (rows, *shape), one for each column, frame after frame. Each call makes new ones. `columns`:
-  // reward, flags, info mask, and the leaves of the observation. `finals`: the leaves of terminal observations.
-  // `computed`: the columns that the user's functions fill. `infos`: the info columns that exist by now.
+  // Each of the next four functions returns a list of new arrays of shape (rows, *shape), one for each column, with the
+  // rows frame after frame. `columns`: reward, flags, info mask, and the leaves of the observation. `finals`: the
+  // leaves of terminal observations. `computed`: the columns that the user's functions compute. `infos`: the info
+  // columns that exist so far.
   nb::list columns() const { return views(columns_->columns, rollout_->first_row()); }
   nb::list finals() const { return views(columns_->finals, rollout_->first_row()); }
   nb::list computed() const { return views(columns_->computed, rollout_->first_row()); }
   nb::list infos() const { return views(columns_->infos, rollout_->first_row()); }
-  // The actions; their last frame is unused.
+  // Returns new arrays of the actions, in the same way. Their last frame is unused.
   nb::list actions() const { return views(actions_, first_action_); }
-  // (rows,) uint8: whether the result of a row has been handed out. A copy.
+  // Returns a new array, (rows,) uint8: for each row, whether its result has been handed out.
   nb::object is_filled() const;
-  // (n,) uint32: the next frame of each env: steps + 1 if its frames are all used, steps + 2 if it was closed. A copy.
+  // Returns a new array, (n,) uint32, with the next frame of each env: steps + 1 if the env has filled all its frames,
+  // steps + 2 if it was stopped before.
   nb::object next_frames() const;
-  // Returns whether `frame` is the next frame of `count` envs from `column` on.
+  // Returns whether `frame` is the next frame of `count` envs of the rollout. `column`: the first env's number within
+  // the rollout.
   bool is_next(std::uint32_t column, std::uint32_t count, std::uint32_t frame) const {
     if (column > rollout_->width() || count > rollout_->width() - column)
       throw std::out_of_range("a rollout has fewer columns");

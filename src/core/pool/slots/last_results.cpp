@@ -33,7 +33,7 @@ void LastResults::copy_leaves(std::uint32_t env, const Rows* to, std::uint32_t r
   }
 }
 
-// A result that the pool makes has no reward, and its state is never terminal.
+// Writes reward 0 and the flags. An episode that the pool ends is truncated, never terminated.
 void LastResults::set_flags(std::uint32_t row, bool truncated) const {
   *at<double>(kReward, row) = 0.0;
   *at<bool>(kTerminated, row) = false;

@@ -1,8 +1,8 @@
-// The conditions that keep commands from being sent to a slot, or results from being taken: envs that must be reset,
-// lost envs, and faults that have not been raised.
+// The conditions that prevent a command to a slot, or the handing out of results: envs that must be reset, lost envs,
+// and faults that have not been raised.
 //
-// The hub checks the conditions before it sends or hands out anything. Python keeps the faults themselves, and sets the
-// conditions in the same transaction.
+// The hub checks the conditions before it sends commands or hands out results. Python keeps the faults themselves, and
+// changes the conditions together with them.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@ namespace remuda {
 
 class Obstacles {
  public:
-  // Starts with every slot in need of a reset, and no env lost.
+  // At first, every slot must be reset, and no env is lost.
   Obstacles(std::uint32_t slots, std::uint32_t envs) : must_reset_(slots, true), count_(slots), lost_(envs) {}
 
   // Refuses steps and observes of this slot until a reset is sent to it.
@@ -28,7 +28,7 @@ class Obstacles {
   bool must_reset(std::uint32_t slot) const { return must_reset_.at(slot); }
   bool any_must_reset() const { return count_ != 0; }
 
-  // Marks an env that will never answer again.
+  // Marks an env as lost: it will never answer again.
   void lose(std::uint32_t env) { lost_.at(env) = any_lost_ = true; }
   bool is_lost(std::uint32_t env) const { return lost_.at(env); }
   bool any_lost() const { return any_lost_; }
@@ -38,9 +38,9 @@ class Obstacles {
   bool any_unraised() const { return any_unraised_; }
 
  private:
-  std::vector<bool> must_reset_;  // by slot
-  std::uint32_t count_;           // of the slots in `must_reset_`
-  std::vector<bool> lost_;        // by env
+  std::vector<bool> must_reset_;  // For each slot, whether it must be reset.
+  std::uint32_t count_;           // The number of slots that must be reset.
+  std::vector<bool> lost_;        // For each env, whether it is lost.
   bool any_lost_ = false;
   bool any_unraised_ = false;
 };

@@ -25,7 +25,7 @@ std::uint32_t Part::send(std::uint32_t count) {
 
 void Part::begin(std::shared_ptr<Rollout> rollout, std::uint32_t action_shift) {
   if (filling_ != 0) throw std::logic_error("a rollout begins when nothing is pending that fills another");
-  end_rollout();  // marks the previous rollout as closed for these slots
+  end_rollout();  // stops these slots from filling the previous rollout
   rollout_ = std::move(rollout);
   first_result_ = rollout_->first_row() + rollout_->width();
   action_shift_ = action_shift;
@@ -95,7 +95,7 @@ std::vector<Run> Part::take(std::uint32_t limit) {
     run.count = std::min(run.count, limit);
     limit -= run.count;
     if (run.count == next->count) continue;
-    next->slot += run.count;  // keep the rest of the run
+    next->slot += run.count;  // The rest of the run stays ready.
     next->row += run.count;
     next->count -= run.count;
     break;

@@ -1,8 +1,8 @@
-// A part of the pool: its slots, the frames that hold their results, and the results that have arrived.
+// A part of the pool: its slots, the frames that receive their results, and the results that have arrived.
 //
-// A command to all slots of a part fills a frame that can be leased. Any other command fills rows of the scratch frame,
-// where the slot's row is free because a slot has one command at a time. While the part has a rollout, its steps fill
-// the rows of the rollout instead.
+// A command to all slots of a part fills a frame that can be leased. Any other command fills rows of the scratch frame.
+// The row that a slot has there is free, because a slot has one command at a time. While the part has a rollout, its
+// steps fill the rows of the rollout instead.
 #pragma once
 
 #include <cstdint>
@@ -21,14 +21,14 @@ struct Run {
   std::uint32_t slot, row, count, flags;
 };
 
-// Returns the rows of `runs` in the order of `slots`, one run for each env. `slots` are the slots of the runs; each env
-// has `width` of them.
+// Returns the rows of `runs`, split into one run for each env, in the order of `slots`. The runs must have the same
+// slots; each env has `width` of them.
 std::vector<Run> in_order(const std::vector<Run>& runs, const std::vector<std::uint32_t>& slots, std::uint32_t width);
 
 class Part {
  public:
-  // `slots`: ascending; their rows are neighbours in each frame, starting at `first_position`. `frame_rows`: the number
-  // of rows in a whole frame. `book`: manages the frames 1, 2, ...; frame 0 is the scratch frame.
+  // `slots`: in ascending order; their rows are neighbours in each frame, from `first_position` on. `frame_rows`: the
+  // number of rows in a whole frame. `book`: lends the frames 1, 2, ...; frame 0 is the scratch frame.
   Part(std::vector<std::uint32_t> slots, std::uint32_t first_position, std::uint32_t frame_rows,
        std::shared_ptr<FrameBook> book, std::uint32_t frames)
       : slots_(std::move(slots)),
@@ -43,7 +43,7 @@ class Part {
 
   std::uint32_t in_flight() const { return in_flight_; }
   std::uint32_t ready() const { return ready_count_; }
-  // The number of slots that are in flight, ready, or failed without the failure having been raised.
+  // The number of slots that are in flight, or ready, or that failed without the failure having been raised.
   std::uint32_t pending() const { return in_flight_ + ready_count_ + unraised_; }
   // The number of slots that are ready or have failed.
   std::uint32_t done() const { return ready_count_ + reported_ + unraised_; }
@@ -55,19 +55,19 @@ class Part {
   // `action_shift` rows before the row of its result. Throws std::logic_error if the previous rollout is still being
   // filled.
   void begin(std::shared_ptr<Rollout> rollout, std::uint32_t action_shift);
-  // Makes later steps fill frames again. Commands that are pending still fill the rollout.
+  // Makes later steps fill frames again. Pending commands still fill the rollout.
   void end_rollout();
-  // The rollout that steps, or pending commands, fill; null if the part has no rollout.
+  // The rollout that steps or pending commands fill; null if the part has no rollout.
   const std::shared_ptr<Rollout>& rollout() const { return rollout_; }
   // Returns whether pending commands fill the rollout.
   bool is_filling() const { return filling_ != 0; }
-  // Puts the slots with results that go into the rollout in flight. Returns a row for each target: its row in the
+  // Puts in flight those targets that have their result in the rollout. Returns a row for each target: its row in the
   // rollout, or kNoRow if its result goes elsewhere. Returns an empty vector if the part has no rollout.
   static constexpr std::uint32_t kNoRow = 0xffffffff;
   std::vector<std::uint32_t> send_to_rollout(Op op, const std::vector<std::uint32_t>& targets, const Slots& slots);
-  // Marks rows of the rollout as filled, because their results are being handed out.
+  // Marks the rows of the runs that belong to the rollout as filled. Called when their results are handed out.
   void fill(std::span<const Run> runs);
-  // Returns whether a row belongs to a rollout.
+  // Returns whether the row belongs to a rollout, and not to a frame.
   bool is_in_rollout(std::uint32_t row) const { return row / frame_rows_ >= rows_out_.size(); }
 
   // The row of the action for the next step of the slot at `position`.
@@ -79,31 +79,33 @@ class Part {
   bool has_actions_in_order() const {
     return !rollout_ || rollout_->is_even(first_position_, static_cast<std::uint32_t>(slots_.size()));
   }
-  // The row of the action of a command with its result in `row`.
+  // The row of the action for a command that has its result in `row`.
   std::uint32_t action_row(std::uint32_t row, std::uint32_t position) const {
     return row < first_result_ ? position : row - action_shift_;
   }
 
   // Moves the slots of a run from in flight to ready.
   void finish(const Run& run);
-  // Takes a slot without a result out of flight.
+  // Removes a slot that gets no result from the slots in flight. `row`: the row of its command.
   void drop(std::uint32_t row);
-  // Takes a slot out of flight, and counts its failure, which must be raised.
+  // Removes a slot that has failed from the slots in flight, and counts the failure, which must be raised. `row`: the
+  // row of its command.
   void fail(std::uint32_t row);
-  // Makes failed slots idle, because their failures were raised or dropped.
+  // Makes failed slots idle. Called after their failures were raised or dropped.
   void release_failed(Slots& slots);
-  // Counts slots after a worker has reported their failure. They stay in flight until the pool has decided on the
+  // Counts slots with a failure that a worker has reported. They stay in flight until the pool has decided on the
   // failure.
   void count_reported(std::uint32_t slots) { reported_ += slots; }
   void discount_reported(std::uint32_t slots) { reported_ -= slots; }
 
-  // Removes the runs of up to `limit` ready slots, in the order of arrival. Their rows stay taken.
+  // Removes up to `limit` ready slots, in the order of arrival, and returns their runs. The rows stay in use.
   std::vector<Run> take(std::uint32_t limit);
   // Returns whether the runs cover all rows of a frame that can be leased.
   bool is_whole_frame(std::span<const Run> runs) const;
-  // Hands the frame of this row over to a lease, which gives the frame back. Returns the frame.
+  // Hands the frame of this row over to a lease, which will give the frame back to the part's FrameBook. Returns the
+  // number of the frame.
   std::uint32_t lend(std::uint32_t row);
-  // Frees rows that are no longer needed. A frame goes back to the book with its last row.
+  // Frees rows that are no longer needed. Once all rows of a frame are freed, the frame can be used again.
   void free_rows(std::uint32_t row, std::uint32_t count);
 
  private:
@@ -112,15 +114,18 @@ class Part {
   std::vector<std::uint32_t> slots_;
   std::uint32_t first_position_, frame_rows_;
   std::shared_ptr<FrameBook> book_;
-  std::vector<std::uint32_t> rows_out_;  // by frame: rows that are sent and not yet freed
-  std::vector<Run> ready_;               // in the order of arrival
-  std::uint32_t ready_count_ = 0;        // slots in `ready_`
+  std::vector<std::uint32_t> rows_out_;  // For each frame, the number of its rows that are in use.
+  std::vector<Run> ready_;               // The runs of ready slots, in the order of arrival.
+  std::uint32_t ready_count_ = 0;        // The number of slots in `ready_`.
   std::uint32_t in_flight_ = 0;
-  std::uint32_t reported_ = 0;  // slots in flight with a reported failure
-  std::uint32_t unraised_ = 0;  // failed slots
+  std::uint32_t reported_ = 0;  // The number of slots in flight with a reported failure.
+  // The number of failed slots with a failure that has not been raised.
+  std::uint32_t unraised_ = 0;
   std::shared_ptr<Rollout> rollout_;
-  std::uint32_t filling_ = 0;                               // rows of the rollout that are sent and not yet freed
-  std::uint32_t first_result_ = kNoRow, action_shift_ = 0;  // of the latest rollout
+  std::uint32_t filling_ = 0;  // The number of rows of the rollout that are in use.
+  // These two describe the latest rollout: the row of its first result, and the distance from the row of a result to
+  // the row of its action.
+  std::uint32_t first_result_ = kNoRow, action_shift_ = 0;
 };
 
 }  // namespace remuda

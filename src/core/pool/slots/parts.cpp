@@ -17,7 +17,7 @@ std::uint32_t Parts::divide(std::vector<std::vector<std::uint32_t>> divisions, L
   return first_;
 }
 
-// Removes all parts. Books with leased frames stay until the frames are back.
+// Removes all parts. Keeps the FrameBooks of those parts that still have leased frames.
 void Parts::retire() {
   for (Part& part : parts_) {
     part.end_rollout();

@@ -1,6 +1,6 @@
 // The division of the slots into parts, and the numbers by which callers name the parts.
 //
-// No number is used twice, so the numbers of an earlier division name no part.
+// No number is used twice, so the numbers of an earlier division stay invalid.
 #pragma once
 
 #include <algorithm>
@@ -16,7 +16,7 @@
 
 namespace remuda {
 
-// Raised for a part number of an earlier division.
+// Raised if a part number belongs to an earlier division.
 struct PartGone : std::out_of_range {
   PartGone() : std::out_of_range("the pool was split in the course of this call; use what split() has returned") {}
 };
@@ -28,8 +28,9 @@ class Parts {
   Parts(const Parts&) = delete;
   Parts& operator=(const Parts&) = delete;
 
-  // Replaces the parts; each of `divisions` has the slots of one. No slot may be pending. Registers the frames of each
-  // part with `lendings`. Returns the number of the first part; the numbers of the others follow.
+  // Replaces all parts; each element of `divisions` has the slots of one new part. No slot may be pending. Registers
+  // the frames of each part with `lendings`. Returns the number of the first part; the other parts have the following
+  // numbers.
   std::uint32_t divide(std::vector<std::vector<std::uint32_t>> divisions, Lendings& lendings);
 
   // The numbers of the current parts.
@@ -39,7 +40,7 @@ class Parts {
     return numbers;
   }
   bool has(std::uint32_t number) const { return index(number) < parts_.size(); }
-  // The index of a part in the current division, from 0.
+  // The index of a part, from 0, in the current division.
   std::uint32_t index(std::uint32_t number) const { return number - first_; }
   // Throws PartGone if no part has this number.
   Part& at(std::uint32_t number) {
@@ -48,7 +49,7 @@ class Parts {
   }
   const Part& at(std::uint32_t number) const { return const_cast<Parts*>(this)->at(number); }
 
-  // The part that a slot is in, and the number of this part.
+  // `of` returns the part that a slot is in, and `number_of` the number of this part.
   Part& of(std::uint32_t slot) { return parts_[slots_[slot].part]; }
   const Part& of(std::uint32_t slot) const { return parts_[slots_[slot].part]; }
   std::uint32_t number_of(std::uint32_t slot) const { return first_ + slots_[slot].part; }
@@ -69,8 +70,9 @@ class Parts {
   Slots& slots_;
   const std::uint32_t frames_;
   std::vector<Part> parts_;
-  std::uint32_t first_ = 0;  // the number of parts_[0]
-  // The books of earlier divisions. Their frames covered other rows, and some of these are still leased.
+  std::uint32_t first_ = 0;  // The number of parts_[0].
+  // The FrameBooks of earlier divisions with frames that are still leased. These frames have other rows than the
+  // current ones.
   std::vector<std::shared_ptr<FrameBook>> books_before_;
 };
 

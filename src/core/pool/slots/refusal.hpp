@@ -1,4 +1,4 @@
-// The reason why a command was not sent: the first check that failed, and the slots that failed it.
+// The reason why no command was sent: the first check that failed, and the slots that failed it.
 #pragma once
 
 #include <cstdint>
@@ -8,12 +8,13 @@ namespace remuda {
 
 struct Refusal {
   enum class Reason : std::uint8_t {
-    kPart,       // the pool was split again, and this part no longer exists
-    kPending,    // some slots of the part have commands or results
-    kTargets,    // not a list, tuple or array of distinct slots of the part, in whole vector envs
-    kMustReset,  // some slots must be reset first
-    kLost,       // the envs of some slots are lost
-    kInFlight,   // some slots have a command or a result already
+    kPart,     // The pool was split again, or closed, and this part no longer exists.
+    kPending,  // Some slots of the part already have commands or results.
+    // The argument is not a list, tuple or array of distinct slots of the part that form whole vector envs.
+    kTargets,
+    kMustReset,  // Some slots must be reset first.
+    kLost,       // The envs of some slots are lost.
+    kInFlight,   // Some slots have a command or a result already.
   };
 
   Reason reason;

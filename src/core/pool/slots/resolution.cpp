@@ -54,7 +54,7 @@ Resolution::Next Resolution::reset_into_row(std::uint32_t first, bool is_complet
   return Next::kSend;
 }
 
-// Only for a width of 1: vector envs have no spares.
+// Only for envs of width 1, because vector envs have no spares.
 void Resolution::await_spare(std::uint32_t slot) {
   slots_.await_spare(slot);
   seating_.ask_for_spare(slot, slots_[slot].sequence);
@@ -72,7 +72,7 @@ std::optional<Resolution::Next> Resolution::deliver_end(std::uint32_t first, std
   if (slots_[first].op == Op::kReset) return std::nullopt;
   each(first, [this, sequence](std::uint32_t slot) {
     slots_.orphan(slot);
-    slots_.set_sequence(slot, sequence);  // it counts as sent now, although no worker receives it
+    slots_.set_sequence(slot, sequence);  // The pool answers the command itself, so the command counts as sent now.
   });
   if (into_reset) return reset_into_row(first, false);
   end_episode(first);

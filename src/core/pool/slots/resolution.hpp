@@ -1,15 +1,16 @@
-// Resolves the slots of an env that failed: the command in flight, or an episode that was cut off between two commands.
+// Decides the outcome for the slots of an env that failed: for their command in flight, or for an episode that was cut
+// off between two commands.
 //
-// The command of an orphaned slot will not be answered by a worker. It is
+// No worker will answer the command of an orphaned slot. Such a command is
 //
-//   dropped             it has no result, and no failure is raised
-//   failed              it has no result: its part receives the failure
+//   dropped             without a result or a failure
+//   failed              without a result; its part receives the failure
 //   resent              to the env that was rebuilt
 //   answered            with a result that the pool makes: the last observation again, or the end of the episode
-//   reset into the row  the end of the episode and the first observation of the next one make one result
+//   reset into the row  which makes one result of the episode's end and the next episode's first observation
 //
 // An episode that was cut off while no command was in flight ends with the answer to the slot's next command:
-// `defer_end` now, `deliver_end` then.
+// `defer_end` notes this, and `deliver_end` gives the answer.
 //
 // Every method takes the first slot of an env and applies to all slots of this env.
 //
@@ -31,37 +32,39 @@ namespace remuda {
 class Resolution {
  public:
   enum class Next {
-    kAnswered,    // the slot is ready
-    kSend,        // the caller must send the command that `Slots` has now
-    kAwaitSpare,  // the slot is queued for a spare, which will reset into its row
+    kAnswered,    // The slot is ready.
+    kSend,        // The caller must send the command that the slot now has.
+    kAwaitSpare,  // The slot waits for a spare, which will reset into the slot's row.
   };
 
   // `width`: the number of slots of each env.
   Resolution(Slots& slots, Seating& seating, LastResults& last_results, Parts& parts, std::uint32_t width)
       : slots_(slots), seating_(seating), last_results_(last_results), parts_(parts), width_(width) {}
 
-  // -- an orphaned slot --------------------------------------------------------------------------------------
+  // -- slots that are orphaned ------------------------------------------------------------------------------
 
   void drop(std::uint32_t slot);
   void fail(std::uint32_t slot);
-  void resend(std::uint32_t slot);  // the caller sends it
+  void resend(std::uint32_t slot);  // The caller must then send the command.
   void repeat_last(std::uint32_t slot);
   void end_episode(std::uint32_t slot);
-  // `is_complete`: the row already has its reward, flags and terminal observation. Otherwise this function writes them
-  // as the end of the episode. If the pool has spares, one of them resets then, because a rebuild would take longer.
+  // Makes an env reset into the slot's row. `is_complete`: the row already has its reward, flags and terminal
+  // observation. If it does not, this function writes them as the end of the episode. Then, if the pool has spares, one
+  // of them resets, because rebuilding the failed env would take longer.
   Next reset_into_row(std::uint32_t slot, bool is_complete);
-  // Lets a spare complete the row of a slot that is in flight or orphaned.
+  // Queues a slot that is in flight or orphaned for a spare, which will complete its row.
   void await_spare(std::uint32_t slot);
 
-  // -- a slot that is idle or ready --------------------------------------------------------------------------
+  // -- slots that are idle or ready --------------------------------------------------------------------------
 
-  // Lets `end_episode` or `reset_into_row` answer the next step or observe of the slot. Returns false for a slot that
-  // awaits a spare, because its episode has ended already.
+  // Notes that the episode was cut off. Its end (`end_episode`, or `reset_into_row` if `into_reset`) then answers the
+  // slot's next step or observe. Returns false for a slot that waits for a spare, because its episode has ended
+  // already.
   bool defer_end(std::uint32_t slot, bool into_reset);
-  // Ends the episode with the answer to the slot's next command, which was sent as number `sequence`. Returns None if
-  // this command is a reset, which ends the episode anyway.
+  // Ends the episode that was cut off, as the answer to the slot's next command, which has the number `sequence`.
+  // Returns nullopt if this command is a reset, which ends the episode anyway.
   std::optional<Next> deliver_end(std::uint32_t slot, std::uint64_t sequence);
-  // Answers an observe with the last observation, which only the pool has.
+  // Answers an observe with the last observation, if only the pool has it.
   void answer_observe(std::uint32_t slot);
 
  private:

@@ -1,8 +1,8 @@
 // Maps slots to the envs that back them, and keeps the queue of spare envs.
 //
-// Slot i is backed by env i if there are no spares. With spares, a slot that has ended its episode continues with the
-// spare that has waited longest, and its previous env joins the end of the queue. Slots take spares in the order in
-// which their commands were sent, never in the order of results, so the mapping is the same in every run.
+// Without spares, env i backs slot i. With spares, a slot that has ended its episode continues with the spare that has
+// waited longest, and its previous env joins the end of the queue. Slots take spares in the order in which their
+// commands were sent, never in the order of results, so the mapping is the same in every run.
 #pragma once
 
 #include <cstdint>
@@ -15,25 +15,27 @@ class Seating {
  public:
   static constexpr std::uint32_t kNoSlot = 0xffffffff;
 
-  // `envs`: at least `slots`; the envs beyond these are spares.
+  // `envs`: the number of envs; those beyond the number of slots are spares.
   Seating(std::uint32_t slots, std::uint32_t envs) : envs_(slots), slots_(envs) { seat_in_order(); }
 
-  // Makes env i back slot i, and queues the spares in order.
+  // Makes env i back slot i, and queues the other envs as spares, in order.
   void seat_in_order();
 
   std::uint32_t env_of(std::uint32_t slot) const { return envs_[slot]; }
-  std::uint32_t slot_of(std::uint32_t env) const { return slots_[env]; }  // kNoSlot: the env is a spare
+  std::uint32_t slot_of(std::uint32_t env) const { return slots_[env]; }  // kNoSlot if the env is a spare
   bool has_spares() const { return !spares_.empty(); }
 
-  // Makes the longest-waiting spare back the slot. Returns the slot's previous env, which is now the last in the queue.
+  // Makes the spare that has waited longest back the slot. Returns the slot's previous env, which joins the end of the
+  // queue.
   std::uint32_t swap_in_spare(std::uint32_t slot);
 
-  // Queues a slot that has ended its episode for a spare, which will complete the command with the number `sequence`.
+  // Queues a slot that has ended its episode for a spare, which will complete the slot's command. `sequence`: the
+  // number of this command.
   void ask_for_spare(std::uint32_t slot, std::uint64_t sequence) { due_.push_back({sequence, slot}); }
   bool anyone_asks() const { return !due_.empty(); }
-  // Removes and returns the queued slots that may take a spare now, in the order of sending. `open` is the first
-  // command that may still end an episode. Slots with later commands have to wait, because this command would take its
-  // spare first.
+  // Removes and returns the queued slots that may take a spare now, in the order in which their commands were sent.
+  // `open`: the number of the first command that may still end an episode. Slots with later commands have to wait,
+  // because the slot of this command would take its spare first.
   std::vector<std::uint32_t> take_due(std::uint64_t open);
 
  private:
@@ -42,9 +44,9 @@ class Seating {
     std::uint32_t slot;
   };
 
-  std::vector<std::uint32_t> envs_;   // by slot
-  std::vector<std::uint32_t> slots_;  // by env
-  std::deque<std::uint32_t> spares_;  // the one that has waited longest comes first
+  std::vector<std::uint32_t> envs_;   // The env of each slot.
+  std::vector<std::uint32_t> slots_;  // The slot of each env.
+  std::deque<std::uint32_t> spares_;  // The spare that has waited longest comes first.
   std::vector<Due> due_;
 };
 

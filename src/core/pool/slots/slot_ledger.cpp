@@ -52,7 +52,8 @@ nb::tuple SlotLedger::last(std::uint32_t slot) const {
   return nb::make_tuple(last_results_.row_of(env), none_or(last_parts_[env]));
 }
 
-// With restarts, the results that the pool makes count, too.
+// If the plan keeps last results, also considers results that the pool made. The worker's progress does not include
+// these.
 bool SlotLedger::needs_reset(std::uint32_t slot) const {
   if (plan_.keeps_last && last_results_.is_over(env_of(slot))) return true;
   return progress_[env_of(slot)].needs_reset.load(std::memory_order_relaxed) != 0;
@@ -104,7 +105,7 @@ std::optional<Refusal> SlotLedger::refusal(Op op, const std::vector<std::uint32_
 bool SlotLedger::begin_episode(std::uint32_t slot, Op op, bool has_parts) {
   if (op == Op::kObserve) return false;
   slots_.go_on(slot);
-  // A reset with a seed or options is for the env that backs the slot now.
+  // A reset with a seed or options is for the env that backs the slot now, so no spare can replace it.
   const bool is_plain = op == Op::kStep ? autoreset_ == Autoreset::kNextStep : !has_parts;
   if (!seating_.has_spares() || !is_plain) return false;
   slots_.set_op(slot, Op::kReset);
@@ -121,7 +122,7 @@ std::optional<bool> SlotLedger::deliver_end(std::uint32_t slot, std::uint64_t se
   objects_[slot].ending.reset();
   const auto next = resolution_.deliver_end(slot, sequence);
   if (!next) return std::nullopt;
-  if (autoreset_ == Autoreset::kDisabled)  // without autoreset, the caller must reset it
+  if (autoreset_ == Autoreset::kDisabled)  // The caller must reset, as no autoreset will follow.
     for (std::uint32_t each = slot; each < slot + plan_.width; ++each) obstacles_->require_reset(each);
   return follow(*next, slot, ending);
 }
@@ -131,8 +132,8 @@ std::optional<bool> SlotLedger::deliver_end(std::uint32_t slot, std::uint64_t se
 std::uint32_t SlotLedger::accept(const Result& result, nb::object parts) {
   const std::uint32_t first = seating_.slot_of(result.env);
   const bool failed = result.flags & kIsFailure, ends = result.flags & kHasFinal;
-  // With same-step autoreset, a result that ends an episode includes the reset that follows. It is incomplete if a
-  // spare or a renewed env must make this reset.
+  // With same-step autoreset, a result that ends an episode includes the reset after it. The result is still incomplete
+  // if a spare or a rebuilt env must make this reset.
   if (ends && (result.flags & kHasSpares) && !failed && !(result.flags & kUndone)) {
     resolution_.await_spare(first);
     objects_[first].terminal = std::move(parts);
@@ -148,7 +149,7 @@ std::uint32_t SlotLedger::accept(const Result& result, nb::object parts) {
 void SlotLedger::finish(std::uint32_t first, const Result& result) {
   for (std::uint32_t slot = first; slot < first + result.count; ++slot) {
     slots_.finish(slot);
-    if (slots_[slot].op != Op::kObserve) last_results_.count(env_of(slot));  // an observe repeats the last result
+    if (slots_[slot].op != Op::kObserve) last_results_.count(env_of(slot));  // An observe only repeats the last result.
   }
   if (plan_.keeps_last) last_parts_[result.env] = objects_[first].result;
   objects_[first].command.reset();
@@ -203,8 +204,8 @@ bool SlotLedger::complete_with_spare(std::uint32_t slot) {
   return follow(resolution_.reset_into_row(slot, true), slot, nb::object(objects_[slot].terminal));
 }
 
-// Continues with a slot after its episode was cut off. `ending`: the parts of the result that ends the episode. Returns
-// whether the caller must send the slot's command.
+// Acts on the decision `next` for a slot with an episode that has ended. `ending`: the parts of the result that ends
+// the episode. Returns whether the caller must send the slot's command.
 bool SlotLedger::follow(Resolution::Next next, std::uint32_t slot, nb::handle ending) {
   if (next == Resolution::Next::kAnswered) {
     keep_result(slot, ending);
@@ -220,7 +221,7 @@ void SlotLedger::forget_command(std::uint32_t slot) {
   objects_[slot].terminal.reset();
 }
 
-// Keeps the parts of a result that the pool made.
+// Stores the parts that belong to a result that the pool made.
 void SlotLedger::keep_result(std::uint32_t slot, nb::handle parts) {
   forget_command(slot);
   objects_[slot].result = nb::borrow(parts);
@@ -262,7 +263,8 @@ std::vector<std::uint32_t> SlotLedger::note_ends(const std::vector<Run>& runs) {
   return resetting;
 }
 
-// An end that has not been reported yet comes with the next result instead.
+// Marks the last result in the rollout as truncated. Not necessary if the slot's episode was cut off before, because
+// then the slot's next result ends it.
 void SlotLedger::cut_off_in_rollout(std::uint32_t slot) {
   const std::shared_ptr<Rollout>& rollout = parts_.of(slot).rollout();
   const std::uint32_t position = slots_[slot].position;

@@ -1,9 +1,9 @@
-// The slots of a pool: owns their commands and the outcomes of the commands.
+// The slots of a pool: keeps their commands and the outcomes of these commands.
 //
-// The ledger keeps the env that backs each slot, the states of commands and episodes, the parts that the slots are
-// divided into, the last result of each env, the obstacles to sending, and the Python objects that go with commands and
-// results. Each event has one method, and no signal handler can run inside it. The ledger sends nothing: if a method
-// returns true, its caller must send the slot's command.
+// The ledger keeps the env that backs each slot, the states of commands and episodes, the parts into which the slots
+// are divided, the last result of each env, the obstacles to sending, and the Python objects that belong to commands
+// and results. Each event has one method, and no signal handler can run inside it. The ledger sends nothing: if a
+// method returns true, its caller must send the slot's command.
 //
 // The slots of a vector env are neighbours and share one command. Functions that take a single slot take the first one.
 #pragma once
@@ -25,17 +25,17 @@
 
 namespace remuda {
 
-// The outcome of a command that no worker will answer, or of the episode of a lost env.
+// What happens to a command that no worker will answer, or to the episode of a lost env.
 enum class Outcome : std::uint8_t {
-  kDrop,              // no result
-  kFail,              // no result: its part receives the failure
-  kResend,            // the command is sent again, to the env that was rebuilt
-  kRepeatLast,        // the pool answers with the last observation
-  kEndEpisode,        // the pool answers with the end of the episode
-  kEndAndReset,       // the pool writes the end of the episode, and the rebuilt env resets into the same row
-  kReset,             // the row has the end of the episode, and the rebuilt env resets into it
-  kEndLater,          // the slot is idle or ready: `kEndEpisode` answers its next step
-  kEndAndResetLater,  // the slot is idle or ready: `kEndAndReset` answers its next step
+  kDrop,              // The command gets no result.
+  kFail,              // The command gets no result, and its part receives the failure.
+  kResend,            // The command is sent again, to the env that was rebuilt.
+  kRepeatLast,        // The pool answers with the env's last observation.
+  kEndEpisode,        // The pool answers with the end of the episode.
+  kEndAndReset,       // The pool writes the end of the episode, and the rebuilt env resets into the same row.
+  kReset,             // The row has the end of the episode, and the rebuilt env resets into it.
+  kEndLater,          // The slot is idle or ready. Its next step is answered as for `kEndEpisode`.
+  kEndAndResetLater,  // The slot is idle or ready. Its next step is answered as for `kEndAndReset`.
 };
 
 class SlotLedger {
@@ -57,8 +57,8 @@ class SlotLedger {
   bool has_part(std::uint32_t number) const { return parts_.has(number); }
   std::vector<std::uint32_t> part_numbers() const { return parts_.numbers(); }
   bool any_pending() const { return parts_.any_pending(); }
-  // The number of slots of a part that have a command or a result, and the number that have a result. Both return 0 if
-  // the part no longer exists.
+  // `pending` returns the number of slots of a part that have a command or a result, and `ready` the number that have a
+  // result. Both return 0 if the part no longer exists.
   std::uint32_t pending(std::uint32_t part) const { return has_part(part) ? parts_.at(part).pending() : 0; }
   std::uint32_t ready(std::uint32_t part) const { return has_part(part) ? parts_.at(part).ready() : 0; }
 
@@ -67,41 +67,42 @@ class SlotLedger {
   std::uint32_t env_of(std::uint32_t slot) const { return seating_.env_of(slot); }
   std::uint32_t worker_of(std::uint32_t slot) const { return workers_[env_of(slot)]; }
   std::uint32_t worker_of_env(std::uint32_t env) const { return workers_[env]; }
-  // The slot that an env backs; empty if the env is a spare.
+  // The slot that an env backs; nullopt if the env is a spare.
   std::optional<std::uint32_t> slot_of(std::uint32_t env) const;
   // The slots of a part that are not idle, in ascending order.
   std::vector<std::uint32_t> busy_slots(std::uint32_t part) const;
-  // The first slot of each env of a worker that has a command in flight.
+  // For each env of a worker that has a command in flight, its first slot.
   std::vector<std::uint32_t> in_flight_of(std::uint32_t worker) const;
-  // The number of the latest command or message for the env of any of these slots.
+  // The number of the latest command or message to the env of any of these slots.
   std::uint64_t last_sent(const std::vector<std::uint32_t>& slots) const;
   bool is_idle(std::uint32_t slot) const { return slots_[slot].state == SlotState::kIdle; }
   Op last_op(std::uint32_t slot) const { return slots_[slot].op; }
   // The row of the last action that was sent to a slot.
   std::uint32_t action_row(std::uint32_t slot) const { return slots_[slot].action_row; }
-  // Returns whether the env was rebuilt since its last result and has not reset yet. Such an env has no observation.
+  // Returns whether the slot's env was rebuilt and has not reset since, so that it has no observation.
   bool is_fresh(std::uint32_t slot) const { return last_results_.is_fresh(env_of(slot)); }
   // Returns whether the last result of a slot ended the episode. After a same-step autoreset, the episode is not over.
-  // Needs `Plan::keeps_last`, and so does `last`.
+  // This function and `last` need `Plan::keeps_last`.
   bool is_over(std::uint32_t slot) const { return last_results_.is_over(env_of(slot)); }
   bool has_results(std::uint32_t slot) const { return last_results_.results(env_of(slot)) != 0; }
   // The last observation of a slot: (the row of the columns that keeps it, the parts that came with it | None).
   nb::tuple last(std::uint32_t slot) const;
-  // Whether the episode of a slot is over and the next one has not begun; whether its last observation is the first of
-  // an episode. Both follow the progress that the worker writes, which outlives the worker.
+  // `needs_reset` returns whether the episode of a slot is over and the next one has not begun, and `has_begun` whether
+  // the slot's last observation is the first of an episode. Both use the progress that the worker writes, which
+  // outlives the worker.
   bool needs_reset(std::uint32_t slot) const;
   bool has_begun(std::uint32_t slot) const;
-  // (resets, steps since the last reset) of an env so far.
+  // Returns (number of resets, steps since the last reset) of an env.
   nb::tuple progress(std::uint32_t env) const;
-  // (base, n, resets): the number that the pool gave to the base of the env's seeds; the number of the latest seed of
-  // this base, from 0; and the number of resets since.
+  // Returns (base, n, resets). `base`: the number that the pool gave to the base of the env's seeds. `n`: the number,
+  // from 0, of the latest seed derived from this base. `resets`: the number of resets since the one with this seed.
   nb::tuple seeded(std::uint32_t env) const;
 
   // -- commands ------------------------------------------------------------------------------------------------
 
-  // Returns why the op cannot be sent to these distinct slots; empty if it can.
+  // Returns the reason why the op cannot be sent to these slots, which must be distinct; nullopt if it can.
   std::optional<Refusal> refusal(Op op, const std::vector<std::uint32_t>& targets) const;
-  // Notes a command. Its result goes to the row.
+  // Notes a command that is sent to a slot. `row`: the row for its result.
   void send(std::uint32_t slot, Op op, std::uint32_t row) {
     slots_.send(slot, op, row);
     if (op == Op::kReset) obstacles_->note_reset(slot);
@@ -113,52 +114,58 @@ class SlotLedger {
   void note_message(std::uint32_t env, std::uint64_t sequence) { last_messages_[env] = sequence; }
   void keep_command(std::uint32_t slot, nb::handle parts) { objects_[slot].command = nb::borrow(parts); }
   nb::object command_of(std::uint32_t slot) const { return none_or(objects_[slot].command); }
-  // Begins the next episode of a slot after its last one is over. Returns true if the command becomes a plain reset,
-  // which the longest-waiting spare has to execute.
+  // Begins a slot's next episode after the previous one has ended. Returns true if the command becomes a plain reset
+  // that the spare that has waited longest must make.
   bool begin_episode(std::uint32_t slot, Op op, bool has_parts);
-  // Makes the longest-waiting spare back the slot. Returns the slot's previous env, which is now the last in the queue.
+  // Makes the spare that has waited longest back the slot. Returns the slot's previous env, which joins the end of the
+  // queue.
   std::uint32_t swap_in_spare(std::uint32_t slot) { return seating_.swap_in_spare(slot); }
-  // Makes env i back slot i, and queues the spares in order. No slot may be pending.
+  // Makes env i back slot i, and queues the other envs as spares, in order. No slot may be pending.
   void seat_in_order() { seating_.seat_in_order(); }
   void set_fresh(std::uint32_t slot) { last_results_.set_fresh(env_of(slot)); }
-  // Answers an observe with the last observation, which only the pool has. `parts`: the parts of this observation.
+  // Answers an observe with the last observation, if only the pool has it. `parts`: the parts of this observation.
   void answer_observe(std::uint32_t slot, nb::handle parts);
-  // Answers the command `sequence` with the end of an episode that was cut off. Returns whether the caller must send
-  // the slot's command; None if the command is a reset, which ends the episode anyway.
+  // Answers the slot's command with the end of its episode, which was cut off. `sequence`: the number of the command.
+  // Returns whether the caller must send the slot's command; nullopt if the command is a reset, which ends the episode
+  // anyway.
   std::optional<bool> deliver_end(std::uint32_t slot, std::uint64_t sequence);
 
   // -- results -------------------------------------------------------------------------------------------------
 
-  // Accepts a result, with the parts that came with it (null if there are no parts). Returns its first slot.
+  // Accepts a result, with the parts that came with it (null if there are none). Returns its first slot.
   std::uint32_t accept(const Result& result, nb::object parts);
-  // Prepares `envs` envs from `first_env` on for the successor of their worker, which will rebuild them.
+  // Prepares `envs` envs, from `first_env` on, for being rebuilt by the successor of their worker.
   void reopen(std::uint32_t first_env, std::uint32_t envs);
-  // Orphans a command that the env's worker will not answer.
+  // Orphans a slot's command, because the env's worker will not answer it.
   void orphan(std::uint32_t first);
-  // Ends an orphaned command. `parts`: go with the result. Returns whether the caller must send the command.
+  // Ends an orphaned command. `parts`: the parts of the result, if the pool makes one. Returns whether the caller must
+  // send the slot's command.
   bool resolve(std::uint32_t slot, Outcome outcome, nb::handle parts);
-  void count_fault(std::uint32_t env) { add(figures_[env].faults, 1); }  // for statistics, see figures.hpp
-  // The slots that are queued for a spare and may take one now, in the order of sending.
+  void count_fault(std::uint32_t env) { add(figures_[env].faults, 1); }  // For statistics, see figures.hpp.
+  // Removes and returns the slots that are queued for a spare and may take one now, in the order in which their
+  // commands were sent.
   std::vector<std::uint32_t> take_spares_due() { return seating_.take_due(slots_.first_open_step()); }
-  // Lets the spare that backs a slot now reset into its row. Returns whether the caller must send the command.
+  // Makes the spare that now backs the slot reset into the slot's row. Returns whether the caller must send the
+  // command.
   bool complete_with_spare(std::uint32_t slot);
-  // Makes the failed slots of a part idle, because their failures were raised or dropped.
+  // Makes the failed slots of a part idle. Called after their failures were raised or dropped.
   void release_failed(std::uint32_t part) { parts_.at(part).release_failed(slots_); }
-  // Removes the runs of up to `limit` ready slots of a part, in the order of arrival.
+  // Removes up to `limit` ready slots of a part, in the order of arrival, and returns their runs.
   std::vector<Run> take_ready(Part& part, std::uint32_t limit);
-  // The objects that came with these rows: {position: (flags, parts | None, terminal | None)}; null if no row has any.
+  // Returns and forgets the objects that came with these rows: {position: (flags, parts | None, terminal | None)}; null
+  // if there are none. See `Hub::take`.
   nb::object take_extras(const std::vector<Run>& runs);
-  // Notes the episodes that ended with these results. Returns the slots that reset in the background.
+  // Notes which episodes ended with these results. Returns the slots that must now be reset in the background.
   std::vector<std::uint32_t> note_ends(const std::vector<Run>& runs);
-  // Prepares an idle slot for another env. If its steps fill a rollout, its episode there ends truncated.
+  // Called before an idle slot gets another env. If its steps fill a rollout, its episode there ends as truncated.
   void cut_off_in_rollout(std::uint32_t slot);
 
  private:
-  struct Objects {       // Python objects of a slot's command and result; may be null
-    nb::object command;  // parts of the command in flight
-    nb::object result;   // parts of the result that is held or ready
+  struct Objects {       // The Python objects of a slot's command and result; each may be null.
+    nb::object command;  // The parts of the command in flight.
+    nb::object result;   // The parts of the result that is ready.
     nb::object terminal,
-        ending;  // parts of the result that a reset completes; of an end that the next result will report
+        ending;  // `terminal`: parts of an end in a row that a reset completes. `ending`: parts of an end to report.
   };
 
   void finish(std::uint32_t first, const Result& result);
@@ -168,17 +175,18 @@ class SlotLedger {
 
   const Plan& plan_;
   const Autoreset autoreset_;
-  EnvFigures* figures_;                 // by env
-  Progress* progress_;                  // by env
-  std::vector<std::uint32_t> workers_;  // by env
+  EnvFigures* figures_;  // `figures_`, `progress_` and `workers_` are indexed by env.
+  Progress* progress_;
+  std::vector<std::uint32_t> workers_;
   Seating seating_;
   Slots slots_;
-  std::vector<Objects> objects_;  // by slot
+  std::vector<Objects> objects_;  // indexed by slot
   std::shared_ptr<Obstacles> obstacles_;
   Parts parts_;
   LastResults last_results_;
-  std::vector<std::uint64_t> last_messages_;  // by env: the number of its latest message
-  std::vector<nb::object> last_parts_;        // by env: the parts of its last result, with `keeps_last`
+  std::vector<std::uint64_t> last_messages_;  // For each env, the number of its latest message.
+  // For each env, the parts of its last result, if the plan keeps last results.
+  std::vector<nb::object> last_parts_;
   Resolution resolution_;
 };
 

@@ -1,25 +1,25 @@
-// The states of each slot's command and episode. Only this class changes them.
+// The state of each slot's command and the state of its episode. Only this class changes them.
 //
-// The command:
+// A command changes its state
 //
-//   idle           -> in flight       the command is sent
-//   in flight      -> ready           its result has arrived
-//   in flight      -> awaiting spare  its result ended the episode; a spare env makes the first observation of the next
-//   in flight      -> orphaned        its env failed, or its worker died
-//   awaiting spare -> orphaned        it is the slot's turn to take a spare
-//   orphaned       -> in flight       the command is sent again, or the rebuilt env resets into its row
-//   orphaned       -> ready           the pool makes the result
-//   orphaned       -> awaiting spare  a spare env replaces the env that failed, and resets into its row
-//   orphaned       -> idle            the command has no result
-//   orphaned       -> failed          the command has no result, and its part must raise the failure
-//   failed         -> idle            the failure was raised or dropped
-//   ready          -> idle            the result is taken
+//   idle           -> in flight       when the command is sent
+//   in flight      -> ready           when its result arrives
+//   in flight      -> awaiting spare  when its result ends the episode, and a spare env is to begin the next in the row
+//   in flight      -> orphaned        when its env fails, or its worker dies
+//   awaiting spare -> orphaned        when it is the slot's turn to take a spare
+//   orphaned       -> in flight       when the command is sent again, or the rebuilt env is to reset into its row
+//   orphaned       -> ready           when the pool makes the result
+//   orphaned       -> awaiting spare  when a spare env is to replace the env that failed, and to reset into its row
+//   orphaned       -> idle            when the command gets no result
+//   orphaned       -> failed          when the command gets no result, and its part must raise the failure
+//   failed         -> idle            when the failure is raised or dropped
+//   ready          -> idle            when the result is taken
 //
-// The episode, as far as it matters to the slot's next command:
+// An episode changes its state
 //
-//   goes on        -> over            the result that ends it is taken, and the pool begins the next episode itself
-//   goes on        -> cut off         its worker died while the slot was idle or ready, and no result has ended it yet
-//   over, cut off  -> goes on         the next command is sent; its answer ends the episode or begins another
+//   goes on        -> over            when the result that ends it is taken, if the pool begins the next episode itself
+//   goes on        -> cut off         when its worker dies between two commands of the slot, so that no result ends it
+//   over, cut off  -> goes on         when the next command is sent; its answer ends the episode or begins another
 #pragma once
 
 #include <cstdint>
@@ -34,21 +34,21 @@ enum class SlotState : std::uint8_t { kIdle, kInFlight, kAwaitingSpare, kOrphane
 enum class Episode : std::uint8_t {
   kGoesOn,
   kOver,
-  kCutOff,           // the next result, which the pool makes, ends it
-  kCutOffIntoReset,  // same as kCutOff, and the rebuilt env resets into the row of that result (same-step autoreset)
+  kCutOff,           // The next result, which the pool makes, ends the episode.
+  kCutOffIntoReset,  // As kCutOff, but the rebuilt env then resets into the row of that result (same-step autoreset).
 };
 
 class Slots {
  public:
   struct Slot {
     std::uint32_t part = 0;
-    std::uint32_t position = 0;  // of its row in a frame
+    std::uint32_t position = 0;  // the position of the slot's row in a frame
     SlotState state = SlotState::kIdle;
     Episode episode = Episode::kGoesOn;
-    Op op = Op::kReset;            // of its last command
-    std::uint32_t row = 0;         // of the result of its last command
-    std::uint64_t sequence = 0;    // the number of its last command
-    std::uint32_t action_row = 0;  // of its last step
+    Op op = Op::kReset;            // The op of the last command.
+    std::uint32_t row = 0;         // The row for the last command's result.
+    std::uint64_t sequence = 0;    // The number of the last command.
+    std::uint32_t action_row = 0;  // The row of the last step's action.
   };
 
   explicit Slots(std::uint32_t count) : slots_(count) {}
@@ -60,7 +60,7 @@ class Slots {
     slots_[slot].position = position;
   }
 
-  // -- the command: each throws std::logic_error for a change that is not in the table above --------------
+  // -- the command; each function throws std::logic_error for a change that the table above does not permit --
 
   void send(std::uint32_t slot, Op op, std::uint32_t row) {
     move<SlotState::kIdle>(slot, SlotState::kInFlight);
@@ -79,12 +79,12 @@ class Slots {
   void release(std::uint32_t slot) { move<SlotState::kFailed>(slot, SlotState::kIdle); }
   void take(std::uint32_t slot) { move<SlotState::kReady>(slot, SlotState::kIdle); }
 
-  // Replaces the caller's op in a command that is in flight.
+  // Replaces the op of a command that is in flight.
   void set_op(std::uint32_t slot, Op op) { slots_[slot].op = op; }
   void set_sequence(std::uint32_t slot, std::uint64_t sequence) { slots_[slot].sequence = sequence; }
   void set_action_row(std::uint32_t slot, std::uint32_t row) { slots_[slot].action_row = row; }
-  // The sequence of the first step that may still end an episode: in flight, or orphaned without a decision. Returns
-  // the largest number if no slot has such a step.
+  // Returns the number of the first step that may still end an episode: a step that is in flight, or that is orphaned
+  // and not decided on yet. Returns the largest number if there is no such step.
   std::uint64_t first_open_step() const;
   bool any_orphaned_step() const;
 
@@ -116,7 +116,7 @@ class Slots {
   }
 
   std::vector<Slot> slots_;
-  std::uint32_t cut_off_ = 0;  // slots with an episode that is cut off
+  std::uint32_t cut_off_ = 0;  // the number of slots with an episode that was cut off
 };
 
 }  // namespace remuda

@@ -1,4 +1,4 @@
-// Checks the slots that a caller names for a command: numbers in any order.
+// Checks the numbers of slots that a caller passes for a command, in any order.
 #pragma once
 
 #include <cstdint>
@@ -10,8 +10,8 @@
 
 namespace remuda {
 
-// Returns the ids as slots. Returns nothing unless they are distinct slots of the part and form whole vector envs:
-// groups of `width` neighbours, each group together and in order.
+// Returns the ids as slots. They must be distinct slots of the part and form whole vector envs: groups of `width`
+// neighbours, each group together and in order. Otherwise returns nullopt.
 inline std::optional<std::vector<std::uint32_t>> as_targets(std::span<const std::int64_t> ids, const Slots& slots,
                                                             std::uint32_t part, std::uint32_t width) {
   std::vector<std::uint32_t> targets;

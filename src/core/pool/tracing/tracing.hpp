@@ -1,4 +1,4 @@
-// Notes the hub's activity in a `TraceLog`. Without a log, only `is_on` and `set_log` may be called.
+// Adds the hub's events to a `TraceLog`. Without a log, only `is_on` and `set_log` may be called.
 #pragma once
 
 #include <memory>
@@ -14,15 +14,16 @@ namespace remuda {
 class Tracing {
  public:
   bool is_on() const { return log_ != nullptr; }
-  // Replaces the log; null: stops the trace.
+  // Replaces the log; null stops the trace.
   void set_log(std::shared_ptr<TraceLog> log) {
     log_ = std::move(log);
     begin_batch();
   }
 
-  // Notes that the caller steps, which begins the way to a batch.
+  // Notes that the caller begins a step. The event of the next batch begins at this time.
   void note_step(Clock::time_point now) { called_ = to_ns(now); }
-  // Notes a call for a batch. It may be the second call for the same batch, after an event interrupted the first.
+  // Notes that the caller requests a batch. After an interruption, this may be the second call for the same batch; then
+  // the first one counts.
   void note_call(Clock::time_point now) {
     if (called_ == 0) called_ = to_ns(now);
   }
@@ -56,7 +57,8 @@ class Tracing {
   }
 
   std::shared_ptr<TraceLog> log_;
-  // For the next batch; 0: not yet.
+  // For the next batch: the time of the call, and the times when its wait began and ended; 0 if the time has not come
+  // yet.
   std::uint64_t called_ = 0, waited_from_ = 0, waited_until_ = 0;
   std::uint32_t last_worker_ = TraceEvent::kNobody, last_env_ = 0;
 };

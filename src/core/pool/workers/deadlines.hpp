@@ -8,7 +8,7 @@ namespace remuda {
 
 class Deadlines {
  public:
-  struct Limits {  // 0: unlimited
+  struct Limits {  // a limit of 0 means unlimited
     Nanoseconds reset{0}, step{0}, message{0}, build{0};
   };
 
@@ -18,8 +18,8 @@ class Deadlines {
                limits.build.count() != 0;
   }
   bool has_any() const { return has_any_; }
-  // Returns whether an op that has run since `begin` exceeds its limit. Time in which this process was frozen does not
-  // count.
+  // Returns whether an op that began at `begin` exceeds its limit. The time during which this process was frozen does
+  // not count.
   bool is_over(Op op, Clock::time_point begin, Clock::time_point now, const RunningClock& clock) const {
     const Nanoseconds limit = limit_of(op);
     return limit.count() != 0 && now - begin - clock.lost_since(begin) > limit;

@@ -30,7 +30,7 @@ Mail::Mail(Transfers& transfers, const nb::sequence& queues) : transfers_(transf
 void Mail::post(std::uint32_t worker, nb::handle parts) {
   const PartBytes bytes(parts);
   if (queues_.empty()) {
-    nb::gil_scoped_release release;  // the exported buffers keep the parts in place
+    nb::gil_scoped_release release;  // the PartBytes keep the parts in place
     return transfers_.post(worker, bytes.bytes());
   }
   nb::list copies;
@@ -42,7 +42,7 @@ void Mail::post(std::uint32_t worker, nb::handle parts) {
 Mail::Arrival Mail::read(std::uint32_t worker, nb::object& parts) {
   if (!queues_.empty()) {
     const Queues& queues = queues_[worker];
-    if (nb::cast<bool>(queues.is_empty())) return Arrival::kPartial;  // its record in the ring comes first
+    if (nb::cast<bool>(queues.is_empty())) return Arrival::kPartial;  // The record may arrive before its message.
     parts = queues.get();
     return Arrival::kWhole;
   }

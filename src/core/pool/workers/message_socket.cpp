@@ -18,9 +18,10 @@ namespace remuda {
 
 namespace {
 
-// The wait for a busy worker to read, before the rest of a message is copied.
+// The longest time in ms to wait for a busy worker to read. Then the rest of the message is copied, to be sent later.
 [[maybe_unused]] constexpr int kMomentMs = 1;
-// The limit for one call, so that signals and other workers are served during a large message.
+// The most bytes that one `read` receives. During a large message, signals and other workers are thus served in
+// between.
 [[maybe_unused]] constexpr std::size_t kBytesPerRead = 1 << 20;
 
 std::vector<std::byte> head_of(std::span<const Bytes> parts) {
@@ -40,7 +41,7 @@ std::vector<std::byte> head_of(std::span<const Bytes> parts) {
   return bytes;
 }
 
-// Rejects the sizes of a message that has more bytes than the machine has memory.
+// Returns whether the machine has as much memory as the parts of a message have bytes in total.
 bool fit_into_memory(std::span<const std::uint64_t> sizes) {
 #if REMUDA_LINUX
   auto left =
@@ -74,7 +75,7 @@ void MessageSocket::hold() {
 // -- sending -----------------------------------------------------------------------------------------------
 
 void MessageSocket::post(std::span<const Bytes> parts) {
-  if (fd_ < 0 && !is_held_) return;  // the worker is gone, which its process descriptor shows
+  if (fd_ < 0 && !is_held_) return;  // The worker is gone. Its process descriptor reports that.
   if (outbox_.empty()) moved_ = Clock::now();
   const std::vector<std::byte> head = head_of(parts);
   write_on();
@@ -98,8 +99,8 @@ void MessageSocket::write_on() {
 
 #if REMUDA_LINUX
 
-// Returns the number of bytes that the socket has taken. If the worker is gone, this is all of them, because no process
-// will read them. `is_patient`: waits a moment for room even before the first byte.
+// Writes bytes to the socket. Returns the number of bytes that it has taken. If the worker is gone, returns the number
+// of all bytes, because no process will read them. `is_patient`: waits a moment for room even before the first byte.
 std::size_t MessageSocket::write(Bytes bytes, bool is_patient) {
   std::size_t written = 0;
   while (written < bytes.size()) {
@@ -150,7 +151,7 @@ MessageSocket::Arrival MessageSocket::read(const MakePart&) { return Arrival::kL
 
 #endif
 
-// Begins the next piece after one is complete. Returns kPartial if there is a piece to receive.
+// Called when a piece is complete: begins the next piece. Returns kPartial if there is a piece to receive.
 MessageSocket::Arrival MessageSocket::begin_piece(const MakePart& make_part) try {
   switch (const std::size_t piece = pieces_begun_++) {
     case 0:
@@ -168,7 +169,7 @@ MessageSocket::Arrival MessageSocket::begin_piece(const MakePart& make_part) try
       missing_ = {make_part(sizes_[piece - 2]), sizes_[piece - 2]};
       return Arrival::kPartial;
   }
-} catch (const std::bad_alloc&) {  // the sizes are nonsense, or exceed the free memory
+} catch (const std::bad_alloc&) {  // The sizes are invalid, or exceed the free memory.
   return Arrival::kNonsense;
 }
 

@@ -11,7 +11,8 @@ void Outbox::push(std::uint32_t worker, Command command, nb::handle parts) {
   port.outstanding += command.count;
   port.has_unpublished = true;
   if (command.flags != kOnSocket) return;
-  // Publish the record before the message and out of turn, because the record makes the worker read the message.
+  // The record is published before the message, and without waiting for a turn, because the record makes the worker
+  // read the message.
   TimeOfCall now;
   publish(worker, now, true);
   mail_.post(worker, parts);

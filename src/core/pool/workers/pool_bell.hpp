@@ -1,4 +1,4 @@
-// The bell that workers ring for their results, and the wait of the pool's caller for it.
+// The bell that workers ring for their results, with the wait of the pool's caller for it.
 #pragma once
 
 #include <atomic>
@@ -20,17 +20,18 @@ class PoolBell {
   PoolBell(const PoolBell&) = delete;
   PoolBell& operator=(const PoolBell&) = delete;
 
-  // Makes this worker leave its core to the caller, until another worker is on the caller's core.
+  // Makes this worker the one that does not spin, to leave its core to the caller. Later, a worker that finds itself on
+  // the caller's core takes over.
   void appoint_sleeper(std::uint32_t worker) { cores_.sleeper.store(worker + 1, std::memory_order_relaxed); }
 
-  // The number of rings so far. Read it before the result rings: results that are published later ring past this count.
-  // The acquire keeps the reads of the rings after this load.
+  // The number of rings so far. Must be read before the result rings, so that results published later ring past this
+  // count. The acquire keeps the reads of the rings after this load.
   std::uint32_t count() const { return bell_.notified.load(std::memory_order_acquire); }
   bool has_reached(std::uint32_t target) const { return reached(bell_, target); }
 
-  // Lets the workers count their results only once all are published (true), or each result at once. Returns false
-  // after a switch to the latter: results that are published already may not be counted, so the rings must be read
-  // again.
+  // If `all` is true, each worker rings only after it has published all of its results; otherwise, it rings whenever it
+  // publishes some. Returns false after a switch from true to false. Then workers may not have rung the bell for some
+  // published results, so the caller must read the result rings again.
   bool ask_for_all(bool all) {
     if (all == asks_for_all_) return true;
     want_all(bell_, all);

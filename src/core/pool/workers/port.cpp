@@ -48,8 +48,8 @@ void Port::reopen(const Arena& arena, const Plan& plan, std::uint32_t worker) {
   for (std::uint64_t ring : {plan.commands(worker), plan.results(worker)}) arena.at<RingHeader>(ring)->reset();
   for (std::uint64_t blobs : {plan.blobs_in(worker), plan.blobs_out(worker)})
     arena.at<BlobHeader>(blobs)->consumed.store(0);
-  open_ends(arena, plan, worker);  // the new ends start at the beginning of the rings
-  bell->sleeping.store(0);         // the predecessor may have died in its sleep
+  open_ends(arena, plan, worker);  // The new ends start at the beginning of the rings.
+  bell->sleeping.store(0);         // The predecessor may have died while it slept.
   meter->task.store(0);
   outstanding = 0;
   messages.clear();

@@ -1,12 +1,12 @@
-// The pool's access to one worker: the pool's ends of its rings, and the worker's state.
+// The pool's access to one worker: the pool's ends of its rings, and the worker's state. The state changes
 //
-//   coming          -> serving        it has built its envs, and takes the commands that were sent meanwhile
-//   coming          -> dead           it will have no successor
-//   serving         -> late           it has missed a deadline, which is reported once
-//   serving, late   -> corrupt        its results are unsound: nothing more is read from it
+//   coming          -> serving        when the successor of a dead worker has built its envs
+//   coming          -> dead           when it turns out that the dead worker will have no successor
+//   serving         -> late           when the worker misses a deadline, which is reported once
+//   serving, late   -> corrupt        when a result is unsound; nothing more is read from this worker
 //   serving, late,
-//   corrupt         -> dead           its process has ended; its published results were read before
-//   dead            -> coming         it will have a successor, with an empty port
+//   corrupt         -> dead           when its process has ended, and its published results were read
+//   dead            -> coming         when it will have a successor, with an empty port
 #pragma once
 
 #include <cstdint>
@@ -24,9 +24,10 @@ class Port {
   Port(const Arena& arena, const Plan& plan, std::uint32_t worker, std::uint32_t first_env, std::uint32_t envs);
 
   PortState state() const { return state_; }
-  // Throws std::logic_error for a change that is not in the table above.
+  // Changes the state. Throws std::logic_error if the table at the top of this file does not permit the change.
   void become(PortState state);
-  // Returns whether results are read in this state; whether commands are published.
+  // `is_read`: whether the pool reads the worker's results in this state. `is_published`: whether it publishes commands
+  // to the worker.
   bool is_read() const { return state_ == PortState::kServing || state_ == PortState::kLate; }
   bool is_published() const { return state_ != PortState::kComing && state_ != PortState::kDead; }
 
@@ -34,9 +35,9 @@ class Port {
   void reopen(const Arena& arena, const Plan& plan, std::uint32_t worker);
 
   bool hosts(std::uint32_t env) const { return env - first_env < envs; }
-  // The task that the worker is at, by its own word; see Task. The worker may have finished it already, which its
-  // results show. It may also have overwritten the word: `is_at` rejects a finished task, and one that began in the
-  // future or before this worker's life.
+  // The current task that the worker has recorded in the arena, see `Task`. The worker may have finished this task
+  // already, as its results show, or corrupted the record. Therefore `is_at` returns false for a finished task, and for
+  // a task that began in the future or before this worker's life.
   std::uint64_t task() const { return meter->task.load(std::memory_order_acquire); }
   bool is_at(std::uint64_t task) const {
     return Task::is_sound(task) && !Task::is_over(task, last_end_ns) && Task::begin_ns(task) <= now_ns();
@@ -49,12 +50,14 @@ class Port {
   BlobWriter blobs_out;
   BlobReader blobs_in;
   std::uint32_t first_env, envs;
-  std::uint32_t width;                   // of each env
-  std::uint32_t outstanding = 0;         // commands and messages that are sent and not yet answered
-  std::vector<std::uint64_t> messages;   // the sequences of outstanding messages
-  bool has_unpublished = false;          // commands
-  Clock::time_point heard = {};          // the worker's last sign of progress, or the start of its work; for deadlines
-  std::uint64_t last_end_ns = now_ns();  // when its last result was ready, by its clock; at first: when this opened
+  std::uint32_t width;                  // The number of rows of each env.
+  std::uint32_t outstanding = 0;        // The number of unanswered commands and messages.
+  std::vector<std::uint64_t> messages;  // The sequences of the unanswered messages.
+  bool has_unpublished = false;         // Whether some commands were written and not published.
+  // For deadlines: the time of the worker's last sign of progress, or of the start of its work.
+  Clock::time_point heard = {};
+  // The time when the worker's last result was ready; before the first result, the time when this port opened.
+  std::uint64_t last_end_ns = now_ns();
 
  private:
   void open_ends(const Arena& arena, const Plan& plan, std::uint32_t worker);

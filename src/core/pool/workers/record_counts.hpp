@@ -1,5 +1,5 @@
-// Counts the log records and warnings of workers, and those that the pool's caller has read. The caller reads them
-// before the results of the commands that logged them.
+// Counts the log records and warnings that workers have sent, and those that the pool's caller has read. The caller
+// reads them before the results of the commands that logged them.
 #pragma once
 
 #include <atomic>

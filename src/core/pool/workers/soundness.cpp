@@ -10,7 +10,7 @@ bool answers_message(const Result& result, const Port& port) {
   return std::find(port.messages.begin(), port.messages.end(), result.sequence) != port.messages.end();
 }
 
-// Returns whether neighbouring slots wait for this result, in the rows that it names.
+// Returns whether the slots that this result answers are neighbours and wait for it, in the rows that it names.
 bool answers_commands(const Result& result, const Seating& seating, const Slots& slots) {
   const std::uint32_t first = seating.slot_of(result.env);
   if (first == Seating::kNoSlot) return false;

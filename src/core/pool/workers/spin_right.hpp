@@ -1,8 +1,9 @@
-// The right to let workers spin, which only one pool of this process has. With more, spinners would outnumber the
-// cores.
+// The right to let workers spin, which only one pool of this process has at a time. With more spinning pools, the
+// spinners would outnumber the cores.
 //
-// The pool that waits for results has the right, and keeps it by waiting. After `kKept` without a wait, the next pool
-// that waits takes the right. All orders are relaxed, because the right guards no data: a lost race only moves it.
+// A pool takes the right when it waits for results, and keeps the right with each further wait. If it does not wait for
+// `kKept`, the next pool that waits takes the right. All orders are relaxed, because the right guards no data: a lost
+// race only moves the right to another pool.
 #pragma once
 
 #include <atomic>
@@ -20,7 +21,7 @@ class SpinRight {
   SpinRight(const SpinRight&) = delete;
   SpinRight& operator=(const SpinRight&) = delete;
 
-  // Called when this pool waits for results. Returns whether the pool has the right now.
+  // Called when this pool waits for results: takes the right if possible. Returns whether the pool has the right now.
   bool ask(Clock::time_point now) {
     std::uint64_t holder = holder_id().load(std::memory_order_relaxed);
     if (holder != id_) {
@@ -38,7 +39,7 @@ class SpinRight {
     return id;
   }
   static std::atomic<std::uint64_t>& holder_id() {
-    static std::atomic<std::uint64_t> id{0};  // 0: no pool
+    static std::atomic<std::uint64_t> id{0};  // the pool that has the right; 0: none
     return id;
   }
   static std::atomic<std::uint64_t>& held_until() {

@@ -12,9 +12,9 @@ namespace remuda {
 
 namespace {
 
-// The length of one wait for sockets. During this wait, results in the rings do not wake the caller.
+// The longest single wait for sockets. During this wait, results in the rings do not wake the caller.
 [[maybe_unused]] constexpr Nanoseconds kSocketSlice = std::chrono::milliseconds(1);
-// A message that has not moved for this long is not worth a wait for sockets.
+// Once no message has progressed for this long, the caller no longer waits for sockets.
 [[maybe_unused]] constexpr Nanoseconds kStill = 2 * kSocketSlice;
 
 }  // namespace

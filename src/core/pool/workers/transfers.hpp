@@ -1,4 +1,4 @@
-// The sockets of all workers, and the wait for messages under way.
+// The sockets of all workers, and the wait for messages that are under way.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@ class Transfers {
   explicit Transfers(std::uint32_t workers) : sockets_(workers) {}
 
   const MessageSocket& operator[](std::uint32_t worker) const { return sockets_[worker]; }
-  // These call the functions of the same names of the worker's `MessageSocket`.
+  // Each of the next functions calls the one of the same name in the worker's `MessageSocket`.
   void open(std::uint32_t worker, int fd) {
     change(worker, [fd](MessageSocket& socket) { socket.open(fd); });
   }
@@ -30,14 +30,14 @@ class Transfers {
     return arrival;
   }
 
-  // Sends more of each incomplete message.
+  // Sends more of each message that is not fully sent yet.
   void write_on() {
     for (std::uint32_t worker = 0; writing_ != 0 && worker < sockets_.size(); ++worker)
       change(worker, &MessageSocket::write_on);
   }
-  // Sleeps until a message can continue, or for a millisecond. Returns false, without a sleep, if no message is under
-  // way or none has moved in the last two milliseconds. Such messages are checked as often as everything else that
-  // rings no bell.
+  // Sleeps until a message can continue, but at most for a millisecond. Returns false, without sleeping, if no message
+  // is under way or none has progressed in the last two milliseconds. Messages that do not progress are then only
+  // checked once per `Watch::kInterval`.
   bool sleep(Nanoseconds limit) const;
 
  private:
@@ -51,8 +51,9 @@ class Transfers {
     writing_ += socket.is_writing();
   }
 
-  std::vector<MessageSocket> sockets_;       // by worker
-  std::uint32_t reading_ = 0, writing_ = 0;  // counts of sockets with a message under way
+  std::vector<MessageSocket> sockets_;  // The socket of each worker.
+  // The numbers of sockets on which a message is being received, and being sent
+  std::uint32_t reading_ = 0, writing_ = 0;
 };
 
 }  // namespace remuda

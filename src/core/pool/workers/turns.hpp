@@ -1,4 +1,4 @@
-// Limits the number of workers that have commands at once. The others wait here, first come, first served.
+// Limits the number of workers that have commands at once. The other workers wait here, first come, first served.
 #pragma once
 
 #include <algorithm>
@@ -36,8 +36,8 @@ class Turns {
     count_ -= running_[worker];
     running_[worker] = false;
   }
-  // Removes the worker that has waited longest from the queue, if a turn is free. The worker may have nothing left to
-  // do, so only `ask` gives it the turn.
+  // Removes the worker that has waited longest from the queue, if a turn is free, and returns it. This gives it no turn
+  // yet: the caller must `ask` for the turn, unless the worker has nothing left to do.
   std::optional<std::uint32_t> next() {
     if (waiting_.empty() || count_ >= most_) return std::nullopt;
     const std::uint32_t worker = waiting_.front();
@@ -46,8 +46,8 @@ class Turns {
   }
 
  private:
-  std::vector<bool> running_;  // by worker
-  std::uint32_t count_ = 0;    // workers that have a turn
+  std::vector<bool> running_;  // Whether each worker has a turn.
+  std::uint32_t count_ = 0;    // The number of workers that have a turn.
   std::uint32_t most_;
   std::deque<std::uint32_t> waiting_;
 };

@@ -14,7 +14,7 @@ std::vector<std::uint32_t> Watch::look(Clock::time_point now) {
   std::vector<std::uint32_t> ended;
 #if REMUDA_LINUX
   std::vector<pollfd> fds;
-  for (int pidfd : pidfds_) fds.push_back({pidfd, POLLIN, 0});  // poll ignores negative descriptors
+  for (int pidfd : pidfds_) fds.push_back({pidfd, POLLIN, 0});  // poll ignores the negative descriptors
   for (int fd : listened_) fds.push_back({fd, POLLIN, 0});
   fds.push_back({relay_, POLLIN, 0});
   if (::poll(fds.data(), fds.size(), 0) <= 0) return ended;

@@ -68,19 +68,20 @@ void Workers::arrive(std::uint32_t worker, int pidfd, int socket) {
   watch_process(worker, pidfd, socket);
   TimeOfCall now;
   outbox_.publish(worker, now);
-  transfers_.write_on();  // the messages that were held for it, after their records
+  transfers_.write_on();  // Sends the held messages, after their commands were published.
 }
 
 // -- time ----------------------------------------------------------------------------------------------------
 
-// A reset ahead of time counts, too, although the pool does not wait for it.
+// Returns the op of the worker that is late. It may be a reset in advance, although the pool does not wait for that.
 std::optional<Op> Workers::late_with(std::uint32_t worker, std::uint64_t task, Op oldest, Clock::time_point now) const {
   const Port& port = ports_[worker];
   const bool is_busy = port.is_at(task);
   if (port.state() != PortState::kServing || !(outbox_.has_turn(worker) || is_busy)) return std::nullopt;
   const Op op = is_busy ? Task::op(task) : oldest;
   const auto begin = is_busy ? Clock::time_point(Nanoseconds(Task::begin_ns(task))) : port.heard;
-  // Time in which this process neither read nor wrote a message in transit is not the worker's fault.
+  // The time before the latest transfer of bytes does not count, because this process may have been slow to send or
+  // receive.
   const auto since = std::max(begin, transfers_[worker].moved());
   return deadlines_.is_over(op, since, now, clock_) ? std::optional(op) : std::nullopt;
 }

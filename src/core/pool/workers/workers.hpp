@@ -1,8 +1,8 @@
-// The workers of a pool: what is sent to them, what is received from them, and what they are doing.
+// The pool's side of its workers: sends to them, receives from them, and watches their processes. The members are
 //
-//   Port       rings, bell and state of each worker     Deadlines, RunningClock   time limits of ops
-//   Outbox     commands and messages, in turns          Watch                     events that ring no bell
-//   Mail       messages too large for the arena         RecordCounts              log records of workers
+//   Port       the rings, bell and state of a worker       Deadlines, RunningClock   the time limits of ops
+//   Outbox     the sending of commands and messages        Watch                     the events that ring no bell
+//   Mail       the messages too large for the arena        RecordCounts              the numbers of log records
 #pragma once
 
 #include <cstdint>
@@ -41,19 +41,18 @@ class Workers {
 
   // -- sending -------------------------------------------------------------------------------------------------
 
-  // Returns whether the ring has room for one more message. Commands of the worker's envs always find room, and so does
-  // one message for each env.
+  // Returns whether the worker's ring has room for one more message, besides a command to each of the worker's envs.
   bool has_room(std::uint32_t worker) const {
     return ports_[worker].outstanding + ports_[worker].envs < plan_.ring_capacity;
   }
 
   // -- receiving -----------------------------------------------------------------------------------------------
 
-  // Receives the parts that come with a result, if any.
+  // Receives the parts that come with a result; returns kWhole if there are none.
   Mail::Arrival read(std::uint32_t worker, const Result& result, nb::object& parts) {
     return result.flags & (kOnSocket | kHasBlob) ? read_parts_of(worker, result, parts) : Mail::Arrival::kWhole;
   }
-  // Notes that a result was read.
+  // Updates the worker's port after a result was read.
   void note_result(std::uint32_t worker, const Result& result) {
     Port& port = ports_[worker];
     port.heard = Clock::time_point(Nanoseconds(result.end_ns));
@@ -62,54 +61,57 @@ class Workers {
     if (port.outstanding == 0) outbox_.finish_turn(worker);
     if (result.flags & kIsMessage) std::erase(port.messages, result.sequence);
   }
-  // The number of log records and warnings that the workers have sent so far; whether the caller has handled fewer. The
-  // caller handles them before the results of the step that logged them.
+  // `records_sent`: the number of log records and warnings that the workers have sent so far. `has_unread_records`:
+  // whether the caller has not handled all of them. It must handle them before the results of the commands that logged
+  // them.
   std::uint32_t records_sent() const { return records_.sent(); }
   bool has_unread_records() const { return records_.any_unread(); }
   void note_records_read(std::uint32_t sent) { records_.note_read(sent); }
 
   // -- processes -----------------------------------------------------------------------------------------------
 
-  // Watches for the death of a process, and for its socket (-1: none) to become ready for the rest of a message. The
-  // descriptors stay the caller's.
+  // Watches a process for its end, and its socket (-1: none) for the rest of a message. The caller still owns both
+  // descriptors.
   void watch_process(std::uint32_t worker, int pidfd, int socket);
-  // Also watches this descriptor, permanently: log records of workers arrive there. It stays the caller's.
+  // Watches this descriptor, permanently, for log records from workers. The caller still owns the descriptor.
   void relay(int fd) { watch_.set_relay(fd); }
-  // Makes a wait end when one of these descriptors becomes readable, or at that time (CLOCK_MONOTONIC, ns; 0: never).
-  // Both stay in force until the next call. This call clears the current news.
+  // Ends a wait when one of these descriptors becomes readable, or at the time `alarm_ns` (CLOCK_MONOTONIC, ns; 0:
+  // never). Both apply until the next call. This call clears the current news.
   void listen(std::vector<int> fds, std::int64_t alarm_ns) {
     watch_.listen(std::move(fds), Clock::time_point(Nanoseconds(alarm_ns)));
   }
   bool has_news() const { return watch_.has_news(); }
-  void raise_news() { watch_.raise_news(); }                                // until the next `listen`
-  void look_every(std::int64_t ns) { watch_.look_every(Nanoseconds(ns)); }  // only for benchmarks: see `Watch`
-  // Marks a worker as dead, after its process has ended and all its published results were read.
+  void raise_news() { watch_.raise_news(); }                                // The news last until the next `listen`.
+  void look_every(std::int64_t ns) { watch_.look_every(Nanoseconds(ns)); }  // For benchmarks only, see `Watch`.
+  // Marks a worker as dead. Called after its process has ended and all its published results were read.
   void end(std::uint32_t worker);
-  // Empties the port of a dead worker for its successor. The port keeps commands until the successor arrives.
+  // Empties the rings of a dead worker. New commands wait in its port until the worker's successor arrives.
   void reopen(std::uint32_t worker);
   void arrive(std::uint32_t worker, int pidfd, int socket);
 
   // -- time ----------------------------------------------------------------------------------------------------
 
-  // Sets the nanoseconds that an env may take for a reset, a step, a message, a build; 0: unlimited.
+  // Sets the time limits in ns for a reset, a step, a message and a build; 0: unlimited.
   void set_deadlines(std::int64_t reset_ns, std::int64_t step_ns, std::int64_t message_ns, std::int64_t build_ns) {
     deadlines_.set({Nanoseconds(reset_ns), Nanoseconds(step_ns), Nanoseconds(message_ns), Nanoseconds(build_ns)});
   }
   bool has_deadlines() const { return deadlines_.has_any(); }
-  // Returns the op that a worker has exceeded the deadline of; empty if it is not late. This is the op of `task`, or,
-  // if the worker has work but no task, `oldest`, the first op that it was given. `task`: the port's task from before
-  // its results were read.
+  // Returns the op for which a worker has missed the deadline; nullopt if the worker is not late. `task`: the port's
+  // task, read before the worker's results. If the worker has work but no task, the op is `oldest`, the op of its
+  // oldest command in flight.
   std::optional<Op> late_with(std::uint32_t worker, std::uint64_t task, Op oldest, Clock::time_point now) const;
-  // The time in which this process was frozen or did not look. It does not count for deadlines.
+  // Returns the total time in ns in which this process was frozen or did not read the clock. Deadlines do not include
+  // it.
   std::int64_t lost_ns();
 
   // -- facts ---------------------------------------------------------------------------------------------------
 
-  // The op and the env that a worker is at, or was at when it died: (op | None, env | None).
+  // Returns the op and the env that a worker is at, or was at when it died: (op | None, env | None).
   nb::tuple doing(std::uint32_t worker) const;
-  // The start of the worker's task (CLOCK_MONOTONIC, ns); 0 if it has no task.
+  // Returns the start time of the worker's task (CLOCK_MONOTONIC, ns); 0 if it has no task.
   std::uint64_t busy_since(std::uint32_t worker) const;
-  // For statistics, see figures.hpp: a restart, a replacement because of memory, or time without a serving worker.
+  // These functions count a restart, a renewal due to the memory limit, and time without a serving worker, for
+  // statistics (figures.hpp).
   void count_restart(std::uint32_t worker) { add(figures_[worker].restarts, 1); }
   void count_memory_renewal(std::uint32_t worker) { add(figures_[worker].memory_renewals, 1); }
   void count_outage(std::uint32_t worker, std::uint64_t ns) { add(figures_[worker].outage_ns, ns); }
@@ -119,7 +121,7 @@ class Workers {
 
   const Arena& arena_;
   const Plan& plan_;
-  WorkerFigures* figures_;  // by worker
+  WorkerFigures* figures_;  // indexed by worker
   std::vector<Port> ports_;
   Transfers transfers_;
   Mail mail_;

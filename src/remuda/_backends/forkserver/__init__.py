@@ -1,1 +1,1 @@
-"""The process that forks workers, and its owner's side."""
+"""The fork server, and its client in the owner's process."""

@@ -1,11 +1,12 @@
 """The fork server's client: starts the server, and requests workers from it without ever blocking.
 
 Each process that owns pools has one server (for each thread setting), shared by all its pools; it ends with its owner.
-In contrast to `multiprocessing`'s it never imports the owner's main module, so scripts need no
-`if __name__ == "__main__"` guard, and each worker gets the owner's environment variables, working directory,
+Unlike `multiprocessing`'s server, it never imports the owner's main module, so scripts need no
+`if __name__ == "__main__"` guard. Each worker gets the owner's environment variables, working directory,
 import path and output streams as they are when it starts.
 
-The client never waits for it: it sends requests while the server is busy with others, and takes answers that have come.
+The client never waits for the server: it sends requests while the server processes others, and reads the answers that
+have come.
 """
 
 from __future__ import annotations
@@ -38,24 +39,24 @@ from remuda._wire.failures import load_exception
 from remuda._wording import describe_exitcode
 from remuda.errors import RemoteTraceback, RemudaError
 
-_IN_FLIGHT = 8  # workers that are being forked at a time; each takes descriptors
-_PATIENCE = 10.0  # seconds for an answer other than to an import, before the server is replaced
-_MOMENT = 0.5  # seconds for the answer to an abandoned request, before the server is ended
-_REAP_SECONDS = 1.0  # for an exit code that only the server can tell
-_SLICE = 0.05  # seconds between two looks at an answer: another thread may have taken it for us
+_IN_FLIGHT = 8  # the most workers to fork at a time, because each takes descriptors.
+_PATIENCE = 10.0  # seconds for an answer before the server is replaced; imports may take longer.
+_MOMENT = 0.5  # seconds for the answer to an abandoned request, before the server is ended.
+_REAP_SECONDS = 1.0  # seconds for an exit code that only the server can read.
+_SLICE = 0.05  # seconds between two checks for an answer, because another thread may have read it
 
 
 class ServerGoneError(Exception):
-    """The server ended before it processed this request: repeat it with another server."""
+    """The fork server ended before it processed this request, which can be repeated with another server."""
 
 
 class Pending:
-    """A request, and later its answer.
+    """A request to the fork server, and later its answer.
 
     Attributes:
-        request, message: It, and its pickle.
+        request, message: The request, and its pickle.
         fds: The descriptors that are sent with it.
-        own: Those of them that are closed once it has been sent or canceled.
+        own: The ones of these that are closed once the request has been sent or canceled.
         done: Whether the answer has come.
     """
 
@@ -68,7 +69,7 @@ class Pending:
         self.is_unwanted = False
 
     def result(self) -> Any:
-        """Raises what the server met, or ServerGoneError."""
+        """Returns the value of the answer. Raises the server's exception, or ServerGoneError."""
         if self._error is not None:
             raise self._error
         return self._value
@@ -81,9 +82,9 @@ class Pending:
 def request_for_worker(
     worker_socket: _core.Descriptors, environment: dict[str, str], output: int | None = None
 ) -> Pending:
-    """Requests a worker with that socket, which is closed here. The answer is its pid and, as `Descriptors`, a pidfd.
+    """Returns a request for a worker with this socket, which is closed here once sent. The answer: pid and pidfd.
 
-    `output`: for its descriptors 1 and 2, instead of those of this process.
+    `output`: the worker's descriptors 1 and 2; None: those of this process.
     """
     request = Fork(os.getpid(), environment, _directory(), list(sys.path), list(sys.argv))
     fds = (*worker_socket, *((1, 2) if output is None else (output, output)))
@@ -93,7 +94,7 @@ def request_for_worker(
 class ForkServer:
     """A connection to a running fork server, which ends with this process or this object. Thread-safe.
 
-    Its lock is held for moments only. It is reentrant, because a finalizer may run in the middle of anything.
+    Its lock is held only briefly. The lock is reentrant, because a finalizer may run at any point.
     """
 
     def __init__(self, environment: dict[str, str]) -> None:
@@ -101,13 +102,13 @@ class ForkServer:
         self._lock = fork_safe_lock()
         self._is_pumping = False
         self._unsent: deque[Pending] = deque()
-        self._sent: deque[Pending] = deque([Pending(None)])  # the first answer comes once it has started
-        self._asked_at = time.monotonic()  # when the server began to process the first of them
+        self._sent: deque[Pending] = deque([Pending(None)])  # the server's first answer reports that it has started.
+        self._asked_at = time.monotonic()  # the time when the server began to process the first request in `_sent`
         self._preloads: dict[str, Pending] = {}
-        self._zombies: set[int] = set()  # pids that it is to reap, and has not reported as reaped
-        self._to_reap: list[int] = []  # of these, the pids for the next `Reap`
+        self._zombies: set[int] = set()  # pids of workers that the server must reap, and has not reported as reaped.
+        self._to_reap: list[int] = []  # pids in `_zombies` for the next request to reap
         self._reaping: Pending | None = None
-        self._awaited: dict[int, int | None] = {}  # exit codes that a thread waits for; None: not known yet
+        self._awaited: dict[int, int | None] = {}  # the exit codes that threads wait for, by pid; None: unknown yet
         self._imports = Imports()
         self._is_ended = False
         self.close = weakref.finalize(self, end_server, self._process, self._sock, os.getpid())
@@ -123,29 +124,29 @@ class ForkServer:
 
     @property
     def _is_open(self) -> bool:
-        return not self._is_ended and self.close.alive  # at exit it may be closed before its pools
+        return not self._is_ended and self.close.alive  # at exit the server may end before its pools
 
     def is_outdated(self) -> bool:
-        """Whether it has imported a module that has changed since."""
+        """Whether the server has imported a module that has changed since."""
         return self._imports.are_outdated()
 
     @property
     def has_room(self) -> bool:
-        """Whether another worker may be requested."""
+        """Whether so few requests are pending that another worker may be requested."""
         return len(self._sent) + len(self._unsent) < _IN_FLIGHT
 
     def preload(self, module: str) -> Pending:
-        """Imports a module once for all workers to come; `result` raises what the import raised."""
+        """Requests the import of a module for all later workers. `result` raises the import's exception."""
         with self._lock:
             known = self._preloads.get(module)
             if known is None or (known.done and known._error is not None):
                 known = Pending(Preload(module, list(sys.path)))
                 self.ask(known)
-                self._preloads[module] = known  # only now that it is sent, because others will wait for it
+                self._preloads[module] = known  # only once it is sent: other threads wait for a stored request
             return known
 
     def ask(self, pending: Pending) -> None:
-        """Sends a request; the answer settles it. The caller can abandon it, even if this call is interrupted."""
+        """Sends a request without waiting. The caller can abandon the request even if this call is interrupted."""
         with self._lock:
             if not self._is_open:
                 return pending.settle(None, ServerGoneError())
@@ -168,11 +169,11 @@ class ForkServer:
         return code
 
     def finish_reaping(self) -> None:
-        """Waits for a short time until all workers that were to be reaped are reaped."""
+        """Waits for a short time until the server has reaped all workers that it was requested to reap."""
         self._await(lambda: not self._has_zombies(), _REAP_SECONDS)
 
     def abandon(self, pending: Pending) -> None:
-        """Cancels a request. A server that does not answer it soon is ended."""
+        """Cancels a request. Ends the server if it is busy with that request and does not answer soon."""
         self._await(lambda: pending.done, self._moment_left())
         with self._lock:
             pending.is_unwanted = True
@@ -181,15 +182,15 @@ class ForkServer:
             if pending in self._unsent:
                 self._unsent.remove(pending)
             if pending not in self._sent:
-                return pending.settle(None, ServerGoneError())  # others that wait for the same import repeat it
+                return pending.settle(None, ServerGoneError())  # others that wait for this import repeat it
             if self._sent[0] is pending:
                 return self.retire()
             if isinstance(pending.request, Preload) or not self._is_starting():
-                _forget(self)  # it is busy for another pool, but the next pool need not wait for that
+                _forget(self)  # the server is busy for another pool, so the next pool starts another server
         return None
 
     def pump(self) -> None:
-        """Takes the answers that have come, and sends what can be sent. Ends a server that does not answer."""
+        """Reads the answers that have come, and sends requests without waiting. Ends a server that does not answer."""
         with self._lock:
             if self._is_pumping or not self._is_open:
                 return
@@ -198,13 +199,13 @@ class ForkServer:
             except (EOFError, ConnectionError):
                 self._died()
             except BaseException:
-                self.retire()  # its answer to this request would be taken for the next one's
+                self.retire()  # otherwise a late answer would be taken for that to the next request
                 raise
             if self._is_silent():
                 self.retire()
 
     def retire(self) -> None:
-        """Ends the server and closes all it holds; its workers continue. Its requests raise ServerGoneError."""
+        """Ends the server and closes its resources. Its workers continue. Pending requests raise ServerGoneError."""
         with self._lock:
             self._end(None)
 
@@ -215,7 +216,7 @@ class ForkServer:
     # -- inside ----------------------------------------------------------------------------------------
 
     def _exchange(self) -> None:
-        """Exchanges messages. If it is interrupted, even in its last line, `pump` retires the server."""
+        """Sends and receives messages. If this is interrupted, even in its last line, `pump` retires the server."""
         self._is_pumping = True
         try:
             self._send_some()
@@ -237,7 +238,7 @@ class ForkServer:
                 return
             except ConnectionError:
                 raise
-            except OSError as error:  # there is no free descriptor for its message
+            except OSError as error:  # no descriptor is free for a file with the message
                 self._unsent.popleft()
                 pending.settle(None, error)
                 continue
@@ -253,7 +254,7 @@ class ForkServer:
             return False
         except ConnectionError:
             raise
-        except OSError as error:  # no descriptor was left for what came with it
+        except OSError as error:  # no descriptor was free for the ones in the answer
             self._settle_first(None, error)
             return True
         pending = self._sent[0]
@@ -274,7 +275,7 @@ class ForkServer:
             self._clear_away(pending)
 
     def _clear_away(self, pending: Pending) -> None:
-        """Kills the worker of an abandoned request."""
+        """Kills the worker that was forked for an abandoned request."""
         if not isinstance(pending.request, Fork) or pending._error is not None:
             return
         pid, pidfds = pending.result()
@@ -287,25 +288,25 @@ class ForkServer:
         return self._sent[0].request is None and time.monotonic() - self._asked_at < _PATIENCE
 
     def _moment_left(self) -> float:
-        """Returns the seconds left for an answer that should come at once; 0 for other answers."""
+        """Returns the seconds left for the next answer if it should come at once, else 0."""
         return max(0.0, self._asked_at + _MOMENT - time.monotonic()) if self._is_due_at_once() else 0.0
 
     def _is_silent(self) -> bool:
-        """Whether it has been busy for too long with a request that takes a moment."""
+        """Whether the server has taken too long for a request that it should answer at once."""
         return self._is_due_at_once() and time.monotonic() - self._asked_at > _PATIENCE
 
     def _is_due_at_once(self) -> bool:
         return bool(self._sent) and isinstance(self._sent[0].request, (Fork, Reap))
 
     def _died(self) -> None:
-        # The request that the server was processing, or the first one for a server that has not started.
+        # The request that the server was processing, which may be the cause; the first request if it had not started.
         what = next((pending for pending in (*self._sent, *self._unsent) if pending.request is not None), None)
         exitcode = self._end(what)
         if what is not None:
             what.settle(None, RemudaError(f"the fork server died: {describe_exitcode(exitcode)}, in {_doing(what)}"))
 
     def _end(self, culprit: Pending | None) -> int | None:
-        """Settles all requests but the culprit with ServerGoneError; returns the server's exit code."""
+        """Ends the server, and returns its exit code. All requests except `culprit` get ServerGoneError."""
         _forget(self)
         self._is_ended = True
         self._sock.close()
@@ -313,7 +314,7 @@ class ForkServer:
         if self._process.has_ended(DEATH_SECONDS):
             self._process.close()
         while self._zombies:
-            reap_orphan(self._zombies.pop(), self._process, DEATH_SECONDS)  # it may have been killed just now
+            reap_orphan(self._zombies.pop(), self._process, DEATH_SECONDS)  # the worker may still be dying
         for pending in (*self._sent, *self._unsent):
             if pending is not culprit:
                 pending.settle(None, ServerGoneError())
@@ -334,7 +335,7 @@ class ForkServer:
 
     def _await(self, is_done: Callable[[], bool], seconds: float) -> None:
         deadline = time.monotonic() + seconds
-        while self._is_open and not self._is_pumping:  # a finalizer in the middle of `_exchange` gets no answer
+        while self._is_open and not self._is_pumping:  # a finalizer that runs within `_exchange` gets no answer
             self.pump()
             left = deadline - time.monotonic()
             if is_done() or left <= 0:
@@ -362,21 +363,21 @@ def _directory() -> str | None:
     try:
         return os.getcwd()
     except FileNotFoundError:
-        return None  # it was removed: one place is as good as another
+        return None  # the directory was removed, so the worker starts in the server's directory
 
 
-# -- servers by thread setting ---------------------------------------------------------------------------------------
+# -- the servers of this process -------------------------------------------------------------------------------------
 
 _servers: dict[tuple[int, int | None], ForkServer] = {}
 _servers_lock = fork_safe_lock()
 
 
 def fork_server(threads: int | None, environment: dict[str, str]) -> ForkServer:
-    """Returns this process's fork server for workers with that many threads; starts it when first needed.
+    """Returns this process's fork server for workers with this number of threads. Starts it if needed.
 
-    A server with outdated modules is replaced; pools that use it keep it.
+    A server with outdated modules is replaced. Pools that use it keep it.
     """
-    key = (os.getpid(), threads)  # a forked copy of this process must not use its parent's
+    key = (os.getpid(), threads)  # a forked child must not use its parent's server
     with _servers_lock:
         server = _servers.get(key)
         if server is None or not server.is_alive() or server.is_outdated():

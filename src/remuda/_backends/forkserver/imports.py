@@ -1,4 +1,4 @@
-"""Finds out whether a fork server is outdated: whether a module that it has imported has been edited or reloaded."""
+"""Checks whether a fork server is outdated because a module that it imported was edited or reloaded."""
 
 from __future__ import annotations
 
@@ -13,27 +13,27 @@ from remuda._backends.forkserver.messages import Module
 
 
 class Imports:
-    """The modules of a fork server, beside those of this process.
+    """The modules of a fork server, with their counterparts in this process.
 
-    They differ when a file was edited since, or when this process has loaded a module once more, as notebooks do.
+    They differ if a file was edited, or if this process has reloaded a module, as notebooks do.
     """
 
     def __init__(self) -> None:
         self._modules: dict[str, tuple[Module, _Own | None]] = {}
 
     def add(self, modules: Iterable[Module]) -> None:
-        """The server has just imported these."""
+        """Adds modules that the server has just imported."""
         for module in modules:
             self._modules[module.name] = (module, _own(module.name))
 
     def are_outdated(self) -> bool:
-        for name, (module, before) in list(self._modules.items()):  # another thread may add some
+        for name, (module, before) in list(self._modules.items()):  # another thread may add modules
             if not _is_as_it_was(module):
                 return True
             now = _own(name)
             if before is not None and now is not None and not now.is_same(before):
                 return True
-            if before is None and now is not None:  # it was imported here later
+            if before is None and now is not None:  # this process may have imported the module since
                 if (path := getattr(now.spec, "origin", None)) and os.path.abspath(path) != module.path:
                     return True
                 self._modules[name] = (module, now)
@@ -42,10 +42,10 @@ class Imports:
 
 @dataclass(frozen=True)
 class _Own:
-    """A module of this process. It is not kept alive, so that a notebook can free its memory."""
+    """A module of this process. The reference to it is weak, so that a notebook can free its memory."""
 
     module: Callable[[], Any]
-    spec: Any  # each reload makes a new one
+    spec: Any  # each reload makes a new spec
 
     def is_same(self, other: _Own) -> bool:
         return self.module() is other.module() and self.spec is other.spec
@@ -57,7 +57,7 @@ def _own(name: str) -> _Own | None:
         return None
     try:
         reference: Callable[[], Any] = weakref.ref(module)
-    except TypeError:  # something else was put in its place
+    except TypeError:  # an object in `sys.modules` may not allow weak references
         reference = lambda: module  # noqa: E731
     return _Own(reference, getattr(module, "__spec__", None))
 
@@ -66,5 +66,5 @@ def _is_as_it_was(module: Module) -> bool:
     try:
         stat = os.stat(module.path)
     except OSError:
-        return True  # it was removed, and there is no other one yet
+        return True  # the file was removed, and there is no new one yet
     return (stat.st_mtime_ns, stat.st_size) == (module.mtime_ns, module.size)

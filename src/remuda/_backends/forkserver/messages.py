@@ -1,7 +1,7 @@
-"""The messages between a fork server and its client. Each is one packet, so no receiver waits for the rest of one.
+"""The messages between a fork server and its client. Each is one packet, so no receiver waits for a part.
 
 owner                                       server
-  <- Answer                                   it has imported what all workers need
+  <- Answer                                   the server has imported what all workers need
   Preload(module)                ->
   Fork(...), its descriptors     ->           forks a worker
   Reap(pids)                     ->
@@ -25,14 +25,14 @@ from typing import Any, TypeAlias
 from remuda import _core
 
 _INLINE = b"I"
-_FILE = b"F"  # it lies in a file, whose descriptor comes first
-_MAX_INLINE = 1 << 12  # bytes; so that many fit into the buffer of the socket
+_FILE = b"F"  # the first byte of a packet if the message is in the file of the first descriptor.
+_MAX_INLINE = 1 << 12  # the most bytes of a packet, so that many fit into the buffer of the socket
 _MAX_FDS = 4
 
 
 @dataclass(frozen=True)
 class Fork:
-    """Forks a worker. Its socket, and its standard output and error, are sent along as descriptors."""
+    """A request to fork a worker. The worker's socket, standard output and error are sent along as descriptors."""
 
     owner: int
     environment: dict[str, str]
@@ -44,7 +44,7 @@ class Fork:
 
 @dataclass(frozen=True)
 class Reap:
-    """Reaps workers that have ended; the answer has their exit codes."""
+    """A request to reap workers that have ended. The answer has their exit codes."""
 
     pids: tuple[int, ...]
     doing = "reaping workers"
@@ -52,7 +52,7 @@ class Reap:
 
 @dataclass(frozen=True)
 class Preload:
-    """Imports a module for all workers to come."""
+    """A request to import a module for all later workers."""
 
     module: str
     path: list[str]
@@ -64,7 +64,7 @@ class Preload:
 
 @dataclass(frozen=True)
 class Module:
-    """A file that the server has imported a module from, as it was then."""
+    """A file that the server has imported a module from, with its time and size at the import."""
 
     name: str
     path: str
@@ -74,11 +74,11 @@ class Module:
 
 @dataclass(frozen=True)
 class Answer:
-    """To a request.
+    """The answer to a request.
 
     Attributes:
-        value: Of a `Fork` the pid, and with it comes a pidfd; of a `Reap` the exit codes by pid.
-        error: Why it could not be done, in a form that can travel.
+        value: For a `Fork`, the pid; a pidfd is sent with it. For a `Reap`, the exit codes by pid.
+        error: The exception, in a form that can be sent.
         imported: Modules that are new since the last answer.
     """
 
@@ -91,12 +91,12 @@ Request: TypeAlias = "Fork | Reap | Preload"
 
 
 def send(sock: socket.socket, message: Any, fds: Iterable[int] = ()) -> None:
-    """Sends a message and descriptors, which stay the caller's."""
+    """Sends a message and descriptors. The caller still owns the descriptors."""
     send_pickled(sock, pickle.dumps(message), fds)
 
 
 def send_pickled(sock: socket.socket, data: bytes, fds: Iterable[int], flags: int = 0) -> None:
-    """Sends a pickled message like `send`. If it raises, as `socket.sendmsg` does, nothing was sent."""
+    """Sends a pickled message and descriptors. If it raises the OSError of `socket.sendmsg`, nothing was sent."""
     if len(data) <= _MAX_INLINE:
         socket.send_fds(sock, [_INLINE + data], list(fds), flags)
         return
@@ -111,13 +111,13 @@ def send_pickled(sock: socket.socket, data: bytes, fds: Iterable[int], flags: in
 def receive(sock: socket.socket, flags: int = 0) -> tuple[Any, _core.Descriptors]:
     """Receives a message and its descriptors.
 
-    Raises EOFError if the other end is gone, and OSError (EMFILE) if there was no room for its descriptors: then the
-    message is lost. Otherwise raises as `socket.recvmsg` does.
+    Raises EOFError if the other end is gone, OSError (EMFILE) if no descriptor was free, so that the message is lost,
+    and the OSError of `socket.recvmsg`.
     """
     space = socket.CMSG_SPACE(_MAX_FDS * array.array("i").itemsize)
     flags |= socket.MSG_CMSG_CLOEXEC
     fds = _core.Descriptors()
-    # One step for the interpreter, so that no signal handler runs between receiving and storing them.
+    # This is one step for the interpreter, so no signal handler runs between receiving and storing the descriptors.
     packet, same = tee(map(sock.recvmsg, [1 + _MAX_INLINE], [space], [flags]))
     ancillary = chain.from_iterable(map(itemgetter(1), packet))
     fds.extend(chain.from_iterable(map(partial(array.array, "i"), map(itemgetter(2), ancillary))))
@@ -128,7 +128,7 @@ def receive(sock: socket.socket, flags: int = 0) -> tuple[Any, _core.Descriptors
         raise EOFError("the other end is gone")
     if data[:1] == _INLINE:
         return pickle.loads(memoryview(data)[1:]), fds
-    with open(fds[0], "rb", buffering=0, closefd=False) as file:  # of any size: one read ends at 2 GiB
+    with open(fds[0], "rb", buffering=0, closefd=False) as file:  # for `readall`; one read ends at 2 GiB
         file.seek(0)
         message = pickle.loads(file.readall())
     fds.close_first()

@@ -1,7 +1,7 @@
-"""The fork server: a process that imports what workers need, forks them, and reaps what they leave behind.
+"""The fork server: a process that imports modules for workers, forks workers, and reaps their orphans.
 
-It takes in the orphans among its workers' descendants, as the first process of a system does. Otherwise they would come
-to the owner where that is the first process of a container; and it could not tell them from children of its own.
+It adopts the orphans among its workers' descendants, as a subreaper. Otherwise they would become children of the owner
+if that is the first process of a container, and the owner could not distinguish them from its own children.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ def serve(fd: int, owner: int) -> None:
         try:
             owner_fd = os.pidfd_open(owner)
         except ProcessLookupError:
-            return  # it has ended already
-        with closing(_Server(sock, owner_fd)) as server, suppress(EOFError, ConnectionError):  # it has closed its end
+            return  # the owner has ended already.
+        with closing(_Server(sock, owner_fd)) as server, suppress(EOFError, ConnectionError):  # the owner may end later
             server.run()
 
 
 class _Server:
     def __init__(self, sock: socket.socket, owner_fd: int) -> None:
         self._sock, self._owner_fd = sock, owner_fd
-        self._reported: set[str] = set()  # modules that were reported to the owner
-        self._workers: set[int] = set()  # pids that were forked and are not reaped yet
+        self._reported: set[str] = set()  # names of the modules that were reported to the owner.
+        self._workers: set[int] = set()  # pids of workers that are not reaped yet
         self._deaths = _Deaths()
 
     def run(self) -> None:
@@ -62,7 +62,7 @@ class _Server:
                 self._serve_one()
 
     def close(self) -> None:
-        """Closes it at the end, or in a forked worker, which has signals of its own."""
+        """Closes the server's descriptors and resets its signal handler, at the end or in a forked worker."""
         self._deaths.close()
         self._sock.close()
         os.close(self._owner_fd)
@@ -84,7 +84,7 @@ class _Server:
             if isinstance(request, Fork):
                 pid = self._fork(request, fds)
                 pidfds.extend(map(os.pidfd_open, [pid]))
-                self._workers.add(pid)  # last: only if the owner receives its pid
+                self._workers.add(pid)  # last, because the owner gets no pid if `pidfd_open` raises
                 return Answer(pid), pidfds
             if isinstance(request, Preload):
                 _preload(request)
@@ -94,7 +94,7 @@ class _Server:
             return Answer(error=portable(error), imported=self._new_modules()), pidfds
 
     def _fork(self, request: Fork, fds: _core.Descriptors) -> int:
-        """Forks a worker. It carries its key from its first moment, if possible, so the owner can always find it."""
+        """Forks a worker. If possible, the worker shows its key from the start, so the owner can always find it."""
         shows_its_key = can_show_for_a_moment(request.environment)
         if shows_its_key:
             show(request.environment)
@@ -119,13 +119,13 @@ class _Server:
         return codes
 
     def _reap_orphans(self) -> None:
-        """Reaps all children but workers, which keep their pids until the owner requests their reaping."""
+        """Reaps all children except workers, which keep their pids until the owner requests a `Reap`."""
         for pid in set(children()) - self._workers:
             with suppress(ChildProcessError):
                 os.waitpid(pid, os.WNOHANG)
 
     def _new_modules(self) -> tuple[Module, ...]:
-        """Returns the modules that were imported since the last call, and that the user may edit."""
+        """Returns the modules that were imported since the last call and that the user may edit."""
         names = [name for name in sys.modules if name not in self._reported]
         self._reported.update(names)
         own = [name for name in names if _top(name) not in sys.stdlib_module_names and _top(name) != "remuda"]
@@ -133,7 +133,7 @@ class _Server:
 
 
 class _Deaths:
-    """Readable when a child may have ended.
+    """An object for `poll` that is readable when a child may have ended.
 
     If the owner ignores SIGCHLD, this process inherits that, and exit codes would be lost. Handling it prevents that.
     """
@@ -171,7 +171,7 @@ def _described(name: str) -> Module | None:
     try:
         stat = os.stat(origin)
     except OSError:
-        return None  # "built-in", or within an archive
+        return None  # the origin is "built-in", or within an archive
     return Module(name, os.path.abspath(origin), stat.st_mtime_ns, stat.st_size)
 
 
@@ -197,7 +197,7 @@ def _become_worker(request: Fork, fds: Iterable[int]) -> None:
     except BaseException:
         sys.excepthook(*sys.exc_info())
     finally:
-        os._exit(status)  # not the server's exit handlers
+        os._exit(status)  # without the server's exit handlers
 
 
 def _preload(request: Preload) -> None:

@@ -1,4 +1,4 @@
-"""The process of a fork server: starts it, ends it, and reaps workers that it left behind."""
+"""Starts and ends the process of a fork server, and reaps workers that the server has not reaped."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from remuda._system.exiting import leave_pools_alone
 from remuda._system.polling import wait_readable
 from remuda._system.processes import stat_of
 
-DEATH_SECONDS = 1.0  # for a server that was killed
+DEATH_SECONDS = 1.0  # seconds for a killed server to end
 
 
 def children() -> list[int]:
@@ -27,13 +27,13 @@ def children() -> list[int]:
 
 
 class ServerProcess:
-    """A process that `subprocess` has started, watched through a pidfd, so that its exit code is true or unknown.
+    """A process that `subprocess` has started, watched through a pidfd. A lost exit code is reported as unknown.
 
     `Popen.wait` returns 0 if the exit code is lost: if SIGCHLD is ignored, or other code waits for all children.
 
     Attributes:
         pid: Its process id.
-        exitcode: Negative for a signal; None while it runs, or if it cannot be found out.
+        exitcode: Negative for a signal; None while it runs, or if it is unknown.
     """
 
     def __init__(self, process: subprocess.Popen[bytes]) -> None:
@@ -54,12 +54,12 @@ class ServerProcess:
         self._pidfds.close()
 
     def has_ended(self, seconds: float | None = 0) -> bool:
-        """Whether it ends within `seconds` (None: no limit). If it has, it is no longer a zombie."""
+        """Whether the process ends within `seconds` (None: no limit). A process that has ended is reaped."""
         if self._process.returncode is None and wait_readable([self._pidfds[0]], seconds):
             code = _core.reap_group(self._pidfds[0], self.pid, 0)
-            if self.exitcode is None:  # another thread may have been faster
+            if self.exitcode is None:  # another thread may have taken the exit code
                 self.exitcode = _core.exit_code_of(self._pidfds[0]) if code is None else code
-            self._process.returncode = 0  # it has been reaped: `subprocess` must not look for its exit code
+            self._process.returncode = 0  # the process is reaped: `subprocess` must not wait for it
         return self._process.returncode is not None
 
     def kill(self) -> None:
@@ -69,7 +69,7 @@ class ServerProcess:
 
 def start_server(environment: dict[str, str]) -> tuple[ServerProcess, socket.socket]:
     """Starts a fork server. Returns its process, and this process's end of its socket."""
-    key = new_key()  # workers replace it by their own
+    key = new_key()  # workers replace this key by their own
     client_end, server_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     try:
         with server_end:
@@ -81,7 +81,7 @@ def start_server(environment: dict[str, str]) -> tuple[ServerProcess, socket.soc
                 stdin=subprocess.DEVNULL,
             )
         return ServerProcess(process), client_end
-    except BaseException:  # interrupted: `Popen` may have started it, and not have returned
+    except BaseException:  # also an interrupt: `Popen` may have started the process without returning
         client_end.close()
         kill_process_trees([key], DEATH_SECONDS)
         raise
@@ -89,23 +89,23 @@ def start_server(environment: dict[str, str]) -> tuple[ServerProcess, socket.soc
 
 def end_server(process: ServerProcess, sock: socket.socket, owner: int) -> None:
     if os.getpid() == owner and leave_pools_alone():
-        return  # it ends with this process
+        return  # the server ends with this process
     sock.close()
-    if os.getpid() == owner:  # a forked copy of this process does not own it
-        process.kill()  # an import may be stuck; its children are not killed with it
+    if os.getpid() == owner:  # a forked child does not own the server.
+        process.kill()  # the server may hang in an import; its children are not killed with it
         process.has_ended(None)
-        for pid in children():  # their exit codes are no longer needed
+        for pid in children():  # the exit codes of the workers are no longer needed
             reap_orphan(pid, process)
     process.close()
 
 
 def reap_orphan(pid: int, server: ServerProcess, patience: float = 0.0) -> int | None:
-    """Reaps a worker whose server has ended, if this process has adopted it, and returns its exit code if known.
+    """Reaps a worker of a server that has ended, if this process has adopted it. Returns its exit code if known.
 
-    `patience`: seconds for it to end.
+    `patience`: seconds to wait for its end.
     """
-    with suppress(OSError):  # it is another process's child, or gone
-        if os.getsid(pid) == server.pid:  # not another process that has its pid by now
+    with suppress(OSError):  # the worker is another process's child, or gone.
+        if os.getsid(pid) == server.pid:  # `pid` is the worker, not a later process with its pid
             pidfds = _core.Descriptors()
             pidfds.extend(map(os.pidfd_open, [pid]))
             wait_readable(pidfds, patience)
@@ -115,10 +115,10 @@ def reap_orphan(pid: int, server: ServerProcess, patience: float = 0.0) -> int |
 
 
 def exitcode_of_zombie(pid: int) -> int | None:
-    """Returns the exit code of a zombie as `/proc` shows it; None if only the server can find it out."""
+    """Returns the exit code of a zombie from `/proc`; None if only the server can read it."""
     fields = stat_of(pid)
     try:
-        is_visible = os.stat(f"/proc/{pid}").st_uid == os.geteuid()  # other users see 0
+        is_visible = os.stat(f"/proc/{pid}").st_uid == os.geteuid()  # other users see 0 as the exit code
     except OSError:
         return None
     if not is_visible or fields[:1] != ["Z"]:

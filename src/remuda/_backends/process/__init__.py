@@ -1,1 +1,1 @@
-"""Workers that are processes: starting, reaching and ending them."""
+"""Workers that are processes: their start, connection and end."""

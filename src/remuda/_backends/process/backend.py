@@ -1,4 +1,4 @@
-"""The process backend: each worker is a process, so that a crash, a leak or a hung simulator stays its own."""
+"""The process backend: each worker is a process, so a crash, leak or hang of an env affects no other worker."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ from remuda.errors import (
     WorkerDiedError,
 )
 
-_SLICE = 1.0  # seconds between two polls of a fork server that may not answer
+_SLICE = 1.0  # seconds between two polls of a fork server, which may not answer
 
 
 class ProcessOptions(Protocol):
@@ -63,7 +63,7 @@ class ProcessOptions(Protocol):
     def starts_serially(self) -> bool: ...
     @property
     def shown_warnings(self) -> ShownWarnings:
-        """Which warnings of workers were shown before; none is shown twice."""
+        """The warnings of workers that were shown before. No warning is shown twice."""
 
 
 class ProcessBackend:
@@ -71,18 +71,19 @@ class ProcessBackend:
 
     def __init__(self, options: ProcessOptions) -> None:
         self.workers: list[ProcessWorker] = []
-        # Not the options themselves: they may refer to the pool, and its finalizer keeps the backend alive.
-        self._inherits = options.start_method == "fork"  # then factories need not be pickled
+        # The options may refer to the pool, so they are not kept. Otherwise the pool's finalizer, which refers to the
+        # backend, would keep the pool alive.
+        self._inherits = options.start_method == "fork"  # whether workers inherit the factories, unpickled
         self._pins, self._name, self._output = options.pin_workers, options.name, options.worker_output
         self._starts_serially, self._shown_warnings = options.starts_serially, options.shown_warnings
         self._launcher = Launcher(options.start_method, options.threads_per_worker, tuple(options.preload))
         self._outputs: list[Output] = []  # by worker
-        self._configs: WorkerConfigs | None = None  # for successors too
-        self._arena: _core.Arena | None = None  # where there may be successors
+        self._configs: WorkerConfigs | None = None  # the configs of workers and their successors.
+        self._arena: _core.Arena | None = None  # kept to close its descriptor in forked children
         self._relay: Relay | None = None
         self._reports: dict[bytes, Reports] = {}
-        self._built: list[Reports] = []  # by worker
-        self._timeout: float | None = None  # for all envs to be built
+        self._built: list[Reports] = []  # by worker.
+        self._timeout: float | None = None  # seconds for building all envs
         self._deadline = Deadline(None)
         self._progress = BuildProgress()
         self._oom = OomWatch()
@@ -113,9 +114,9 @@ class ProcessBackend:
         try:
             with self._shown(progress):
                 self._build_others(assignments, timeout)
-            assert self._configs is not None  # they are the first thing that was made
+            assert self._configs is not None  # made by `_prepare`
             if not any(assignment.spec.rebuilds for assignment in assignments):
-                self._configs.close()  # factories may refer to their pool, so none are kept without successors
+                self._configs.close()  # only successors need factories, which may keep their pool alive
             return self._built
         except BaseException:
             self.stop(0)
@@ -133,7 +134,7 @@ class ProcessBackend:
 
     @contextmanager
     def _shown(self, progress: BuildProgress) -> Iterator[None]:
-        """Makes workers that are started meanwhile write on its board; successors do not."""
+        """Shows `progress` within the context: workers that are started there write on its board."""
         self._progress = progress
         if progress.board is not None:
             register_holder(progress.board)
@@ -144,10 +145,10 @@ class ProcessBackend:
             progress.hide()
 
     def _prepare(self, assignments: Sequence[Assignment], timeout: float | None) -> None:
-        """Makes what the workers need, before the first one is started. `timeout`: for all of them."""
+        """Makes the resources of workers, before the first one starts. `timeout`: seconds for building all envs."""
         check_descriptors(len(assignments), with_output=self._output != "inherit")
         occupy_standard_descriptors()
-        # All config before anything is started: one that cannot be pickled must not leave workers behind.
+        # All configs are pickled before the first start, because an error in pickling must not leave workers behind.
         self._configs = WorkerConfigs(
             assignments,
             self._name,
@@ -160,7 +161,7 @@ class ProcessBackend:
         self._near = [assignment.cores for assignment in assignments]
 
     def _start(self, index: int) -> ProcessWorker:
-        assert self._configs is not None  # they were given first
+        assert self._configs is not None  # made by `_prepare`
         config = self._configs.config(index)
         worker = ProcessWorker(config, self._launch(index), self._outputs[index], self._processes, self._oom)
         self.workers.append(worker)
@@ -168,7 +169,7 @@ class ProcessBackend:
         return worker
 
     def _launch(self, index: int) -> Launching:
-        assert self._relay is not None  # both were made before the first worker
+        assert self._relay is not None  # `_prepare` has made the relay and the configs
         assert self._configs is not None
         output = self._outputs[index]
         output.begin()
@@ -178,7 +179,7 @@ class ProcessBackend:
         return self._launcher.launch(what, self._processes.append)
 
     def _collect_reports(self, workers: Sequence[ProcessWorker]) -> list[Reports]:
-        """Waits for the reports of these workers."""
+        """Waits until these workers have built their envs. Returns their reports."""
         reports: dict[int, Reports] = {}
         failures: list[Failure] = []
         silent = {worker.index: worker for worker in workers}
@@ -201,7 +202,7 @@ class ProcessBackend:
         return [reports[worker.index] for worker in workers]
 
     def _second_build(self, worker: ProcessWorker, limits: Limits) -> SecondBuild:
-        """Makes a worker build its env a second time. If the worker is lost, others will build that env."""
+        """Makes a worker build its env a second time. If the worker is lost, another one must build that env."""
         patience = Deadline(PATIENCE_SECONDS)
         try:
             worker.channel.post([b"", *dump(limits)])
@@ -216,7 +217,7 @@ class ProcessBackend:
         return SecondBuild(why, stays=False)
 
     def _wait_for_some(self, silent: Iterable[ProcessWorker], timeout: float | None) -> list[ProcessWorker]:
-        """Waits until some of these workers have sent something or died; meanwhile starts the others."""
+        """Waits until some of these workers have sent something or died. Meanwhile continues pending starts."""
         timeout = _sooner(timeout, self._progress.show())
         poller, by_fd = select.poll(), dict[int, ProcessWorker]()
         for worker in silent:
@@ -227,8 +228,8 @@ class ProcessBackend:
                     poller.register(fd, select.POLLIN)
                 timeout = _sooner(timeout, _SLICE)
                 if not worker.launching.is_under_way:
-                    break  # those behind it wait too
-        assert self._relay is not None  # it was made before the workers
+                    break  # the starts of later workers wait, too.
+        assert self._relay is not None  # made by `_prepare`
         for fd in (*by_fd, self._relay.fileno()):
             poller.register(fd, select.POLLIN)
         events = poller.poll(None if timeout is None else timeout * 1000)
@@ -254,7 +255,7 @@ class ProcessBackend:
         if bytes(verdict) == b"failed":
             return load_failure(parts)
         key = b"".join(parts)
-        if key not in self._reports:  # most envs of a pool have equal reports
+        if key not in self._reports:  # most workers send equal reports, which are loaded once
             try:
                 self._reports[key] = load_from_env(parts)
             except Exception as error:
@@ -263,7 +264,7 @@ class ProcessBackend:
 
     def _died(self, worker: ProcessWorker, error: type[WorkerDiedError] = WorkerDiedError) -> WorkerDiedError:
         if worker.process is not None:
-            worker.process.wait(1.0)  # its socket closes a moment before it ends
+            worker.process.wait(1.0)  # the socket closes shortly before the process ends
         return death_of(worker, "build", None, error)
 
     # -- service ---------------------------------------------------------------------------------------
@@ -281,8 +282,8 @@ class ProcessBackend:
             worker.channel.send_fds([arena.fd, parcel])
         except (EOFError, ConnectionError):
             raise self._died(worker) from None
-        if self._pins and worker.pid is not None:  # only its own thread: what the envs have started by now stays free
-            with suppress(ProcessLookupError):  # its death is noticed elsewhere
+        if self._pins and worker.pid is not None:  # pins the main thread, not threads of envs.
+            with suppress(ProcessLookupError):  # the worker has died, which the hub reports
                 os.sched_setaffinity(worker.pid, {core_for(worker.index, self._near)})
 
     # -- successors ------------------------------------------------------------------------------------
@@ -324,7 +325,7 @@ class ProcessBackend:
         known = defaults.for_successor(successor.env_ids)
         with _posted(dump_for_worker((layout, tuple(info_columns), known))) as (parcel, address):
             self._start_loop(successor, arena, parcel, address)
-        assert successor.process is not None  # it has been started
+        assert successor.process is not None  # the successor has been started
         return successor.process.pidfd, successor.channel.fileno()
 
     def carry(self, worker: int, slot: int, env_fn: Callable[[], Any]) -> Parts:
@@ -399,7 +400,7 @@ def _posted(parts: Parts) -> Iterator[tuple[int, Address]]:
 
 
 def _has_arrived(successor: ProcessWorker) -> bool:
-    """Calls `has_arrived`. If a preloaded module raises, which may be anything, raises RemudaError."""
+    """Returns whether a successor has been started. Raises RemudaError for exceptions of preloaded modules."""
     try:
         return successor.has_arrived()
     except (RemudaError, OSError):
@@ -409,6 +410,6 @@ def _has_arrived(successor: ProcessWorker) -> bool:
 
 
 def _fds(worker: ProcessWorker) -> tuple[int, int]:
-    """Returns its socket and its pidfd, because a child of a dead worker may keep the socket open."""
-    assert worker.process is not None  # it has been started
+    """Returns a worker's socket and pidfd. The pidfd is needed because a child may keep a dead worker's socket open."""
+    assert worker.process is not None  # the worker has been started
     return worker.channel.fileno(), worker.process.pidfd

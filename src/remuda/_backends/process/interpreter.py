@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-# Options without an argument, by the field of `sys.flags` that counts them.
+# The letters of options without an argument, by the field of `sys.flags` that counts each option.
 _LETTERS = {
     "debug": "d",
     "optimize": "O",
@@ -21,9 +21,9 @@ _LETTERS = {
 
 
 def python_command(module: str, function: str, *args: int) -> list[str]:
-    """Has the options of this interpreter, finds what it finds, and calls `function(*args)`."""
+    """Returns a command that calls `function(*args)` with this interpreter's options and import path."""
     call = f"{function}({', '.join(map(str, args))})"
-    path = [entry for entry in sys.path if isinstance(entry, str)]  # as importing does, which skips others
+    path = [entry for entry in sys.path if isinstance(entry, str)]  # imports also skip entries that are no strings
     code = f"import sys; sys.path[:] = {path!r}; from {module} import {function}; {call}"
     return [sys.executable, *_options(), "-c", code]
 
@@ -37,19 +37,19 @@ def _options() -> list[str]:
     extended = [f"-X{name}" if value is True else f"-X{name}={value}" for name, value in sys._xoptions.items()]
     warnings = sys.warnoptions
     if sys.flags.dev_mode and warnings[:1] == ["default"]:
-        warnings = warnings[1:]  # which -X dev has added
+        warnings = warnings[1:]  # `-X dev`, which is passed too, adds this filter itself
     return letters + [f"-W{_without_errors(option)}" for option in warnings] + extended
 
 
 def _is_implied(field: str) -> bool:
-    """Whether -I, which is passed as well, implies a flag."""
+    """Whether a flag is implied by -I, which is passed as well."""
     return bool(sys.flags.isolated) and field in {"ignore_environment", "no_user_site", "safe_path"}
 
 
 def _without_errors(option: str) -> str:
-    """Returns a -W option that shows warnings in the worker that this process raises as errors.
+    """Returns a -W option that makes the worker show the warnings that this process raises as errors.
 
-    No import and no env may fail for them: the warning is issued again in this process, which decides whether to raise.
+    They must not make imports and envs fail. The warning is issued again in this process, which may raise it.
     """
     action, colon, rest = option.partition(":")
     return f"default{colon}{rest}" if action and "error".startswith(action) else option

@@ -11,38 +11,38 @@ from remuda._relay.log import logger
 
 _VARIABLE = _core.FAMILY_VARIABLE
 
-_owner_keys: dict[int, str] = {}  # by process id: a forked copy of this process has a key of its own
+_owner_keys: dict[int, str] = {}  # by process id: a forked child has a key of its own
 
 
 def owner_key() -> str:
-    """Returns the key that all workers of this process, and whatever they start, carry in their environment."""
+    """Returns the key that all workers of this process and their descendants have in their environment."""
     return _owner_keys.setdefault(os.getpid(), new_key())
 
 
 def new_key() -> str:
-    """Returns a unique key. All keys have one length, and begin with the id of this process."""
+    """Returns a unique key. All keys have the same length and begin with the id of this process."""
     return f"{os.getpid():010d}-{secrets.token_hex(16)}"
 
 
 def with_key(environment: dict[str, str], key: str) -> dict[str, str]:
-    """Returns the environment of a worker: with its own key, its owner's, and all keys of a worker around it."""
+    """Returns the environment of a worker: with its own key, its owner's, and all keys of enclosing workers."""
     outer = environment.get(_VARIABLE)
     keys = f"{owner_key()}:{key}"
     return {**environment, _VARIABLE: keys if outer is None else f"{outer}:{keys}"}
 
 
 def show(environment: Mapping[str, str]) -> None:
-    """Shows the keys in /proc. A forked worker calls this first, so that whatever it forks can be found, too."""
+    """Makes /proc show the keys in `environment` for this process. A forked worker does so before it has children."""
     _core.show_keys(environment[_VARIABLE])
 
 
 def can_show_for_a_moment(environment: Mapping[str, str]) -> bool:
-    """Whether this process can show the keys of a worker and then its own again: both are of the same length."""
+    """Whether this process can show a worker's keys and then its own again. Both must have the same length."""
     return len(environment[_VARIABLE]) == len(os.environ.get(_VARIABLE, ""))
 
 
 def kill_process_trees(keys: list[str], patience: float) -> list[int]:
-    """Kills all processes with one of these keys. Returns the pids of those that are left after `patience` seconds."""
+    """Kills all processes with one of these keys. Returns the pids of survivors after `patience` seconds."""
     hunt = _core.kill_process_tree(keys, round(patience * 1000))
     if hunt.problem:
         logger.warning(

@@ -1,4 +1,4 @@
-"""A worker as its pool's user sees it: one worker, served by one process after another."""
+"""A worker as its pool's user sees it: a process, and later its successors."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ class ProcessWorker:
         self, config: WorkerConfig, launching: Launching, output: Output, siblings: list[WorkerProcess], oom: OomWatch
     ):
         self.index, self.env_ids, self.name = config.spec.info.index, config.spec.info.env_ids, config.name
-        self.process: WorkerProcess | None = None  # the latest that has been started
-        self.launching: Launching | None = launching  # the next one
+        self.process: WorkerProcess | None = None  # the latest process that has been started.
+        self.launching: Launching | None = launching  # the start of the next process
         self._output = output
         self._siblings, self._oom = siblings, oom
         self._verdict: MemoryVerdict | None = None
@@ -41,12 +41,12 @@ class ProcessWorker:
         if self.process is None:
             return None
         if not self.process.ended:
-            reap(self._siblings)  # if many end together, one search for their descendants serves all
+            reap(self._siblings)  # reaps all ended workers: one search finds the descendants of all
         return self.process.exitcode()
 
     @property
     def channel(self) -> SocketChannel:
-        assert self.process is not None  # callers use it only once the process has been started
+        assert self.process is not None  # callers use the channel only after the start
         return self.process.channel
 
     def is_alive(self) -> bool:
@@ -54,8 +54,8 @@ class ProcessWorker:
         return self.process is not None and not self.process.wait(0)
 
     def _look(self) -> None:
-        """Switches to a new process as soon as it has been started."""
-        with suppress(Exception):  # whatever waits for the start repeats it, and gets the error
+        """Replaces the worker's process by the next one if that has been started."""
+        with suppress(Exception):  # the caller that waits for the start gets the error
             self.has_arrived()
 
     def has_arrived(self) -> bool:
@@ -66,20 +66,20 @@ class ProcessWorker:
         return self.launching is None
 
     def _take_over(self, process: WorkerProcess) -> None:
-        """Replaces the process. Releases the one before first, so that an interrupted call can be repeated."""
+        """Replaces the worker's process. Releases the old one first, so that an interrupted call can be repeated."""
         if self.process is not None and self.process is not process:
             self._release(self.process)
         self.process, self._verdict = process, None
 
     def _release(self, process: WorkerProcess) -> None:
         process.release()
-        # Closing the pool waits for a process that does not die, and for what it has started.
+        # A process that runs or has left descendants stays in the list, because closing the pool waits for all of them.
         if process.wait(0) and not process.has_survivors and process in self._siblings:
             self._siblings.remove(process)
 
     def kill(self) -> None:
         if self.launching is not None and self.launching.process is not None:
-            self.has_arrived()  # an interrupt came before it was noted
+            self.has_arrived()  # in case an interrupt came before the process was stored
         if self.process is not None:
             self.process.kill_group()
         if self.launching is not None:
@@ -118,7 +118,7 @@ def start_timeout(late: list[ProcessWorker], timeout: float | None) -> StartTime
 
 
 def _without_ours(stack: str) -> str:
-    """Removes the worker's own frames, which are those that called the factory."""
+    """Removes remuda's own frames from a worker's stack: those that called the factory."""
     lines = stack.splitlines()
     while lines and "/remuda/_worker/" in lines[-1]:
         lines.pop()

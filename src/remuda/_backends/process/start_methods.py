@@ -27,7 +27,7 @@ from remuda._worker.main import WorkerConfig, environment, flush_output, run_wor
 Register: TypeAlias = Callable[[WorkerProcess], None]
 _Reaper: TypeAlias = Callable[[], int | None]
 
-_KILLED_SECONDS = 1.0  # for a process that was started while an interrupt came, and was killed
+_KILLED_SECONDS = 1.0  # seconds for the death of a process that is killed while it starts
 
 
 @dataclass(frozen=True)
@@ -35,9 +35,9 @@ class Launch:
     """Describes the worker process to start.
 
     Attributes:
-        config: The worker's config, for a worker that is forked from this process and inherits it.
-        parcel: The descriptor of the parcel that has the config of other workers; None for one that inherits it.
-        address: Where the config lies in the parcel.
+        config: The worker's config, which a worker that is forked from this process inherits.
+        parcel: The descriptor of the parcel that has the config; None if the worker inherits it.
+        address: The address of the config in the parcel.
         output: The descriptor of the worker's standard output and error; None: it inherits those of this process.
         relay: The descriptor that the worker sends its logs and warnings to.
         board: The descriptor of the board on which the worker notes what it has built; -1: there is no board.
@@ -63,12 +63,12 @@ class Launching:
 
     Attributes:
         process: The process, once it has been started.
-        key: The key that whatever is started from it carries.
+        key: The key that the process and its descendants carry.
         is_under_way: Whether the process has been requested.
     """
 
     def __init__(self, launcher: Launcher, what: Launch, register: Register) -> None:
-        """`register`: is called with the process; from then on the caller ends it."""
+        """`register`: called with the process. After that the caller must end the process."""
         self.key = new_key()
         self.process: WorkerProcess | None = None
         self._launcher, self._what, self._register = launcher, what, register
@@ -76,13 +76,13 @@ class Launching:
     def poll(self) -> WorkerProcess | None:
         """Returns the process; None while it has not been started.
 
-        Raises ResourceError if the system allows no more processes, and what a preloaded module raised. Then whatever
-        carries the key has been killed.
+        Raises ResourceError if the system allows no more processes, and the exception of a preloaded module. Kills all
+        processes with the key before it raises.
         """
         if self.process is None:
             try:
                 self.process = self._start()
-            except BlockingIOError as refused:  # EAGAIN: no other call here is nonblocking
+            except BlockingIOError as refused:  # a fork failed with EAGAIN: no other call here is nonblocking
                 raise no_more_processes(refused) from refused
         return self.process
 
@@ -102,11 +102,11 @@ class Launching:
         return False
 
     def close(self) -> None:
-        """Closes the channel of a start that was abandoned, after whatever carries the key has been killed."""
+        """Closes the channel of an abandoned start, after all processes with the key have been killed."""
 
 
 def abandon(launchings: Sequence[Launching]) -> None:
-    """Cancels starts. Kills by its key a worker that a fork server may have forked just before it was ended."""
+    """Cancels starts. Kills workers that a fork server may have forked nevertheless; their keys identify them."""
     kill_process_trees([launching.key for launching in launchings if launching.abandon()], _KILLED_SECONDS)
     for launching in launchings:
         launching.close()
@@ -116,11 +116,11 @@ class Launcher:
     """Starts the worker processes of one pool."""
 
     def __init__(self, start_method: str, threads: int | None, preload: tuple[str, ...]) -> None:
-        """Takes what is the same for all workers.
+        """Takes the settings that all workers share.
 
         Args:
             start_method: "forkserver", "spawn" or "fork".
-            threads: The number of threads that numeric libraries may start in a worker; None: as many as they like.
+            threads: The number of threads that numeric libraries may start in a worker; None: no limit.
             preload: Modules for the fork server to import first.
         """
         self._threads, self._preload = threads, preload
@@ -144,15 +144,15 @@ class Launcher:
         return with_key(environment(self._threads), key)
 
     def server(self) -> ForkServer:
-        """Returns the pool's fork server, so that all its workers have the same code; replaces one that has ended."""
+        """Returns the pool's fork server, which gives all workers the same code. Replaces a server that has ended."""
         if self._server is None or not self._server.is_alive():
             if self._server is not None:
-                self._server.pump()  # so that it settles its requests and closes its descriptors
+                self._server.pump()  # settles requests to the dead server and closes its descriptors
             self._server = fork_server(self._threads, environment(self._threads))
         return self._server
 
     def leave(self, server: ForkServer) -> None:
-        """Makes the next worker come from another server."""
+        """Makes another server start the next worker."""
         if self._server is server:
             self._server = None
             self._left.append(server)
@@ -161,7 +161,7 @@ class Launcher:
         return [self.server().preload(module) for module in self._preload]
 
     def finish(self) -> None:
-        """Waits until the servers have reaped this pool's workers, as far as this process can make them."""
+        """Waits for a short time until the servers have reaped this pool's workers."""
         for server in (*self._left, *([] if self._server is None else [self._server])):
             server.finish_reaping()
 
@@ -182,22 +182,22 @@ def _open_channel(what: Launch) -> tuple[SocketChannel, socket.socket]:
 
 
 def occupy_standard_descriptors() -> None:
-    """Opens the standard descriptors that the caller has closed, before anything else is opened.
+    """Opens the standard descriptors that the caller has closed, before any other descriptor is opened.
 
-    Otherwise sockets would get their numbers, and then receive what a worker prints.
+    Otherwise sockets would get their numbers and receive a worker's output.
     """
     for fd in range(3):
         try:
             os.fstat(fd)
         except OSError:
-            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)  # the lowest number that is free: this one
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)  # gets the lowest free number, `fd`
 
 
 class _ByServer(Launching):
-    """Requests a worker from the fork server, and takes the answer once it has come.
+    """Requests a worker from the fork server, and reads the answer once it has come.
 
-    There may be a worker whose answer has not come. It is killed before this process closes the worker's socket: the
-    worker would end by itself then, and one that has ended shows its key to no other process.
+    If the start is abandoned, there may be a worker without an answer. It is killed before this process closes the
+    worker's socket, because that would end the worker, and a process that has ended no longer shows its key.
     """
 
     def __init__(self, launcher: Launcher, what: Launch, register: Register) -> None:
@@ -246,7 +246,7 @@ class _ByServer(Launching):
         for pending in requests:
             server.abandon(pending)
         if not all(pending.done for pending in requests):
-            self._launcher.leave(server)  # it did not answer in time
+            self._launcher.leave(server)  # the server did not answer in time
 
     def _go_on(self) -> WorkerProcess | None:
         if self._server is None:
@@ -269,7 +269,7 @@ class _ByServer(Launching):
         if not self._fork.done:
             return None
         pid, pidfds = self._fork.result()
-        assert self._channel is not None  # it was opened for this
+        assert self._channel is not None  # opened for this request
         server, channel, self._channel = self._server, self._channel, None
         return WorkerProcess(pid, pidfds, channel, lambda: server.reap(pid), self.key)
 
@@ -291,13 +291,13 @@ class _AtOnce(Launching):
         try:
             with worker_end, open(os.devnull) as place:
                 reap = self._start_child(worker_end, self._launcher.variables(self.key), pids)
-                place.close()  # there is room for its pidfd
-                pidfds.extend(map(os.pidfd_open, pids))  # no interrupt between opening it and storing it
+                place.close()  # frees a descriptor for the pidfd.
+                pidfds.extend(map(os.pidfd_open, pids))  # no interrupt comes before the pidfd is stored
                 process = WorkerProcess(pids[0], pidfds, channel, reap, self.key)
             self._register(process)
             return process
         except BaseException:
-            kill_process_trees([self.key], _KILLED_SECONDS)  # even a child whose pid is not stored yet
+            kill_process_trees([self.key], _KILLED_SECONDS)  # finds even a child without a stored pid
             channel.close()
             pidfds.close()
             for pid in pids:
@@ -306,12 +306,12 @@ class _AtOnce(Launching):
             raise
 
     def _start_child(self, worker_end: socket.socket, variables: dict[str, str], pids: list[int]) -> _Reaper:
-        """Starts a child with the worker's end of the socket, and adds its pid. Returns a callback for its reaping."""
+        """Starts a child with its end of the socket, and adds the pid to `pids`. Returns a callback for its reaping."""
         raise NotImplementedError
 
 
 def _end_child(pid: int) -> None:
-    """Kills and reaps a child if it has not been reaped. Otherwise its pid may be that of another process."""
+    """Kills and reaps a child, unless it has been reaped already: its pid may then be another process's."""
     with suppress(ChildProcessError):
         os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
         os.kill(pid, signal.SIGKILL)
@@ -319,7 +319,7 @@ def _end_child(pid: int) -> None:
 
 
 class _BySpawn(_AtOnce):
-    """Starts a fresh interpreter."""
+    """Starts a worker in a fresh interpreter."""
 
     def _start_child(self, worker_end: socket.socket, variables: dict[str, str], pids: list[int]) -> _Reaper:
         process = subprocess.Popen(
@@ -334,7 +334,7 @@ class _BySpawn(_AtOnce):
         pids.append(process.pid)
 
         def forget() -> None:
-            process.returncode = 0  # it has been reaped: `subprocess` must not look for its exit code, or guess it
+            process.returncode = 0  # the child is reaped: `subprocess` must not wait for it or guess its exit code
 
         return forget
 
@@ -344,8 +344,8 @@ class _ByFork(_AtOnce):
 
     def _start_child(self, worker_end: socket.socket, variables: dict[str, str], pids: list[int]) -> _Reaper:
         owner = os.getpid()
-        flush_output()  # or the child would print it a second time
-        # Until it has a process group of its own, Ctrl-C in the terminal hits the child too: it is blocked there.
+        flush_output()  # otherwise the child would print the buffered output again.
+        # SIGINT is blocked in the child: Ctrl-C in the terminal would reach it until it has its own process group.
         _core.fork_into(pids)
         if pids == [0]:
             _become_worker(worker_end, owner, self._what, variables)
@@ -358,7 +358,7 @@ def _become_worker(worker_end: socket.socket, owner: int, what: Launch, variable
     try:
         show(variables)
         devnull = os.open(os.devnull, os.O_RDONLY)
-        os.dup2(devnull, 0)  # a terminal stops a background process that reads from it
+        os.dup2(devnull, 0)  # not the terminal, which stops background processes that read
         os.close(devnull)
         if what.output is not None:
             os.dup2(what.output, 1)
@@ -371,4 +371,4 @@ def _become_worker(worker_end: socket.socket, owner: int, what: Launch, variable
     except BaseException:
         sys.excepthook(*sys.exc_info())
     finally:
-        os._exit(status)  # not the owner's exit handlers
+        os._exit(status)  # without the owner's exit handlers

@@ -1,7 +1,7 @@
-"""Starts `remuda-watcher`, which kills what a process has started if that is killed or replaced by `exec`.
+"""Starts `remuda-watcher`, which kills the workers of a process that was killed or replaced by `exec`.
 
-It is `src/watcher`: one for each process that starts workers, apart from all of them, so that nothing that stops or
-kills them stops or kills it too.
+Its source is `src/watcher`. Each process that starts workers has one watcher. It runs in its own session, so signals
+that stop or kill the owner or its workers do not reach it.
 """
 
 from __future__ import annotations
@@ -19,15 +19,14 @@ from remuda._system.forks import fork_safe_lock
 from remuda.errors import RemudaError
 
 _PROGRAM = Path(__file__).parents[2] / "remuda-watcher"
-_OWNER, _WATCHER = 0, 1  # the bytes of a file that each of them holds a lock of
+_OWNER, _WATCHER = 0, 1  # the byte of the file that each of the two locks
 
 
 class _Watch:
-    """The watch over this process: a file, of which this process locks one byte and its watcher another.
+    """The watch over this process: a file of which this process locks one byte and its watcher another.
 
-    When the owner's byte is free, a watcher kills what carries the key. So this process keeps its lock to its end,
-    across watchers, and also if the start of one was interrupted: that watcher may still begin, and serves as well as
-    another.
+    If the owner's byte is free, the watcher kills all processes with the key. So this process holds its lock until it
+    ends, across watchers, and also if the start of a watcher was interrupted, because that watcher may still begin.
     """
 
     def __init__(self, key: str) -> None:
@@ -35,10 +34,10 @@ class _Watch:
         self._fds = _core.Descriptors()
         self._fds.extend(map(partial(os.memfd_create, flags=os.MFD_CLOEXEC), ["remuda-owner"]))
         fcntl.lockf(self._fds[0], fcntl.LOCK_EX | fcntl.LOCK_NB, 1, _OWNER)
-        self._starting: list[int] = []  # pids that are not reaped yet
+        self._starting: list[int] = []  # pids of started processes that are not reaped yet
 
     def start(self) -> None:
-        """Raises BlockingIOError where the system allows no more processes."""
+        """Starts a watcher. Raises BlockingIOError if the system allows no more processes."""
         try:
             self._start()
         except BaseException:
@@ -54,9 +53,9 @@ class _Watch:
                 (os.POSIX_SPAWN_DUP2, self._fds[0], 0),
                 *((os.POSIX_SPAWN_OPEN, fd, os.devnull, os.O_WRONLY, 0) for fd in (1, 2)),
             ],
-            setpgroup=0,  # Ctrl-C in the terminal is not for it
+            setpgroup=0,  # Ctrl-C in the terminal must not reach the watcher
         )
-        self._starting.extend(map(spawn, [dict(os.environ)]))  # no interrupt between starting it and knowing its pid
+        self._starting.extend(map(spawn, [dict(os.environ)]))  # no interrupt comes before the pid is stored
         code = self._await_starts()
         if self.is_alive():
             return
@@ -67,10 +66,10 @@ class _Watch:
         )
 
     def _await_starts(self) -> int:
-        """Waits until those that were started go on as orphans; returns the last one's exit code."""
+        """Waits until the started processes have forked their watchers; returns the last one's exit code."""
         code = 0
         while self._starting:
-            with suppress(ChildProcessError):  # it is lost: SIGCHLD is ignored, or other code awaits all children
+            with suppress(ChildProcessError):  # no exit code: SIGCHLD is ignored, or other code waits for all children
                 code = os.waitstatus_to_exitcode(os.waitpid(self._starting[-1], 0)[1])
             self._starting.pop()
         return code
@@ -85,12 +84,12 @@ class _Watch:
         return True
 
 
-_watches: dict[int, _Watch] = {}  # by process id: a forked copy of this process has a watch of its own
+_watches: dict[int, _Watch] = {}  # by process id: a forked child has a watch of its own
 _lock = fork_safe_lock()
 
 
 def watch() -> None:
-    """Starts a watcher if none runs. To be called before anything is started that carries the key."""
+    """Starts this process's watcher if it does not run. Call this before starting any process with the key."""
     pid = os.getpid()
     with _lock:
         if pid not in _watches:

@@ -18,13 +18,13 @@ from remuda.errors import InvalidEnvError
 
 
 class WorkerConfigs:
-    """The config of all workers of a pool, in one parcel: what is the same for many is there once.
+    """The configs of all workers of a pool, in one parcel. Data that several configs share are stored once.
 
-    A worker with an env that took another one's place has a parcel of its own.
+    A worker with a replaced env has a parcel of its own.
     """
 
     def __init__(self, assignments: Sequence[Assignment], name: str, output: WorkerOutput, *, inherited: bool) -> None:
-        """Raises InvalidEnvError when factories cannot be pickled; nothing is left open."""
+        """Raises InvalidEnvError if factories cannot be pickled; nothing is left open."""
         verbosity = Verbosity.current()
         self._configs = [
             WorkerConfig(
@@ -38,7 +38,7 @@ class WorkerConfigs:
             for a in assignments
         ]
         self._addresses: list[Address] = [b""] * len(assignments)
-        self._own: dict[int, Parcel] = {}  # of workers with an env that took another one's place
+        self._own: dict[int, Parcel] = {}  # the parcels of workers with replaced envs, by worker
         self._is_closed = False
         self._parcel = None if inherited else Parcel()
         try:
@@ -52,7 +52,7 @@ class WorkerConfigs:
         return self._configs[worker]
 
     def place(self, worker: int) -> tuple[int | None, Address]:
-        """Returns the descriptor of the parcel with a worker's config (None: it inherits it), and its address."""
+        """Returns a parcel's descriptor (None: the worker inherits its config), and the config's address there."""
         if self._parcel is None:
             return None, b""
         if self._configs[worker].replaced and worker not in self._own:
@@ -60,7 +60,7 @@ class WorkerConfigs:
         return self._own.get(worker, self._parcel).fd, self._addresses[worker]
 
     def adopt(self, worker: int, slot: int, carried: Carried) -> None:
-        """Makes successors of a worker build an env for a slot by this factory."""
+        """Makes later successors of a worker build a slot's env with the factory `carried`."""
         if self._is_closed:
             return
         config = self._configs[worker]
@@ -70,7 +70,7 @@ class WorkerConfigs:
             outdated.close()
 
     def close(self) -> None:
-        """Frees the configs, when no successor will be started."""
+        """Frees the configs. No successor can be started after that."""
         self._is_closed = True
         for parcel in (self._parcel, *self._own.values()):
             if parcel is not None:
@@ -85,10 +85,10 @@ class WorkerConfigs:
         parcel.seal()
 
     def _write_own(self, worker: int, first: Parcel) -> None:
-        """Writes a parcel for a worker with replaced envs. `first`: the parcel that has its first config."""
+        """Writes a parcel for a worker with replaced envs. `first`: the parcel with its first config."""
         factories, own = self._configs[worker].factories, Parcel()
         try:
-            assert isinstance(factories, Addresses)  # nothing is inherited if there is a parcel
+            assert isinstance(factories, Addresses)  # a config in a parcel inherits nothing
             self._add(own, worker, *(fetch(first.fd, address) for address in factories))
             own.seal()
         except BaseException:
@@ -97,7 +97,7 @@ class WorkerConfigs:
         self._own[worker] = own
 
     def _add(self, parcel: Parcel, worker: int, env_fns: Parts, registrations: Parts, computed: Parts) -> WorkerConfig:
-        """Adds a worker's config, and what it refers to, to a parcel. Returns the config with the addresses."""
+        """Adds a worker's config and its parts to a parcel. Returns the config with the addresses of the parts."""
         addresses = Addresses(parcel.add(env_fns), parcel.add(registrations), parcel.add(computed))
         config = replace(self._configs[worker], factories=addresses)
         self._addresses[worker] = parcel.add(dump(config))

@@ -1,4 +1,4 @@
-"""A handle of a worker process: its pid, socket and exit code, and how it is killed and reaped."""
+"""A handle of a worker process, with its pid, socket and exit code. Kills and reaps the process."""
 
 from __future__ import annotations
 
@@ -11,27 +11,27 @@ from remuda._backends.process.process_tree import kill_process_trees
 from remuda._system.polling import wait_readable
 from remuda._wire.channel import SocketChannel
 
-_SIGTERM_SECONDS = 1.0  # for workers that clean up on SIGTERM
-_SIGKILL_SECONDS = 10.0  # for the kernel to free a large memory; a later one hangs in a system call
-_FAMILY_SECONDS = 1.0  # the same for processes that a worker has started
+_SIGTERM_SECONDS = 1.0  # seconds for workers that clean up on SIGTERM.
+_SIGKILL_SECONDS = 10.0  # seconds for the kernel to free a large memory. A slower process hangs in a system call.
+_FAMILY_SECONDS = 1.0  # seconds for the end of processes that a worker has started
 
 
 class WorkerProcess:
-    """A started process, watched through a pidfd: no other process can ever be mistaken for it.
+    """A started process, watched through a pidfd, so that it is never confused with another process.
 
     Attributes:
-        pid: Its process id, which is also its process group's.
-        pidfd: Readable once it has ended.
-        channel: The socket to it.
+        pid: Its process id, which is also the id of its process group.
+        pidfd: A descriptor that is readable once it has ended.
+        channel: The channel to it.
         key: The key that all processes started from it carry in their environment.
         ended: Whether it has ended and its exit code has been taken.
-        has_survivors: Whether some of these processes had not ended when its exit code was taken.
+        has_survivors: Whether some processes with the key had not ended when its exit code was taken.
     """
 
     def __init__(
         self, pid: int, pidfds: _core.Descriptors, channel: SocketChannel, reap: Callable[[], int | None], key: str
     ) -> None:
-        """Takes over `pidfds`. `reap`: takes the exit code if the process is not a child of this one."""
+        """Takes over `pidfds`. `reap`: called at the end; returns the exit code if a fork server reaps the process."""
         self.pid, self.pidfd, self._pidfds = pid, pidfds[0], pidfds
         self.channel = channel
         channel.peer = self.pidfd
@@ -42,23 +42,23 @@ class WorkerProcess:
         self._exitcode: int | None = None
 
     def wait(self, timeout: float | None) -> bool:
-        """Whether it ends within `timeout` seconds (None: for ever)."""
+        """Returns whether the process ends within `timeout` seconds (None: no limit)."""
         return self.ended or wait_readable([self.pidfd], timeout)
 
     def exitcode(self) -> int | None:
-        """Returns the exit code, negative for a signal; None while it runs, or if it cannot be found out."""
+        """Returns the exit code, negative for a signal; None while the process runs, or if the code is unknown."""
         reap([self])
         return self._exitcode
 
     def _take_exitcode(self) -> None:
-        self.kill_group()  # while its pid is its own
+        self.kill_group()  # before reaping, which frees the pid for another process
         code = _core.reap_group(self.pidfd, self.pid, round(_FAMILY_SECONDS * 1000))
         parents = self._reap()
         self._exitcode = next((c for c in (code, parents, _core.exit_code_of(self.pidfd)) if c is not None), None)
         self.ended = True
 
     def signal_group(self, number: int) -> None:
-        """Signals it and what is in its group, never another process that was given its pid."""
+        """Signals the worker's process group, but never a later process with the same pid."""
         if not self.ended:
             _core.signal_group(self.pidfd, self.pid, number)
 
@@ -66,11 +66,11 @@ class WorkerProcess:
         self.signal_group(signal.SIGKILL)
 
     def drop_descriptors(self) -> None:
-        """Closes the copies in a forked child."""
+        """Closes a forked child's copies of the descriptors."""
         self._pidfds.close()
 
     def release(self) -> None:
-        """Closes its descriptors; keeps the pidfd if it has not ended, so that `wait` still works."""
+        """Closes the descriptors. Keeps the pidfd of a process that has not ended, so that `wait` still works."""
         self.exitcode()
         self.channel.close()
         if self.ended:
@@ -78,9 +78,9 @@ class WorkerProcess:
 
 
 def reap(processes: Sequence[WorkerProcess]) -> None:
-    """Takes the exit codes of those that have ended, and kills what they have started.
+    """Takes the exit codes of processes that have ended, and kills their descendants.
 
-    One search through all processes serves all of them, so it does not show which of them a survivor belongs to.
+    One search serves all of them, so the process that a survivor belongs to is not known.
     """
     ended = [process for process in processes if not process.ended and process.wait(0)]
     survivors = kill_process_trees([process.key for process in ended], _FAMILY_SECONDS)
@@ -90,15 +90,15 @@ def reap(processes: Sequence[WorkerProcess]) -> None:
 
 
 def end_all(processes: Sequence[WorkerProcess], timeout: float) -> list[int]:
-    """Ends processes: `timeout` seconds for those that are leaving, then SIGTERM, then SIGKILL.
+    """Ends processes: waits `timeout` seconds for them to end, then sends SIGTERM, then SIGKILL.
 
-    Returns the pids of those that did not end, and of processes that they have started.
+    Returns the pids of the processes and their descendants that did not end.
     """
     try:
         if not _all_end_within(timeout, processes):
             _signal_all(signal.SIGTERM, processes)
             _all_end_within(_SIGTERM_SECONDS, processes)
-    finally:  # also if Ctrl-C ends the waiting
+    finally:  # even if Ctrl-C ends the waiting
         _signal_all(signal.SIGKILL, processes)
         _all_end_within(_SIGKILL_SECONDS, processes)
         reap(processes)
@@ -116,7 +116,7 @@ def _signal_all(number: int, processes: Sequence[WorkerProcess]) -> None:
 
 def _all_end_within(timeout: float, processes: Sequence[WorkerProcess]) -> bool:
     deadline = Deadline(timeout)
-    # A list, so that every process is waited for, also after one that is late.
+    # A list, because a generator would not wait for the processes after a late one.
     return all([_ends_by(deadline, process) for process in processes])  # noqa: C419
 
 

@@ -1,1 +1,1 @@
-"""Commands to envs and their results: what a pool and its parts send, await and hand out."""
+"""Sends commands to envs, and receives their results."""

@@ -1,4 +1,4 @@
-"""Action spaces to draw random actions from, and their seeds."""
+"""The action spaces from which callers draw random actions, and the seeds of these spaces."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class ActionSpaces:
     """The action spaces of a pool.
 
     Attributes:
-        single: The space of env 0, to which those of all envs are equal.
+        single: The space of env 0. The spaces of other envs may differ from it in their bounds.
         each: The space of each env, by its id.
     """
 
@@ -23,7 +23,7 @@ class ActionSpaces:
         self.single, self.each, self._are_separate = single, tuple(each), are_separate
 
     def separate(self) -> ActionSpaces:
-        """Returns copies that can be seeded separately.
+        """Returns copies of the spaces, each of which can be seeded separately.
 
         Several envs may have reported the same object, and envs in this process use that object themselves.
         """
@@ -31,12 +31,12 @@ class ActionSpaces:
         return ActionSpaces(copy.deepcopy(self.single), each, are_separate=True)
 
     def replace(self, env_id: int, space: Space[Any]) -> None:
-        """Sets the space of an env that was replaced."""
+        """Sets the space of an env that has replaced another one."""
         own = copy.deepcopy(space) if self._are_separate else space
         self.each = (*self.each[:env_id], own, *self.each[env_id + 1 :])
 
     def seed(self, env_ids: Sequence[int], seeds: Sequence[int | None]) -> None:
-        """Seeds the spaces of envs that have a seed. The seed of env 0 also seeds `single`."""
+        """Seeds the space of each env that has a seed, from that seed. The seed of env 0 also seeds `single`."""
         for env_id, seed in zip(env_ids, seeds, strict=True):
             if seed is not None:
                 self.each[env_id].seed(derive_seed(seed, env_id))

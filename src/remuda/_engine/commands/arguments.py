@@ -1,4 +1,4 @@
-"""Checks the arguments of the pool's calls. The errors name the argument, what was expected and what came."""
+"""Checks the arguments of the pool's calls. Each error names the argument, the expected values and the given one."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _MOST_ROWS = 1 << 24  # of a batch
 
 
 def check_env_ids(env_ids: Iterable[Any], known: Sequence[int]) -> list[int]:
-    """Returns the ids as ints. `known`: all valid ids, ascending.
+    """Returns the env ids as ints. `known`: all valid ids, ascending.
 
     Raises:
         TypeError: They are not ints; a mask of bools is refused too.
@@ -34,10 +34,10 @@ def check_env_ids(env_ids: Iterable[Any], known: Sequence[int]) -> list[int]:
 
 
 def check_whole(env_ids: Sequence[int], layout: Layout) -> None:
-    """Checks that vector envs are named as a whole, the envs of each in order and together.
+    """Checks that `env_ids` names whole vector envs, each by the ids of all its envs, in order.
 
     Raises:
-        ValueError: They are not. It names the first env that is out of place.
+        ValueError: It does not. The message names the first env that is out of place.
     """
     for its in layout.by_env(env_ids):
         whole = list(layout.ids_with(its[0]))
@@ -49,12 +49,12 @@ def check_whole(env_ids: Sequence[int], layout: Layout) -> None:
 
 
 def check_common(what: str, values: Sequence[Any], env_ids: Sequence[int], layout: Layout) -> None:
-    """Checks that the envs of each vector env have equal values.
+    """Checks that `values`, one for each of `env_ids`, are equal within each vector env.
 
     Raises:
-        ValueError: They have not. It names two envs with different values.
+        ValueError: Two values differ. The message names their envs.
     """
-    firsts: dict[range, int] = {}  # by vector env: the index of its first value
+    firsts: dict[range, int] = {}  # the index in `values` of each vector env's first value
     for i, env_id in enumerate(env_ids):
         first = firsts.setdefault(layout.ids_with(env_id), i)
         if not _is_equal(values[i], values[first]):
@@ -65,7 +65,7 @@ def check_common(what: str, values: Sequence[Any], env_ids: Sequence[int], layou
 
 
 def _is_equal(one: Any, other: Any) -> bool:
-    """Compares nested values; arrays are compared as a whole."""
+    """Whether two nested values are equal. Arrays are equal if all their elements are."""
     if one is other:
         return True
     if isinstance(one, Mapping) and isinstance(other, Mapping):
@@ -78,7 +78,7 @@ def _is_equal(one: Any, other: Any) -> bool:
 
 
 def check_limit(name: str, limit: Any, vector_size: int | None = None) -> None:
-    """Checks a number of envs to wait for, or to take. `vector_size`: it must be a multiple of that."""
+    """Checks a number of envs that a caller gives. It must be a multiple of `vector_size`."""
     try:
         good = limit is None or _index(limit) >= 0
     except TypeError:
@@ -90,7 +90,7 @@ def check_limit(name: str, limit: Any, vector_size: int | None = None) -> None:
 
 
 def check_rollout(steps: Any, parts: Any, layout: Layout) -> None:
-    """Checks that envs can fill a rollout with this number of steps and parts.
+    """Checks that the pool's envs can fill a rollout with this number of steps, in this number of parts.
 
     Raises:
         TypeError: The numbers are not ints.
@@ -121,7 +121,7 @@ def check_rollout(steps: Any, parts: Any, layout: Layout) -> None:
 
 
 def check_padding(pad_to: Any, layout: Layout, **envs: int | None) -> None:
-    """Checks the number of rows of padded batches. `envs`: lower limits of it, by the argument that sets them.
+    """Checks `pad_to`, the number of rows of padded batches. `envs`: arguments by name, which are its lower limits.
 
     Raises:
         TypeError: It is not an int.
@@ -143,7 +143,7 @@ def check_order(order: Any) -> None:
 
 
 def dump_objects(rows: list[list[Any]], env_ids: Sequence[int]) -> list[Parts]:
-    """Returns the parts of actions without columns, pickled for each env."""
+    """Pickles the values in each env's action that have no column."""
     blobs = []
     for env_id, row in zip(env_ids, rows, strict=True):
         try:
@@ -156,6 +156,6 @@ def dump_objects(rows: list[list[Any]], env_ids: Sequence[int]) -> list[Parts]:
 
 
 def _index(value: Any) -> int:
-    if isinstance(value, (bool, np.bool_)):  # a mask is not a list of ids, but NumPy 1 would take it for one
+    if isinstance(value, (bool, np.bool_)):  # a mask has bools, which NumPy 1 would accept as ints
         raise TypeError
     return operator.index(value)

@@ -46,7 +46,7 @@ class Source:
 
 
 class Batch(_core.Batch, InPlural):
-    """One result from each of n envs.
+    """A batch: one result from each of n envs.
 
     Arrays are views of the pool's shared memory wherever possible. They are yours for as long as you keep them, a view
     of them, or the batch: the pool never writes to a frame that is held, and copies when all frames are held. You may
@@ -76,7 +76,7 @@ class Batch(_core.Batch, InPlural):
 
     @holds_nothing
     def _build_obs(self) -> Any:
-        """Builds `obs` if it is more than one array. The core calls this once."""
+        """Builds `obs` if it consists of more than one array. The core calls this once."""
         codec = self._source.codec
         objects = list(map(self._lazy.objects, range(len(self)))) if codec.num_objects else []
         return codec.build_batch(self._leaves(), objects)
@@ -84,7 +84,7 @@ class Batch(_core.Batch, InPlural):
     @cached_property
     @holds_nothing
     def final_obs(self) -> Any:
-        """The terminal observations of same-step autoreset, batched like `obs`.
+        """The terminal observations, batched like `obs`; only with same-step autoreset.
 
         Only the rows with `terminated` or `truncated` have a meaning. None if no episode ended in this batch, and in
         the other modes.
@@ -146,7 +146,7 @@ class Batch(_core.Batch, InPlural):
             TypeError: torch has no such dtype.
             ValueError: The tensors of `out` have other shapes, dtypes or another device. Nothing was written.
         """
-        from remuda._tensors.tensors import TensorBatch  # workers do not need it
+        from remuda._tensors.tensors import TensorBatch  # imported here because workers do not need it
 
         return TensorBatch._of(self, device, non_blocking, out)
 
@@ -161,7 +161,7 @@ class Batch(_core.Batch, InPlural):
         return Infos(mask, self._source.info_reader, arrays, self._lazy, read_final)
 
     def _rows_matter(self) -> dict[int, RawRow]:
-        """Returns the matter without columns, by row."""
+        """Returns the pickled data of rows: objects and infos that have no column."""
         if self._pickled is None or self._source.vector_size is None:
             return self._pickled or {}
         return rows_of_envs(self._pickled, self._source.vector_size)
@@ -170,13 +170,13 @@ class Batch(_core.Batch, InPlural):
     def _lazy(self) -> PickledRows:
         return PickledRows(
             self._rows_matter(), partial(_blame, self.env_ids, self._source.worker_of), self._source.meter
-        )  # without a reference to the batch, which would be a cycle
+        )  # the arguments must not refer to the batch, which refers to this object: that would be a cycle
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Batch, (self._source, *self._apart(self._pickled), self._valid)
 
     def _apart(self, raw: dict[int, RawRow] | None) -> tuple[Any, ...]:
-        """Returns the arguments of the constructor after the source."""
+        """Returns the arguments of the constructor, without the first (the source) and the last (`valid`)."""
         fixed = [self.reward, self.terminated, self.truncated]
         arrays = self._info_arrays()
         columns = [*fixed, None if arrays is None else self._info_mask(), *self._leaves()]
@@ -189,13 +189,13 @@ class Batch(_core.Batch, InPlural):
 
 @lru_cache(maxsize=64)
 def _all_valid(rows: int) -> np.ndarray[Any, np.dtype[np.bool_]]:
-    """Returns a read-only array that all batches with this number of rows share."""
+    """Returns a read-only array of `rows` times True, which all batches of this size share."""
     valid = np.ones(rows, np.bool_)
     valid.flags.writeable = False
     return valid
 
 
 def _blame(env_ids: np.ndarray[Any, Any], worker_of: Callable[[int], int], row: int, error: Exception) -> EnvError:
-    """Returns the error for a row with matter that cannot be unpickled."""
+    """Returns the error to raise if the observation or info of a row cannot be unpickled."""
     env_id = int(env_ids[row])
     return EnvError([not_loaded(env_id, worker_of(env_id), "step", "an observation and an info", error)])

@@ -1,4 +1,4 @@
-"""Sets the type of batches in the hub, and gives columns to new numbers in infos."""
+"""Configures how the hub makes batches, and assigns columns to new numbers in infos."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ from remuda.errors import BrokenPoolError
 
 
 class BatchMaker:
-    """Sets the type of batches in the hub, and gives a column to each number in infos when it first appears.
+    """Configures how the hub makes batches, and assigns a column to each number in infos when it first appears.
 
     Attributes:
         source: The data that all batches share.
     """
 
     def __init__(self, running: Running, infos: InfoColumns, exchange: Exchange, extras: tuple[str, ...] = ()) -> None:
-        """`extras`: the names of computed columns."""
+        """`extras`: the names of the caller's own columns, which batches have too."""
         self._running, self._layout = running, running.layout
         self._infos, self._exchange = infos, exchange
-        self._reader = _core.InfoReader()  # of the columns in `infos`
-        self._announced = [0] * len(running.backend.workers)  # the number of columns that each worker was sent
+        self._reader = _core.InfoReader()  # reads numbers from the columns of `infos`.
+        self._announced = [0] * len(running.backend.workers)  # the number of columns that were sent to each worker
         self._advise_at = 0
         self._advise: Callable[[], Callable[[], None] | None] = lambda: None
         observation = running.layout.observation
@@ -43,37 +43,37 @@ class BatchMaker:
             extras,
             UnpicklingMeter(running),
         )
-        look = partial(_look, weakref.ref(self))  # a strong reference from the hub would be a cycle
+        look = partial(_look, weakref.ref(self))  # a strong reference would be a cycle, through the hub
         running.hub.set_batches(Batch, self.source, look, observation.is_single_column)
 
     @property
     def info_columns(self) -> list[InfoColumn]:
-        """The columns of infos so far, in the order of their bits."""
+        """The info columns that exist so far, in the order of their bits in the mask of a row."""
         return self._infos.columns
 
     def advise_at(self, number: int, advise: Callable[[], Callable[[], None] | None]) -> None:
-        """Calls the function that `advise` returns, if it still exists, with the batch of this number, from 1."""
+        """At the batch with this number (from 1), calls `advise`, and then the function that it returns, if any."""
         self._advise_at, self._advise = number, advise
         self._running.hub.callbacks.look_at = number
 
     def look(self, batch: Batch) -> None:
-        """Receives the batches with new keys in infos, and the one of the number in `advise_at`."""
+        """Handles a batch with new keys in infos, or with the number given to `advise_at`. The hub calls this."""
         self._give_columns(batch._rows_matter())
         if self._running.hub.caller.batches == self._advise_at and (advise := self._advise()) is not None:
             advise()
 
     def _give_columns(self, raw: dict[int, RawRow]) -> None:
-        """Gives columns to the new numbers in rows, which the workers use from now on."""
+        """Assigns columns to new numbers in the infos of rows. Workers then write these numbers into the columns."""
         for flags, parts, _ in raw.values():
             if flags & _core.HAS_NEW_KEYS and parts is not None and not isinstance(parts, tuple):
-                with suppress(Exception):  # reading the info raises for a value that cannot be unpickled
+                with suppress(Exception):  # if a value cannot be unpickled, reading the info raises the error later
                     _, _, fields, _ = load_from_env(parts)
                     self._infos.assign(fields)
         if min(self._announced) < len(self._infos.columns):
             self._announce()
 
     def _announce(self) -> None:
-        """Sends new columns to their readers first, then to each worker, which writes them.
+        """Announces new columns first to their readers in this process, then to the workers, which write them.
 
         If a signal handler raises in between, the next call continues with the missing ones.
         """

@@ -1,4 +1,4 @@
-"""The engine of a pool, which its parts share: workers, memory, supervision, seeds."""
+"""The engine of a pool: the workers, memory, supervision and seeds that all parts of the pool share."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from remuda.errors import ClosedError, StateError
 
 
 class Engine:
-    """Running workers, and the objects that use them.
+    """The running workers of a pool, and the objects that use them.
 
     Attributes:
         settings: The options of the pool.
@@ -95,11 +95,11 @@ class Engine:
         self.resets = Resets(running, seeds, defaults, seeded, self.exchange)
         self._origin = Origin.now(self._pids(), self.owner)
         self.publish()
-        self.hub: _core.Hub | None = running.hub  # last: a traceback that ends before would keep the memory
+        self.hub: _core.Hub | None = running.hub  # set last: the traceback of an error above would keep the hub
 
     @property
     def setup(self) -> Setup:
-        """The setup of the pool. Envs that render leave no choice of workers, because each has a process."""
+        """The pool's `Setup`. If envs render, `is_chosen` is set, so that no advice makes them share a process."""
         setup = self.settings.setup(self.parts)
         return replace(setup, is_chosen=setup.is_chosen or self.rendering.any_renders)
 
@@ -119,20 +119,20 @@ class Engine:
         self.closed, self.hub = True, None
 
     def pause(self, *, is_on: bool) -> None:
-        """Sets whether commands first ask `Pool._check_open`, which refuses them."""
+        """Makes the pool refuse commands (`is_on`), or accept them again. Commands fail if the hub is None."""
         self.hub = None if is_on else self.running.hub
 
     def publish(self) -> None:
-        """Publishes how other processes of this user can read the figures."""
+        """Writes the card with which other processes of this user can read the pool's figures."""
         fd, started = self.running.arena.fd, start_of(self.owner)
-        if fd < 0 or started is None:  # not Linux, where no process could find the memory
+        if fd < 0 or started is None:  # no other process can find the memory, as on systems other than Linux
             return
         setup, plan = asdict(self.setup), self.layout.plan_arguments()
         card = Card(self.owner, started, self.settings.name, setup, plan, asdict(self._origin))
         card.write(fd, self.layout.plan.bytes)
 
     def stats(self) -> PoolStats:
-        """Returns a snapshot of the figures."""
+        """Returns a snapshot of the pool's figures."""
         figures = Figures.read(self.running.arena, self.layout.plan)
         return read_stats(figures, self.setup, self._pids(), self.owner, self._origin, torch_threads())
 
@@ -140,11 +140,11 @@ class Engine:
         return [worker.pid if worker.is_alive() else None for worker in self.backend.workers]
 
     def disown(self) -> None:
-        """Marks this as the copy of a pool, in a process that was forked from its owner."""
+        """Marks this engine as a copy, in a process that was forked from the pool's process."""
         self.is_copy, self.hub = True, None
 
     def divide(self, shares: list[list[int]]) -> int:
-        """Divides the pool's slots into these parts. Returns the number of the first."""
+        """Divides the pool into parts. `shares`: the slots of each part. Returns the number of the first part."""
         first = self.running.hub.split(shares)
         self.faults.divide(first, shares)
         self.parts = len(shares)
@@ -152,7 +152,7 @@ class Engine:
         return first
 
     def release(self) -> None:
-        """Releases the shared memory once no GPU reads it. Calls that wait for answers raise."""
+        """Releases the shared memory once no GPU reads it. Calls that still wait for answers raise ClosedError."""
         self.exchange.closing = True
         self.tracer.close()
         try:

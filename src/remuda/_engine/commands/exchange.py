@@ -1,4 +1,4 @@
-"""Sends commands and messages to workers, waits for results, and decides on answers, faults and deaths."""
+"""Sends commands and messages to workers, waits for results, and handles answers, faults and deaths."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from remuda._wire.failures import load_failure
 from remuda._wire.pickling import Parts, load_from_env
 from remuda.errors import ClosedError, RemudaError, StateError
 
-_FOREVER = -1  # as a timeout, in ns
-_LONGEST = 1e9  # seconds; more would not fit
+_FOREVER = -1  # the value of a timeout in ns that stands for no timeout.
+_LONGEST = 1e9  # the longest timeout in seconds; a longer one in ns would not fit into 64 bits
 
 
 class Exchange:
@@ -45,17 +45,17 @@ class Exchange:
     # -- results -----------------------------------------------------------------------------------------
 
     def pending(self, part: int) -> int:
-        """Returns the number of slots of a part that have a command or a result."""
+        """Returns the number of slots of a part that have an unanswered command, or a result that was not taken."""
         return self._running.slots.pending(part)
 
     def ready(self, part: int) -> int:
-        """Returns the number of slots of a part that have a result."""
+        """Returns the number of slots of a part that have a result which was not taken."""
         return self._running.slots.ready(part)
 
     def send(self, op: _core.Op, targets: Sequence[int], blobs: list[Any] | None, part: int, *, to_all: bool) -> None:
-        """Sends a reset or observe to each of `targets`, slots of a part. Raises before anything is sent.
+        """Sends `op` (a reset or an observe) to the slots `targets` of a part. If this raises, nothing was sent.
 
-        `blobs`: one for the slots of each env.
+        `blobs`: the pickled arguments of each env.
         """
         if op == _core.Op.OBSERVE:
             blobs = self.supervisor.resolution.known_observations(targets)
@@ -64,7 +64,7 @@ class Exchange:
             self.raise_refusal(refusal)
 
     def raise_refusal(self, refusal: _core.Refusal) -> NoReturn:
-        """Raises the error for a command that the hub has not sent."""
+        """Raises the error for a command that the hub refused to send."""
         match refusal.reason:
             case _core.Reason.MUST_RESET:
                 raise must_reset(refusal.slots)
@@ -82,11 +82,11 @@ class Exchange:
 
     @property
     def spares(self) -> list[int]:
-        """The envs that back no slot now. Each has its own worker, of the same number."""
+        """The spares: the envs that back no slot now. Each is the only env of the worker with the same number."""
         return [env for env in range(self._layout.num_envs) if self._running.slots.slot_of(env) is None]
 
     def prepare(self, spare: int, arguments: Parts | None) -> None:
-        """Sends a spare a reset in advance. A successor of its worker receives the arguments again."""
+        """Sends a spare the command to reset in advance. Keeps the arguments for a successor of the spare's worker."""
         if arguments is None:
             self._post(spare, spare, None, op=_core.Op.PREPARE)
         else:
@@ -94,25 +94,25 @@ class Exchange:
             self._post(spare, spare, arguments, self._calls, preparation, op=_core.Op.PREPARE)
 
     def forget_preparations(self, envs: Sequence[int]) -> None:
-        """Drops the arguments of resets in advance, because the caller has reset these envs with others."""
+        """Drops the arguments that `prepare` has kept for these envs, which the caller has reset with others."""
         self.supervisor.replacements.preparations.forget(envs)
 
     def wait(self, wanted: int, timeout: float | None, part: int) -> bool:
-        """Waits until `wanted` envs of a part are done. Returns False at the deadline, or with an error to raise."""
+        """Waits until `wanted` envs of a part are done. Returns False if time runs out or an error must be raised."""
         deadline = None if timeout is None else time.monotonic() + timeout
         running = self._running
         while True:
             done = running.hub.wait(wanted, _remaining_ns(deadline), part)
-            if running.workers.has_unread_records:  # the worker sent them before the results that are handed out next
+            if running.workers.has_unread_records:  # log records precede the results that are returned next
                 self._relay_records()
-            if not running.hub.needs_attention:  # done, or at the deadline
+            if not running.hub.needs_attention:  # the envs are done, or the deadline has passed
                 return done
             if self.attend():
                 return False
 
     def discard(self, part: int) -> None:
-        """Waits for everything in flight and drops it, faults included."""
-        # A death ends a wait early, and a reset in the background may follow a dropped result.
+        """Waits for all envs of a part that are in flight, and drops their results and faults."""
+        # One wait may not suffice: a death ends it early, and a reset in the background may follow a dropped result.
         while pending := self.pending(part):
             self.wait(pending, None, part)
             self._running.hub.drop_ready(part)
@@ -121,10 +121,10 @@ class Exchange:
     # -- messages ----------------------------------------------------------------------------------------
 
     def call(self, slots: Sequence[int], messages: Sequence[Parts], about: Hashable = None) -> Answers:
-        """Sends the env of each slot its message. Returns a `Call` for all answers.
+        """Sends each message to the env of its slot. Returns a `Call` for all answers.
 
-        A vector env receives the first message for its slots, and its answer is that of each slot. Rebuilt envs receive
-        the latest message `about` something again, unless that is None.
+        A vector env receives the first message for its slots, and its answer is that of each slot. An env that
+        is rebuilt receives the latest message with each `about` again, except None.
         """
         self.faults.check_alive(self._running.slots.env_of(slot) for slot in slots)
         call, sent = Answers(self._wait_for_call, self.faults), dict[int, int]()
@@ -143,7 +143,7 @@ class Exchange:
         op: _core.Op = _core.Op.MESSAGE,
         addressee_of: Callable[[Answers, int], Addressee] = lambda call, _: call,
     ) -> Answers:
-        """Sends each of these envs its own message.
+        """Sends each message to its env. Returns a `Call` for all answers.
 
         Args:
             envs: Envs of a pool without spares; a vector env is named by its first id.
@@ -158,7 +158,7 @@ class Exchange:
         return call
 
     def tell(self, worker: int, parts: Parts) -> Answers:
-        """Sends a worker a message that names none of its envs. Returns a call for the answer."""
+        """Sends a message to a worker as a whole, not to one of its envs. Returns a `Call` for the answer."""
         call = Answers(self._wait_for_call, self.faults)
         call.expect(self._post(worker, _core.WHOLE_WORKER, parts, self._calls, call), None, worker)
         return call
@@ -166,7 +166,7 @@ class Exchange:
     def _remembering(self, call: Answers, env: int, about: Hashable, parts: Parts) -> Addressee:
         if about is None:
             return call
-        copies = [bytes(part) for part in parts]  # the caller may go on with the arrays in it
+        copies = [bytes(part) for part in parts]  # the caller may change the arrays in the message later
         return Remembering(call, self.supervisor.replacements.remembered, env, about, copies)
 
     def call_spares(self, call: Answers, parts: Parts, about: Hashable = None) -> None:
@@ -176,7 +176,7 @@ class Exchange:
             call.await_also(self._post(spare, spare, parts, self._calls, addressee))
 
     def notify(self, worker: int, parts: Parts, env: int = _core.WHOLE_WORKER) -> None:
-        """Sends a message to a worker, or to one of its envs, without a call for the answer. A failure is kept."""
+        """Sends a message to a worker or one of its envs, without a `Call`. A later call raises a failure of it."""
         self._post(worker, env, parts, self._calls)
 
     def _post(
@@ -188,7 +188,7 @@ class Exchange:
         addressee: Addressee | None = None,
         op: _core.Op = _core.Op.MESSAGE,
     ) -> int:
-        """Sends a message when its worker's ring has room. Raises BrokenPoolError if the worker is dead, or dies.
+        """Sends a message, once the worker's ring has room. Raises BrokenPoolError if the worker's envs are lost.
 
         `calls`: the dict that keeps the addressee; None: closing the pool does not wait for the answer.
         """
@@ -202,16 +202,16 @@ class Exchange:
     def _wait_for_call(self, call: Answers, timeout: float | None) -> None:
         deadline = None if timeout is None else time.monotonic() + timeout
         while not call.done:
-            if self.closing:  # closing waits for answers itself
+            if self.closing:  # while the pool closes, `close_envs` receives all answers
                 raise ClosedError("the pool was closed before all answers had come")
             self._pump_once(deadline)
             if deadline is not None and time.monotonic() >= deadline:
                 return
 
-    # -- the end -----------------------------------------------------------------------------------------
+    # -- closing -----------------------------------------------------------------------------------------
 
     def close_envs(self, deadline: Deadline) -> Answers:
-        """Has each worker close its envs, until the deadline. Everything in flight is dropped."""
+        """Makes workers close their envs, and waits for that until the deadline. Drops everything in flight."""
         self.closing = True
         self.supervisor.close()
         close_errors = _CloseErrors(self._wait_for_call, self.faults)
@@ -229,7 +229,7 @@ class Exchange:
         return close_errors
 
     def raise_close_errors(self, close_errors: Answers) -> None:
-        """Raises the error of closing the envs, if there is one."""
+        """Raises the error that envs have raised when they were closed, if any."""
         answers = close_errors.so_far()
         if failures := [load_failure(failure) for answer in answers for failure in load_from_env(answer)]:
             raise self.faults.error_for(failures)
@@ -237,18 +237,18 @@ class Exchange:
             raise close_errors.error
 
     def attend_until(self, deadline: float) -> None:
-        """Handles events until a time of `time.monotonic`, or until one was handled."""
+        """Waits for an event and handles it. Returns at `deadline`, a time of `time.monotonic`, at the latest."""
         self._pump_once(deadline)
 
     # -- events ------------------------------------------------------------------------------------------
 
     def _pump_once(self, deadline: float | None) -> None:
-        """Waits for an event until the deadline, and decides on all events."""
+        """Waits for an event, at most until the deadline, and handles all events that have occurred."""
         self._running.hub.wait(0, _remaining_ns(deadline), None)
         self.attend()
 
     def attend(self) -> bool:
-        """Decides on all events: answers, failures, deaths, restarts. Returns whether an error must be raised now.
+        """Handles all events: answers, failures, deaths and restarts. Returns True if an error must be raised now.
 
         It takes one event after another. If a handler of signals or logs raises in between, the interrupted event and
         the rest stay for the next call.
@@ -256,13 +256,13 @@ class Exchange:
         running, supervisor = self._running, self.supervisor
         if not running.hub.needs_attention and not supervisor.has_records:
             return self.faults.urgent
-        self._relay_records()  # first: an env has logged before it raised
+        self._relay_records()  # records come before failures, because an env has logged before it raised
         running.hub.deal(self._decide_on_all)
         supervisor.log()
         return self.faults.urgent
 
     def _decide_on_all(self) -> None:
-        """Takes event after event. The hub refuses other calls meanwhile, for example those of a signal handler."""
+        """Handles all events, one by one. Meanwhile the hub refuses other calls, such as those of a signal handler."""
         running, supervisor = self._running, self.supervisor
         supervisor.resume()
         while (event := running.hub.first_event()) is not None:
@@ -274,7 +274,7 @@ class Exchange:
 
     def _relay_records(self) -> None:
         workers, processes = self._running.workers, self._backend.processes
-        workers.note_records_read(workers.records_sent())  # first: the handler of a record may use the pool
+        workers.note_records_read(workers.records_sent())  # before `drain` runs log handlers, which may use the pool
         if processes is not None:
             processes.drain(self._running.records_sent)
 
@@ -290,18 +290,18 @@ class Exchange:
     def _decide_on_message(
         self, worker: int, slot: int | None, sequence: int, flags: int, parts: Parts, changes: Changes
     ) -> None:
-        """`slot`: the slot with the command that the message answers; None: it answers another message."""
+        """`slot`: the slot of the command that this message answers; None if it answers a message."""
         if flags & _core.RENEWAL_DUE:
             return self._decide_on_renewal(worker, slot, sequence, flags, parts, changes)
         try:
             failure = load_failure(parts) if flags & _core.IS_FAILURE else None
-        except Exception:  # native code has overwritten it
-            if slot is not None and not flags & _core.IS_MESSAGE:  # in flight again, until its worker dies
+        except Exception:  # native code in the worker has overwritten the pickled failure.
+            if slot is not None and not flags & _core.IS_MESSAGE:  # the slot is in flight until its worker dies
                 changes.do(self._running.hub.resolve, slot, _core.Outcome.RESEND)
             return self.supervisor.worker_late(worker, None)
         addressee = None
         if flags & _core.IS_MESSAGE:
-            # A failed reset in advance counts as not made: the reset that would have used it reports the failure.
+            # A failed reset in advance is not reported here. The reset that would have used it reports the failure.
             addressee = None if flags & _core.UNDONE else self._calls.get(sequence)
             changes.do(self._calls.pop, sequence, None)
         if addressee is not None:
@@ -312,19 +312,19 @@ class Exchange:
         elif failure is not None and flags & _core.IS_MESSAGE:
             self.faults.add_failure(failure, changes)
         elif failure is not None:
-            assert slot is not None  # that of the env that failed
+            assert slot is not None  # a failure without a slot answers a message
             self.supervisor.env_failed(slot, failure, changes)
 
     def _decide_on_renewal(
         self, worker: int, slot: int | None, sequence: int, flags: int, parts: Parts, changes: Changes
     ) -> None:
-        """Has a worker replaced, with its env. The slot is orphaned if the successor completes its command."""
+        """Replaces a worker and its env. The worker's successor repeats a command that the worker has not completed."""
         self.supervisor.renew_worker(worker, changes, has_grown=bool(flags & _core.GROWN))
-        if flags & _core.IS_MESSAGE:  # the reset in advance of a spare, which the successor makes
+        if flags & _core.IS_MESSAGE:  # a spare's reset in advance, which the worker's successor makes
             changes.do(self._calls.pop, sequence, None)
-        elif flags & _core.UNDONE:  # a reset within an episode
+        elif flags & _core.UNDONE:  # a reset in mid-episode, which the worker's successor repeats
             changes.do(self._running.hub.resolve, slot, _core.Outcome.RESEND)
-        elif self._layout.mode.in_same_step and not flags & _core.HAS_SPARES:  # the reset that completes the row
+        elif self._layout.mode.in_same_step and not flags & _core.HAS_SPARES:  # the reset that completes a row
             changes.do(self._running.hub.resolve, slot, _core.Outcome.RESET, parts)
 
     def _decide_on_death(self, dead: _core.DeadWorker, changes: Changes) -> None:
@@ -336,7 +336,7 @@ class Exchange:
 
 
 class _CloseErrors(Answers):
-    """The answers of workers that close their envs.
+    """The answers of workers to the command to close their envs.
 
     The death of a worker in an earlier command is not an error of closing, because everything in flight is dropped.
     """
@@ -347,7 +347,7 @@ class _CloseErrors(Answers):
 
 
 def _soon(deadline: Deadline) -> float | None:
-    """Returns the time of the next look at a deadline."""
+    """Returns the time at which a wait must end to check the deadline again; None if there is no deadline."""
     slice = deadline.slice()
     return None if slice is None else time.monotonic() + slice
 

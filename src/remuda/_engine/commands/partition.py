@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 
 class Division:
-    """A token for a division of a pool. Only the owner of the division holds it."""
+    """A token for the division of a pool into parts. The pool may be made whole once no object holds the token."""
 
 
 def divide(worker_of: Sequence[int], parts: int) -> list[list[int]]:
-    """Gives each part an equal share of each worker's envs, neighbours together.
+    """Gives each part an equal share of each worker's envs. Envs with neighbouring ids stay together.
 
     Args:
         worker_of: The worker of each env.
@@ -23,7 +23,7 @@ def divide(worker_of: Sequence[int], parts: int) -> list[list[int]]:
         by_worker.setdefault(worker, []).append(env)
     shares: list[list[int]] = [[] for _ in range(parts)]
     for envs in by_worker.values():
-        # The parts with the fewest envs so far get the remainder.
+        # The parts that have the fewest envs so far get one of the remaining envs each.
         fewest = sorted(range(parts), key=lambda part: len(shares[part]))[: len(envs) % parts]
         first = 0
         for part in range(parts):

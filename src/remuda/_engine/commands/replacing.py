@@ -1,4 +1,4 @@
-"""Replaces envs in living workers."""
+"""Replaces envs by new ones in the same workers."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from remuda.errors import BrokenPoolError, EnvError, Failure, RemudaError, State
 
 
 class Replacing:
-    """Replaces envs in two rounds: all are built, then each takes its place.
+    """Replaces envs in two rounds: first all new envs are built, then each takes the place of an old one.
 
     An env is built beside the old one, which stays if any cannot be built or does not fit. An old env that renders is
     closed before: if the new one does not take its place, its next reset builds it again.
@@ -63,7 +63,7 @@ class Replacing:
         self._rendering.warn()
 
     def _take_note(self, env: int, env_fn: Callable[[], Any], carried: Parts, report: EnvReport) -> None:
-        """Notes that a new env has taken its place. This may happen twice."""
+        """Notes that a new env has replaced the env with this id. May be called twice for one env."""
         ids = self._layout.ids_with(env)
         if self._backend.processes is not None:
             self._backend.processes.adopt(self._layout.worker_of(env), env, carried)
@@ -74,11 +74,11 @@ class Replacing:
             self._action_spaces.replace(slot, report.action_space)
 
     def _note_fresh(self, slots: Sequence[int]) -> None:
-        """Marks the envs as rebuilt. Workers are notified later, because answers may be late."""
+        """Marks the envs as rebuilt. Called before workers replace them, as an interrupt may delay their answers."""
         obstacles = self._exchange.faults.obstacles
         for slot in slots:
             self._running.slots.set_fresh(slot)
-            if self._layout.mode.in_next_step:  # the next step resets it
+            if self._layout.mode.in_next_step:  # the next step resets the env by itself
                 self._running.slots.cut_off_in_rollout(slot)
             else:
                 obstacles.require_reset(slot)
@@ -123,9 +123,9 @@ class Replacing:
 
     def _drop(self, envs: Sequence[int]) -> None:
         for env in envs:
-            if renders(self._running.reports[env]):  # the old env was closed
+            if renders(self._running.reports[env]):  # the old env was closed before the new one was built
                 self._note_fresh(self._layout.ids_with(env))
-            with suppress(BrokenPoolError):  # the new env is lost with its worker
+            with suppress(BrokenPoolError):  # if the worker has died, the new env is gone too
                 self._exchange.notify(self._layout.worker_of(env), dump(TakeReplacement(False)), env)
 
 
@@ -143,7 +143,7 @@ def _show(call: Answers, num_envs: int) -> None:
 
 @dataclass(frozen=True)
 class _Taking:
-    """The receiver of the answer of an env that takes its place: notes that first."""
+    """Receives the answer of a worker that has replaced an env. Calls `note`, then passes the answer to the call."""
 
     call: Answers
     note: Callable[[], None]

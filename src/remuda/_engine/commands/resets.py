@@ -1,4 +1,4 @@
-"""Sends resets with their seeds and options; workers keep options for later resets."""
+"""Sends resets to envs, with seeds and options, and sends options that workers keep for later resets."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Options: TypeAlias = Mapping[str, Any] | Sequence[Mapping[str, Any] | None] | No
 
 
 class Resets:
-    """Sends resets with their seeds and options; workers keep options for later resets."""
+    """Sends resets to envs, with seeds and options, and sends options that workers keep for later resets."""
 
     def __init__(
         self,
@@ -37,21 +37,21 @@ class Resets:
         spaces: ActionSpaces | None,
         exchange: Exchange,
     ) -> None:
-        """`spaces`: the action spaces that are seeded with the envs; None if the caller seeds them."""
+        """`spaces`: the action spaces that are seeded together with the envs; None if the caller seeds the spaces."""
         self._running, self._layout = running, running.layout
         self._env_ids_of = [worker.env_ids for worker in running.backend.workers]
         self._seeds, self._defaults, self._spaces = seeds, defaults, spaces
         self._exchange = exchange
 
     def use_spaces(self, spaces: ActionSpaces) -> None:
-        """Seeds these action spaces from now on, if any are seeded."""
+        """Seeds these action spaces from now on, unless the caller seeds the spaces."""
         if self._spaces is not None:
             self._spaces = spaces
 
     def send(self, slots: Sequence[int], seed: Seed, options: Options, part: int, *, to_all: bool) -> None:
-        """Sends resets to slots of a part. Raises before anything is sent."""
+        """Sends resets to some slots of a part. If this raises, nothing was sent."""
         self._send(slots, seed, options, part, to_all=to_all)
-        if self._layout.spares:  # they may have no base of seeds yet
+        if self._layout.spares:  # a spare may have no `SeedBase` yet
             spares = self._exchange.spares
             orders = self._seeds.orders(None, spares, spares)
             self._prepare([spare for spare, order in zip(spares, orders, strict=True) if order is not None], None, None)
@@ -71,7 +71,7 @@ class Resets:
     def _arguments(
         self, orders: Sequence[Order], options: Sequence[dict[str, Any] | None], slots: Sequence[int]
     ) -> list[dict[str, Any] | None]:
-        """Returns the arguments of the reset of each env."""
+        """Returns the arguments of each env's reset; None for an env without arguments."""
         if self._layout.vector_size is not None:
             check_common("options", options, slots, self._layout)
             each = zip(self._layout.by_env(orders), self._layout.by_env(options), strict=True)
@@ -81,19 +81,19 @@ class Resets:
     def restore(
         self, slots: Sequence[int], states: Sequence[EnvState], part: int, *, to_all: bool, seed: Seed = None
     ) -> None:
-        """Puts the envs into these states. Raises before anything is sent.
+        """Sends resets that put the envs into these states. If this raises, nothing was sent.
 
         `seed`: the base of the seeds of later episodes, for envs that were never reset.
         """
         envs = [self._running.slots.env_of(slot) for slot in slots]
-        orders = self._seeds.orders(seed, slots, envs)  # an env that was never reset needs a base
+        orders = self._seeds.orders(seed, slots, envs)  # an env that was never reset needs a `SeedBase`
         blobs = [dump_for_worker(PutState(*pair)) for pair in zip(states, orders, strict=True)]
         self._exchange.send(_core.Op.RESET, slots, blobs, part, to_all=to_all)
         self._seeds.note(orders, envs)
         self._exchange.forget_preparations(envs)
 
     def send_with_spares(self, slots: Sequence[int], seed: Seed, options: Options, part: int, *, reseat: bool) -> None:
-        """Sends resets to all slots and spares of a pool. Raises before anything is sent, unless a spare's worker dies.
+        """Sends resets to all slots and spares. If this raises, nothing was sent, unless a spare's worker died.
 
         `reseat`: all envs return to their first slots, as a seed needs it, so that the run is a function of the seed.
         """
@@ -116,17 +116,17 @@ class Resets:
     def remember(self, slots: Sequence[int] | None, options: Options) -> None:
         """Keeps options for later resets of these slots (None: of all).
 
-        Raises before anything is sent, unless a worker dies meanwhile.
+        If this raises, nothing was sent, unless a worker died meanwhile.
         """
         pickles = self._pickles(slots, options)
         self._exchange.faults.check_alive(pickles)
-        self._defaults.remember_options(pickles)  # first, for the successors of workers that die now
+        self._defaults.remember_options(pickles)  # kept first: successors of workers that die now need the options
         for worker, env_ids in enumerate(self._env_ids_of):
             if part := {env: pickles[env] for env in env_ids if env in pickles}:
                 self._exchange.notify(worker, dump(RememberOptions(part)))
 
     def _pickles(self, slots: Sequence[int] | None, options: Options) -> dict[int, bytes | None]:
-        """Returns the pickled options by env."""
+        """Returns the pickled options for each env, by its id."""
         if self._layout.vector_size is not None:
             raise ValueError(
                 f"expected envs that are reset one by one, got vector_size={self._layout.vector_size}: vector envs "

@@ -1,4 +1,4 @@
-"""Continues a pool with another engine, whose workers have built all envs anew."""
+"""Continues a pool with another engine after its workers have rebuilt all envs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from remuda._engine.running.running import Running
 
 
 def succeed(old: Engine, new: Engine) -> None:
-    """Makes an engine continue another one of the same envs, none of which is in flight.
+    """Makes the engine `new` take the place of the engine `old` for the same envs, of which none is in flight.
 
     Envs continue their seeds, and get the options and lasting calls of their predecessors. An episode that was under
     way is cut off: the next result of its env is truncated, with `info["resized"]`.
@@ -26,20 +26,20 @@ def succeed(old: Engine, new: Engine) -> None:
         new.running.slots.set_fresh(slot)
     for first in begun[:: new.layout.width]:
         if not new.layout.mode.in_same_step and old.running.slots.needs_reset(first):
-            continue  # its episode was over
+            continue  # the env's episode was over
         _cut_off(old, new, first)
     old.is_succeeded, old.hub = True, None
     _repeat_calls(old, new)
 
 
 def _keep_spaces(old: Engine, new: Engine) -> None:
-    """Keeps the action spaces, whose random numbers continue."""
+    """Gives the new engine the old one's action spaces, so that their random numbers continue."""
     new.action_spaces = old.action_spaces
     new.resets.use_spaces(old.action_spaces)
 
 
 def _copy_last_results(old: Running, new: Running) -> None:
-    """Copies the last result of each env to where the new pool looks for results before the first."""
+    """Copies the last result of each env into the new engine's rows for last results."""
     rows = [old.slots.last(slot)[0] for slot in range(old.layout.num_slots)]
     first, count = new.layout.plan.first_kept_row, len(rows)
     for theirs, ours in zip(_columns(old), _columns(new), strict=True):
@@ -52,7 +52,7 @@ def _columns(running: Running) -> Iterable[_core.Column]:
 
 
 def _cut_off(old: Engine, new: Engine, first: int) -> None:
-    """Ends the episodes of an env with its next result."""
+    """Makes the next result of an env end its episode. `first`: the env, or the first env of a vector env."""
     in_same_step = new.layout.mode.in_same_step
     resolution, slots = old.exchange.supervisor.resolution, new.layout.ids_with(first)
     info = {"resized": True}
@@ -63,7 +63,7 @@ def _cut_off(old: Engine, new: Engine, first: int) -> None:
 
 
 def _repeat_calls(old: Engine, new: Engine) -> None:
-    """Repeats the lasting calls for the new envs, and waits for them."""
+    """Makes the new envs repeat the lasting calls of the old ones, and waits for that."""
     remembered = old.exchange.supervisor.replacements.remembered
     new.exchange.supervisor.replacements.remembered.take_over(remembered.all())
     messages = {worker.index: remembered.for_successor(worker.env_ids, 1) for worker in new.backend.workers}

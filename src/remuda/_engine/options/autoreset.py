@@ -1,4 +1,4 @@
-"""The autoreset modes: their names, and whether vector envs agree with them."""
+"""Checks the names of autoreset modes, and whether vector envs have the mode of their pool."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ _GYMNASIUM_NAMES = {mode.gymnasium: name for name, mode in AUTORESET_MODES.items
 
 
 def autoreset_name(mode: Any) -> Any:
-    """Returns the pool's name for a member of Gymnasium's `AutoresetMode`, or for its value; else the mode itself."""
+    """Returns the pool's name for a mode of Gymnasium's `AutoresetMode`, or for its value. Returns others as given."""
     value = getattr(mode, "value", mode)
     return _GYMNASIUM_NAMES.get(value, mode) if isinstance(value, str) else mode
 
 
 def autoreset_mode(name: str, given: Any) -> Any:
-    """Checks the option `autoreset`."""
+    """Checks the option `autoreset`, and returns the pool's name for the mode."""
     return one_of(*AUTORESET_MODES)(name, autoreset_name(given))
 
 

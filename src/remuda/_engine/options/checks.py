@@ -1,4 +1,4 @@
-"""Checks of the values that callers give: those of options, and timeouts.
+"""Checks of the options and timeouts that callers give.
 
 A check of an option gets the option's name and the given value. It returns the value in force, or raises.
 """
@@ -19,7 +19,7 @@ from remuda._system.directories import make_writable
 
 Check: TypeAlias = Callable[[str, Any], Any]
 
-_OURS = "REMUDA_"  # the prefix of the variables by which the pool recognises its workers
+_OURS = "REMUDA_"  # the prefix of the pool's own environment variables
 _UNITS = {"": 1} | {
     prefix + suffix: base**power
     for power, prefix in enumerate("KMGT", 1)
@@ -27,7 +27,7 @@ _UNITS = {"": 1} | {
 }
 
 
-# -- made of others ----------------------------------------------------------------------------------------
+# -- functions that make checks ----------------------------------------------------------------------------
 
 
 def any_value(_: str, given: Any) -> Any:
@@ -35,12 +35,12 @@ def any_value(_: str, given: Any) -> Any:
 
 
 def value_of(convert: Callable[[Any], Any]) -> Check:
-    """`convert` checks the given value and returns its meaning."""
+    """Returns a check that returns the result of `convert`: the value in force. `convert` raises for invalid values."""
     return lambda _, given: convert(given)
 
 
 def checked_by(check: Callable[[Any], object]) -> Check:
-    """`check` raises for what cannot be."""
+    """Returns a check that returns the given value, unless `check` raises for it."""
 
     def checked(_: str, given: Any) -> Any:
         check(given)
@@ -50,7 +50,7 @@ def checked_by(check: Callable[[Any], object]) -> Check:
 
 
 def or_else(meaning: str) -> Check:
-    """None stands for `meaning`."""
+    """Returns a check that returns `meaning` if the given value is None or empty."""
     return lambda _, given: given or meaning
 
 
@@ -70,7 +70,7 @@ def int_from(least: int, most: int | None = None, *, or_none: bool = False) -> C
 
 
 def one_of(*values: str, none: str | None = None) -> Check:
-    """`none`: the meaning of None, if None may be given."""
+    """Returns a check that accepts only `values`. If `none` is given, None is accepted too, and stands for `none`."""
 
     def check(name: str, given: Any) -> Any:
         if given is None and none is not None:
@@ -82,7 +82,7 @@ def one_of(*values: str, none: str | None = None) -> Check:
     return check
 
 
-# -- of one kind of value ----------------------------------------------------------------------------------
+# -- checks of one kind of value ---------------------------------------------------------------------------
 
 
 def is_int(value: Any) -> bool:
@@ -120,7 +120,7 @@ def single_space(name: str, given: Any) -> Any:
 
 
 def directory(name: str, given: Any) -> Path | None:
-    """The directory is there afterwards. Raises OSError if it cannot be made, or not be written to."""
+    """Returns the given directory, and creates it if it does not exist. Raises OSError if it cannot be written to."""
     if given is None:
         return None
     if not isinstance(given, (str, os.PathLike)):
@@ -129,7 +129,7 @@ def directory(name: str, given: Any) -> Path | None:
 
 
 def memory_limit(given: Any) -> int | None:
-    """Returns bytes; None for no limit."""
+    """Returns the option `max_worker_memory` in bytes; None for no limit."""
     if given is None:
         return None
     size = given
@@ -145,7 +145,7 @@ def memory_limit(given: Any) -> int | None:
 
 
 def variables_of(worker_env: Any, worker: int) -> dict[str, str]:
-    """Returns the environment variables that a caller's `worker_env` has for one worker.
+    """Returns the environment variables of one worker from the option `worker_env`.
 
     Raises:
         TypeError, ValueError: They cannot be variables.

@@ -1,4 +1,4 @@
-"""Deals GPUs out to workers: the environment variables of each, and the cores near its GPU."""
+"""Deals GPUs out to workers. Each worker gets environment variables that select its GPU, and cores near the GPU."""
 
 from __future__ import annotations
 
@@ -12,31 +12,31 @@ from remuda._engine.options.checks import is_int
 from remuda._system.gpus import Gpu, installed_gpus
 
 _VISIBLE = "CUDA_VISIBLE_DEVICES"
-# The variables that renderers read, as the place among all devices of EGL: MuJoCo; dm_control and pyrender.
+# Environment variables for the number of an EGL device: MuJoCo reads the first, dm_control and pyrender the second.
 _EGL_NUMBERS = ("MUJOCO_EGL_DEVICE_ID", "EGL_DEVICE_ID")
 
 
 @dataclass(frozen=True)
 class Device:
-    """A GPU for workers."""
+    """A GPU that workers may get."""
 
-    name: str | None = None  # as `worker_info().device` has it
-    variables: dict[str, str] = field(default_factory=dict)  # of the environment: CUDA sees this GPU alone
-    cores: frozenset[int] = frozenset()  # those near the GPU, if they are known
+    name: str | None = None  # the GPU's name, which `worker_info().device` returns.
+    variables: dict[str, str] = field(default_factory=dict)  # environment variables that hide all other GPUs from CUDA.
+    cores: frozenset[int] = frozenset()  # the cores near the GPU; empty if they are unknown
 
 
 NO_DEVICE = Device()
 
 
 def device_of(devices: Sequence[Device], worker: int) -> Device:
-    """Returns the device of a worker: workers take them in turn."""
+    """Returns the device of a worker. Workers take the devices in turn."""
     return devices[worker % len(devices)] if devices else NO_DEVICE
 
 
 def find_devices(given: Any) -> tuple[Device, ...]:
-    """Returns the devices that a caller's `devices` names. "auto" may be none at all.
+    """Returns the devices that the option `devices` names; () if it is "auto" and there are no GPUs.
 
-    Raises TypeError or ValueError if it names none, or one that this program does not see.
+    Raises TypeError or ValueError if `given` is invalid, empty, or names a device that this program does not see.
     """
     machine = _Machine(installed_gpus(), os.environ.get(_VISIBLE))
     if isinstance(given, str) and given == "auto":
@@ -49,7 +49,7 @@ def find_devices(given: Any) -> tuple[Device, ...]:
 
 
 class _Machine:
-    """The GPUs that this program may use: `visible` are numbers of the machine, or CUDA's names."""
+    """The GPUs that this program may use. `visible`: the number of each on the machine, or CUDA's name for it."""
 
     def __init__(self, gpus: Sequence[Gpu], variable: str | None) -> None:
         self._gpus, self._variable = gpus, variable
@@ -82,7 +82,7 @@ class _Machine:
         return Device(name, variables, near)
 
     def _place(self, visible: str) -> int | None:
-        """Returns the place on the bus. None if it is unknown, or if it is a part of a GPU."""
+        """Returns the place of the GPU `visible` on the bus; None if it is unknown, or `visible` is a MIG slice."""
         if visible.isdigit():
             return int(visible)
         return next((place for place, gpu in enumerate(self._gpus) if gpu.uuid.startswith(visible)), None)

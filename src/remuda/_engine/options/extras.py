@@ -1,4 +1,4 @@
-"""The option `extras`, as callers write it."""
+"""Checks the option `extras`, and returns the columns that it describes."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from remuda._wire.computed import NUMBERS, Computed, ExtraFn, path_of
 Declared: TypeAlias = "Space[Any] | tuple[int | Sequence[int], Any]"
 Extras: TypeAlias = Mapping[str, "ExtraFn | tuple[ExtraFn, Declared]"]
 
-# The names of a batch, and of what is made of batches: a column with one of them would be ambiguous.
+# Names that batches and rollouts use already, and that no column of the caller's own may have.
 _TAKEN = ("obs", "reward", "terminated", "truncated", "final_obs", "infos", "env_ids", "actions")
 
 
 def check_extras(extras: Extras | None) -> tuple[Computed, ...]:
-    """Returns the columns of the option `extras`, in its order. Raises TypeError or ValueError."""
+    """Returns the columns that the option `extras` describes, in its order. Raises TypeError or ValueError."""
     if extras is None:
         return ()
     if not isinstance(extras, Mapping):

@@ -1,4 +1,4 @@
-"""FaultPolicy: what counts as a fault, and whether an env is restarted after one."""
+"""FaultPolicy: the deadlines of envs, and whether an env is restarted after a fault."""
 
 from __future__ import annotations
 
@@ -15,27 +15,28 @@ _CHOICES = ("raise", "restart")
 @names_keywords(option="faults")
 @dataclass(frozen=True)
 class FaultPolicy:
-    """Defines what counts as a fault besides crashes and exceptions, and what follows from one.
+    """Defines what counts as a fault besides crashes and exceptions, and the reaction to a fault.
 
     A *fault* is the death of a worker, an exception in an env, a missed deadline, or a worker that sends invalid data.
 
     Attributes:
-        on_fault: "raise": the next `recv` raises; the pool can still be closed, and the other envs' results taken.
+        on_fault: "raise": the next `recv` raises; the pool can still be closed, and other envs' results received.
             "restart": the env's episode ends truncated, with reward 0, its last observation once more and the
-            `Fault` as `info["fault"]`; the env is rebuilt and rejoins through the pool's autoreset. No other env
-            misses a step. A fault in a reset has no episode to end: the reset is tried again.
-        step_timeout, reset_timeout, call_timeout: Seconds that one env may take for one step, one reset (autoresets
-            too), one call. Its worker is killed when they are over, wherever it hangs. They are looked at while the
-            pool waits. None for no limit. Worker processes only.
-        max_restarts, period: So many restarts of one env within `period` seconds are borne; one more, and the pool
-            raises RestartLimitError. Intensity and period of Erlang/OTP's supervisors.
-        max_pool_restarts: The same for all envs of the pool together; None for no limit of its own.
-        backoff, max_backoff: Seconds to wait before a worker's second restart within the period, twice as long before
-            each further one, and at most. The first is at once. So an env whose worker is killed every other second
-            is never away for more than a second and its build; raise both where builds are expensive, or fail for long.
-        renew_every: Build an env anew after so many episodes, for simulators that get worse with time. A worker with
-            one env is replaced as a whole, memory leaks and all; with several, each env is closed and built again.
-            None: never.
+            `Fault` as `info["fault"]`; the env is rebuilt and continues by the pool's autoreset. No other env
+            misses a step. A fault in a reset ends no episode: the reset is tried again.
+        step_timeout, reset_timeout, call_timeout: The seconds that one env may take for one step, one reset (also an
+            autoreset), one call. After that its worker is killed, wherever it hangs. The pool checks these deadlines
+            while it waits. None for no limit. Worker processes only.
+        max_restarts, period: The number of restarts of one env that are allowed within `period` seconds. One more
+            raises RestartLimitError. They are the intensity and period of Erlang/OTP's supervisors.
+        max_pool_restarts: The same limit for all envs of the pool together; None for no such limit.
+        backoff, max_backoff: The seconds before a worker's second restart within the period, which double before each
+            further one, and their maximum. The first restart is immediate. With the defaults, an env whose worker is
+            killed repeatedly is away for at most a second and its build. Raise both if builds are expensive or fail
+            for a long time.
+        renew_every: The number of episodes after which an env is rebuilt, for simulators that get worse with time. A
+            worker with one env is replaced, which also frees leaked memory; in a worker with several envs, each env is
+            closed and built again. None: never.
     """
 
     on_fault: OnFault = "raise"
@@ -67,10 +68,10 @@ class FaultPolicy:
 
     @classmethod
     def of(cls, faults: Any) -> FaultPolicy:
-        """Returns the meaning of an argument `faults`: "raise", "restart", or a policy.
+        """Returns the policy for the option `faults`, which is "raise", "restart" or a policy.
 
         Raises:
-            TypeError, ValueError: It is something else.
+            TypeError, ValueError: `faults` is something else.
         """
         if isinstance(faults, FaultPolicy):
             return faults
@@ -86,11 +87,11 @@ class FaultPolicy:
 
     @property
     def has_deadlines(self) -> bool:
-        """Whether a step, a reset or a call has one."""
+        """Whether a step, a reset or a call has a deadline."""
         return any(getattr(self, name) is not None for name in _TIMEOUTS)
 
     def delay(self, restarts: int) -> float:
-        """How many seconds pass before the next restart of a worker that had so many `restarts` within the period."""
+        """Returns the seconds before the next restart of a worker that had `restarts` restarts within the period."""
         if restarts == 0:
             return 0.0
         return min(self.backoff * 2.0 ** min(restarts - 1, 60), self.max_backoff)

@@ -1,4 +1,4 @@
-"""The options that a pool's caller has given, which advice keeps."""
+"""The options that the caller has given to a pool, as code. Advice to change an option repeats the others."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from remuda._engine.options.pool_options import OPTIONS, RemoteBackend
 
 @dataclass(frozen=True)
 class Asked:
-    """The options that a caller has given, as `Setup` has them."""
+    """The options that a caller has given to a pool, in the form in which `Setup` has them."""
 
-    options: tuple[tuple[str, str], ...] = ()  # a value that code cannot show is named as its option
+    options: tuple[tuple[str, str], ...] = ()  # (name, code) of each option; (name, name) if its value has no code
     keeps_apart: bool = False
-    needs_processes: bool = False  # such as a deadline, an output, a restart
+    needs_processes: bool = False  # whether an option, such as a deadline, needs worker processes
 
     @classmethod
     def of(cls, options: Mapping[str, Any], policy: FaultPolicy) -> Asked:
-        """`options`: all of them, in the form in which they were given. `policy`: the meaning of `faults`."""
+        """`options`: all options, in the form in which callers give them. `policy`: made from the option `faults`."""
         shown = {name: value for name, value in options.items() if not _is_default(name, value)}
         needed = any(OPTIONS[name].keeps_processes for name in shown)
         autoreset, backend = autoreset_name(options["autoreset"]), options["backend"]
@@ -43,7 +43,7 @@ def _is_default(name: str, value: Any) -> bool:
 
 
 def as_code(value: Any) -> str | None:
-    """Returns an expression that makes the value, with `remuda` imported; None if no short one does."""
+    """Returns a Python expression for the value, which may use `remuda`; None if there is no short one."""
     if isinstance(value, str):
         return json.dumps(value, ensure_ascii=False)
     if value is None or isinstance(value, (bool, int)) or (isinstance(value, float) and math.isfinite(value)):
@@ -53,7 +53,7 @@ def as_code(value: Any) -> str | None:
     if isinstance(value, (list, tuple, Mapping)):
         return _collection(value)
     plain = os.fspath(value) if isinstance(value, os.PathLike) else getattr(value, "value", None)
-    return as_code(plain) if isinstance(plain, str) else None  # `value`: of Gymnasium's AutoresetMode
+    return as_code(plain) if isinstance(plain, str) else None  # a member of Gymnasium's AutoresetMode has a `value`
 
 
 def _constructor(value: Any) -> str | None:

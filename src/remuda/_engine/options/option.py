@@ -22,8 +22,8 @@ class Option:
         keeps_processes: With another value than the default, `backend="auto"` means worker processes.
         one_worker_each: With another value than the default, each env gets a worker if `num_workers` is not given.
         needs_one_worker_each: Why, with another value than the default, no two envs may share a worker; None: they may.
-        of_processes: Why other workers than processes take the default alone; None: they take any value.
-        not_on_a_cluster: Why a pool on a cluster takes the default alone; None: it takes any value.
+        of_processes: Why workers other than processes need the default; None: they support any value.
+        not_on_a_cluster: Why a pool on a cluster needs the default; None: it supports any value.
     """
 
     default: Any
@@ -36,23 +36,23 @@ class Option:
     not_on_a_cluster: str | None = None
 
     def is_default(self, given: Any) -> bool:
-        """Whether a value is the default, and of its type."""
+        """Whether a value equals the option's default and has the same type."""
         return type(given) is type(self.default) and bool(given == self.default)
 
 
 def option(default: Any, check: Check, text: str, **needs: Any) -> Any:
-    """Returns a dataclass field for an option's value in force. `needs`: the other attributes of `Option`."""
+    """Returns a dataclass field for an option's value in force. `needs`: further attributes of its `Option`."""
     entry = Option(default, " ".join(text.split()), check, **needs)
     return field(default=check("", default), metadata={"option": entry})
 
 
 def options_of(kind: Any) -> dict[str, Option]:
-    """Returns the entries of such a dataclass, by name."""
+    """Returns the `Option` of each field that `option` has made for a dataclass, by the field's name."""
     return {one.name: one.metadata["option"] for one in fields(kind)}
 
 
 def documentation(options: Mapping[str, Option], sections: Mapping[str, str]) -> str:
-    """Returns the text on all options, for a docstring. `sections`: the heads, by the names of their first options."""
+    """Returns a text on all options, for a docstring. `sections`: headings, by the option that follows each."""
     lines = []
     for name, one in options.items():
         if name in sections:

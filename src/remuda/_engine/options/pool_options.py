@@ -1,4 +1,4 @@
-"""The table of options of a pool: the type, default, check, meaning and needs of each.
+"""The table of a pool's options: the type, default, check, meaning and needs of each option.
 
 A new option is a field of `OptionValues` and a key of `FaceOptions` or `PoolOptions`. Pairs of options that exclude
 each other are in `refusals.py`.
@@ -52,10 +52,10 @@ _LEAST_OBJECT_BYTES = 4096
 
 
 class RemoteBackend:
-    """The base of `backend=` for envs on other machines. Names the class of the pool that drives them from here."""
+    """The base class for values of the option `backend` that put envs on other machines, such as `remuda.Ray`."""
 
     def pool_type(self) -> type[Any]:
-        """Returns the class of that pool, which takes what `Pool` takes."""
+        """Returns the class of pools for envs on these machines. It takes the arguments of `Pool`."""
         raise NotImplementedError
 
 
@@ -72,7 +72,7 @@ def _backend(_: str, given: Any) -> BackendName:
 
 @dataclass(frozen=True, kw_only=True)
 class OptionValues:
-    """Every option, with the value in force."""
+    """All options of a pool, with the values in force."""
 
     num_workers: int = option(
         "auto",
@@ -151,7 +151,7 @@ class OptionValues:
         replaces envs by episodes instead.""",
         keeps_processes=True,
         one_worker_each=True,
-        of_processes=", which nobody replaces",
+        of_processes=", which cannot be replaced",
         not_on_a_cluster="it takes one worker for each env, and those of a shard host several",
         needs_one_worker_each="a worker of several envs would be replaced in the middle of an episode of some",
     )
@@ -293,11 +293,11 @@ class OptionValues:
 
 
 OPTIONS = options_of(OptionValues)
-"""The table's entries, by name."""
+"""The entries of the table of options, by the option's name."""
 
 
 class FaceOptions(TypedDict, total=False):
-    """The options of `PoolOptions` that no face has among the parameters of what it stands for."""
+    """The options that each face adds to the parameters of the class that it replaces."""
 
     num_workers: int | Literal["auto"] | None
     backend: BackendName | RemoteBackend

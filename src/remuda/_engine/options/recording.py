@@ -1,4 +1,4 @@
-"""Settings of crash records: the place of the files, and the factories that they name."""
+"""Settings of crash records, and the env factories that crash records name."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from remuda._wire import by_value
 @names_keywords(option="record")
 @dataclass(frozen=True)
 class Recording:
-    """The settings of crash records, which replay the failure of an env.
+    """The settings of crash records. A crash record can replay the failure of an env.
 
     Attributes:
-        directory: For the crash records, one file for each fault. It is made if need be.
-        bytes_per_env: Shared memory for the latest actions of each env. A longer episode cannot be replayed.
-        max_files: So many are written by one pool; of further faults there is none. The first ones are kept: what an
-            error has named stays where it is.
+        directory: The directory of the crash records, one file for each fault. It is made if it does not exist.
+        bytes_per_env: Bytes of shared memory for the latest actions of each env. A longer episode cannot be replayed.
+        max_files: The largest number of records that one pool writes. Later faults have no record, so that the files
+            that earlier errors have named stay in place.
 
     Raises:
-        ValueError: A number below 1.
+        ValueError: A number is below 1.
     """
 
     directory: str | os.PathLike[str]
@@ -38,9 +38,9 @@ class Recording:
 
 
 def recording_for(record: Any) -> Recording | None:
-    """Returns the meaning of the pool's option `record`; its directory is there afterwards.
+    """Returns the settings for the option `record`, and makes the directory that they name.
 
-    Raises TypeError if it is no directory, and OSError if the directory cannot be made or not be written to.
+    Raises TypeError if it names no directory, and OSError if the directory cannot be made or written to.
     """
     if record is None:
         return None
@@ -51,19 +51,19 @@ def recording_for(record: Any) -> Recording | None:
 
 
 class Factories:
-    """The pool's factories in records. They are pickled at once, since they may refer to their pool."""
+    """The names and pickles of env factories, for crash records. Keeps no factory, as one may keep its pool alive."""
 
     def __init__(self, env_fns: Sequence[Callable[[], Any]]) -> None:
-        known = {id(env_fn): env_fn for env_fn in env_fns}  # most envs of a pool have the same factory
+        known = {id(env_fn): env_fn for env_fn in env_fns}  # pickles each factory once: most envs share one
         described = {key: _describe_factory(env_fn) for key, env_fn in known.items()}
         self._factories = [described[id(env_fn)] for env_fn in env_fns]
 
     def replace(self, env_id: int, env_fn: Callable[[], Any]) -> None:
-        """Puts another factory in the place of an env's."""
+        """Replaces the factory of an env."""
         self._factories[env_id] = _describe_factory(env_fn)
 
     def __getitem__(self, env_id: int) -> tuple[str, bytes | None]:
-        """Returns the factory's name, and its pickle; None if it cannot be pickled."""
+        """Returns the name of an env's factory, and its pickle (None if it cannot be pickled)."""
         return self._factories[env_id]
 
 
@@ -72,5 +72,5 @@ def _describe_factory(env_fn: Callable[[], Any]) -> tuple[str, bytes | None]:
     text = repr(env_fn) if name is None else f"{getattr(env_fn, '__module__', '?')}.{name}"
     try:
         return text, by_value.dumps(env_fn)
-    except Exception as error:  # with start_method="fork", threads, or in the caller itself it need not be possible
+    except Exception as error:  # a pool with start_method="fork" or without processes works nevertheless
         return f"{text}, which cannot be pickled ({type(error).__name__}: {error})", None

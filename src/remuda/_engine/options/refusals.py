@@ -11,13 +11,13 @@ from remuda._engine.options.pool_options import OPTIONS, OptionValues
 
 @dataclass(frozen=True)
 class Refusal:
-    """A rule: with another value than the default of one option, another option takes only a few values.
+    """A rule: if the value of one option is not its default, another option may have only certain values.
 
     Attributes:
-        option: The one that has another value.
-        other: The other one, or a field of its value ("faults.renew_every").
+        option: The option that does not have its default.
+        other: The other option, or a field of its value ("faults.renew_every").
         allowed: The values that `other` may have; the error names the first `named` of them.
-        why: Ends the error.
+        why: The reason, with which the error ends.
     """
 
     option: str
@@ -27,7 +27,7 @@ class Refusal:
     named: int | None = None
 
     def check(self, values: OptionValues) -> None:
-        """Raises ValueError where the two exclude each other."""
+        """Raises ValueError if the values break this rule."""
         given, got = getattr(values, self.option), attrgetter(self.other)(values)
         if given == OPTIONS[self.option].default or got in self.allowed:
             return
@@ -52,13 +52,13 @@ REFUSALS = (
         for other, allowed in _OF_SINGLE_ENVS.items()
     ),
     Refusal("spares", "max_concurrency", (None,), "spares reset while others step"),
-    Refusal("resets_ahead", "max_concurrency", (None,), "who resets in advance does so beside others that step"),
+    Refusal("resets_ahead", "max_concurrency", (None,), "workers that reset in advance do so while others step"),
     Refusal(
         "resets_ahead",
         "autoreset",
         ("next_step", "background"),
-        "with 'same_step' an env is reset within the step that ends its episode, with 'disabled' when it is told to",
-        named=1,  # with "background" it changes nothing
+        "with 'same_step' an env is reset within the step that ends its episode, with 'disabled' by your reset",
+        named=1,  # the error suggests only "next_step": "background" makes `resets_ahead` useless
     ),
 )
 
@@ -88,5 +88,5 @@ def _check_without_processes(values: OptionValues) -> None:
     if values.faults.restarts and values.vector_size is not None:
         raise ValueError(
             f"expected backend='process' with vector_size={values.vector_size} and faults='restart', got {backend!r}: "
-            "a vector env that failed is built anew with its process"
+            "a vector env that failed is rebuilt with its process"
         )

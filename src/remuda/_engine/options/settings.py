@@ -1,4 +1,4 @@
-"""The options of one pool: complete with defaults, and checked."""
+"""The options of one pool, checked and completed by the defaults."""
 
 from __future__ import annotations
 
@@ -15,27 +15,27 @@ from remuda._engine.stats.setup import Setup
 from remuda._relay.receiver import ShownWarnings
 from remuda._wire.autoreset import AUTORESET_MODES, AutoresetMode
 
-# The default if the other options do not need one worker for each env.
+# The default of `num_workers` if no other option needs one worker for each env.
 DEFAULT_NUM_WORKERS: Literal["auto"] | None = "auto"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Settings(OptionValues):
-    """How a pool runs its envs: the options in force, and what was found out about them."""
+    """The options in force of a pool, and facts that the pool has measured or derived from them."""
 
-    num_envs: int  # the spares counted
-    num_workers: int  # one for each env until it is measured
-    measures: bool = False  # whether the number of workers is still to be measured
-    may_step_itself: bool = False  # whether the caller may step the envs, if measuring finds that best
-    choice: Choice | None = None  # the result of measuring
+    num_envs: int  # the number of envs, spares included.
+    num_workers: int  # with "auto", one for each env until a trial has chosen the number.
+    measures: bool = False  # whether a trial must still choose the number of workers.
+    may_step_itself: bool = False  # whether the trial may choose that the caller steps the envs.
+    choice: Choice | None = None  # the choice of num_workers="auto"; None before it is made
     asked: Asked = field(default_factory=Asked)
-    keeps_last: bool = False  # whether the last result of each env is always kept
-    dealt: tuple[int, ...] | None = None  # the number of envs of each worker, if they are dealt out unevenly
-    shown_warnings: ShownWarnings = field(default_factory=dict)  # of workers, so that none is shown twice
+    keeps_last: bool = False  # whether the last result of each env is always kept.
+    dealt: tuple[int, ...] | None = None  # the number of envs of each worker; None: equal shares.
+    shown_warnings: ShownWarnings = field(default_factory=dict)  # the warnings of workers that were shown
 
     @classmethod
     def of(cls, options: PoolOptions, num_factories: int) -> Settings:
-        """Returns the settings that a caller's options mean for so many factories. Raises as `Pool` does."""
+        """Returns the settings for a caller's options and this number of factories. Raises the errors of `Pool`."""
         given = {name: options.get(name, option.default) for name, option in OPTIONS.items()}
         values = {name: option.check(name, given[name]) for name, option in OPTIONS.items()}
         num_workers = given["num_workers"] if "num_workers" in options else _default_num_workers(values)
@@ -49,7 +49,7 @@ class Settings(OptionValues):
         return settings._leaving_open(may_step_itself=given["backend"] == "auto") if is_auto else settings
 
     def _leaving_open(self, *, may_step_itself: bool) -> Settings:
-        """Returns these settings with "auto" still to be measured, unless the choice is known already."""
+        """Returns the settings for num_workers="auto". A trial chooses the number later, unless it is clear already."""
         for value, what in ((self.spares, "spares"), (self.max_worker_memory, "envs whose workers are watched")):
             if value:
                 return replace(self, choice=Choice(self.num_workers, self.workers_are, f"{what} have a worker each"))
@@ -71,7 +71,7 @@ class Settings(OptionValues):
         check_pairs(self)
 
     def _check_numbers(self) -> None:
-        """Checks the numbers that depend on how many envs there are."""
+        """Checks those options that the number of envs limits: `num_workers` and `spares`."""
         most, what = self.num_envs // self.width, "envs" if self.vector_size is None else "vector envs"
         if not is_int(self.num_workers) or not 1 <= self.num_workers <= most:
             raise ValueError(
@@ -85,7 +85,7 @@ class Settings(OptionValues):
             )
 
     def _check_sharing(self) -> None:
-        """Checks whether envs may share a worker."""
+        """Raises ValueError if envs would share a worker, and an option forbids that."""
         for name, option in OPTIONS.items():
             got = getattr(self, name)
             is_shared = self.num_workers != self.num_envs // self.width
@@ -97,17 +97,17 @@ class Settings(OptionValues):
 
     @property
     def workers_are(self) -> Literal["process", "thread"]:
-        """The backend of the workers, if there are any beside the caller."""
+        """The kind of workers that the pool has, if its caller does not step the envs."""
         return "thread" if self.backend == "thread" else "process"
 
     @property
     def mode(self) -> AutoresetMode:
-        """The facts about `autoreset`."""
+        """The properties of the autoreset mode."""
         return AUTORESET_MODES[self.autoreset]
 
     @property
     def width(self) -> int:
-        """How many envs come from one factory; they are neighbours."""
+        """The number of envs that one factory builds. They are in neighbouring slots."""
         return self.vector_size or 1
 
     @property
@@ -117,7 +117,7 @@ class Settings(OptionValues):
         return wanted and self.max_concurrency is None
 
     def setup(self, parts: int) -> Setup:
-        """Returns how the pool was made, for its figures. `parts`: how many the pool is split into."""
+        """Returns the description of the pool for its figures. `parts`: the number of parts of the pool."""
         return Setup(
             envs_of_worker=self.envs_of_worker(),
             backend=self.backend,
@@ -143,7 +143,7 @@ class Settings(OptionValues):
         return self.faults.restarts or self.faults.renew_every is not None or self.max_worker_memory is not None
 
     def envs_of_worker(self) -> tuple[int, ...]:
-        """Neighbouring envs share a worker, and with it cache lines; the first workers take what is left over."""
+        """Returns the number of envs of each worker. Neighbouring envs, which share cache lines, share a worker."""
         if self.dealt is not None:
             return self.dealt
         share, rest = divmod(self.num_envs // self.width, self.num_workers)
@@ -151,7 +151,10 @@ class Settings(OptionValues):
 
 
 def _default_num_workers(values: dict[str, Any]) -> Literal["auto"] | None:
-    """Returns None if envs must not delay or break each other, or would be measured in the caller's process."""
+    """Returns the default of `num_workers` for these values of the other options.
+
+    It is None if envs must not delay or break each other, or would be measured in the caller's process.
+    """
     faults = values["faults"]
     one_each = (
         faults.restarts

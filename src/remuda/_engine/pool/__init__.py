@@ -1,1 +1,1 @@
-"""The pool and what it is made of: sending and receiving, batches, infos, seeds."""
+"""The pool and its components: sending and receiving, batches, infos, seeds."""

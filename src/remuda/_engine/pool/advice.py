@@ -1,4 +1,4 @@
-"""Logs once that another number of workers would be much faster."""
+"""Advises the caller, once, that another number of workers would be much faster."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from remuda._engine.stats.pool_stats import PoolStats
 from remuda._engine.stats.verdict import workers_verdict
 from remuda._relay.log import logger
 
-_WORTH_SAYING = 0.5  # of the time, the caller's own included
+_WORTH_SAYING = 0.5  # advice must save this share of the total time, the caller's code included
 
 
 def advice(stats: PoolStats) -> str | None:
@@ -14,12 +14,13 @@ def advice(stats: PoolStats) -> str | None:
     verdict = workers_verdict(stats)
     if verdict is None or verdict.saves < _WORTH_SAYING:
         return None
-    auto = "" if stats.setup.keeps_apart else "num_workers='auto' measures and chooses; "  # it could choose fewer
-    return f"remuda: {verdict.text}. ({auto}advise=False keeps this quiet, and pool.stats() tells more.)"
+    # Not with `keeps_apart`, where each env needs a worker: "auto" could choose fewer.
+    auto = "" if stats.setup.keeps_apart else "num_workers='auto' measures and chooses; "
+    return f"remuda: {verdict.text}. ({auto}advise=False keeps this quiet, and pool.stats() has the details.)"
 
 
 class Adviser:
-    """Logs at most one text in the life of this process, however many pools it has."""
+    """Logs advice at most once in the life of this process, however many pools it has."""
 
     def __init__(self) -> None:
         self.has_spoken = False

@@ -1,4 +1,4 @@
-"""Divides a pool's envs into parts, and makes it whole again, whatever has become of the parts."""
+"""Divides a pool's envs into parts, and makes the pool whole again."""
 
 from __future__ import annotations
 
@@ -13,27 +13,27 @@ from remuda.errors import StateError
 
 
 class Divisible(Part):
-    """All envs of a pool: they are sent and received together, or in parts."""
+    """All envs of a pool, which receive commands and return results together, or in parts."""
 
     _divided_for: weakref.ref[Division] | None = None
 
     def split(self, parts: int) -> tuple[Part, ...]:
         """Divides the envs, to step some while a policy acts for the others ("double buffering").
 
-        Each part gets an equal share of every worker's envs, so that all workers are busy with each part. From then on
-        envs are sent and received through the parts, each of which calls its own; `call` and the like of the pool reach
-        all as before, and `close` is the pool's. `split(1)` makes the pool whole again.
+        Each part gets an equal share of every worker's envs, so that all workers are busy with each part. Afterwards
+        you send and receive through the parts, and calls of a part reach its own envs. `call` and similar methods of
+        the pool still reach all envs, and only the pool has `close`. `split(1)` makes the pool whole again.
 
-        Returns: So many parts, or with `split(1)` the pool itself.
+        Returns: A tuple of `parts` parts; with `split(1)` a tuple of the pool itself.
 
         Raises:
-            ValueError: Not from 1 to `num_envs`, or to the number of vector envs, which are never divided.
+            ValueError: `parts` is not from 1 to `num_envs`, or to the number of vector envs, which are never divided.
             StateError: An env is in flight.
         """
         return self._divide(parts, None)
 
     def _divide(self, parts: int, division: Division | None) -> tuple[Part, ...]:
-        """Divides the envs. `division`: the purpose of the parts; once it is freed, the pool may be made whole."""
+        """Divides the envs. `division`: a token; once its holder has freed it, the pool may be made whole again."""
         engine = self._engine
         engine.check_open()
         envs, what = engine.layout.by_env(self._ids), "envs" if engine.layout.vector_size is None else "vector envs"
@@ -46,7 +46,7 @@ class Divisible(Part):
             )
         divided = divide([engine.running.slots.worker_of(slots[0]) for slots in envs], parts)
         shares = [[slot for env in share for slot in envs[env]] for share in divided]
-        # First, so that an interrupted pool can still find out whether anything needs its parts.
+        # Set first: if an interrupt follows the division, the pool can still check whether its parts are needed.
         self._divided_for = None if division is None else weakref.ref(division)
         first = engine.divide(shares)
         if parts > 1:
@@ -67,7 +67,7 @@ class Divisible(Part):
 
     @property
     def _parts(self) -> tuple[Part, ...]:
-        """The parts of the latest division."""
+        """The parts into which the pool was divided last."""
         return tuple(Part(self._engine, number, self) for number in self._engine.running.slots.part_numbers)
 
     @property
@@ -76,7 +76,7 @@ class Divisible(Part):
         return hub is not None and not hub.slots.has_part(self._part)
 
     def _join(self, first: int) -> None:
-        """Makes the pool whole, if nothing is in flight and the part of this number still exists."""
+        """Makes the pool whole, if nothing is in flight and the part with the number `first` still exists."""
         engine = self._engine
         if engine.hub is not None and engine.hub.slots.has_part(first) and not engine.hub.slots.any_pending:
             self.split(1)
@@ -86,13 +86,13 @@ class Divisible(Part):
             return False
         for part in self._parts:
             if part.pending:
-                part.recv()  # as the rollout's close() does
+                part.recv()  # receives the steps in flight, as `Rollout.close` does
         self.split(1)
         return True
 
     @property
     def _needs_parts(self) -> bool:
-        """Whether the purpose of the parts may still exist. It does not if joining the pool was interrupted."""
+        """Whether an object may still use the parts. No object does if an interrupted `split(1)` has left only one."""
         is_there = self._divided_for is None or self._divided_for() is not None
         return is_there and len(self._engine.running.slots.part_numbers) > 1
 
@@ -102,13 +102,13 @@ class Divisible(Part):
 
     @property
     def pending(self) -> int:
-        """The number of envs with a command whose result was not received, and whose error was not raised. All parts
-        of a divided pool count."""
+        """The number of envs in flight, in all parts of a divided pool. An env is in flight until a call returns its
+        result or raises its error."""
         return sum(part.pending for part in self._parts) if self._is_divided else super().pending
 
     def discard(self) -> None:
-        """Waits for whatever is in flight and drops it, faults included. Envs that failed must be reset. A pool that is
-        divided is made whole.
+        """Waits for all envs in flight, and drops their results and faults. Envs that failed must be reset. A divided
+        pool is made whole.
 
         Raises:
             ClosedError: The pool is closed.

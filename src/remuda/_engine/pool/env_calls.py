@@ -1,4 +1,4 @@
-"""Calls methods of envs, and sets their attributes and their options, beside their steps."""
+"""Calls methods of envs, sets attributes and reset options, and replaces envs."""
 
 from __future__ import annotations
 
@@ -15,30 +15,30 @@ from remuda._wire.requests import CallEnv
 
 
 class EnvCalls:
-    """The calls into envs of a pool, or of a part of it; a divided pool can be called, too."""
+    """The methods of a pool or a part that call functions in envs."""
 
     _engine: Engine
     _ids: list[int]
     _is_whole: bool
-    """Whether these are all of the pool's envs, its spares included."""
+    """Whether this is a pool, with all of its envs and spares, and no part."""
 
     def call(self, name: str, /, *args: Any, env_ids: Iterable[int] | None = None, **kwargs: Any) -> list[Any]:
-        """`env.name(*args, **kwargs)` for each env, or the attribute itself where it cannot be called.
+        """Calls `env.name(*args, **kwargs)` for each env, or reads the attribute if it cannot be called.
 
-        Wrappers are looked through. An env that is in flight answers when it is done. A vector env is asked once, and
-        its answer stands for each of its envs.
+        The name is looked up through wrappers. An env in flight answers when it is done. A vector env is called once,
+        and its answer is that of each of its envs.
 
-        Returns: One value for each env, pickled there and unpickled here.
-        Raises: As `Call.result` does.
+        Returns: One value for each env, pickled by the worker and unpickled here.
+        Raises: See `call_async` and `Call.result`.
         """
         return self.call_async(name, *args, env_ids=env_ids, **kwargs).result()
 
     def call_async(self, name: str, /, *args: Any, env_ids: Iterable[int] | None = None, **kwargs: Any) -> Call:
-        """Calls as `call(name, ...)` does, but returns at once; the answers are the returned object's `result()`.
+        """Calls like `call(name, ...)`, but returns at once; `result()` of the returned object has the answers.
 
         Raises:
-            ValueError, TypeError: `env_ids` that are none. Nothing was sent.
-            BrokenPoolError, ClosedError: One of the envs can never answer. Nothing was sent.
+            ValueError, TypeError: `env_ids` is invalid. Nothing was sent.
+            BrokenPoolError, ClosedError: An env is lost, or the pool is closed. Nothing was sent.
         """
         return self.apply_async(call_attribute, (name, args, kwargs), env_ids=env_ids)
 
@@ -47,7 +47,8 @@ class EnvCalls:
     ) -> list[Any]:
         """Runs `fn(env, *args, **kwargs)` in each env's worker; `fn` is pickled (lambdas too).
 
-        Returns, raises: As `call` does.
+        Returns: One value for each env; see `call`.
+        Raises: See `call`.
         """
         return self.apply_async(fn, args, kwargs, env_ids).result()
 
@@ -62,19 +63,20 @@ class EnvCalls:
         about: Hashable = None,
         again: Callable[..., Any] | None = None,
     ) -> Call:
-        """Runs a function as `apply` does, but returns at once.
+        """Runs a function like `apply`, but returns at once.
 
         Args:
-            per_env_args: Arguments for each env, instead of `args` for all. Those of a vector env's must be equal.
-            with_spares: The same in every spare of a pool, whose answers are not returned; not where a part is called.
-            about: The subject of a lasting call: an env that is rebuilt gets the latest call about each subject again,
-                in the order of these calls. None: nothing lasting.
-            again: Called then in the place of `fn`: `again(env, derive, ...)`. `derive(seed)` is another seed, which
-                follows from that one (from 0 up), the env and how often it was rebuilt; of 31 bits.
+            per_env_args: The arguments for each env, instead of `args`. The envs of a vector env have equal arguments.
+            with_spares: Whether the spares of a pool run the function too; their answers are not returned. No effect
+                on a part.
+            about: The subject of a lasting call: a rebuilt env runs the latest call about each subject again, in the
+                order of these calls. None: the call is not lasting.
+            again: The function that a rebuilt env runs instead of `fn`: `again(env, derive, ...)`. `derive(seed)`
+                returns a seed of 31 bits, derived from that seed (from 0 up), the env and the number of its rebuilds.
 
         Raises:
-            ValueError, TypeError: `env_ids` that are none; `per_env_args` of another number. Nothing was sent.
-            BrokenPoolError, ClosedError: One of the envs can never answer. Nothing was sent.
+            ValueError, TypeError: `env_ids` is invalid, or `per_env_args` has the wrong length. Nothing was sent.
+            BrokenPoolError, ClosedError: An env is lost, or the pool is closed. Nothing was sent.
         """
         targets = self._callable(env_ids)
         if per_env_args is not None:
@@ -86,13 +88,13 @@ class EnvCalls:
         return self._ask(targets, order, per_env_args, to_spares=with_spares and self._is_whole)
 
     def get_attr(self, name: str, env_ids: Iterable[int] | None = None) -> list[Any]:
-        """The attribute `name` of each env, found through its wrappers: unpickled copies. Raises as `call` does."""
+        """Returns copies of the attribute `name` of each env, looked up through wrappers. Raises: See `call`."""
         return self.apply(get_attribute, name, env_ids=env_ids)
 
     def set_attr(self, name: str, value: Any, env_ids: Iterable[int] | None = None, *, lasting: bool = False) -> None:
-        """Sets the attribute `name` of each env to the same `value`; a pool with `env_ids` None that of spares, too.
+        """Sets the attribute `name` of each env to `value`. With `env_ids=None` a pool sets it in its spares, too.
 
-        `lasting`: also of envs that are built anew, until it is set to something else in this way. Raises as `call`.
+        `lasting`: rebuilt envs get the value too, until another lasting one is set. Raises: See `call`.
         """
         self.apply_async(
             set_attribute,
@@ -105,70 +107,72 @@ class EnvCalls:
     def set_attrs(
         self, name: str, values: Sequence[Any], env_ids: Iterable[int] | None = None, *, lasting: bool = False
     ) -> None:
-        """Sets the attribute `name` of each env to its own of the `values`, in the order of `env_ids`. `lasting` as in
-        `set_attr`. Raises as `call` does, and a ValueError where there are not as many values as envs."""
+        """Sets the attribute `name` of each env to its entry of `values`, in the order of `env_ids`. For `lasting`
+        see `set_attr`. Raises ValueError if `values` has the wrong length; see also `call`."""
         each = [(name, value) for value in values]
         about = ("attribute", name) if lasting else None
         self.apply_async(set_attribute, env_ids=env_ids, per_env_args=each, about=about).result()
 
     def render(self) -> list[Any]:
-        """`env.render()` of each env. What a vector env returns stands for each of its envs, whole. Raises as
-        `call` does."""
+        """Returns `env.render()` of each env. Each env of a vector env has the whole result of the vector env.
+
+        Raises: See `call`.
+        """
         return self.call("render")
 
     def set_reset_options(self, options: Options, env_ids: Iterable[int] | None = None) -> None:
-        """Sets the options of all resets to come that name none, autoresets included, until it is called again.
+        """Sets the options of all later resets without options of their own, autoresets included, until the next call.
 
-        They hold for resets that begin after what the envs have been sent so far, and outlive restarts of workers and
-        envs. An env that has been reset in advance, and not been asked for it yet, is reset once more. What is passed
-        is copied at once, and each reset gets a copy.
+        The options hold for resets that begin after the commands sent so far, and outlive restarts of workers and
+        envs. An env that was reset in advance is reset once more if that reset was not used yet. `options` is copied
+        at once, and each reset gets a copy.
 
         Args:
-            options: For every env alike; a sequence with one mapping (or None) for each env; None: no more options.
-            env_ids: Which envs; None for all. With spares there is but one mapping, for all of the pool.
+            options: A mapping for all envs; a sequence with one mapping (or None) for each env; None for no options.
+            env_ids: The envs; None for all. A pool with spares takes only one mapping, for all envs.
 
         Raises:
-            ValueError, TypeError: Options of another form, or that cannot be pickled. Those before stay in force.
-                With `vector_size` always: vector envs reset theirs by themselves.
-            BrokenPoolError, ClosedError: It can never be done.
+            ValueError, TypeError: `options` is invalid or cannot be pickled, or the pool has `vector_size`, because
+                vector envs reset their envs themselves. Earlier options stay in force.
+            BrokenPoolError, ClosedError: An env is lost, or the pool is closed.
         """
         self._engine.check_open()
         every_env = env_ids is None and self._is_whole
         self._engine.resets.remember(None if every_env else self._named(env_ids), options)
 
     def replace(self, env_ids: Iterable[int] | None, env_fns: Sequence[Callable[[], Any]]) -> None:
-        """Puts other envs (another task, another level) into living workers: no process is started or ended.
+        """Replaces envs (by another task or level) in living workers: no process is started or ended.
 
             pool.replace([2, 5], [lambda: make("assembly"), lambda: make("drawer")])
             batch = pool.reset(env_ids=[2, 5])
 
-        All are built first, each in the worker that hosts its slot, beside the env that is there; then each takes its
-        place, and the old one is closed (what that raises is logged). A slot in the middle of an episode loses it, and
-        no result reports that. The slot is to be reset: with autoreset "next_step" by its next step, which ignores its
-        action, or by `reset(env_ids=...)`; in the other modes by that alone. Until then it has no observation and no
-        state: `rollout`, `send_observe` and `get_state` raise a StateError. In a rollout that is open, with
-        "next_step", the last step of the old env is truncated.
+        First all new envs are built, each in the worker of its slot, beside the old env. Then each new env takes its
+        place, and the old one is closed (an exception of its `close` is logged). A slot in the middle of an episode
+        loses the episode, and no result reports that. The slot must then be reset: with autoreset "next_step" by its
+        next step, which ignores its action, or by `reset(env_ids=...)`; in other modes only by the latter. Until then
+        the slot has no observation and no state: `rollout`, `send_observe` and `get_state` raise StateError. In an
+        open rollout with "next_step", the last step of the old env is truncated.
 
-        An old env with a render mode that draws is closed before the new one is built. If this call raises then, the
+        An old env with a render mode that draws is closed before the new one is built. If this call then raises, the
         next reset of its slot, or the next call into it, builds the old env again; its episode is lost.
 
-        From then on they are the envs of these slots: restarts and renewals build them, crash records name them, and
-        lasting attributes and reset options of the slots hold for them, too. Their first reset without a seed gets one
-        that is derived from the slot's last one, like that of any env that is rebuilt.
+        Later restarts and renewals build the new envs, and crash records name them. Lasting attributes and reset
+        options of the slots hold for the new envs, too. Their first reset without a seed gets a seed that is derived
+        from the slot's last one, as for any rebuilt env.
 
         Args:
-            env_ids: Whose places they take, none of them in flight; None for all. Of a vector env all.
+            env_ids: The envs to replace, none of them in flight; None for all. A vector env is replaced as a whole.
             env_fns: A factory for each env, or for each vector env.
 
         Raises:
-            ValueError, TypeError: Arguments of another form; or the pool has spares.
+            ValueError, TypeError: An argument is invalid, or the pool has spares.
             StateError: An env is in flight.
-            InvalidEnvError: A factory that cannot be pickled (worker processes), or returned no env of its own.
+            InvalidEnvError: A factory cannot be pickled (worker processes), or returned no env or another slot's env.
             EnvError: A factory raised; its exception is the cause.
             SpaceMismatchError: Spaces do not fit into the pool's rows.
-            WorkerDiedError: A worker died meanwhile; by `start_timeout`, too, which holds for each env.
-            BrokenPoolError, ClosedError: It can never be done.
-        Whatever is raised before the last env is built, all old ones go on as if nothing had been asked.
+            WorkerDiedError: A worker died, perhaps because an env took longer than `start_timeout` to build.
+            BrokenPoolError, ClosedError: An env is lost, or the pool is closed.
+        If an error is raised before all envs are built, the old envs continue unchanged.
         """
         self._engine.check_open()
         targets = self._named(env_ids)
@@ -177,7 +181,7 @@ class EnvCalls:
         self._engine.replacing.replace(targets, env_fns)
 
     def _callable(self, env_ids: Iterable[int] | None) -> Sequence[int]:
-        """Returns the ids of envs that may be called."""
+        """Checks that the pool is open, and returns the ids of the envs to call."""
         self._engine.check_open()
         return self._named(env_ids)
 
@@ -193,7 +197,7 @@ class EnvCalls:
         *,
         to_spares: bool,
     ) -> Call:
-        """Sends each env the order, with arguments of its own where there are any."""
+        """Sends each env the call `order`, with the env's arguments from `per_env_args` unless that is None."""
         if per_env_args is None:
             messages = [dump_for_worker(order)] * len(targets)
         else:

@@ -1,4 +1,4 @@
-"""Gives methods the name of the public class that has them."""
+"""Makes inherited methods appear in `help()` and errors as methods of the public class that inherits them."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ T = TypeVar("T")
 
 
 def owns_methods(cls: type[T]) -> type[T]:
-    """A decorator of classes: `help()`, and errors about arguments, show inherited methods and properties as its own.
+    """A class decorator: `help()` and errors about arguments show inherited methods and properties as the class's own.
 
-    Python names the class in which a function was written; so this one gets copies of them.
+    Python shows the class that defines a function, so the decorated class gets copies of inherited functions.
     """
     for name in dir(cls):
         inherited = getattr(cls, name)

@@ -1,4 +1,4 @@
-"""A part of a pool, or a whole one: its envs, their spaces, and rollouts of them."""
+"""A part of a pool, or a whole pool: the spaces of its envs, and their rollouts."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from remuda._error_frames import holds_nothing
 
 @owns_methods
 class Part(Stateful):
-    """Envs of a pool that are sent and received together, apart from its other parts: what `Pool.split` makes::
+    """A part of a pool: envs that are sent and received together. `Pool.split` returns parts::
 
         halves = pool.split(2)
         for half in halves:
             half.send_reset(seed=0)
         while learning:
-            for half in halves:  # while the policy deals with one half, the other half's envs step
+            for half in halves:  # while the policy acts for one half, the other half's envs step
                 batch = half.recv()
                 half.send(policy(batch.obs))
 
@@ -35,8 +35,8 @@ class Part(Stateful):
     Attributes:
         env_ids: (n,) int64, ascending.
         num_envs: n.
-        observation_space, action_space: Of n envs, batched; they are built when they are first used.
-        single_observation_space, single_action_space: Of one env.
+        observation_space, action_space: The batched spaces of n envs, built when they are first used.
+        single_observation_space, single_action_space: The spaces of one env.
     """
 
     @property
@@ -46,54 +46,54 @@ class Part(Stateful):
 
     @property
     def single_action_space(self) -> Space[Any]:
-        """The action space of one env. With `seeding="per_episode"` each seed of env 0 seeds it."""
+        """The action space of one env. With `seeding="per_episode"`, a reset of env 0 with a seed seeds it too."""
         return self._engine.action_spaces.single
 
     @property
     def observation_space(self) -> Space[Any]:
-        """The space of `obs` in a batch of all `num_envs` envs: Gymnasium's `batch_space` of the single one."""
+        """The space of `obs` in a batch of all `num_envs` envs: Gymnasium's `batch_space` of the single space."""
         return self._batched_spaces[0]
 
     @property
     def action_space(self) -> Space[Any]:
         """The space of actions for all `num_envs` envs: `pool.step(pool.action_space.sample())`.
 
-        It is Gymnasium's `batch_space` of the single one. No reset seeds it; its own `seed` does.
+        It is Gymnasium's `batch_space` of the single space. No reset seeds it; its own `seed` does.
         """
         return self._batched_spaces[1]
 
     @cached_property
     def _batched_spaces(self) -> tuple[Space[Any], Space[Any]]:
-        """The spaces of all envs. They are built once, since a space keeps its seed."""
+        """The batched spaces of observations and actions. Built only once: spaces built again would lose their seed."""
         single = self.single_observation_space, self.single_action_space
         return batch_space(single[0], self.num_envs), batch_space(single[1], self.num_envs)
 
     @holds_nothing
     def rollout(self, steps: int, columns: Mapping[str, ColumnType] | None = None, parts: int = 1) -> Rollout:
-        """Reserves memory for so many steps of all envs, and has their steps from now on written there.
+        """Returns a rollout: memory for `steps` steps of all envs, into which workers write the envs' next steps.
 
-        They need not be reset for it: it begins with their current observations. Until each of them has made its steps,
-        every step goes there, whoever sends it. Several rollouts may be held at a time; the memory of one that nobody
-        holds any more, nor an array of it, is used again.
+        The envs need no reset: the rollout begins with their current observations. Until each env has made its steps,
+        all steps go there, even those that other code sends. You may hold several rollouts. The memory of a rollout is
+        reused when neither the rollout nor an array of it is held.
 
         Args:
-            steps: From 1 up.
-            columns: What the caller will keep beside: names, and for each a dtype or (dtype, shape), of one env's entry
-                at one step. Others are laid out when they first come up.
-            parts: Of a whole pool: divides the envs for the time of the rollout, so that while some act the others
-                step, as `Pool.split` does. Then `env_ids` has another order. The pool is whole again when the rollout
+            steps: The number of steps of each env, from 1 up.
+            columns: Your own columns: names, and for each a dtype or (dtype, shape), of one env's entry at one step.
+                Other columns are created when `act` first gets them.
+            parts: The number of parts. More than 1, only for a whole pool, divides the envs like `Pool.split`, so that
+                some step while others act. Then `env_ids` has another order. The pool is whole again when the rollout
                 is full, closed or dropped, and after `reset` or `discard` of the pool.
 
         Returns:
             The rollout, to be iterated over.
 
         Raises:
-            ValueError, TypeError: Bad arguments; a space with parts that have no column, as texts and graphs; or
-                autoreset="disabled" or "background". Nothing has changed.
-            MemoryError: There is not that much memory. Nothing has changed.
-            StateError: An env is in flight, or must be reset; or `replace` has put it there, and it was not reset.
+            ValueError, TypeError: An argument is invalid; a space has parts without a column, such as texts and graphs;
+                or autoreset is "disabled" or "background". Nothing has changed.
+            MemoryError: There is not enough memory. Nothing has changed.
+            StateError: An env is in flight, must be reset, or was put there by `replace` and not reset since.
             NotImplementedError: This system is not Linux.
-            EnvError, WorkerDiedError: What kept envs from showing their observations.
+            EnvError, WorkerDiedError: An env could not return its observation.
         """
         self._check_rollout(steps, parts)
         declared = check_columns(columns)
@@ -105,7 +105,7 @@ class Part(Stateful):
         return Rollout((self,), steps, columns, Division())
 
     def _check_rollout(self, steps: int, parts: int) -> None:
-        """Raises as `rollout` does for wrong arguments, and for a pool that has no rollouts."""
+        """Checks the arguments of `rollout`, and whether the pool supports rollouts. Raises the errors of `rollout`."""
         self._check_open()
         check_rollout(steps, parts, self._engine.layout)
         if parts > 1 and self._pool is not None:

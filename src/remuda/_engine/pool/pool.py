@@ -1,4 +1,4 @@
-"""The pool: many envs, two calls."""
+"""The pool: owns the workers of many envs."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ from remuda._system.forks import run_in_children
 from remuda.errors import RemudaError
 
 if TYPE_CHECKING:
-    from typing_extensions import Unpack  # in `typing` since Python 3.11
+    from typing_extensions import Unpack  # `typing` has it since Python 3.11
 
 _WARM_AFTER, _ADVISE_AFTER = 16, 256  # batches
 
@@ -59,29 +59,30 @@ class Pool(Divisible, OnACluster):
         >>> batch.obs.shape, batch.obs.dtype, batch.reward.shape
         ((8, 4), dtype('float32'), (8,))
 
-    Everything is made of two calls: `send` hands envs their next action, `recv` takes the results of those that
-    are done. `step` and `reset` are both in one. A pool belongs to the process that made it and is used by one thread
-    at a time.
+    A pool has two basic calls: `send` sends envs their next action, and `recv` returns the results of envs that are
+    done. `step` and `reset` do both. A pool belongs to the process that made it and is used by one thread at a time.
 
     Args:
-        env_fns: One factory for each env, spares included. They are called in the workers; here only where "auto" finds
-            the envs too cheap for workers.
+        env_fns: One factory for each env, spares included. They are called in the workers, or in this process if
+            "auto" finds the envs too cheap for workers.
         **options: `num_workers`, `autoreset`, `faults` and the others of `remuda.PoolOptions`, which describes each.
 
     Attributes:
-        num_envs: Without the spares. Envs 0, ..., num_envs - 1 are the slots of a batch. Of vector envs, those in them.
+        num_envs: The number of envs without spares; of a vector env each env counts. Their ids are the slots of a
+            batch.
         env_ids: (num_envs,) int64: 0, ..., num_envs - 1.
-        options: dict of all `PoolOptions`, with the values that are in force; changing it changes nothing.
-        choice: Where that was left to "auto": how many workers there are, and why; a `Choice`. Else None.
-        num_workers, vector_size, backend, start_method, autoreset, spares, seeding: The same, of these options.
-        single_observation_space, single_action_space: Of one env: gymnasium.Space.
-        observation_space, action_space: Of all envs: Gymnasium's `batch_space` of these, built when first used.
-        metadata, render_mode, spec: Env 0's.
+        options: dict of all `PoolOptions`, with the values in force. Changing it has no effect.
+        choice: If "auto" chose the number of workers, that number and the reason as a `Choice`; else None.
+        num_workers, vector_size, backend, start_method, autoreset, spares, seeding: The values of these options.
+        single_observation_space, single_action_space: The spaces of one env: gymnasium.Space.
+        observation_space, action_space: The spaces of all envs: Gymnasium's `batch_space` of the single ones, built
+            when first used.
+        metadata, render_mode, spec: Those of env 0.
 
     Raises:
-        ValueError, TypeError: An argument that cannot be.
+        ValueError, TypeError: An argument is invalid.
         OSError: The directory for `worker_output`, `record` or `trace_on_fault` cannot be made or written to.
-        InvalidEnvError: A factory that cannot be pickled, or returned no env of its own.
+        InvalidEnvError: A factory cannot be pickled, or returned no env or the env of another factory.
         EnvError: A factory raised; its exception is the cause.
         WorkerDiedError, StartTimeoutError: A worker died or hung while it built its envs.
         ResourceError: The system allows too few file descriptors or processes.
@@ -89,7 +90,7 @@ class Pool(Divisible, OnACluster):
     """
 
     def __new__(cls, env_fns: Sequence[EnvFn], **options: Unpack[PoolOptions]) -> Pool:
-        """Returns the pool that drives the envs from here if they run on other machines; see `backend`."""
+        """Creates an object of `Pool`, or of the class that `backend` names for envs on other machines."""
         backend = options.get("backend")
         kind = backend.pool_type() if cls is Pool and isinstance(backend, RemoteBackend) else cls
         made: Pool = object.__new__(kind)
@@ -107,15 +108,15 @@ class Pool(Divisible, OnACluster):
             self._take_over(settings, start(settings, factories, begun, progress, inherited))
 
     def _take_over(self, settings: Settings, running: Running) -> None:
-        """Makes what runs this pool's own."""
+        """Makes running workers the workers of this pool."""
         self._is_closing = False
-        # It runs at garbage collection and interpreter exit, too; it must not refer to the pool.
+        # The finalizer also runs at garbage collection and interpreter exit, and must not refer to the pool.
         self._finalizer: weakref.finalize[..., Any] = weakref.finalize(
             self, _stop_abandoned, running.backend, os.getpid()
         )
         try:
             self._begin(Engine(settings, running))
-        except BaseException:  # its traceback keeps the pool, and may be kept itself
+        except BaseException:  # ends the workers now, because the error's traceback keeps the pool alive
             self._finalizer()
             if "_engine" in self.__dict__:
                 self._engine.close()
@@ -134,7 +135,7 @@ class Pool(Divisible, OnACluster):
         self.render_mode, self.spec = running.reports[0].render_mode, running.reports[0].spec
         self._before: PoolStats | None = None
         is_open = not self._engine.setup.is_chosen and not self.spares and self.backend != "serial"
-        if settings.advise and is_open:  # else there is no choice, or it was made well
+        if settings.advise and is_open:  # not if the number of workers is fixed, or "auto" chose it
             self._engine.batches.advise_at(_WARM_AFTER, weakref.WeakMethod(self._advise))
         _pools.add(self)
         note_new_pool(self._engine.tracer)
@@ -142,12 +143,12 @@ class Pool(Divisible, OnACluster):
 
     @property
     def observation_spaces(self) -> tuple[Space[Any], ...]:
-        """The observation space of each env. They may differ in their bounds."""
+        """The observation space of each env. The spaces may differ in their bounds."""
         return tuple(report.observation_space for report in self._engine.running.reports[: self.num_envs])
 
     @property
     def action_spaces(self) -> tuple[Space[Any], ...]:
-        """The action space of each env. They may differ in their bounds."""
+        """The action space of each env. The spaces may differ in their bounds."""
         return self._engine.action_spaces.each
 
     @property
@@ -165,15 +166,15 @@ class Pool(Divisible, OnACluster):
         env_ids: Iterable[int] | None = None,
         reseat: bool = False,
     ) -> None:
-        """Sends envs a reset and returns at once; arguments as in `reset`.
+        """Sends envs a reset and returns at once. See `reset` for the other arguments.
 
         Args:
-            reseat: With spares: slot i is backed by env i again, as it is with a seed. Of all envs only.
+            reseat: With spares: env i backs slot i again, as after a reset with a seed. Only for all envs.
 
         Raises:
-            ValueError, TypeError: Arguments of another form. Nothing was sent.
+            ValueError, TypeError: An argument is invalid. Nothing was sent.
             StateError: An env is in flight. Nothing was sent.
-            BrokenPoolError, ClosedError: It can never answer.
+            BrokenPoolError, ClosedError: An env is lost, or the pool is closed.
         """
         if reseat and env_ids is not None:
             raise ValueError("expected env_ids=None with reseat=True: envs take their places together")
@@ -189,26 +190,26 @@ class Pool(Divisible, OnACluster):
 
     @property
     def workers(self) -> tuple[Worker, ...]:
-        """The workers, by ascending index. Also of a closed pool, and the same objects when a process is replaced.
+        """The workers, by ascending index, even after `close`. A worker keeps its object when its process is replaced.
 
         Each has:
-            index: int, its place here.
-            name: str, as `ps` and logs show it: that of the pool and the index.
-            env_ids: tuple of int, the envs that it hosts. With spares worker i has env_fns[i], whichever slot that
-                backs now; so do reports of faults.
-            pid: int, its process id; None where it has no process of its own (threads, the caller).
-            exitcode: int, as `subprocess` has it: negative for a signal; None while it runs.
+            index: int, its index.
+            name: str, its name in `ps` and logs: the pool's name and the index.
+            env_ids: tuple of int, the envs that it hosts. With spares worker i hosts the env of env_fns[i], which may
+                back any slot; reports of faults use these ids too.
+            pid: int, its process id; None if it has no process of its own (threads, the caller).
+            exitcode: int, as in `subprocess`: negative for a signal; None while it runs.
             is_alive(): bool, whether it runs.
-            output(limit=65536): str, the last `limit` bytes that it has written to stdout and stderr, and its
-                predecessors before it; empty with `worker_output="inherit"`.
+            output(limit=65536): str, the last `limit` bytes that it and its predecessors have written to stdout and
+                stderr; empty with `worker_output="inherit"`.
         """
         return tuple(self._engine.backend.workers)
 
     def owns(self, array: np.ndarray[Any, Any]) -> bool:
-        """Whether an array lies in the memory that this pool shares with its workers: whether it was not copied.
+        """Whether an array lies in the memory that this pool shares with its workers, instead of being a copy.
 
         Args:
-            array: Any.
+            array: Any array.
 
         Raises:
             ClosedError: The pool is closed.
@@ -217,50 +218,50 @@ class Pool(Divisible, OnACluster):
         return _core.arena_of(array) is self._engine.running.arena
 
     def stats(self) -> PoolStats:
-        """The figures of the pool so far: a snapshot, of which two can be subtracted.
+        """Returns the figures of the pool so far: a snapshot. Two snapshots can be subtracted.
 
         It can be taken at any time, also while envs are in flight, and takes some tens of microseconds a worker.
 
         Raises:
-            ClosedError: The pool is closed. Take it before.
+            ClosedError: The pool is closed. Call `stats` before.
         """
         self._engine.check_open()
         return self._engine.stats()
 
     def trace(self, path: str | os.PathLike[str], *, events: int = NUM_EVENTS) -> Trace:
-        """Records what happens in this pool, and what `remuda.span` names, for Perfetto or Chrome to show.
+        """Records the events of this pool and the spans of `remuda.span`, for Perfetto or Chrome.
 
             with pool.trace("run.json"):
                 train(pool)
 
         Args:
-            path, events: As `remuda.trace` has them, which traces all pools of a program.
+            path, events: See `remuda.trace`, which traces all pools of a program.
 
         Returns: The `Trace`, which has begun: a context manager with `stop`.
 
         Raises:
-            ValueError, TypeError: `events` is no int from 1 up.
-            OSError: The file's directory is not there, or cannot be written to.
+            ValueError, TypeError: `events` is not an int from 1 up.
+            OSError: The directory of the file does not exist, or cannot be written to.
             StateError: The pool is closed.
         """
         return trace_pool(self._engine.tracer, path, events)
 
     def close(self, timeout: float | None = None, terminate: bool = False) -> None:
-        """Closes the envs and ends the workers. Closing again does nothing. Arrays you hold stay valid.
+        """Closes the envs and ends the workers. Closing again does nothing. Arrays from the pool stay valid.
 
-        In the middle of another call of the pool, as from a signal handler, the pool is closed at the end of that call,
-        which raises ClosedError.
+        If it is called in the middle of another call of the pool, for example by a signal handler, the pool is closed
+        at the end of that call, which raises ClosedError.
 
         Args:
-            timeout: Seconds that workers get to finish what they do and to close their envs (None: 10); those
-                that need longer are killed.
-            terminate: Kill them at once; envs are not closed.
+            timeout: Seconds for workers to finish their commands and close their envs (None: 10). Workers that need
+                longer are killed.
+            terminate: Kill the workers at once; envs are not closed.
 
         Raises:
-            EnvError: An env's `close` raised. Everything was released all the same.
-            WorkerDiedError: A worker died instead of closing its envs. One that died in an earlier command raises
-                nothing here, because what is in flight is dropped.
-            CloseTimeoutError: A worker would not die, ten seconds after SIGKILL.
+            EnvError: An env's `close` raised. Everything was released nevertheless.
+            WorkerDiedError: A worker died instead of closing its envs. A death in an earlier command is not raised,
+                because everything in flight is dropped.
+            CloseTimeoutError: A worker was still alive ten seconds after SIGKILL.
         """
         check_timeout(timeout)
         engine = self._engine
@@ -268,7 +269,7 @@ class Pool(Divisible, OnACluster):
             self._close(timeout, terminate)
 
     def _close(self, timeout: float | None, terminate: bool) -> None:
-        if self._is_closing:  # a signal handler interrupts the close
+        if self._is_closing:  # a signal handler has called close() during a close
             return
         self._is_closing = True
         try:
@@ -278,9 +279,9 @@ class Pool(Divisible, OnACluster):
 
     def _close_envs(self, timeout: float | None, terminate: bool) -> None:
         engine = self._engine
-        if not self._finalizer.alive:  # it is done, or the interpreter is exiting and has stopped the workers already
+        if not self._finalizer.alive:  # workers were stopped by an earlier close or at interpreter exit
             return engine.close()
-        if engine.closed:  # the first time was interrupted
+        if engine.closed:  # an earlier close was interrupted
             terminate = True
         else:
             engine.check_open()
@@ -290,7 +291,7 @@ class Pool(Divisible, OnACluster):
         try:
             if not terminate:
                 close_errors = self._exchange.close_envs(deadline)
-        except BaseException:  # Ctrl-C: no worker gets more time
+        except BaseException:  # after Ctrl-C no worker gets more time to end
             deadline = Deadline(0)
             raise
         finally:
@@ -299,7 +300,7 @@ class Pool(Divisible, OnACluster):
             self._exchange.raise_close_errors(close_errors)
 
     def _stop(self, timeout: float) -> None:
-        """Ends the workers. If it is interrupted, closing again or the garbage collection ends what is left."""
+        """Ends the workers. After an interrupt, another `close` or the garbage collection ends those that remain."""
         try:
             self._engine.backend.stop(timeout)
         except RemudaError:  # some workers did not die; all else is freed
@@ -326,7 +327,7 @@ class Pool(Divisible, OnACluster):
     # -- inside ------------------------------------------------------------------------------------------
 
     def _advise(self) -> None:
-        """Takes a snapshot after the first batches, and compares a later one with it."""
+        """Takes a snapshot of the figures. If there was an earlier one, compares the two, and may log advice."""
         stats = self._engine.stats()
         if self._before is None:
             self._before, number = stats, stats.batches + _ADVISE_AFTER
@@ -339,7 +340,7 @@ Pool.__signature__ = signature_of_pool()  # type: ignore[attr-defined]  # for he
 
 
 def succeeding_pool(env_fns: Sequence[EnvFn], options: PoolOptions, inherited: Inheritance | None) -> Pool:
-    """Returns a pool that takes the place of an earlier one. Its envs reset before they step."""
+    """Returns a pool that takes the place of an earlier pool of the same envs. The envs reset before they step."""
     pool: Pool = object.__new__(Pool)
     pool._start(env_fns, options, inherited)
     return pool
@@ -357,20 +358,20 @@ run_in_children(_disown_copies)
 
 
 def _stop_abandoned(backend: Backend, owner: int) -> None:
-    if os.getpid() != owner:  # in a forked copy: the workers belong to the owner
+    if os.getpid() != owner:  # a forked copy of the pool must not end the workers of the owner
         return
     if leave_pools_alone():
         return
     if is_exiting():
         for pool in [pool for pool in _pools if pool._engine.backend is backend]:
             pool._engine.close()
-        if leave_pools_alone():  # a thread came in between
+        if leave_pools_alone():  # checked again, because another thread may have entered a pool
             return
     backend.abandon()
 
 
 def _adopt(settings: Settings, running: Running) -> Pool:
-    """Returns a pool of what runs already."""
+    """Returns a pool that takes over workers that already run."""
     pool: Pool = object.__new__(Pool)
     pool._take_over(settings, running)
     return pool

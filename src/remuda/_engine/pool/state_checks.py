@@ -1,4 +1,4 @@
-"""Checks of arguments of `get_state` and `set_state`, before anything is sent."""
+"""Checks the arguments of `get_state` and `set_state`, before anything is sent to workers."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from remuda._wire.env_state import EnvState, StateSupport
 from remuda.errors import InvalidEnvError
 
 SupportOf = Callable[[int], StateSupport]
-"""Returns how the env of a slot supports states."""
+"""A function that returns the `StateSupport` of a slot's env."""
 
 _OFFERS = (
     "get_state and set_state methods, clone_state and restore_state as ale_py's have them, a simulation of MuJoCo, or "
@@ -19,7 +19,7 @@ _OFFERS = (
 
 
 def check_taken(fns: Any, slots: Sequence[int], support_of: SupportOf, vector_size: int | None) -> None:
-    """Raises TypeError, ValueError or InvalidEnvError unless states of these envs can be taken in this way."""
+    """Checks that states of these envs can be taken with `fns`. Raises TypeError, ValueError or InvalidEnvError."""
     _check_single("taken", vector_size)
     is_pair = isinstance(fns, tuple) and len(fns) == 2 and all(map(callable, fns))
     if fns is not None and not is_pair and not (isinstance(fns, str) and fns == "attributes"):
@@ -42,7 +42,7 @@ def check_states(
     autoreset: str,
     vector_size: int | None,
 ) -> list[EnvState]:
-    """Returns the states. Raises TypeError or ValueError unless they fit these envs.
+    """Returns the states as a list. Raises TypeError or ValueError unless they fit these envs.
 
     `codecs` are those of the pool's observations and actions.
     """
@@ -76,8 +76,8 @@ def check_states(
 def _check_single(what: str, vector_size: int | None) -> None:
     if vector_size is not None:
         raise ValueError(
-            f"expected envs whose states are {what} one by one, got vector_size={vector_size}: where a vector env is "
-            "in the episodes of its envs only itself knows; use call() with methods of its own"
+            f"expected envs whose states are {what} one by one, got vector_size={vector_size}: "
+            "only the vector env has the position of its envs in their episodes; use call() with its own methods"
         )
 
 
@@ -86,5 +86,5 @@ def _shapes(leaves: Leaves) -> str:
 
 
 def _text(layers: Sequence[str]) -> str:
-    """Returns the layers as `repr` shows wrappers."""
+    """Returns the class names of wrappers and env as one text, such as "TimeLimit<CartPoleEnv>"."""
     return "<".join(layers) + ">" * (len(layers) - 1)

@@ -1,4 +1,4 @@
-"""Takes the states of envs, puts envs into them, and copies them from env to env."""
+"""Takes and sets the states of envs, and copies states from env to env."""
 
 from __future__ import annotations
 
@@ -16,31 +16,32 @@ from remuda.errors import StateError
 
 
 class Stateful(Stepping):
-    """Envs whose states can be taken and set: where they are in their episodes."""
+    """Envs with states that can be taken and set. A state is the env's position in its episode."""
 
     def get_state(self, env_ids: Iterable[int] | None = None, *, state_fns: StateFns = None) -> list[EnvState]:
-        """The state of each env: where it is in its episode, to go on from there any number of times, with `set_state`.
+        """Returns the state of each env: its position in its episode, from which `set_state` lets an env continue.
 
-        It has the state of the env itself and of each wrapper around it, and the last observation. The env's own is
-        taken by its methods `get_state` and `set_state`; by `clone_state` and `restore_state`, as ale_py's envs have
-        them, with their random numbers; of a simulation of MuJoCo from its data; of Gymnasium's classic control and toy
-        text envs from their attributes, random numbers included. Of wrappers all attributes are taken.
+        A state has the env's own state, that of each wrapper around it, and the last observation. The env's own state
+        is taken by its methods `get_state` and `set_state`, or by `clone_state` and `restore_state` (as in ale_py,
+        random numbers included). For a MuJoCo simulation it is taken from the simulation's data, and for Gymnasium's
+        classic control and toy text envs from their attributes, random numbers included. Of wrappers all attributes
+        are taken.
 
         Args:
-            env_ids: Which envs; None for all.
-            state_fns: How it is taken instead: two functions, `get(env)`, which returns what can be pickled, and
-                `put(env, state)`, both called with the env as its factory has made it; or "attributes", for envs all of
-                whose state is in attributes that can be pickled (no simulator outside, no handles).
+            env_ids: The envs; None for all.
+            state_fns: Another way to take it: two functions, `get(env)`, which returns an object that can be pickled,
+                and `put(env, state)`, both called with the env as its factory made it; or "attributes", for envs that
+                have all their state in attributes that can be pickled (no outside simulator, no handles).
 
-        Returns: One for each env, in the order of `env_ids`. They can be pickled, kept, and put into other pools.
+        Returns: A state for each env, in the order of `env_ids`. They can be pickled, kept, and put into other pools.
 
         Raises:
-            InvalidEnvError: An env that offers none of this, without `state_fns`. Nothing was sent.
-            StateError: An env has not been reset, is in flight, or was built anew and has not been reset since. Nothing
+            InvalidEnvError: An env supports none of these, and `state_fns` is None. Nothing was sent.
+            StateError: An env has not been reset, is in flight, or was rebuilt and has not been reset since. Nothing
                 was sent.
-            ValueError, TypeError: Arguments of another form; with `vector_size` always. Nothing was sent.
-            EnvError: A function raised, or the state cannot be pickled. The episode goes on.
-            WorkerDiedError, BrokenPoolError, ClosedError: It cannot answer.
+            ValueError, TypeError: An argument is invalid, or the pool has `vector_size`. Nothing was sent.
+            EnvError: A function raised, or the state cannot be pickled. The episode continues.
+            WorkerDiedError, BrokenPoolError, ClosedError: A worker died, an env is lost, or the pool is closed.
         """
         self._engine.check_open()
         targets = self._named(env_ids)
@@ -52,25 +53,26 @@ class Stateful(Stepping):
         return self._engine.exchange.call(targets, messages).result()
 
     def set_state(self, states: Sequence[EnvState], env_ids: Iterable[int] | None = None) -> Batch:
-        """Sets each env to a state, from which its next step goes on.
+        """Puts each env into a state, from which the env's next step continues.
 
-        In place of a reset: what was pending of its episode is over, and no other begins. Seeds, and what resets are
-        given, are as they were.
+        This replaces a reset: the current episode of the env is dropped, and no other begins. Seeds and options of
+        resets do not change.
 
         Args:
-            states: One for each env, of an env that was made alike; the same one may be put into several.
-            env_ids: Which envs, in the order of the states; None for all.
+            states: One for each env, taken from an env that was made alike; several envs may get the same state.
+            env_ids: The envs, in the order of the states; None for all.
 
         Returns: A batch of these envs, in the order of `env_ids`: the observation and the flags of the state, reward 0,
-            `extras` computed anew.
+            `extras` computed again.
 
         Raises:
-            ValueError, TypeError: Not one state for each env, or one of an env that is made otherwise; with
-                `vector_size` always; with same-step autoreset a state after the end of an episode. Nothing was sent.
+            ValueError, TypeError: There is not one state for each env; a state is from an env that was made
+                differently; the pool has `vector_size`; or with same-step autoreset a state is after the end of an
+                episode. Nothing was sent.
             StateError: An env is in flight. Nothing was sent.
             EnvError: A function raised. The env must be reset.
-            WorkerDiedError, BrokenPoolError, ClosedError: As `reset`. With faults="restart" an env that is built anew
-                is put into the state, too.
+            WorkerDiedError, BrokenPoolError, ClosedError: See `reset`. With faults="restart" a rebuilt env is put into
+                the state, too.
         """
         self._engine.check_open()
         layout, targets = self._engine.layout, self._targets(env_ids)
@@ -83,14 +85,15 @@ class Stateful(Stepping):
     def fork_state(
         self, source: int | Sequence[int], targets: int | Sequence[int], *, state_fns: StateFns = None
     ) -> Batch:
-        """Puts envs into the states of others: `set_state(get_state(source), targets)`.
+        """Copies the states of envs into other envs: `set_state(get_state(source), targets)`.
 
         Args:
-            source: An env, which is copied into all of the `targets`; or one for each of them.
-            targets: Envs. They may be among the sources: all states are taken first.
-            state_fns: As in `get_state`.
+            source: An env, which is copied into all `targets`; or one env for each of them.
+            targets: The envs to set. They may be among the sources, because all states are taken first.
+            state_fns: See `get_state`.
 
-        Returns, raises: As `set_state`, and as `get_state` does.
+        Returns: See `set_state`.
+        Raises: See `get_state` and `set_state`.
         """
         into = _ids(targets)
         if not into:
@@ -115,7 +118,7 @@ class Stateful(Stepping):
             slot for slot in slots if known.is_fresh(slot) or not supervisor.takes_messages(known.worker_of(slot))
         ]:
             raise StateError(
-                f"expected envs in an episode, or at its end, got {name_some('env', fresh)}, built anew and not reset "
+                f"expected envs in an episode, or at its end, got {name_some('env', fresh)}, rebuilt and not reset "
                 "yet; step it, or call reset"
             )
 

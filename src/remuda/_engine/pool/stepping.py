@@ -1,4 +1,4 @@
-"""Sends actions to some of a pool's envs and receives their results: the two calls that everything is made of."""
+"""Sends actions to some of a pool's envs and receives their results."""
 
 from __future__ import annotations
 
@@ -24,33 +24,33 @@ _STEP = _core.Op.STEP
 
 
 class Stepping(EnvCalls):
-    """Envs that are sent and received together, apart from the other envs of their pool."""
+    """The envs of a pool or of a part, which receive commands and return results together."""
 
     def __init__(self, engine: Engine, part: int, pool: Stepping | None = None) -> None:
-        """`part`: its number. `pool`: what this is a part of; it stays open as long as this is there."""
+        """`part`: the part's number. `pool`: the part's pool, held so that it stays open; None if this is a pool."""
         self._engine, self._exchange, self._pool = engine, engine.exchange, pool
         self._part, self._is_whole = part, pool is None
         self.env_ids: np.ndarray[Any, np.dtype[np.int64]] = engine.running.hub.env_ids(part)
         self.num_envs, self._ids = len(self.env_ids), self.env_ids.tolist()
-        self._has_objects = engine.layout.action.num_objects > 0  # parts of actions that the core cannot write
-        self._failed_after: int | None = None  # so many batches, the last time that faults were raised
+        self._has_objects = engine.layout.action.num_objects > 0  # whether actions have objects, which have no column.
+        self._failed_after: int | None = None  # the number of batches so far when an error was last raised
 
     def send(self, actions: Any, env_ids: Iterable[int] | None = None) -> None:
-        """Hands envs their next action and returns at once.
+        """Sends each env its next action, and returns at once.
 
         Args:
             actions: An element of `action_space`, or for n envs of `batch_space(single_action_space, n)`: arrays of n
                 rows, dicts or tuples of such, and for spaces without a fixed size a sequence of n. They are copied.
-            env_ids: The n envs, in the order of the actions; None for all. Of a vector env all, in their order.
+            env_ids: The n envs, in the order of the actions; None for all. All envs of a vector env, in their order.
 
         Raises:
-            ValueError: `env_ids` that are none, or not whole vector envs. Nothing was sent.
-            InvalidActionError: Wrong number, shape, dtype, or out of range for a discrete choice. (The bounds of
-                a Box are the env's affair.) Nothing was sent.
+            ValueError, TypeError: `env_ids` is invalid, or names only some envs of a vector env. Nothing was sent.
+            InvalidActionError: The number, shape or dtype is wrong, or a discrete choice is out of range. (The pool
+                does not check the bounds of a Box.) Nothing was sent.
             StateError: An env has not been reset, or is in flight. Nothing was sent.
-            BrokenPoolError, ClosedError: It can never answer.
+            BrokenPoolError, ClosedError: An env is lost, or the pool is closed.
         """
-        if self._engine.hub is None:  # no name of our own for it here: see `Engine`
+        if self._engine.hub is None:  # no local variable for the hub: a kept traceback would keep the hub
             return self._check_open()
         blobs = None
         if self._has_objects:
@@ -62,22 +62,22 @@ class Stepping(EnvCalls):
         """Sends envs a reset and returns at once.
 
         Args:
-            seed, options, env_ids: As in `reset`.
+            seed, options, env_ids: See `reset`.
 
         Raises:
-            ValueError, TypeError: Arguments of another form. Nothing was sent.
+            ValueError, TypeError: An argument is invalid. Nothing was sent.
             StateError: An env is in flight. Nothing was sent.
-            BrokenPoolError, ClosedError: It can never answer.
+            BrokenPoolError, ClosedError: An env is lost, or the pool is closed.
         """
         self._engine.resets.send(self._targets(env_ids), seed, options, self._part, to_all=env_ids is None)
 
     def send_observe(self, env_ids: Iterable[int] | None = None) -> None:
-        """Requests the current observation of envs once more: no step is taken, reward is 0, the info empty.
+        """Requests the current observations of envs once more, without a step. Rewards are 0, and infos empty.
 
         Args:
-            env_ids: Which envs; None for all.
+            env_ids: The envs; None for all.
 
-        Raises: As `send` does.
+        Raises: See `send`.
         """
         targets = self._targets(env_ids)
         self._exchange.send(_core.Op.OBSERVE, targets, None, self._part, to_all=env_ids is None)
@@ -91,32 +91,33 @@ class Stepping(EnvCalls):
         *,
         pad_to: int | None = None,
     ) -> Batch:
-        """Waits for results and takes those that are there.
+        """Waits for results of envs, and returns those that have arrived as a batch.
 
         Args:
-            min_envs: Wait until so many envs are done; None for all that are in flight.
-            timeout: Seconds to wait at most. Then the batch has what is there: fewer envs, perhaps none. The rest
-                stays in flight, for a later `recv`; nothing is lost.
-            max_envs: Take no more than so many, the first to arrive. A multiple of `vector_size`, where there is one.
-            order: Of the rows: "arrival", or "slot" for ascending `env_ids`. Nobody starves either way: which envs
-                are taken depends on their arrival alone.
-            pad_to: The batch has so many rows whatever came, for compiled programs, which want one shape: at most so
-                many results are waited for and taken, and the rows after them are zeros, with -1 in `env_ids`.
-                `Batch.valid` says which rows are results. They are in memory that is used again, page-locked for a GPU
-                like the pool's own, and leased as that is. Not where spaces have parts without a fixed size.
+            min_envs: The number of envs to wait for; None for all that are in flight.
+            timeout: The seconds to wait at most. Then the batch has the results so far, perhaps none. The other envs
+                stay in flight, for a later `recv`; nothing is lost.
+            max_envs: The largest number of results to take, the first to arrive. With `vector_size`, a multiple of it.
+            order: The order of the rows: "arrival", or "slot" for ascending `env_ids`. In both cases the envs that
+                arrived first are taken, so that no env starves.
+            pad_to: The number of rows of the batch, for compiled programs, which need one shape. At most this number
+                of results is waited for and taken; the rows after them are zeros, with -1 in `env_ids`. `Batch.valid`
+                marks the results. The memory is reused, page-locked for a GPU and leased like the pool's own. Not
+                supported for observations that have parts without a fixed size.
 
         Returns:
-            A batch of all envs by ascending `env_ids` when all were sent together, else of some in that order.
+            A batch: of all envs by ascending `env_ids` if all were sent together, otherwise of some envs in `order`.
 
         Raises:
-            ValueError: `pad_to` is less than `min_envs`, `max_envs` or `vector_size`, or not for such observations.
-            MemoryError, OSError: There is no memory for batches of that size. Nothing was taken.
-            StateError: Nothing was sent.
-            EnvError: Envs raised; the others' results are still there for the next `recv`.
+            ValueError, TypeError: An argument is invalid; `pad_to` is less than `min_envs`, `max_envs` or
+                `vector_size`, or not supported.
+            MemoryError, OSError: There is not enough memory for batches of `pad_to` rows. Nothing was taken.
+            StateError: No env is in flight.
+            EnvError: Envs raised. The next `recv` returns the results of the others.
             WorkerDiedError: A worker died while it had work.
-            EnvTimeoutError, CorruptReplyError, ShardDiedError: Its kinds: it missed a deadline and was killed, wrote
-                what makes no sense, or was a shard of a cluster.
-            RestartLimitError: An env failed more often than `faults` bears.
+            EnvTimeoutError, CorruptReplyError, ShardDiedError: Subclasses of WorkerDiedError: the worker missed a
+                deadline and was killed, wrote invalid data, or was a shard of a cluster.
+            RestartLimitError: An env failed more often than `faults` allows.
         """
         waits = min_envs is None or (type(min_envs) is int and 0 < min_envs <= self.num_envs)
         is_plain = waits and timeout is None and max_envs is None and order == "arrival" and pad_to is None
@@ -135,7 +136,7 @@ class Stepping(EnvCalls):
         env_ids: Sequence[int] | None = None,
         pad_to: int | None = None,
     ) -> Batch:
-        """Receives as `recv` does, and handles faults. `env_ids`: those that are waited for, in their order."""
+        """Receives like `recv`, and handles faults. `env_ids`: the envs to wait for, in the order of the rows."""
         self._check_open()
         check_limit("min_envs", min_envs)
         check_limit("max_envs", max_envs, self._engine.layout.vector_size)
@@ -161,7 +162,7 @@ class Stepping(EnvCalls):
         )
 
     def _make_padding(self, pad_to: int, min_envs: int | None, max_envs: int | None) -> int:
-        """Makes room for batches of so many rows. Returns how many envs such a batch takes at most."""
+        """Reserves memory for batches of `pad_to` rows. Returns the largest number of results of one batch."""
         layout = self._engine.layout
         check_padding(pad_to, layout, min_envs=min_envs, max_envs=max_envs)
         if needed := self._engine.running.hub.frames.padding_bytes(pad_to):
@@ -175,23 +176,23 @@ class Stepping(EnvCalls):
 
         Args:
             seed: An int seeds env i with `seed + i`; a sequence has a seed (or None) for each env. With
-                seeding="per_episode" both are what the seeds of env i's episodes from now on are derived from,
-                autoresets' too: the n-th, counted from 0, gets the lower 31 bits of
-                `numpy.random.SeedSequence(seed, spawn_key=(i, n)).generate_state(1)[0]`; an int is the same for all
-                envs. An env without a seed counts on from its last one, or from one that the pool has drawn. A seed
-                for env i seeds `action_spaces[i]` too, one for env 0 also `single_action_space`.
-            options: For every env alike, or a sequence with one mapping (or None) for each env. They are this reset's
-                alone; without any an env gets those of `set_reset_options`.
-            env_ids: Which envs; None for all.
+                seeding="per_episode" a seed is for all later episodes of env i, autoresets included: episode n,
+                counted from 0, gets the lower 31 bits of
+                `numpy.random.SeedSequence(seed, spawn_key=(i, n)).generate_state(1)[0]`, and an int is the same for
+                all envs. An env without a seed continues the count of its last seed, or of one that the pool has
+                drawn. A seed for env i also seeds `action_spaces[i]`, and one for env 0 `single_action_space`.
+            options: A mapping for all envs, or a sequence with one mapping (or None) for each env, for this reset
+                only. An env without options gets those of `set_reset_options`.
+            env_ids: The envs; None for all.
 
-        Returns: A batch of these envs, ordered as `recv` does: first observations, reward 0, no flag set.
+        Returns: A batch of these envs, in the order of `recv`: first observations, reward 0, no flag set.
 
         Raises:
-            ValueError, TypeError: Arguments of another form; with "per_episode" also a seed below 0. Nothing was sent.
-            StateError: An env is in flight. Nothing was sent. (What an error has left in flight is no hindrance when
-                all envs are reset: it is dropped. A reset of all envs of a pool that is divided drops what its parts
-                have in flight, and makes it whole.)
-            EnvError, WorkerDiedError, BrokenPoolError, ClosedError: As `send` and `recv` do.
+            ValueError, TypeError: An argument is invalid; with "per_episode" also a seed below 0. Nothing was sent.
+            StateError: An env is in flight. Nothing was sent. (A reset of all envs instead drops what an error has
+                left in flight. If the pool is divided, it drops what the parts have in flight, and makes the pool
+                whole.)
+            EnvError, WorkerDiedError, BrokenPoolError, ClosedError: See `send` and `recv`.
         """
         if env_ids is None and (self._is_left_over or self._is_divided):
             self.discard()
@@ -203,26 +204,26 @@ class Stepping(EnvCalls):
         """Steps envs once: `send`, then `recv` for all of them.
 
         Args:
-            actions, env_ids: As in `send`; None for all envs.
-            pad_to: As in `recv`: the batch has so many rows. No fewer than envs are stepped.
+            actions, env_ids: See `send`.
+            pad_to: The number of rows of the batch, at least the number of envs that are stepped. See `recv`.
 
         Returns: A batch of these envs, in the order of `env_ids`.
 
         Raises:
-            StateError: With `env_ids`, also for any other env that is in flight. Nothing was sent.
-            Exception: All that `send` and `recv` raise.
+            StateError: With `env_ids`, also if any other env is in flight. Nothing was sent.
+            Exception: Any error of `send` or `recv`.
         """
         if self._engine.hub is None or self._has_objects or pad_to is not None:
             return self._send_and_receive(actions, env_ids, pad_to)
         batch = self._engine.hub.step(actions, env_ids, self._part)
         if type(batch) is Batch:
             return batch
-        if batch is None:  # sent, and something has come up
-            return self._receive(env_ids=env_ids)  # type: ignore[arg-type]  # the hub takes sequences alone
-        return self.step(actions, self._targets_after(batch, env_ids))  # type: ignore[arg-type]  # a refusal
+        if batch is None:  # the actions were sent, but an event must be handled before results are received.
+            return self._receive(env_ids=env_ids)  # type: ignore[arg-type]  # the hub accepts sequences only.
+        return self.step(actions, self._targets_after(batch, env_ids))  # type: ignore[arg-type]  # `batch` is a refusal
 
     def _send_and_receive(self, actions: Any, env_ids: Iterable[int] | None, pad_to: int | None) -> Batch:
-        """Steps in two calls."""
+        """Steps envs by `send` and `_receive`, for arguments that `hub.step` does not support."""
         targets = None
         if env_ids is not None:
             self._check_quiet()
@@ -235,15 +236,15 @@ class Stepping(EnvCalls):
 
     @property
     def pending(self) -> int:
-        """The number of envs with a command whose result was not received, and whose error was not raised."""
+        """The number of envs in flight. An env is in flight until a call returns its result or raises its error."""
         return 0 if self._engine.closed else self._exchange.pending(self._part)
 
     def discard(self) -> None:
-        """Waits for whatever is in flight and drops it, faults included. Envs that failed must be reset. A pool that is
-        divided is made whole.
+        """Waits for all envs in flight, and drops their results and faults. Envs that failed must be reset. A divided
+        pool is made whole.
 
         Raises:
-            StateError: Of a part: the pool has been split since, or made whole.
+            StateError: This is a part, and the pool has been split since, or made whole.
             ClosedError: The pool is closed.
         """
         self._check_open()
@@ -252,7 +253,7 @@ class Stepping(EnvCalls):
 
     @property
     def last_sent(self) -> int:
-        """int, which grows with each command and call that is sent to these envs. Raises ClosedError."""
+        """An int that grows with each command and call that is sent to these envs. Raises ClosedError."""
         self._engine.check_open()
         return self._engine.running.slots.last_sent(self._ids)
 
@@ -261,7 +262,7 @@ class Stepping(EnvCalls):
     def _without_objects(
         self, actions: Any, env_ids: Iterable[int] | None
     ) -> tuple[tuple[Any, ...], list[Any], Sequence[int]]:
-        """Returns the columns of actions, their objects, pickled for each env, and the envs."""
+        """Splits actions. Returns (arrays for the columns, pickled objects for each env, env ids)."""
         targets = self._targets(env_ids)
         arrays, objects = self._engine.layout.action.split_batch(actions, len(targets))
         self._engine.faults.check_reset(targets)
@@ -269,16 +270,16 @@ class Stepping(EnvCalls):
         return tuple(arrays), self._blobs(dump_objects(objects, targets)), targets
 
     def _blobs(self, rows: list[Parts]) -> list[Parts]:
-        """Returns the pickled objects of each env's rows."""
+        """Bundles the pickled objects of each vector env's rows into one message; those of single envs stay apart."""
         layout = self._engine.layout
         if layout.vector_size is None:
             return rows
         return [bundle([(0, parts) for parts in own]) for own in layout.by_env(rows)]
 
     def _targets_after(self, refusal: _core.Refusal, env_ids: Iterable[int] | None) -> Iterable[int] | None:
-        """Returns the `env_ids` to try again with after the hub has refused a step. Raises if that is of no use."""
+        """Returns the `env_ids` for repeating a step that the hub has refused. Raises if it would be refused again."""
         match refusal.reason:
-            case _core.Reason.TARGETS:  # a set, a generator, or no ids of this part, which raises
+            case _core.Reason.TARGETS:  # `env_ids` is a set or a generator, or invalid: then this raises
                 return self._targets(env_ids)
             case _core.Reason.PART if self._join_dropped():
                 return env_ids
@@ -287,7 +288,7 @@ class Stepping(EnvCalls):
                 self._exchange.raise_refusal(refusal)
 
     def _raise_any(self) -> None:
-        """Raises faults, and remembers that what is in flight then is left over."""
+        """Raises an error if there are faults. Then `_is_left_over` is True until the next batch."""
         try:
             self._engine.faults.raise_any(self._part)
         except BaseException:
@@ -296,17 +297,17 @@ class Stepping(EnvCalls):
 
     @property
     def _is_left_over(self) -> bool:
-        """Whether what is in flight was so when an error was raised, and nothing has been received since."""
+        """Whether no batch was received since an error was raised. Then a reset of all envs drops what is in flight."""
         hub = self._engine.hub
         return hub is not None and self._failed_after == hub.caller.batches
 
     @property
     def _is_divided(self) -> bool:
-        """Whether these are the envs of a whole pool, which are sent and received in parts now."""
+        """Whether this is a pool that is divided into parts now."""
         return False
 
     def _join_dropped(self) -> bool:
-        """Makes a pool whole that was divided for a rollout which was dropped. Returns whether it was so."""
+        """Makes the pool whole if it was divided for a rollout that was dropped. Returns whether it did."""
         return False
 
     def _targets(self, env_ids: Iterable[int] | None) -> Sequence[int]:

@@ -1,4 +1,4 @@
-"""Generalized advantage estimation (Schulman et al. 2015, https://arxiv.org/abs/1506.02438), for rollouts."""
+"""Estimates advantages for rollouts by GAE (Schulman et al. 2015, https://arxiv.org/abs/1506.02438)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Flags: TypeAlias = npt.NDArray[np.bool_]
 
 
 class Filled(Protocol):
-    """A rollout that is full, or was closed."""
+    """The members of a rollout that `gae` uses. The rollout must be full, or closed."""
 
     @property
     def rewards(self) -> Floats: ...
@@ -30,7 +30,7 @@ class Filled(Protocol):
 
 
 class HasAdvantages:
-    """A rollout with an estimate of advantages."""
+    """The base class of rollouts, with a method that estimates advantages."""
 
     def _check_filled(self) -> None:
         """Raises StateError while the rollout is still being filled."""
@@ -39,7 +39,7 @@ class HasAdvantages:
     def gae(
         self: Filled, values: Any, gamma: float = 0.99, lam: float = 0.95, final_values: Any = None
     ) -> tuple[Floats, Floats]:
-        """Estimates advantages by GAE (Schulman et al. 2015, equation 16), and returns for the critic to learn::
+        """Estimates advantages by GAE (Schulman et al. 2015, equation 16), and the returns that the critic learns::
 
             advantages, returns = rollout.gae(critic(rollout.obs), gamma=0.99, lam=0.95)
             learn(advantages[rollout.valid], returns[rollout.valid])
@@ -50,23 +50,23 @@ class HasAdvantages:
             advantages[t] = delta[t] + gamma * lam * advantages[t + 1]  # without the latter after the last step
             returns[t] = advantages[t] + values[t]
 
-        `next_value[t]` is `values[t + 1]` within an episode, and where the rollout ends within one. It is 0 where the
-        episode was terminated. Where it was truncated it is the value of the terminal observation: `final_values[t]`
-        if they are given, else with next-step autoreset `values[t + 1]`, for the terminal observation is
-        `obs[t + 1]`. With same-step autoreset that is in `final_obs[t]`, and without `final_values` it counts as 0.
+        `next_value[t]` is `values[t + 1]` within an episode, also if the rollout ends within it. It is 0 if the episode
+        was terminated. If the episode was truncated, it is the value of the terminal observation: `final_values[t]`
+        if given, else with next-step autoreset `values[t + 1]`, because the terminal observation is `obs[t + 1]`.
+        With same-step autoreset that is `final_obs[t]`; without `final_values` its value counts as 0.
 
         Args:
-            values: (T + 1, n): the critic's, of `obs`. Those of the last observations are needed too.
+            values: (T + 1, n): the critic's values of `obs`, including the last observations.
             gamma: The discount, from 0 to 1.
             lam: Lambda, from 0 to 1: 0 has the least variance, 1 the least bias.
-            final_values: (T, n): the critic's, of the terminal observations. They are read where a step has truncated
-                its episode, and may be anything elsewhere.
+            final_values: (T, n): the critic's values of the terminal observations. Only entries of steps that truncated
+                their episode are read.
 
         Returns:
             (advantages, returns), each (T, n) float64. Both are 0 in rows that are not `valid`.
 
         Raises:
-            ValueError: Arrays of another shape; or a number that is not from 0 to 1.
+            ValueError: An array has another shape, or a number is not from 0 to 1.
             StateError: The rollout is still being filled.
         """
         self._check_filled()

@@ -1,4 +1,4 @@
-"""Columns of the caller's own in a rollout: how they are declared, and what goes into them."""
+"""The caller's own columns in a rollout. Checks their declarations and values."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ ColumnType: TypeAlias = "npt.DTypeLike | tuple[npt.DTypeLike, tuple[int, ...]]"
 Array: TypeAlias = "np.ndarray[Any, Any]"
 Declared: TypeAlias = "dict[str, tuple[np.dtype[Any], tuple[int, ...]]]"
 
-_NUMBERS = "biufc"  # the kinds of dtypes of numbers; a number fits into its own kind, and into those after it
+_NUMBERS = "biufc"  # the kinds of number dtypes
 
 
 def check_columns(columns: Any) -> Declared:
-    """The dtype and shape of each column that is declared.
+    """Returns the dtype and shape of each declared column.
 
     Raises:
-        TypeError, ValueError: Something else than a mapping of names to dtypes or (dtype, shape).
+        TypeError, ValueError: `columns` is not a mapping of names to dtypes or (dtype, shape).
     """
     if columns is None:
         return {}
@@ -43,10 +43,10 @@ def _check_column(name: str, column: Any) -> tuple[np.dtype[Any], tuple[int, ...
 
 
 class Columns:
-    """The columns of a rollout: (T, n, ...) arrays by name.
+    """The caller's own columns of a rollout: (T, n, ...) arrays by name.
 
-    A declared column keeps its dtype. Any other is laid out when it first comes up, as the array is that comes; where a
-    later one needs a wider dtype (a list of ints is followed by floats) the column is widened.
+    A declared column keeps its dtype. Any other column is created for its first array, with the same dtype and shape.
+    If a later array needs a wider dtype (floats after ints), the column is widened.
     """
 
     def __init__(self, steps: int, num_envs: int, declared: Declared) -> None:
@@ -58,16 +58,16 @@ class Columns:
         return np.zeros((self._steps, self._num_envs, *shape), dtype)
 
     def declare(self, name: str, dtype: np.dtype[Any], shape: tuple[int, ...]) -> None:
-        """Lays a column out, unless it is there, and has it keep its dtype."""
+        """Creates a column if it does not exist. The column is never widened to another dtype."""
         if name not in self.arrays:
             self.arrays[name] = self._empty(dtype, shape)
         self._declared.add(name)
 
     def check(self, name: str, value: Any, rows: int) -> tuple[Array, Array]:
-        """The column that a value is to go into, and the value in its dtype. Nothing has changed.
+        """Returns a column (the old, a wider or a new one) for a value, and the value in its dtype. Changes nothing.
 
         Raises:
-            ValueError: It has another number of rows, or another shape than before, or does not fit into the dtype.
+            ValueError: The value has another number of rows, another shape than before, or does not fit into the dtype.
         """
         array = np.asarray(value)
         if array.ndim == 0 or len(array) != rows:
@@ -89,13 +89,13 @@ class Columns:
 
 
 def _cast(array: Array, dtype: np.dtype[Any]) -> Array | None:
-    """The array in another dtype; None where that changes more than the precision of a floating-point number."""
+    """Returns the array in another dtype; None if its values do not fit. Floats may lose precision."""
     if array.dtype == dtype or dtype.kind == "O":
         return array.astype(dtype, copy=False)
     if not _is_kin(array.dtype, dtype):
         return None
     with np.errstate(all="ignore"), warnings.catch_warnings():
-        warnings.simplefilter("ignore", RuntimeWarning)  # what it is about is found below
+        warnings.simplefilter("ignore", RuntimeWarning)  # the check below finds such values
         cast = array.astype(dtype)
     if dtype.kind in "fc":
         is_kept = np.isfinite(cast) | ~np.isfinite(array)
@@ -107,14 +107,14 @@ def _cast(array: Array, dtype: np.dtype[Any]) -> Array | None:
 
 
 def _is_kin(one: np.dtype[Any], other: np.dtype[Any]) -> bool:
-    """Whether values of one dtype may be values of the other: numbers of numbers, strings of strings."""
+    """Whether values of dtype `one` may be cast to dtype `other`: numbers to numbers, others to their own kind only."""
     if one.kind in _NUMBERS and other.kind in _NUMBERS:
         return other.kind == "c" or one.kind != "c"
     return one.kind == other.kind and one.kind != "V"
 
 
 def _common(one: np.dtype[Any], other: np.dtype[Any]) -> np.dtype[Any] | None:
-    """The dtype that has the values of both, if there is one."""
+    """Returns a dtype for the values of both; None if no dtype fits both."""
     kinds = {one.kind, other.kind}
     if len(kinds) > 1 and not kinds <= set(_NUMBERS):
         return None
@@ -125,6 +125,6 @@ def _common(one: np.dtype[Any], other: np.dtype[Any]) -> np.dtype[Any] | None:
 
 
 def _misfit(array: Array, dtype: np.dtype[Any]) -> str:
-    """The first of the values that does not fit."""
+    """Returns the first value of an array that does not fit into the dtype, as text."""
     values = array.reshape(-1)
     return next((repr(value) for value in values.tolist() if _cast(np.array([value], array.dtype), dtype) is None), "")

@@ -1,4 +1,4 @@
-"""Rollouts: T steps of n envs, which the workers write where the learner reads them."""
+"""Rollouts: T steps of n envs, which workers write into the memory that the learner reads."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ if TYPE_CHECKING:
 
 Flags: TypeAlias = "np.ndarray[Any, np.dtype[np.bool_]]"
 
-_MOST_ROWS = (1 << 32) - 1  # the core counts them in 32 bits
+_MOST_ROWS = (1 << 32) - 1  # the core counts rows in 32 bits
 _REMEDY = "use fewer steps, or let go of rollouts (and of arrays of them) that you still hold"
 
 
 class Rollout(HasAdvantages, InSingular):
-    """T steps of n envs in one piece of memory, which the workers fill in place: what `Pool.rollout` makes::
+    """T steps of n envs in one block of memory, which the workers fill in place. `Pool.rollout` returns it::
 
         rollout = pool.rollout(128)
         for step in rollout:  # 128 times
@@ -39,28 +39,28 @@ class Rollout(HasAdvantages, InSingular):
             step.act(actions, value=values)
         rollout.obs, rollout.actions, rollout.rewards, rollout.columns["value"]
 
-    Arrays are views of the pool's shared memory: they are yours for as long as you keep them, or any view of them, or
-    the rollout, and nothing is copied. You may write to them. Rows that are not `valid` mean nothing to a learner.
-    Names in the singular, as batches have them (`reward`, `terminated`), work too.
+    Arrays are writable views of the pool's shared memory; nothing is copied. They stay valid while you hold the
+    rollout, an array of it, or a view of one. A learner must ignore rows that are not `valid`. The singular names of
+    batches (`reward`, `terminated`) work too.
 
     Attributes:
         steps: T.
         num_envs: n.
-        env_ids: (n,) int64: whose the n columns are.
-        obs: (T + 1, n, ...), or a dict or tuple of such: what the envs showed before each step, and after the last.
-        actions: (T, n, ...): what they were sent, as they got it.
+        env_ids: (n,) int64: the env of each column.
+        obs: (T + 1, n, ...), or a dict or tuple of such: the observations before each step, and after the last.
+        actions: (T, n, ...): the actions as the envs received them.
         rewards: (T, n) float64.
         terminations, truncations: (T, n) bool: whether the step ended its episode.
-        final_obs: (T, n, ...) with same-step autoreset: the terminal observations where an episode has ended, and
-            anything elsewhere. None with next-step autoreset, where they are in `obs`.
-        extras: dict of (T + 1, n, ...): the columns of `PoolOptions.extras`, of the moments of `obs`.
-        columns: dict of (T, n, ...): what you have given to `act` besides. These are memory of this process alone.
+        final_obs: (T, n, ...) with same-step autoreset: the terminal observations in rows that end an episode; other
+            rows are undefined. None with next-step autoreset, which has them in `obs`.
+        extras: dict of (T + 1, n, ...): the columns of `PoolOptions.extras`, computed with `obs`.
+        columns: dict of (T, n, ...): the columns that you passed to `act`, in memory of this process alone.
     """
 
     def __init__(self, parts: Sequence[SteppedEnvs], steps: int, columns: Declared, division: Division) -> None:
-        """Reserves the memory, and fills the first frame with the envs' current observations.
+        """Reserves the rollout's memory, and fills its first frame with the current observations of the envs.
 
-        `parts`: their envs are neighbours, and none is in flight. `division`: the one that made these parts.
+        `parts`: consecutive parts without envs in flight. `division`: the division that made these parts.
         """
         self._division = division
         self._parts, self._first, self._engine = parts, parts[0]._part, parts[0]._engine
@@ -68,7 +68,7 @@ class Rollout(HasAdvantages, InSingular):
         self.steps, self.num_envs = steps, len(self.env_ids)
         self._columns = Columns(steps, self.num_envs, columns)
         self.columns: dict[str, np.ndarray[Any, Any]] = self._columns.arrays
-        self._pickled: dict[int, RawRow] = {}  # by row
+        self._pickled: dict[int, RawRow] = {}  # pickled data, by row
         self._source = self._engine.batches.source
         self._iterates = self._has_ended = False
         self._memory = self._reserve()
@@ -83,10 +83,10 @@ class Rollout(HasAdvantages, InSingular):
                 f"observations, of {self.num_envs} envs; {_REMEDY}"
             )
         what = f"a rollout of {self.steps} steps of {self.num_envs} envs"
-        assert self._engine.hub is not None  # the pool is open
+        assert self._engine.hub is not None  # the pool is open, so it has a hub
         missing = self._engine.hub.bytes_for_rollout(rows)
         check_memory(missing, what=what, remedy=_REMEDY)
-        if missing:  # what is not held is given back first
+        if missing:  # to get more memory, the core first releases rollouts that are not held
             page_locks.unlock(self._engine.running.arena)
         try:
             return self._engine.hub.begin_rollout(self._first, len(self._parts), self.steps, self._pickled)
@@ -109,11 +109,11 @@ class Rollout(HasAdvantages, InSingular):
         self._over = self._begun = np.zeros(n, np.bool_)
 
     def _framed(self, arrays: Sequence[Any]) -> list[np.ndarray[Any, Any]]:
-        """Returns arrays of rows as arrays of frames."""
+        """Reshapes arrays with one row after another to (T + 1, n, ...)."""
         return [array.reshape(self.steps + 1, self.num_envs, *array.shape[1:]) for array in arrays]
 
     def _observe(self) -> None:
-        """Fills the first frame. If this raises, the rollout has ended."""
+        """Fills the first frame with the current observations. If this raises, the rollout has ended."""
         try:
             for part in self._parts:
                 self._engine.exchange.send(_core.Op.OBSERVE, part._ids, None, part._part, to_all=True)
@@ -131,33 +131,33 @@ class Rollout(HasAdvantages, InSingular):
 
     @holds_nothing
     def __iter__(self) -> Iterator[RolloutStep]:
-        """Steps all envs together, T times: each turn has the observations, and waits for `step.act(actions)`.
+        """Steps all envs together, T times. Each turn, a `RolloutStep`, has observations, and needs a call of `act`.
 
-        Where the rollout has parts, each has T turns, and steps while you deal with the others.
+        If the rollout has parts, each part has T turns, and its envs step while you act for the others.
 
         Raises:
-            StateError: It was filled, or iterated over, before; a turn without `act`; or somebody else has stepped or
-                reset the envs.
-            Exception: What `Pool.send` and `Pool.recv` raise. The rollout has ended then.
+            StateError: The rollout was filled or iterated over before, a turn did not call `act`, or other code has
+                stepped or reset the envs.
+            Exception: Any error of `Pool.send` or `Pool.recv`. It ends the rollout.
         """
         return self._turns(_lockstep(self, self._parts))
 
     @holds_nothing
     def partial(self, min_envs: int) -> Iterator[RolloutStep]:
-        """Steps each env T times, whenever it is ready: a turn has the envs that are, `min_envs` of them or more.
+        """Steps each env T times, when it is ready. A turn, a `RolloutStep`, has all ready envs, at least `min_envs`.
 
-        So nobody waits for the slowest env in each step. `step.env_ids` says which envs a turn has, `step.rows` where
-        they are in the rollout.
+        So no step waits for the slowest env. `step.env_ids` has the envs of a turn, and `step.rows` their place in the
+        rollout.
 
         Args:
-            min_envs: From 1 to n, a multiple of `vector_size` where there is one. Towards the end there are fewer.
+            min_envs: From 1 to n; with `vector_size` a multiple of it. The last turns may have fewer envs.
 
         Returns:
             An iterator over the turns.
 
         Raises:
-            ValueError: Another number.
-            StateError, Exception: As when it is iterated over.
+            ValueError: `min_envs` is out of range.
+            StateError, Exception: The rollout has parts (StateError); see also `__iter__`.
         """
         if type(min_envs) is not int or not 1 <= min_envs <= self.num_envs:
             raise ValueError(f"expected min_envs to be an int from 1 to {self.num_envs}, got {min_envs!r}")
@@ -173,37 +173,38 @@ class Rollout(HasAdvantages, InSingular):
 
     @property
     def is_open(self) -> bool:
-        """Whether steps of its envs still go into it."""
+        """Whether steps of the envs still go into the rollout."""
         if self._has_ended:
             return False
-        # A reset, another rollout, or another division of the pool has moved the next frame past the end.
+        # If a reset, another rollout or a division of the pool has ended this rollout, next frames lie past its end.
         return bool((~self._filled[-1] & (self._memory.next_frames() <= self.steps + 1)).any())
 
     def _obs_at(self, rows: Any) -> Any:
-        """Returns the observations of these rows: `RolloutStep.rows`."""
+        """Returns the observations in these rows. `rows`: an index like `RolloutStep.rows`."""
         return self._engine.layout.observation.build_batch([leaf[rows] for leaf in self._leaves], [])
 
     def check_turn(self, frames: Any, columns: Any) -> None:
-        """Raises StateError unless the next commands of envs belong into (`frames`, `columns`): `RolloutStep.rows`."""
+        """Raises StateError unless the next steps fill these rows. (frames, columns): a `RolloutStep.rows`."""
         if isinstance(columns, slice):
             is_next = self._memory.is_next(columns.start, columns.stop - columns.start, frames + 1)
         else:
             is_next = bool((self._memory.next_frames()[columns] == frames + 1).all())
         if not is_next:
             raise StateError(
-                "expected nobody else to step or reset the envs of a rollout while it is iterated over, got a turn in "
+                "expected no other step or reset of the envs of a rollout while it is iterated over, got a turn in "
                 "which they were, or the rollout was closed, or another one was made; call close(), and make another"
             )
 
     @holds_nothing
     def close(self) -> None:
-        """Ends it before it is full, with what is in flight. Closing again does nothing.
+        """Ends the rollout before it is full. Waits for the steps in flight. Closing again does nothing.
 
-        What was not filled is not `valid`, and its rewards and flags are 0. A reset of its envs ends it, too.
+        Rows that were not filled are not `valid`, and their rewards and flags are 0. A reset of the envs ends the
+        rollout, too.
 
         Raises:
-            Exception: What `Pool.recv` raises. It has ended all the same. What is still in flight is for the pool's
-                next `recv`, and fills its rows; closing again waits for it.
+            Exception: Any error of `Pool.recv`. The rollout has ended nevertheless. Results still in flight are for the
+                pool's next `recv`, and fill their rows; closing again waits for them.
         """
         self._has_ended = True
         for part in self._parts:
@@ -214,11 +215,11 @@ class Rollout(HasAdvantages, InSingular):
         self._rejoin()
 
     def _end(self, part: SteppedEnvs) -> bool:
-        """Has no further steps of the part go into it. Returns whether results that fill it are still to come."""
+        """Ends the rollout for one part. Returns whether results of the part that belong to it are still in flight."""
         return self._engine.hub is not None and self._engine.hub.end_rollout(part._part, self._memory)
 
     def _complete(self) -> None:
-        """Ends the full rollout."""
+        """Ends the rollout when it is full."""
         self._has_ended = True
         self._rejoin()
 
@@ -229,11 +230,11 @@ class Rollout(HasAdvantages, InSingular):
             pool._join(self._first)
 
     def lay_out(self, name: str, dtype: np.dtype[Any], shape: tuple[int, ...]) -> None:
-        """Makes room for a column of your own, zeros, unless it is there. `act` does so by itself.
+        """Creates a column of zeros of your own, if it does not exist. `act` creates columns too.
 
         Args:
             name: Its key in `columns`.
-            dtype, shape: Of one env's entry at one step. The column keeps this dtype.
+            dtype, shape: Those of one env's entry at one step. The column keeps this dtype.
         """
         self._columns.declare(name, dtype, shape)
 
@@ -241,19 +242,19 @@ class Rollout(HasAdvantages, InSingular):
 
     @property
     def _filled(self) -> Flags:
-        """(T + 1, n): by frame."""
+        """(T + 1, n) bool: whether a worker has filled the row."""
         return self._memory.is_filled().reshape(self.steps + 1, self.num_envs).astype(np.bool_)
 
     @property
     def _dones(self) -> Flags:
-        """(T + 1, n): whether the episode was over after frame t."""
+        """(T + 1, n) bool: whether the env's episode was over after frame t."""
         dones: Flags = self._filled & (self._ends[0] | self._ends[1])
-        # With next-step autoreset frame 0 has the end of an episode that was cut off since its last result.
+        # With next-step autoreset, frame 0 reports an episode that was cut off after the last result of its env.
         dones[0] = self._over | dones[0] if self._resets_between else self._over
         return dones
 
     def _starts_at(self, rows: tuple[Any, Any]) -> Flags:
-        """Returns `episode_starts` for some filled rows only."""
+        """Returns the entries of `episode_starts` for some rows, which must be filled."""
         frames, columns = rows
         starts: Flags = self._ended_at(frames, columns)
         if self._resets_between:
@@ -261,15 +262,15 @@ class Rollout(HasAdvantages, InSingular):
         return np.where(np.equal(frames, 0), self._begun[columns], starts)
 
     def _ended_at(self, frames: Any, columns: Any) -> Flags:
-        """Returns `_dones` for some filled rows only."""
+        """Returns the entries of `_dones` for some rows, which must be filled."""
         ended: Flags = self._ends[0][frames, columns] | self._ends[1][frames, columns]
         first = self._over[columns]
         return np.where(np.equal(frames, 0), first | ended if self._resets_between else first, ended)
 
     @property
     def valid(self) -> Flags:
-        """(T, n) bool: whether the action was taken. It is not where next-step autoreset has reset an env instead, nor
-        where nothing was filled. A copy."""
+        """(T, n) bool: whether the action was taken. False if next-step autoreset reset the env instead, or if the row
+        was not filled. A copy."""
         filled = self._filled[1:]
         return filled & ~self._dones[:-1] if self._resets_between else filled
 
@@ -284,8 +285,8 @@ class Rollout(HasAdvantages, InSingular):
 
     @property
     def infos(self) -> dict[str, Any]:
-        """The numbers in the envs' infos, as Gymnasium's vector envs have them: for each key an array (T, n, ...), and
-        under `_key` a bool array (T, n): where there is one. Dicts in infos are dicts of such. Copies."""
+        """The numbers in infos, in the format of Gymnasium's vector envs: for each key an array (T, n, ...), and under
+        `_key` a bool array (T, n) that marks the infos with the key. Nested infos are nested dicts. Copies."""
         n = self.num_envs
         mask = np.where(self._filled, self._mask, np.uint64(0)).reshape(-1)[n:]
         arrays = [array[n:] for array in self._memory.infos()]
@@ -295,41 +296,41 @@ class Rollout(HasAdvantages, InSingular):
 
     @property
     def faults(self) -> dict[tuple[int, int], Fault]:
-        """The faults that have cut episodes off, if faults are restarted: by (t, column) of the row that reports it."""
+        """The faults that cut episodes off, with faults="restart", by (t, column) of the row that reports the fault."""
         return {divmod(row, self.num_envs): fault for row, fault in _faults_of(self._rows_matter())}
 
     @property
     def lost(self) -> tuple[Fault, ...]:
-        """The faults that have cut episodes off since the previous rollout: these envs begin a new episode."""
+        """The faults that cut episodes off between the previous rollout and this one. The envs begin new episodes."""
         return tuple(fault for _, fault in _faults_of(self._rows_between(0, self.num_envs)))
 
     @holds_nothing
     def to(
         self, device: torch.device | str | int, non_blocking: bool = False, *, out: TensorRollout | None = None
     ) -> TensorRollout:
-        """The rollout as torch tensors: shared on the CPU, copied to a GPU while the program continues::
+        """Returns the rollout as torch tensors: shared on the CPU, copied to a GPU while the program continues::
 
             tensors = rollout.to("cuda", non_blocking=True)
             loss = learn(tensors.obs[:-1].flatten(0, 1), ...)  # the current stream waits for the copy
 
-        Each array is one copy, on a stream of their own. Their memory stays leased until that is done, so the rollouts
-        that follow are written elsewhere. `Batch.to` says more. What `infos` has stays in the rollout.
+        Each array is one copy, on a separate CUDA stream. The rollout's memory stays leased until the copies are done,
+        so later rollouts are written elsewhere. See `Batch.to`. Infos stay in the rollout.
 
         Args:
-            device: Where the tensors are to be. "cuda" is the current CUDA device.
+            device: The device of the tensors. "cuda" is the current CUDA device.
             non_blocking: Return before copies to a CUDA device are done. Otherwise the call waits for them.
-            out: What `to` has returned for a rollout of the same form: its tensors are written to, and returned.
+            out: An earlier result of `to` for a rollout of the same form. Its tensors are overwritten and returned.
 
         Returns:
-            On the CPU views: for as long as they are held, so is the rollout's memory. Else copies.
+            Views on the CPU, which keep the rollout's memory leased while they are held; copies on other devices.
 
         Raises:
-            StateError: It is still being filled.
+            StateError: The rollout is still being filled.
             MissingFrameworkError: torch is not installed.
             TypeError: torch has no such dtype.
             ValueError: The tensors of `out` have other shapes, dtypes or another device. Nothing was written.
         """
-        from remuda._tensors.tensors import TensorRollout  # workers have no need of it
+        from remuda._tensors.tensors import TensorRollout  # imported here because workers do not need it
 
         self._check_filled()
         return TensorRollout._of(self, device, non_blocking, out)
@@ -339,7 +340,7 @@ class Rollout(HasAdvantages, InSingular):
             raise StateError("expected a rollout that is full, got one that is still being filled; close() ends it")
 
     def _rows_matter(self) -> dict[int, RawRow]:
-        """Returns the rows with matter that has no column, counted from the first step's on."""
+        """Returns the data without a column (objects, infos), by row. Row 0 is the first env's first step."""
         n = self.num_envs
         return {row - n: raw for row, raw in self._rows_between(n, n * (self.steps + 1)).items()}
 
@@ -350,7 +351,7 @@ class Rollout(HasAdvantages, InSingular):
         return {row: raw for row, raw in rows.items() if first <= row < end}
 
     def _arrays(self) -> list[np.ndarray[Any, Any]]:
-        """Returns all arrays in the pool's shared memory, frame after frame: each is contiguous."""
+        """Returns the rollout's arrays in shared memory. Each array is contiguous, with one frame after another."""
         memory = self._memory
         lists = memory.columns(), memory.finals(), memory.computed(), memory.actions(), memory.infos()
         return [array for arrays in lists for array in self._framed(arrays)]
@@ -371,7 +372,7 @@ class Rollout(HasAdvantages, InSingular):
 
 
 def _faults_of(rows: Mapping[int, RawRow]) -> Iterator[tuple[int, Fault]]:
-    """Yields the faults that rows report, each with its row."""
+    """Yields (row, fault) for each fault that a row reports."""
     for row, (_, parts, terminal) in rows.items():
         for made in (parts, terminal, parts[3] if isinstance(parts, tuple) and len(parts) == 4 else None):
             info = made[1] if isinstance(made, tuple) and len(made) > 1 else None
@@ -396,7 +397,7 @@ def _lockstep(rollout: Rollout, parts: Sequence[SteppedEnvs]) -> Iterator[Rollou
 
 
 def _partial_batches(rollout: Rollout, part: SteppedEnvs, min_envs: int) -> Iterator[RolloutStep]:
-    """Yields turns in which those envs act that are ready, each as often as the rollout has steps."""
+    """Yields turns for the envs that are ready, until each has acted once for each step of the rollout."""
     clocks, ready = np.zeros(rollout.num_envs, np.int64), np.arange(rollout.num_envs)
     while True:
         if len(ready):

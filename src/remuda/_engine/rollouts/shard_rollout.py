@@ -1,4 +1,4 @@
-"""Rollouts that shards fill, with a policy that acts beside the envs."""
+"""Rollouts that shards fill with a policy that runs in the shards."""
 
 from __future__ import annotations
 
@@ -20,31 +20,31 @@ Flags = npt.NDArray[np.bool_]
 
 @dataclass
 class ShardRollout(HasAdvantages, InSingular):
-    """T steps of the n envs of a shard, with a policy that acted there: what `Pool.rollouts` hands out.
+    """T steps of the n envs of a shard, by a policy that ran in the shard. `Pool.rollouts` iterates over these.
 
-    Arrays are contiguous. On the machine of the learner they are views of Ray's object store, and nobody may write to
-    them: copy what you want to change. From another machine they have come over once. Names in the singular, as batches
-    have them (`reward`, `terminated`), work too.
+    Arrays are contiguous. If the shard is on the learner's machine, they are views of Ray's object store, and you must
+    not write to them: copy what you want to change. From another machine they were transferred once. The singular names
+    of batches (`reward`, `terminated`) work too.
 
     Attributes:
-        shard, node: Where it is from.
-        policy_version: Of the policy that acted in all of the steps: 0 for the first, and one more with each
-            `Pool.publish`.
+        shard, node: The shard that filled it, and the shard's node.
+        policy_version: The version of the policy that acted in all steps: 0 for the first policy, and one more with
+            each `Pool.publish`.
         steps, num_envs: T and n.
-        env_ids: (n,) int64: whose the n columns are, by the numbers of the pool.
-        obs: (T + 1, n, ...), or a dict or tuple of such: what the envs showed before each step, and after the last.
-        actions: (T, n, ...): what the policy chose.
+        env_ids: (n,) int64: the env of each column, by its id in the pool.
+        obs: (T + 1, n, ...), or a dict or tuple of such: the observations before each step, and after the last.
+        actions: (T, n, ...): the actions of the policy.
         rewards: (T, n) float64.
         terminations, truncations: (T, n) bool: whether the step ended its episode.
-        valid: (T, n) bool: whether the action was taken: not in the step with which next-step autoreset resets an env.
+        valid: (T, n) bool: whether the action was taken. False if next-step autoreset reset the env instead.
         episode_starts: (T + 1, n) bool: whether `obs` is the first of an episode.
-        final_obs: With same-step autoreset (T, n, ...): terminal observations where an episode has ended. Else None.
-        infos: dict of (T, n, ...) arrays: the numbers in infos, and under `_key` a bool array that says where they are.
-        extras: dict of (T + 1, n, ...): the columns of `PoolOptions.extras`, of the moments of `obs`.
-        columns: dict of (T, n, ...): what the policy returned beside its actions.
-        faults: What has cut episodes off, by (t, column) of the row that tells so.
-        lost: Faults of episodes that were cut off before the first row: a worker or the shard died since its last
-            rollout, and these envs have begun anew.
+        final_obs: (T, n, ...) with same-step autoreset: terminal observations in rows that end an episode. Else None.
+        infos: dict of (T, n, ...) arrays: the numbers in infos, and under `_key` a bool array: True if an info has it.
+        extras: dict of (T + 1, n, ...): the columns of `PoolOptions.extras`, computed with `obs`.
+        columns: dict of (T, n, ...): the values that the policy returned beside its actions.
+        faults: The faults that cut episodes off, by (t, column) of the row that reports each.
+        lost: The faults that cut episodes off before the first row: a worker or the shard died since its last rollout.
+            Their envs begin a new episode.
     """
 
     shard: int
@@ -84,7 +84,7 @@ class ShardRollout(HasAdvantages, InSingular):
 
 
 class ShardRollouts(Iterator[ShardRollout]):
-    """The rollouts of all shards: the result of `Pool.rollouts`.
+    """An iterator over the rollouts of all shards, which `Pool.rollouts` returns.
 
         for rollout in pool.rollouts(policy, steps=128):
             learner.update(rollout)

@@ -1,4 +1,4 @@
-"""The turns of a rollout: the observations of the envs that are to act, and `act`."""
+"""The turns of a rollout. A turn has the observations of envs, and sends them actions by `act`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from remuda.errors import StateError
 
 
 class SteppedEnvs(Protocol):
-    """The envs of a rollout, or of a part of it, as `Part` has them."""
+    """The members of `Part` that rollouts use to step the envs of a part."""
 
     _engine: Engine
     _part: int
@@ -37,7 +37,7 @@ class SteppedEnvs(Protocol):
 
 
 class Filled(Protocol):
-    """A rollout, as its turns see it."""
+    """The members of a rollout that its turns use."""
 
     extras: dict[str, np.ndarray[Any, Any]]
     columns: dict[str, np.ndarray[Any, Any]]
@@ -49,18 +49,18 @@ class Filled(Protocol):
 
 
 class RolloutStep(OtherSpellings):
-    """One turn of a rollout: the envs that are to act.
+    """One turn of a rollout, for the envs that act next.
 
     Attributes:
-        obs: (k, ...), or a dict or tuple of such: their observations. A view of the rollout, but in partial batches.
-        rows: Where in the rollout they are: an index of its (T, n, ...) arrays, `rollout.columns["value"][step.rows]`.
+        obs: (k, ...), or a dict or tuple of such: their observations. A view of the rollout, except in `partial`.
+        rows: Their place in the rollout: an index of its (T, n, ...) arrays, `rollout.columns["value"][step.rows]`.
     """
 
     def __init__(
         self, rollout: Filled, part: SteppedEnvs, env_ids: np.ndarray[Any, Any] | None, rows: tuple[Any, Any]
     ) -> None:
-        """`env_ids`: None for all of the part."""
-        # A turn that is left over must not hold a rollout that was dropped: the pool would stay divided.
+        """`env_ids`: the envs of this turn; None for all envs of the part."""
+        # A weak reference, because a turn that keeps its rollout alive would keep the pool divided.
         self._rollout = weakref.ref(rollout)
         self._part, self._some, self._extras = part, env_ids, rollout.extras
         self.rows, self.obs = rows, rollout._obs_at(rows)
@@ -68,7 +68,7 @@ class RolloutStep(OtherSpellings):
 
     @property
     def env_ids(self) -> np.ndarray[Any, np.dtype[np.int64]]:
-        """(k,) int64: which envs are to act."""
+        """(k,) int64: the envs that act next."""
         return self._part.env_ids if self._some is None else self._some
 
     @property
@@ -91,27 +91,28 @@ class RolloutStep(OtherSpellings):
 
     @holds_nothing
     def act(self, actions: Any, **columns: Any) -> None:
-        """Sends the envs their actions, which lie in the rollout from now on, and returns at once.
+        """Sends the envs their actions, which the rollout keeps, and returns at once.
 
         Args:
-            actions: As `Pool.send` takes them, one for each of `env_ids`.
-            **columns: To be kept beside: an array, or what NumPy makes one of, of k rows each. The first time that one
-                comes up it is laid out with its dtype and shape. Where later values need a wider dtype (ints are
-                followed by floats), it is replaced by one that has it. What `Pool.rollout` was told keeps its dtype.
+            actions: One for each of `env_ids`; see `Pool.send`.
+            **columns: Values to keep with the step: for each column k rows, as an array or an object that NumPy
+                converts. A new column gets the dtype and shape of its first values. If later values need a wider dtype
+                (floats after ints), a wider array replaces the column. A column that was declared in `Pool.rollout`
+                keeps its dtype.
 
         Raises:
-            ValueError: A column of another number of rows, or of another shape than before; or values that would change
-                in its dtype, but for the precision of floats. Nothing was sent.
-            StateError: These envs have acted in this turn; or somebody else has stepped or reset them in it, or made
+            ValueError: A column has another number of rows, or another shape than before; or its dtype would change
+                values by more than the precision of floats. Nothing was sent.
+            StateError: These envs have already acted in this turn; or other code has stepped or reset them in it, begun
                 another rollout of them, or closed this one.
-            Exception: What `Pool.send` raises. Nothing was sent.
+            Exception: Any error of `Pool.send`. Nothing was sent.
         """
         if self._has_acted:
             raise StateError("expected one act() in each turn of a rollout, got another one")
         rollout = self._held()
         rollout.check_turn(*self.rows)
         checked = []
-        for name, value in columns.items():  # no comprehension: the frame of one keeps what it refers to
+        for name, value in columns.items():  # no comprehension: in a traceback, its frame would keep the rollout
             checked.append((name, *rollout._columns.check(name, value, len(self.env_ids))))
         self._part.send(actions, self._some)
         self._has_acted = True
@@ -120,7 +121,7 @@ class RolloutStep(OtherSpellings):
             rollout.columns[name] = column
 
     def check_acted(self) -> None:
-        """Raises StateError unless `act` was called."""
+        """Raises StateError if `act` was not called in this turn."""
         if not self._has_acted:
             raise StateError(
                 "expected step.act(actions) in each turn of a rollout, got a turn without: call close() to end it"
@@ -128,7 +129,7 @@ class RolloutStep(OtherSpellings):
 
 
 class Turns(Iterator[RolloutStep]):
-    """The turns of a rollout, one after another. What they raise does not hold the rollout."""
+    """The turns of a rollout, one after another. An exception from a turn does not keep the rollout alive."""
 
     def __init__(self, turns: Iterator[RolloutStep]) -> None:
         self._turns = turns

@@ -1,1 +1,1 @@
-"""The running pool, as supervision, tracing and the pool's methods share it."""
+"""The objects of a running pool that supervision, tracing and the pool's methods share."""

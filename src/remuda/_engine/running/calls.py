@@ -1,4 +1,4 @@
-"""Calls of functions in envs, with answers that arrive later."""
+"""The calls of functions in envs, the answers of which arrive later."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from remuda.errors import Failure, RemudaError
 
 
 class Addressee(Protocol):
-    """The receiver of the answer to a message. A method may be called twice with the same arguments, see `Changes`."""
+    """The receiver of the answer to a message. After an interrupt, a call of a method may be repeated."""
 
     def answer(self, sequence: int, parts: Parts) -> None: ...
     def fail(self, sequence: int, failure: Failure, changes: Changes) -> None: ...
@@ -19,17 +19,17 @@ class Addressee(Protocol):
 
 
 class Call(ABC):
-    """The answers of several envs to one call, some of them still to come: what `Pool.call_async` returns.
+    """The answers of several envs to one call, some of which arrive later. `Pool.call_async` returns it.
 
-        call = pool.call_async("save", path)  # the envs are at it while you go on
+        call = pool.call_async("save", path)  # the envs carry it out while you continue
         ...
         saved = call.result(timeout=5)        # one answer for each env
 
-    Envs may be stepped meanwhile: each answers between two steps, in the order of the calls. A call is carried out even
-    if `result` is never called, but then an exception of an env in it is not reported.
+    Envs may be stepped meanwhile: each env answers between two steps, in the order of the calls. A call is carried out
+    even if `result` is never called, but then an exception of an env is not reported.
 
     Attributes:
-        error: The RemudaError because of which some answer will never arrive; None while all may still arrive.
+        error: The RemudaError because of which an answer will never arrive; None if all may still arrive.
     """
 
     error: RemudaError | None = None
@@ -41,14 +41,14 @@ class Call(ABC):
 
     @abstractmethod
     def result(self, timeout: float | None = None) -> list[Any]:
-        """Waits for all answers. Another call returns the same values at once.
+        """Waits until all answers have arrived, and returns them. A second call of `result` returns them at once.
 
         Args:
-            timeout: Seconds to wait at most; None for as long as it takes.
+            timeout: Seconds to wait at most; None for no limit.
 
         Returns:
             One value for each env, in the order of the call's `env_ids`: unpickled copies of what the envs returned.
-            The list is a new one each time, the values are not.
+            Each call returns a new list of the same values.
 
         Raises:
             TypeError: `timeout` is not a number.
@@ -61,7 +61,7 @@ class Call(ABC):
 
 
 def call_attribute(env: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Returns `env.name(*args, **kwargs)`, or the attribute if it cannot be called. Looks through wrappers."""
+    """Returns `env.name(*args, **kwargs)`, or `env.name` if it cannot be called. Looks through wrappers."""
     attribute = get_attribute(env, name)
     return attribute(*args, **kwargs) if callable(attribute) else attribute
 

@@ -1,4 +1,4 @@
-"""Makes changes of state in one step, which no signal handler and no exception can come in between."""
+"""Makes several changes of state at once, so that no signal handler and no exception can interrupt them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from remuda._relay.log import logger
 
 
 class Changes:
-    """A transaction: steps that are collected while the pool decides on an event, and made all at once.
+    """A transaction: collects steps while the pool decides on an event, and makes all of them at once.
 
     A signal handler may raise between any two lines of a decision, for example at Ctrl-C. Nothing has changed then, and
     the pool decides on the same event again. So a decision must have no effect that cannot happen twice.
@@ -22,7 +22,7 @@ class Changes:
         self._steps: list[Callable[[], Any]] = []
 
     def do(self, function: Callable[..., Any], *args: Any) -> None:
-        """Adds a step. `function` is written in C, as methods of the hub and of Python's containers are."""
+        """Adds a step: a call of a function written in C, such as a method of the hub or of a Python container."""
         self._steps.append(partial(function, *args))
 
     def make(self) -> None:
@@ -31,7 +31,7 @@ class Changes:
 
 
 class Sayings:
-    """Log records that wait until their event is settled, because handlers may raise and may use the pool."""
+    """Keeps log records until their event is settled, because a log handler may raise, and may use the pool."""
 
     def __init__(self) -> None:
         self._untold: deque[tuple[int, str, dict[str, Any]]] = deque()
@@ -43,7 +43,7 @@ class Sayings:
         self._untold.append((level, text, extra))
 
     def tell(self) -> None:
-        """Logs each record once. Raises what a handler raises; the next call logs the rest."""
+        """Logs each record once. If a log handler raises, this raises too, and the next call logs the rest."""
         while self._untold:
             level, text, extra = self._untold.popleft()
             logger.log(level, "%s", text, extra=extra)

@@ -14,7 +14,7 @@ _KEPT = 4096
 
 @dataclass(frozen=True)
 class StateChange:
-    """A worker entered a state.
+    """A note that a worker entered a state.
 
     Attributes:
         at_ns: The time, of CLOCK_MONOTONIC.
@@ -28,7 +28,7 @@ class StateChange:
 
 @dataclass(frozen=True)
 class FaultNote:
-    """An env or its worker failed.
+    """A note that an env or its worker failed.
 
     Attributes:
         at_ns: The time at which the pool received the fault, of CLOCK_MONOTONIC.
@@ -49,7 +49,7 @@ class FaultNote:
 
 
 class FaultHistory:
-    """The latest events of a pool besides steps.
+    """The latest faults of a pool, and the latest state changes of its workers.
 
     Attributes:
         changes, faults: The events in the order of their times.
@@ -60,11 +60,11 @@ class FaultHistory:
         self.faults: deque[FaultNote] = deque(maxlen=_KEPT)
 
     def note_state(self, worker: int, state: WorkerState) -> None:
-        """Keeps a new state at once."""
+        """Records a new state of a worker immediately."""
         self.changes.append(StateChange(time.monotonic_ns(), worker, state))
 
     def plan_state(self, worker: int, state: WorkerState, changes: Changes) -> None:
-        """Keeps a new state together with other changes."""
+        """Adds to `changes` the recording of a worker's new state."""
         changes.do(self.changes.append, StateChange(time.monotonic_ns(), worker, state))
 
     def plan_fault(
@@ -78,6 +78,6 @@ class FaultHistory:
         *,
         began_ns: int | None = None,
     ) -> None:
-        """Keeps a fault together with other changes. The arguments are those of `FaultNote`."""
+        """Adds to `changes` the recording of a fault. The other arguments are those of `FaultNote`."""
         note = FaultNote(time.monotonic_ns(), began_ns, worker, env, kind, operation, text)
         changes.do(self.faults.append, note)

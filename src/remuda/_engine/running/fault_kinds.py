@@ -1,4 +1,4 @@
-"""Names the kind of a fault, the env that caused it, and the operation of that env."""
+"""Finds the kind of a fault, the env that caused it, and the operation in which that env failed."""
 
 from __future__ import annotations
 
@@ -29,17 +29,17 @@ _DEADLINES = {"reset": "reset_timeout", "call": "call_timeout", "close": "call_t
 
 
 def deadline_of(op: _core.Op) -> str:
-    """Returns the name of the limit for an operation."""
+    """Returns the name of the option that limits the time of an operation."""
     return _DEADLINES.get(OPERATIONS[op], "step_timeout")
 
 
 def forget_frames(error: BaseException) -> None:
-    """Drops the frames of an error that is kept. They refer to the pool, and would keep its memory mapped."""
+    """Drops the traceback of an error that is kept, because its frames refer to the pool and keep its memory mapped."""
     error.__traceback__ = error.__context__ = None
 
 
 def reason_of(error: RemudaError, envs: Sequence[int]) -> tuple[int, str]:
-    """Returns the env that caused the end of a worker, or of its failed start, and the operation of that env."""
+    """Returns (env, operation): the env that ended a worker or made its start fail, and what the env was doing."""
     if isinstance(error, WorkerDiedError):
         return envs[0] if error.where is None else error.where.env_id, error.operation
     if not isinstance(error, EnvError):
@@ -57,5 +57,5 @@ _KINDS = {
 
 
 def kind_of(error: RemudaError) -> str:
-    """Returns "death", "timeout", "corrupt" or "exception"."""
+    """Returns the kind of a fault: "death", "timeout", "corrupt" or "exception"."""
     return _KINDS.get(type(error), "exception")

@@ -22,7 +22,7 @@ Path: TypeAlias = tuple[str, ...]
 
 
 class InfoColumns:
-    """The columns of numbers in infos. A number gets one when it first appears, while there is room.
+    """The columns for numbers in infos. A number gets a column when its key first appears, while rows have room.
 
     Attributes:
         columns: The columns, in the order of their bits in the mask of a row.
@@ -30,13 +30,13 @@ class InfoColumns:
 
     def __init__(self, room: int) -> None:
         self.columns: list[InfoColumn] = []
-        self._paths: set[Path] = set()  # that have a column
-        self._leaves: set[Path] = set()  # also those that have none
-        self._dicts: set[Path] = set()  # that lead to leaves
+        self._paths: set[Path] = set()  # the paths that have a column.
+        self._leaves: set[Path] = set()  # the paths of all numbers so far, with or without a column.
+        self._dicts: set[Path] = set()  # the paths of all dicts around numbers
         self._room, self._used = room, 0
 
     def assign(self, fields: Sequence[InfoField]) -> list[InfoColumn]:
-        """Gives a column to each field with a new path. Returns the new columns."""
+        """Gives a column to each field with a new path, if there is room. Returns the new columns."""
         new = []
         for field in fields:
             if field.path in self._paths or self._clashes(field.path) or not self._has_room(field):
@@ -52,10 +52,9 @@ class InfoColumns:
         return self._used + field.nbytes <= self._room and len(self.columns) < _core.MAX_INFO_COLUMNS
 
     def _clashes(self, path: Path) -> bool:
-        """Returns True if a path is used in two ways, so that the order of the infos matters.
+        """Returns whether a path can have no column, because infos use one of its keys inconsistently.
 
-        It is a number in one info and a dict in another, or a key that is also the mask of another key in Gymnasium's
-        format.
+        The key is a number in one info and a dict in another, or is also the mask of another key in Gymnasium's format.
         """
         above = [path[:depth] for depth in range(1, len(path))]
         self._leaves.add(path)
@@ -69,13 +68,13 @@ class InfoColumns:
         return any((*above, other) in self._leaves or (*above, other) in self._dicts for other in others)
 
 
-# Flags; (objects, info, new fields, terminal data), pickled unless the pool itself made it; and, of a row that the pool
-# completed, (terminal observation, terminal info), pickled or not.
+# The data of a row, as a tuple: flags; (objects, info, new fields, terminal data), pickled unless the pool made it;
+# and (terminal observation, terminal info), pickled or not, if the pool has completed the row.
 RawRow: TypeAlias = "tuple[int, Parts | tuple[Any, ...] | None, Parts | tuple[Any, dict[str, Any]] | None]"
 
 
 def rows_of_envs(raw: dict[int, Any], vector_size: int) -> dict[int, RawRow]:
-    """Returns the pickled matter of each row, which the hub keeps by the first row of each vector env."""
+    """Splits the data of vector envs, which `raw` has by each vector env's first row, into the data of single rows."""
     rows = {}
     for first, (_, parts, terminals) in raw.items():
         for i, (flags, own) in enumerate(_rows_of_one(parts, vector_size)):
@@ -86,33 +85,33 @@ def rows_of_envs(raw: dict[int, Any], vector_size: int) -> dict[int, RawRow]:
 
 
 def _rows_of_one(parts: Parts | tuple[Any, ...] | None, vector_size: int) -> list[tuple[int, Any]]:
-    if isinstance(parts, tuple):  # made by the pool
+    if isinstance(parts, tuple):  # the pool has made these data itself
         return [(0, own) for own in parts]
     if parts is None:
         return [(0, None)] * vector_size
     try:
         return [row or (0, None) for row in unbundle(parts, vector_size)]
-    except ValueError:  # native code has overwritten it: reading any of these rows raises
+    except ValueError:  # native code has overwritten the data: reading any of these rows raises
         return [(0, parts)] * vector_size
 
 
 class PickledRows:
-    """The matter of a batch that is not in columns. It is unpickled when it is first read.
+    """The data of a batch that columns do not hold, by row. A row is unpickled when it is first read.
 
     Attributes:
-        raw: The matter as it arrived, by row.
+        raw: The data as they arrived, by row.
     """
 
     def __init__(
         self,
         raw: dict[int, RawRow] | None,
         blame: Callable[[int, Exception], Exception] | None = None,
-        meter: UnpicklingMeter = UnpicklingMeter(),  # noqa: B008  # one that counts nothing never changes
+        meter: UnpicklingMeter = UnpicklingMeter(),  # noqa: B008  # a meter that counts nothing never changes
     ) -> None:
-        """Takes the matter of rows.
+        """Keeps the pickled data of rows.
 
         Args:
-            raw: The matter, by row.
+            raw: The data, by row.
             blame: Makes the error for a row that cannot be unpickled; None: the exception of `pickle` is raised.
             meter: Counts the time of unpickling infos.
         """
@@ -124,7 +123,7 @@ class PickledRows:
 
     @property
     def are_flags(self) -> bool:
-        """Whether nothing is pickled, because columns have everything."""
+        """Whether the rows consist of flags, without pickled data, because columns hold all infos."""
         return all(parts is None and terminal is None for _, parts, terminal in self.raw.values())
 
     def has_final(self, row: int) -> bool:
@@ -137,8 +136,8 @@ class PickledRows:
         return self._load(row)[1] or {}
 
     def final(self, row: int) -> tuple[Any, dict[str, Any]]:
-        """Returns the terminal observation and info of a row; None and {} if columns have them, or neither exists."""
-        terminal = self.raw[row][2]  # of a row that the pool has completed
+        """Returns (terminal observation, terminal info) of a row; (None, {}) if there are none outside of columns."""
+        terminal = self.raw[row][2]  # not None if the pool has completed the row
         if isinstance(terminal, tuple):
             return terminal
         inline = self._load(row)[2]
@@ -165,7 +164,7 @@ class PickledRows:
             if self._blame is None:
                 raise
             raise self._blame(row, error) from error
-        if matter[1]:  # it has an info, not only parts of an observation
+        if matter[1]:  # there is an info, not only values of an observation
             self._meter.note(time.perf_counter_ns() - begin)
         return matter
 
@@ -185,13 +184,13 @@ class Infos(Sequence[dict[str, Any]]):
         pickled: PickledRows,
         final_obs: Callable[[int], Any] | None,
     ) -> None:
-        """Takes the rows of a batch.
+        """Keeps the columns and the pickled data of a batch.
 
         Args:
             mask: (n,) uint64: a bit for each info column that a row has filled.
             reader: Reads these columns.
             arrays: The columns; None if no row has any.
-            pickled: The matter without columns.
+            pickled: The data that have no columns.
             final_obs: Builds the terminal observation of a row if no info column has it; None if no row has one.
         """
         self._mask, self._reader, self._arrays = mask, reader, arrays
@@ -216,7 +215,7 @@ class Infos(Sequence[dict[str, Any]]):
 
     @holds_nothing
     def __iter__(self) -> Iterator[dict[str, Any]]:
-        """Builds all dicts at once, which is much cheaper than one by one."""
+        """Builds the dicts of all envs at once, which is much cheaper than one by one."""
         infos: list[dict[str, Any]] = self._reader.infos(self._mask, self._arrays)
         for row in self._pickled.raw:
             self._complete(infos[row], row)
@@ -226,16 +225,16 @@ class Infos(Sequence[dict[str, Any]]):
         return f"Infos({list(self)!r})"
 
     def _complete(self, info: dict[str, Any], row: int) -> None:
-        """Adds the matter without columns to the info of a row."""
+        """Adds the entries that have no column to the info of a row."""
         if self._pickled.has_final(row):
-            assert self._final_obs is not None  # an episode has ended
+            assert self._final_obs is not None  # a row has terminal data, so there is a reader of terminal observations
             if "final_info" not in info:
                 info["final_info"] = self._pickled.final(row)[1]
             if "final_obs" not in info:
                 info["final_obs"] = self._final_obs(row)
         info.update(self._pickled.info(row))
 
-    # -- Gymnasium's format ------------------------------------------------------------------------------
+    # -- infos in Gymnasium's format ---------------------------------------------------------------------
 
     @holds_nothing
     def stack(self) -> dict[str, Any]:
@@ -256,7 +255,7 @@ class Infos(Sequence[dict[str, Any]]):
         return stacked
 
     def _final_observations(self) -> dict[int, Any] | None:
-        """Returns the terminal observations by row; None if there are none."""
+        """Returns the terminal observation of each row that has one, by row; None if no row has one."""
         rows = [row for row in self._pickled.raw if self._pickled.has_final(row)]
         if not rows:
             return None
@@ -267,7 +266,7 @@ class Infos(Sequence[dict[str, Any]]):
 
 
 def _add(stacked: dict[str, Any], info: dict[str, Any], i: int, n: int) -> None:
-    """Adds the info of env i by Gymnasium's rules: the first value of a key determines the dtype of its array."""
+    """Adds the info of env i to `stacked` by Gymnasium's rules: the first value of a key decides its array's dtype."""
     for key, value in info.items():
         if isinstance(value, dict) and key != "final_obs":
             array = stacked.get(key, {})
@@ -296,7 +295,7 @@ def stack_rollout(
     shape: tuple[int, int],
     meter: UnpicklingMeter,
 ) -> dict[str, Any]:
-    """Returns the numbers in the infos of (steps, envs), in the format of `Infos.stack`.
+    """Returns the numbers in the infos of a rollout, in the format of `Infos.stack`: arrays (steps, envs, ...).
 
     `mask`, `arrays` and `raw` have steps * envs rows; `meter` is that of `PickledRows`.
     """
@@ -311,7 +310,7 @@ def stack_rollout(
 
 
 def _numbers_of(info: dict[str, Any]) -> dict[str, Any]:
-    """Returns the numbers, the arrays of numbers, and the dicts of these in an info."""
+    """Returns those entries of an info that are numbers, arrays of numbers, or dicts of these."""
     numbers: dict[str, Any] = {}
     for key, value in info.items():
         if isinstance(value, dict):
@@ -336,7 +335,7 @@ def final_obs_reader(
     """Returns a function that builds the terminal observation of a row, which shares no memory with the batch."""
 
     def read(row: int) -> Any:
-        assert arrays is not None  # called only for rows that have one
+        assert arrays is not None  # `read` is called only for terminal rows, which have arrays
         obs = pickled.final(row)[0]
         return codec.build_one([array[row, ...] for array in arrays], []) if obs is None else obs
 

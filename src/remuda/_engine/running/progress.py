@@ -19,22 +19,22 @@ class ProgressTracker:
         seeds: Seeds,
         operation_of: OperationOf | None = None,
     ) -> None:
-        """`operation_of`: the pool's option; translates operations, where those of a face mean others."""
+        """`operation_of`: the pool's option of this name, by which a face renames operations in reports."""
         self._running, self._action = running, running.layout.action
         self._seeds, self._operation_of = seeds, operation_of
 
     def describe(self, env_id: int, operation: str) -> tuple[str, EnvProgress]:
-        """Returns the name that reports have for an operation, and the progress of the env."""
+        """Returns the name of an operation for a report, and the progress of the env."""
         where = self._where(env_id)
         return (operation, where) if self._operation_of is None else self._operation_of(operation, where)
 
     def where(self, env_id: int) -> EnvProgress:
-        """Returns the progress of an env."""
+        """Returns the progress of an env, as reports show it."""
         return self.describe(env_id, "nothing")[1]
 
     @property
     def renames(self) -> bool:
-        """Whether `operation_of` may translate calls."""
+        """Whether the option `operation_of` may rename operations."""
         return self._operation_of is not None
 
     def _where(self, env_id: int) -> EnvProgress:
@@ -50,7 +50,7 @@ class ProgressTracker:
         )
 
     def _last_action(self, env_id: int) -> Any:
-        if self._action.num_objects:  # actions with such parts are not kept
+        if self._action.num_objects:  # an action is not kept if a value in it has no column
             return None
         if (slot := self._running.slots.slot_of(env_id)) is None:
             return None  # the action of a spare is not kept

@@ -1,4 +1,4 @@
-"""The running parts of a pool, and the shared memory that is released with them."""
+"""The objects of a running pool, with the shared memory that a close releases."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SPLIT_SINCE = (
 
 @dataclass
 class Running:
-    """The parts that `start` has started. The engine owns them; all other objects borrow them.
+    """The objects that `start` has made for a pool. The engine owns them; all other objects borrow them.
 
     A borrower reaches the hub and the arena through this object, and keeps no reference to them or to columns of the
     arena. So `release` frees the memory.
@@ -44,36 +44,36 @@ class Running:
 
     @property
     def slots(self) -> _core.SlotLedger:
-        """The commands of slots, and their outcomes."""
+        """The hub's record of each slot: its command, and the outcome of that."""
         return self.hub.slots
 
     @property
     def workers(self) -> _core.Workers:
-        """The hub's side of the workers: processes, deadlines, and current operations."""
+        """The hub's record of the workers: processes, deadlines, and current operations."""
         return self.hub.workers
 
     @property
     def processes(self) -> Processes:
         """The methods that kill and replace workers. Only a backend with worker processes has them."""
-        assert self.backend.processes is not None  # only processes die, are late, or are replaced
+        assert self.backend.processes is not None  # only processes are killed or replaced
         return self.backend.processes
 
     def records_sent(self) -> int:
-        """Returns the number of log records and warnings of workers so far."""
+        """Returns the number of log records and warnings that workers have sent so far."""
         return self.hub.workers.records_sent()
 
     def __getattr__(self, name: str) -> NoReturn:
-        """Raises ClosedError for what has been released: a handler of logs or warnings may close the pool in a call."""
+        """Raises ClosedError for the hub and the arena after `release`. (Log handlers may close the pool in a call.)"""
         if name in ("hub", "arena"):
             raise ClosedError(CLOSED)
         raise AttributeError(name)
 
     @property
     def is_there(self) -> bool:
-        """Whether `release` has not been called."""
+        """Whether the shared memory is still there: `release` was not called."""
         return "hub" in self.__dict__
 
     def release(self) -> None:
-        """Releases the shared memory. Arrays keep their parts of it."""
-        self.arena.close_fd()  # arrays may keep the memory, but other processes must no longer find it
+        """Releases the shared memory, except memory that arrays still use."""
+        self.arena.close_fd()  # other processes must no longer find the memory, even if arrays keep it
         del self.hub, self.arena

@@ -12,7 +12,7 @@ from remuda._wire import by_value
 
 
 def seeds_for(seed: int | Sequence[int | None] | None, env_ids: Sequence[int]) -> list[int | None]:
-    """Returns the seeds by Gymnasium's rule: an int seeds env i with seed + i; a sequence has one for each env.
+    """Returns the seed of each env by Gymnasium's rule: an int seeds env i with seed + i; a sequence has one for each.
 
     Raises:
         ValueError, TypeError: A sequence of another length, or a seed that is not an int.
@@ -23,10 +23,10 @@ def seeds_for(seed: int | Sequence[int | None] | None, env_ids: Sequence[int]) -
 
 
 def entropy_for(seed: int | Sequence[int | None] | None, env_ids: Sequence[int]) -> list[int | None]:
-    """Returns the entropy of the seeds of episodes: an int goes to every env; a sequence has one for each env.
+    """Returns, for each env, the int from which it derives the seeds of its episodes. A sequence has one for each env.
 
     Raises:
-        ValueError, TypeError: As `seeds_for`; or a seed below 0.
+        ValueError, TypeError: See `seeds_for`; or a seed is below 0.
     """
     given = _one_each([seed] * len(env_ids) if isinstance(seed, (int, np.integer)) else seed, env_ids)
     for env_id, one in zip(env_ids, given, strict=True):
@@ -52,7 +52,7 @@ def _one_each(seeds: Sequence[int | np.integer[Any] | None] | None, env_ids: Seq
 def split_seed(
     seed: int | Sequence[int | None] | None, num_slots: int, num_envs: int
 ) -> tuple[int | Sequence[int | None] | None, int | Sequence[int | None] | None]:
-    """Returns the seeds of the slots, and those of the spares. A sequence may omit the spares, which then get none.
+    """Returns (seeds of slots, seeds of spares). A sequence may have none for the spares, which then get no seed.
 
     Raises:
         ValueError, TypeError: A sequence of another length, or a seed that is not an int.
@@ -89,10 +89,10 @@ def pickled_options(
     """Returns the options of each env, pickled now, so that later changes of the dicts have no effect.
 
     Raises:
-        ValueError, TypeError: As `options_for`; or options that cannot be pickled.
+        ValueError, TypeError: See `options_for`; or options cannot be pickled.
     """
     each = dict(zip(env_ids, options_for(options, env_ids), strict=True))
-    pickles: dict[int, bytes | None] = {id(None): None}  # by dict, because all envs often have the same
+    pickles: dict[int, bytes | None] = {id(None): None}  # pickles each dict once, because envs often share one
     for env_id, one in each.items():
         if one is not None and id(one) not in pickles:
             pickles[id(one)] = _pickle(one, env_id)
@@ -110,7 +110,7 @@ def _pickle(options: dict[str, Any], env_id: int) -> bytes:
 
 
 def reset_arguments(seed: Any, options: dict[str, Any] | None) -> dict[str, Any] | None:
-    """Returns the keyword arguments of `env.reset`; None if there are none."""
+    """Returns the keyword arguments for `env.reset`; None if there are none."""
     arguments: dict[str, Any] = {}
     if seed is not None:
         arguments["seed"] = seed

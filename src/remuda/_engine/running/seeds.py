@@ -11,19 +11,19 @@ from remuda._wire.layout import Layout
 from remuda._worker.reset_defaults import ResetDefaults, SeedBase
 
 Seed: TypeAlias = int | Sequence[int | None] | None
-Order: TypeAlias = SeedBase | None  # the base from which a reset, and later ones, derive their seeds
+Order: TypeAlias = SeedBase | None  # the base from which a reset and later resets derive their seeds; None: no new base
 
 
 class Seeds:
-    """A rule of seeding. Workers derive the seeds from a base, which the pool sends with a reset and to successors."""
+    """A rule of seeding. Workers derive seeds from a `SeedBase`, which they get with a reset, or when they start."""
 
     def __init__(self, defaults: ResetDefaults) -> None:
-        """`defaults`: those of the pool, where the bases are kept."""
+        """`defaults`: the defaults for resets of the pool, in which the bases of the seeds are kept."""
         self._bases = defaults.bases
         self._given = 0
 
     def orders(self, seed: Seed, ids: Sequence[int], envs: Sequence[int]) -> list[Order]:
-        """Returns the base for each of these envs, which the caller names by `ids`. It is in force once noted.
+        """Returns a new base for each of `envs`. `ids`: their ids for the caller. `note` puts the bases into force.
 
         Raises:
             ValueError, TypeError: A sequence of another length, or a seed that is not valid.
@@ -35,15 +35,15 @@ class Seeds:
         raise NotImplementedError
 
     def continue_from(self, other: Seeds) -> None:
-        """Continues the count of seeds of another pool of the same envs."""
+        """Continues the count of the seeds that callers gave to another pool with the same envs."""
         self._given = other._given
 
     def note(self, orders: Sequence[Order], envs: Sequence[int]) -> None:
-        """Puts bases into force that were sent to these envs."""
+        """Puts bases into force, once they were sent to these envs."""
         self._bases.update({env: base for env, base in zip(envs, orders, strict=True) if base is not None})
 
     def latest(self, env: int, seeded: tuple[int, int, int]) -> tuple[int | None, int]:
-        """Returns the last seed of an env, and the number of resets after that one.
+        """Returns (last seed of an env, number of the env's resets after the reset with that seed).
 
         Args:
             seeded: The number of its base, the index of the last seed derived from that, and the number of resets
@@ -52,13 +52,13 @@ class Seeds:
         if (base := self._bases.get(env)) is None:
             return None, 0
         number, n, resets = seeded
-        if number != base.number:  # the reset that it was given with has not begun yet
+        if number != base.number:  # the reset with this base has not begun yet
             n = resets = 0
         return base.seed(n), resets
 
 
 class GymnasiumSeeds(Seeds):
-    """An int seeds env i with seed + i; a reset without a seed continues the random numbers of the env.
+    """Gymnasium's rule: an int seeds env i with seed + i; a reset without a seed continues the env's random numbers.
 
     A rebuilt env has no numbers to continue, so its first reset gets a seed derived from the last one.
     """
@@ -88,16 +88,16 @@ class GymnasiumSeeds(Seeds):
 
 
 class EpisodeSeeds(Seeds):
-    """Every episode has its own seed, derived from the caller's seed, the env, and the number of the episode."""
+    """Per-episode seeds: each episode's seed is derived from the caller's seed, the env, and the episode's number."""
 
-    _drawn: int | None = None  # for envs without a seed
+    _drawn: int | None = None  # a random seed of the pool, for envs without a seed from the caller
 
     def continue_from(self, other: Seeds) -> None:
         super().continue_from(other)
         self._drawn = getattr(other, "_drawn", None)
 
     def _orders(self, seed: Seed, ids: Sequence[int], envs: Sequence[int]) -> list[Order]:
-        """Returns None for an env that continues its count."""
+        """Returns a new base for each env; None for an env that continues with the seeds of its last base."""
         return [self._order(*one) for one in zip(entropy_for(seed, ids), envs, strict=True)]
 
     def _order(self, entropy: int | None, env: int) -> Order:

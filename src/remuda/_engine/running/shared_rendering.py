@@ -1,4 +1,4 @@
-"""Warns once when envs that render share a process: simulators that share a graphics context draw wrong pictures."""
+"""Warns once if envs that render share a process. Simulators that share a graphics context draw wrong pictures."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from remuda._worker.env_report import renders
 
 
 class SharedRendering:
-    """Looks which envs of a pool render in one process; warns of the first such process that it finds."""
+    """Finds envs of a pool that render in one process, and warns once about the first such process."""
 
     def __init__(self, running: Running, *, has_processes: bool) -> None:
         self._running, self._has_processes = running, has_processes
@@ -19,7 +19,7 @@ class SharedRendering:
         return any(map(renders, self._running.reports))
 
     def warn(self) -> None:
-        """Logs a warning, unless there was one or each env that renders is the only one in its process."""
+        """Logs a warning if envs that render share a process, unless a warning was logged before."""
         if self._has_warned or not (envs := self._together()):
             return
         self._has_warned = True
@@ -38,7 +38,7 @@ class SharedRendering:
         )
 
     def _together(self) -> list[int]:
-        """The envs that render in the first process that has several of these."""
+        """Returns the envs that render in the first process with several of them; [] if there is no such process."""
         layout, reports, first = self._running.layout, self._running.reports, 0
         for count in layout.envs_of_worker if self._has_processes else (len(reports),):
             rendering = [env for env in range(first, first + count, layout.width) if renders(reports[env])]

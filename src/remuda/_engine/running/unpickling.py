@@ -10,17 +10,17 @@ if TYPE_CHECKING:
 
 
 class UnpicklingMeter:
-    """Adds to the figures of a pool for as long as that is open. A pickled copy counts nothing.
+    """Counts the time of unpickling in the figures of a pool while it is open. A pickled copy counts nothing.
 
-    It refers weakly to what runs, because batches outlive their pool, and the pool refers to it.
+    It refers weakly to the running pool, because batches outlive their pool, and the pool refers to the meter.
     """
 
     def __init__(self, running: Running | None = None) -> None:
-        """`running`: of the pool; None: nothing is counted."""
+        """`running`: the objects of the running pool. With None the meter counts nothing."""
         self._running = None if running is None else weakref.ref(running)
 
     def note(self, nanoseconds: int) -> None:
-        """An info was unpickled."""
+        """Adds the nanoseconds that unpickling an info took."""
         running = None if self._running is None else self._running()
         if running is not None and running.is_there:
             running.hub.caller.note_unpickled(nanoseconds)

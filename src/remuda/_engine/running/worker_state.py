@@ -1,4 +1,4 @@
-"""The states of a worker, and the table of their order."""
+"""The states of a worker, and the table of the states that may follow each state."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from remuda.errors import RemudaError
 
 
 class WorkerState(Enum):
-    """The state of a worker for its supervisor. docs/architecture.md has the same table.
+    """The state of a worker, as supervision sees it. docs/architecture.md shows the same states in a table.
 
     STARTING and JOINING last for one call. A worker that is found in one of them was interrupted there.
     """
@@ -29,7 +29,7 @@ class WorkerState(Enum):
 
 
 ABSENT = {WorkerState.VACANT, WorkerState.STARTING, WorkerState.BUILDING, WorkerState.JOINING}
-"""A worker is between two processes."""
+"""The states of a worker that is between two processes."""
 
 _DIED = {WorkerState.VACANT, WorkerState.LOST}
 _NOT_REPLACED = {WorkerState.VACANT, WorkerState.GIVEN_UP}
@@ -66,10 +66,10 @@ class Life:
     cause: Callable[..., RemudaError] | None = None
 
     def then(self, state: WorkerState, **details: Any) -> Life:
-        """Returns the next state of the worker.
+        """Returns the `Life` of the worker in the state `state`, which must be able to follow this one.
 
         Raises:
-            RuntimeError: The table does not allow it. That is a bug of the pool.
+            RuntimeError: `FOLLOWERS` does not allow it. That is a bug of the pool.
         """
         if state not in FOLLOWERS[self.state]:
             raise RuntimeError(f"expected one of {FOLLOWERS[self.state]} after {self.state}, got {state}")

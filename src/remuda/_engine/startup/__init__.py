@@ -1,1 +1,1 @@
-"""From env factories to running workers."""
+"""Starts pools: from env factories to running workers."""

@@ -1,4 +1,4 @@
-"""Finds whether factories build envs of one kind, so that the cost of one is the cost of all."""
+"""Finds whether env factories build envs of one kind, so that the cost of one env is that of all."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from typing import Any
 
 import numpy as np
 
-_DEPTH = 10  # further down, objects of one class count as equal
-_MOST_VALUES = 1000  # that are looked at in a factory
+_DEPTH = 10  # objects of one class count as equal if they are nested deeper than this.
+_MOST_VALUES = 1000  # the largest number of values that are compared in a factory
 _ATOMS = (bytes, type, BuiltinFunctionType, ModuleType)
 
 
 def are_alike(env_fns: Sequence[Callable[[], Any]]) -> bool:
-    """Whether they are one function, or one code with arguments that differ in numbers alone: a seed, a port, a path.
+    """Whether factories are one function, or share their code and differ only in numbers (a seed, port or path).
 
-    It is a guess, on which nothing but speed depends.
+    This is a guess; only speed depends on it.
     """
     first, *others = env_fns
     different = [env_fn for env_fn in others if env_fn is not first]
@@ -27,7 +27,7 @@ def are_alike(env_fns: Sequence[Callable[[], Any]]) -> bool:
 
 
 class _Kind:
-    """A value without its numbers, as nested tuples."""
+    """Describes a value by nested tuples in which numbers are left out. Values of one kind have equal descriptions."""
 
     def __init__(self) -> None:
         self._seen = 0
@@ -46,7 +46,7 @@ class _Kind:
 
 
 def _insides(value: Any) -> Sequence[Any]:  # noqa: PLR0911 - one line for each type
-    """Returns the parts in which objects of one type differ."""
+    """Returns those values inside a value that may differ between two values of its type."""
     match value:
         case list() | tuple():
             return value

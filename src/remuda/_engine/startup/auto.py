@@ -1,4 +1,4 @@
-"""Chooses the number of workers by a trial: builds the first env in its place, and measures its cost.
+"""Chooses the number of workers by a trial, which builds the first env in a worker and measures the cost of its steps.
 
 An env that was stepped for the trial is never kept, and one that is kept was never stepped. If building takes long,
 or cannot be repeated, nothing is measured: the first env stays, and each other one gets a worker too.
@@ -32,7 +32,7 @@ from remuda.errors import EnvError, RemudaError, WorkerDiedError
 
 
 class TrialPool(Protocol):
-    """A pool of one env, as it is used to measure that env."""
+    """A pool with one env, which the trial measures: the members that the trial uses."""
 
     options: dict[str, Any]
 
@@ -46,20 +46,20 @@ class TrialPool(Protocol):
 
 
 Adopt: TypeAlias = Callable[[Settings, Running], TrialPool]
-"""Makes a pool of what runs already."""
+"""A function that makes a pool of workers that already run."""
 
-LIMITS = Limits()  # of builds that are quick enough to be repeated
+LIMITS = Limits()  # a build of an env within these limits is quick enough to be repeated
 
 _ROUND_TRIPS = 10
-_THINK_SECONDS = 3e-3  # of a learner, between two of them: so long that a waiting worker sleeps
+_THINK_SECONDS = 3e-3  # a pause like a learner's, in which a waiting worker falls asleep
 
 
 def settle(
     settings: Settings, env_fns: Sequence[EnvFn], cores: int, adopt: Adopt, progress: StartProgress
 ) -> tuple[Settings, Backend | None]:
-    """Returns the settings with everything chosen, and the backend with the first worker, if that stays.
+    """Returns the settings with the chosen workers, and a backend with the first worker (None: no worker runs yet).
 
-    Raises what `start` would raise for env 0, and leaves nothing behind then.
+    Raises the errors of `start` for env 0. Then nothing is left behind.
     """
     if not settings.measures:
         return settings, None
@@ -73,7 +73,7 @@ def _choose(
 ) -> tuple[Choice, Backend | None]:
     kind, num_envs = settings.workers_are, settings.num_envs // settings.width
     if not are_alike(env_fns):
-        return one_each(num_envs, kind, "their factories differ, so that env 0 tells nothing of the others"), None
+        return one_each(num_envs, kind, "their factories differ, so that env 0 is no measure of the others"), None
     if num_envs == 1 and not settings.may_step_itself:
         return Choice(1, kind, "1 worker for 1 env"), None
     backend = make_backend(settings)
@@ -91,7 +91,7 @@ def _choose(
 
 
 def _try(settings: Settings, env_fns: Sequence[EnvFn], backend: Backend, adopt: Adopt) -> tuple[Measured, float | None]:
-    """Measures the cost of a step, and of a wake-up if that matters. Stops the backend."""
+    """Measures the cost of a step, and of waking a worker if that matters. Stops the trial's backend."""
     alone = replace(
         settings,
         num_envs=settings.width,
@@ -119,7 +119,7 @@ def _try(settings: Settings, env_fns: Sequence[EnvFn], backend: Backend, adopt: 
         is_over = measured.cost is not None
         return measured, wake
     finally:
-        with suppress(EnvError, WorkerDiedError):  # from an env of the trial
+        with suppress(EnvError, WorkerDiedError):  # errors of the trial's env do not matter
             pool.close(timeout=PATIENCE_SECONDS, terminate=not is_over)
 
 
@@ -135,7 +135,7 @@ def _measure(pool: TrialPool) -> Measured:
 
 
 def _wake_seconds(pool: TrialPool) -> float | None:
-    """Measures the time from an empty command to a sleeping worker until its answer; None if the env raises."""
+    """Returns the seconds from sending a command to a sleeping worker until its answer; None if the env raises."""
     trips = []
     try:
         pool.send_reset()

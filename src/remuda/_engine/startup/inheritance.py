@@ -1,4 +1,4 @@
-"""The state that a pool takes over from an earlier pool of the same envs."""
+"""The state of envs that a pool takes over from an earlier pool of the same envs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ RESETS, STEPS, RESULTS, SEED_BASE, SEEDED_AT, COUNTED_FROM, NEEDS_RESET = range(
 
 @dataclass(frozen=True)
 class Inheritance:
-    """The state of envs that were built anew, by their numbers in the pool that takes it over.
+    """The state of envs that were rebuilt for another pool, by their ids in that pool.
 
     Attributes:
         progress: (n, 8): the counts of each env.
@@ -31,7 +31,7 @@ class Inheritance:
 
 
 def progress_of(arena: _core.Arena, layout: Layout) -> Counts:
-    """Returns the counts of all envs in shared memory: a view of (n, 8)."""
+    """Returns the counts of all envs (resets, steps, ...): a view (n, 8) of shared memory."""
     column = arena.column(np.dtype(np.uint64), [8], layout.plan.progress)
     counts: Counts = column.view(layout.num_envs)
     return counts

@@ -31,11 +31,11 @@ from remuda._worker.reset_defaults import ResetDefaults
 from remuda._worker.worker_info import HostSpec, WorkerInfo
 
 _MOST_ROLLOUT_ROWS = 1 << 31
-_SPIN_NS = 4_000_000  # a waiter that waits longer than this does not miss the time of a wake-up
+_SPIN_NS = 4_000_000  # the longest spin, because after a longer wait the time of waking up hardly matters
 
 
 def make_backend(settings: Settings) -> Backend:
-    """Returns the backend that the settings name."""
+    """Makes a backend of the kind that the option `backend` names."""
     if settings.backend == "serial":
         return SerialBackend()
     if settings.backend == "thread":
@@ -44,7 +44,7 @@ def make_backend(settings: Settings) -> Backend:
         raise NotImplementedError(
             f"expected Linux for backend='process', got {sys.platform}; use backend='thread' or 'serial' here"
         )
-    from remuda._backends.process.backend import ProcessBackend  # it imports much that only it needs
+    from remuda._backends.process.backend import ProcessBackend  # imported here because only this backend needs it
 
     return ProcessBackend(settings)
 
@@ -56,12 +56,12 @@ def start(
     progress: StartProgress,
     inherited: Inheritance | None = None,
 ) -> Running:
-    """Starts the workers, which build the envs, and lays out the shared memory. Leaves nothing behind if it raises.
+    """Starts workers, which build the envs, and lays out the shared memory. If this raises, no worker is left.
 
     Args:
         settings, env_fns, progress: Those of the pool.
         begun: A backend that has built the first env.
-        inherited: The state of an earlier pool whose place this one takes.
+        inherited: The state of an earlier pool that this one replaces.
     """
     try:
         factories = None if settings.record is None else Factories(env_fns)
@@ -84,11 +84,11 @@ def lay_out(
     factories: Factories | None = None,
     inherited: Inheritance | None = None,
 ) -> Running:
-    """Lays out the shared memory for envs that are built, and starts the workers' loops. Raises as `start` does.
+    """Lays out the shared memory for envs that workers have built, and starts the loops of the workers.
 
-    `built`: the report of each env. An env that is built later is taken to be as env 0.
+    `built`: the report of each env. An env that is built later is assumed to be like env 0.
     """
-    assert built[0] is not None  # env 0 is always built
+    assert built[0] is not None  # env 0 is always built at the start, even with `lazy`
     reports = [built[0] if one is None else one for one in built]
     try:
         layout = _layout(settings, reports)
@@ -125,7 +125,7 @@ def _layout(settings: Settings, reports: Sequence[EnvReport]) -> Layout:
     override = settings.observation_space
     observation_space = reports[0].observation_space if override is None else override
     action_space = reports[0].action_space
-    # An override is taken as it is: each observation is checked when it comes.
+    # The option `observation_space` is not compared with the envs' spaces: observations are checked as they arrive.
     if override is None:
         check_agreement("observation", observation_space, "env 0", [r.observation_space for r in reports])
     check_agreement("action", action_space, "env 0", [r.action_space for r in reports])
@@ -139,7 +139,7 @@ def _layout(settings: Settings, reports: Sequence[EnvReport]) -> Layout:
         observation_space=observation_space,
         action_space=action_space,
         spinning=spinning_for(settings.backend, settings.num_workers, settings.max_concurrency, whole_cores()),
-        blob_bytes=-(-settings.object_bytes // 64) * 64,  # whole cache lines, to which the rest is aligned
+        blob_bytes=-(-settings.object_bytes // 64) * 64,  # rounded up to whole cache lines
         keeps_last=settings.keeps_last or settings.faults.restarts or settings.faults.renew_every is not None,
         renew_every=settings.faults.renew_every or 0,
         max_memory=settings.max_worker_memory or 0,
@@ -155,20 +155,19 @@ def _layout(settings: Settings, reports: Sequence[EnvReport]) -> Layout:
 
 
 def _rollout_rows(layout: Layout) -> int:
-    """Returns the number of rows that there may ever be memory for."""
+    """Returns the number of rows for which addresses are reserved, which limits all rollouts together."""
     if not _core.Arena.is_sparse:
         return 0
     return min(addressable_bytes() // layout.row_bytes, _MOST_ROLLOUT_ROWS)
 
 
 def spinning_for(backend: BackendName, num_workers: int, max_concurrency: int | None, cores: int) -> Spinning:
-    """Decides whether the pool's caller and its workers may spin while they wait, with so many whole cores of theirs.
+    """Decides whether the pool's caller and its workers may spin while they wait. `cores`: the number of whole cores.
 
-    The caller has a core, at which it computes or waits. Workers may spin if each has one, too: with as many workers as
-    cores, one of them has to share the caller's. The caller may spin if its core is not needed by those workers that
-    may be at work.
+    The caller computes or waits on one core. Workers may spin if each has a core: with as many workers as cores, one of
+    them shares the caller's. The caller may spin if the workers that may run at once do not need its core.
     """
-    if backend != "process":  # threads take the interpreter's lock from each other as it is
+    if backend != "process":  # threads must not spin, because they compete for the interpreter's lock
         return Spinning()
     at_work = num_workers if max_concurrency is None else min(num_workers, max_concurrency)
     return Spinning(
@@ -191,7 +190,7 @@ def _hub(settings: Settings, layout: Layout, arena: _core.Arena, backend: Backen
         actions=layout.sent_actions(arena),
         queues=backend.queues(),
         spin_ns=layout.spinning.pool_ns,
-        # The serial backend runs one env at a time as it is.
+        # The serial backend ignores `max_concurrency`: it runs one env at a time.
         max_running=settings.num_workers
         if settings.max_concurrency is None or settings.backend == "serial"
         else settings.max_concurrency,

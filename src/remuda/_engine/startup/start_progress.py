@@ -1,4 +1,4 @@
-"""Shows the progress of a starting pool: to its caller in a progress bar, to other processes on its board."""
+"""Shows the progress of a pool's start: to its caller in a progress bar, and to other processes on the pool's board."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from remuda._worker.worker_info import worker_info
 
 
 class StartProgress(BuildProgress):
-    """The progress of one pool, until it has started. A bar appears if that takes long and a terminal shows it."""
+    """The progress of one pool's start. A progress bar appears if the start takes long and a terminal shows it."""
 
     def __init__(self, settings: Settings) -> None:
         num_envs = settings.num_envs // settings.width
-        is_watched = bar.is_watched() and worker_info() is None  # workers share the terminal, and start pools, too
+        is_watched = bar.is_watched() and worker_info() is None  # no bar in workers, which share one terminal
         self._bar = bar.Bar("building envs", num_envs, bar.PATIENCE) if is_watched else None
         self._begin = time.monotonic_ns()
 
     def begin(self, settings: Settings) -> None:
-        """Shows that the workers of these settings begin to build all envs."""
+        """Makes a new board for the pool's workers, which begin to build all envs."""
         before = self.board
         card = BuildCard(
             os.getpid(),
@@ -38,10 +38,10 @@ class StartProgress(BuildProgress):
         )
         try:
             self.board = BuildBoard(card)
-        except OSError:  # no more descriptors, which raises elsewhere
+        except OSError:  # if descriptors are lacking, a later call raises
             self.board = None
         if before is not None:
-            before.close()  # after the new one is there, with which watchers go on
+            before.close()  # after the new board was made, so that watchers always find a board
 
     def show(self, *, at_once: bool = False) -> float | None:
         if self._bar is None or self.board is None:
@@ -69,7 +69,7 @@ class StartProgress(BuildProgress):
 
 
 def slowest_in_words(builds: list[EnvBuild]) -> str:
-    """Names the env that has taken the longest so far."""
+    """Returns a text that names the env with the longest build so far."""
     begun = [build for build in builds if build.seconds is not None]
     if not begun:
         return "workers start"

@@ -1,1 +1,1 @@
-"""Figures of a pool, snapshots of them, and the verdict on its throughput."""
+"""The figures of a pool, snapshots of the figures, and the verdict on the pool's throughput."""

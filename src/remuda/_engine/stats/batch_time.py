@@ -1,4 +1,4 @@
-"""The mean time of a batch, divided into its parts, and the cost of a step."""
+"""Computes the mean time of a batch, the parts of that time, and the cost of a step."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from remuda._worker.measuring import StepCost
 
 
 class BatchTime:
-    """The mean time of a batch, in seconds, and its parts; `count` is the number of batches."""
+    """The mean time of a batch and its parts, in seconds. `count`: the number of batches."""
 
     def __init__(self, stats: Snapshot) -> None:
         caller, self.count = stats.caller, stats.batches
@@ -20,23 +20,23 @@ class BatchTime:
         self.lost = min(waited, sum(worker.lost for worker in stats.workers) / self.count)
         pickling = max((worker.pickling for worker in stats.workers), default=0.0) / self.count
         self.pickling = min(waited - self.lost, pickling)
-        self.waited = waited - self.lost - self.pickling  # for envs that work
+        self.waited = waited - self.lost - self.pickling  # the wait for envs, without faults and the pickling of infos
 
     def part(self, seconds: float) -> str:
-        """Returns "2 ms of 4 ms a batch (50%)"."""
+        """Returns a part of a batch's time as text, with its share, such as "2 ms of 4 ms a batch (50%)"."""
         return f"{self.of_whole(seconds)} ({min(1.0, max(0.0, seconds / self.whole)):.0%})"
 
     def of_whole(self, seconds: float) -> str:
-        """Returns "2 ms of 4 ms a batch"."""
+        """Returns a part of a batch's time as text, such as "2 ms of 4 ms a batch"."""
         return f"{span(seconds)} of {span(self.whole)} a batch"
 
     def saved(self, seconds: float) -> float:
-        """Returns the share of the whole that is saved without so many seconds of the wait."""
+        """Returns the share of a batch's time that is saved if the wait for envs gets `seconds` shorter."""
         return min(max(0.0, seconds), self.waited) / self.whole
 
 
 def step_cost(stats: Snapshot) -> StepCost:
-    """Returns the cost of a step in this pool, with its share of the resets.
+    """Returns the mean cost of a step in this pool. It includes the cost of resets, divided among all steps.
 
     Time in a queue for cores, and time that the host of a virtual machine took, do not count. How much of that fell
     into steps is unknown, so a step waits at least as long as the median does.
@@ -48,15 +48,15 @@ def step_cost(stats: Snapshot) -> StepCost:
 
 
 def stolen_share(stats: Snapshot) -> float:
-    """Returns the seconds that the host of a virtual machine takes from a program for each second of running."""
+    """Returns the seconds that a virtual machine's host takes from a program for each second in which it runs."""
     return stats.machine.stolen / stats.machine.busy if stats.machine.busy > 0 else 0.0
 
 
 def alone(cost: StepCost, num_workers: int, cores: int) -> StepCost:
-    """Returns the cost of a step in a process that need not share its core."""
+    """Returns the cost of a step in a process that does not share its core."""
     if num_workers <= cores:
         return cost
-    cpu = max(cost.cpu - SWITCH_SECONDS, cost.cpu / 4)  # every step pays for a switch of processes
+    cpu = max(cost.cpu - SWITCH_SECONDS, cost.cpu / 4)  # without the switch of processes that each step pays for
     return StepCost(cost.wall - cost.cpu + cpu, cpu)
 
 

@@ -9,32 +9,32 @@ from typing import Literal
 from remuda._engine.stats.durations import span
 from remuda._worker.measuring import Measured, StepCost
 
-# The extra cost of a step if another process had the core before: its caches are cold. Measured with
-# CartPole on two cores: 6 us a step in a row, 23 us of CPU if 64 workers share the cores.
+# The extra cost of a step if another process had the core before, so that caches are cold. Measured with CartPole on
+# two cores: 6 us a step if one process makes many steps in a row, 23 us of CPU if 64 workers share the cores.
 SWITCH_SECONDS = 20e-6
 
-WAKE_SECONDS = 20e-6  # to wake a worker and be woken by it, if that was not measured
-_RING_SECONDS = 1e-6  # for each worker that is woken
-_ROW_SECONDS = 0.3e-6  # to write what a step returns into its row
+WAKE_SECONDS = 20e-6  # the time to wake a worker and be woken by it, unless a trial has measured it.
+_RING_SECONDS = 1e-6  # the additional time for each worker that is woken.
+_ROW_SECONDS = 0.3e-6  # the time to write the result of a step into its row
 _BYTES_A_SECOND = 5e9
 
-# Between two batches there is a policy, beside which `benchmarks/auto.py` races the choices.
-#
-# The extra time of a batch if no core is left to the policy alone: the worker there has to wait until the policy
-# releases the core, then each finds the other's caches, and the batch ends with the later worker.
+# The extra time of a batch if a worker shares its core with the policy, which runs between two batches. The worker
+# waits until the policy releases the core, both find cold caches, and the batch ends with this worker.
+# `benchmarks/auto.py` compares the choices with a policy.
 _SHARED_SECONDS = 200e-6
-# The extra time, for the same reason, if envs take turns with the policy in one process: a share, but at most so much.
+# The extra time of envs that take turns with the policy in one process, where caches get cold: a share of
+# their time, which is at most the second number, in seconds.
 _IN_TURNS, _IN_TURNS_SECONDS = 0.2, 200e-6
-# If the caller may step the envs, workers must be expected to be so many times as fast.
+# Workers are chosen over a caller that steps the envs only if they are expected to be this many times as fast.
 _WORTH_WORKERS = 1.05
 
 
 @dataclass(frozen=True)
 class Choice:
-    """The choice of "auto" for a pool. As a text it is the reason.
+    """The choice of num_workers="auto" for a pool. Its `str` is the reason.
 
     Attributes:
-        num_workers: How many share the envs.
+        num_workers: The number of workers that share the envs.
         backend: "process", "thread", or "serial": the caller steps the envs.
         reason: A sentence, with the figures that decided.
     """
@@ -48,7 +48,7 @@ class Choice:
 
 
 def batch_seconds(cost: StepCost, num_envs: int, num_workers: int, cores: int, wake: float = 0.0) -> float:
-    """Estimates the time in which num_workers could step num_envs once, to compare numbers of workers.
+    """Estimates the seconds in which `num_workers` workers could step `num_envs` envs once.
 
     `wake`: seconds to wake one worker and be woken by it. The caller is on one of the cores: with as many workers as
     cores, one worker has to share that core.
@@ -62,12 +62,12 @@ def batch_seconds(cost: StepCost, num_envs: int, num_workers: int, cores: int, w
 
 
 def in_turns(seconds: float) -> float:
-    """Returns the time that so much work of envs takes in the caller's process, beside a policy."""
+    """Returns the time that env work of `seconds` takes in the caller's process if a policy runs between batches."""
     return seconds + min(_IN_TURNS * seconds, _IN_TURNS_SECONDS)
 
 
 def best_num_workers(cost: StepCost, num_envs: int, cores: int, wake: float = WAKE_SECONDS) -> int:
-    """Returns the number of workers with the shortest batch; of nearly equals the smallest: it needs least memory."""
+    """Returns the number of workers with the shortest batch; of nearly equal ones the smallest, to save memory."""
     few: Iterable[int] = range(1, min(num_envs, cores) + 1)
     candidates = sorted({*few, *(min(num_envs, n) for n in (2 * cores, 4 * cores, -(-num_envs // 2), num_envs))})
     times = {n: batch_seconds(cost, num_envs, n, cores, wake) for n in candidates}
@@ -78,7 +78,7 @@ def best_num_workers(cost: StepCost, num_envs: int, cores: int, wake: float = WA
 def choose(
     measured: Measured, num_envs: int, cores: int, backend: Literal["process", "thread"], wake: float | None = None
 ) -> Choice:
-    """Chooses for envs, or vector envs, like the one that was measured. `wake`: None if the caller may not step."""
+    """Chooses workers for envs (or vector envs) like the measured one. `wake`: None if the caller may not step envs."""
     if measured.cost is None:
         return one_each(num_envs, backend, f"env 0 cannot be played at random ({measured.raised})")
     row = _ROW_SECONDS + measured.obs_bytes / _BYTES_A_SECOND
@@ -103,5 +103,5 @@ def describe(cost: StepCost, cores: int) -> str:
 
 
 def counted(number: int, noun: str) -> str:
-    """Returns "1 core", "2 cores"."""
+    """Returns a number with its noun, such as "1 core" or "2 cores"."""
     return f"{number} {noun}{'' if number == 1 else 's'}"

@@ -1,4 +1,4 @@
-"""How long something took, how often: counts in buckets, of which two can be subtracted."""
+"""Durations of repeated events, kept as counts in buckets. They can be added and subtracted."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ BUCKETS = len(_EDGES) - 1
 
 
 class Durations:
-    """How long something took, in seconds, and how often; never changes.
+    """The durations of repeated events, in seconds, and the number of events; immutable.
 
         >>> import gymnasium, remuda
         >>> with remuda.Pool([lambda: gymnasium.make("CartPole-v1")] * 2) as pool:
@@ -26,23 +26,23 @@ class Durations:
         >>> step.count >= 18, 0 < step.p50 <= step.p99 <= step.max
         (True, True)
 
-    Quantiles are known to about 10 %; `count`, `total`, `mean` and `max` are exact (of a difference, `max` is known
-    like a quantile). All are 0.0 where there were none. Differences (`later - earlier`) and sums are durations again.
+    Quantiles are accurate to about 10 %; `count`, `total`, `mean` and `max` are exact (in a difference, `max` is as
+    accurate as a quantile). All are 0.0 without events. Differences (`later - earlier`) and sums are durations, too.
 
     Args:
-        counts: How many there were in each bucket.
-        total: Seconds of all of them together.
-        longest: Seconds that none is longer than.
+        counts: The number of events in each bucket.
+        total: The sum of all durations, in seconds.
+        longest: An upper bound of the durations, in seconds.
 
     Attributes:
-        count: How many there were.
-        total: All of them together.
+        count: The number of events.
+        total: The sum of all durations.
     """
 
     __slots__ = ("_counts", "_longest", "count", "total")
 
     def __init__(self, counts: Sequence[int] | NDArray[Any] = (), total: float = 0.0, longest: float = 0.0) -> None:
-        """Takes what was counted; see the class."""
+        """Makes durations from a copy of `counts`; the class describes the arguments."""
         self._counts = np.zeros(BUCKETS, np.int64)
         self._counts[: len(counts)] = counts
         self._counts.flags.writeable = False
@@ -51,35 +51,35 @@ class Durations:
 
     @classmethod
     def of(cls, seconds: Sequence[float]) -> Durations:
-        """Returns the durations of so many, each by its length."""
+        """Returns the `Durations` of events that took `seconds`, one entry for each event."""
         counts, _ = np.histogram(np.minimum(seconds, _EDGES[-2]), _EDGES)
         return cls(counts, float(np.sum(seconds)), float(max(seconds, default=0.0)))
 
     @property
     def mean(self) -> float:
-        """The mean."""
+        """The mean duration."""
         return self.total / self.count if self.count else 0.0
 
     @property
     def max(self) -> float:
-        """The longest."""
+        """The longest duration."""
         filled = np.flatnonzero(self._counts)
-        if not len(filled) or filled[-1] == BUCKETS - 1:  # the last has no end
+        if not len(filled) or filled[-1] == BUCKETS - 1:  # the last bucket has no upper limit
             return self._longest if len(filled) else 0.0
         return min(self._longest, float(_EDGES[filled[-1] + 1]))
 
     @property
     def p50(self) -> float:
-        """The median."""
+        """The median duration."""
         return self.quantile(0.5)
 
     @property
     def p99(self) -> float:
-        """The duration that one in a hundred exceeds."""
+        """The duration that one in a hundred events exceeds."""
         return self.quantile(0.99)
 
     def quantile(self, share: float) -> float:
-        """Returns the duration that this share of them, from 0 to 1, does not exceed."""
+        """Returns the duration that this share of events, from 0 to 1, does not exceed."""
         if not self.count:
             return 0.0
         below = np.cumsum(self._counts)
@@ -90,7 +90,7 @@ class Durations:
         return float(min(first + within * (last - first), self.max))
 
     def slowest_of(self, many: int) -> float:
-        """How long the slowest of `many` takes in the mean, if each is drawn from these independently."""
+        """Returns the expected longest duration among `many` independent events."""
         if not self.count:
             return 0.0
         shares = np.cumsum(self._counts) / self.count
@@ -110,7 +110,7 @@ class Durations:
 
 
 def span(seconds: float) -> str:
-    """A time in the unit that fits."""
+    """Returns a time as text, in us, ms or s."""
     for factor, unit in ((1e6, "us"), (1e3, "ms")):
         if seconds < 1000 / factor:
             return f"{seconds * factor:.3g} {unit}"

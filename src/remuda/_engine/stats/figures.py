@@ -1,4 +1,4 @@
-"""The figures in a pool's shared memory: copies of them as NumPy arrays, and records made of those.
+"""Copies the figures in a pool's shared memory into NumPy arrays, and makes records of them.
 
 This needs the memory alone, so it serves the pool's own process and others that watch the pool.
 """
@@ -17,7 +17,7 @@ from remuda._engine.stats.record import figures_of
 
 
 def _dtypes() -> dict[str, np.dtype[Any]]:
-    """Returns the structs of the core as NumPy has them, by name."""
+    """Returns the NumPy dtypes of the core's structs for figures, by the struct's name."""
     structs: dict[str, Any] = {}
     for name, (fields, size) in _core.figure_structs().items():
         formats = [
@@ -31,13 +31,13 @@ def _dtypes() -> dict[str, np.dtype[Any]]:
 STRUCTS = _dtypes()
 _EPISODES = STRUCTS["Env"]["last"].shape[0]
 
-_OP_BITS = 15  # of a task: the op, plus 1; the other bits are the time at which it began
-_DOING = ("reset", "step", "observe", "call", "close", "reset", "build", "reset")  # by op
+_OP_BITS = 15  # in a task, these bits are the op plus 1, and the others the start time.
+_DOING = ("reset", "step", "observe", "call", "close", "reset", "build", "reset")  # the name of each op
 
 
 @dataclass(frozen=True)
 class Figures:
-    """Copies of what is counted, one entry for each env, for each worker, and for the caller.
+    """Copies of all counters: one entry for each env, one for each worker, and one for the caller.
 
     `when`: the time of the copies, in seconds of CLOCK_MONOTONIC.
     """
@@ -50,7 +50,7 @@ class Figures:
 
     @classmethod
     def read(cls, arena: _core.Arena, plan: _core.Plan) -> Figures:
-        """Copies the figures. `plan` is that of the arena."""
+        """Copies the figures out of an arena. `plan`: the layout of the arena."""
         envs, workers, meters, caller, now = _core.read_figures(arena, plan)
         return cls(
             np.frombuffer(envs, STRUCTS["Env"]),
@@ -61,7 +61,7 @@ class Figures:
         )
 
     def last_episodes(self, env: int) -> tuple[tuple[float, ...], tuple[int, ...]]:
-        """Returns the sums of rewards and the lengths of an env's last episodes, the latest last.
+        """Returns (sums of rewards, lengths) of an env's last episodes, the latest last.
 
         They are one fewer than there is room for: the worker may be writing over the oldest one.
         """
@@ -70,7 +70,10 @@ class Figures:
         return tuple(float(one["reward"]) for one in kept), tuple(int(one["steps"]) for one in kept)
 
     def doing(self, worker: int) -> tuple[str | None, int | None, float]:
-        """Returns what a worker does, to which env, and since when, in seconds of CLOCK_MONOTONIC; None: nothing."""
+        """Returns (operation, env, start) of a worker; env None: no single one. (None, None, 0.0) if the worker waits.
+
+        The start is in seconds of CLOCK_MONOTONIC.
+        """
         task, env = int(self.meters[worker]["task"]), int(self.meters[worker]["env"])
         op = (task & _OP_BITS) - 1
         if not 0 <= op < len(_DOING):
@@ -79,7 +82,7 @@ class Figures:
 
 
 def read_record(kind: type[Any], *rows: Any, **found: Any) -> Any:
-    """Returns a record of the figures in some rows, which share no name. `found` are the other fields."""
+    """Returns a record of the class `kind` with the figures in `rows`. `found`: the fields that are not in `rows`."""
     cells = {name: cell for row in rows for name, cell in zip(row.dtype.names, row.item(), strict=True)}
     for name, figure in figures_of(kind).items():
         if figure.cells:
@@ -89,7 +92,7 @@ def read_record(kind: type[Any], *rows: Any, **found: Any) -> Any:
 
 
 def _value(name: str, cell: Any) -> Any:
-    """Returns durations; a text without the zeros behind it; a number, ns as seconds."""
+    """Converts a cell of shared memory: counts to Durations, bytes to text, and nanoseconds to seconds."""
     if isinstance(cell, tuple):
         total_ns, longest_ns, counts = cell
         return Durations(counts, total_ns / 1e9, longest_ns / 1e9)

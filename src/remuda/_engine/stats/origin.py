@@ -1,4 +1,4 @@
-"""The system's own counters at the time a pool was made: they are older than the pool, and go on counting."""
+"""The system's counters at the time a pool was made, which are subtracted because they began before the pool."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from remuda._system.processes import Usage, usage_of, usage_of_cores
 
 @dataclass(frozen=True)
 class Origin:
-    """The system's counters at that time; all zero if they were not read.
+    """The system's counters at the time a pool was made; all zero if they were not read.
 
     Times are in seconds. `busy` and `stolen` are those of the program's cores, as `MachineStats` has them.
     """
 
-    when: float = 0.0  # the time of reading them, of CLOCK_MONOTONIC
+    when: float = 0.0  # the time of reading the counters, of CLOCK_MONOTONIC
     busy: float = 0.0
-    own: float = 0.0  # CPU time of the program and its workers
-    queued: Mapping[str, float] = field(default_factory=dict)  # of the program and each worker; pids as texts, for JSON
+    own: float = 0.0  # CPU time of the program and its workers.
+    queued: Mapping[str, float] = field(default_factory=dict)  # seconds in queues for cores, by process id as text
     stolen: float = 0.0
     caller: float = 0.0  # CPU time of the program alone
 
     @classmethod
     def now(cls, pids: Sequence[int | None], caller_pid: int) -> Origin:
-        """Reads the counters. `pids` are those of the workers; None for each that has no process."""
+        """Reads the counters. `pids`: the process id of each worker; None for a worker without a process."""
         usages = {pid: usage_of(pid) for pid in (caller_pid, *pids) if pid is not None}
         own = sum(usage.cpu for usage in usages.values())
         queued = {str(pid): usage.queued for pid, usage in usages.items()}
@@ -34,12 +34,12 @@ class Origin:
         return cls(time.monotonic(), cores.busy, own, queued, cores.stolen, usages[caller_pid].cpu)
 
     def queued_since(self, pid: int | None, usage: Usage) -> float:
-        """Returns the seconds in which a process, which may be younger than the pool, was queued since then."""
+        """Returns the seconds in which a process was queued since the pool was made. The process may be younger."""
         return max(0.0, usage.queued - self.queued.get(str(pid), 0.0))
 
 
 def usable_cpus() -> set[int]:
-    """Returns the numbers of the cores that this process may use; none if the system does not report them."""
+    """Returns the numbers of the cores that this process may use; an empty set if the system does not report them."""
     if hasattr(os, "sched_getaffinity"):
         return os.sched_getaffinity(0)
     return set()

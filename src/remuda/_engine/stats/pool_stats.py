@@ -1,4 +1,4 @@
-"""PoolStats: the figures of a pool, with their verdict, their table and their scalars."""
+"""PoolStats: the figures of a pool, with a verdict, a table and scalars made from them."""
 
 from __future__ import annotations
 
@@ -31,31 +31,31 @@ class PoolStats(Snapshot):
         >>> stats.batches, len(stats.envs), len(stats.workers)
         (100, 8, 2)
 
-    `print(stats)` is a table, `stats.verdict` names what holds the throughput back, and `later - earlier` is what was
-    done in between.
+    `print(stats)` shows a table, `stats.verdict` names the bottleneck, and `later - earlier` has the figures of the
+    time in between.
 
     Attributes:
-        seconds: On the wall, since the pool was first sent anything; of a difference, between the two.
+        seconds: Wall time since the first command to the pool; in a difference, between the two snapshots.
         envs: An `EnvStats` for each env, spares included.
         workers: A `WorkerStats` for each worker.
-        caller: Where your program's time went: a `CallerStats`.
-        machine: What the cores were busy with: a `MachineStats`.
+        caller: The use of your program's time: a `CallerStats`.
+        machine: The use of the cores: a `MachineStats`.
         setup: How the pool was made.
-        taken: When the snapshot was taken, in seconds of CLOCK_MONOTONIC; of a difference, the later one.
+        taken: The time of the snapshot, in seconds of CLOCK_MONOTONIC; in a difference, that of the later one.
     """
 
     @cached_property
     def verdict(self) -> Verdict:
-        """The cause that holds the throughput back, in one line, and what to change."""
+        """The pool's bottleneck, and a change that helps."""
         return judge(self)
 
     def scalars(self, prefix: str = "remuda/") -> dict[str, float]:
-        """The most telling figures, flat, for wandb, TensorBoard or MLflow.
+        """Returns the most important figures as a flat dict, for wandb, TensorBoard or MLflow.
 
         Args:
-            prefix: What each name begins with.
+            prefix: The prefix of each name.
 
-        Returns: By name, e.g. ``remuda/steps_per_second``. Means and quantiles of what has not happened are left out.
+        Returns: Figures by name, e.g. ``remuda/steps_per_second``. Means and quantiles of no events are left out.
         """
         found: dict[str, float] = {name: getattr(self, name) for name in _SCALARS}
         parts = {"waiting": self.caller.waiting, "gathering": self.caller.gathering, "own_code": self.caller.own}

@@ -1,4 +1,4 @@
-"""Makes a snapshot of a pool's figures; from any process that can read its memory."""
+"""Makes a snapshot of a pool's figures, in any process that can read the pool's memory."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def read_stats(
     origin: Origin,
     torch_threads: int | None = None,
 ) -> PoolStats:
-    """Returns the snapshot, as of now. `pids` are those of the workers; None for each that has no process now."""
+    """Returns a snapshot of the figures. `pids`: the process id of each worker; None for a worker without a process."""
     began = int(figures.caller["began_ns"]) / 1e9
     seconds = figures.when - began if began else 0.0
     usages, caller = [usage_of(pid) for pid in pids], usage_of(caller_pid)
@@ -62,7 +62,7 @@ def _envs(figures: Figures, setup: Setup) -> list[EnvStats]:
             stats = read_record(
                 EnvStats, figures.envs[env], env_id=env, worker=worker, returns=returns, lengths=lengths
             )
-            if env % width:  # the durations of a vector env are with its first env
+            if env % width:  # only the first env of a vector env has durations in shared memory
                 first = made[env - env % width]
                 stats = replace(stats, step=first.step, reset=first.reset)
             made.append(stats)
@@ -98,7 +98,7 @@ def _memory(pid: int | None, *, has_processes: bool) -> int | None:
 
 
 def _caller(figures: Figures, **found: Any) -> CallerStats:
-    """Returns the record of the caller. `found`: the fields that do not lie in shared memory."""
+    """Returns the figures of the caller. `found`: the fields of the record that are not in shared memory."""
     stats: CallerStats = read_record(CallerStats, figures.caller, **found)
     sampled, sampled_seconds = int(figures.caller["sampled"]), int(figures.caller["gathering_ns"]) / 1e9
     estimate = sampled_seconds * stats.batches / sampled if sampled else 0.0

@@ -1,4 +1,4 @@
-"""Records of figures. Each field has a description, its place in shared memory, and its rule for differences."""
+"""Records of figures. A field has a description, a place in shared memory, and a rule for differences of records."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from remuda._engine.stats.durations import Durations
 
 if TYPE_CHECKING:
-    from typing_extensions import Self  # in `typing` since Python 3.11
+    from typing_extensions import Self  # `typing` has it since Python 3.11
 
 _R = TypeVar("_R")
 
@@ -18,35 +18,33 @@ _R = TypeVar("_R")
 class Figure:
     """The description of one field of a record."""
 
-    text: str  # for the docstring of its class
-    cells: tuple[
-        str, ...
-    ] = ()  # names of the numbers in shared memory that add up to it; none if it is found otherwise
-    grows: bool = False  # whether a difference of two records subtracts it, or else has the later value
+    text: str  # the description, for the docstring of the class.
+    cells: tuple[str, ...] = ()  # the numbers in shared memory that add up to the figure; () if there are none.
+    grows: bool = False  # whether a difference of records subtracts the figure; False: keeps the later value
 
 
 def described(text: str, *cells: str, grows: bool = False) -> dict[str, Figure]:
-    """Returns the metadata of a dataclass field. The arguments are those of `Figure`."""
+    """Returns the metadata for a field of a record. The arguments are those of `Figure`."""
     return {"figure": Figure(" ".join(text.split()), cells, grows)}
 
 
 def total(default: Any, text: str, *cells: str) -> Any:
-    """Returns a field that grows."""
+    """Returns a field of a record for a figure that a difference of two records subtracts."""
     return field(default=default, metadata=described(text, *cells, grows=True))
 
 
 def latest(default: Any, text: str, *cells: str) -> Any:
-    """Returns a field that keeps its later value in a difference."""
+    """Returns a field of a record for a figure that keeps the later value in a difference of two records."""
     return field(default=default, metadata=described(text, *cells))
 
 
 def figures_of(kind: Any) -> dict[str, Figure]:
-    """Returns the figures of a class of records, by name."""
+    """Returns the `Figure` of each field of a class of records, by the field's name."""
     return {one.name: one.metadata["figure"] for one in fields(kind)}
 
 
 def documented(kind: type[_R]) -> type[_R]:
-    """Decorates a class of records: appends its figures to its docstring."""
+    """A decorator for classes of records: appends a list of the class's figures to its docstring."""
     lines = [
         textwrap.fill(f"{name}: {one.text}", 120, initial_indent=" " * 8, subsequent_indent=" " * 12)
         for name, one in figures_of(kind).items()
@@ -57,11 +55,11 @@ def documented(kind: type[_R]) -> type[_R]:
 
 @dataclass(frozen=True, eq=False)
 class Record:
-    """The base of records. `later - earlier` is a record of what was done in between."""
+    """The base class of records of figures. `later - earlier` is a record of the time between two records."""
 
     @property
     def _age(self) -> float:
-        """A number that grows from snapshot to snapshot."""
+        """A number by which the later of two records is known: it never decreases."""
         return 0.0
 
     def __sub__(self, earlier: Self) -> Self:
@@ -76,5 +74,5 @@ def check_order(is_in_order: bool) -> None:
 
 
 def _growth(later: Any, earlier: Any) -> Any:
-    """Returns the difference of two durations, or of two numbers: at least 0."""
+    """Returns the difference of two `Durations`, or of two numbers, which is at least 0."""
     return later - earlier if isinstance(later, Durations) else max(later - earlier, type(later)())

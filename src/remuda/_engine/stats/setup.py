@@ -1,4 +1,4 @@
-"""How a pool was made, and the code for it that a verdict suggests, which keeps the options of the pool."""
+"""Describes how a pool was made, and makes the code with other options that verdicts suggest."""
 
 from __future__ import annotations
 
@@ -31,20 +31,20 @@ class Slim(gymnasium.Wrapper):
 
 @dataclass(frozen=True)
 class Setup:
-    """How a pool was made, as far as its figures depend on that.
+    """The options of a pool, and other facts about it, that its figures and verdicts depend on.
 
     Attributes:
-        envs_of_worker: How many envs each worker hosts, the spares last.
-        backend, autoreset, spares, resets_ahead, vector_size: As the pool has them.
-        is_chosen: Whether "auto" has chosen how many workers there are, or envs that render leave no choice.
-        parts: In how many parts the pool is split.
+        envs_of_worker: The number of envs of each worker, the spares last.
+        backend, autoreset, spares, resets_ahead, vector_size: Those of the pool.
+        is_chosen: Whether "auto" has chosen the number of workers, or envs that render leave no choice.
+        parts: The number of parts of the pool.
         options: Names and values, as code, of the options that the caller has given.
-        keeps_apart: Whether the options ask for envs that are kept apart: then fewer workers are never suggested.
-        needs_processes: Whether the options ask for what only processes have: then a verdict never suggests that the
-            caller steps the envs.
-        make, spare, split, partial, slim: How code says what a verdict suggests, with places to be filled in: to make
-            it with other options, to have spare envs, to step one half while a policy deals with the other, to go on
-            with those that are done, to leave a key out of infos. Empty if there is no such thing.
+        keeps_apart: Whether the options require separate workers for envs: then fewer workers are never suggested.
+        needs_processes: Whether the options require worker processes: then a verdict never suggests that the caller
+            steps the envs.
+        make, spare, split, partial, slim: Templates of the code that a verdict suggests: make the pool with other
+            options, have spare envs, step one half while a policy acts for the other, continue with the envs that are
+            done, leave a key out of infos. Empty if there is no such code.
     """
 
     envs_of_worker: tuple[int, ...]
@@ -66,17 +66,17 @@ class Setup:
 
     @property
     def num_envs(self) -> int:
-        """Without the spares."""
+        """The number of envs without spares."""
         return sum(self.envs_of_worker) - self.spares
 
     @property
     def num_workers(self) -> int:
-        """All of them, those of spares counted."""
+        """The number of workers, those of spares included."""
         return len(self.envs_of_worker)
 
 
 def hosted_ids(envs_of_worker: Sequence[int], first: int = 0) -> list[tuple[int, ...]]:
-    """Returns the ids of each worker's envs, counted from `first`. Neighbours share a worker."""
+    """Returns the ids of each worker's envs. Ids begin at `first`, and envs with neighbouring ids share a worker."""
     starts = accumulate(envs_of_worker, initial=first)
     return [tuple(range(start, start + count)) for start, count in zip(starts, envs_of_worker, strict=False)]
 
@@ -85,24 +85,24 @@ def hosted_ids(envs_of_worker: Sequence[int], first: int = 0) -> list[tuple[int,
 
 
 def made(setup: Setup, env_fns: str = "env_fns", **changes: str | None) -> str:
-    """Returns the call that makes the pool, with changes of its options, as code; None leaves an option out."""
+    """Returns code that makes the pool with changed options. `changes`: code by option; None leaves an option out."""
     return _filled(setup, setup.make.replace("{env_fns}", env_fns), changes)
 
 
 def with_spares(setup: Setup, spares: int) -> str | None:
-    """Returns the call with spare envs, which have a worker each; None if the pool can have none."""
+    """Returns code that makes the pool with spares and a worker for each env; None if it can have no spares."""
     if not setup.spare or "max_concurrency" in dict(setup.options):
         return None
     return _filled(setup, setup.spare.replace("{spares}", str(spares)), {"num_workers": None})
 
 
 def partial(setup: Setup, enough: int) -> str | None:
-    """Returns a loop that receives a batch once `enough` envs are done."""
+    """Returns code that receives a batch once `enough` envs are done; None if there is no such code."""
     return setup.partial.replace("{enough}", str(enough)) or None
 
 
 def without_info(setup: Setup, key: str) -> str | None:
-    """Returns the pool with envs that leave a key out of infos; None if the envs are not single Gymnasium envs."""
+    """Returns code that makes the pool without this key in infos; None if envs are not single Gymnasium envs."""
     if not setup.slim or setup.vector_size is not None:
         return None
     factories = "[lambda make=make: Slim(make()) for make in env_fns]"

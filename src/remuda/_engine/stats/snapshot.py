@@ -1,4 +1,4 @@
-"""The figures of a pool at one moment: immutable, and two of them can be subtracted.
+"""Snapshots: the figures of a pool at one moment. They are immutable, and two snapshots can be subtracted.
 
 A new figure is a field of one of these classes. If it lies in shared memory, it is also a number in
 `src/core/shm/figures.hpp` and `figures.py`. Reading, differences and the documentation follow from the field.
@@ -16,7 +16,7 @@ from remuda._engine.stats.record import Record, check_order, described, document
 from remuda._engine.stats.setup import Setup
 
 if TYPE_CHECKING:
-    from typing_extensions import Self  # in `typing` since Python 3.11
+    from typing_extensions import Self  # `typing` has it since Python 3.11
 
 _R = TypeVar("_R", bound=Record)
 
@@ -30,19 +30,19 @@ class EnvStats(Record):
     worker: int = field(metadata=described("The index of the worker that hosts it."))
     step: Durations = total(
         Durations(),
-        """How long its steps took, without resets; in seconds, as all durations are. Each env of a vector env has the
+        """The durations of its steps without resets, in seconds like all durations. Each env of a vector env has the
         durations of the whole vector env.""",
         "steps",
     )
-    reset: Durations = total(Durations(), "How long its resets took.", "resets")
-    episodes: int = total(0, "How many it has ended, by itself or by its time limit.", "episodes")
+    reset: Durations = total(Durations(), "The durations of its resets.", "resets")
+    episodes: int = total(0, "The number of episodes that have ended, also by a time limit.", "episodes")
     returns: tuple[float, ...] = latest((), "Sums of rewards of its last episodes (15 at most), the latest last.")
     lengths: tuple[int, ...] = latest((), "The steps of these episodes.")
-    faults: int = total(0, "How often it has raised, died or hung where that was restarted.", "faults")
+    faults: int = total(0, "The number of its exceptions, deaths and hangs.", "faults")
 
     @property
     def steps(self) -> int:
-        """How many steps it has done."""
+        """The number of the env's steps."""
         return self.step.count
 
     @property
@@ -70,10 +70,10 @@ class WorkerStats(Record):
         0.0, "Seconds of CPU time, spinning not counted. The last millisecond may still be missing.", "cpu_ns"
     )
     queued: float = total(0.0, "Seconds in which it was ready to run, and others had the core.")
-    idle: Durations = total(Durations(), "How long it waited for something to do, each time.", "idle")
+    idle: Durations = total(Durations(), "The durations of its waits for a command.", "idle")
     restarts: int = total(0, "Processes that were started in its place, after faults and to renew envs.", "restarts")
     memory_renewals: int = total(
-        0, "How often it had grown past `max_worker_memory`, and was to be replaced.", "memory_renewals"
+        0, "The number of times that it grew past `max_worker_memory`, and had to be replaced.", "memory_renewals"
     )
     memory: int | None = latest(
         None,
@@ -96,12 +96,12 @@ class WorkerStats(Record):
     )
     info_bytes: int = latest(0, "Bytes of that value.", "info_bytes")
     doing: str | None = latest(None, 'What it does now: "step", "reset", "call", ...; None while it waits.')
-    doing_env: int | None = latest(None, "The env that it does that to; None: none, or all.")
-    doing_since: float = latest(0.0, "How many seconds ago it began with that.")
+    doing_env: int | None = latest(None, "The env of that command; None: no env, or all.")
+    doing_since: float = latest(0.0, "The seconds since it began with that.")
 
     @property
     def cpu_share(self) -> float:
-        """How much of a core it has used; 1.0 is all of one."""
+        """The share of a core that the worker has used; 1.0 is a whole core."""
         return self.cpu / self.seconds if self.seconds > 0 else 0.0
 
     @property
@@ -110,17 +110,17 @@ class WorkerStats(Record):
 
     def __sub__(self, earlier: WorkerStats) -> WorkerStats:
         between = super().__sub__(earlier)
-        # The system counts the time in the queue by process.
+        # The system counts the time in queues for each process, so it begins at 0 for a worker's successor.
         return between if self.pid == earlier.pid else replace(between, queued=self.queued)
 
 
 @documented
 @dataclass(frozen=True)
 class CallerStats(Record):
-    """The figures of the pool's caller: where the time of your program went."""
+    """The figures of the pool's caller. They show the use of your program's time."""
 
     seconds: float = total(0.0, "Wall time since it first sent anything.")
-    batches: int = total(0, "How many it has received.", "batches")
+    batches: int = total(0, "The number of batches that it has received.", "batches")
     waiting: float = total(
         0.0,
         'Seconds of that in which it waited for envs; with `backend="serial"`, in which it stepped them.',
@@ -145,7 +145,7 @@ class CallerStats(Record):
 
     @property
     def own(self) -> float:
-        """Seconds in its own code, between a batch and the next command: the policy, and all else."""
+        """Seconds in the caller's own code, between a batch and the next command: the policy, and all else."""
         return max(0.0, self.seconds - self.waiting - self.gathering - self.unpickling)
 
     @property
@@ -163,7 +163,7 @@ class CallerStats(Record):
 class MachineStats(Record):
     """The figures of the cores that this program may use."""
 
-    cores: int = latest(1, "How many it may use; a control group's limit is taken into account.")
+    cores: int = latest(1, "The number of cores that it may use, within the limit of its control group.")
     busy: float = total(0.0, "Seconds in which they were busy, all together; 0.0 if the system does not report it.")
     own: float = total(0.0, "Seconds of that with this program and its workers.")
     seconds: float = total(
@@ -178,7 +178,7 @@ class MachineStats(Record):
     )
 
     def others(self, seconds: float) -> float:
-        """How many cores' worth of work others did in so many seconds; simulators that envs have started count, too.
+        """Returns the number of cores that other programs kept busy; simulators that envs have started count, too.
 
         Args:
             seconds: The wall time if `self.seconds` is 0.0; `PoolStats.seconds`.
@@ -187,14 +187,14 @@ class MachineStats(Record):
         return max(0.0, self.busy - self.own) / seconds if seconds > 0 else 0.0
 
     def __add__(self, other: MachineStats) -> MachineStats:
-        """Joins two machines that have worked side by side."""
+        """Returns the summed figures of two machines that worked at the same time."""
         sums = {name: getattr(self, name) + getattr(other, name) for name in figures_of(MachineStats)}
         return MachineStats(**{**sums, "seconds": max(self.seconds, other.seconds)})
 
 
 @dataclass(frozen=True, eq=False)
 class Snapshot:
-    """The figures of `PoolStats`, and their sums."""
+    """The figures of a pool, and sums over its envs and workers. The base class of `PoolStats`."""
 
     seconds: float
     envs: tuple[EnvStats, ...]
@@ -213,7 +213,7 @@ class Snapshot:
 
     @property
     def steps_by_worker(self) -> tuple[int, ...]:
-        """`steps`, worker by worker."""
+        """The number of rows that each worker has filled."""
         return tuple(worker.steps for worker in self.workers)
 
     @property
@@ -228,7 +228,7 @@ class Snapshot:
 
     @property
     def env_seconds(self) -> float:
-        """Wall time inside the envs, summed over workers."""
+        """Seconds of wall time inside envs, summed over workers."""
         return sum(worker.busy for worker in self.workers)
 
     @property
@@ -243,32 +243,32 @@ class Snapshot:
 
     @property
     def queued_seconds(self) -> float:
-        """Time in which workers were ready to run, and others had the core, summed over workers."""
+        """Time in which workers were ready to run while others had the core, summed over workers."""
         return sum(worker.queued for worker in self.workers)
 
     @property
     def waited_seconds(self) -> float:
-        """Time your program spent waiting for results."""
+        """Seconds that your program has waited for results."""
         return self.caller.waiting
 
     @property
     def restarts(self) -> int:
-        """Worker processes that were started in the place of others, after faults and to renew envs."""
+        """The number of worker processes that have replaced others, after faults or to renew envs."""
         return sum(worker.restarts for worker in self.workers)
 
     @property
     def memory_renewals(self) -> int:
-        """How often a worker had grown past `max_worker_memory`, and was to be replaced."""
+        """The number of times that a worker grew past `max_worker_memory` and had to be replaced."""
         return sum(worker.memory_renewals for worker in self.workers)
 
     @property
     def faults(self) -> int:
-        """How often envs have failed."""
+        """The number of failures of envs."""
         return sum(env.faults for env in self.envs)
 
     @property
     def episodes(self) -> int:
-        """Episodes that envs have ended."""
+        """The number of episodes that have ended."""
         return sum(env.episodes for env in self.envs)
 
     @property
@@ -278,22 +278,22 @@ class Snapshot:
 
     @property
     def lengths(self) -> tuple[int, ...]:
-        """The lengths of the same episodes, in steps."""
+        """The lengths, in steps, of the episodes of `returns`."""
         return tuple(value for env in self.envs for value in env.lengths)
 
     @cached_property
     def step(self) -> Durations:
-        """How long steps took, of all envs."""
+        """The durations of steps of all envs."""
         return sum((env.step for env in self._env_objects), Durations())
 
     @cached_property
     def reset(self) -> Durations:
-        """How long resets took, of all envs."""
+        """The durations of resets of all envs."""
         return sum((env.reset for env in self._env_objects), Durations())
 
     @property
     def _env_objects(self) -> Sequence[EnvStats]:
-        """One of the envs for each object that a factory has built."""
+        """The figures of each env object. Those of a vector env, which is one object, are those of its first env."""
         return self.envs[:: self.setup.vector_size or 1]
 
     def __sub__(self, earlier: Self) -> Self:
@@ -313,7 +313,7 @@ class Snapshot:
 
     @property
     def _age(self) -> tuple[float, int, float]:
-        """Grows from snapshot to snapshot."""
+        """A key by which the later of two snapshots is known: it never decreases."""
         return self.taken, self.batches, self.seconds
 
 

@@ -1,4 +1,4 @@
-"""A snapshot as text: tables of workers and envs, where the time went, the verdict. Uses rich if it is installed."""
+"""Shows a snapshot as text: the use of time, tables of workers and envs, the verdict. Uses rich if it is installed."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from remuda._engine.stats.durations import Durations, span
 from remuda._engine.stats.snapshot import Snapshot
 from remuda._engine.stats.verdict import judge
 
-_MOST_ROWS = 12  # of each table, the slowest first
-_WIDTH = 200  # of the console: more than any table needs
+_MOST_ROWS = 12  # the most rows of a table. It shows the slowest envs or workers first.
+_WIDTH = 200  # the width of rich's console, which is more than any table needs
 
 
 Columns: TypeAlias = Mapping[str, Callable[[Any], str]]
@@ -48,7 +48,7 @@ _ENVS: Columns = {
 
 
 def table(stats: Snapshot) -> str:
-    """Returns all of it."""
+    """Returns a snapshot as text: a summary, the tables and the verdict."""
     show = _rich if find_spec("rich") is not None else _plain
     workers = sorted(stats.workers, key=lambda worker: -worker.busy)
     envs = sorted(stats.envs, key=lambda env: -env.step.mean)
@@ -57,14 +57,14 @@ def table(stats: Snapshot) -> str:
 
 
 def _rows(what: str, records: Sequence[Any], columns: Columns) -> tuple[str, list[list[str]]]:
-    """Returns the title of a table, and the texts of its heading and of its first rows."""
+    """Returns (title, lines) of a table. A line has a text for each column; the first line has the headings."""
     shown = records[:_MOST_ROWS]
     title = what if len(shown) == len(records) else f"{what}: {len(shown)} of {len(records)}, the slowest"
     return title, [list(columns), *([show(record) for show in columns.values()] for record in shown)]
 
 
 def _summary(stats: Snapshot) -> str:
-    """Returns how much was done, and where the caller's time went."""
+    """Returns a text that sums up the pool's work and the use of the caller's time."""
     setup, caller = stats.setup, stats.caller
     spares = f" and {setup.spares} spares" if setup.spares else ""
     whole = max(stats.seconds, 1e-9)
@@ -96,7 +96,7 @@ def _share(seconds: float, whole: float) -> str:
 
 
 def _span(durations: Durations, seconds: float) -> str:
-    """Returns a time that is one of the durations, or nothing if there are none."""
+    """Returns `seconds`, a figure of `durations`, as text; "" if `durations` has no events."""
     return span(seconds) if durations.count else ""
 
 

@@ -1,8 +1,8 @@
-"""Judges what holds a pool's throughput back, and what to change: a function of a snapshot, and of nothing else.
+"""Finds the bottleneck of a pool from a snapshot of its figures, and suggests a change.
 
 The time of a batch is divided into your program's own code, the pool's, and the wait for envs. If the wait is the
-longest, each cause that may lengthen it is given the seconds that would be saved without it. The verdict names the
-cause that costs most.
+longest, the seconds that would be saved without it are estimated for each cause of waiting. The verdict names the cause
+that costs most.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from remuda._engine.stats.snapshot import Snapshot
 from remuda._wire.autoreset import AUTORESET_MODES
 from remuda._worker.memory import in_words
 
-_LEAST_BATCHES = 8  # fewer depend on chance
-_WORTH_NAMING = 0.15  # of a batch's time
+_LEAST_BATCHES = 8  # the figures of fewer batches depend on chance.
+_WORTH_NAMING = 0.15  # the least share of a batch's time that a finding must save
 _MOST = 0.5
-_SLOW = 1.5  # times as slow as the others
-_BUSY = 0.25  # cores that other programs have
-_MORE_THAN_A_CORE = 1.2  # more than one thread and its helpers use
-_PARTIAL, _OVERLAPPED = 0.7, 0.8  # the share of the possible savings: partial batches and halves are more batches
+_SLOW = 1.5  # an env is slow if its steps take this many times as long as the others'.
+_BUSY = 0.25  # the machine is busy if other programs use this many cores.
+_MORE_THAN_A_CORE = 1.2  # more cores than one thread with its helpers uses.
+_PARTIAL, _OVERLAPPED = 0.7, 0.8  # the shares of estimated savings that remain in practice
 
 _PROFILE = (
     "import cProfile; env = env_fns[0](); env.reset()\n"
@@ -53,19 +53,19 @@ Cause: TypeAlias = Literal[
 
 @dataclass(frozen=True)
 class Verdict:
-    """The cause that holds the throughput back. As a text it is one line, with the figures.
+    """The bottleneck of a pool. Its `str` is one line with the figures.
 
     Attributes:
-        cause: One of "policy" (your program's own code), "env step", "slow resets", "slow env" (one or few are slower
+        cause: One of "policy" (your program's own code), "env step", "slow resets", "slow env" (one or a few are slower
             than the others), "stragglers" (any env now and then), "too few workers", "too many workers", "busy machine"
-            (others have the cores, be it the host of a virtual machine), "pool" (what the pool itself does: making
-            batches, waking workers) and "unknown" (too little was done yet).
-        text: The same in a sentence.
-        code: What to change, to be pasted; None if nothing about the pool would help. It keeps the options that the
-            pool was made with. `env_fns` stands for your factories, `pool`, `batch` and `policy` for what you have, and
+            (other programs, or the host of a virtual machine, use the cores), "pool" (the pool's own work: making
+            batches, waking workers), "infos" (pickling them), "faults" and "unknown" (too few batches yet).
+        text: The cause and the suggestion in a sentence.
+        code: The suggested change as code; None if no change of the pool would help. It keeps the options that the
+            pool was made with. `env_fns` stands for your factories, `pool`, `batch` and `policy` for your objects, and
             the name of an option for a value that code cannot show.
-        saves: The share of the time that is expected to go with it, from 0 to 1: a rough estimate.
-        found: The text without what it suggests.
+        saves: The share of the time that the change is expected to save, from 0 to 1: a rough estimate.
+        found: The text without the suggestion.
     """
 
     cause: Cause
@@ -79,7 +79,7 @@ class Verdict:
 
 
 def judge(stats: Snapshot) -> Verdict:
-    """Returns the verdict on a snapshot, or on a difference of two."""
+    """Returns the verdict on a snapshot, or on the difference of two snapshots."""
     if stats.batches < _LEAST_BATCHES or stats.seconds <= 0 or not stats.step.count:
         few = f"{stats.batches} batch{'' if stats.batches == 1 else 'es'}"
         return Verdict("unknown", f"nothing to be said of {few} yet; ask again after more")
@@ -96,25 +96,25 @@ def judge(stats: Snapshot) -> Verdict:
 
 
 def workers_verdict(stats: Snapshot) -> Verdict | None:
-    """Returns the verdict on the number of workers alone; None if that is well chosen, or unknown."""
+    """Returns the verdict on the number of workers alone; None if the number is good, or cannot be judged."""
     if stats.batches <= 0 or not stats.steps or stats.seconds <= 0:
         return None
     return _workers(stats, BatchTime(stats))
 
 
 def verdict_of(cause: Cause, found: str, then: str, code: str | None, saves: float) -> Verdict:
-    """Returns a verdict. `found` is the finding, `then` what to do about it, with the punctuation before it."""
+    """Returns a verdict with the text `found` (the finding) and `then` (the suggestion, with punctuation before it)."""
     return Verdict(cause, f"{cause}: {found}{then}", code, saves, f"{cause}: {found}")
 
 
-# -- the time is not spent waiting for envs -----------------------------------------------------------------
+# -- verdicts on the program, the pool, and normal steps ---------------------------------------------------
 
 
 def _policy(stats: Snapshot, batch: BatchTime) -> Verdict:
     if (found := _spinning_threads(stats, batch)) is not None:
         return found
     factor, envs = 2, stats.setup.num_envs
-    # Halves are not suggested: a policy that takes as long for half of the envs would take twice as long in all.
+    # `Pool.split` is not suggested: a policy that takes as long for half of the envs would take twice as long in all.
     return verdict_of(
         "policy",
         f"your own code takes {batch.part(batch.own)}, and for envs you wait {span(batch.waited)}: faster envs would "
@@ -127,13 +127,13 @@ def _policy(stats: Snapshot, batch: BatchTime) -> Verdict:
 
 
 def _as_many_workers(setup: Setup, factor: int) -> dict[str, str]:
-    """Returns the option for so many times as many envs, unless fewer workers an env would do as well."""
+    """Returns the changed option `num_workers` for `factor` times as many envs; {} if the option can stay."""
     given = dict(setup.options).get("num_workers", "")
     return {"num_workers": str(factor * int(given))} if setup.keeps_apart and given.isdecimal() else {}
 
 
 def _spinning_threads(stats: Snapshot, batch: BatchTime) -> Verdict | None:
-    """Finds a policy with threads that spin on the cores of the workers while they wait, as those of OpenMP do."""
+    """Finds a policy with threads that spin on the workers' cores while the threads wait, as OpenMP's threads do."""
     caller, threads = stats.caller, stats.caller.torch_threads or 1
     elsewhere = caller.waiting + caller.gathering + caller.unpickling
     if threads == 1 or stats.setup.backend == "serial" or caller.cpu < elsewhere + _MORE_THAN_A_CORE * caller.own:
@@ -181,7 +181,7 @@ def _wait(stats: Snapshot, batch: BatchTime) -> str:
     )
 
 
-# -- the time is spent beside steps -------------------------------------------------------------------------
+# -- verdicts on faults and infos ---------------------------------------------------------------------------
 
 
 def _beside_steps(stats: Snapshot, batch: BatchTime) -> list[Verdict]:
@@ -189,7 +189,7 @@ def _beside_steps(stats: Snapshot, batch: BatchTime) -> list[Verdict]:
 
 
 def _faults(stats: Snapshot, batch: BatchTime) -> Verdict:
-    """Judges envs that hang, die or raise, and are built again meanwhile."""
+    """Judges the time that is lost because envs hang, die or raise, and are rebuilt."""
     failing = max(stats.envs, key=lambda env: env.faults)
     away = max(stats.workers, key=lambda worker: worker.lost)
     rest = stats.setup.num_envs - len(away.env_ids)
@@ -205,7 +205,7 @@ def _faults(stats: Snapshot, batch: BatchTime) -> Verdict:
 
 
 def _infos(stats: Snapshot, batch: BatchTime) -> Verdict:
-    """Judges infos without columns: they are pickled, sent, and unpickled if the caller reads them."""
+    """Judges the cost of infos without columns, which are pickled, sent, and unpickled if the caller reads them."""
     largest = max(stats.workers, key=lambda worker: worker.pickling)
     key = largest.info_key or ""
     read = f", and {span(batch.unpickling)} to unpickling it" if batch.unpickling else ""
@@ -219,7 +219,7 @@ def _infos(stats: Snapshot, batch: BatchTime) -> Verdict:
     )
 
 
-# -- the wait is lengthened ---------------------------------------------------------------------------------
+# -- verdicts on causes of a longer wait for envs -----------------------------------------------------------
 
 
 def _findings(stats: Snapshot, batch: BatchTime) -> Iterator[Verdict]:
@@ -229,7 +229,7 @@ def _findings(stats: Snapshot, batch: BatchTime) -> Iterator[Verdict]:
 
 
 def _busy_machine(stats: Snapshot, batch: BatchTime) -> Verdict | None:
-    """Finds workers that were queued for cores, which other programs had."""
+    """Finds workers that were queued for cores that other programs used."""
     setup, cores, others = stats.setup, stats.machine.cores, stats.machine.others(stats.seconds)
     if setup.backend != "process" or others < _BUSY:
         return None
@@ -249,18 +249,18 @@ def _busy_machine(stats: Snapshot, batch: BatchTime) -> Verdict | None:
 
 
 def _queued_for_others(stats: Snapshot, batch: BatchTime) -> float:
-    """Returns the seconds of a batch in which a worker was queued for a core that another program had."""
+    """Returns the seconds of a batch in which the worker that waited longest was queued because of other programs."""
     setup, cores, others = stats.setup, stats.machine.cores, stats.machine.others(stats.seconds)
     if setup.backend != "process" or others < _BUSY:
         return 0.0
     ours = stats.machine.own / (stats.machine.seconds or stats.seconds)
-    is_crowd = setup.num_workers > cores and ours > 0.7 * cores  # workers queue for each other's cores, too
+    is_crowd = setup.num_workers > cores and ours > 0.7 * cores  # then workers are queued because of each other, too
     share = others / (others + ours) if is_crowd else 1.0
     return share * max(worker.queued for worker in stats.workers) / batch.count
 
 
 def _busy_host(stats: Snapshot, batch: BatchTime) -> Verdict:
-    """Judges a virtual machine when its host runs something else on its cores: no process is queued, or runs."""
+    """Judges the time that the host of a virtual machine uses cores for other work. Processes are not queued then."""
     lost = stolen_share(stats) * max(worker.cpu for worker in stats.workers) / batch.count
     taken = stats.machine.stolen / (stats.machine.seconds or stats.seconds)
     return verdict_of(
@@ -276,7 +276,7 @@ def _busy_host(stats: Snapshot, batch: BatchTime) -> Verdict:
 def _slow_resets(stats: Snapshot, batch: BatchTime) -> Verdict | None:
     """Finds batches that had to wait for an env's reset."""
     setup = stats.setup
-    ended = min(stats.reset.count, stats.episodes) / batch.count  # no episode waits for the first resets
+    ended = min(stats.reset.count, stats.episodes) / batch.count  # because an env's first reset ends no episode
     if setup.spares or AUTORESET_MODES[setup.autoreset].in_background or not ended:
         return None
     reset = stats.reset.mean
@@ -300,19 +300,19 @@ def _slow_resets(stats: Snapshot, batch: BatchTime) -> Verdict | None:
 
 
 def _spares(stats: Snapshot, batch: BatchTime) -> int:
-    """Returns how many keep one fresh at any time: as many as reset at a time, and one more for chance."""
-    fast = max(batch.whole - batch.waited, 0.0) + steps_seconds(stats, batch)  # a batch without resets
+    """Returns how many spares to have so that one is always ready: as many as reset at a time, and one more."""
+    fast = max(batch.whole - batch.waited, 0.0) + steps_seconds(stats, batch)  # the time of a batch without resets
     at_a_time = stats.episodes / batch.count * stats.reset.mean / max(fast, 1e-9)
     return max(1, min(stats.setup.num_envs, round(at_a_time + 0.5) + 1))
 
 
 def _slow_env(stats: Snapshot, batch: BatchTime) -> Verdict | None:
-    """Finds one env, or few, that all others wait for."""
+    """Finds one slow env, or a few, for which all other envs wait."""
     setup = stats.setup
     envs = [env for env in stats._env_objects if env.step.count]
     if len(envs) < 3:
         return None
-    # By medians: one moment in which the machine stood still shows in the means of all.
+    # Compares medians, because one stall of the machine raises the means of all envs.
     typical = median(env.step.p50 for env in envs)
     slow = [env for env in envs if env.step.p50 > _SLOW * typical]
     if not slow or len(slow) > len(envs) / 4:
@@ -333,7 +333,7 @@ def _slow_env(stats: Snapshot, batch: BatchTime) -> Verdict | None:
 
 
 def _stragglers(stats: Snapshot, batch: BatchTime) -> Verdict | None:
-    """Finds that any env takes long now and then: all others wait for the slowest of the moment."""
+    """Finds envs that are slow now and then, so that all others wait for the slowest env of each batch."""
     num_envs = _num_objects(stats.setup)
     means = [env.step.mean for env in stats._env_objects if env.step.count]
     if num_envs < 2 or len(means) < 2 or stats.setup.num_workers < 2:
@@ -356,16 +356,16 @@ def _stragglers(stats: Snapshot, batch: BatchTime) -> Verdict | None:
 
 
 def _workers(stats: Snapshot, batch: BatchTime) -> Verdict | None:
-    """Finds a better number of workers, by the estimates that "auto" uses."""
+    """Finds a better number of workers, by the estimates with which num_workers="auto" chooses."""
     setup, cores = stats.setup, stats.machine.cores
-    if setup.is_chosen or setup.spares:  # there is no choice, or it was made well
+    if setup.is_chosen or setup.spares:  # the number of workers is fixed, or "auto" chose it
         return None
     num_envs, now = _num_objects(setup), setup.num_workers
     cost = alone(step_cost(stats), now, cores)
     best = best_num_workers(cost, num_envs, cores)
-    slowest = max(env.step.mean for env in stats.envs)  # one worker for each env would still wait for that one
+    slowest = max(env.step.mean for env in stats.envs)  # the least time of a batch, even with one worker for each env
     estimate = max(batch_seconds(cost, num_envs, best, cores, WAKE_SECONDS), slowest)
-    # Resets, stragglers and the like add as much with any number of workers.
+    # The time that resets, stragglers and the like add, which is the same with any number of workers.
     added = max(0.0, batch.waited - steps_seconds(stats, batch)) if now <= cores else 0.0
     saved = batch.waited - added - estimate
     if best == now or (best < now and setup.keeps_apart) or (setup.backend == "serial" and saved < batch.waited / 2):
@@ -384,10 +384,10 @@ def _workers(stats: Snapshot, batch: BatchTime) -> Verdict | None:
 
 
 def _wake_ups(stats: Snapshot, batch: BatchTime) -> Verdict | None:
-    """Finds workers that take longer to wake than to step: the caller would have stepped the envs meanwhile."""
+    """Finds workers that take longer to wake than to step envs, so that the caller would step the envs sooner."""
     setup, num_envs = stats.setup, _num_objects(stats.setup)
     in_one = in_turns(num_envs * alone(step_cost(stats), setup.num_workers, stats.machine.cores).wall)
-    # Your program would be queued, and stand still, as the workers are.
+    # If your program stepped the envs, it would be queued and stopped like the workers.
     queued = _queued_for_others(stats, batch) + stolen_share(stats) * in_one
     if setup.is_chosen or setup.spares or setup.backend == "serial" or setup.needs_processes:
         return None
@@ -404,7 +404,7 @@ def _wake_ups(stats: Snapshot, batch: BatchTime) -> Verdict | None:
 
 
 def _lockstep(stats: Snapshot, batch: BatchTime) -> Verdict | None:
-    """Finds a policy and envs that take about as long, one after the other: each could work while the other does.
+    """Finds a policy and envs that wait for each other for about as long. They could work at the same time.
 
     The wait for one half is half as long if workers have more than one env each. Otherwise it is the same, and
     overlaps with the policy's time for the other half.
@@ -431,5 +431,5 @@ def _cores_text(stats: Snapshot) -> str:
 
 
 def _num_objects(setup: Setup) -> int:
-    """Returns how many envs or vector envs are stepped."""
+    """Returns the number of env objects: of single envs, or of vector envs."""
     return setup.num_envs // (setup.vector_size or 1)

@@ -1,1 +1,1 @@
-"""Faults of envs, and the restarts that follow."""
+"""Supervision: handles faults of envs, and restarts their workers."""

@@ -1,4 +1,4 @@
-"""Makes the errors for dead workers: the operation, its env, and the cause of death."""
+"""Makes the errors for dead workers. An error names the operation, its env, and the cause of death."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from remuda.errors import EnvError, EnvTimeoutError, Failure, RemudaError, Worke
 
 
 class DeathReports:
-    """Makes the errors for dead workers."""
+    """Makes the errors that report the deaths of workers."""
 
     def __init__(
         self, policy: FaultPolicy, running: Running, start_timeout: float | None, tracker: ProgressTracker
@@ -44,7 +44,7 @@ class DeathReports:
         """
         worker = self._backend.workers[index]
         op, env = self._running.workers.doing(index)
-        if op is None and orphaned:  # it had a command, and had not begun with it
+        if op is None and orphaned:  # the worker died before it began a command
             op, env = self._running.slots.last_op(orphaned[0]), self._running.slots.env_of(orphaned[0])
         next_operation = "close" if closing else "call" if awaited else "nothing"
         operation = next_operation if op is None else OPERATIONS[op]
@@ -53,11 +53,11 @@ class DeathReports:
         return death_of(worker, *self._tracker.describe(env, operation), make)
 
     def of_closing(self, index: int) -> WorkerDiedError:
-        """Returns the error for calls to a worker that has closed its env to be replaced."""
+        """Returns the error for calls that a worker left unanswered because it closed its env and is to be replaced."""
         return death_of(self._backend.workers[index], "close", None, WorkerDiedError)
 
     def missed_deadline(self, op: _core.Op, stack: str) -> Callable[..., EnvTimeoutError]:
-        """Returns the maker of the error of a worker that was killed at a deadline. `stack`: its Python stack."""
+        """Returns a function that makes the error for a worker killed at a deadline. `stack`: its Python stack."""
         name = deadline_of(op)
         limit = self._start_timeout if name == "start_timeout" else getattr(self._policy, name)
         assert limit is not None  # without a limit there is no deadline
@@ -72,7 +72,7 @@ class DeathReports:
 
 @dataclass(frozen=True)
 class Raised:
-    """The cause of a killed worker: its env raised, and only a new worker can rebuild it. One failure for each slot."""
+    """The cause of a kill: an env raised, and only a new worker can rebuild it. `failures` has one for each slot."""
 
     failures: list[Failure]
 

@@ -1,4 +1,4 @@
-"""Logs faults, and those that are alike as one record: the envs, the error, and what follows."""
+"""Logs faults. Faults that are alike share one log record, which names the envs, the error, and the reaction."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from remuda.errors import EnvError, Failure, Fault, WorkerDiedError
 
 
 class FaultLog:
-    """Gathers faults that occur together, and logs those that are alike as one record.
+    """Gathers faults that occur together, and logs those that are alike as one log record.
 
     Faults wait until they are settled, because handlers of logs may raise, and may use the pool.
 
     Attributes:
-        log: Logs faults that are alike; the second argument says what follows. A shard replaces this function, to log
-            in the driver's program.
+        log: Logs faults that are alike; the second argument is the reaction as text. A shard replaces this function, to
+            log in the driver's program.
     """
 
     def __init__(self) -> None:
@@ -28,11 +28,11 @@ class FaultLog:
         return bool(self._unlogged)
 
     def add(self, fault: Fault, then: str, changes: Changes) -> None:
-        """Keeps a fault to be logged once these changes are made. `then`: what follows."""
+        """Keeps a fault, to be logged once `changes` are made. `then`: the reaction, such as "it is rebuilt"."""
         changes.do(self._unlogged.append, (fault, then))
 
     def log_all(self) -> None:
-        """Logs each kept fault once. Raises what a handler raises; the next call logs the rest."""
+        """Logs each kept fault once. If a log handler raises, this raises too, and the next call logs the rest."""
         while self._unlogged:
             first, then = self._unlogged[0]
             alike = [fault for fault, next_step in self._unlogged if (_kind(fault), next_step) == (_kind(first), then)]
@@ -42,9 +42,9 @@ class FaultLog:
 
 
 def log_alike(alike: Sequence[Fault], then: str) -> None:
-    """Logs faults that are alike as one warning. `then`: what follows."""
+    """Logs faults that are alike as one warning. `then`: the reaction, such as "it is rebuilt"."""
     reason = next((fault for fault in alike if not fault.shared), alike[0])
-    # The record has text: handlers keep it, and the error may later refer to the frames of the caller that catches it.
+    # The log record has texts instead of errors: handlers may keep it, and errors may refer to the caller's frames.
     each = tuple((fault.env_id, fault.worker, str(fault)) for fault in alike)
     extra = {"env": reason.env_id, "worker": reason.worker, "faults": each}
     if reason.shard is not None:
@@ -55,19 +55,19 @@ def log_alike(alike: Sequence[Fault], then: str) -> None:
 
 
 def restart_in_words(at: float) -> str:
-    """Describes the restart of a worker at a time of `time.monotonic`."""
+    """Returns a text on when a worker is restarted. `at`: the time of the restart, of `time.monotonic`."""
     seconds = at - time.monotonic()
     return "it is restarted at once" if seconds <= 0 else f"it is restarted in {max(seconds, 0.01):.2g} s"
 
 
 def _kind(fault: Fault) -> Hashable:
     if type(fault.error) is not EnvError:
-        return id(fault.error)  # one death may lose several envs
+        return id(fault.error)  # the envs that one death has taken share one error
     return fault.error.failures[0].kind
 
 
 def _text(alike: Sequence[Fault]) -> tuple[str, str]:
-    """Returns the error as text, and the lines below it: the output of the worker, or its stack."""
+    """Returns (text, details) of one error for faults that are alike. `details`: the worker's last output or stack."""
     errors = {id(fault.error): fault.error for fault in alike}
     failures: list[Failure] = []
     for error in errors.values():

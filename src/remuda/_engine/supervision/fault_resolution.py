@@ -1,4 +1,4 @@
-"""Settles the slots of an env that is gone: ends their episodes, or answers or repeats their commands."""
+"""Settles the slots of a failed env: ends their episodes, answers their commands, or repeats the commands."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Outcome = _core.Outcome
 
 
 class FaultResolution:
-    """Decides the outcome of commands and episodes of failed envs, by the autoreset mode."""
+    """Decides how the commands and episodes of failed envs end. That depends on the autoreset mode."""
 
     def __init__(self, running: Running, faults: Faults) -> None:
         self._running, self._layout = running, running.layout
@@ -24,17 +24,17 @@ class FaultResolution:
         self._faults = faults
 
     def settle(self, slots: Sequence[int], faults: Sequence[Fault], changes: Changes) -> None:
-        """Answers, or repeats, the command that the orphaned slots of an env were sent.
+        """Answers or repeats the last command of a failed env, for which its slots still wait.
 
-        A vector env has several slots, and all have the same outcome, because its successor begins anew with all of
+        A vector env has several slots, and all have the same outcome, because its successor begins again with all of
         them: if one episode was cut off, so are the others, even those that had just ended.
         """
-        over = all(map(self._running.slots.is_over, slots))  # before anything is settled, which makes them so
+        over = all(map(self._running.slots.is_over, slots))  # checked first, because settling a slot ends its episode
         outcome = self._outcome(self._running.slots.last_op(slots[0]), over=over)
         self._resolve(outcome, slots, faults, changes)
 
     def settle_idle(self, slots: Sequence[int], faults: Sequence[Fault], changes: Changes) -> None:
-        """Ends the episodes of an env that failed while it was idle, with the answer to its next step."""
+        """Makes the answer to the next step end the episode of an env that has failed between two commands."""
         if not self._running.slots.has_results(slots[0]):
             return None
         if all(map(self._running.slots.is_over, slots)):
@@ -43,7 +43,7 @@ class FaultResolution:
         return self._resolve(later, slots, faults, changes)
 
     def known_observations(self, slots: Sequence[int]) -> list[Any] | None:
-        """Returns the parts of the hub's answers to an observe of envs that were rebuilt; None if workers answer."""
+        """Returns the data with which the hub answers `send_observe` for rebuilt envs; None if workers can for all."""
         if not self._layout.keeps_last:
             return None
         is_fresh = self._running.slots.is_fresh
@@ -51,16 +51,16 @@ class FaultResolution:
         return known if any(known) else None
 
     def send_on(self, slot: int, changes: Changes) -> None:
-        """Sends the command of a slot to the successor of its env, or answers an observe."""
+        """Sends a slot's command to the worker's successor; answers an observe command with the last observation."""
         is_observe = self._running.slots.last_op(slot) == _core.Op.OBSERVE
         outcome = Outcome.REPEAT_LAST if is_observe else Outcome.RESEND
         self._resolve(outcome, self._layout.ids_with(slot), (), changes)
 
     def _outcome(self, op: _core.Op, *, over: bool) -> Outcome:
-        """Returns the outcome of a command. `over`: the episodes were over before."""
+        """Returns the outcome of a failed env's command. `over`: whether its episodes were over before the command."""
         if op == _core.Op.OBSERVE and over:
             return Outcome.REPEAT_LAST
-        # A reset, in one way or another: there is no episode that could have ended.
+        # These commands reset the env, so they cannot end an episode.
         if op in (_core.Op.RESET, _core.Op.RESET_INTO_ROW) or (self._mode.in_next_step and over):
             return Outcome.RESEND
         return Outcome.END_AND_RESET if self._mode.in_same_step else Outcome.END_EPISODE
@@ -81,7 +81,7 @@ class FaultResolution:
             self._forbid_steps(slots, changes)
 
     def _forbid_steps(self, slots: Sequence[int], changes: Changes) -> None:
-        """Forbids steps until the caller resets the env that was rebuilt, if there is no autoreset."""
+        """If there is no autoreset, forbids steps of a rebuilt env until the caller resets it."""
         if self._mode.by_caller:
             for slot in slots:
                 changes.do(self._faults.obstacles.require_reset, slot)
@@ -90,7 +90,7 @@ class FaultResolution:
         return self._parts(self.last_row_parts(slot, {}) for slot in slots)
 
     def _parts(self, rows: Iterable[tuple[Any, ...]]) -> tuple[Any, ...]:
-        """Returns the parts of the rows of an env in the form that the hub keeps."""
+        """Returns the data of an env's rows as the hub keeps it: the one row, or a tuple of a vector env's rows."""
         each = tuple(rows)
         return each[0] if self._layout.vector_size is None else each
 
@@ -98,14 +98,14 @@ class FaultResolution:
         return self.last_row_parts(slot, {"fault": fault})
 
     def last_row_parts(self, slot: int, info: dict[str, Any]) -> tuple[Any, ...]:
-        """Returns the parts of a row that repeats the last observation, in the form of `EnvHost.pack`."""
+        """Returns the data of a row that repeats the last observation, in the form of `EnvHost.pack`."""
         return self._objects(slot), info, None, None
 
     def _end_in_row(self, slot: int, fault: Fault) -> tuple[Any, dict[str, Any]]:
         return self.terminal(slot, {"fault": fault})
 
     def terminal(self, slot: int, info: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
-        """Returns the last observation as the terminal one, or None if columns have it, and the info."""
+        """Returns (terminal observation, info) of a slot. The first: None if columns hold all of it."""
         codec = self._layout.observation
         if not codec.num_objects:
             return None, info
@@ -114,8 +114,8 @@ class FaultResolution:
         return codec.build_one(leaves, self._objects(slot)), info
 
     def _objects(self, slot: int) -> list[Any]:
-        """Returns the parts of the last observation without columns."""
-        slots = self._layout.ids_with(slot)  # vector envs have no spares
+        """Returns the values in a slot's last observation that have no column."""
+        slots = self._layout.ids_with(slot)  # slots have their envs' ids, because vector envs have no spares
         parts = self._running.slots.last(slots[0])[1]
         count = self._layout.observation.num_objects
         if parts is None or not count:
@@ -124,6 +124,6 @@ class FaultResolution:
             if self._layout.vector_size is not None:
                 _, parts = unbundle(parts, len(slots))[slot - slots[0]] or (0, None)
             objects: list[Any] = load_from_env(parts)[0]
-        except Exception:  # reading the batch of that observation has raised the error
+        except Exception:  # reading that observation in its batch raises this error
             return [None] * count
         return objects

@@ -1,4 +1,4 @@
-"""Keeps faults until they are raised, and the envs that are lost."""
+"""Keeps the faults that the pool has not raised yet, and the envs that are lost."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 
 class Faults:
-    """Keeps faults until they are raised, and the envs that are lost.
+    """Keeps the faults that the pool has not raised yet, and the envs that are lost.
 
     A slot whose env raised must be reset before its next step. An env whose worker died is lost. The part of the pool
     that has the slot raises the failure of its env; any part raises deaths, and failures without a slot.
@@ -31,38 +31,38 @@ class Faults:
 
     def __init__(self, running: Running, *, in_callers_thread: bool) -> None:
         self._running = running
-        self.obstacles = running.slots.obstacles  # the hub checks them before it sends or hands out anything
-        self._part_of = [0] * running.layout.num_slots  # by slot, as the hub numbers them
+        self.obstacles = running.slots.obstacles  # flags that the hub checks before it sends or returns anything.
+        self._part_of = [0] * running.layout.num_slots  # the number of the part that has each slot
         self._in_callers_thread = in_callers_thread
         self._lost: dict[int, RemudaError] = {}
-        self._failures: list[tuple[int | None, Failure]] = []  # with its slot, if it has one
+        self._failures: list[tuple[int | None, Failure]] = []  # (slot, failure); slot None: the failure ends no episode
         self._deaths: list[WorkerDiedError] = []
         self._limits: list[RestartLimitError] = []
 
     @property
     def urgent(self) -> bool:
-        """Whether envs were lost that a caller waits for."""
+        """Whether an error must be raised at once, because an env was lost."""
         return bool(self._deaths or self._limits)
 
     def add_failure(self, failure: Failure, changes: Changes) -> None:
-        """Keeps a failure that ends no episode."""
+        """Keeps a failure that ends no episode, to be raised by the next call."""
         self._keep(self._failures, (None, failure), changes)
 
     def add_failures(self, failures: Sequence[Failure], slots: Sequence[int], changes: Changes) -> None:
-        """Keeps the failures of an env, one for each of its `slots`, which receive them instead of results."""
+        """Keeps the failures of an env, one for each of its `slots`. They take the place of the slots' results."""
         for slot, failure in zip(slots, failures, strict=True):
             self._keep(self._failures, (slot, failure), changes)
             changes.do(self.obstacles.require_reset, slot)
         changes.do(self._running.hub.resolve, slots[0], _core.Outcome.FAIL)
 
     def add_death(self, env_ids: Sequence[int], death: RemudaError, changes: Changes, *, awaited: bool) -> None:
-        """Marks envs as lost with their worker. `awaited`: a caller waits for them, so the death must be raised."""
+        """Marks the envs of a dead worker as lost. `awaited`: a caller waits for them, so the death must be raised."""
         self._lose(env_ids, death, changes)
         if awaited and isinstance(death, WorkerDiedError) and death not in self._deaths:
             self._keep(self._deaths, death, changes)
 
     def raise_again(self, env_id: int, changes: Changes) -> None:
-        """Keeps the error of an env that was lost earlier, because a caller waits for that env."""
+        """Makes the pool raise the error of a lost env once more, because a caller waits for that env."""
         error = self._lost[env_id]
         if isinstance(error, WorkerDiedError) and error not in self._deaths:
             self._keep(self._deaths, error, changes)
@@ -72,7 +72,7 @@ class Faults:
     def add_loss(self, env_ids: Sequence[int], error: RestartLimitError, changes: Changes) -> None:
         """Marks envs as lost because they failed too often."""
         self._lose(env_ids, error, changes)
-        if str(error) not in map(str, self._limits):  # a shard reports it once for each env
+        if str(error) not in map(str, self._limits):  # a shard reports the same error for each env
             self._keep(self._limits, error, changes)
 
     def _lose(self, env_ids: Sequence[int], error: RemudaError, changes: Changes) -> None:
@@ -102,26 +102,27 @@ class Faults:
         return self._lost[env_id]
 
     def divide(self, first: int, shares: Sequence[Sequence[int]]) -> None:
-        """Assigns these slots to the parts `first`, `first` + 1, ..."""
+        """Assigns slots to the parts `first`, `first` + 1, ... `shares`: the slots of each part."""
         for part, slots in enumerate(shares, first):
             for slot in slots:
                 self._part_of[slot] = part
 
     def drop(self, part: int = 0) -> None:
-        """Drops the faults that a part would raise. Envs that are lost, or must be reset, stay so."""
+        """Drops the faults that a part would raise. Lost envs stay lost, and envs that need a reset still need it."""
         self._failures = self._of_others(part)
         for kept in (self._deaths, self._limits):
             kept.clear()
         self.obstacles.set_unraised(bool(self._failures))
 
     def raise_any(self, part: int = 0) -> None:
-        """Raises the faults that a part has not raised yet as one error, the most severe first."""
+        """Raises an error for the faults that a part has not raised yet. An exceeded restart limit is raised first."""
         error = self._limits.pop(0) if self._limits else self._take_error(part)
         if error is not None:
             raise error
 
     def _take_error(self, part: int) -> BaseException | None:
-        """Returns the error, and drops its faults. It must not raise, because `changes` refers to the hub."""
+        """Returns the error to raise for a part, and drops the faults that the error reports. This must not raise,
+        because a traceback would keep `changes` and the hub alive."""
         changes = Changes()
         error, others = self._first_error(part), self._of_others(part)
         if error is not None:
@@ -149,7 +150,7 @@ class Faults:
         return first
 
     def is_interrupt(self, failure: Failure) -> bool:
-        """Whether a failure is the caller's Ctrl-C, which hit an env in its thread."""
+        """Whether a failure is the caller's Ctrl-C, which interrupted an env in the caller's thread."""
         return self._in_callers_thread and isinstance(failure.exception, KeyboardInterrupt)
 
     def error_for(self, failures: Sequence[Failure]) -> BaseException:
@@ -162,7 +163,7 @@ class Faults:
         return interrupt
 
     def check_alive(self, env_ids: Iterable[int]) -> None:
-        """Raises BrokenPoolError for the first of these envs that is lost."""
+        """Raises BrokenPoolError if one of these envs is lost."""
         for env_id in env_ids if self._lost else ():
             if env_id in self._lost:
                 raise self.lost_env(env_id)

@@ -1,4 +1,4 @@
-"""The arguments of resets in advance, which the successors of workers receive again."""
+"""Keeps the arguments of resets in advance, which the successor of a spare's worker receives again."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ from remuda.errors import Failure, RemudaError
 
 
 class Preparations:
-    """Keeps the arguments of resets in advance until the spares have made them."""
+    """Keeps the arguments of resets in advance, each until its spare has made the reset."""
 
     def __init__(self, faults: Faults) -> None:
         self._faults = faults
-        self._arguments: dict[int, Parts] = {}  # by env
+        self._arguments: dict[int, Parts] = {}  # the arguments, by env
 
     def expect(self, spare: int, arguments: Parts) -> Addressee:
-        """Keeps the arguments of a spare. Returns the receiver of its answer."""
+        """Keeps the arguments of a spare's reset in advance. Returns the object that receives the spare's answer."""
         self._arguments[spare] = arguments
         return _Preparation(self._faults, self._arguments, spare, arguments)
 
     def forget(self, envs: Iterable[int]) -> None:
-        """Drops the arguments of envs that are reset with others."""
+        """Drops the kept arguments for envs that the caller has reset with other arguments."""
         for env in envs:
             self._arguments.pop(env, None)
 
     def unmade(self, envs: Iterable[int]) -> Iterator[tuple[int, Parts, Addressee]]:
-        """Yields the envs that have not made their reset, with its arguments and the receiver of the answer."""
+        """Yields (env, arguments, receiver of the answer) for each of `envs` that has not made its reset in advance."""
         for env in envs:
             if (arguments := self._arguments.get(env)) is not None:
                 yield env, arguments, _Preparation(self._faults, self._arguments, env, arguments)
@@ -51,4 +51,4 @@ class _Preparation:
         self.faults.add_failure(failure, changes)
 
     def abandon(self, error: RemudaError) -> None:
-        """Does nothing: the successor receives the arguments again."""
+        """Does nothing when the spare's worker has died: the worker's successor receives the arguments again."""

@@ -12,15 +12,15 @@ from remuda.errors import Fault, RestartLimitError
 
 
 class Quota:
-    """The faults of the last `period` seconds, and the restarts of workers in it."""
+    """Counts the faults of envs and the restarts of workers in the last `period` seconds of the policy."""
 
     def __init__(self, policy: FaultPolicy) -> None:
         self._policy = policy
-        self._faults: deque[tuple[float, Fault]] = deque()  # with their times
-        self._restarts: dict[int, deque[float]] = {}  # by worker: the times of its failures
+        self._faults: deque[tuple[float, Fault]] = deque()  # (time, fault) of each.
+        self._restarts: dict[int, deque[float]] = {}  # the times of each worker's failures, by worker
 
     def charge(self, faults: Sequence[Fault], changes: Changes) -> RestartLimitError | None:
-        """Counts faults that happened at once. Returns the error if they are too many, else None."""
+        """Counts faults that occurred together. Returns the error to raise if a limit is exceeded, else None."""
         now = time.monotonic()
         while self._faults and self._faults[0][0] < now - self._policy.period:
             self._faults.popleft()
@@ -30,7 +30,7 @@ class Quota:
         return None if limit is None else RestartLimitError(limit, all_faults)
 
     def _exceeded(self, all_faults: Sequence[Fault], newest: Sequence[Fault]) -> str | None:
-        """Returns the limit that the newest faults exceed; None if all are kept."""
+        """Returns the limit that the newest faults exceed, as text; None if they exceed no limit."""
         policy, period = self._policy, self._policy.period
         by_env = [sum(past.env_id == fault.env_id for past in all_faults) for fault in newest]
         if max(by_env) > policy.max_restarts:
@@ -41,7 +41,7 @@ class Quota:
         return None
 
     def next_restart(self, worker: int, changes: Changes) -> float:
-        """Counts a failure of a worker. Returns the time of its restart, of `time.monotonic`."""
+        """Counts a failure of a worker. Returns the time of the worker's restart, of `time.monotonic`."""
         restarts, now = self._restarts.setdefault(worker, deque()), time.monotonic()
         while restarts and restarts[0] < now - self._policy.period:
             restarts.popleft()

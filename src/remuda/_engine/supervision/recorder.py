@@ -1,4 +1,4 @@
-"""Writes crash records: of an env that has failed, from its log in the shared memory."""
+"""Writes crash records of failed envs from their command logs, which are in shared memory."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Recorder:
         self.sayings = Sayings()
 
     def record_failure(self, failure: Failure) -> Failure:
-        """Writes the record of a failure. Returns the failure with the path of the record."""
+        """Writes the crash record of a failure. Returns the failure with the record's path."""
         assert failure.env_id is not None and failure.where is not None
         fault = RecordedFault(
             "exception", failure.operation, str(failure), failure.type_name, failure.message, failure.traceback
@@ -48,7 +48,7 @@ class Recorder:
         return replace(failure, record=self._record(failure.env_id, fault, failure.where))
 
     def record_death(self, env_id: int, kind: str, where: EnvProgress, error: WorkerDiedError) -> None:
-        """Writes the record of a death, and sets its path in the error."""
+        """Writes the crash record of a worker's death, and sets the record's path in the error."""
         deadline, stack = (error.limit, error.stack) if isinstance(error, EnvTimeoutError) else (None, "")
         exitcode = error.exitcode
         fault = RecordedFault(kind, error.operation, str(error), exitcode=exitcode, deadline=deadline, stack=stack)
@@ -72,7 +72,7 @@ class Recorder:
 
 
 class _RecordMaker:
-    """Makes one record from the shared memory."""
+    """Makes one crash record from an env's command log in shared memory."""
 
     def __init__(self, recording: Recording, factories: Factories, backend_name: str, running: Running) -> None:
         self._recording, self._factories, self._backend_name = recording, factories, backend_name
@@ -118,11 +118,11 @@ class _RecordMaker:
 
     def _kinds(self, env_id: int, first: int, end: int) -> np.ndarray[Any, np.dtype[np.uint8]]:
         kinds = np.array([self._log.kind(env_id, n) for n in range(first, end)], np.uint8)
-        # Native code may have overwritten the log. Then none of it is used.
+        # An invalid kind shows that native code has overwritten the log, so none of it is used.
         return kinds if (kinds <= _core.Entry.RESTORED.value).all() else kinds[:0]
 
     def _with_log(self, record: Record) -> Record:
-        """Returns the record with the starts of its episodes and its actions, without entries that a replay ignores."""
+        """Adds the starts of episodes and the actions to a crash record. Drops log entries that a replay ignores."""
         first = record.entries - len(record.kinds)
         if (at := record.begins_at) is not None:
             record = replace(record, beginning=self._beginning(record.env_id, first + at))
@@ -133,7 +133,7 @@ class _RecordMaker:
             record = replace(record, seeded=None)
         starts = [at for at in (record.begins_at, record.seeded_at) if at is not None]
         if starts:
-            # The entry before shows whether the env was fresh.
+            # The log entry before the first start is kept, because it shows whether the env was fresh before its reset.
             skipped = max(0, min(starts) - 1)
             record, first = replace(record, kinds=record.kinds[skipped:]), first + skipped
         return self._with_actions(record, first)
@@ -142,7 +142,7 @@ class _RecordMaker:
         try:
             return check_beginning("beginning", load_beginning(self._log.beginning(env_id, entry)))
         except ValueError:
-            return None  # it is gone, or native code has overwritten it
+            return None  # the log has dropped the start, or native code has overwritten it
 
     def _with_actions(self, record: Record, first: int) -> Record:
         rows = [self._log.row(record.env_id, n) for n in range(first, first + len(record.kinds))]
@@ -159,9 +159,9 @@ class _RecordMaker:
 
 
 def _parse_objects(data: bytes) -> list[tuple[int, list[bytes]]]:
-    """Returns the parts of each entry's action without columns, in the format that episode_log.hpp describes."""
+    """Returns (log entry, pickled values that have no column) for each action. Format: see episode_log.hpp."""
     found, at = [], 0
-    with suppress(struct.error, MemoryError, OverflowError):  # native code may have overwritten it
+    with suppress(struct.error, MemoryError, OverflowError):  # native code may have overwritten `data`
         while at < len(data):
             entry, count = struct.unpack_from("<QQ", data, at)
             sizes = struct.unpack_from(f"<{count}Q", data, at + 16)
@@ -176,7 +176,7 @@ def _pickles(factory: bytes | None, observation_space: Any, spec: Any) -> dict[s
     if factory is not None:
         pickles["factory"] = factory
     if spec is not None and (registered := registry.get(spec.id)) is not None:
-        pickles["spec"] = by_value.dumps(registered)  # the factory may look it up
+        pickles["spec"] = by_value.dumps(registered)  # a replay may need it: the factory may look up the spec
     return pickles
 
 

@@ -1,4 +1,4 @@
-"""The receiver of the answer to a lasting call (an attribute, a seed), which rebuilt envs receive again."""
+"""Remembers lasting calls (such as those that set an attribute), so that rebuilt envs receive them again."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from remuda.errors import Failure, RemudaError
 
 @dataclass(frozen=True)
 class Remembering:
-    """The receiver of the answer to a call: keeps the call once the env has answered."""
+    """Receives an env's answer to a lasting call: remembers the call for rebuilt envs, and passes the answer on."""
 
     addressee: Addressee
     calls: RememberedCalls

@@ -25,21 +25,21 @@ from remuda._worker.env_report import Reports
 from remuda._worker.reset_defaults import ResetDefaults
 from remuda.errors import Failure, RemudaError, StartTimeoutError
 
-_CLOSING = 5.0  # seconds for a worker to close an env that is renewed
-_ENDING = 1.0  # seconds in which a killed worker should end, before its successor starts
-_LOOK = 0.01  # seconds between two looks whether it has ended
-_POLL = 1.0  # seconds between two polls of a successor, since its fork server may not answer
-_AT_ONCE = 0.02  # seconds in which successors are started, before other envs get their batch
+_CLOSING = 5.0  # the seconds that a worker has to close an env that is renewed.
+_ENDING = 1.0  # the longest wait, in seconds, for the end of a killed worker before its successor starts.
+_LOOK = 0.01  # the seconds between two checks whether a killed worker has ended.
+_POLL = 1.0  # the seconds between two polls of a successor that starts: its fork server may never answer.
+_AT_ONCE = 0.02  # after so many seconds `look` starts no more successors, so as not to delay batches
 
 
 class Replacements:
-    """Takes each worker from VACANT to RUNNING, as far as possible without waiting.
+    """Replaces dead workers by successors: takes each worker from VACANT to RUNNING in steps that do not wait.
 
-    Commands and messages for an absent worker wait for its successor in a new port.
+    Commands and messages for an absent worker wait in a new port until its successor reads them.
 
     Attributes:
         lives: The state of each worker.
-        remembered, preparations: The calls and resets in advance that successors receive again.
+        remembered, preparations: The lasting calls, and the resets in advance, that successors receive again.
         start_timeout: Seconds in which a successor must build its envs; None for no limit.
     """
 
@@ -54,7 +54,7 @@ class Replacements:
         faults: Faults,
         addressees: dict[int, Addressee | None],
     ) -> None:
-        """Takes the parts of the pool that successors depend on.
+        """Keeps the objects of the pool that successors need.
 
         Args:
             running, lives, budget, start_timeout: Those of the pool.
@@ -64,8 +64,8 @@ class Replacements:
         """
         self.lives, self.remembered, self.start_timeout = lives, RememberedCalls(), start_timeout
         self.preparations = Preparations(faults)
-        self._planned = [0] * len(running.backend.workers)  # the number of successors of each worker so far
-        self._out_since: dict[int, int] = {}  # by worker: the time of its failure, in ns of CLOCK_MONOTONIC
+        self._planned = [0] * len(running.backend.workers)  # the number of successors of each worker so far.
+        self._out_since: dict[int, int] = {}  # the time of each worker's failure, in ns of CLOCK_MONOTONIC
         self._running, self._backend, self._layout = running, running.backend, running.layout
         self._budget, self._infos, self._defaults = budget, infos, defaults
         self._addressees = addressees
@@ -77,10 +77,10 @@ class Replacements:
         deadline = self._running_time() + _CLOSING
         self.lives.plan(worker, WorkerState.CLOSING, changes, deadline=deadline)
         changes.do(self._running.hub.instruct, _core.Op.CLOSE, worker, _core.WHOLE_WORKER, None)
-        changes.do(self._running.workers.raise_news)  # `look` sets the alarm for the deadline
+        changes.do(self._running.workers.raise_news)  # so that `look` runs, and sets the alarm for the deadline
 
     def replace(self, worker: int, at: float, addressee: Addressee, changes: Changes) -> None:
-        """Plans the successor of a dead worker, to be started at a time of `time.monotonic`.
+        """Plans the start of a dead worker's successor. `at`: the time of the start, of `time.monotonic`.
 
         `addressee`: the receiver of the successor's answer to the remembered calls.
         """
@@ -100,15 +100,15 @@ class Replacements:
             )
         self.prepare_again(worker, env_ids, changes)
         self.lives.plan(worker, WorkerState.VACANT, changes, start_at=at)
-        changes.do(self._running.workers.raise_news)  # successors of workers that died together start together
+        changes.do(self._running.workers.raise_news)  # `look` then starts the successors of all dead workers
 
     def note_outage(self, worker: int, changes: Changes) -> None:
-        """Notes the time of a worker's failure. The time until its successor runs counts as lost."""
+        """Notes the time of a worker's failure: the start of an outage, which ends when the worker's successor runs."""
         since = self._running.workers.busy_since(worker) or time.monotonic_ns()
         changes.do(self._out_since.setdefault, worker, since)
 
     def prepare_again(self, worker: int, env_ids: Iterable[int], changes: Changes) -> None:
-        """Sends rebuilt envs the resets in advance that their predecessors have not made."""
+        """Sends these rebuilt envs the commands for resets in advance that their predecessors did not complete."""
         for env, arguments, preparation in self.preparations.unmade(env_ids):
             changes.do(
                 self._running.hub.instruct, _core.Op.PREPARE, worker, env, arguments, self._addressees, preparation
@@ -117,7 +117,7 @@ class Replacements:
     # -- the start of a successor ------------------------------------------------------------------------
 
     def resume(self) -> None:
-        """Replaces successors after an interrupted start, because their state is unknown."""
+        """Kills successors that an interrupt left in an unknown state while they started. `look` starts others."""
         for worker in self.lives.among(WorkerState.STARTING, WorkerState.JOINING):
             self._running.processes.kill(worker)
             self.lives.enter(worker, WorkerState.VACANT)
@@ -132,12 +132,12 @@ class Replacements:
             self._try(self._poll, worker, life)
         now = time.monotonic()
         for worker, life in self.lives.among(WorkerState.VACANT).items():
-            if life.start_at <= time.monotonic() < now + _AT_ONCE:  # the alarm leads to another look
+            if life.start_at <= time.monotonic() < now + _AT_ONCE:  # an alarm makes `look` start the rest later
                 self._try(self._start, worker, life)
         self._listen()
 
     def stop(self) -> None:
-        """Ends all successors that are not running yet."""
+        """Kills the processes of all successors that have not joined the pool yet."""
         self.resume()
         for worker in self.lives.among(*ABSENT):
             self._running.processes.kill(worker)
@@ -160,8 +160,8 @@ class Replacements:
         return self.lives.enter(worker, WorkerState.BUILDING, deadline=deadline)
 
     def _poll(self, worker: int, life: Life) -> None:
-        """Has a successor join the pool once it has built its envs."""
-        self.lives.enter(worker, WorkerState.JOINING)  # it reports only once
+        """Checks whether a successor has built its envs. If so, it joins the pool."""
+        self.lives.enter(worker, WorkerState.JOINING)  # before the poll, which may lose the report if interrupted
         reports = self._running.processes.poll_successor(worker)
         if isinstance(reports, Failure):
             raise build_error([reports])
@@ -188,11 +188,11 @@ class Replacements:
             self._running.workers.count_outage(worker, time.monotonic_ns() - since)
 
     def _fail(self, worker: int, error: RemudaError | OSError) -> None:
-        """Decides on a successor that could not be started, or died, raised or was late while it built its envs."""
+        """Handles a successor that failed: did not start, or died, raised or was late while it built its envs."""
         if not isinstance(error, RemudaError):
             error = RemudaError(f"worker {worker} could not be started: {error}")
         forget_frames(error)
-        self._running.processes.kill(worker)  # it may hang, or wait for its loop
+        self._running.processes.kill(worker)  # the process of a successor that failed may still run
         changes = Changes()
         _, at = self._budget.charge_worker(worker, error, changes)
         if at is not None:
@@ -207,7 +207,7 @@ class Replacements:
         name = f"env {first} and its like before the restart"
         for env, report in enumerate(reports, first):
             if report is None:
-                continue  # an env that is not built yet is checked when it is
+                continue  # an env that is built later (lazily) is checked then
             if not self._layout.any_observation:
                 check_agreement("observation", self._layout.observation_space, name, [report.observation_space], env)
             check_agreement("action", self._layout.action_space, name, [report.action_space], env)
@@ -216,11 +216,11 @@ class Replacements:
     # -- time ----------------------------------------------------------------------------------------------
 
     def _running_time(self) -> float:
-        """Returns the time of deadlines: `time.monotonic()` minus the time in which this process was frozen."""
+        """Returns the clock of deadlines: `time.monotonic()` minus the seconds in which this process was frozen."""
         return time.monotonic() - self._running.workers.lost_ns() / 1e9
 
     def _listen(self) -> None:
-        """Sets the descriptors and the alarm that make the hub return for the next step of a replacement."""
+        """Sets the descriptors and the alarm that end the hub's wait when a replacement can continue."""
         building = self.lives.among(WorkerState.BUILDING)
         limited = [*building.values(), *self.lives.among(WorkerState.CLOSING).values()]
         lost = self._running.workers.lost_ns() / 1e9

@@ -1,4 +1,4 @@
-"""Counts faults against the limits of the policy, and logs them."""
+"""Counts faults of envs against the restart limits of the policy, and logs the faults."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from remuda.errors import Fault, RemudaError
 
 
 class RestartBudget:
-    """Makes a `Fault` for each env, and counts it.
+    """Makes a `Fault` for each env that failed, and counts it against the restart limits.
 
     Attributes:
         log: The faults that are not logged yet.
@@ -31,11 +31,11 @@ class RestartBudget:
         self._faults, self._tracker = faults, tracker
 
     def env_fault(self, env: int, operation: str, error: RemudaError) -> Fault:
-        """Returns the fault of an env that raised."""
+        """Returns the `Fault` of an env that raised."""
         return self._fault(env, "exception", operation, error, shared=False)
 
     def charge_worker(self, worker: int, error: RemudaError, changes: Changes) -> tuple[list[Fault], float | None]:
-        """Counts the failure of a worker for each of its envs that is not lost.
+        """Counts the failure of a worker as a fault of each of its envs, lost ones excepted.
 
         Returns: The faults, and the time of the restart, of `time.monotonic`; None instead if its envs are now lost.
         """
@@ -46,16 +46,16 @@ class RestartBudget:
         return faults, at if self.charge(faults, restart_in_words(at), changes) else None
 
     def charge(self, faults: Sequence[Fault], then: str, changes: Changes) -> bool:
-        """Counts faults that happened at once. Returns False if they are too many, so that their envs are lost.
+        """Counts faults that occurred together. Returns False, and marks their envs as lost, if a limit is exceeded.
 
-        `then`: what follows otherwise, for the log.
+        `then`: the reaction if they do not, as text for the log.
         """
         each = [of_env[0] for of_env in self._layout.by_env(faults)]  # the faults of a vector env count as one
         limit = self._quota.charge(each, changes)
         for fault in each:
             if not fault.shared:
                 changes.do(self._running.slots.count_fault, fault.env_id)
-            self.log.add(fault, then if limit is None else "it is not restarted any more", changes)
+            self.log.add(fault, then if limit is None else "it is no longer restarted", changes)
         if limit is not None:
             self._faults.add_loss([fault.env_id for fault in faults], limit, changes)
         return limit is None

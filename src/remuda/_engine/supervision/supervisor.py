@@ -1,4 +1,4 @@
-"""Restart supervision: applies a FaultPolicy to dead, late or raising envs."""
+"""Restart supervision: applies a FaultPolicy to envs that raise, and to workers that die or are late."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from remuda.errors import CorruptReplyError, EnvError, Failure, RemudaError, Res
 
 
 class Supervisor:
-    """Applies a FaultPolicy: the exchange reports what happened, and the supervisor decides on orphaned slots.
+    """Applies a FaultPolicy to the events that `Exchange` reports, and settles slots that wait for a failed env.
 
     Attributes:
         addressees: The receivers of the answers to messages, by sequence; None: the answer has no receiver.
@@ -73,27 +73,27 @@ class Supervisor:
         )
         self.resolution = FaultResolution(running, faults)
         self.closing = False
-        build_timeout = start_timeout if self._layout.renews_workers else None  # only a process can be ended
+        build_timeout = start_timeout if self._layout.renews_workers else None  # only processes can be killed
         limits = (policy.reset_timeout, policy.step_timeout, policy.call_timeout, build_timeout)
         self._running.workers.set_deadlines(*[int((limit or 0) * 1e9) for limit in limits])
 
     # -- workers -------------------------------------------------------------------------------------------
 
     def takes_messages(self, worker: int) -> bool:
-        """Whether messages reach a worker or its successor. A worker that closes its env takes none."""
+        """Whether a message would reach a worker or its successor: not while the worker closes its env."""
         return self._lives.state(worker) is not WorkerState.CLOSING
 
     def has_process(self, worker: int) -> bool:
-        """Whether a worker has a process that can close its envs."""
+        """Whether a worker can be sent the command to close its envs."""
         return self._lives.state(worker) in {WorkerState.RUNNING, WorkerState.KILLED}
 
     def resume(self) -> None:
-        """Continues replacements that were interrupted in an earlier call."""
+        """Continues replacements of workers that were interrupted in an earlier call."""
         if self._running.workers.has_news:
             self.replacements.resume()
 
     def look(self) -> None:
-        """Continues all replacements as far as they can go now."""
+        """Continues all replacements of workers as far as possible without waiting."""
         if not self._running.workers.has_news:
             return
         if self.closing:
@@ -102,7 +102,7 @@ class Supervisor:
             self.replacements.look()
 
     def close(self) -> None:
-        """Stops all replacements."""
+        """Stops all replacements of workers."""
         self.closing = True
         self._running.workers.set_deadlines(0, 0, 0, 0)
         self._running.workers.listen([], 0)
@@ -112,18 +112,18 @@ class Supervisor:
 
     @property
     def fault_log(self) -> FaultLog:
-        """The log of faults."""
+        """The faults that are not logged yet."""
         return self._budget.log
 
     @property
     def has_records(self) -> bool:
-        """Whether there is something to log or to write."""
+        """Whether `log` has anything to log or to write."""
         keepers = (self._recorder, self._fault_traces)
         is_kept = self._fault_traces is not None and self._fault_traces.is_due
         return is_kept or bool(self._budget.log) or any(keeper and keeper.sayings for keeper in keepers)
 
     def log(self) -> None:
-        """Logs all settled events. Raises what a handler raises; the next call to the pool logs the rest."""
+        """Logs faults. If a log handler raises, this raises too, and the next call to the pool logs the rest."""
         try:
             if self._fault_traces is not None:
                 self._fault_traces.write()
@@ -138,7 +138,7 @@ class Supervisor:
     # -- deaths --------------------------------------------------------------------------------------------
 
     def worker_died(self, index: int, orphaned: Sequence[int], awaited: bool, changes: Changes) -> RemudaError:
-        """Decides on a dead worker. Returns the error for its unanswered calls.
+        """Handles a dead worker. Returns the error for its unanswered calls.
 
         `awaited`: a call waits for its answer.
         """
@@ -148,9 +148,9 @@ class Supervisor:
             case WorkerState.GIVEN_UP:
                 self._lives.plan(index, WorkerState.LOST, changes)
                 return self._lost(index, orphaned, changes, awaited=False)
-            case WorkerState.LOST:  # it was sent another command
+            case WorkerState.LOST:  # the worker was lost before, and was sent another command
                 return self._lost(index, orphaned, changes, awaited=True)
-            case _ if not self._faults.living(self._backend.workers[index].env_ids):  # they failed one by one
+            case _ if not self._faults.living(self._backend.workers[index].env_ids):  # all its envs were lost before
                 self._lives.plan(index, WorkerState.LOST, changes)
                 return self._lost(index, orphaned, changes, awaited=True)
             case _:
@@ -192,7 +192,7 @@ class Supervisor:
 
     def _lose(self, index: int, orphaned: Sequence[int], error: RemudaError, changes: Changes) -> None:
         env_ids = self._backend.workers[index].env_ids
-        is_spare = self._running.slots.slot_of(env_ids[0]) is None  # no command would ever report its loss
+        is_spare = self._running.slots.slot_of(env_ids[0]) is None  # no command of a spare would report its loss
         awaited = bool(orphaned) or (is_spare and not self.closing)
         self._faults.add_death(env_ids, error, changes, awaited=awaited)
         if not self.closing:
@@ -210,7 +210,7 @@ class Supervisor:
         for env_faults in self._layout.by_env(faults):
             slots = [slot for fault in env_faults if (slot := self._running.slots.slot_of(fault.env_id)) is not None]
             if not slots:
-                continue  # the episode of a spare has not begun
+                continue  # a spare has no episode to settle
             if slots[0] in orphaned:
                 self.resolution.settle(slots, env_faults, changes)
             else:
@@ -222,7 +222,7 @@ class Supervisor:
         self.replacements.replace(index, at, rebuild, changes)
 
     def _record(self, index: int, error: RemudaError) -> None:
-        """Writes the crash record of the env that caused the death, if it is known."""
+        """Writes the crash record of the env that caused a worker's death, if that env is known."""
         envs = self._backend.workers[index].env_ids
         if self._recorder is None or self.closing or not isinstance(error, WorkerDiedError):
             return
@@ -238,14 +238,14 @@ class Supervisor:
     # -- workers that are killed or replaced ---------------------------------------------------------------
 
     def worker_late(self, worker: int, op: _core.Op | None) -> None:
-        """Kills a worker that missed a deadline, or (op None) sent nonsense. May be called again."""
+        """Kills a worker that missed the deadline of `op`, or sent invalid data (op None). May be called again."""
         stack = ""
         if op is not None and self._lives.state(worker) is WorkerState.RUNNING:
             stack = self._running.processes.last_stack(worker)
         self._kill(worker, CorruptReplyError if op is None else self._deaths.missed_deadline(op, stack))
 
     def _kill(self, worker: int, cause: Callable[..., RemudaError]) -> None:
-        """Kills a worker. After an interrupt this is called again; the first cause counts."""
+        """Kills a worker. If an interrupt makes the pool call this again, the first cause counts."""
         state = self._lives.state(worker)
         if state not in ABSENT:
             self._running.processes.kill(worker)
@@ -253,7 +253,7 @@ class Supervisor:
             self._lives.enter(worker, WorkerState.KILLED, cause=cause)
 
     def renew_worker(self, worker: int, changes: Changes, *, has_grown: bool) -> None:
-        """Has a worker with one env close it and end, so that a successor takes its place.
+        """Makes a worker with one env close the env and end, so that a successor takes the worker's place.
 
         The env has run its number of episodes, or (`has_grown`) the worker takes more memory than it may.
         """
@@ -266,16 +266,16 @@ class Supervisor:
     # -- envs that raise -----------------------------------------------------------------------------------
 
     def env_failed(self, slot: int, failure: Failure, changes: Changes) -> None:
-        """Decides on an env that raised. Its slot, the first of a vector env, is orphaned."""
+        """Handles an env that raised. `slot`: the slot of the env, or the first slot of a vector env."""
         env = failure.env_id
         assert env is not None
         is_rebuild = failure.operation == "build"
         failures = self._of_each_slot(env, failure)
-        if self._lives.state(failure.worker) is WorkerState.KILLED:  # its death settles the slot
+        if self._lives.state(failure.worker) is WorkerState.KILLED:  # the coming death of the worker settles the slot
             return self._go_with_worker(slot, failures, changes)
         if self.closing or self._faults.is_lost(env):
             return changes.do(self._running.hub.resolve, slot, _core.Outcome.DROP)
-        if isinstance(failure.exception, RestartLimitError):  # of a shard, which has restarted the env too often
+        if isinstance(failure.exception, RestartLimitError):  # the shard of the env has restarted it too often
             self._faults.add_loss(self._layout.ids_with(env), failure.exception, changes)
             return changes.do(self._running.hub.resolve, slot, _core.Outcome.DROP)
         is_interrupt = self._faults.is_interrupt(failure)
@@ -294,7 +294,7 @@ class Supervisor:
         return self._go_with_worker(slot, failures, changes)
 
     def _of_each_slot(self, first: int, failure: Failure) -> list[Failure]:
-        """Returns the failure of an env once for each of its slots."""
+        """Returns a copy of an env's failure for each slot of the env."""
         failures = []
         for env in self._layout.ids_with(first):
             operation, where = self._tracker.describe(env, failure.operation)
@@ -309,12 +309,12 @@ class Supervisor:
 
     def _restart_env(self, slot: int, env: int, failure: Failure, changes: Changes, *, is_rebuild: bool) -> None:
         if is_rebuild and self._backend.processes is not None:
-            changes.do(self._running.hub.resolve, slot, _core.Outcome.RESEND)  # to a successor
+            changes.do(self._running.hub.resolve, slot, _core.Outcome.RESEND)  # to the worker's successor
             return self.rebuild_failed(env, failure, changes)
         fault = self._budget.env_fault(env, failure.operation, EnvError([failure]))
-        if not self._budget.charge([fault], "it is built anew", changes):
+        if not self._budget.charge([fault], "it is rebuilt", changes):
             return changes.do(self._running.hub.resolve, slot, _core.Outcome.DROP)
-        if not is_rebuild:  # a failed rebuild is tried again before the next reset
+        if not is_rebuild:  # the worker tries a failed rebuild again before the env's next reset
             rebuild = _Rebuild(self, env)
             changes.do(
                 self._running.hub.instruct, _core.Op.REBUILD, failure.worker, env, None, self.addressees, rebuild
@@ -323,7 +323,7 @@ class Supervisor:
         return self.resolution.settle([slot], [fault], changes)
 
     def rebuild_failed(self, env: int, failure: Failure, changes: Changes) -> None:
-        """Decides on an env that its worker could not rebuild: kills a process; others try again before a reset."""
+        """Handles an env that its worker could not rebuild. Kills a process; a thread retries before the next reset."""
         if self.closing:
             return
         error = EnvError([failure])
@@ -333,10 +333,10 @@ class Supervisor:
             self._kill(failure.worker, lambda **_: error)
         else:
             fault = self._budget.env_fault(env, "build", error)
-            self._budget.charge([fault], "it is built anew before its next reset", changes)
+            self._budget.charge([fault], "it is rebuilt before its next reset", changes)
 
     def call_failed(self, failure: Failure) -> Failure:
-        """Returns a failure with the operation that a call of a face means."""
+        """Returns the failure of a call, with the operation renamed if the pool's face renames operations."""
         if failure.env_id is None or not self._tracker.renames:
             return failure
         operation, where = self._tracker.describe(failure.env_id, failure.operation)
@@ -345,16 +345,16 @@ class Supervisor:
 
 @dataclass(frozen=True)
 class _Rebuild:
-    """The receiver of the answer of an env that is rebuilt in its worker."""
+    """Receives the answer of a worker that rebuilds an env."""
 
     supervisor: Supervisor
     env: int
 
     def answer(self, sequence: int, parts: Parts) -> None:
-        """Does nothing: the env was rebuilt."""
+        """Does nothing, because the env was rebuilt."""
 
     def fail(self, sequence: int, failure: Failure, changes: Changes) -> None:
         self.supervisor.rebuild_failed(self.env, failure, changes)
 
     def abandon(self, error: RemudaError) -> None:
-        """Does nothing: the death of the worker is another fault."""
+        """Does nothing, because the death of the worker is handled as a fault of its own."""

@@ -19,7 +19,7 @@ class WorkerStates:
         return self._lives[worker]
 
     def state(self, worker: int) -> WorkerState:
-        """Returns the state of a worker without its details."""
+        """Returns the state of a worker, without the details in its `Life`."""
         return self._lives[worker].state
 
     def enter(self, worker: int, state: WorkerState, **details: Any) -> None:
@@ -28,10 +28,10 @@ class WorkerStates:
         self._history.note_state(worker, state)
 
     def plan(self, worker: int, state: WorkerState, changes: Changes, **details: Any) -> None:
-        """Changes the state of a worker together with other changes."""
+        """Adds a change of a worker's state to `changes`, which make it later."""
         changes.do(self._lives.__setitem__, worker, self._lives[worker].then(state, **details))
         self._history.plan_state(worker, state, changes)
 
     def among(self, *states: WorkerState) -> dict[int, Life]:
-        """Returns the workers that are in one of these states."""
+        """Returns the `Life` of each worker that is in one of these states, by the worker's index."""
         return {worker: life for worker, life in enumerate(self._lives) if life.state in states}

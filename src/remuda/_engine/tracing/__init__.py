@@ -1,1 +1,1 @@
-"""Traces: what happened when, in a file that Perfetto and Chrome show."""
+"""Traces: the events of pools in a file that Perfetto and Chrome show."""

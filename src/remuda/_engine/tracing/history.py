@@ -1,4 +1,4 @@
-"""The data of a trace: the events of pools, workers and the program."""
+"""The data from which a trace is written: the events of pools and workers, and the spans of the program."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 
 from remuda._engine.running.fault_history import FaultNote, StateChange
 
-# The core's `TraceEvent`, see trace_log.hpp.
+# The dtype of the core's `TraceEvent`; see trace_log.hpp.
 _TIMES, _NUMBERS = "begin end inner_begin inner_end", "kind worker env count op flags inner_env unused"
 EVENT = np.dtype([*((name, "u8") for name in _TIMES.split()), *((name, "u4") for name in _NUMBERS.split())])
 RESULT, BATCH, WAIT = range(3)
@@ -19,7 +19,7 @@ NOBODY = 0xFFFFFFFF
 
 @dataclass(frozen=True)
 class TracedWorker:
-    """A worker's names in a trace."""
+    """The index, name and envs of a worker in a trace."""
 
     index: int
     name: str
@@ -28,13 +28,13 @@ class TracedWorker:
 
 @dataclass(frozen=True)
 class TracedSpan:
-    """A named part of the program; see `remuda.span`. Times are those of CLOCK_MONOTONIC."""
+    """A part of the program that `remuda.span` has named. Times are those of CLOCK_MONOTONIC."""
 
     name: str
-    thread: int  # the number that the system has for it
+    thread: int  # the system's id of the thread
     begin_ns: int
     end_ns: int
-    raised: str = ""  # the class of the exception that ended it
+    raised: str = ""  # the class of the exception that ended the span
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,12 +43,12 @@ class History:
 
     name: str
     workers: tuple[TracedWorker, ...]
-    events: np.ndarray[Any, Any]  # (n,) of `EVENT`, in the order in which the pool noticed them
+    events: np.ndarray[Any, Any]  # (n,) of the dtype `EVENT`, in the order of arrival
     changes: Sequence[StateChange] = ()
     faults: Sequence[FaultNote] = ()
 
     def since(self, begin_ns: int) -> History:
-        """Returns what had not ended by then."""
+        """Returns the history after `begin_ns`, including events that began before this time and ended after it."""
         return replace(
             self,
             events=self.events[self.events["end"] > begin_ns],

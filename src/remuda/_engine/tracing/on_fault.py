@@ -1,4 +1,4 @@
-"""Writes a trace of the last minute whenever an env fails: the option `trace_on_fault`."""
+"""Writes a trace of the last minute whenever an env fails, as the option `trace_on_fault` requests."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _MAX_FILES = 20
 
 
 class FaultTraces:
-    """The traces of one pool's faults. It never raises: a full disk is no reason for a pool to break.
+    """Writes the traces of one pool's faults. It never raises, because a full disk must not break a pool.
 
     Attributes:
         sayings: The texts to be logged.
@@ -30,20 +30,20 @@ class FaultTraces:
     def __init__(self, tracer: PoolTracer, directory: Path) -> None:
         self.sayings = Sayings()
         self._tracer, self._directory, self._written = tracer, directory, 0
-        self._last: Any = None  # the latest fault with a trace
+        self._last: Any = None  # the latest fault that has a trace
         self._spans = SpanBuffer(_NUM_EVENTS)
         LISTENERS.append(self._spans)
-        self._forget_spans = weakref.finalize(self, LISTENERS.remove, self._spans)  # also if the pool is never closed
+        self._forget_spans = weakref.finalize(self, LISTENERS.remove, self._spans)  # even if the pool is never closed
         tracer.listen(_NUM_EVENTS, self._close)
 
     @property
     def is_due(self) -> bool:
-        """Whether there are faults without a trace."""
+        """Whether there are faults for which no trace was written."""
         faults = self._tracer.fault_history.faults
         return bool(faults) and faults[-1] is not self._last
 
     def write(self) -> None:
-        """Writes one trace for all faults that have come up together."""
+        """Writes one trace for all faults that occurred together."""
         if not self.is_due:
             return
         fault = self._last = self._tracer.fault_history.faults[-1]

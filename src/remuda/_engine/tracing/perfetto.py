@@ -19,13 +19,13 @@ from remuda._engine.running.worker_state import WorkerState
 from remuda._engine.tracing.history import BATCH, EVENT, NOBODY, RESULT, History, TracedSpan
 from remuda._trace.file import written_whole
 
-# No process has such a number; workers are shown as threads of one that stands for their pool.
+# No process has an id from here up. Each pool gets such an id, and its workers are shown as threads of it.
 _POOL_PIDS = 1 << 22
-_POOL_TIDS = 1 << 22  # no thread has such a number either; they are the pools' own lines in the program
+_POOL_TIDS = 1 << 22  # no thread has an id from here up; the lines of pools get such ids
 
 _KIND = list(EVENT.fields or ()).index("kind")
 _OPERATIONS = {int(op.value): name for op, name in OPERATIONS.items()}
-_SHOWN = {  # the names in a trace of the states in which a worker is away
+_SHOWN = {  # names for the states in which a worker is away
     WorkerState.CLOSING: "closes its env",
     WorkerState.KILLED: "killed",
     WorkerState.VACANT: "dead",
@@ -38,13 +38,13 @@ _SHOWN = {  # the names in a trace of the states in which a worker is away
 
 
 def write_trace(path: Path, histories: Sequence[History], spans: Iterable[TracedSpan]) -> None:
-    """Writes the trace into a file, whole or not at all; compressed if its name ends in ".gz"."""
+    """Writes a trace into a file, completely or not at all. The file is compressed if its name ends in ".gz"."""
     with written_whole(path) as file:
         _Writer(file).write(histories, spans)
 
 
 class _Writer:
-    """Writes one file. All times that it is given are CLOCK_MONOTONIC's, in ns."""
+    """Writes one trace file. Its methods take times in ns of CLOCK_MONOTONIC."""
 
     def __init__(self, file: IO[Any]) -> None:
         self._file = file
@@ -67,7 +67,7 @@ class _Writer:
     # -- lines -------------------------------------------------------------------------------------------
 
     def _slice(self, pid: int, tid: int, kind: str, name: str, begin: int, end: int, **args: Any) -> str:
-        """Returns an event that lasted from `begin` to `end`, on the line `tid` of `pid`."""
+        """Returns an event as JSON that lasted from `begin` to `end`, for the line `tid` of the process `pid`."""
         duration = f'"dur": {_microseconds(max(0, end - begin))}'
         return self._event(f'"ph": "X", {duration}', pid, tid, kind, name, begin, args)
 
@@ -82,14 +82,14 @@ class _Writer:
 
     @staticmethod
     def _label(what: str, pid: int, tid: int, label: str | int) -> str:
-        """Returns the event that names a process or a thread, or sets its place among the others."""
+        """Returns the event that gives a process or thread its name, or its place in the order of lines."""
         key = "sort_index" if what.endswith("sort_index") else "name"
         return json.dumps({"ph": "M", "pid": pid, "tid": tid, "name": what, "args": {key: label}})
 
     # -- a pool ------------------------------------------------------------------------------------------
 
     def _of_pool(self, history: History, pid: int, tid: int) -> Iterator[str]:
-        """Yields the lines of a pool. `pid` is that of its workers, `tid` that of the pool's line in the program."""
+        """Yields the events of a pool. `pid`: the process id for its workers. `tid`: the thread id for its caller."""
         yield self._label("thread_name", self._pid, tid, f"pool {history.name}")
         yield self._label("thread_sort_index", self._pid, tid, tid - _POOL_TIDS - 1000)
         yield self._label("process_name", pid, 0, f"workers of {history.name}")
@@ -144,7 +144,7 @@ class _Writer:
         yield self._instant(pid, fault.worker + 1, "fault", name, fault.at_ns, error=fault.text)
 
     def _of_life(self, changes: Sequence[StateChange], pid: int, tid: int) -> Iterator[str]:
-        """Yields one slice for each state in which a worker was away; neighbours of one name are one slice."""
+        """Yields a slice for each state in which a worker was away. Successive states of one name share a slice."""
         at = 0
         while at < len(changes):
             name, first = _SHOWN.get(changes[at].state), at
@@ -168,15 +168,15 @@ class _Writer:
 
 
 def _base_and_offset() -> tuple[int, int]:
-    """Returns the file's zero by the wall clock, and the difference of the file's times to CLOCK_MONOTONIC."""
+    """Returns (base, offset): the wall-clock time of the file's time 0, and the file's times minus CLOCK_MONOTONIC."""
     best = min((_measure_offset() for _ in range(5)), key=lambda measured: measured[1])
     now = time.time_ns()
-    base = now - now % (86400 * 10**9)  # the day: times stay small, and any two files of a day have the same zero
+    base = now - now % (86400 * 10**9)  # the start of the day, so that files of a day have the same zero
     return base, best[0] - base
 
 
 def _measure_offset() -> tuple[int, int]:
-    """Returns the offset between the two clocks, and how long it took to read them."""
+    """Returns (the wall clock minus CLOCK_MONOTONIC, the time that reading the clocks took)."""
     before = time.monotonic_ns()
     wall = time.time_ns()
     after = time.monotonic_ns()
@@ -184,7 +184,7 @@ def _measure_offset() -> tuple[int, int]:
 
 
 def _microseconds(ns: int) -> str:
-    """Returns microseconds, to the nanosecond, which a float would not hold."""
+    """Returns nanoseconds as a text in microseconds, which is exact, as a float would not be."""
     whole, rest = divmod(ns, 1000)
     return f"{whole}.{rest:03}"
 

@@ -1,4 +1,4 @@
-"""`remuda.span`: names what the program does, for traces."""
+"""`remuda.span`: names parts of the program, for traces."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from remuda._engine.tracing.history import TracedSpan
 
 
 class SpanBuffer:
-    """Keeps the latest spans of a trace that is being made."""
+    """Keeps the latest spans, for a trace that is being recorded."""
 
     def __init__(self, num_spans: int) -> None:
         self._spans: deque[TracedSpan] = deque(maxlen=num_spans)
@@ -21,16 +21,16 @@ class SpanBuffer:
         self._spans.append(span)
 
     def since(self, begin_ns: int) -> list[TracedSpan]:
-        """Returns the spans that had not ended by then."""
+        """Returns the spans that ended after `begin_ns`."""
         return [span for span in self._spans.copy() if span.end_ns > begin_ns]
 
 
 LISTENERS: list[SpanBuffer] = []
-"""The buffers that get each span."""
+"""The buffers to which each span is added."""
 
 
 class Span(ContextDecorator):
-    """A part of the program with a name: what `span` returns."""
+    """A named part of the program: the context manager that `span` returns."""
 
     __slots__ = ("_begin_ns", "_name")
 
@@ -38,7 +38,7 @@ class Span(ContextDecorator):
         self._name, self._begin_ns = name, 0
 
     def _recreate_cm(self) -> Span:
-        """Makes a span for each call of a function that it decorates."""
+        """Returns a new span for each call of a decorated function."""
         return Span(self._name)
 
     def __enter__(self) -> Span:
@@ -56,7 +56,7 @@ class Span(ContextDecorator):
 
 
 def span(name: str) -> Span:
-    """Names what a block of the program, or a function, does: traces show it beside the pool's steps and waits.
+    """Names a block of the program, or a function: traces show it beside the pool's steps and waits.
 
         >>> import remuda
         >>> with remuda.span("update"):
@@ -68,13 +68,13 @@ def span(name: str) -> Span:
     microsecond.
 
     Args:
-        name: What the trace calls it.
+        name: Its name in traces.
 
     Returns:
         A context manager, which may decorate functions too.
 
     Raises:
-        TypeError: A name that is no str.
+        TypeError: `name` is not a str.
     """
     if not isinstance(name, str):
         raise TypeError(f"expected the name of a span to be a str, got {name!r}")

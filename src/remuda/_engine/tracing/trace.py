@@ -1,4 +1,4 @@
-"""`Trace`: records what happens in pools for a while, and writes it into a file."""
+"""Records the events of pools until a trace is stopped, and writes them into a file."""
 
 from __future__ import annotations
 
@@ -21,22 +21,22 @@ NUM_EVENTS = 1 << 19
 
 
 class Trace:
-    """A trace that is being recorded: what `remuda.trace` and `Pool.trace` return.
+    """A trace that is being recorded. `remuda.trace` and `Pool.trace` return it.
 
-    Used in a `with` statement it ends with the block, or call `stop`. One that is never stopped is written when the
-    program ends. Steps, resets, waits, faults and restarts come from the pools, and what `remuda.span` names.
+    It ends with its `with` block, or when you call `stop`. A trace that is never stopped is written when the program
+    ends. It has steps, resets, waits, faults and restarts of the pools, and the spans of `remuda.span`.
 
     Attributes:
-        path: Its file; there is none before the end.
+        path: Its file, which is written at the end.
     """
 
     def __init__(self, path: str | os.PathLike[str], events: int, pool: PoolTracer | None = None) -> None:
-        """Begins at once. `pool`: the only one to be traced; None: all pools of the process, and those to come."""
+        """Begins the recording. `pool`: the only pool to trace; None: all pools of the process, later ones included."""
         self.path, self._num_events = writable_file(path, "the trace"), _checked(events)
         self._begin_ns, self._owner = time.monotonic_ns(), os.getpid()
         self._of_all, self._is_stopped = pool is None, False
-        self._pools: dict[PoolTracer, Any] = {}  # each with the function that ends it
-        self._ended: list[History] = []  # of pools that are closed
+        self._pools: dict[PoolTracer, Any] = {}  # the function that ends the recording, by pool.
+        self._ended: list[History] = []  # the events of pools that are closed
         self._spans = SpanBuffer(self._num_events)
         for tracer in open_pools() if pool is None else [pool]:
             self._add(tracer)
@@ -46,12 +46,12 @@ class Trace:
         atexit.register(self.stop)
 
     def stop(self) -> Path:
-        """Ends the recording and writes the file; returns its path. Stopping again does nothing.
+        """Ends the recording, writes the file, and returns the file's path. Stopping again does nothing.
 
         Raises:
             OSError: The file cannot be written.
         """
-        if self._is_stopped or os.getpid() != self._owner:  # a forked copy is not the one to write it
+        if self._is_stopped or os.getpid() != self._owner:  # a forked copy must not write the file
             return self.path
         self._is_stopped = True
         atexit.unregister(self.stop)
@@ -68,7 +68,7 @@ class Trace:
         tracer.listen(self._num_events, self._pools[tracer])
 
     def _end(self, tracer: PoolTracer) -> None:
-        """Ends the recording of that pool."""
+        """Ends the recording of a pool."""
         self._ended.append(tracer.history().since(self._begin_ns))
         tracer.leave(self._pools.pop(tracer))
 
@@ -88,37 +88,37 @@ _of_all_pools: list[Trace] = []
 
 
 def trace(path: str | os.PathLike[str], *, events: int = NUM_EVENTS) -> Trace:
-    """Records what happens in all pools of this process, faces' too, and in pools that are made meanwhile.
+    """Records the events of all pools of this process, those of faces and later ones included.
 
         with remuda.trace("run.json"):
             train()
 
-    The file is opened by Perfetto (https://ui.perfetto.dev) or Chrome (chrome://tracing). `Pool.trace` records one
-    pool. What is recorded is what workers tell of their work anyway: it costs well below 1 % of the steps a second.
+    Open the file with Perfetto (https://ui.perfetto.dev) or Chrome (chrome://tracing). `Pool.trace` records one pool.
+    Workers report these data anyway, so recording costs well below 1 % of the steps a second.
 
     Args:
-        path: The file; compressed where it ends in ".gz".
-        events: How many events are kept of each pool, and of the spans, the latest: 64 bytes each. A batch makes one
-            for the caller and one for each env that takes longer than 20 us, or each run of envs that do not.
+        path: The file; compressed if it ends in ".gz".
+        events: The number of latest events to keep of each pool, and of spans: 64 bytes each. A batch makes one event
+            for the caller and one for each env that takes longer than 20 us, or for each run of faster envs.
 
     Returns: The `Trace`, which has begun.
 
     Raises:
-        ValueError, TypeError: `events` is no int from 1 up.
-        OSError: The file's directory is not there, or cannot be written to.
+        ValueError, TypeError: `events` is not an int from 1 up.
+        OSError: The directory of the file does not exist, or cannot be written to.
     """
     return Trace(path, events)
 
 
 def trace_pool(tracer: PoolTracer, path: str | os.PathLike[str], events: int) -> Trace:
-    """Records what happens in one pool."""
+    """Returns a trace that records the events of one pool."""
     if not tracer.is_open:
         raise StateError("expected an open pool to trace, got one that is closed")
     return Trace(path, events, tracer)
 
 
 def note_new_pool(tracer: PoolTracer) -> None:
-    """Adds a pool to the traces of all pools."""
+    """Adds a new pool to the traces that record all pools."""
     for each in _of_all_pools:
         each._add(tracer)
 

@@ -1,4 +1,4 @@
-"""Records what happens in a pool, for its traces."""
+"""Records the events of one pool, for the traces that listen to it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from remuda._engine.tracing.history import EVENT, History, TracedWorker
 
 
 class PoolTracer:
-    """Records the events of the hub while there is a listener. It holds nothing of the pool's memory.
+    """Records the events of a pool's hub while a trace listens. Keeps no reference to the pool's memory.
 
     Attributes:
         fault_history: The other events of the pool.
@@ -28,7 +28,7 @@ class PoolTracer:
             TracedWorker(worker.index, worker.name, tuple(worker.env_ids)) for worker in running.backend.workers
         )
         self._log: _core.TraceLog | None = None
-        self._listeners: list[Callable[[], None]] = []  # each is called before the end
+        self._listeners: list[Callable[[], None]] = []  # the functions to call before the pool closes
         _tracers.add(self)
 
     def listen(self, num_events: int, before_end: Callable[[], None]) -> None:
@@ -41,21 +41,21 @@ class PoolTracer:
         self._listeners.append(before_end)
 
     def leave(self, before_end: Callable[[], None]) -> None:
-        """Removes the listener with this function."""
+        """Removes the listener that `listen` has added with this function."""
         self._listeners.remove(before_end)
         if not self._listeners:
             self._set_log(None)
             self._log = None
 
     def history(self) -> History:
-        """Returns all that was recorded."""
+        """Returns all events that were recorded."""
         events = np.frombuffer(b"" if self._log is None else self._log.events(), EVENT)
         return History(
             self._name, self._workers, events, tuple(self.fault_history.changes), tuple(self.fault_history.faults)
         )
 
     def close(self) -> None:
-        """Notifies the listeners: the pool is about to close."""
+        """Notifies the listeners that the pool is about to close."""
         self.is_open = False
         for before_end in list(self._listeners):
             before_end()
