@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import gymnasium
-import numpy as np
 import pytest
+from pool_envs import CountingEnv
 
 from remuda import FaultPolicy, Pool
 
@@ -23,19 +24,9 @@ class Watched:
         return object.__getattribute__(self, name)
 
 
-class Env(Watched, gymnasium.Env[Any, Any]):
-    observation_space = gymnasium.spaces.Box(-1, 1, (3,))
-    action_space = gymnasium.spaces.Discrete(2)
-    steps = 0
-
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
-        super().reset(seed=seed)
-        self.steps = 0
-        return np.zeros(3, np.float32), {}
-
-    def step(self, action: Any) -> Any:
-        self.steps += 1
-        return np.zeros(3, np.float32), 1.0, self.steps == 3, False, {"steps": self.steps}
+class Env(Watched, CountingEnv):
+    def __init__(self) -> None:
+        super().__init__(length=3)
 
 
 class Wrapper(Watched, gymnasium.Wrapper[Any, Any, Any, Any]):
@@ -66,3 +57,26 @@ def test_attributes_stay_where_they_are(backend: Any, faults: Any, seeding: Any,
             pool.step([0] * 4)
         pool.set_attr("difficulty", 1, lasting=True)
         assert pool.call("reads_of_all") == [0] * 4
+
+
+class Lazy(CountingEnv):
+    """Has the names by which envs and simulations are recognised, and may not be asked for them yet."""
+
+    @property
+    def env(self) -> Any:
+        raise AssertionError("read too early")
+
+    @cached_property
+    def model(self) -> Any:
+        raise AssertionError("read too early")
+
+    @cached_property
+    def data(self) -> Any:
+        raise AssertionError("read too early")
+
+
+@pytest.mark.parametrize("backend", ["process", "serial"])
+def test_properties_of_envs_are_not_read(backend: Any) -> None:
+    with Pool([Lazy] * 2, backend=backend, num_workers=2) as pool:
+        pool.reset()
+        assert [state.steps for state in pool.get_state(state_fns="attributes")] == [0, 0]
