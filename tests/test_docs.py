@@ -88,7 +88,6 @@ def AtariVectorEnv(name, num_envs, num_threads):
     return gymnasium.make_vec("CartPole-v1", num_envs=num_envs, vectorization_mode="sync")
 
 pool.reset()
-pool.send_reset() if "pool.send_reset" not in BLOCK and "pool.recv" in BLOCK else None
 """
 RENDERING = """
 k, Env.render_mode = 5, "rgb_array"
@@ -131,15 +130,17 @@ if "alf_stand_in" in alf.__file__:
     alf.environments.fast_parallel_environment = types.ModuleType("fast_parallel_environment")
 """
 PRELUDES = {
-    "README.md": POOL,
+    "README.md": "",
+    "index.md": "",
+    "start.md": "",
     "coming-from/cleanrl.md": "",
     "columns.md": POOL + COLUMNS,
     "evaluation.md": POOL + RENDERING,
-    "faults.md": POOL,
+    "faults.md": "",
     "gymnasium.md": POOL,
     "pool.md": POOL + OPEN_POOL + VECTORS,
-    "replay.md": POOL,
-    "rollouts.md": POOL,
+    "replay.md": "",
+    "rollouts.md": "",
     "reference/sb3.md": POOL,
     "reference/rollouts.md": POOL + OPEN_POOL + "pool.reset()\n",
     "uneven.md": POOL + OPEN_POOL,
@@ -151,8 +152,8 @@ PRELUDES = {
     "mlagents.md": "",
     "concepts.md": POOL + OPEN_POOL + "pool.reset()\nif 'pool.send_reset' not in BLOCK: pool.send(policy(range(8)))\n",
     "performance.md": POOL + OPEN_POOL,
-    "videos.md": POOL + RENDERING,
-    "stats.md": POOL + OPEN_POOL + "step, batch = 1, pool.reset()\n",
+    "videos.md": "",
+    "stats.md": POOL + OPEN_POOL,
     "reference/pool.md": POOL + OPEN_POOL + "batch = pool.reset()\n",
     "ray.md": "",  # it runs as written
     "reference/ray.md": POOL,

@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from remuda._engine.stats.durations import span
@@ -16,7 +17,7 @@ from remuda._watch.starting_pool import StartingPool
 from remuda._wire.build_board import EnvBuild
 
 _PATIENCE = 30.0  # the seconds to wait for py-spy, which reads the symbols of every library.
-_ANSWER = 5.0  # the seconds to wait for a worker, which may be slow on a busy machine
+_own_stack = partial(stack_of, patience=5.0)  # seconds: workers may be slow on a busy machine
 _INSTALL = 'pip install "remuda[stacks]" for the stacks of native code, and of the program itself'
 
 
@@ -42,7 +43,7 @@ def stacks_of(pool: SeenPool, *, native: bool) -> list[WorkerStack]:
         workers = [_working(worker) for worker in sorted(pool.look().workers, key=lambda one: -one.doing_since)]
     spy = py_spy() if native else None
     busy = [worker.pid for worker in workers if worker.pid is not None and worker.is_busy]
-    stacks = _spied(spy, [pool.pid, *busy]) if spy else {pid: stack_of(pid, patience=_ANSWER) for pid in busy}
+    stacks = _spied(spy, [pool.pid, *busy]) if spy else {pid: _own_stack(pid) for pid in busy}
     program = [_with_stack(WorkerStack(None, pool.pid, "", 0.0), stacks)] if spy else []
     return program + [_with_stack(worker, stacks) if worker.is_busy else worker for worker in workers]
 
@@ -100,7 +101,7 @@ def _answer(process: subprocess.Popen[str], pid: int) -> Stack:
         out, err = process.communicate()
     if process.returncode == 0:
         return Stack("\n".join(line.rstrip() for line in out.splitlines()[3:]))  # without py-spy's heading
-    own, why = stack_of(pid, patience=_ANSWER), " ".join(err.split())[-200:]
+    own, why = _own_stack(pid), " ".join(err.split())[-200:]
     return Stack(own.text, "" if own.text else f"py-spy: {why}")
 
 

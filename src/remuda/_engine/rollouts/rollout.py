@@ -191,8 +191,8 @@ class Rollout(HasAdvantages, InSingular):
             is_next = bool((self._memory.next_frames()[columns] == frames + 1).all())
         if not is_next:
             raise StateError(
-                "expected no other step or reset of the envs of a rollout while it is iterated over, got a turn in "
-                "which they were, or the rollout was closed, or another one was made; call close(), and make another"
+                "expected no other step or reset of the envs of a rollout while it is iterated over, got one in this "
+                "turn, or the rollout was closed, or another one was made; call close(), and make another"
             )
 
     @holds_nothing
