@@ -1,4 +1,4 @@
-"""A model of a batch's time, fitted to measured figures. It predicts how the parent's serial work limits a pool.
+"""Predicts how the parent's serial work limits a pool's speed, by a model of a batch's time.
 
     python benchmarks/scaling_model.py 5 0.05 0.65      the parent's us a batch, an env, a worker
 
@@ -94,7 +94,7 @@ def step_us(parent: Parent, sample: Sample) -> float:
 
 
 def batch_us(parent: Parent, step: float, num_envs: int, num_workers: int, parents: int = 1) -> float:
-    """Returns the model's time of a batch, if each parent has a share of the envs and each process has a core."""
+    """Returns the predicted time of a batch. Each parent has a share of the envs, and each process has a core."""
     largest = -(-num_envs // num_workers)  # the parent waits for the worker with most envs
     return parent.us(num_envs / parents, num_workers / parents) + step * largest
 
@@ -105,7 +105,7 @@ def best_workers(parent: Parent, step: float, num_envs: int, most: int) -> int:
 
 
 def of_loops(parent: Parent, step: float, loop: float, num_workers: int, parents: int = 1) -> float | None:
-    """Returns the predicted speed of `NUM_ENVS` envs, as a share of the speed of as many plain loops as workers.
+    """Returns the predicted speed of a pool of `NUM_ENVS` envs, divided by the speed of ``num_workers`` plain loops.
 
     ``loop``: us of a step in a plain loop. None if there are fewer workers than parents.
     """
@@ -115,14 +115,17 @@ def of_loops(parent: Parent, step: float, loop: float, num_workers: int, parents
 
 
 def shares(parent: Parent, step: float, loop: float, parents: int) -> list[str]:
-    """Returns table cells: `of_loops` for each of `WORKERS`, then the best number of workers if there is one parent."""
+    """Returns the cells of a table row: the result of `of_loops` for each number of workers, and the fastest number.
+
+    With several parents, the last cell is empty.
+    """
     ratios = (of_loops(parent, step, loop, count, parents) for count in WORKERS)
     best = str(best_workers(parent, step, NUM_ENVS, NUM_ENVS)) if parents == 1 else ""
     return [*map(report.ratio, ratios), best]
 
 
 def table(parent: Parent) -> Iterator[str]:
-    """Yields a table of predicted speeds, by `shares`. A step takes as long in a worker as in a plain loop."""
+    """Yields the table of predicted speeds. A step is assumed to take as long in a worker as in a plain loop."""
     columns = ["us a step", "parents", *(f"{count} workers" for count in WORKERS), "fastest with"]
     cases = ((step, parents) for step in STEPS_US for parents in PARENTS)
     yield from markdown(columns, ([f"{step:g}", str(n), *shares(parent, step, step, n)] for step, n in cases))

@@ -105,7 +105,7 @@ def typical(samples: list[Sample], contender: str, start_method: str) -> Sample:
 
 
 def verdict(ours: Sample, other: Sample) -> str:
-    """Returns "pass" if remuda is neither slower nor larger than the other, else a text with the shortfalls."""
+    """Returns "pass" if remuda starts as fast as the other contender in as little memory; else names the shortfalls."""
     shortfalls = []
     if ours.startup_seconds > other.startup_seconds:
         shortfalls.append("slower")

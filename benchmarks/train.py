@@ -104,7 +104,7 @@ def choose(options: argparse.Namespace) -> Iterator[Case]:
 
 
 def is_quick(case: Case) -> bool:
-    """Returns whether ``--quick`` includes the case: with our PPO 8 envs or any CartPoles, with SB3's 8 CartPoles."""
+    """Returns whether ``--quick`` includes the case: for our PPO any CartPoles or 8 envs, for SB3's 8 CartPoles."""
     if case.trainer == "sb3":
         return case.workload == "cartpole" and case.num_envs <= 8
     return case.workload == "cartpole" or case.num_envs <= 8

@@ -133,7 +133,7 @@ def parts(case: Case, result: Result, name: str) -> str:
 
 
 def to_json(case: Case, result: Result) -> dict[str, Any]:
-    """Adds the case's ideal to the dict of `report.to_json`, where the other ideal is that of the plain loop."""
+    """Adds the ideal of the case to the dict of `report.to_json`, which has only the ideal of the plain loop."""
     more = {"min_envs": case.min_envs, "spares": case.spares, "asked_steps_per_second": case.ideal}
     return {**report.to_json(result), **more}
 

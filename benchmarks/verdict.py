@@ -147,7 +147,7 @@ def measure(case: Case, seconds: float) -> list[str]:
         with busy_processes(case.busy):
             before, stats = usual_loop(pool, policy, seconds)
         cause, code = stats.verdict.cause, stats.verdict.code or ""
-        if "pool" in code and not case.busy:  # code without `pool` is for the env's file and is not run
+        if "pool" in code and not case.busy:  # code without `pool` belongs in the env's file, and is not run
             after = pasted(code, case, pool, policy, seconds)
         else:
             after = usual_loop(pool, policy, seconds)[0]

@@ -1,4 +1,4 @@
-"""Trains DI-engine's DQN on CartPole twice, with remuda's and DI-engine's `SubprocessEnvManagerV2`: the same curve.
+"""Trains DI-engine's DQN on CartPole with remuda's and DI-engine's `SubprocessEnvManagerV2`. The curves are equal.
 
     python examples/ding_dqn.py [PICTURE]       # ding_dqn.png; about two minutes on two cores
 

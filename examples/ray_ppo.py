@@ -82,7 +82,7 @@ def make_env() -> gymnasium.Env[Any, Any]:
 
 
 def advantages(rollout: Any, last_value: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """Returns generalised advantages (T, n). An episode's advantages ignore the next episode."""
+    """Returns generalised advantages (T, n). The sum for a step stops at the end of its episode."""
     values = np.concatenate([rollout.columns["value"], last_value[None]])
     ends = rollout.terminations | rollout.truncations
     found, carried = np.zeros_like(rollout.rewards), np.zeros(rollout.num_envs)
@@ -97,7 +97,7 @@ def advantages(rollout: Any, last_value: np.ndarray[Any, Any]) -> np.ndarray[Any
 
 def learn(agent: Agent, optimizer: torch.optim.Optimizer, rollout: Any) -> None:
     """Runs some epochs of PPO on one rollout."""
-    # A GRU state among these columns is one step too old for the observation after the rollout.
+    # The columns have no GRU state for the last observation: their last state is one step older.
     last = {name: torch.tensor(column[-1]) for name, column in rollout.columns.items()}
     with torch.no_grad():
         last_value = agent.value(agent.features(torch.tensor(rollout.obs[-1]), last)).numpy()

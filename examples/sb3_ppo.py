@@ -1,4 +1,4 @@
-"""Trains PPO on CartPole with remuda's and Stable-Baselines3's `SubprocVecEnv`: the same learning curve, in less time.
+"""Trains PPO on CartPole with remuda's and SB3's `SubprocVecEnv`. The curves are equal; remuda takes less time.
 
     python examples/sb3_ppo.py [PICTURE]        # sb3_ppo.png; a few minutes on two cores
 

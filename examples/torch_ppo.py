@@ -104,7 +104,7 @@ def policy_of(agent: Agent, device: torch.device) -> Policy:
 
 
 def advantages(rollout: Any, last_value: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """Returns generalised advantages (T, n). After the last step of an episode, only a truncated one has a value."""
+    """Returns generalised advantages (T, n). If an episode is truncated, the value of its last observation counts."""
     values = np.concatenate([rollout.columns["value"], last_value[None]])
     goes_on = ~(rollout.terminations | rollout.truncations)
     found, carried = np.zeros(rollout.rewards.shape, np.float32), np.zeros(rollout.rewards.shape[1])

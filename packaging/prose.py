@@ -165,7 +165,7 @@ def texts(places: Iterable[str]) -> Iterator[tuple[str, str]]:
 
 
 def check(name: str, *, lists: bool) -> bool:
-    """Prints the shares of a set of files. Returns whether all are within their limits."""
+    """Prints the share of a file set's texts that have each habit. Returns whether all shares are within the limits."""
     found, within = list(texts(SETS[name])), True
     for habit, (limit, instead, pattern) in HABITS.items():
         lapses = [(place, text) for place, text in found if pattern.search(text)]

@@ -25,7 +25,7 @@ WORK = ROOT / "build" / "wheels"
 DIST = ROOT / "dist"
 STABLE_ABI = (3, 12)  # `wheel.py-api` in pyproject.toml
 VERSIONS = ("3.10", "3.11", "3.12", "3.13", "3.14")
-# The constraints to the oldest versions that pyproject.toml declares, for another test with the oldest Python.
+# Installs the oldest versions that pyproject.toml allows. With the oldest Python, the wheel is also tested with them.
 LOWEST = ("--constraint", ROOT / "packaging" / "lowest.txt")
 
 
@@ -103,7 +103,7 @@ class Target:
         self._folder = WORK / self.triple
 
     def environment(self, tools: Path) -> dict[str, str]:
-        """Writes these programs, and returns the environment variables of a build with them."""
+        """Writes the programs that call zig. Returns the environment variables of a build that compiles with them."""
         self._folder.mkdir(parents=True, exist_ok=True)
         for name, options in (("cc", self._target), ("c++", self._target), ("ar", ""), ("ranlib", "")):
             program = self._folder / name
@@ -131,7 +131,7 @@ def make_tools() -> Path:
 
 
 def build(tools: Path, python: Path, sdist: Path, target: Target | None, name: str) -> None:
-    """Builds a wheel from the source distribution, and puts the repaired wheel into dist/. No target: this system."""
+    """Builds a wheel from the source distribution and repairs it into dist/. Without ``target``: for this system."""
     raw = WORK / "raw" / name
     shutil.rmtree(raw, ignore_errors=True)
     builder = make_environment(f"build-{name}", python)

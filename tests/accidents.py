@@ -1,4 +1,4 @@
-"""What an env may do to its worker. Workers import this by name."""
+"""Actions by which an env harms its worker. Workers import this module by name."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from odd_exceptions import NeedsArguments, Unpicklable
 
 Accident = Callable[..., Any]
 
-SIMULATORS = "REMUDA_TEST_SIMULATORS"  # the variable with the file that tells their pids
+SIMULATORS = "REMUDA_TEST_SIMULATORS"  # the variable that names the file with the simulators' pids
 
 
 # -- the worker dies -------------------------------------------------------------------------------------
@@ -47,7 +47,7 @@ def leave(*_: Any) -> None:
 
 
 def write_where_malloc_failed(*_: Any) -> None:
-    """As native code does that does not ask whether it was given memory."""
+    """Writes to the result of a failed `malloc`, as careless native code does."""
     _no_core()
     _limit_memory()
     malloc = ctypes.CDLL(None).malloc
@@ -56,7 +56,7 @@ def write_where_malloc_failed(*_: Any) -> None:
 
 
 def orphan_simulators(*_: Any) -> None:
-    """Dies when it has started simulators: one in a session of its own, and one whose parent has ended."""
+    """Starts two simulators, one in its own session and one as a daemon, and kills this process."""
     pids = f"{simulators.in_a_session()} {simulators.as_a_daemon()}"
     Path(os.environ[SIMULATORS]).write_text(pids)
     kill_myself()
@@ -73,7 +73,7 @@ def raise_unpicklable(*_: Any) -> None:
     raise Unpicklable
 
 
-def raise_what_needs_arguments(*_: Any) -> None:
+def raise_needs_arguments(*_: Any) -> None:
     raise NeedsArguments(7, "seven")
 
 
@@ -86,7 +86,8 @@ def run_out_of_memory(*_: Any) -> None:
     try:
         bytearray(_TOO_MUCH)
     finally:
-        resource.setrlimit(resource.RLIMIT_AS, before)  # where the worker is a thread, it is the whole program's
+        # restores the limit, which a worker thread shares with the whole program
+        resource.setrlimit(resource.RLIMIT_AS, before)
 
 
 # -- it hangs --------------------------------------------------------------------------------------------
@@ -102,7 +103,7 @@ def loop_for_ever(*_: Any) -> None:
 
 
 def hold_the_gil(*_: Any) -> None:
-    """In native code, for ever."""
+    """Hangs forever in native code with the GIL."""
     ctypes.PyDLL(None).pause()
 
 
@@ -123,7 +124,9 @@ def wait_for_ever(*_: Any) -> None:
 def once(
     path: Path, act: Callable[..., Any], when: Callable[..., bool] = lambda *_: True, *, skip: int = 0
 ) -> Callable[..., Any]:
-    """A hook that acts the first time that `when` says so, after `skip` more, and never again, in whatever process."""
+    """Returns a hook that acts once over all processes: at the first call for which `when` is true, after `skip` such
+    calls.
+    """
     markers = [f"{path}.{i}" for i in range(skip + 1)]
 
     def hook(*args: Any) -> Any:
@@ -149,7 +152,7 @@ def _no_core() -> None:
 
 
 def _limit_memory() -> tuple[int, int]:
-    """To as much as is in use, and a bit for the report. Returns the limit before."""
+    """Limits memory to the used size and some more for the report. Returns the old limit."""
     before = resource.getrlimit(resource.RLIMIT_AS)
     pages = int(Path("/proc/self/statm").read_text().split()[0])
     resource.setrlimit(resource.RLIMIT_AS, (pages * mmap.PAGESIZE + (64 << 20), before[1]))

@@ -1,4 +1,4 @@
-"""Whether arrays are views of pools' memory."""
+"""Helpers that show whether arrays are views of pools' memory."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def address(array: Any) -> int:
 
 
 def arenas() -> list[range]:
-    """Where the pools' mappings lie in this process."""
+    """Returns the address ranges of pools' mappings in this process."""
     with open("/proc/self/maps") as maps:
         lines = [line.split() for line in maps if "memfd:remuda" in line]
     return [range(*(int(bound, 16) for bound in line[0].split("-"))) for line in lines]

@@ -1,4 +1,4 @@
-"""Envs for the tests of clusters, and what is done to them there."""
+"""Envs for the tests of clusters, and helpers that act on them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from remuda import Batch, Pool
 
 
 class Scripted(gymnasium.Env[Any, Any]):
-    """Its observations tell its seed, step and action; its episodes are 3, 5, 7 or 9 steps long. Fails when told to."""
+    """Observes (draw of its seed, steps, action). Episodes have 3, 5, 7 or 9 steps. `fail` lets the next step raise."""
 
     observation_space = gymnasium.spaces.Box(-np.inf, np.inf, (3,), np.float64)
     action_space = gymnasium.spaces.Discrete(5)
@@ -44,16 +44,16 @@ class Scripted(gymnasium.Env[Any, Any]):
 
 
 class Endless(Scripted):
-    """Its episodes end when they are cut off, and at no other time."""
+    """An env with episodes that end only by truncation."""
 
     def reset(self, **arguments: Any) -> Any:
-        told = super().reset(**arguments)
+        result = super().reset(**arguments)
         self.length = 1 << 30
-        return told
+        return result
 
 
 def fail(env: Any) -> None:
-    """The next step of it raises; so does no other's after it was rebuilt."""
+    """Makes the next step of this env raise. A rebuilt env does not raise."""
     env.unwrapped.fails = True
 
 
@@ -61,8 +61,8 @@ def actions(step: int, env_ids: Sequence[int]) -> np.ndarray[Any, Any]:
     return np.array([(step * 7 + env * 3) % 5 for env in env_ids])
 
 
-def told(batch: Batch) -> dict[int, Any]:
-    """What a batch tells of each env, as plain data. Of faults only that there is one."""
+def rows_by_env(batch: Batch) -> dict[int, Any]:
+    """Returns the rows of a batch by env, as plain data. A fault is reduced to its presence."""
     rows = {}
     for i, env in enumerate(batch.env_ids.tolist()):
         info = _plain(batch.infos[i])
@@ -81,6 +81,6 @@ def _plain(info: dict[str, Any]) -> Any:
 
 
 def kill_shard(pool: Pool, env_id: int) -> None:
-    """The actor with this env, which steps its envs itself (`Ray(backend="serial")`)."""
+    """Kills the actor with this env. For pools of `Ray(backend="serial")`, where the actor steps the envs."""
     (pid,) = pool.call("pid", env_ids=[env_id])
     os.kill(pid, signal.SIGKILL)

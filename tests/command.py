@@ -1,4 +1,4 @@
-"""The `remuda` command in this process, as a user types it."""
+"""Runs the `remuda` command in this process."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from remuda.cli.app import main
 
 @dataclass(frozen=True)
 class Outcome:
-    """How it ended, and what it wrote."""
+    """The exit code and the output of a command."""
 
     exit_code: int
     stdout: str

@@ -1,4 +1,4 @@
-"""Every test is watched: what hangs is dumped and killed, what leaves something behind fails."""
+"""Watches every test: a test that hangs is dumped and killed, and one that leaves something behind fails."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 from programs import children, script  # noqa: F401 - a fixture for all tests
-from reaper import watch_over_this_run
+from reaper import start_reaper
 
 from remuda._backends.forkserver import client
 from remuda._engine.options import settings as pool_settings
 
-# The same examples in every run, and no limit on speed: on a busy machine drawing them takes long, too.
+# The examples are the same in every run. There is no deadline, because a busy machine draws them slowly.
 settings.register_profile(
     "remuda", derandomize=True, deadline=None, database=None, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.load_profile("remuda")
 
-# What "auto" finds best depends on the machine and on who else is on it: a test gets it where it asks for it.
+# The choice of "auto" depends on the machine and its load, so only tests that request it use it.
 pool_settings.DEFAULT_NUM_WORKERS = None
 
 
 class PreparedForkServer(client.ForkServer):
-    """Has imported what tests import: workers that are to find an env by name import the module of its test."""
+    """A fork server that has imported the tests' modules, which workers import to find envs by name."""
 
     def __init__(self, environment: dict[str, str]) -> None:
         super().__init__(environment)
@@ -42,7 +42,7 @@ client.ForkServer = PreparedForkServer  # type: ignore[misc]
 SECONDS = 120  # far more than any test needs on a busy machine
 STDERR = pytest.StashKey[int]()
 KEPT = {"modules": 0}
-REAPER = pytest.StashKey[object]()  # Python warns of a process that nobody holds while it runs
+REAPER = pytest.StashKey[object]()  # kept, because Python warns about a process that is freed while it runs
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -51,16 +51,17 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "cluster: starts a Ray cluster, and is run by itself")
     if sys.platform == "linux" and not Path("/proc/thread-self/children").exists():
         raise pytest.UsageError("expected a kernel with CONFIG_PROC_CHILDREN: else no test sees what it leaves behind")
-    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as a shell has it for what runs in the background
-        signal.signal(signal.SIGINT, signal.default_int_handler)  # tests send it, to what inherits this too
-    config.stash[REAPER] = watch_over_this_run()
-    config.stash[STDERR] = os.dup(2)  # while tests run, what is written to descriptor 2 is pytest's to show, or to lose
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # shells start background commands so
+        # tests send SIGINT to this process and to others that inherit its handlers
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    config.stash[REAPER] = start_reaper()
+    config.stash[STDERR] = os.dup(2)  # a copy of stderr; pytest captures descriptor 2 while tests run
 
 
 def pytest_collection_finish() -> None:
-    """What the tests have imported stays for good: the collection after each test need not look at it again.
+    """Excludes the imported modules from the garbage collections after each test.
 
-    Small networks are slower with several threads, which wait for each other in loops, and sums come in one order.
+    Limits PyTorch to one thread: small networks are slower with several, and one thread gives a fixed order of sums.
     """
     if "torch" in sys.modules:
         sys.modules["torch"].set_num_threads(1)
@@ -69,7 +70,7 @@ def pytest_collection_finish() -> None:
 
 
 def keep_imports() -> None:
-    """Spares what is loaded all collections to come, where that is much more than before: PyTorch costs each 70 ms."""
+    """Freezes the loaded objects if many modules were imported since. PyTorch makes each collection 70 ms slower."""
     if len(sys.modules) > KEPT["modules"] + 50:
         KEPT["modules"] = len(sys.modules)
         gc.freeze()
@@ -77,7 +78,7 @@ def keep_imports() -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """What was captured may have any character in it, and xdist's workers send their reports as UTF-8."""
+    """Makes captured output encodable, because xdist's workers send their reports as UTF-8."""
     report = yield
     report.sections = [(name, text.encode(errors="backslashreplace").decode()) for name, text in report.sections]
     return report
@@ -85,7 +86,7 @@ def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.Tes
 
 @pytest.fixture(autouse=True)
 def watchdog(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Dumps all threads and ends the run: a hung test must not hang whoever waits for it."""
+    """Dumps all threads and ends the run if the test takes too long."""
     marker = request.node.get_closest_marker("watchdog")
     seconds = marker.args[0] if marker else SECONDS
     faulthandler.dump_traceback_later(seconds, exit=True, file=request.config.stash[STDERR])
@@ -95,12 +96,13 @@ def watchdog(request: pytest.FixtureRequest) -> Iterator[None]:
 
 @pytest.fixture
 def measured_by_default(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Pools have the default that users have."""
+    """Gives pools the default number of workers that users have."""
     monkeypatch.setattr(pool_settings, "DEFAULT_NUM_WORKERS", "auto")
 
 
 @pytest.fixture(autouse=True)
-def nothing_left_behind(request: pytest.FixtureRequest, watchdog: None) -> Iterator[None]:  # who looks is watched too
+# the watchdog also covers this fixture
+def nothing_left_behind(request: pytest.FixtureRequest, watchdog: None) -> Iterator[None]:
     if sys.platform != "linux" or request.node.get_closest_marker("leaves_things"):
         yield
         return
@@ -121,22 +123,22 @@ def _left_since(before: Container[int]) -> dict[int, str]:
 
 
 def _is_reaped_soon(pid: int) -> bool:
-    """A fork server reaps its own, though nobody waits for that."""
+    """Returns whether a fork server will reap the process soon. Tests do not wait for that."""
     try:
         state, parent = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[:2]
         return state == "Z" and "remuda._backends.forkserver" in Path(f"/proc/{parent}/cmdline").read_text()
     except OSError:
-        return True  # it has been
+        return True  # it has been reaped
 
 
 def arenas() -> list[str]:
-    """The mappings of pools in this process."""
-    maps = Path("/proc/self/maps").read_bytes()  # thousands of lines, beside PyTorch, and looked at after every test
+    """Returns the mappings of pools in this process."""
+    maps = Path("/proc/self/maps").read_bytes()  # PyTorch causes thousands of lines, and this runs after every test
     return [line.decode() for line in maps.splitlines() if b"/memfd:remuda" in line] if b"/memfd:remuda" in maps else []
 
 
 def descendants() -> dict[int, str]:
-    """Our processes below this one, but for those that serve it to its end: pid -> command line."""
+    """Returns the command lines of this process's descendants, except those that remain until it ends."""
     found, todo = dict[int, str](), children()
     while todo:
         pid = todo.pop()
@@ -144,19 +146,19 @@ def descendants() -> dict[int, str]:
         try:
             found[pid] = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
         except OSError:
-            pass  # it ended just now
-    # The server's own command line is also that of the workers it forked, until they end: they name themselves.
+            pass  # the process has just ended
+    # A forked worker has the server's command line until it ends, but its own name.
     return {pid: command for pid, command in found.items() if not _is_server(pid, command)}
 
 
 def _is_server(pid: int, command: str) -> bool:
     if "remuda-watcher" in command:
-        return True  # it ends with us; only where we are the first process is it our child
+        return True  # it ends with this process, and is its child only if this is process 1
     if "multiprocessing.resource_tracker" in command or "multiprocessing.forkserver" in command:
-        return True  # of a peer
+        return True  # started by another library
     if "remuda._backends.forkserver.server" not in command:
         return False
     try:
         return not Path(f"/proc/{pid}/comm").read_text().startswith(("remuda", "Worker"))
     except OSError:
-        return True  # it ended just now
+        return True  # the process has just ended

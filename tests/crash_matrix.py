@@ -1,6 +1,6 @@
-"""What becomes of every accident in every phase: one table, for the tests and for docs/faults.md.
+"""The outcome of every accident in every phase, as one table for the tests and for docs/faults.md.
 
-`python tests/crash_matrix.py` writes the tables into that document; a test says when this was forgotten.
+`python tests/crash_matrix.py` writes the tables into that document. A test fails if they differ.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ Kind: TypeAlias = Literal["death", "exception", "hang"]
 
 @dataclass(frozen=True)
 class Row:
-    """Something that happens to an env.
+    """An accident of an env.
 
     Attributes:
-        name: In the document.
-        act: What the env does.
-        kind: What it is for the pool.
-        says: What the error's text has of it.
+        name: Its name in the document.
+        act: The function that the env calls.
+        kind: The kind of fault that the pool reports.
+        says: A part of the error's text.
     """
 
     name: str
@@ -53,7 +53,7 @@ ROWS = (
     ),
     Row(
         "an exception that cannot be unpickled",
-        accidents.raise_what_needs_arguments,
+        accidents.raise_needs_arguments,
         "exception",
         "raised odd_exceptions.NeedsArguments in",
     ),
@@ -66,7 +66,7 @@ ROWS = (
 
 
 class Phase(Enum):
-    """When it happens; the value is the heading in the document."""
+    """The phase of the accident. The value is the heading in the document."""
 
     BUILD = "build"
     REBUILD = "rebuild"
@@ -81,7 +81,7 @@ class Phase(Enum):
 
 
 class Outcome(Enum):
-    """What comes of it; the value is the text in the document."""
+    """The outcome of an accident. The value is the text in the document."""
 
     DIED = "`WorkerDiedError`"
     RAISED = "`EnvError`"
@@ -145,7 +145,7 @@ _KINDS: dict[Kind, str] = {"death": "the worker dies", "exception": "an exceptio
 
 
 def tables() -> dict[str, str]:
-    """What stands in the document between `<!-- name -->` and `<!-- end -->`."""
+    """Returns the tables by the name of their place in the document."""
     return {
         "accidents": _table(
             ["what happens to an env", "counts as", "the error says"],
@@ -156,7 +156,7 @@ def tables() -> dict[str, str]:
 
 
 def _matrix(policy: Policy) -> str:
-    """Phases downwards: there are more of them than kinds."""
+    """Returns the table of a policy, with a line for each phase, because there are more phases than kinds."""
     phases = [phase for phase in Phase if set(_across(policy, phase)) != {Outcome.NEVER}]
     lines = [[phase.value, *(outcome.value for outcome in _across(policy, phase))] for phase in phases]
     return _table(["during", *_KINDS.values()], lines)
@@ -171,7 +171,7 @@ def _table(head: list[str], lines: list[list[str]]) -> str:
 
 
 def with_tables(text: str) -> str:
-    """The document with its tables as they should be."""
+    """Returns the document with its current tables."""
     for name, table in tables().items():
         pattern = rf"(<!-- {name} -->\n).*?(<!-- end -->)"
         text, found = re.subn(pattern, lambda m, t=table: f"{m[1]}\n{t}\n\n{m[2]}", text, flags=re.DOTALL)  # type: ignore[misc]

@@ -1,7 +1,8 @@
-"""A stand-in for CUDA: what of torch's streams, events, allocator and runtime remuda uses, in this process's memory.
+"""A stand-in for CUDA in this process's memory: torch's streams, events, allocator and runtime, as far as remuda uses
+them.
 
-Nothing happens by itself: what is enqueued on a stream waits there until the test lets the stream go on, or somebody
-waits for it, which is counted. So a test holds a stream for as long as it likes, and what it finds depends on no clock.
+Work on a stream waits until the test continues the stream or the host waits for it, which is counted. A test can hold a
+stream as long as it likes, without a clock.
 """
 
 from __future__ import annotations
@@ -24,14 +25,14 @@ GPU = torch.device("cuda", 0)
 
 class Stream:
     def __init__(self, device: Any = None, *, gpu: Gpu) -> None:
-        self.gpu, self.work = gpu, deque[Callable[[], bool]]()  # each returns whether it could be done
+        self.gpu, self.work = gpu, deque[Callable[[], bool]]()  # each operation returns whether it could be executed
         gpu.streams.append(self)
 
     def add(self, operation: Callable[[], bool]) -> None:
         self.work.append(operation)
 
     def go_on(self) -> bool:
-        """As far as it can; whether anything was done."""
+        """Executes the work that is possible. Returns whether anything was executed."""
         before = len(self.work)
         while self.work and self.work[0]():
             self.work.popleft()
@@ -71,7 +72,7 @@ class Event:
 
 
 class Tensor(torch.Tensor):
-    """Of the GPU. What is done to it later is done by its stream."""
+    """A tensor of the GPU. The stream executes changes to it later."""
 
     gpu: Gpu
     block: Block
@@ -89,26 +90,26 @@ class Tensor(torch.Tensor):
         self.block.users.append(stream)
 
     def values(self) -> Any:
-        """What is there now, whatever is still to come."""
+        """Returns the current contents, without the work that is still queued."""
         return self.plain().numpy().copy()
 
     def reader(self) -> Callable[[], Any]:
-        """What a kernel finds there when its time has come, whoever has the tensor then."""
+        """Returns a kernel that reads the tensor's memory when it runs, even if the memory has been reused."""
         memory = self.plain()
         return lambda: memory.numpy().copy()
 
     def plain(self) -> torch.Tensor:
-        """Its memory, as a tensor of the CPU."""
+        """Returns the tensor's memory as a CPU tensor."""
         return self.block.memory.view(self.dtype).view(self.shape)
 
 
 class Block:
-    """Memory of the GPU, as the allocator gives it out."""
+    """A block of GPU memory from the allocator."""
 
     def __init__(self, stream: Stream, size: int) -> None:
         self.stream, self.memory = stream, torch.full((size,), 0xEE, dtype=torch.uint8)
         self.users: list[Stream] = []
-        self.until: list[Event] = []  # who still read it when it was freed
+        self.until: list[Event] = []  # recorded when the block was freed, on streams that still used it
 
     def free(self) -> None:
         for user in self.users:
@@ -120,10 +121,10 @@ class Block:
 
 
 class Runtime:
-    """`torch.cuda.cudart()`. Its errors are numbers, as torch's are when they are made ints of."""
+    """`torch.cuda.cudart()`. Its errors are ints; torch's can be converted to ints."""
 
     def __init__(self) -> None:
-        self.locked: dict[int, int] = {}  # address: bytes
+        self.locked: dict[int, int] = {}  # sizes in bytes by address
         self.refuses = False
         self.calls = 0
 
@@ -148,7 +149,7 @@ class Runtime:
 
 
 class Gpu:
-    """What a test sees of it.
+    """The GPU, as a test controls it.
 
     Attributes:
         streams: The caller's, and those that were made.
@@ -164,7 +165,7 @@ class Gpu:
         self.waits = self.blocks = 0
 
     def go_on(self) -> bool:
-        """All streams, as far as they can; whether anything was done."""
+        """Continues all streams as far as possible. Returns whether anything was executed."""
         done = False
         while sum(stream.go_on() for stream in self.streams):
             done = True
@@ -175,7 +176,7 @@ class Gpu:
         block = next((one for one in self.free if self._fits(one, size)), None)
         if block is None:
             block, self.blocks = Block(self.current, size), self.blocks + 1
-            self.made.append(block)  # a device keeps its memory
+            self.made.append(block)  # blocks are never freed
         else:
             self.free.remove(block)
         tensor = block.memory.view(dtype).view(tuple(shape)).as_subclass(Tensor)
@@ -187,11 +188,11 @@ class Gpu:
         return block.stream is self.current and len(block.memory) == size and all(e.is_over for e in block.until)
 
     def enqueue_copy(self, target: Tensor, source: torch.Tensor) -> Tensor:
-        """Memory that is not page-locked is read before the call returns, when the stream has come so far."""
+        """Queues a copy. Memory that is not page-locked is read before the call returns."""
         stream = self.current
         plain = source.plain() if isinstance(source, Tensor) else source
         to, come_from, size = target.plain().data_ptr(), plain.data_ptr(), plain.numel() * plain.element_size()
-        stream.launch(lambda: ctypes.memmove(to, come_from, size))  # it holds neither
+        stream.launch(lambda: ctypes.memmove(to, come_from, size))  # the operation holds no reference to the tensors
         if not isinstance(source, Tensor) and not self.runtime.has(plain.numpy()):
             stream.synchronize()
         return target
@@ -207,7 +208,7 @@ class Gpu:
 
 @pytest.fixture
 def gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[Gpu]:
-    """A process with one GPU, which has copied nothing yet."""
+    """A process with one GPU and no earlier copies."""
     gpu, empty = Gpu(), torch.empty
 
     def empty_anywhere(shape: Any, *, dtype: Any, device: Any = None) -> Any:

@@ -1,4 +1,6 @@
-"""Runs the code of the documentation's pages, one page after another in one program: most of a run is its start."""
+"""Runs the code of all documentation pages in one program, because most of the time would be spent on starting
+programs.
+"""
 
 from __future__ import annotations
 
@@ -10,8 +12,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 
-# Takes a page a line, and answers each with what has failed. A page has names, a directory and an output of its own,
-# and all that it has opened is closed: whatever it takes for granted it must say itself.
+# Reads a page per line, and answers each with its failure. Each page has its own names, directory and output, and all
+# pools that it opened are closed after it.
 PROGRAM = """
 import gc, json, os, sys, traceback, warnings
 from gymnasium.envs.registration import registry
@@ -59,9 +61,9 @@ for told in sys.stdin:
 
 
 class Reader:
-    """The program; use it as a context manager, which checks how it ends.
+    """The program that runs pages. As a context manager it checks the program's end.
 
-    `paths`: where it looks for modules that are found nowhere else.
+    `paths`: where the program looks for modules that are not installed.
     """
 
     def __init__(self, paths: Sequence[str] = ()) -> None:
@@ -71,14 +73,15 @@ class Reader:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
-            # One thread: several wait for each other in loops. And not a cluster that other tests have started.
+            # One thread, because several would wait for each other in loops. A local Ray, not the cluster of other
+            # tests.
             env={**os.environ, "OMP_NUM_THREADS": "1", "RAY_ADDRESS": "local"},
         )
 
     def read(
         self, name: str, blocks: Sequence[tuple[int, str]], directory: Path, prelude: str = "", epilogue: str = ""
     ) -> None:
-        """Runs (number of its first line, code) in a row, each after the prelude; raises AssertionError."""
+        """Runs blocks of (first line number, code), each after the prelude. Raises AssertionError if one fails."""
         output = directory.with_name(f"{directory.name}.output")
         page = {"name": name, "blocks": blocks, "prelude": prelude, "epilogue": epilogue}
         assert self._process.stdin is not None and self._process.stdout is not None

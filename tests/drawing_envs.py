@@ -1,6 +1,7 @@
-"""Envs that draw by a context of their process, as OpenGL does, without a graphics library. Workers import this.
+"""Envs that draw through a context of their process, like OpenGL but without a library. Workers import this module.
 
-A context is current in a whole process: the latest one that was made. Its objects have numbers, which repeat in each.
+A context is current for the whole process: the one that was created last. Its objects have numbers, which repeat in
+each context.
 """
 
 from __future__ import annotations
@@ -29,9 +30,10 @@ class _Graphics:
 
 
 class ContextEnv(HookedEnv):
-    """Draws its tag and steps, if its context is current and whole. Never makes the context current, once it is made.
+    """Draws its tag and steps, if its context is current and whole. It makes its context current only when it is
+    created.
 
-    It refers to itself, and frees its objects when the collector frees it, whichever context is current by then.
+    It refers to itself, and frees its objects when the garbage collector frees it, in whatever context is current then.
     """
 
     render_mode: str | None = "rgb_array"
@@ -56,10 +58,10 @@ class ContextEnv(HookedEnv):
         if _Graphics.current is not None:
             _Graphics.current.pop(_TEXTURE, None)
 
-    def _note(self, what: str, tag: int) -> None:
+    def _note(self, event: str, tag: int) -> None:
         if self.path is not None:
             with open(self.path, "a") as file:
-                file.write(f"{what} {tag}\n")
+                file.write(f"{event} {tag}\n")
 
 
 class TextEnv(ContextEnv):
@@ -67,7 +69,7 @@ class TextEnv(ContextEnv):
 
 
 class PixelEnv(ContextEnv):
-    """Has no render mode: it observes the picture."""
+    """An env without a render mode that observes its picture."""
 
     render_mode = None
 
@@ -80,7 +82,7 @@ class PixelEnv(ContextEnv):
 
 
 class OwnContextEnv(ContextEnv):
-    """Draws what it should: it makes its context current first, and frees nothing of another one."""
+    """Draws correctly: it makes its context current first, and frees no object of another context."""
 
     def render(self) -> Any:
         _Graphics.current = self.context
@@ -91,16 +93,16 @@ class OwnContextEnv(ContextEnv):
 
 
 def pictures(pool: Any) -> list[int]:
-    """A pixel of each env's picture."""
+    """Returns one pixel of each env's picture."""
     return [int(picture[0, 0, 0]) for picture in pool.call("render")]
 
 
 def colour(tag: int, steps: int = 0) -> int:
-    """A pixel of the picture that the env draws which is alone in its process."""
+    """Returns a pixel of the picture that an env draws if it is alone in its process."""
     return 16 * (tag + 1) + steps
 
 
 def forget_graphics() -> None:
-    """Frees what envs of this process have left, before another one draws in it."""
+    """Frees the objects of earlier envs before another env draws in this process."""
     gc.collect()
     _Graphics.current = None

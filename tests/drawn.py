@@ -1,4 +1,4 @@
-"""How many examples are drawn: few among the other tests, the same in each run; in `make soak` many, and others."""
+"""The number of Hypothesis examples: few and fixed in normal runs, many and random in `make soak`."""
 
 from __future__ import annotations
 
@@ -11,5 +11,5 @@ MINUTES = float(os.environ.get("REMUDA_SOAK_MINUTES", "0"))
 
 
 def draws(examples: int, **more: Any) -> settings:
-    """Settings of Hypothesis: as many examples, and in `make soak` as many more for each minute."""
+    """Returns settings with this number of examples, which `make soak` multiplies by its minutes."""
     return settings(max_examples=round(examples * (1 + MINUTES)), derandomize=not MINUTES, deadline=None, **more)

@@ -1,4 +1,4 @@
-"""Envs that fail when a test says so, and what a batch tells of it."""
+"""Envs that fail on command, and helpers that check the faults in batches."""
 
 from __future__ import annotations
 
@@ -21,31 +21,31 @@ ACTS: dict[str, Callable[..., Any]] = {
     "exception": accidents.raise_value_error,
     "hang": accidents.hold_the_gil,
 }
-"""One of each kind of fault; a hang ends by a deadline of `policy_against`."""
+"""One act for each kind of fault. A hang ends by a deadline of `policy_against`."""
 
 
-LIMIT = 0.3  # seconds, for what hangs for ever. What is well is nowhere near it, on a busy machine too
+LIMIT = 0.3  # seconds until a hanging env is killed; working envs stay far below it, even on a busy machine
 
 
 def policy_against(kind: str, policy: Any) -> FaultPolicy:
-    """Raises or restarts at once. The limits leave time for the calls of a face's constructor on a busy machine."""
+    """Returns a policy without backoff. The limits leave time for a face's constructor on a busy machine."""
     names = ("step_timeout", "reset_timeout", "call_timeout") if kind == "hang" else ()
     limits: dict[str, Any] = dict.fromkeys(names, 4 * LIMIT)
     return FaultPolicy(policy, backoff=0, **limits)
 
 
 def limit_builds_of_successors(pool: Pool) -> None:
-    """To a short time; the first builds have had all that they wanted."""
+    """Limits the builds of successors to a short time. The first builds are already finished."""
     pool._exchange.supervisor.replacements.start_timeout = LIMIT
 
 
 def failure(env_id: int | None = 1, exception: BaseException | None = None) -> Failure:
-    """What a worker reports of an env that raised."""
+    """Returns the report of a worker about an env that raised."""
     return Failure(env_id, 0, "step", exception, "ValueError", "wrong", "Traceback ...\nValueError: wrong")
 
 
 def faults_of(num_slots: int) -> Faults:
-    """Returns the faults of a pool whose hub only keeps obstacles."""
+    """Returns the faults of a pool with a hub that only keeps obstacles."""
 
     def nothing(*_: Any) -> None: ...
 
@@ -56,7 +56,7 @@ def faults_of(num_slots: int) -> Faults:
 
 
 def final_info(batch: Batch, row: int) -> dict[str, Any]:
-    """The info that came with the last observation of an episode."""
+    """Returns the info of the last step of an episode."""
     info: dict[str, Any] = batch.infos[row]
     return info if batch.final_obs is None else info["final_info"]
 
@@ -68,7 +68,7 @@ def fault_in(batch: Batch, row: int) -> Fault:
 
 
 def assert_cut_off(batch: Batch, row: int, last: Any) -> Fault:
-    """The episode of that row ended: its last observation once more, no reward, and why."""
+    """Asserts that a fault truncated the row's episode, with its last observation and no reward. Returns the fault."""
     assert (batch.reward[row], batch.terminated[row], batch.truncated[row]) == (0, False, True)
     terminal = batch.final_obs[row] if batch.final_obs is not None else batch.obs[row]
     assert_same(np.asarray(terminal), np.asarray(last))
@@ -76,7 +76,7 @@ def assert_cut_off(batch: Batch, row: int, last: Any) -> Fault:
 
 
 def rejoin(pool: Pool, actions: list[int]) -> Batch:
-    """Steps once, after a reset of whoever needs one: env 1."""
+    """Steps once. Before that it resets env 1 if the autoreset mode does not."""
     if pool.autoreset == "disabled":
         with pytest.raises(StateError, match="env 1; call reset first"):
             pool.step(actions)
@@ -88,7 +88,7 @@ def rejoin(pool: Pool, actions: list[int]) -> Batch:
 
 
 def assert_goes_on_without(pool: Pool, failed: int) -> None:
-    """The others' results are there; the failed env must be reset, then all go on."""
+    """Asserts that the other envs' results arrive, that the failed env must be reset, and that then all envs step."""
     others = [i for i in range(pool.num_envs) if i != failed]
     batch = pool.recv()
     assert sorted(batch.env_ids.tolist()) == others

@@ -1,6 +1,6 @@
-"""The features of a pool: pairs of them, which of these are refused, and combinations in which every pair occurs.
+"""The features of a pool: their pairs, the refused pairs, and combinations in which every pair occurs.
 
-The first list and table in docs/features.md are made of this, and tests/engine/test_feature_pairs.py tries it.
+The first list and table in docs/features.md are generated from this, and tests/engine/test_feature_pairs.py runs it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Choice: TypeAlias = tuple[str, Any]  # a factor and one of its values
 
 SLOTS, SPARES, WIDTH = 4, 2, 2
 
-# The first value is what a pool does that is told nothing.
+# The first value of each factor is the pool's default.
 FACTORS: dict[str, tuple[Any, ...]] = {
     "backend": ("process", "thread"),
     "autoreset": ("next_step", "same_step", "disabled", "background"),
@@ -43,7 +43,7 @@ FACTORS: dict[str, tuple[Any, ...]] = {
 
 @dataclass(frozen=True)
 class Refusal:
-    """Choices that cannot be had together.
+    """Choices that exclude each other.
 
     Attributes:
         says: What the error says.
@@ -84,12 +84,12 @@ def is_refused(combination: Combination) -> bool:
 
 
 def plain(*choices: Choice) -> dict[str, Any]:
-    """The combination in which nothing is chosen but this."""
+    """Returns the combination of all default values except these choices."""
     return {factor: values[0] for factor, values in FACTORS.items()} | dict(choices)
 
 
 def pairs() -> Iterator[frozenset[Choice]]:
-    """Every two values of different factors that can be had together."""
+    """Yields all pairs of values of different factors that are not refused."""
     for (one, values), (other, others) in itertools.combinations(FACTORS.items(), 2):
         for a, b in itertools.product(values, others):
             if not is_refused({one: a, other: b}):
@@ -97,9 +97,10 @@ def pairs() -> Iterator[frozenset[Choice]]:
 
 
 def covering() -> list[dict[str, Any]]:
-    """Combinations in which every pair occurs, and once with worker processes if that can be; few, always the same.
+    """Returns few combinations in which every pair occurs, if possible with worker processes. The result is always the
+    same.
 
-    Greedy: each takes a pair that has not occurred yet, and then for one factor after another what brings most others.
+    Greedy: each combination takes a missing pair, and then for each factor the value that adds most missing pairs.
     """
     processes = (pair | {("backend", "process")} for pair in pairs() if not any(f == "backend" for f, _ in pair))
     missing = {*pairs(), *processes}
@@ -122,19 +123,19 @@ def _possible(combination: Combination, factor: str) -> list[Any]:
 
 @dataclass(frozen=True)
 class _Gain:
-    """How many of what is missing a value brings."""
+    """Counts the missing choices that a value adds."""
 
     missing: set[frozenset[Choice]]
     combination: Combination
     factor: str
 
     def __call__(self, value: Any) -> int:
-        new, with_it = (self.factor, value), {**self.combination, self.factor: value}.items()
-        return sum(new in choices and choices <= with_it for choices in self.missing)
+        new, extended = (self.factor, value), {**self.combination, self.factor: value}.items()
+        return sum(new in choices and choices <= extended for choices in self.missing)
 
 
 def pool_arguments(combination: Combination, directory: Path) -> dict[str, Any]:
-    """What `Pool` is to be told for it; `directory`: for crash records."""
+    """Returns the arguments of `Pool` for a combination. `directory`: for crash records."""
     chosen, slots = dict(combination), SLOTS // (combination["vector_size"] or 1)
     seconds = 2.0 if chosen["deadlines"] else None
     policy = FaultPolicy(
@@ -168,7 +169,7 @@ WHY = (
     "resets in advance run while other envs step",
     "only a process can be killed from outside",
 )
-_REASONS = (0, 0, 0, 0, 0, 0, 0, 1, 2, 3, 4, 5, 6, 7)  # of the refusals, in `WHY`
+_REASONS = (0, 0, 0, 0, 0, 0, 0, 1, 2, 3, 4, 5, 6, 7)  # an index in `WHY` for each refusal
 
 _NAMES: dict[Choice, str] = {
     ("autoreset", "next_step"): '`autoreset="next_step"`',
@@ -211,7 +212,7 @@ def table() -> str:
 
 
 def with_tables(text: str) -> str:
-    """The document as it should be."""
+    """Returns the document with its current list and table."""
     for name, content in {"features": names(), "pairs": table()}.items():
         head, rest = text.split(f"<!-- {name} -->\n")
         text = f"{head}<!-- {name} -->\n\n{content}\n\n<!-- end{rest.split('<!-- end', 1)[1]}"

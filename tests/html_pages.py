@@ -1,4 +1,4 @@
-"""Reads a page as a browser does: its elements, their texts, and what it would fetch or run."""
+"""Parses HTML pages: their elements and texts, and what a browser would fetch or run."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ FETCHING = {"href", "xlink:href", "src", "srcset", "action", "data", "poster", "
 
 
 class Read(HTMLParser):
-    """A page that has been read.
+    """A parsed page.
 
     Attributes:
         elements: (tag, attributes) in order.
@@ -41,16 +41,17 @@ class Read(HTMLParser):
             self.texts[tag][-1] += data
 
     def of(self, tag: str) -> list[dict[str, str | None]]:
-        """The attributes of all elements of this kind."""
+        """Returns the attributes of all elements with this tag."""
         return [attributes for name, attributes in self.elements if name == tag]
 
     def check_self_contained(self) -> None:
-        """Nothing is fetched, nothing is run, and the browser is told to refuse both."""
+        """Asserts that the page fetches and runs nothing, and forbids the browser to do so."""
         assert not {"script", "link", "iframe", "img", "object", "base"} & {tag for tag, _ in self.elements}
         for tag, attributes in self.elements:
             assert not any(name.startswith("on") for name in attributes), tag
             fetched = [value or "" for name, value in attributes.items() if name in FETCHING]
-            assert all(value.startswith(("data:", "#")) for value in fetched), (tag, fetched)  # "#": in the page itself
+            # "#" refers to the page itself
+            assert all(value.startswith(("data:", "#")) for value in fetched), (tag, fetched)
             urls = [part for value in attributes.values() for part in (value or "").split("url(")[1:]]
             assert all(url.startswith("#") for url in urls), (tag, urls)
         style = "".join(self.texts["style"])

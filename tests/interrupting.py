@@ -1,4 +1,4 @@
-"""Interrupts at each step of the interpreter, as the handler of a signal may raise them."""
+"""Interrupts at each bytecode instruction, as a signal handler may raise them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 
 
 class Interrupt(BaseException):
-    """As the handler of a signal may raise it."""
+    """An exception like one that a signal handler raises."""
 
 
 def anywhere(_: FrameType) -> bool:
@@ -20,14 +20,15 @@ def anywhere(_: FrameType) -> bool:
 
 
 _PUSH, _POP, _COPY = (dis.opmap.get(name) for name in ("PUSH_EXC_INFO", "POP_EXCEPT", "COPY"))
-_bytecode: dict[int, tuple[CodeType, bytes]] = {}  # by id of the code, which stays alive here
+_bytecode: dict[int, tuple[CodeType, bytes]] = {}  # by id of the code object, which is kept alive here
 
 
 def _is_between_handlers(frame: FrameType) -> bool:
-    """Whether the next step begins or ends an `except` or `finally`: CPython handles no signal there.
+    """Returns whether the next instruction begins or ends an `except` or `finally`. CPython runs no signal handler
+    there.
 
-    An exception raised there leaves the one before it "handled" for good: the context of all later exceptions of the
-    thread, whose traceback keeps what its frames refer to.
+    An exception there would leave the previous one "handled" permanently, as the context of all later exceptions of the
+    thread, and would keep the objects of its frames.
     """
     code = frame.f_code
     if id(code) not in _bytecode:
@@ -37,22 +38,22 @@ def _is_between_handlers(frame: FrameType) -> bool:
 
 
 @contextmanager
-def interrupting(n: int, where: tuple[str, ...], counts: Callable[[FrameType], bool] = anywhere) -> Iterator[list[str]]:
-    """Raises before the n-th step of the interpreter in these files, also within a line; the list tells where.
+def interrupting(n: int, files: tuple[str, ...], counts: Callable[[FrameType], bool] = anywhere) -> Iterator[list[str]]:
+    """Raises before the n-th bytecode instruction in these files, also within a line. Yields a list with the place.
 
-    `counts`: whether a step is one of them.
+    `counts`: returns whether an instruction counts.
     """
     hit: list[str] = []
     left = n
 
     def trace(frame: FrameType, event: str, _: Any) -> Any:
         nonlocal left
-        if hit or not frame.f_code.co_filename.startswith(where):
+        if hit or not frame.f_code.co_filename.startswith(files):
             return None
         frame.f_trace_opcodes = True
         if event == "opcode" and counts(frame):
             left -= 1
-            if left < 0 and not _is_between_handlers(frame):  # else at the next step
+            if left < 0 and not _is_between_handlers(frame):  # otherwise at the next instruction
                 hit.append(f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno} at {frame.f_lasti}")
                 raise Interrupt(hit[0])
         return trace

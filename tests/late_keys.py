@@ -1,4 +1,4 @@
-"""Envs whose infos have keys that come up late. Workers import this by name."""
+"""Envs with keys in their infos that first appear after many steps. Workers import this module by name."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import Any
 from pool_envs import HookedEnv
 from vector_envs import PlainVector
 
-LATE, LATER = 7, 8  # actions from which on an info has one more key
+LATE, LATER = 7, 8  # actions from which on the info has one and two more keys
 
 
-def told_of(env: Any, action: int) -> dict[str, Any]:
+def info_of(env: Any, action: int) -> dict[str, Any]:
     info: dict[str, Any] = {"tag": float(env.tag), "steps": env.steps}
     if action >= LATE:
         info["late"] = 10.0 * action + env.tag
@@ -20,12 +20,12 @@ def told_of(env: Any, action: int) -> dict[str, Any]:
     return info
 
 
-def tell(env: Any, action: Any) -> Any:
-    return env.observe(), float(action), False, False, told_of(env, int(action))
+def step_with_late_keys(env: Any, action: Any) -> Any:
+    return env.observe(), float(action), False, False, info_of(env, int(action))
 
 
-def tell_lanes(env: PlainVector, actions: Any) -> Any:
-    """More keys with every step."""
+def step_vector_with_late_keys(env: PlainVector, actions: Any) -> Any:
+    """A step of a vector env that adds a key to the infos each time."""
     nothing, zeros = [False] * env.num_envs, [0.0] * env.num_envs
     infos = {f"key {n}": env.obs[:, 0] + 10.0 * n for n in range(env.steps)}
     return env.obs, zeros, nothing, nothing, infos

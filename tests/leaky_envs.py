@@ -1,4 +1,4 @@
-"""Envs that keep memory. Workers import this by name."""
+"""Envs that leak memory. Workers import this module by name."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 from pool_envs import CountingEnv
 
-LEAK = 64 << 20  # bytes an episode
+LEAK = 64 << 20  # bytes per episode
 
 
 class LeakyEnv(CountingEnv):
-    """Each of its episodes keeps memory; in a process of its own, if that is asked for."""
+    """Leaks memory in each episode, in its own process or with `outside=True` in a child process."""
 
     def __init__(self, tag: int, length: int, *, outside: bool = False) -> None:
         super().__init__(tag, length)
@@ -24,7 +24,7 @@ class LeakyEnv(CountingEnv):
             program = f"x = bytearray({LEAK}); print(1, flush=True); input()"
             simulator = subprocess.Popen([sys.executable, "-c", program], stdin=-1, stdout=-1)
             assert simulator.stdout is not None
-            simulator.stdout.readline()  # it has its memory by now
+            simulator.stdout.readline()  # the child has allocated its memory
             self.started.append(simulator)
         else:
             self.leaked.append(np.ones(LEAK, np.uint8))

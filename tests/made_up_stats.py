@@ -1,4 +1,4 @@
-"""Snapshots of pools that never ran, with figures made up."""
+"""Made-up snapshots of pools that never ran."""
 
 from __future__ import annotations
 
@@ -27,16 +27,10 @@ def snapshot(
     batches: int = BATCHES,
     **setup: Any,
 ) -> PoolStats:
-    """Of so many batches, each of one step of every env.
+    """Returns a snapshot after some batches of one step of every env.
 
     Args:
-        steps, resets: Of each env, all batches together.
-        workers: How many share the envs.
-        waited, own, gathering: Seconds of the caller a batch.
-        cpu: What share of the time in envs is CPU time.
-        queued: Seconds a batch in which each worker has no core.
-        others: So many cores are busy with something else.
-        stolen: So many are taken away by the host of this virtual machine.
+        steps, resets: The durations of each env, over all batches.
     """
     resets = resets or [Durations()] * len(steps)
     share, rest = divmod(len(steps), workers)
@@ -75,5 +69,5 @@ def _worker(index: int, width: int, envs: Sequence[EnvStats], seconds: float, cp
 
 
 def each(seconds: float, count: int = BATCHES) -> Durations:
-    """All take as long."""
+    """Returns equal durations."""
     return Durations.of([seconds] * count)

@@ -1,4 +1,4 @@
-"""Exceptions that cannot be pickled, unpickled, printed or asked anything. Workers import this by name."""
+"""Exceptions that cannot be pickled, unpickled or printed. Workers import this module by name."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pool_envs import Hook
 
 
 class TwoArguments(Exception):
-    """Cannot be built from its own message."""
+    """An exception that cannot be built from its own message."""
 
     def __init__(self, code: int = 7, *, reason: str = "seven") -> None:
         super().__init__(f"{reason} ({code})")
@@ -17,7 +17,7 @@ class TwoArguments(Exception):
 
 
 class NeedsArguments(Exception):
-    """Pickles, but cannot be unpickled."""
+    """An exception that can be pickled but not unpickled."""
 
     def __init__(self, code: int, reason: str) -> None:
         super().__init__(f"{reason} ({code})")
@@ -30,7 +30,7 @@ class Unpicklable(Exception):
 
 
 class Unprintable(Exception):
-    """Even asking for its text raises."""
+    """An exception that raises in `str`."""
 
     def __str__(self) -> str:
         raise RuntimeError("no text for you")
@@ -42,7 +42,7 @@ class Falsy(Exception):
 
 
 class Farewell(Exception):
-    """Unpickling it raises what is no Exception."""
+    """An exception that raises SystemExit when it is unpickled."""
 
     def __reduce__(self) -> Any:
         return _quit, ()
@@ -53,7 +53,7 @@ def _quit() -> Any:
 
 
 def raising(make: Callable[[], BaseException]) -> Hook:
-    """A hook that raises what `make()` returns."""
+    """Returns a hook that raises the result of `make()`."""
 
     def hook(*_: Any) -> Any:
         raise make()
@@ -91,7 +91,7 @@ class UnpicklingRaises(Exception):
 
 
 class OddText(Exception):
-    """Its text is of a class that ends whoever unpickles it."""
+    """An exception with a text of a str subclass that raises SystemExit when it is unpickled."""
 
     def __str__(self) -> str:
         return _Text("odd")

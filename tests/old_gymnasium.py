@@ -1,7 +1,7 @@
-"""What tests use of Gymnasium that its 1.0, the oldest that remuda takes, does not have.
+"""Replacements for features that Gymnasium 1.0, the oldest supported version, lacks.
 
-It resets in the next step and has no name for that, its `Discrete` is of int64, and a key "final_obs" in infos is like
-any other to it. What cannot be had there is skipped, with the reason.
+Gymnasium 1.0 has only next-step autoreset, without a name for it. Its `Discrete` has the dtype int64, and it treats a
+key "final_obs" in infos like any other. Tests that need more are skipped.
 """
 
 from __future__ import annotations
@@ -19,28 +19,30 @@ from remuda.gymnasium.autoreset import POOL_MODE
 
 # -- autoreset modes -------------------------------------------------------------------------------------
 
-GYMNASIUM_MODES = {ours: theirs for theirs, ours in POOL_MODE.items()}
+GYMNASIUM_MODES = {pool_mode: name for name, pool_mode in POOL_MODE.items()}
 HAS_MODES = hasattr(gymnasium.vector, "AutoresetMode")
 
 
 def require_mode(mode: str) -> None:
-    """Skips a test that needs a vector env of Gymnasium's in this mode, where there is none."""
+    """Skips a test that needs Gymnasium's vector envs in this mode if they have only next-step autoreset."""
     if not HAS_MODES and mode != "next_step":
         pytest.skip("Gymnasium 1.0 has next-step autoreset alone")
 
 
 def in_mode(mode: str) -> dict[str, Any]:
-    """The keywords that put a vector env of Gymnasium's into this mode, by its name in a pool. For workers too."""
+    """Returns the keywords that put Gymnasium's vector env into this mode, given by its name in a pool. Workers call it
+    too.
+    """
     return {"autoreset_mode": GYMNASIUM_MODES[mode]} if HAS_MODES else {}
 
 
 def sync_vector_env(env_fns: Sequence[Any], mode: str) -> SyncVectorEnv:
-    """Gymnasium's own in this mode, by its name in a pool. Skips the test where there is none."""
+    """Returns Gymnasium's SyncVectorEnv in this mode of a pool. Skips the test if it lacks the mode."""
     require_mode(mode)
     return SyncVectorEnv(env_fns, **in_mode(mode))
 
 
-# The key of infos that an array of objects stands for.
+# The key under which infos have terminal observations in an array of objects.
 FINAL_OBS = ("final_obs",) if HAS_MODES else ()
 
 
@@ -51,5 +53,5 @@ needs_dtypes = pytest.mark.skipif(not HAS_DTYPES, reason="Discrete of Gymnasium 
 
 
 def discrete(n: int, dtype: Any, start: int = 0) -> spaces.Discrete:
-    """Of int64 where there is nothing else: a test that sees the difference `needs_dtypes`."""
+    """Returns a Discrete with this dtype, or with int64 on Gymnasium 1.0. Tests that need it use `needs_dtypes`."""
     return spaces.Discrete(n, start=start, **({"dtype": dtype} if HAS_DTYPES else {}))

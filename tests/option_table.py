@@ -1,4 +1,4 @@
-"""The table of options in docs/pool.md, made of the engine's own. `python tests/option_table.py` writes it."""
+"""Generates the option table in docs/pool.md from the engine's options: `python tests/option_table.py`."""
 
 from __future__ import annotations
 

@@ -1,17 +1,15 @@
-"""Few of many combinations of parameters: every pair of values occurs in one of them, or every value.
+"""Chooses few of many combinations of parameters, so that each pair of values, or each value, occurs.
 
-A full product of parameters says the same thing many times over: what fails for one combination fails because of one
-of its values, or because of two that do not go together. What it takes three for is looked for by random walks beside
-a serial twin (`tests/engine/test_feature_pairs.py`, `test_state_machine.py`) and by the storms of `make soak`, which
-know all features at once. So a test that has three parameters or more is run `pairwise`. One that has two is run with
-`each` value where one of them is what it is about, and the other says only where: that they go together is what the
-tests of parity and of pairs of features show for all such tests at once. Which values meet depends on the name of the
-test, so that it is not the same two everywhere, and on nothing that changes between runs.
+A full product finds little more: most failures depend on one value, or on two that do not work together. Random walks
+beside a serial twin (`tests/engine/test_feature_pairs.py`, `test_state_machine.py`) and the storms of `make soak`
+search for failures that need three values. A test with three or more parameters is therefore run `pairwise`. A test
+with two parameters is run with `each` value if one of them is its subject and the other one only a place. The
+combinations depend on the test's name, so that different tests have different ones, and are the same in every run.
 
     @pairwise(backend=BACKENDS, mode=MODES, spares=[0, 2])
     @each(backend__num_workers=[("process", 3), ("thread", 2)], mode=MODES)
 
-Names with two underscores between them have their values together, in tuples.
+A name with two underscores stands for several parameters, whose values are given together in tuples.
 """
 
 from __future__ import annotations
@@ -27,23 +25,23 @@ import pytest
 Cell = TypeVar("Cell")
 Test = TypeVar("Test", bound=Callable[..., None])
 Parameters: TypeAlias = tuple[tuple[str, ...], list[tuple[Any, ...]]]
-"""Names and rows of values, as `pytest.mark.parametrize` has them."""
+"""Names and rows of values, in the form of `pytest.mark.parametrize`."""
 
 
 def pairwise(**values: Iterable[Any]) -> Callable[[Test], Test]:
-    """Runs a test with few combinations in which all pairs of values occur; `values` by name of the parameter."""
+    """Runs a test with few combinations in which all pairs of values occur. `values`: by parameter name."""
     return lambda test: pytest.mark.parametrize(*choose(2, test.__name__, values))(test)
 
 
 def each(**values: Iterable[Any]) -> Callable[[Test], Test]:
-    """Runs a test as often as the longest parameter has values: every value occurs, all as often as can be."""
+    """Runs a test as often as the longest parameter has values. Each value occurs, about equally often."""
     return lambda test: pytest.mark.parametrize(*choose(1, test.__name__, values))(test)
 
 
 def covering(cells: Iterable[Cell], *aspects: Callable[[Cell], Hashable]) -> list[Cell]:
-    """Some of the cells, in their order: what an aspect makes of any cell, it makes of one of these.
+    """Returns cells, in their order, in which each value occurs that any aspect gives to any cell.
 
-    Greedy: each brings most of what is missing; of several that do, the one whose aspects were taken least.
+    Greedy: takes the cell with most missing values. Among equals it takes the one whose values were used least.
     """
     every = list(cells)
     brings = [{(number, aspect(cell)) for number, aspect in enumerate(aspects)} for cell in every]
@@ -57,7 +55,7 @@ def covering(cells: Iterable[Cell], *aspects: Callable[[Cell], Hashable]) -> lis
 
 
 def choose(strength: int, name: str, values: dict[str, Iterable[Any]]) -> Parameters:
-    """Combinations in which all that so many of the parameters can be together occurs; `name`: of the test."""
+    """Returns combinations in which all values of any `strength` parameters occur together. `name`: of the test."""
     columns = [_rotated(list(column), crc32(f"{name} {i}".encode())) for i, column in enumerate(values.values())]
     places = [*itertools.combinations(range(len(columns)), strength), *((i,) for i in range(len(columns)))]
     rows = covering(itertools.product(*(range(len(column)) for column in columns)), *map(_at, places))

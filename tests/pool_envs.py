@@ -1,8 +1,8 @@
-"""Small envs for the tests of the pool, gates that order events, and how results are compared.
+"""Small envs for the tests of the pool, gates that order events, and comparisons of results.
 
-Workers import this module like any other: pytest puts this folder on `sys.path`, which workers inherit. (Test modules
-themselves cannot be imported there, so whatever a worker must find by name is defined here; lambdas travel by value.)
-It is not called `envs`, for the benchmarks have a module of that name.
+Workers import this module by name, since pytest puts this folder on `sys.path`, which workers inherit. They cannot
+import test modules, so that objects that are pickled by name are defined here. The name `envs` belongs to the
+benchmarks.
 """
 
 from __future__ import annotations
@@ -29,35 +29,35 @@ Hook: TypeAlias = Callable[..., Any]
 # -- comparing -------------------------------------------------------------------------------------------
 
 
-def assert_same(ours: Any, theirs: Any, where: str = "result") -> None:
-    """Same structure, types, dtypes, shapes and bits, all the way down.
+def assert_same(got: Any, expected: Any, where: str = "result") -> None:
+    """Asserts the same structure, types, dtypes, shapes and bits, at every depth.
 
-    One thing may differ: of two names for one dtype (long, long long) pickles keep one.
+    Exception: of two names for a dtype (long, long long), pickling keeps one.
     """
-    if not (isinstance(ours, np.generic) and isinstance(theirs, np.generic)):  # their dtypes are compared below
-        assert type(ours) is type(theirs), f"{where}: {type(ours)} is not {type(theirs)}"
-    if isinstance(ours, dict):
-        assert set(ours) == set(theirs), where
-        for key, value in ours.items():
-            assert_same(value, theirs[key], f"{where}[{key!r}]")
-    elif isinstance(ours, (tuple, list)):
-        assert len(ours) == len(theirs), where
-        for i, (one, other) in enumerate(zip(ours, theirs, strict=True)):
-            assert_same(one, other, f"{where}[{i}]")
-    elif isinstance(ours, (np.ndarray, np.generic)):
-        _assert_same_array(ours, theirs, where)
+    if not (isinstance(got, np.generic) and isinstance(expected, np.generic)):  # the dtypes are compared below
+        assert type(got) is type(expected), f"{where}: {type(got)} is not {type(expected)}"
+    if isinstance(got, dict):
+        assert set(got) == set(expected), where
+        for key, value in got.items():
+            assert_same(value, expected[key], f"{where}[{key!r}]")
+    elif isinstance(got, (tuple, list)):
+        assert len(got) == len(expected), where
+        for i, (a, b) in enumerate(zip(got, expected, strict=True)):
+            assert_same(a, b, f"{where}[{i}]")
+    elif isinstance(got, (np.ndarray, np.generic)):
+        _assert_same_array(got, expected, where)
     else:
-        assert ours == theirs or (ours != ours and theirs != theirs), f"{where}: {ours!r} is not {theirs!r}"
+        assert got == expected or (got != got and expected != expected), f"{where}: {got!r} is not {expected!r}"
 
 
-def _assert_same_array(ours: Any, theirs: Any, where: str) -> None:
-    assert (ours.dtype, ours.shape) == (theirs.dtype, theirs.shape), f"{where}: {ours.dtype} {theirs.dtype}"
-    if ours.dtype.hasobject:
-        assert_same(ours.tolist(), theirs.tolist(), where)
-    elif ours.dtype in (np.longdouble, np.clongdouble):  # their padding bytes mean nothing
-        np.testing.assert_array_equal(ours, theirs, where)
+def _assert_same_array(got: Any, expected: Any, where: str) -> None:
+    assert (got.dtype, got.shape) == (expected.dtype, expected.shape), f"{where}: {got.dtype} {expected.dtype}"
+    if got.dtype.hasobject:
+        assert_same(got.tolist(), expected.tolist(), where)
+    elif got.dtype in (np.longdouble, np.clongdouble):  # padding bytes may differ
+        np.testing.assert_array_equal(got, expected, where)
     else:
-        assert ours.tobytes() == theirs.tobytes(), f"{where}: {ours} is not {theirs}"
+        assert got.tobytes() == expected.tobytes(), f"{where}: {got} is not {expected}"
 
 
 def rewards(batch: Batch) -> dict[int, float]:
@@ -69,9 +69,9 @@ def rewards(batch: Batch) -> dict[int, float]:
 
 
 class Gate:
-    """A door that an env stands before until the test opens it, in whatever process or thread: two named pipes.
+    """A door at which an env waits until the test opens it, in any process or thread, made of two named pipes.
 
-    A program of a test's own has the same one with `gate = {gate!r}`.
+    In another program, `gate = {gate!r}` gives the same gate.
     """
 
     def __init__(self, directory: Path | str, name: str = "gate") -> None:
@@ -85,16 +85,16 @@ class Gate:
         return f"Gate{self._place}"
 
     def wait(self) -> None:
-        """In the env: tell that we are here, and stand before the door."""
+        """Called by the env: announces its arrival and waits until the test opens the door."""
         _meet(self.arrivals, os.O_WRONLY)
         _meet(self.door, os.O_RDONLY)
 
     def await_arrival(self) -> None:
-        """In the test: wait until an env stands before the door."""
+        """Called by the test: waits until an env has arrived at the door."""
         _meet(self.arrivals, os.O_RDONLY)
 
     def open(self) -> None:
-        """In the test, after `await_arrival`: let that env pass."""
+        """Called by the test after `await_arrival`: lets that env pass."""
         _meet(self.door, os.O_WRONLY)
 
     def let_pass(self) -> None:
@@ -107,15 +107,15 @@ def make_gates(directory: Path, n: int) -> list[Gate]:
 
 
 def _meet(path: str, mode: int) -> None:
-    """Opening a pipe waits for the other side to open it too."""
+    """Opens and closes a pipe. Opening waits for the other side."""
     fd = os.open(path, mode)
     if mode == os.O_RDONLY:
-        os.read(fd, 1)  # until the writer has closed it: both have met, and the next meeting is a new one
+        os.read(fd, 1)  # until the writer closes its end, so that the next call is a new meeting
     os.close(fd)
 
 
 class Gauge:
-    """Counts who goes in and out of a place that several processes share, through a file."""
+    """Counts entries and exits of several processes in a shared file."""
 
     def __init__(self, path: Path) -> None:
         self._path = str(path)
@@ -128,7 +128,7 @@ class Gauge:
         self._append(b"-")
 
     def _append(self, mark: bytes) -> None:
-        fd = os.open(self._path, os.O_WRONLY | os.O_APPEND)  # the kernel appends one after another
+        fd = os.open(self._path, os.O_WRONLY | os.O_APPEND)  # the kernel serialises appended writes
         os.write(fd, mark)
         os.close(fd)
 
@@ -136,7 +136,7 @@ class Gauge:
         return Path(self._path).read_bytes().count(b"+")
 
     def peak(self) -> int:
-        """How many were inside at the same time, at most."""
+        """Returns the highest number of simultaneous entries."""
         marks = np.frombuffer(Path(self._path).read_bytes(), dtype=np.uint8)
         return int(np.cumsum(np.where(marks == ord("+"), 1, -1)).max(initial=0))
 
@@ -145,7 +145,7 @@ class Gauge:
 
 
 class CountingEnv(gymnasium.Env[Any, Any]):
-    """Observes (tag, episodes, steps, last action); the reward is the action."""
+    """Observes (tag, episodes, steps, last action). The reward is the action."""
 
     metadata = {"render_modes": ["rgb_array"], "render_fps": 5}
 
@@ -185,10 +185,10 @@ class CountingEnv(gymnasium.Env[Any, Any]):
 
 
 class HookedEnv(CountingEnv):
-    """A CountingEnv whose phases do what the test says: build, reset, step, autoreset, call, render, close.
+    """A CountingEnv with a hook for each phase: build, reset, step, autoreset, call, render, close.
 
-    A hook is called with the env (and a step's with the action too). What it returns replaces what the method would
-    have returned, unless it is None; to return None it returns `NOTHING`. `autoreset` is any reset after the first.
+    A hook is called with the env, and for a step also with the action. A result other than None replaces the result of
+    the method; `NOTHING` stands for None. `autoreset` is any reset after the first.
     """
 
     def __init__(self, tag: int = 0, length: int = 1_000_000, **hooks: Hook) -> None:
@@ -220,26 +220,26 @@ class HookedEnv(CountingEnv):
 
 
 class DrawingEnv(HookedEnv):
-    """A HookedEnv that renders: its picture has the colour of its tag."""
+    """A HookedEnv that renders a picture in a colour that depends on its tag."""
 
     render_mode = "rgb_array"
 
 
 class LevelEnv(HookedEnv):
-    """Observes (tag, episodes, steps, level), of which its reset options tell the last; -1 where they do not."""
+    """Observes (tag, episodes, steps, level). The level comes from the reset options, and is -1 without them."""
 
     def observe(self) -> Any:
         return np.array([self.tag, self.episodes, self.steps, (self.last_options or {}).get("level", -1)])
 
 
 class DiceEnv(gymnasium.Env[Any, Any]):
-    """All that it tells is drawn by its generator, and how long its episodes are; actions change nothing."""
+    """An env with random observations, rewards and episode lengths. Actions have no effect."""
 
     def __init__(self) -> None:
         self.observation_space = spaces.Box(0, 1, (2,), np.float64)
         self.action_space = spaces.Discrete(1000)
         self.last_seed: int | None = None
-        self.info: Info = {}  # one dict, time and again
+        self.info: Info = {}  # always the same dict
 
     def reset(self, *, seed: int | None = None, options: Info | None = None) -> tuple[Any, Info]:
         super().reset(seed=seed)
@@ -252,10 +252,10 @@ class DiceEnv(gymnasium.Env[Any, Any]):
 
 
 class FusedEnv(CountingEnv):
-    """A CountingEnv that raises in the method that its `fuse` names, and has a `mark` that it loses with its life.
+    """A CountingEnv that raises in the method that `fuse` names. It loses its `mark` when it is rebuilt.
 
-    Where there was no action yet it observes the level that the options of its reset had; -1 where they have none.
-    Each observation is written to the same array.
+    Before the first action it observes the level in its reset options, or -1. It writes each observation to the same
+    array.
     """
 
     def __init__(self, tag: int, length: int) -> None:
@@ -295,7 +295,7 @@ def counting(num_envs: int, length: int = 1_000_000) -> list[EnvFn]:
 
 
 def hooked(num_envs: int, which: Sequence[int] = (1,), length: int = 1_000_000, **hooks: Hook) -> list[EnvFn]:
-    """Factories of envs, `which` of them with these hooks."""
+    """Returns factories of envs, of which those in `which` have the hooks."""
     return [
         (lambda tag=i: HookedEnv(tag, length, **(hooks if tag in which else {})))  # type: ignore[misc]
         for i in range(num_envs)
@@ -303,7 +303,7 @@ def hooked(num_envs: int, which: Sequence[int] = (1,), length: int = 1_000_000, 
 
 
 def drawing(num_envs: int, which: Sequence[int] = (1,), length: int = 1_000_000, **hooks: Hook) -> list[EnvFn]:
-    """As `hooked`, of envs that render."""
+    """Like `hooked`, for envs that render."""
     return [
         (lambda tag=i: DrawingEnv(tag, length, **(hooks if tag in which else {})))  # type: ignore[misc]
         for i in range(num_envs)
@@ -315,7 +315,7 @@ def levelled(num_envs: int, length: int = 1_000_000, **hooks: Hook) -> list[EnvF
 
 
 def gated(gates: Sequence[Gate | None], phase: str = "step") -> list[EnvFn]:
-    """Factories of envs that stand before their gate in that phase."""
+    """Returns factories of envs that wait at their gate in that phase."""
     return [_gated(tag, gate, phase) for tag, gate in enumerate(gates)]
 
 
@@ -325,10 +325,10 @@ def _gated(tag: int, gate: Gate | None, phase: str) -> EnvFn:
 
 
 class SampleEnv(gymnasium.Env[Any, Any]):
-    """Observes seeded samples of a space and tells in its info which action it was given."""
+    """Observes samples of a space, and returns its action in the info."""
 
     def __init__(self, observation_space: spaces.Space[Any], action_space: spaces.Space[Any]) -> None:
-        # Copies: in one process the envs would share the random numbers of their spaces.
+        # copies, because envs in one process would share their spaces' random numbers
         self.observation_space = copy.deepcopy(observation_space)
         self.action_space = copy.deepcopy(action_space)
 
@@ -345,7 +345,7 @@ class SampleEnv(gymnasium.Env[Any, Any]):
 
 
 def describe_types(value: Any) -> str:
-    """The types in a nested value, and the dtypes and shapes of its arrays."""
+    """Returns the types in a nested value, with the dtypes and shapes of its arrays."""
     if isinstance(value, dict):
         return f"{type(value).__name__}({', '.join(f'{k}={describe_types(value[k])}' for k in sorted(value))})"
     if type(value) in (tuple, list):
@@ -355,7 +355,7 @@ def describe_types(value: Any) -> str:
 
 
 class ColourSpace(spaces.Space[str]):
-    """A space of a class that Gymnasium does not know."""
+    """A space of a class unknown to Gymnasium."""
 
     COLOURS = ("red", "green", "blue")
 
@@ -373,7 +373,7 @@ class ColourSpace(spaces.Space[str]):
 
 
 class NestedEnv(gymnasium.Env[Any, Any]):
-    """Observes nested dicts and tuples of arrays; with `reuse` they are the same arrays, step after step."""
+    """Observes nested dicts and tuples of arrays. With `reuse` it returns the same arrays in each step."""
 
     def __init__(self, length: int = 7, reuse: bool = False) -> None:
         self.observation_space = spaces.Dict(
@@ -419,7 +419,7 @@ class NestedEnv(gymnasium.Env[Any, Any]):
 
 
 class InfoEnv(gymnasium.Env[Any, Any]):
-    """Its infos come from a function of (tag, its count of resets and steps so far)."""
+    """An env that computes its infos by a function of its tag and its number of resets and steps."""
 
     def __init__(self, tag: int, info: Callable[[int, int], Info], length: int = 5) -> None:
         self.observation_space = spaces.Discrete(1_000_000)
@@ -427,27 +427,27 @@ class InfoEnv(gymnasium.Env[Any, Any]):
         self.tag, self.info, self.length = tag, info, length
         self.count = self.steps = 0
 
-    def _tell(self) -> tuple[Any, Info]:
+    def _result(self) -> tuple[Any, Info]:
         self.count += 1
         return np.int64(self.count), self.info(self.tag, self.count)
 
     def reset(self, *, seed: int | None = None, options: Info | None = None) -> tuple[Any, Info]:
         super().reset(seed=seed)
         self.steps = 0
-        return self._tell()
+        return self._result()
 
     def step(self, action: Any) -> StepResult:
         self.steps += 1
-        obs, info = self._tell()
+        obs, info = self._result()
         return obs, 1.0, self.steps == self.length + self.tag, False, info
 
 
-def telling(num_envs: int, info: Callable[[int, int], Info], length: int = 5) -> list[EnvFn]:
+def with_infos(num_envs: int, info: Callable[[int, int], Info], length: int = 5) -> list[EnvFn]:
     return [(lambda tag=i: InfoEnv(tag, info, length)) for i in range(num_envs)]  # type: ignore[misc]
 
 
 class TextEnv(gymnasium.Env[Any, Any]):
-    """Texts of any length as observations and actions, which travel pickled: observes its action, `times` times."""
+    """An env with texts as observations and actions, which are pickled. It observes its action `times` times."""
 
     def __init__(self, times: int = 1) -> None:
         self.observation_space = spaces.Text(2**30)

@@ -1,6 +1,6 @@
-"""Processes, from outside: awaiting their end, running programs of their own, and what they leave behind.
+"""Processes seen from outside: waiting for their end, running programs, and finding what they leave behind.
 
-`conftest.py` takes the fixture `script` from here.
+`conftest.py` imports the fixture `script` from here.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ from typing import Any
 
 import numpy as np
 import pytest
-from reaper import who_has
+from reaper import processes_with
 
 from remuda import Pool
 
 
 class Watched:
-    """Processes whose end can be awaited, whoever their parent is."""
+    """Processes that can be awaited, even if they are no children of this process."""
 
     def __init__(self, pids: Sequence[int]) -> None:
         self.pids = list(pids)
         self._fds = []
         for pid in pids:
-            with suppress(ProcessLookupError):  # it has ended already
+            with suppress(ProcessLookupError):  # it has already ended
                 self._fds.append(os.pidfd_open(pid))
 
     def await_end(self) -> None:
@@ -54,28 +54,28 @@ def pids_of(pool: Pool) -> list[int]:
 
 
 def kill(pool: Pool, worker: int, number: int = signal.SIGKILL) -> int:
-    """Kills a worker and waits until it is dead; returns its pid."""
+    """Kills a worker and waits until it is dead. Returns its pid."""
     pid = pids_of(pool)[worker]
     end_process(pid, number)
     return pid
 
 
-def step_until_all_are_back(pool: Pool, worker: int, pid: int) -> None:
-    """Until a worker has a successor, and every env has done the same step; envs reward their actions."""
+def step_until_restarted(pool: Pool, worker: int, pid: int) -> None:
+    """Steps until the worker has a successor and every env returns its action as the reward."""
     actions = np.ones(pool.num_envs, np.int64)
     while pool.step(actions).reward.sum() < pool.num_envs or pool.workers[worker].pid in (pid, None):
         pass
 
 
 def end_process(pid: int, number: int = signal.SIGKILL) -> None:
-    """Kills a process and waits until it is dead; its exit code is left to its parent."""
+    """Kills a process and waits until it is dead. Its parent keeps the exit code."""
     watched = Watched([pid])
     os.kill(pid, number)
     watched.await_end()
 
 
 class Script:
-    """A program of its own, and all processes that come of it: they inherit a mark in their environment."""
+    """A program and all its descendants, which inherit a mark in their environment."""
 
     def __init__(self, directory: Path, code: str, *options: str, **variables: str) -> None:
         self.mark = f"REMUDA_TEST={directory}"
@@ -91,24 +91,24 @@ class Script:
             stderr=subprocess.PIPE,
             text=True,
             env=environment,
-            start_new_session=True,  # a process group of its own, as a shell gives to a command
+            start_new_session=True,  # its own process group, as a shell gives to a command
         )
 
     def read_line(self) -> Any:
-        """What it told with `say`."""
+        """Returns the next value that the program wrote with `say`."""
         assert self.process.stdout is not None
         line = self.process.stdout.readline()
         assert line, self.process.communicate()[1]
         return json.loads(line)
 
     def write_line(self) -> None:
-        """For a program that waits for one."""
+        """Sends a line to a program that waits for one."""
         assert self.process.stdin is not None
         self.process.stdin.write("\n")
         self.process.stdin.flush()
 
-    def outlives_those_told(self, then: str) -> tuple[int, str, str]:
-        """It tells pids, `then` something, and waits for a line: by then they have to end. As `await_end`."""
+    def await_end_of_processes(self, then: str) -> tuple[int, str, str]:
+        """Reads pids and the value `then` from the program, and waits until the processes end. Then as `await_end`."""
         watched = Watched(self.read_line())
         assert self.read_line() == then
         watched.await_end()
@@ -116,13 +116,13 @@ class Script:
         return self.await_end()
 
     def family(self) -> list[int]:
-        """It and its descendants, as far as they run."""
-        return who_has(self.mark)
+        """Returns the pids of the program and its descendants that run."""
+        return processes_with(self.mark)
 
     def await_end(self) -> tuple[int, str, str]:
-        """Waits for the program and for all that it has started; returns its exit code and what it wrote.
+        """Waits for the program and all its descendants. Returns its exit code and output.
 
-        Whoever survives keeps the pipes open, or keeps us waiting for its end: the watchdog says so.
+        A process that survives keeps the pipes open or this call waiting, so that the watchdog ends the test.
         """
         out, err = self.process.communicate()
         Watched(self.family()).await_end()
@@ -170,7 +170,7 @@ def script(tmp_path: Path) -> Iterator[Callable[..., Script]]:
     yield start
     for one in started:
         family = Watched(one.family())
-        for pid in family.pids:  # only where a test has failed
+        for pid in family.pids:  # only if a test has failed
             os.kill(pid, signal.SIGKILL)
         one.process.communicate()
         family.await_end()
@@ -179,17 +179,17 @@ def script(tmp_path: Path) -> Iterator[Callable[..., Script]]:
 
 
 def reap_orphans() -> None:
-    """As the first process of all has to, to whom those come whose parents have ended."""
-    with suppress(ChildProcessError):  # there is nobody
+    """Reaps orphans, which become children of this process if it is process 1."""
+    with suppress(ChildProcessError):  # no child is left
         while os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG) is not None:
             pass
 
 
-# -- what is held, and who sleeps ------------------------------------------------------------------------
+# -- resources and sleep -----------------------------------------------------------------------------------
 
 
 def holdings() -> dict[str, Any]:
-    """What of this process a pool could leave behind."""
+    """Returns the resources of this process that a pool could leave behind."""
     maps = Path("/proc/self/maps").read_text()
     return {
         "descriptors": Counter(_kinds_of_descriptors()),
@@ -200,17 +200,17 @@ def holdings() -> dict[str, Any]:
 
 
 def _kinds_of_descriptors() -> Iterator[str]:
-    """Of each what it is, without what makes it one of many: the number of a socket."""
+    """Yields the kind of each descriptor, without numbers such as that of a socket."""
     for link in Path("/proc/self/fd").iterdir():
-        with suppress(OSError):  # the one by which they are listed
+        with suppress(OSError):  # the descriptor that lists the directory
             yield re.sub(r"\d+", "", os.readlink(link))
 
 
 def children(parent: int | str = "self") -> set[int]:
-    """Of this process, or of another; where it is the first of all, orphans are among them."""
+    """Returns the children of a process. Those of process 1 include orphans."""
     found = set[int]()
     tasks = f"/proc/{parent}/task"
-    with suppress(OSError):  # it ended just now
+    with suppress(OSError):  # the process has just ended
         for task in os.listdir(tasks):
             with suppress(OSError), open(f"{tasks}/{task}/children", "rb") as file:
                 found.update(map(int, file.read().split()))
@@ -218,19 +218,19 @@ def children(parent: int | str = "self") -> set[int]:
 
 
 def zombies() -> set[int]:
-    """Among the children of our children: they have ended, and nobody has taken their exit codes."""
+    """Returns children of this process's children that have ended and were not reaped."""
     found = set[int]()
     for pid in (pid for child in children() for pid in children(child)):
-        with suppress(OSError):  # it is gone by now
+        with suppress(OSError):  # the process is gone
             if _state(Path(f"/proc/{pid}")) == "Z":
                 found.add(pid)
     return found
 
 
 def await_sleep(pid: int) -> None:
-    """Until all threads of a process sleep, and for longer than it takes to be woken: they wait for somebody.
+    """Waits until all threads of a process sleep for longer than a wake-up takes.
 
-    (A pool that waits wakes every 10 ms to look around.)
+    A pool that waits wakes up every 10 ms.
     """
     calm = 0
     while calm < 100:
@@ -239,5 +239,5 @@ def await_sleep(pid: int) -> None:
 
 
 def _state(task: Path) -> str:
-    """Of a thread, or of a process."""
+    """Returns the state of a thread or process."""
     return (task / "stat").read_text().rpartition(")")[2].split()[0]

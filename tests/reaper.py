@@ -1,7 +1,7 @@
-"""Ends what a run of the tests has started as soon as the run has ended, however that was: `kill -9` too.
+"""Ends all processes that a test run has started when the run ends, even by `kill -9`.
 
-Whatever tests start inherits a variable of its environment, and is found by that in /proc: sessions, process groups and
-parents can be left, and the environment stays.
+They are found in /proc by an environment variable that they inherit. Processes can leave their session, group and
+parent, but keep their environment.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from pathlib import Path
 VARIABLE = "REMUDA_TEST_RUN"
 
 
-def watch_over_this_run() -> subprocess.Popen[bytes] | None:
-    """Starts a process that waits for the end of this one. One of a run's own (xdist's) is watched over already."""
+def start_reaper() -> subprocess.Popen[bytes] | None:
+    """Starts a process that waits for the end of this one. Processes within a run, such as xdist's, need none."""
     if sys.platform != "linux" or VARIABLE in os.environ:
         return None
     os.environ[VARIABLE] = uuid.uuid4().hex
@@ -27,8 +27,8 @@ def watch_over_this_run() -> subprocess.Popen[bytes] | None:
     return subprocess.Popen(command, start_new_session=True, stdin=nowhere, stdout=nowhere, stderr=nowhere)
 
 
-def who_has(variable: str) -> list[int]:
-    """The processes that were started with this `NAME=value` in their environment, as far as they run."""
+def processes_with(variable: str) -> list[int]:
+    """Returns the running processes with this `NAME=value` in their environment."""
     entry = variable.encode()
     return [int(path.name) for path in Path("/proc").iterdir() if path.name.isdigit() and entry in _environment(path)]
 
@@ -37,7 +37,7 @@ def _environment(process: Path) -> list[bytes]:
     try:
         return (process / "environ").read_bytes().split(b"\0")
     except OSError:
-        return []  # gone meanwhile, or not ours
+        return []  # the process is gone, or belongs to another user
 
 
 def _await_end(parent: int) -> None:
@@ -45,18 +45,18 @@ def _await_end(parent: int) -> None:
         descriptor = os.pidfd_open(parent)
     except ProcessLookupError:
         return
-    if os.getppid() == parent:  # else it had ended, and the number may be somebody else's
+    if os.getppid() == parent:  # otherwise the parent has ended, and its pid may have been reused
         select.select([descriptor], [], [])
 
 
 def _end_all() -> None:
-    """Until nobody is left: who was started meanwhile is found the next time."""
-    while found := [pid for pid in who_has(f"{VARIABLE}={os.environ[VARIABLE]}") if pid != os.getpid()]:
+    """Repeats until no process is left, because new ones may have been started meanwhile."""
+    while found := [pid for pid in processes_with(f"{VARIABLE}={os.environ[VARIABLE]}") if pid != os.getpid()]:
         for pid in found:
             try:
                 os.kill(pid, signal.SIGKILL)
             except ProcessLookupError:
-                pass  # it ended just now
+                pass  # the process has just ended
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
-"""What workers log, as tests hear it in the pool's process.
+"""Log records of workers, as they arrive in the pool's process.
 
-`relay/conftest.py` takes the fixtures `heard` and `reaction` from here.
+`relay/conftest.py` imports the fixtures `log_records` and `reaction` from here.
 """
 
 from __future__ import annotations
@@ -22,10 +22,11 @@ class Collector(logging.Handler):
 
 
 @pytest.fixture
-def heard(caplog: pytest.LogCaptureFixture) -> Iterator[list[Any]]:
+def log_records(caplog: pytest.LogCaptureFixture) -> Iterator[list[Any]]:
     """Yields the log records handled in this process, from DEBUG up."""
     caplog.set_level(logging.DEBUG)
-    caplog.set_level(logging.WARNING, "OpenGL")  # logs its import, when the env of an earlier test is collected here
+    # OpenGL logs its import, which the end of an earlier test's env can cause here
+    caplog.set_level(logging.WARNING, "OpenGL")
     collector = Collector()
     logging.root.addHandler(collector)
     yield collector.records
@@ -33,7 +34,7 @@ def heard(caplog: pytest.LogCaptureFixture) -> Iterator[list[Any]]:
 
 
 class Reaction(logging.Handler):
-    """Does something at the first record that it is given."""
+    """Calls a function at its first record."""
 
     def __init__(self, react: Callable[[], Any]) -> None:
         super().__init__()
@@ -50,16 +51,16 @@ def reaction() -> Iterator[Callable[[Callable[[], Any]], None]]:
     target = logging.getLogger("test.env")
     before = target.handlers[:], target.level
 
-    def react(what: Callable[[], Any]) -> None:
+    def react(function: Callable[[], Any]) -> None:
         target.setLevel(logging.INFO)
-        target.addHandler(Reaction(what))
+        target.addHandler(Reaction(function))
 
     yield react
     target.handlers[:], target.level = before
 
 
 def log(text: str) -> Callable[..., None]:
-    """A hook that logs; by value, for a worker cannot import this module."""
+    """Returns a hook that logs. It is pickled by value, because a worker cannot import this module."""
 
     def hook(*_: Any) -> None:
         import logging

@@ -1,4 +1,4 @@
-"""Crash records, made by envs that fail and played again by the `remuda` command."""
+"""Crash records of envs that fail, and their replays by the `remuda` command."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ def replay(record: Path | Record | None, *options: str) -> Outcome:
     return command("replay", str(path), *options)
 
 
-def assert_reproduced(run: Outcome, what: str = "") -> None:
+def assert_reproduced(run: Outcome, outcome: str = "") -> None:
     assert run.exit_code == 0, run.output
-    assert f"reproduced: {what}" in run.stdout and "not reproduced" not in run.stdout
+    assert f"reproduced: {outcome}" in run.stdout and "not reproduced" not in run.stdout
 
 
 def fail(pool: Pool, make_action: Callable[[int], Any] = lambda i: i) -> Any:
-    """Steps until the pool raises, and returns what."""
+    """Steps until the pool raises. Returns the exception."""
     with pytest.raises((EnvError, WorkerDiedError)) as raised:
         for i in range(100_000):
             if pool.step([make_action(i)] * pool.num_envs).truncated.any() and pool.autoreset == "disabled":
@@ -43,7 +43,7 @@ def fail(pool: Pool, make_action: Callable[[int], Any] = lambda i: i) -> Any:
 
 
 def drawing(limit: float) -> Callable[..., Any]:
-    """A hook for steps: raises as soon as the env draws less than that, and ends the episode now and then."""
+    """Returns a step hook that raises if the env draws less than `limit`, and ends the episode at random."""
 
     def step(env: Any, _: Any) -> Any:
         drawn = float(env.np_random.random())
@@ -62,7 +62,7 @@ def broken() -> Any:
     raise ValueError("broken")
 
 
-def some_record(directory: Path, **hooks: Any) -> Path:
+def make_record(directory: Path, **hooks: Any) -> Path:
     with recording(hooked(1, [0], step=at_step(2, broken), **hooks), directory, backend="serial") as pool:
         pool.reset(seed=1)
         path = fail(pool).record
@@ -71,9 +71,9 @@ def some_record(directory: Path, **hooks: Any) -> Path:
 
 
 def rewrite(path: Path, **members: bytes) -> None:
-    """Replaces members of a record."""
+    """Replaces members of a record file."""
     with zipfile.ZipFile(path) as archive:
-        all_members = {name: archive.read(name) for name in archive.namelist()}
+        old_members = {name: archive.read(name) for name in archive.namelist()}
     with zipfile.ZipFile(path, "w") as archive:
-        for name, data in {**all_members, **members}.items():
+        for name, data in {**old_members, **members}.items():
             archive.writestr(name, data)

@@ -1,4 +1,4 @@
-"""Envs for the tests of rollouts, and how these are looked at. Workers import this module by name, as `pool_envs`."""
+"""Envs for the tests of rollouts, and helpers for them. Workers import this module by name, like `pool_envs`."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ if TYPE_CHECKING:
 
 
 def ending(lengths: Sequence[int]) -> list[EnvFn]:
-    """CountingEnvs whose episodes have so many steps each."""
+    """Returns factories of CountingEnvs with these episode lengths."""
     return [(lambda tag=i, length=length: CountingEnv(tag, length)) for i, length in enumerate(lengths)]  # type: ignore[misc]
 
 
-class TellingEnv(CountingEnv):
-    """Tells numbers, and at times something else."""
+class NumberInfoEnv(CountingEnv):
+    """An env with numbers in its infos, and a text at the end of an episode."""
 
     def __init__(self) -> None:
         super().__init__(length=5)
@@ -35,7 +35,7 @@ class TellingEnv(CountingEnv):
 
 
 class ImageEnv(CountingEnv):
-    """Observes pictures of the number of steps."""
+    """Observes a picture filled with the number of steps."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -46,7 +46,7 @@ class ImageEnv(CountingEnv):
 
 
 class CutOffEnv(CountingEnv):
-    """Truncates its episodes after so many steps."""
+    """Truncates its episodes after `steps` steps."""
 
     def __init__(self, steps: int) -> None:
         super().__init__()
@@ -58,7 +58,7 @@ class CutOffEnv(CountingEnv):
 
 
 class FailingEnv(CountingEnv):
-    """Raises where it is told to do 4."""
+    """Raises at action 4."""
 
     def step(self, action: Any) -> Any:
         if action == 4:
@@ -66,7 +66,7 @@ class FailingEnv(CountingEnv):
         return super().step(action)
 
 
-# -- looking at rollouts -----------------------------------------------------------------------------------
+# -- filling rollouts --------------------------------------------------------------------------------------
 
 
 def fill(rollout: Rollout, action: int = 1) -> Rollout:

@@ -1,4 +1,4 @@
-"""Envs whose actions tell them when to fail. Workers import this module by name."""
+"""Envs that fail at certain actions. Workers import this module by name."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from gymnasium.vector import SyncVectorEnv
 from old_gymnasium import in_mode, require_mode
 from pool_envs import EnvFn, Info, StepResult
 
-FAIL = {"exception": 100, "death": 200, "hang": 300}  # the action that makes an env fail so
-FAIL_NEXT_RESET = 400  # the episode ends in this step; with one of these added, the next reset fails
+FAIL = {"exception": 100, "death": 200, "hang": 300}  # the action for each kind of failure
+FAIL_NEXT_RESET = 400  # ends the episode in this step; added to an action of FAIL, the next reset fails
 _ACTS: dict[int, Callable[[], Any]] = {
     100: accidents.raise_value_error,
     200: accidents.kill_myself,
@@ -24,11 +24,11 @@ _ACTS: dict[int, Callable[[], Any]] = {
 
 
 class ScriptedEnv(gymnasium.Env[Any, Any]):
-    """Observes (tag, builds of this place so far, episodes since the last seed, steps, last action).
+    """Observes (tag, builds of this place, episodes since the last seed, steps, last action).
 
-    The reward is the action (modulo 100, as all that is seen of it) and `bonus`; infos tell what resets were given, and
-    the steps. An episode has `length` steps. `builds`: a file, one byte for each env that was built for this place.
-    `reuses`: it writes all observations to one array.
+    The reward is the last two digits of the action plus `bonus`. Infos have the arguments of resets and the number of
+    steps. An episode has `length` steps. `builds`: a file with one byte for each build for this place. `reuses`:
+    whether it writes all observations to one array.
     """
 
     def __init__(self, tag: int, length: int, builds: Path, *, reuses: bool) -> None:
@@ -78,7 +78,7 @@ class ScriptedEnv(gymnasium.Env[Any, Any]):
 
 
 class ScriptedVector(SyncVectorEnv):
-    """A vector env of these, which passes `bonus` on to each."""
+    """A vector env of ScriptedEnvs. Setting its `bonus` sets theirs."""
 
     @property
     def bonus(self) -> int:
@@ -91,7 +91,7 @@ class ScriptedVector(SyncVectorEnv):
 
 
 def seen(env: Any) -> Any:
-    """What an env would observe now; of a vector env what each of its envs would."""
+    """Returns the current observation of an env, or of each env of a vector env."""
     if isinstance(env, SyncVectorEnv):
         return np.array([one.unwrapped._observe() for one in env.envs])  # type: ignore[attr-defined]
     return env._observe()
@@ -108,13 +108,15 @@ def put(env: Any, state: Any) -> None:
 
 
 def scripted(num_envs: int, directory: Path, width: int) -> list[EnvFn]:
-    """Factories. `width` neighbours end their episodes together. `directory`: for the files that count builds."""
-    reuses = width == 1  # SyncVectorEnv does not copy the last observation of an episode before it resets
+    """Returns factories. Each `width` neighbours end their episodes together. `directory`: for the files that count
+    builds.
+    """
+    reuses = width == 1  # SyncVectorEnv does not copy the terminal observation before it resets
     return [_make(tag, 2 + tag // width % 3, directory / f"builds-{tag}", reuses) for tag in range(num_envs)]
 
 
 def vectors(env_fns: list[EnvFn], width: int, mode: str) -> list[EnvFn]:
-    """Factories of vector envs of `width` of these each, with this autoreset mode."""
+    """Returns factories of vector envs of `width` of these envs each, with this autoreset mode."""
     require_mode(mode)
     return [_vector(env_fns[first : first + width], mode) for first in range(0, len(env_fns), width)]
 

@@ -1,4 +1,4 @@
-"""Real simulators that draw with MuJoCo, and whether this machine can. Workers import this."""
+"""Real simulators that render with MuJoCo, and the libraries that they need. Workers import this module."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ _SIZE = {"width": 64, "height": 64}
 
 
 def variables(gl: str) -> dict[str, str]:
-    """For workers that draw with this library, on their own cores.
+    """Returns environment variables for workers that render with this library on their own cores.
 
-    Whoever imports MuJoCo first sets PYOPENGL_PLATFORM for all that it starts, and a worker with another one fails.
+    The first import of MuJoCo sets PYOPENGL_PLATFORM for all child processes, and a worker with another value fails.
     """
     return {"MUJOCO_GL": gl, "PYOPENGL_PLATFORM": gl, "LP_NUM_THREADS": "0"}
 
@@ -32,9 +32,9 @@ def require(gl: str) -> None:
 
 
 class Played(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """Any env with the spaces of all others here; actions are drawn, the same after each reset.
+    """A wrapper that gives each env the same spaces, and draws the same actions after each reset.
 
-    Its first episode is the same each time that it is built. (MetaWorld draws later ones from generators of its own.)
+    The first episode after each build is the same. (MetaWorld draws later ones from its own generators.)
     """
 
     def __init__(self, make: Callable[[], gymnasium.Env[Any, Any]]) -> None:
@@ -57,7 +57,7 @@ def _make(env_id: str, **arguments: Any) -> Played:
 
 
 def _make_task(task: str) -> Played:
-    import metaworld  # noqa: F401 - it registers its ids
+    import metaworld  # noqa: F401 - the import registers the ids
 
     return _make("Meta-World/MT1", env_name=task, seed=0, **_SIZE)
 
@@ -67,7 +67,7 @@ METAWORLD = [partial(_make_task, task) for task in ("push-v3", "drawer-open-v3",
 
 
 def frames(pool: Any, count: int = 3) -> list[list[npt.NDArray[Any]]]:
-    """By step, the picture of each env."""
+    """Returns the picture of each env, for each step."""
     pool.reset()
     drawn = []
     for _ in range(count):

@@ -1,6 +1,6 @@
-"""Real simulators as envs with short episodes. Workers import this module by name, as `pool_envs`.
+"""Real simulators as envs with short episodes. Workers import this module by name, like `pool_envs`.
 
-Episodes end both ways: all are cut off after some steps, and ants also fall.
+Episodes end in both ways: all are truncated after some steps, and ants also fall.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from pool_envs import EnvFn
 
 NAMES = ("HalfCheetah-v5", "Ant-v5", "ALE/Pong-v5", "pixels")
 BACKENDS = ("process", "thread", "serial")
-STEPS = 12  # of the longest episode
+STEPS = 12  # the length of the longest episode
 
 # -- OpenGL without a screen -----------------------------------------------------------------------------
 
 PACKAGES = "libegl1, libegl-mesa0 and libgl1-mesa-dri, or libosmesa6"
-_VENDORS = ("/usr/share/glvnd/egl_vendor.d", "/etc/glvnd/egl_vendor.d")  # libEGL alone draws nothing
+_VENDORS = ("/usr/share/glvnd/egl_vendor.d", "/etc/glvnd/egl_vendor.d")  # libEGL needs a vendor library to render
 
 
 def _off_screen() -> str | None:
@@ -44,11 +44,11 @@ def _loads(library: str) -> bool:
 OFF_SCREEN = os.environ.get("MUJOCO_GL") or _off_screen()
 if OFF_SCREEN is not None:
     os.environ["MUJOCO_GL"] = OFF_SCREEN
-    os.environ.setdefault("LP_NUM_THREADS", "0")  # Mesa draws with a thread for each core otherwise
+    os.environ.setdefault("LP_NUM_THREADS", "0")  # otherwise Mesa uses a thread for each core
 
 
 def require_off_screen() -> None:
-    """Skips a test that draws, if no library can."""
+    """Skips a test that renders if there is no library for it."""
     if OFF_SCREEN is None:
         pytest.skip(f"no library draws without a screen here: install the Debian packages {PACKAGES}")
 
@@ -81,7 +81,7 @@ def _pixels() -> gymnasium.Env[Any, Any]:
     env = _half_cheetah(render_mode="rgb_array", width=32, height=32)
     env.unwrapped.model.vis.quality.shadowsize = 0  # type: ignore[attr-defined] # shadows take five times as long
     env.reset(seed=0)
-    env.render()  # the camera is placed by the first picture, for good
+    env.render()  # the first picture places the camera permanently
     return AddRenderObservation(env)
 
 
@@ -97,12 +97,14 @@ def env_fns(name: str, num_envs: int) -> list[EnvFn]:
     return [_MAKERS[name]] * num_envs
 
 
-# Where simulators are run. What has drawn in one thread draws nothing in another.
+# The backends of each simulator. After rendering in one thread, OpenGL renders nothing in another.
 PLACES = [(name, backend) for name in NAMES for backend in BACKENDS if (name, backend) != ("pixels", "thread")]
 
 
 def num_envs_in_a_process(name: str) -> int:
-    """Returns the number of envs of a serial twin: one that draws, since OpenGL contexts of a process are not apart."""
+    """Returns the number of envs of a serial twin, which is 1 for envs that render, because they share the OpenGL
+    context.
+    """
     return 1 if name == "pixels" else 3
 
 

@@ -1,4 +1,4 @@
-"""What an env may start, and how far that may go from it. Workers import this by name."""
+"""Processes that an env may start, at various distances from its worker. Workers import this module by name."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def in_the_group() -> int:
 
 
 def leave_the_group() -> int:
-    """Somebody stays there; the caller goes to the group of the one whose pid is returned."""
+    """Leaves a process in the old group, and moves the caller to the new group of the process with the returned pid."""
     in_the_group()
     other = os.posix_spawnp(_WAITING[0], _WAITING, os.environ, setpgroup=0)
     os.setpgid(0, other)
@@ -27,12 +27,12 @@ def in_a_session() -> int:
 
 
 def as_a_daemon() -> int:
-    """In a session of its own, and its parent has ended."""
+    """Starts a process in its own session. Its parent has ended."""
     return _daemon(lambda: os.execvp(_WAITING[0], _WAITING))
 
 
 def as_a_copy() -> int:
-    """A daemon that has never become another program."""
+    """Starts a daemon that never executes another program."""
     return _daemon(_wait)
 
 
@@ -42,7 +42,7 @@ def without_the_key() -> int:
 
 
 def start_all() -> dict[str, int]:
-    """One of each that must not stay: what it is -> pid."""
+    """Starts one process of each kind that must end with its worker. Returns the pids by kind."""
     kinds: list[Callable[[], int]] = [in_the_group, in_a_session, as_a_daemon, as_a_copy]
     return {kind.__name__: kind() for kind in kinds}
 
@@ -69,4 +69,4 @@ def _daemon(become: Callable[[], None]) -> int:
     os.close(write)
     os.waitpid(first, 0)
     with os.fdopen(read) as pipe:
-        return int(pipe.read())  # to its end, which comes when it has become what it is to be
+        return int(pipe.read())  # until the pipe is closed, when the daemon executes its program

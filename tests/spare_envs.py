@@ -1,4 +1,4 @@
-"""Pools with spares: envs whose episodes differ in length, and which env each row is of."""
+"""Helpers for pools with spares: envs with different episode lengths, and the env of each row."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pool_envs import CountingEnv, EnvFn
 
 from remuda import Batch, Pool
 
-LENGTHS = (3, 1, 5, 2, 4, 1)  # of the episodes of each env
+LENGTHS = (3, 1, 5, 2, 4, 1)  # steps per episode of each env
 
 
 def uneven(num_envs: int) -> list[EnvFn]:
@@ -15,12 +15,12 @@ def uneven(num_envs: int) -> list[EnvFn]:
 
 
 def tags(batch: Batch) -> list[int]:
-    """Which env each row is of."""
+    """Returns the env of each row."""
     return [int(tag) for tag in batch.obs[:, 0]]
 
 
 def step(pool: Pool, mode: str, batch: Batch) -> Batch:
-    """One more step of all envs that can be stepped."""
+    """Steps all envs within an episode, after the resets that the autoreset mode needs."""
     ended = batch.terminated | batch.truncated
     if mode == "disabled" and ended.any():
         pool.reset(env_ids=batch.env_ids[ended])

@@ -1,4 +1,4 @@
-"""Envs whose state can be taken in one way or another. Workers import this module by name."""
+"""Envs with states that can be saved in different ways. Workers import this module by name."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from pool_envs import CountingEnv, DiceEnv, HookedEnv, Info, StepResult
 
 
 class WalkEnv(gymnasium.Env[Any, Any]):
-    """Walks at random: observes (tag, place, steps), in one array, time and again. An episode ends off 5 or -5."""
+    """A random walk that observes (tag, place, steps), always in the same array. An episode ends beyond 5 or -5."""
 
     def __init__(self, tag: int = 0) -> None:
         self.observation_space = spaces.Box(-100, 100, (3,), np.int64)
@@ -41,7 +41,7 @@ class WalkEnv(gymnasium.Env[Any, Any]):
 
 
 class SavingWalkEnv(WalkEnv):
-    """Has methods for its state, and no other attributes than those are worth anything."""
+    """Saves its state by methods. Its attributes cannot be pickled."""
 
     def __init__(self, tag: int = 0) -> None:
         super().__init__(tag)
@@ -56,7 +56,7 @@ class SavingWalkEnv(WalkEnv):
 
 
 class CloningWalkEnv(WalkEnv):
-    """As ale_py's: what it clones is no more than the simulator's."""
+    """Like ale_py's envs, it clones only the simulator's state."""
 
     def __init__(self, tag: int = 0) -> None:
         super().__init__(tag)
@@ -71,7 +71,7 @@ class CloningWalkEnv(WalkEnv):
 
 
 class BufferedEnv(CountingEnv):
-    """Observes by writing to one array, which it returns each time. `broken`: its steps write to it and raise."""
+    """Writes each observation to the same array. `broken`: its steps write to the array and raise."""
 
     broken = False
 
@@ -94,12 +94,12 @@ class BufferedEnv(CountingEnv):
 
 
 def shown(env: Any) -> Any:
-    """What a BufferedEnv would observe now."""
+    """Returns the current observation of a BufferedEnv."""
     return CountingEnv.observe(env.unwrapped)
 
 
 class BufferedVector(SyncVectorEnv):
-    """A vector env that returns one array of observations each time."""
+    """A vector env that always returns the same array of observations."""
 
     def __init__(self, tags: Sequence[int]) -> None:
         super().__init__([partial(CountingEnv, tag) for tag in tags], copy=False)
@@ -109,7 +109,7 @@ class BufferedVector(SyncVectorEnv):
 
 
 class SizedEnv(WalkEnv):
-    """A WalkEnv that observes zeros behind, up to some size."""
+    """A WalkEnv with an observation that is padded with zeros to a size."""
 
     def __init__(self, size: int) -> None:
         super().__init__()
@@ -122,7 +122,7 @@ class SizedEnv(WalkEnv):
 
 
 class WritingEnv(CountingEnv):
-    """Holds an open text file."""
+    """An env that holds an open text file."""
 
     def __init__(self, path: Path) -> None:
         super().__init__()
@@ -136,8 +136,8 @@ def take_log(env: Any) -> Any:
     return env.log
 
 
-class EzEnv(EzPickle, DiceEnv):  # type: ignore[misc]
-    """Its own pickles have forgotten where it was."""
+class EzEnv(EzPickle, DiceEnv):  # An env with pickles that do not contain its state.
+    """An env with pickles that do not contain its state."""
 
     def __init__(self, tag: int = 0) -> None:
         EzPickle.__init__(self, tag)
@@ -157,7 +157,7 @@ class Inner(EzPickle):
 
 
 class Recent(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """Observes the last two observations; knows the env within by other names, too."""
+    """A wrapper that observes the last two observations, and has further references to the inner env."""
 
     def __init__(self, env: Any) -> None:
         super().__init__(env)
@@ -196,7 +196,7 @@ def take_counts(env: Any) -> Any:
 
 
 class Putting:
-    """Puts the state of a HookedEnv, and does something else first."""
+    """A function for `state_fns` that calls a hook and then sets the state of a HookedEnv."""
 
     def __init__(self, hook: Callable[..., Any] = lambda env: None) -> None:
         self.hook = hook

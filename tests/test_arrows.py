@@ -1,4 +1,4 @@
-"""The plan of the house: who may import whom."""
+"""The allowed imports between the packages of remuda."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "src" / "remuda"
 
 FACES = {"alf", "ding", "gymnasium", "mlagents", "sb3"}
-# Each room, and the rooms it may look into. The package itself (`remuda`) stands for the engine's public names.
+# Each package, and the packages that it may import. `remuda` stands for the engine's public names.
 ARROWS = {
     "_wording": set(),
     "errors": {"_wording"},
@@ -61,12 +61,12 @@ ARROWS = {
     "cli": {"remuda", "errors", "_bench", "_doctor", "_system", "_crash", "_replay", "_reports", "_trace", "_watch"},
 }
 
-# The folders of the engine: each imports only itself and those before it.
+# The packages of the engine. Each imports only itself and earlier ones.
 LAYERS = ("stats", "options", "running", "tracing", "supervision", "commands", "startup", "rollouts", "pool")
 
 
-def rooms(path: Path) -> set[str]:
-    """The rooms of the package that a file imports."""
+def packages(path: Path) -> set[str]:
+    """Returns the packages that a file imports."""
     found = set()
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
@@ -87,9 +87,9 @@ def files() -> list[Path]:
 
 
 @pytest.mark.parametrize("path", files(), ids=lambda path: str(path.relative_to(PACKAGE)))
-def test_arrows_run_one_way(path: Path) -> None:
-    room = path.relative_to(PACKAGE).parts[0].removesuffix(".py")
-    assert rooms(path) <= ARROWS[room] | {room}
+def test_packages_import_only_allowed_packages(path: Path) -> None:
+    package = path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+    assert packages(path) <= ARROWS[package] | {package}
 
 
 def module_of(path: Path) -> str:
@@ -97,7 +97,7 @@ def module_of(path: Path) -> str:
 
 
 def imported(path: Path) -> set[str]:
-    """The modules and names that a file imports, those for types alone included."""
+    """Returns the modules and names that a file imports, including those only for types."""
     nodes = [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.ImportFrom)]
     return {name for node in nodes for alias in node.names for name in (node.module, f"{node.module}.{alias.name}")}
 
@@ -117,17 +117,17 @@ def test_no_two_files_import_each_other() -> None:
 def test_faces_do_not_import_each_other() -> None:
     for face in FACES:
         for path in PACKAGE.rglob(f"{face}/*.py"):
-            assert not rooms(path) & (FACES - {face})
+            assert not packages(path) & (FACES - {face})
 
 
-def test_the_core_knows_no_gymnasium() -> None:
+def test_the_core_does_not_refer_to_gymnasium() -> None:
     for path in (ROOT / "src" / "core").rglob("*.?pp"):
         code = [line.split("//")[0] for line in path.read_text().splitlines()]
         assert "gymnasium" not in "\n".join(code).lower(), path
 
 
-def test_macros_of_cpython_are_there_with_the_stable_abi() -> None:
-    """Which only wheels for Python 3.12 and newer are built with: elsewhere their lack would not be seen."""
+def test_macros_of_cpython_exist_in_the_stable_abi() -> None:
+    """Only wheels for Python 3.12 and newer use the stable ABI, so other builds would not reveal a missing macro."""
     macro = re.compile(r"\bPy(?!Array_|DataType_|TypeNum_|BUF_|Exc_)[A-Z][A-Za-z]*_[A-Z]{2}\w*")
     header = ROOT / "src" / "core" / "python" / "limited_api.hpp"
     known = set(macro.findall(header.read_text()))
@@ -154,35 +154,38 @@ def test_importing_remuda_imports_nothing_optional() -> None:
         "ray",
     ]
     script = f"import sys, remuda; print([name for name in {optional!r} if name in sys.modules])"
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "[]"
+    result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert result.stdout.strip() == "[]"
 
 
 @pytest.mark.parametrize("face", ["alf", "sb3"])
 def test_the_workers_side_of_a_face_imports_no_learner(face: str) -> None:
     learners = ("torch", "stable_baselines3", "alf")
     script = f"import sys, remuda.{face}.worker; print([name for name in {learners!r} if name in sys.modules])"
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "[]"
+    result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert result.stdout.strip() == "[]"
 
 
-def test_a_face_is_imported_without_what_it_imitates_until_it_is_used() -> None:
+def test_importing_a_face_does_not_import_its_framework() -> None:
     script = "import sys, remuda.mlagents; print([name for name in ('torch', 'mlagents') if name in sys.modules])"
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "[]"
+    result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert result.stdout.strip() == "[]"
 
 
 @pytest.mark.parametrize("pattern", ["src/core/**/*.?pp", "src/remuda/**/*.py", "tests/**/*.?pp", "tests/**/*.py"])
-def test_every_room_is_one_concept(pattern: str) -> None:
+def test_no_file_is_longer_than_500_lines(pattern: str) -> None:
     long = {
         str(path.relative_to(ROOT)): n for path in ROOT.glob(pattern) if (n := len(path.read_text().splitlines())) > 500
     }
     assert not long
 
 
-def test_tests_lie_where_their_source_does() -> None:
-    """Faces lie in `tests/faces`; each other room has a folder of its name, without the underscore."""
+def test_tests_mirror_the_folders_of_the_source() -> None:
+    """Tests of faces are in `tests/faces`. Each other package has a folder of its name, without the underscore."""
     folders = {path.parent.relative_to(ROOT / "tests") for path in ROOT.glob("tests/*/**/test_*.py")}
-    rooms = {Path(*path.relative_to(PACKAGE).parts) for path in PACKAGE.rglob("*/") if path.is_dir()}
-    mirrored = {Path("faces", room) if str(room) in FACES else Path(str(room).removeprefix("_")) for room in rooms}
+    packages = {Path(*path.relative_to(PACKAGE).parts) for path in PACKAGE.rglob("*/") if path.is_dir()}
+    mirrored = {
+        Path("faces", package) if str(package) in FACES else Path(str(package).removeprefix("_"))
+        for package in packages
+    }
     assert folders - {Path("faces"), Path("soak")} <= mirrored

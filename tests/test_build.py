@@ -1,4 +1,4 @@
-"""Building and installing remuda: what is missing is named, and nothing is forced on others."""
+"""Building and installing remuda: errors name missing tools, and dependencies have no upper bounds."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def find_tool(name: str) -> str:
 
 
 def configure(folder: Path, *options: str, **variables: str) -> str:
-    """What CMake says to our build, which fails."""
+    """Returns the errors of CMake when its configuration of the build fails."""
     command = [find_tool("cmake"), "-S", str(ROOT), "-B", str(folder / "build"), "-G", "Ninja"]
     command += [f"-DCMAKE_MAKE_PROGRAM={find_tool('ninja')}", f"-DPython_EXECUTABLE={sys.executable}", *options]
     environment = {name: value for name, value in os.environ.items() if name not in ("CXX", "CC")}
@@ -33,27 +33,28 @@ def configure(folder: Path, *options: str, **variables: str) -> str:
 
 def test_a_missing_compiler_is_named_with_its_package(tmp_path: Path) -> None:
     (tmp_path / "bin").mkdir()
-    told = configure(tmp_path, PATH=str(tmp_path / "bin"))
-    assert "expected a C++20 compiler, found none. Install one: Debian, Ubuntu: apt-get install g++" in told
-    assert "Fedora, RHEL: dnf install gcc-c++" in told
+    errors = configure(tmp_path, PATH=str(tmp_path / "bin"))
+    assert "expected a C++20 compiler, found none. Install one: Debian, Ubuntu: apt-get install g++" in errors
+    assert "Fedora, RHEL: dnf install gcc-c++" in errors
 
 
 def test_missing_headers_are_named_with_their_package(tmp_path: Path) -> None:
     (tmp_path / "include").mkdir()
-    told = configure(tmp_path, f"-DPython_INCLUDE_DIR={tmp_path / 'include'}")
+    errors = configure(tmp_path, f"-DPython_INCLUDE_DIR={tmp_path / 'include'}")
     version = ".".join(map(str, sys.version_info[:2]))
     assert (
-        f"found no Python.h. Install them: Debian, Ubuntu: apt-get install python3-dev (or python{version}-dev" in told
+        f"found no Python.h. Install them: Debian, Ubuntu: apt-get install python3-dev (or python{version}-dev"
+        in errors
     )
-    assert "Fedora, RHEL: dnf install python3-devel" in told
+    assert "Fedora, RHEL: dnf install python3-devel" in errors
 
 
 def test_a_build_writes_nothing_into_the_checkout() -> None:
-    """It may be read-only. Where nothing is set, scikit-build-core builds in a temporary folder."""
+    """The checkout may be read-only. Without a setting, scikit-build-core builds in a temporary folder."""
     assert not re.search(r"^build-dir", (ROOT / "pyproject.toml").read_text(), re.MULTILINE)
 
 
-def test_what_users_install_is_bounded_from_below_alone() -> None:
+def test_dependencies_of_users_have_no_upper_bounds() -> None:
     requirements = metadata.requires("remuda")
     assert requirements
     for requirement in requirements:

@@ -1,4 +1,4 @@
-"""Every code block of the README and of docs/ runs, and every command in them is there."""
+"""Runs every code block of the README and of docs/, and checks that the commands in them exist."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from simulator_envs import OFF_SCREEN, require_off_screen
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
-# What a framework's names are imported from.
+# The package that provides each name.
 FRAMEWORKS = {
     "remuda.sb3": "stable_baselines3",
     "remuda.ding": "ding",
@@ -32,18 +32,19 @@ FRAMEWORKS = {
     **{name: name for name in ("ale_py", "envpool", "minigrid", "mlflow", "ray", "torch", "wandb")},
     "torch.utils.tensorboard": "tensorboard",
 }
-# Pages that make no sense without one.
+# Pages that need an optional package as a whole.
 NEEDS = {"sb3.md": "stable_baselines3", "ding.md": "ding", "alf.md": "alf", "mlagents.md": "mlagents"}
 NEEDS |= {f"reference/{page}": framework for page, framework in NEEDS.items()}
 NEEDS |= {"ray.md": "ray", "recipes/ray.md": "ray", "reference/ray.md": "ray", "rollouts.md": "stable_baselines3"}
 NEEDS |= {"recipes/rl-zoo.md": "rl_zoo3", "recipes/optuna.md": "optuna"}
 NEEDS |= {"recipes/mujoco.md": "mujoco", "recipes/atari.md": "cv2", "tensors.md": "torch"}
 
-# Where pages find envs of the frameworks, and what stands for ALF. It comes last: an ALF that is installed comes first.
+# Folders with envs of the frameworks and a stand-in for ALF. The stand-in is last, so that an installed ALF precedes
+# it.
 SUPPORT = ROOT / "tests" / "faces" / "support"
 PATHS = [str(SUPPORT), str(SUPPORT / "alf_stand_in")]
 
-# What blocks take for granted, run before each of a page.
+# Definitions that blocks use without showing them. They run before each block of a page.
 POOL = """
 import gymnasium, numpy, remuda
 from remuda import FaultPolicy, Pool
@@ -155,12 +156,12 @@ PRELUDES = {
     "videos.md": "",
     "stats.md": POOL + OPEN_POOL,
     "reference/pool.md": POOL + OPEN_POOL + "batch = pool.reset()\n",
-    "ray.md": "",  # it runs as written
+    "ray.md": "",  # the page needs no other definitions
     "reference/ray.md": POOL,
     "reference/errors.md": POOL + OPEN_POOL,
     "reference/faults.md": POOL + OPEN_POOL,
 }
-# Run after the last block of a page: what it has defined, and whether what it says holds of others, too.
+# Code that runs after the last block of a page, and checks its functions, also with other arguments.
 RUN_ALF = """
 import torch
 from alf_face_envs import CountingAlfEnv
@@ -215,7 +216,7 @@ EPILOGUES = {
     "recipes/pytest.md": "with Pool([Env] * 4, num_workers=2) as opened: test_rewards(opened)",
 }
 
-# The same, quicker.
+# Replacements that make blocks run faster.
 SHORTER = {
     "* 64": "* 4",
     "num_envs=64": "num_envs=4",
@@ -225,12 +226,12 @@ SHORTER = {
     ".remote(100)": ".remote(10)",
     "n_envs=16": "n_envs=4",
     'device="cpu").learn(100_000)': 'device="cpu", n_steps=8, batch_size=8).learn(64)',
-    "learn.main()": "learn.main",  # needs a simulator
-    '"cuda"': '"cpu"',  # where tests are run there need not be any
+    "learn.main()": "learn.main",  # the original needs a simulator
+    '"cuda"': '"cpu"',  # test machines may have no GPU
     '"MUJOCO_GL": "egl"': f'"MUJOCO_GL": "{OFF_SCREEN}"',
 }
 
-# Other fences are directives, and files that are neither Python nor a command.
+# Other fences are directives, or files that are neither Python nor a command.
 LANGUAGES = ("", "python", "sh")
 
 
@@ -239,7 +240,7 @@ def name_of(page: Path) -> str:
 
 
 def blocks(page: Path) -> Iterator[tuple[int, str]]:
-    """The number of its first line, and the code: between fences, or indented."""
+    """Yields the first line number and the code of each block, fenced or indented."""
     lines = page.read_text().split("\n")
     number = 0
     while number < len(lines):
@@ -267,13 +268,13 @@ def is_python(code: str) -> bool:
 
 @functools.cache
 def is_missing(framework: str) -> bool:
-    """In a fresh interpreter: other tests may have put a stand-in where this one would look."""
+    """Looks in a fresh interpreter, because other tests may have installed a stand-in."""
     look = f"import importlib.util as u, sys; sys.path += {PATHS}; sys.exit(u.find_spec({framework!r}) is None)"
     return subprocess.run([sys.executable, "-c", look], check=False).returncode != 0
 
 
 def without_missing(code: str) -> str:
-    """Without the statements that need a framework that is not there."""
+    """Returns the code without statements that need a missing framework."""
     kept, gone = [], set[str]()
     for statement in ast.parse(code).body:
         nodes = list(ast.walk(statement))
@@ -290,20 +291,20 @@ def without_missing(code: str) -> str:
 
 
 def source_of(code: str, statement: ast.stmt) -> str:
-    """With its decorators."""
+    """Returns the source of a statement with its decorators."""
     first = min((one.lineno for one in getattr(statement, "decorator_list", ())), default=statement.lineno)
     return "\n".join(code.splitlines()[first - 1 : statement.end_lineno])
 
 
 def frameworks_of(nodes: list[ast.AST]) -> set[str]:
-    """Those that are imported."""
+    """Returns the frameworks that these nodes import."""
     modules = {node.module or "" for node in nodes if isinstance(node, ast.ImportFrom)}
     modules |= {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
     return {FRAMEWORKS[known] for known in FRAMEWORKS for module in modules if f"{module}.".startswith(f"{known}.")}
 
 
 def with_marks(page: Path) -> Any:
-    """A page that starts a cluster is run by itself: where the cores are taken, nodes take minutes to come up."""
+    """Marks pages that start a cluster, which run alone because nodes start slowly on a busy machine."""
     return pytest.param(page, marks=pytest.mark.cluster) if NEEDS.get(name_of(page)) == "ray" else page
 
 
@@ -326,14 +327,14 @@ def test_code_runs(page: Path, reader: Reader, tmp_path: Path) -> None:
         require_off_screen()
     for long, short in SHORTER.items():
         code = [(line, block.replace(long, short)) for line, block in code]
-    alone = NEEDS.get(name) == "ray"  # what is left of a cluster is nobody else's
+    alone = NEEDS.get(name) == "ray"  # no other page may use the cluster
     with Reader(PATHS) if alone else nullcontext(reader) as program:
         program.read(name, code, tmp_path, PRELUDES.get(name, POOL), EPILOGUES.get(name, ""))
 
 
 # -- commands --------------------------------------------------------------------------------------------
 
-# What is neither Python nor a command: output, and a line that explains two calls.
+# Blocks that are neither Python nor a command: output, and a line that explains two calls.
 TEXTS = (
     "T(N, w",
     "rate = min(",
@@ -357,12 +358,12 @@ def commands(page: Path) -> Iterator[str]:
             yield from line.split("#")[0].split("&&")
 
 
-# Their blocks are drawings.
+# Pages with blocks that contain drawings in place of commands.
 WITHOUT_COMMANDS = ("architecture.md",)
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if page.name not in WITHOUT_COMMANDS], ids=name_of)
-def test_commands_are_there(page: Path) -> None:
+def test_commands_exist(page: Path) -> None:
     for line in commands(page):
         program, *arguments = shlex.split(re.split(r" {3,}", line.strip())[0])
         if program == "sbatch":
@@ -392,9 +393,9 @@ def check_remuda(words: list[str]) -> None:
 def options_of(subcommand: str) -> set[str]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("COLUMNS", "200")
-        told = command(subcommand, "--help")
-    assert told.exit_code == 0
-    return set(re.findall(r"--[a-z-]+", told.stdout))
+        help_text = command(subcommand, "--help")
+    assert help_text.exit_code == 0
+    return set(re.findall(r"--[a-z-]+", help_text.stdout))
 
 
 def check_python(words: list[str]) -> None:

@@ -1,4 +1,4 @@
-"""Errors: their texts and causes, and that each can be pickled."""
+"""Errors: their texts, causes and pickling."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_the_cause_is_the_exception_or_its_text() -> None:
         (-50, "killed by signal 50"),
     ],
 )
-def test_exit_codes_in_words(code: int | None, text: str) -> None:
+def test_exit_codes_are_described(code: int | None, text: str) -> None:
     death = WorkerDiedError(worker=3, pid=77, exitcode=code, env_ids=[4, 5], operation="nothing")
     assert str(death).startswith(f"worker 3 (pid 77, envs 4, 5) died while idle: {text}")
 

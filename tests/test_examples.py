@@ -1,4 +1,4 @@
-"""The programs in ``examples/``, cut short, do what they say."""
+"""Runs short versions of the programs in ``examples/`` and checks their output."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
 
 
 def test_double_buffering(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.syspath_prepend(EXAMPLES)  # for the workers, too
+    monkeypatch.syspath_prepend(EXAMPLES)  # the workers inherit the path
     example = importlib.import_module("double_buffering")
     monkeypatch.setattr(example, "ROUNDS", 1)
     monkeypatch.setattr(example, "BATCHES", 3)
@@ -38,18 +38,18 @@ def test_two_halves(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixtu
     assert re.fullmatch(r"(4 CartPoles, (lockstep|split), \d+ workers: \S+ env steps/s\n){2}", output)
 
 
-def test_two_halves_collect_what_lockstep_does(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_halves_collect_the_same_results_as_lockstep(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(EXAMPLES)
     example = importlib.import_module("two_halves")
     collected = []
     for parts, num_workers in ((1, 2), (2, 2), (3, 1)):
-        asked: list[int] = []
+        calls: list[int] = []
         envs = remuda.make_vec("CartPole-v1", 6, num_workers=num_workers, max_episode_steps=9)
         with closing(envs):
-            policy = lambda obs: (asked.append(len(obs)), example.policy(obs))[1]  # noqa: B023, E731
+            policy = lambda obs: (calls.append(len(obs)), example.policy(obs))[1]  # noqa: B023, E731
             collector = example.Collector(envs, policy, num_steps=20, seed=3, parts=parts)
             collected.append([collector.collect() for _ in range(2)])
-        assert asked == [6 // parts] * parts * 40
+        assert calls == [6 // parts] * parts * 40
     lockstep, *others = collected
     for split in others:
         for one, other in zip(lockstep, split, strict=True):
@@ -68,12 +68,14 @@ def test_torch_ppo(
     assert len(example.main([*short, "--steps", "512"])) == 4
     resumed = ["--steps", "640", "--resume", str(tmp_path / "checkpoint.pt"), "--profile"]
     assert len(example.main([*short, *resumed])) == 1
-    told = capsys.readouterr().out
-    found = dict(re.findall(r"^\| (\w+) \| (\S+) \|", told, re.MULTILINE))
+    output = capsys.readouterr().out
+    found = dict(re.findall(r"^\| (\w+) \| (\S+) \|", output, re.MULTILINE))
     assert list(found) == ["policy", "envs", "update", "other", "total"]
     *parts, total = map(float, found.values())
-    assert min(parts) >= 0 and sum(parts) == pytest.approx(total, abs=0.03)  # each is rounded
-    assert len(re.findall(r"^collecting took \S+ s, learning \S+ s; the last return is \S+$", told, re.MULTILINE)) == 2
+    assert min(parts) >= 0 and sum(parts) == pytest.approx(total, abs=0.03)  # each value is rounded
+    assert (
+        len(re.findall(r"^collecting took \S+ s, learning \S+ s; the last return is \S+$", output, re.MULTILINE)) == 2
+    )
 
 
 def test_sb3_ppo(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

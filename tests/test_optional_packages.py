@@ -1,4 +1,4 @@
-"""Features that need an optional package say how to install it; none of those packages can be imported here."""
+"""Features that need a missing optional package raise an error with the command that installs it."""
 
 from __future__ import annotations
 
@@ -66,19 +66,19 @@ COMMANDS = {
 
 
 @pytest.fixture(scope="module")
-def told(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
+def errors(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
     folder = tmp_path_factory.mktemp("videos") / "new"
     command = [sys.executable, "-c", PROGRAM, str(folder)]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    result = subprocess.run(command, capture_output=True, text=True, check=True)
     assert not folder.exists()
-    answer: dict[str, list[str]] = json.loads(done.stdout)
+    answer: dict[str, list[str]] = json.loads(result.stdout)
     return answer
 
 
 @pytest.mark.parametrize("feature", COMMANDS)
 def test_the_error_of_a_missing_package_has_the_command_that_installs_it(
-    told: dict[str, list[str]], feature: str
+    errors: dict[str, list[str]], feature: str
 ) -> None:
-    kind, message = told[feature]
+    kind, message = errors[feature]
     assert kind == "MissingFrameworkError", message
     assert message.endswith(COMMANDS[feature])

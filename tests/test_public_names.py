@@ -1,4 +1,4 @@
-"""The public names as programs, type checkers and `dir()` find them."""
+"""The public names, as programs, type checkers and `dir()` see them."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ FACES = ("alf", "ding", "gymnasium", "mlagents", "sb3")
 
 
 USER_PROGRAM = ROOT / "tests" / "user_program.py"
-# Gymnasium's and Stable-Baselines3's own types are not known in full, and what comes through them is not either.
+# Gymnasium's and Stable-Baselines3's types are partly unknown, and so are values that come from them.
 UNKNOWN_TO_OTHERS = dict.fromkeys(
     [f"reportUnknown{kind}Type" for kind in ("Member", "Variable", "Argument", "Parameter", "Lambda")], "none"
 )
 
 
 def run(code: str) -> Any:
-    """What a program of its own prints, as JSON."""
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
+    """Runs code in another program. Returns the JSON value that it prints."""
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stderr
+    return json.loads(result.stdout)
 
 
 def public_names(package: str) -> list[str]:
-    """Its `__all__`, read without importing it: what it stands for need not be installed."""
+    """Reads `__all__` without importing the package, which may need a missing framework."""
     path = ROOT / "src" / Path(*package.split(".")) / "__init__.py"
     (names,) = (
         node.value
@@ -48,7 +48,7 @@ def public_names(package: str) -> list[str]:
     return found
 
 
-# What a user may write. Where an error is expected, `type: ignore` is one itself if there is none.
+# A program with correct uses, and with errors that `type: ignore` expects: it is an error itself without one.
 PROGRAM = """
 from collections.abc import Sequence
 from typing import Any, TYPE_CHECKING
@@ -82,36 +82,36 @@ remuda.sb3.SubprocessVecEnv  # type: ignore[attr-defined]
 """
 
 
-@pytest.mark.watchdog(600)  # without the cache that `make lint` leaves, all of NumPy and Gymnasium is read
-def test_a_strict_type_checker_knows_every_public_name(tmp_path: Path) -> None:
+@pytest.mark.watchdog(600)  # without mypy's cache it reads all of NumPy and Gymnasium
+def test_mypy_finds_every_public_name(tmp_path: Path) -> None:
     packages = ["remuda", *(f"remuda.{face}" for face in FACES)]
     names = [f"{package}.{name}" for package in packages for name in public_names(package)]
     program = tmp_path / "program.py"
     program.write_text(PROGRAM + "".join(f"name_{i} = {name}\n" for i, name in enumerate(names)))
     command = [sys.executable, "-m", "mypy", "--strict", "--python-executable", sys.executable]
     command += [str(program), str(USER_PROGRAM)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stdout) == (0, "Success: no issues found in 2 source files\n"), done.stderr
+    result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert (result.returncode, result.stdout) == (0, "Success: no issues found in 2 source files\n"), result.stderr
 
 
-@pytest.mark.watchdog(600)  # it reads as much
+@pytest.mark.watchdog(600)  # it reads all of NumPy and Gymnasium
 @pytest.mark.skipif(find_spec("basedpyright") is None, reason="basedpyright is not installed")
-def test_pyright_finds_nothing_to_complain_of_in_a_users_program(tmp_path: Path) -> None:
+def test_pyright_finds_no_error_in_a_users_program(tmp_path: Path) -> None:
     settings = tmp_path / "pyrightconfig.json"
     settings.write_text(json.dumps({"include": [str(USER_PROGRAM)], "typeCheckingMode": "strict", **UNKNOWN_TO_OTHERS}))
     command = [sys.executable, "-m", "basedpyright", "--pythonpath", sys.executable, "--level", "error"]
-    done = subprocess.run([*command, "--project", str(settings)], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout
-    assert "0 errors" in done.stdout
+    result = subprocess.run([*command, "--project", str(settings)], capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stdout
+    assert "0 errors" in result.stdout
 
 
-def test_dir_and_help_know_the_public_names() -> None:
+def test_dir_and_help_list_the_public_names() -> None:
     assert set(remuda.__all__) | {"gymnasium", "sb3"} <= set(dir(remuda))
     assert set(public_names("remuda.sb3")) <= set(dir(remuda.sb3))
     assert "make_vec" in pydoc.render_doc(remuda)
 
 
-def test_a_face_is_there_as_soon_as_it_is_asked_for() -> None:
+def test_a_face_is_imported_at_its_first_use() -> None:
     assert run("import json, remuda; print(json.dumps(remuda.sb3.SubprocVecEnv.__name__))") == "SubprocVecEnv"
     with pytest.raises(AttributeError, match="module 'remuda' has no attribute 'sb4'"):
         remuda.sb4  # type: ignore[attr-defined]  # noqa: B018
@@ -140,8 +140,8 @@ print(json.dumps([told, listed, members]))
 """
 
 
-def test_a_missing_framework_is_named_with_the_command_that_installs_it() -> None:
-    told, listed, members = run(LOOK)
+def test_the_error_of_a_missing_framework_has_its_install_command() -> None:
+    errors, listed, members = run(LOOK)
     texts = {
         "alf": "needs ALF, which is not installed: pip install git+https://github.com/HorizonRobotics/alf@pytorch",
         "ding": "needs DI-engine, which is not installed: pip install DI-engine",
@@ -149,15 +149,15 @@ def test_a_missing_framework_is_named_with_the_command_that_installs_it() -> Non
         "sb3": "needs Stable-Baselines3, which is not installed: pip install stable-baselines3",
     }
     for face, text in texts.items():
-        kind, message, module, is_copied = told[face]
+        kind, message, module, is_copied = errors[face]
         assert (kind, message, is_copied) == ("MissingFrameworkError", f"remuda.{face} {text}", True)
         assert module.partition(".")[0] in ("alf", "ding", "mlagents", "mlagents_envs", "stable_baselines3")
     assert listed == []
-    assert all(members)  # what `dir` lists can be looked at
+    assert all(members)  # all listed members can be read
     assert issubclass(MissingFrameworkError, (RemudaError, ModuleNotFoundError))
 
 
-def test_a_package_that_only_has_the_frameworks_name_is_told_apart(tmp_path: Path) -> None:
+def test_another_package_with_the_frameworks_name_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "ding").mkdir()
     (tmp_path / "ding" / "__init__.py").touch()
     code = f"""
@@ -171,10 +171,10 @@ except ImportError as error:
     assert "remuda.ding needs DI-engine, but what is installed as 'ding' has no 'ding." in run(code)
 
 
-def test_the_pools_documentation_reads_well() -> None:
+def test_the_pools_documentation_has_its_methods() -> None:
     page = pydoc.plaintext.document(remuda.Pool)
     assert "Pool(env_fns: 'Sequence[EnvFn]', *, num_workers: " in page
-    own = page.split("Data descriptors inherited")[0]  # no method or property is somewhere else
+    own = page.split("Data descriptors inherited")[0]  # `Pool` itself defines each method and property
     assert "inherited" not in own
     for name in ("step", "send", "recv", "reset", "workers", "pending", "stats"):
         assert re.search(rf"^ \|  {name}\b.*\n \|      \w", own, re.MULTILINE), name

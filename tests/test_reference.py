@@ -1,4 +1,4 @@
-"""Every public name is in the reference with an example, and its docstring says what it takes, returns and raises."""
+"""The reference has each public name with an example, and docstrings describe parameters, results and errors."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ ROOT = Path(__file__).resolve().parents[1]
 PAGES = sorted((ROOT / "docs" / "reference").glob("*.md"))
 PACKAGES = ("remuda", *(f"remuda.{face}" for face in FACES))
 NOT_OURS = ("remuda.gymnasium.AsyncState",)
-HERE = ("remuda", "remuda.gymnasium", "remuda.sb3")  # what can be imported wherever the tests are run
+HERE = ("remuda", "remuda.gymnasium", "remuda.sb3")  # packages that can be imported in every test environment
 
 
-def test_every_public_name_has_its_place_on_a_page() -> None:
+def test_every_public_name_is_on_a_page() -> None:
     text = "\n".join(page.read_text() for page in PAGES)
     shown = set(re.findall(r"^\.\. auto(?:class|exception|function):: ([\w.]+)", text, re.MULTILINE))
     public = {f"{package}.{name}" for package in PACKAGES for name in public_names(package)}
@@ -34,7 +34,7 @@ def test_every_public_name_has_its_place_on_a_page() -> None:
 
 @pytest.mark.parametrize("package", PACKAGES)
 def test_every_public_name_is_in_an_example_of_the_reference(package: str) -> None:
-    """Those of the faces on their own pages, for they share names."""
+    """Names of faces must be on the page of their face, because faces share names."""
     pages = PAGES if package == "remuda" else [ROOT / "docs" / "reference" / f"{package.partition('.')[2]}.md"]
     blocks = [block for page in pages for block in re.findall(r"^```python\n(.*?)^```", page.read_text(), re.M | re.S)]
     words = set(re.findall(r"\w+", "\n".join(blocks)))
@@ -47,7 +47,7 @@ def test_every_public_name_is_in_an_example_of_the_reference(package: str) -> No
 
 @dataclass(frozen=True)
 class Described:
-    """What a user may call or look at."""
+    """A name that a user may call or read."""
 
     path: str
     found: Any
@@ -66,15 +66,15 @@ def described() -> Iterator[Described]:
             yield Described(path, found, text)
             if inspect.isclass(found) and not issubclass(found, (Enum, dict)):
                 for member, value in own_members(found).items():
-                    # A method without words of its own has those of the one that it overrides.
+                    # A method without a docstring inherits that of the method that it overrides.
                     yield Described(f"{path}.{member}", value, inspect.getdoc(getattr(found, member)) or "", text)
 
 
 def own_members(cls: type[Any]) -> dict[str, Any]:
-    """Methods and properties that we have written, also those of bases which are not public themselves."""
-    ours = [base for base in cls.__mro__ if base.__module__.startswith("remuda")]
+    """Returns the methods and properties that remuda defines, including those of private base classes."""
+    bases = [base for base in cls.__mro__ if base.__module__.startswith("remuda")]
     found: dict[str, Any] = {}
-    for base in reversed(ours):
+    for base in reversed(bases):
         for name, value in vars(base).items():
             member = value.__func__ if isinstance(value, (classmethod, staticmethod)) else value
             if not name.startswith("_") and (inspect.isfunction(member) or isinstance(member, property)):
@@ -82,15 +82,15 @@ def own_members(cls: type[Any]) -> dict[str, Any]:
     return found
 
 
-def is_made_by_others(found: Any) -> bool:
-    """Batches, errors and the like, which users read and do not make."""
+def is_read_only(found: Any) -> bool:
+    """Returns whether users read such objects but do not create them, for example batches and errors."""
     return inspect.isclass(found) and (issubclass(found, BaseException) or found.__name__ in READ_ONLY)
 
 
 def has_constructor(found: Any) -> bool:
-    """Of our own, which checks what it gets."""
+    """Returns whether the class has its own constructor, which checks its arguments."""
     is_plain = is_dataclass(found) and not hasattr(found, "__post_init__")
-    return inspect.isclass(found) and not (is_plain or is_made_by_others(found) or issubclass(found, dict))
+    return inspect.isclass(found) and not (is_plain or is_read_only(found) or issubclass(found, dict))
 
 
 READ_ONLY = (
@@ -132,15 +132,15 @@ ALL = list(described())
 CALLS = [one for one in ALL if inspect.isfunction(one.found)]
 
 
-def each(these: list[Described]) -> Any:
-    return pytest.mark.parametrize("one", these, ids=[one.path for one in these])
+def each(names: list[Described]) -> Any:
+    return pytest.mark.parametrize("one", names, ids=[one.path for one in names])
 
 
 @each(ALL)
-def test_it_has_a_docstring_that_names_its_parameters(one: Described) -> None:
+def test_docstrings_name_all_parameters(one: Described) -> None:
     assert one.text.strip(), f"expected a docstring of {one.path}, got none"
     function = one.found.__init__ if inspect.isclass(one.found) else one.found
-    if not inspect.isfunction(function) or is_made_by_others(one.found):
+    if not inspect.isfunction(function) or is_read_only(one.found):
         return
     names = [name for name in inspect.signature(function).parameters if name not in ("self", "cls", "args", "kwargs")]
     missing = [name for name in names if not re.search(rf"\b{name}\b", one.text + one.around)]
@@ -148,42 +148,42 @@ def test_it_has_a_docstring_that_names_its_parameters(one: Described) -> None:
 
 
 @each([one for one in ALL if is_dataclass(one.found)])
-def test_its_fields_are_described(one: Described) -> None:
+def test_docstrings_name_all_fields(one: Described) -> None:
     names = [field.name for field in fields(one.found) if not field.name.startswith("_")]
     missing = [name for name in names if not re.search(rf"\b{name}\b", one.text)]
     assert not missing, f"expected the docstring of {one.path} to name its fields, got none of {missing}"
 
 
-# A docstring that begins so says in its first line what comes back.
+# A docstring that begins with one of these words describes the result in its first line.
 TELLS_A_VALUE = re.compile(r"(An?|The|Each|How|Of|One|What|Whether|Where|`env\.\w+\()\b|`env\.")
 
 
 @each(CALLS)
-def test_it_says_what_it_returns(one: Described) -> None:
+def test_docstrings_describe_the_result(one: Described) -> None:
     returned = inspect.signature(one.found).return_annotation
     if returned in (None, "None", "NoReturn", "Self"):
         return
-    tells = TELLS_A_VALUE.match(one.text) or re.search(r"\b(returns?|yields?)\b", one.text, re.IGNORECASE)
-    assert tells, f"expected the docstring of {one.path} to have 'Returns:', or to begin with what comes back"
+    found = TELLS_A_VALUE.match(one.text) or re.search(r"\b(returns?|yields?)\b", one.text, re.IGNORECASE)
+    assert found, f"expected the docstring of {one.path} to have 'Returns:', or to begin with what comes back"
 
 
 @each([*(one for one in CALLS if "Error." not in one.path), *(one for one in ALL if has_constructor(one.found))])
-def test_it_says_what_it_raises(one: Described) -> None:
-    tells = re.search(r"\braises\b", one.text, re.IGNORECASE) is not None
+def test_docstrings_describe_the_errors(one: Described) -> None:
+    found = re.search(r"\braises\b", one.text, re.IGNORECASE) is not None
     is_free = one.path in RAISES_NOTHING
-    assert tells or is_free, f"expected the docstring of {one.path} to have 'Raises:'; if nothing, see RAISES_NOTHING"
-    assert not (tells and is_free), f"expected {one.path} not to be in RAISES_NOTHING: its docstring tells of errors"
+    assert found or is_free, f"expected the docstring of {one.path} to have 'Raises:'; if nothing, see RAISES_NOTHING"
+    assert not (found and is_free), f"expected {one.path} not to be in RAISES_NOTHING: its docstring tells of errors"
 
 
 def named_errors(text: str) -> Iterator[str]:
-    """Those of the section: the names before the colons, and those in what it refers to."""
+    """Yields the names before the colons in the section "Raises"."""
     section = re.search(r"^Raises:\n((?:[ \t]+.*\n?|\n)+)", text, re.MULTILINE)
     for entry in re.findall(r"^ {4}([\w.]+(?:, [\w.]+)*):", section[1] if section else "", re.MULTILINE):
         yield from entry.split(", ")
 
 
 @each([one for one in ALL if "Raises:\n" in one.text])
-def test_what_it_raises_is_there(one: Described) -> None:
+def test_errors_in_docstrings_exist(one: Described) -> None:
     names = list(named_errors(one.text))
     assert names, f"expected 'Name: when.' below 'Raises:' of {one.path}, got nothing of the kind"
     home = max((package for package in HERE if one.path.startswith(f"{package}.")), key=len)
@@ -193,7 +193,10 @@ def test_what_it_raises_is_there(one: Described) -> None:
         assert inspect.isclass(error) and issubclass(error, BaseException), f"{one.path} raises no {name!r}"
 
 
-def test_every_error_is_raised_by_somebody() -> None:
-    told = {name.rpartition(".")[2] for one in ALL for name in named_errors(one.text)}
+def test_every_error_is_in_a_docstring() -> None:
+    described_errors = {name.rpartition(".")[2] for one in ALL for name in named_errors(one.text)}
     errors = {name for name in remuda.__all__ if name.endswith("Error")}
-    assert errors - told == {"RemudaError", "TraceError"}  # the base of all; that of `remuda trace --merge`
+    assert errors - described_errors == {
+        "RemudaError",
+        "TraceError",
+    }  # the base class, and the error of `remuda trace --merge`

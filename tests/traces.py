@@ -1,4 +1,4 @@
-"""Traces as tests read them."""
+"""Helpers that read traces."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def load(path: Path) -> dict[str, Any]:
 
 
 def slices(path: Path, kind: str | None = None) -> list[Event]:
-    """What lasted, of one category or of all, in the order of their beginnings."""
+    """Returns the events with a duration, of one category or of all, by their start."""
     found = [event for event in load(path)["traceEvents"] if event["ph"] == "X"]
     return sorted((event for event in found if kind in (None, event["cat"])), key=lambda event: event["ts"])
 
@@ -25,11 +25,11 @@ def names(path: Path, kind: str) -> list[str]:
 
 
 def lines(path: Path) -> dict[tuple[int, int], str]:
-    """The names of threads, by process and thread."""
+    """Returns the names of threads by process and thread."""
     events = load(path)["traceEvents"]
     return {(e["pid"], e["tid"]): e["args"]["name"] for e in events if e["ph"] == "M" and e["name"] == "thread_name"}
 
 
 def is_within(inner: Event, outer: Event) -> bool:
-    """To the microsecond: the file has nanoseconds, which a float of today's has not."""
+    """Compares times to the microsecond, because floats of current times have no nanoseconds."""
     return bool(outer["ts"] - 1 <= inner["ts"] and inner["ts"] + inner["dur"] <= outer["ts"] + outer["dur"] + 1)

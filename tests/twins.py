@@ -1,7 +1,7 @@
-"""Two pools that are driven alike: one with the features that are looked at, and a serial twin that says what is right.
+"""Two pools with the same commands: the tested pool with some features, and a serial twin with the expected results.
 
-The twin knows no processes. What costs envs their lives is there an exception in the step that each of them would have
-made next: the rows that tell of it are the same.
+The twin has no processes. Where envs of the tested pool are lost, the twin's envs raise in their next step, which gives
+the same rows.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from scripted_envs import FAIL, FAIL_NEXT_RESET, put, scripted, seen, take, vect
 
 from remuda import Batch, BrokenPoolError, EnvError, EnvState, EnvTimeoutError, Pool, WorkerDiedError, load_record
 
-Send: TypeAlias = Callable[[Any, list[int]], None]  # to a part, and which of its slots
+Send: TypeAlias = Callable[[Any, list[int]], None]  # called with a part and some of its slots
 
 
 @dataclass(frozen=True)
 class Row:
-    """What a batch has of a slot."""
+    """The row of a slot in a batch."""
 
     obs: list[int]
     reward: float
@@ -40,34 +40,34 @@ class Row:
     def of(cls, batch: Batch, i: int) -> Row:
         info = dict(batch.infos[i])
         final_obs, final_info = info.pop("final_obs", None), dict(info.pop("final_info", {}))
-        faults = [told.pop("fault", None) for told in (info, final_info)]
+        faults = [part.pop("fault", None) for part in (info, final_info)]
         flags = bool(batch.terminated[i]), bool(batch.truncated[i])
         final = None if final_obs is None else final_obs.tolist()
         return cls(batch.obs[i].tolist(), float(batch.reward[i]), *flags, info, final, final_info, any(faults))
 
     @property
     def tag(self) -> int:
-        """The env that has told this, or will tell the next row."""
+        """The env of this row's observation."""
         return self.obs[0]
 
     @property
     def ends(self) -> bool:
-        """Whether the episode is over, and no other has begun in the same row."""
+        """Whether the episode has ended and the row does not begin the next one."""
         return (self.terminated or self.truncated) and self.final_obs is None
 
 
 @dataclass
 class Course:
-    """One of the two pools, and what it has told since the last look.
+    """One of the two pools, and its rows since the last comparison.
 
     Attributes:
         groups: The slots that are sent and received together.
-        parts: What each of them is sent through; only the pool where that is not split.
-        limits: Of `recv`, in turn.
-        rows: By slot.
-        sent: Slots that should have rows.
-        failed: Envs that have raised.
-        deaths: What told of the end of workers.
+        parts: The part that each group is sent through: the pool itself if it is not split.
+        limits: The arguments of `recv`, used in turn.
+        rows: The rows of each slot.
+        sent: The slots that should have rows.
+        failed: The envs that have raised.
+        deaths: The errors about workers that have ended.
     """
 
     pool: Pool
@@ -96,7 +96,7 @@ class Course:
                 self.sent.update(some)
 
     def drain(self) -> None:
-        """Receives until nothing is in flight."""
+        """Receives until no env is in flight."""
         for part in self.parts:
             while part.pending:
                 self._receives += 1
@@ -118,31 +118,32 @@ class Course:
                 self.sent.update(some)
 
     def _note(self, batch: Batch) -> None:
-        np.testing.assert_array_equal(batch.extras["seen"], batch.obs)  # computed when that was observed
+        # the extras were computed from the same observation
+        np.testing.assert_array_equal(batch.extras["seen"], batch.obs)
         assert not batch.obs[~batch.valid].any()
         assert not batch.reward[~batch.valid].any()
         for i, slot in enumerate(batch.env_ids[batch.valid].tolist()):
             self.rows.setdefault(slot, []).append(Row.of(batch, i))
         self._held = [*self._held[-2:], (batch, (batch.obs.copy(), batch.reward.copy()))]
-        for held, (obs, reward) in self._held:  # more batches than there are frames, and none of them changes
+        for held, (obs, reward) in self._held:  # the batches outnumber the frames, and none changes
             np.testing.assert_array_equal(held.obs, obs)
             np.testing.assert_array_equal(held.reward, reward)
 
     def take(self) -> tuple[dict[int, list[Row]], set[int], set[int]]:
-        """Rows by slot, slots that have none, and the envs that have raised."""
-        told = self.rows, self.sent.difference(self.rows), self.failed
+        """Returns the rows by slot, the slots without rows, and the envs that raised."""
+        taken = self.rows, self.sent.difference(self.rows), self.failed
         self.rows, self.sent, self.failed = {}, set(), set()
-        return told
+        return taken
 
 
 class Twins:
-    """Drives both, and compares all that they tell.
+    """Sends the same commands to both pools, and compares their results.
 
     Attributes:
         last: The last row of each slot.
-        to_reset: Slots that nobody but us resets.
-        owing: Slots whose env is lost, which their next step will tell.
-        failures: (tag, steps before) of each env that was made to fail in a step.
+        to_reset: The slots that the test must reset.
+        owing: The slots whose env is lost. The next step will report it.
+        failures: (tag, steps before the failure) of each env that was made to fail in a step.
     """
 
     def __init__(self, combination: Combination, directory: Path) -> None:
@@ -156,41 +157,41 @@ class Twins:
         num_envs = SLOTS + combination["spares"]
         self.per_worker = num_envs // arguments.get("num_workers", num_envs // self.width)
         limits = [{"order": "slot"}] if combination["spares"] else [{}]
-        self.theirs = Course(self._serial(num_envs, arguments), limits)
-        # Who resets in the background is sent that when his last row is received; with spares the order counts.
+        self.twin = Course(self._serial(num_envs, arguments), limits)
+        # A background reset begins when the env's last row is received, and with spares the order of resets matters.
         if combination["partial"] and not (combination["spares"] and self.mode == "background"):
             one = self.width
             limits = [{"min_envs": 1}, {"max_envs": one}, {"timeout": 0.01}, {"max_envs": one, "order": "slot"}]
         if combination["padding"]:
             rows = [SLOTS, SLOTS + 1] + [self.width] * (len(limits) > 1)
             limits = [{**limit, "pad_to": n} for limit in limits for n in rows]
-        self.ours = Course(self._pool(num_envs, arguments), limits)
+        self.tested = Course(self._pool(num_envs, arguments), limits)
 
     def _pool(self, num_envs: int, arguments: dict[str, Any]) -> Pool:
-        env_fns = scripted(num_envs, _made(self.directory / "ours"), self.width)
+        env_fns = scripted(num_envs, _made(self.directory / "tested"), self.width)
         return Pool(vectors(env_fns, self.width, self.mode) if self.width > 1 else env_fns, **arguments)
 
     def _serial(self, num_envs: int, arguments: dict[str, Any]) -> Pool:
-        """Where envs are vectors, single ones take their place."""
+        """Returns the twin pool. Vector envs become single envs."""
         policy = replace(arguments["faults"], step_timeout=None, reset_timeout=None)
         own = {"backend": "serial", "faults": policy, "record": None, "vector_size": None, "max_concurrency": None}
         if self.width > 1:
             own["num_workers"] = None
-        return Pool(scripted(num_envs, _made(self.directory / "theirs"), self.width), **{**arguments, **own})
+        return Pool(scripted(num_envs, _made(self.directory / "twin"), self.width), **{**arguments, **own})
 
     def close(self) -> None:
-        for course in (self.ours, self.theirs):
+        for course in (self.tested, self.twin):
             course.pool.close(terminate=True)
 
-    # -- what both are told ------------------------------------------------------------------------------
+    # -- commands for both pools -----------------------------------------------------------------------------
 
     def split(self, parts: int) -> None:
-        """The twin, too, for its spares queue in the order of sending; but not where its envs stand for vectors."""
-        self.ours.split(parts)
+        """Splits both pools, because spares are used in the order of sending. A twin of vector envs stays whole."""
+        self.tested.split(parts)
         if self.width == 1:
-            self.theirs.split(parts)
-            assert self.theirs.groups == self.ours.groups
-        self.theirs.groups = self.ours.groups
+            self.twin.split(parts)
+            assert self.twin.groups == self.tested.groups
+        self.twin.groups = self.tested.groups
 
     def reset(self, slots: Sequence[int], seed: int | None = None, level: int | None = None) -> None:
         def send(part: Any, some: list[int]) -> None:
@@ -200,7 +201,7 @@ class Twins:
         self._both(send, slots)
 
     def reset_all(self, seed: int) -> None:
-        """Spares, too, where the pool is whole."""
+        """Resets all slots. In a whole pool this also resets the spares."""
 
         def send(part: Any, some: list[int]) -> None:
             part.send_reset(seed=seed, env_ids=None if len(some) == part.num_envs else some)
@@ -208,7 +209,7 @@ class Twins:
         self._both(send, range(SLOTS))
 
     def _both(self, send: Send, slots: Sequence[int]) -> None:
-        for course in (self.ours, self.theirs):
+        for course in (self.tested, self.twin):
             course.send(send, slots)
         self.compare()
 
@@ -222,10 +223,10 @@ class Twins:
         """Steps envs, after a reset of those that need one.
 
         Args:
-            slots: Which.
-            failing: What they are told who are to fail.
-            victims: Slots whose envs are lost with it.
-            meanwhile: Done to both pools while they step.
+            slots: The slots to step.
+            failing: The actions of the slots whose envs shall fail.
+            victims: The slots whose envs are lost in this step.
+            meanwhile: Called with each pool while it steps.
         """
         if to_reset := sorted(self.to_reset.intersection(slots)):
             self.reset(to_reset)
@@ -233,11 +234,11 @@ class Twins:
         self._number += 1
         actions = {slot: (7 * slot + self._number) % 50 for slot in slots} | dict(failing or {})
         lost = self.owing.union(victims).intersection(slots)
-        theirs = {slot: _as_exception(action) for slot, action in actions.items()}
-        self._send_steps(self.ours, actions)
-        self._send_steps(self.theirs, theirs | dict.fromkeys(lost, FAIL["exception"]))
+        exceptions = {slot: _as_exception(action) for slot, action in actions.items()}
+        self._send_steps(self.tested, actions)
+        self._send_steps(self.twin, exceptions | dict.fromkeys(lost, FAIL["exception"]))
         self.owing = self.owing.union(victims).difference(slots)
-        for course in (self.ours, self.theirs) if meanwhile is not None else ():
+        for course in (self.tested, self.twin) if meanwhile is not None else ():
             meanwhile(course.pool)
         self.compare()
 
@@ -249,59 +250,60 @@ class Twins:
         course.send(send, list(actions))
 
     def observe(self, slots: Sequence[int] = range(SLOTS)) -> None:
-        """Shows the last observations once more, of envs that nobody but us resets too."""
+        """Compares the last observations once more, except those of envs that must be reset."""
         if slots := [slot for slot in slots if slot not in self.to_reset and slot not in self.owing]:
-            told = {slot: self.last[slot] for slot in slots}
+            rows = {slot: self.last[slot] for slot in slots}
             self._both(lambda part, some: part.send_observe(some), slots)
-            assert {slot: self.last[slot].obs for slot in slots} == {slot: row.obs for slot, row in told.items()}
-            self.last.update(told)
+            assert {slot: self.last[slot].obs for slot in slots} == {slot: row.obs for slot, row in rows.items()}
+            self.last.update(rows)
 
     def go_back(self, pick: int) -> None:
-        """Takes states of some envs, steps, and puts the envs back: they show again what they showed then."""
-        # The env of a slot changes with spares, a renewed one has no state, and records end there.
+        """Saves the states of some envs, steps, and restores them. The envs must return the same observations again."""
+        # Not possible with spares (slots change envs), renewals (no state) and crash records (the record would end).
         if self.width > 1 or any(self.combination[name] for name in ("spares", "renew_every", "record")):
             return
         slots = [slot for slot in range(SLOTS) if pick >> slot & 1 and not self.last[slot].has_fault]
         slots = [slot for slot in slots if slot not in self.to_reset and slot not in self.owing]
-        told = {slot: self.last[slot] for slot in slots}
-        for course in (self.ours, self.theirs):
+        rows = {slot: self.last[slot] for slot in slots}
+        for course in (self.tested, self.twin):
             course.keep_states(slots)
         self.step()
         if self.to_reset.intersection(slots):
             return
-        for course in (self.ours, self.theirs):
+        for course in (self.tested, self.twin):
             course.put_states()
         self.compare()
-        for slot, row in told.items():
+        for slot, row in rows.items():
             assert (self.last[slot].obs, self.last[slot].ends) == (row.obs, row.ends)
-        self.last.update(told)
+        self.last.update(rows)
 
     def compare(self) -> None:
-        """Receives what is in flight in both."""
-        for course in (self.ours, self.theirs):
+        """Receives all results of both pools and compares them."""
+        for course in (self.tested, self.twin):
             course.drain()
-        (ours, silent, failed), (theirs, their_silent, their_failed) = self.ours.take(), self.theirs.take()
+        (tested, silent, failed), (expected, expected_silent, expected_failed) = self.tested.take(), self.twin.take()
         for slot in range(SLOTS):
-            mine, right = self._comparable(ours.get(slot, [])), self._comparable(theirs.get(slot, []))
-            assert mine == right, f"slot {slot}: {mine}\nis not {right}"
-        assert (silent, failed) == (their_silent, their_failed)
-        self.last.update({slot: rows[-1] for slot, rows in ours.items()})
-        self.to_reset = self.to_reset.difference(ours) | silent
-        if self.mode in {"disabled", "background"}:  # in the background it was to be reset, but has failed
-            self.to_reset |= {slot for slot in ours if self.last[slot].ends}
+            got, right = self._comparable(tested.get(slot, [])), self._comparable(expected.get(slot, []))
+            assert got == right, f"slot {slot}: {got}\nis not {right}"
+        assert (silent, failed) == (expected_silent, expected_failed)
+        self.last.update({slot: rows[-1] for slot, rows in tested.items()})
+        self.to_reset = self.to_reset.difference(tested) | silent
+        # the env failed in its background reset, or must be reset by the caller
+        if self.mode in {"disabled", "background"}:
+            self.to_reset |= {slot for slot in tested if self.last[slot].ends}
 
     def _comparable(self, rows: Sequence[Row]) -> Sequence[Row]:
-        """A vector env that was rebuilt derives the seeds of its envs from one, single ones each their own."""
+        """Omits seeds of rebuilt vector envs, which derive their envs' seeds from one seed."""
         if self.width == 1:
             return rows
         return [replace(row, info={**row.info, "seed": None}) if row.obs[1] > 1 else row for row in rows]
 
-    # -- what may happen ---------------------------------------------------------------------------------
+    # -- failures --------------------------------------------------------------------------------------------
 
     def kinds(self, *, in_reset: bool) -> list[str]:
-        """Of failures whose consequences are no matter of time.
+        """Returns the kinds of failures with results that do not depend on timing.
 
-        What the others of a worker have done when it dies is one, unless it dies before they come to anything.
+        The other envs of a worker that dies may or may not have finished, unless it dies before they begin.
         """
         is_alone = self.per_worker == self.width
         kinds = ["exception"] if self.width == 1 or not self.restarts or is_alone else []
@@ -318,7 +320,7 @@ class Twins:
         self.step(failing={slot: FAIL[kind]}, victims=victims)
 
     def fail_in_reset(self, pick: int, kind: str) -> None:
-        """The one that follows the next step."""
+        """Makes the reset after the next step fail."""
         slots = self._vector_of(pick % SLOTS)
         if not self._reach(lambda: slots):
             return
@@ -328,55 +330,55 @@ class Twins:
         self.step()
 
     def kill_idle(self, pick: int) -> None:
-        """From outside."""
+        """Kills an idle worker from outside."""
         slots = self._slots_of(self._worker_of(pick % SLOTS))
         if self._are_in_mid_episode(slots):
-            kill(self.ours.pool, self._worker_of(slots[0]))
+            kill(self.tested.pool, self._worker_of(slots[0]))
             self.owing.update(slots)
 
     def lose_worker(self, pick: int, kind: str) -> None:
-        """For good: `faults="raise"`."""
+        """Loses a worker permanently, with `faults="raise"`."""
         if (found := self._find_victims(pick, kind)) is None:
             return
         slot, victims = found
         worker = self._worker_of(slot)
         others = [other for other in range(SLOTS) if other not in victims and other not in self.to_reset]
         actions = dict.fromkeys(others, 1)
-        self._send_steps(self.ours, actions | {slot: FAIL[kind]} | dict.fromkeys(set(victims) - {slot}, 1))
-        self.ours.sent.difference_update(victims)
-        self._send_steps(self.theirs, actions)
+        self._send_steps(self.tested, actions | {slot: FAIL[kind]} | dict.fromkeys(set(victims) - {slot}, 1))
+        self.tested.sent.difference_update(victims)
+        self._send_steps(self.twin, actions)
         self.compare()
-        (death,) = self.ours.deaths
+        (death,) = self.tested.deaths
         assert (death.worker, isinstance(death, EnvTimeoutError)) == (worker, kind == "hang")
         for victim in victims:
             with pytest.raises(BrokenPoolError):
-                self.ours.pool.get_attr("spec", [victim])
+                self.tested.pool.get_attr("spec", [victim])
 
     def reset_some(self, pick: int) -> None:
-        """In mid-episode."""
+        """Resets some slots within their episode."""
         slots = [slot for slot in range(SLOTS) if pick >> (slot // self.width) & 1]
         if slots and self._are_in_mid_episode(slots):
             self.reset(slots, seed=100 * pick if pick % 3 else None, level=pick)
 
-    def begin_anew(self, pick: int) -> None:
-        if not self.owing and not self._has_armed_spares:  # what those would reset to is a matter of time
+    def reset_all_again(self, pick: int) -> None:
+        if not self.owing and not self._has_armed_spares:  # the seeds of these resets would depend on timing
             self.reset_all(seed=1000 + pick)
 
-    def tell(self, bonus: int) -> None:
-        """Something that holds for envs that are rebuilt, too."""
+    def set_bonus(self, bonus: int) -> None:
+        """Sets an attribute that rebuilt envs also receive."""
         if self.owing or self._has_armed_spares:
             return
-        for course in (self.ours, self.theirs):
+        for course in (self.tested, self.twin):
             course.pool.set_attr("bonus", bonus, lasting=True)
-        assert self.ours.pool.get_attr("bonus") == [bonus] * SLOTS
+        assert self.tested.pool.get_attr("bonus") == [bonus] * SLOTS
 
     def set_reset_options(self, pick: int) -> None:
-        """Of all slots but one, to each its own; with spares of all alike."""
+        """Sets different options for all slots but one. With spares, it sets the same options for all envs."""
         if self.owing or self._has_armed_spares:
             return
         slots = None if self.combination["spares"] else [slot for slot in range(SLOTS) if slot != (pick + 1) % SLOTS]
         options: Any = {"level": pick} if slots is None else [{"level": 10 * pick + slot} for slot in slots]
-        for course in (self.ours, self.theirs):
+        for course in (self.tested, self.twin):
             course.pool.set_reset_options(options, slots)
 
     def ask_in_flight(self) -> None:
@@ -389,15 +391,15 @@ class Twins:
         self.step(meanwhile=ask)
 
     def check_records(self) -> None:
-        """Each failure in a step has left one that tells the steps of the episode up to it."""
-        told = set()
+        """Asserts that each failure in a step has a crash record with the steps of its episode."""
+        recorded = set()
         for path in (self.directory / "records").iterdir():
             record = load_record(path)
             if record.fault.operation == "step" and record.begins_at is not None:
-                told.add((record.env_id, len(record.kinds) - record.begins_at - 2))
-        assert told.issuperset(self.failures)
+                recorded.add((record.env_id, len(record.kinds) - record.begins_at - 2))
+        assert recorded.issuperset(self.failures)
 
-    # -- whom it happens to ------------------------------------------------------------------------------
+    # -- victims ---------------------------------------------------------------------------------------------
 
     def _worker_of(self, slot: int) -> int:
         return self.last[slot].tag // self.per_worker
@@ -410,11 +412,12 @@ class Twins:
         return list(range(first, first + self.width))
 
     def _find_victims(self, pick: int, kind: str) -> tuple[int, list[int]] | None:
-        """Who is to fail, and whose envs are lost then; None when nobody can in a few steps.
+        """Returns the slot that fails and the slots that are lost with it. None means that this is impossible within a
+        few steps.
 
-        It is the first of them that is sent anything, so that no other has done anything when it fails.
+        The failing slot is the first that is sent a command, so that no other env of the worker has begun its step.
         """
-        order = [slot for group in self.ours.groups for slot in group]
+        order = [slot for group in self.tested.groups for slot in group]
 
         def victims() -> list[int]:
             slot = order[pick % SLOTS]
@@ -428,7 +431,7 @@ class Twins:
         return next(slot for slot in order if slot in lost), lost
 
     def _reach(self, slots: Callable[[], Sequence[int]]) -> bool:
-        """Steps until they are in mid-episode; whether that has come."""
+        """Steps until the slots are within an episode. Returns whether that succeeded."""
         for _ in range(4):
             if self._are_in_mid_episode(slots()):
                 return True
@@ -440,7 +443,7 @@ class Twins:
 
 
 def _as_exception(action: int) -> int:
-    """What fails like this, but in one process."""
+    """Returns the action that fails in the same way by an exception."""
     if action < FAIL["exception"]:
         return action
     return FAIL["exception"] + FAIL_NEXT_RESET * (action >= FAIL_NEXT_RESET)

@@ -1,4 +1,4 @@
-"""What a user may write with the whole public surface. Type checkers read it (test_public_names.py); nobody runs it."""
+"""A program that uses the whole public surface. Type checkers read it (test_public_names.py), and it never runs."""
 
 from __future__ import annotations
 

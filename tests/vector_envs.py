@@ -1,4 +1,4 @@
-"""Vector envs for the tests of the pool. Workers import this module by name, as they do `pool_envs`."""
+"""Vector envs for the tests of the pool. Workers import this module by name, like `pool_envs`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ VectorHook = Callable[..., Any]
 def synced(
     env_fns: Sequence[EnvFn], size: int, mode: str = "next_step", before_step: VectorHook | None = None
 ) -> list[EnvFn]:
-    """Factories of Gymnasium's own vector envs, of so many of these each. The first has the hook."""
+    """Returns factories of Gymnasium's vector envs of `size` envs each. The first one has the hook."""
     require_mode(mode)
 
     def build(first: int) -> EnvFn:
@@ -44,11 +44,11 @@ class _HookedSync(SyncVectorEnv):
 
 
 class PlainVector:
-    """No class of Gymnasium's, but like its vector envs, as simulators have it that step many at once.
+    """A vector env that is not derived from Gymnasium's class, like those of simulators that step many envs at once.
 
-    Each of its envs observes (tag + its number, episodes, steps, last action), in arrays that it uses again and again;
-    an episode has `length` steps, and one more for each env before it. Infos have no masks, and final observations are
-    a batch. Hooks run before `build`, `reset`, `step` and `call`, and may return what `reset` and `step` are to return.
+    Each env observes (tag + its number, episodes, steps, last action), always in the same arrays. An episode has
+    `length` steps plus the env's number. Infos have no masks, and final observations are one batch. Hooks run before
+    `build`, `reset`, `step` and `call`, and may return the result of `reset` or `step`.
     """
 
     metadata: Info = {}
@@ -112,7 +112,7 @@ class PlainVector:
 
 
 def plain(num_vectors: int, size: int, length: int = 1_000_000, mode: str = "next_step", **hooks: Any) -> list[EnvFn]:
-    """Factories of PlainVectors; hooks are those of the first."""
+    """Returns factories of PlainVectors. The first one has the hooks."""
 
     def build(i: int) -> EnvFn:
         return lambda: PlainVector(size, i * size, length, mode, **(hooks if i == 0 else {}))
@@ -121,7 +121,7 @@ def plain(num_vectors: int, size: int, length: int = 1_000_000, mode: str = "nex
 
 
 def die_while_sending(env: Any, *_: Any) -> Any:
-    """A step after whose first result, and while its second is on its way to the pool, the worker dies."""
+    """A step in which the worker dies after the first result, while it sends the second one."""
     main = threading.current_thread()
     threading.Thread(target=_kill_when_sending, args=(main.ident,), daemon=True).start()
     infos = {"parcel": np.array([b"small", b"x" * (64 << 20)], object)}
@@ -129,7 +129,7 @@ def die_while_sending(env: Any, *_: Any) -> Any:
 
 
 def _kill_when_sending(ident: int) -> None:
-    while True:  # the pool does not read: once there, the main thread stays
+    while True:  # the pool does not read, so the main thread stays in the channel
         frame = sys._current_frames().get(ident)
         while frame is not None:
             if frame.f_code.co_filename.endswith("channel.py"):

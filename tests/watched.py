@@ -1,4 +1,4 @@
-"""Pools in programs of their own, and a terminal that somebody looks at them in."""
+"""Pools in separate programs, and a terminal that shows them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from pathlib import Path
 import pyte
 from programs import HEAD
 
-# It steps until it is told to end: env 3 takes long, env 5 hangs in its step once it is told so.
+# A program that steps until it reads a line. Env 3 is slow. Env 5 hangs at action 9.
 PROGRAM = """
 import time
 class Slow(CountingEnv):
@@ -49,7 +49,7 @@ with Pool(fns, num_workers=3, name="herd", worker_output="capture", **options) a
     thread.join()
     if hangs:
         pool.send(np.full(6, 9))
-        pool.recv(min_envs=4)  # env 4 comes with env 5, whose worker it shares
+        pool.recv(min_envs=4)  # env 4 shares the worker of env 5
         while [worker.doing_env for worker in pool.stats().workers] != [None, None, 5]:
             pass
         say("hangs")
@@ -59,7 +59,7 @@ say("closed")
 input()
 """
 
-# It builds 4 envs in 2 workers; those with a gate stand before it, env 1 in its factory's own function.
+# A program that builds 4 envs in 2 workers. Envs with a gate wait at it, env 1 in its factory's own function.
 STARTING = """
 import logging, remuda._progress.bar
 def make(gate, words):
@@ -90,7 +90,7 @@ else:
 def starting_program(
     gates: Sequence[object], options: str = "{}", *, words: str = "", replaces: bool = False, patience: float = 0.0
 ) -> str:
-    """`words`: that env 1 logs, after which it stands before its gate once more."""
+    """Returns a program that starts a pool. Env 1 logs `words`, if any, and then waits at its gate once more."""
     head = f"from pool_envs import Gate\ngates, options, words = {list(gates)!r}, {options}, {words!r}\n"
     return f"{head}replaces, patience = {replaces!r}, {patience!r}\n{STARTING}"
 
@@ -100,7 +100,7 @@ def program(hangs: bool = False, options: str = "{}") -> str:
 
 
 class Terminal:
-    """A command in a pseudo-terminal of so many columns and lines, as a person would see it."""
+    """A command in a pseudo-terminal of this size, with the screen that a user would see."""
 
     def __init__(self, command: list[str], columns: int, lines: int, cwd: Path, **variables: str) -> None:
         self.screen = pyte.Screen(columns, lines)
@@ -116,7 +116,7 @@ class Terminal:
         return "\n".join(self.screen.display)
 
     def await_text(self, is_there: Callable[[str], object]) -> str:
-        """Reads until what is on the screen is as wanted; a test that waits in vain is ended by the watchdog."""
+        """Reads until the screen fulfils the condition. If it never does, the watchdog ends the test."""
         while not is_there(self.text()):
             if not self._read():
                 raise AssertionError(f"it has ended, with this on the screen:\n{self.text()}")
@@ -126,7 +126,7 @@ class Terminal:
         os.write(self._fd, keys.encode())
 
     def await_end(self) -> tuple[int, str]:
-        """Its exit status, and what is on the screen then."""
+        """Returns the exit status and the final screen."""
         while self._read():
             pass
         return self.process.wait(), self.text()
@@ -135,7 +135,7 @@ class Terminal:
         select.select([self._fd], [], [])
         try:
             data = os.read(self._fd, 1 << 16)
-        except OSError:  # EIO: nobody has the other side any more
+        except OSError:  # EIO: the other side is closed
             return False
         self._stream.feed(data)
         return bool(data)
@@ -149,7 +149,7 @@ class Terminal:
 
 @contextmanager
 def terminal(*arguments: str, columns: int = 80, lines: int = 24, cwd: Path, **variables: str) -> Iterator[Terminal]:
-    """One with `remuda` in it."""
+    """A terminal that runs `remuda`."""
     one = Terminal([sys.executable, "-m", "remuda", *arguments], columns, lines, cwd, **variables)
     try:
         yield one
@@ -159,7 +159,7 @@ def terminal(*arguments: str, columns: int = 80, lines: int = 24, cwd: Path, **v
 
 @contextmanager
 def terminal_of(code: str, cwd: Path, **variables: str) -> Iterator[Terminal]:
-    """One with a program in it, as `Script` has them."""
+    """A terminal that runs a program, in the form of those of `Script`."""
     (cwd / "program.py").write_text(f"{HEAD}\n{code}")
     path = os.pathsep.join([str(Path(__file__).parent), *sys.path])
     one = Terminal([sys.executable, "program.py"], 80, 24, cwd, PYTHONPATH=path, **variables)

@@ -1,4 +1,4 @@
-"""Envs that write where they must not. Workers import this by name."""
+"""Envs that write to memory and descriptors that they do not own. Workers import this module by name."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ PAGE = 4096
 
 
 def overwrite_memory(*_: Any) -> None:
-    """All that is not observation or action, as far as it is certain: doorbells, meters and rings come first.
+    """Overwrites doorbells, meters and rings, which certainly precede actions and observations.
 
-    And waits for the end: what the worker published after it could lie over what was written, before anybody looks.
+    Then it hangs, because results that the worker publishes later could hide the damage.
     """
     for line in Path("/proc/self/maps").read_text().splitlines():
         if "/memfd:remuda (deleted)" in line:
@@ -28,7 +28,7 @@ def overwrite_memory(*_: Any) -> None:
 
 
 def write_to_socket(*_: Any) -> None:
-    """As a library does that closes, or writes to, descriptors which it does not own."""
+    """Writes to sockets, as a library does that uses descriptors which it does not own."""
     for name in os.listdir("/proc/self/fd"):
         fd = int(name)
         try:
@@ -37,11 +37,11 @@ def write_to_socket(*_: Any) -> None:
                     if found.type == socket.SOCK_STREAM:
                         found.send(b"\xff" * 100)
         except OSError:
-            pass  # closed by now, or not connected
+            pass  # closed meanwhile, or not connected
 
 
 class WildTextEnv(TextEnv):
-    """Answers with more than fits in shared memory, and its socket has been written to before."""
+    """A TextEnv that writes to its worker's socket before a step with a result that is too large for shared memory."""
 
     def __init__(self, marker: str) -> None:
         super().__init__()

@@ -99,7 +99,7 @@ class PolicyAlone(Contender):
 
 
 class Collecting(Contender):
-    """Another contender, with actions from a policy. A step steps all parts of its envs, one after another."""
+    """Steps another contender with actions from a policy. A step steps each part of the envs, one after another."""
 
     kind: type[Contender]
     make_policy: MakePolicy

@@ -1,4 +1,4 @@
-"""The noise rule: a round counts only if the machine gave two processes nearly twice as much work as one.
+"""The noise rule: a round counts only if two processes together do nearly twice as much work as one alone.
 
 In each round one plain Python loop runs alone, and then two at the same time, each in a process of its own. The round
 counts if the two together make at least 0.9 of twice the turns of the single one.

@@ -102,7 +102,7 @@ def sleep(seconds: float) -> None:
 
 
 def lognormal_quantiles(count: int, average: float, sigma: float = 0.5) -> tuple[float, ...]:
-    """Returns ``count`` equally likely values of a lognormal distribution. ``sigma``: the deviation of their logs."""
+    """Returns ``count`` equally likely values of a lognormal distribution. ``sigma``: the deviation of the logs."""
     exponents = NormalDist(0.0, sigma)
     values = [math.exp(exponents.inv_cdf((index + 0.5) / count)) for index in range(count)]
     return tuple(value * average / mean(values) for value in values)

@@ -1,4 +1,4 @@
-"""Contenders that train on another contender's envs, with our PPO or Stable-Baselines3's. A step is an iteration."""
+"""Contenders that train PPO (ours or SB3's) on another contender's envs. One step is an iteration of training."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from . import ppo
 
 
 class Trainer(Contender):
-    """Another contender's envs with a learner, which alternates between collecting steps and learning from them."""
+    """A contender that trains on another contender's envs: a learner collects steps and learns from them, in turn."""
 
     kind: ClassVar[type[Contender]]
     settings: ClassVar[ppo.Settings]

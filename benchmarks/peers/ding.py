@@ -57,7 +57,7 @@ class _Manager(Contender):
         return [timestep.reward for timestep in timesteps.values()]
 
     def close(self) -> None:
-        """Closes the manager once background resets have ended, which closing would break. Waits for its processes."""
+        """Waits until background resets have ended, because closing would break them. Then closes the manager."""
         for thread in threading.enumerate():
             if thread.name == "regular_reset":
                 thread.join()
@@ -93,7 +93,7 @@ class DiEnginePrompt(DiEngine):
 
 
 class DiEngineSync(_Manager):
-    """DI-engine's SyncSubprocessEnvManager. Envs reset within the step, so each step includes all envs."""
+    """DI-engine's SyncSubprocessEnvManager. A step also resets finished envs, so the next step can include all envs."""
 
     name = "ding-sync"
     manager = "SyncSubprocessEnvManager"

@@ -23,7 +23,7 @@ class RemudaPartial(Remuda):
         return resets | ({"spares": plan.spares} if plan.spares else {})
 
     def begin_turn(self, seed: int) -> None:
-        """Resets all envs. Otherwise envs that wait between two turns would then start, and later end, all at once."""
+        """Resets all envs. Otherwise the envs that waited between turns would start, and later end, all at once."""
         self._pool.discard()
         self._pool.send_reset(seed=seed)
 

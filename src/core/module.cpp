@@ -18,9 +18,8 @@ void* import_numpy() {
 }  // namespace
 
 NB_MODULE(_core, m) {
-  // nanobind must not report leaks. A thread that is still in a call of the pool when the interpreter ends keeps the
-  // pool permanently, but then the process ends anyway, so a report would alarm users without a reason. Tests enable
-  // the reports.
+  // nanobind must not report leaks. If a thread is still in a call of the pool when the interpreter ends, the pool is
+  // never freed. That is harmless, because the process ends, too. Tests enable the reports.
   nb::set_leak_warnings(false);
   m.def("set_leak_warnings", &nb::set_leak_warnings, "on"_a);
 

@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 
 def holds_nothing(method: Callable[P, T]) -> Callable[P, T]:
-    """A decorator of methods: an error that a method raises does not keep the method's variables alive.
+    """A decorator of methods: if a method raises an error, the error does not keep the method's variables alive.
 
     Tracebacks keep their lines. Only frames of this package lose their variables; frames of the caller's code keep them
     for a debugger.

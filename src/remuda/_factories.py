@@ -48,7 +48,7 @@ def _is_env(given: Any) -> bool:
 
 
 def _instead(given: Any, are_gymnasiums: bool) -> str:
-    """Returns the advice in the error about invalid factories: code that would be valid, with eight envs."""
+    """Returns the advice for the error about invalid factories: valid code for eight envs."""
     if isinstance(given, str) and are_gymnasiums:
         return f"write [lambda: gymnasium.make({given!r})] * 8, or call remuda.make_vec({given!r}, num_envs=8)"
     if isinstance(given, (list, tuple)):

@@ -105,7 +105,7 @@ def names_keywords(
 
 
 def check_not_refused(what: str, given: Iterable[str], refused: Mapping[str, str]) -> None:
-    """Raises ``TypeError`` for the first keyword in `refused`, which has the reasons. `what`: the function's name."""
+    """Raises ``TypeError`` for the first given keyword that is in `refused`, a dict of reasons by keyword."""
     for keyword in given:
         if keyword in refused:
             raise TypeError(f"{what}() takes no {keyword}=: {refused[keyword]}")

@@ -27,13 +27,13 @@ _SPELLINGS = {name: group for group in _GROUPS for name in group}
 
 
 class OtherSpellings:
-    """Finds an attribute by another spelling of its name. If none is found, the error suggests the most similar."""
+    """Finds an attribute by another spelling of its name. If none is found, the error suggests a similar name."""
 
     if not TYPE_CHECKING:  # hidden from type checkers, which would accept any name
 
         @holds_nothing
         def __getattr__(self, name: str) -> Any:
-            if name in dir(type(self)):  # a property of this name raised AttributeError: raise it again
+            if name in dir(type(self)):  # the attribute exists, but its property raised AttributeError: raise it again
                 return object.__getattribute__(self, name)
             for spelling in _SPELLINGS.get(name, ()):
                 try:

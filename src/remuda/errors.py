@@ -65,7 +65,7 @@ class BrokenPoolError(RemudaError):
 
 
 class StateError(RemudaError, RuntimeError):
-    """The call came at the wrong time. Nothing was sent, and the pool is unchanged."""
+    """The pool's state does not allow the call now. Nothing was sent, and the pool is unchanged."""
 
 
 class InvalidActionError(RemudaError, ValueError):
@@ -222,7 +222,7 @@ class Failure:
 
     @property
     def kind(self) -> tuple[str, str, str]:
-        """A key that is equal for equal failures of several envs, because it omits the env and addresses of objects."""
+        """A key that is equal for like failures of several envs: it omits the env and the addresses of objects."""
         return self.operation, self.type_name, _ADDRESS.sub("", self.message)
 
     def __str__(self) -> str:
@@ -262,7 +262,7 @@ class EnvError(RemudaError):
 
 
 def _as_text(failures: Sequence[Failure]) -> str:
-    """Describes failures, equal ones in one text, because one exception can affect a thousand envs."""
+    """Describes failures. Failures of one `kind` share a text, because one bug can affect a thousand envs."""
     alike: dict[Any, list[Failure]] = {}
     for failure in failures:
         if not failure.shared:
@@ -423,7 +423,7 @@ class ShardDiedError(WorkerDiedError):
 
 @dataclass(frozen=True)
 class Fault:
-    """The reason for the restart of an env.
+    """The reason why an env was restarted.
 
     Attributes:
         env_id: The env.

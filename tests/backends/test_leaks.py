@@ -1,4 +1,4 @@
-"""Pools made and ended over and over leave nothing, also where each of them meets with an accident."""
+"""Pools that are created and closed repeatedly leak nothing, even if an accident ends each of them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning"),
 ]
 
-TIMES = {"forkserver": 3, "fork": 3, "spawn": 1}  # what leaks, leaks each time: by chance, `make soak` finds out
+TIMES = {"forkserver": 3, "fork": 3, "spawn": 1}  # a certain leak occurs each time, and `make soak` finds the rare ones
 
 
 def _a_factory_raises(start_method: Any) -> None:
@@ -52,14 +52,14 @@ def _a_worker_is_killed(start_method: Any) -> None:
             pool.step([1, 2])
 
 
-def _nobody_closes(start_method: Any) -> None:
+def _drop_without_close(start_method: Any) -> None:
     pool = Pool(counting(2), start_method=start_method)
     pool.send_reset()
     del pool
     gc.collect()
 
 
-def _nobody_is_polite(start_method: Any) -> None:
+def _terminate(start_method: Any) -> None:
     pool = Pool(counting(2), start_method=start_method)
     pool.send_reset()
     pool.close(terminate=True)
@@ -73,13 +73,13 @@ def _nobody_is_polite(start_method: Any) -> None:
         _a_worker_dies_in_build,
         _a_factory_hangs,
         _a_worker_is_killed,
-        _nobody_closes,
-        _nobody_is_polite,
+        _drop_without_close,
+        _terminate,
     ],
     ids=lambda accident: accident.__name__.strip("_"),
 )
 def test_accidents_leak_nothing(accident: Callable[[Any], None], start_method: str) -> None:
-    accident(start_method)  # the fork server stays
+    accident(start_method)  # starts the fork server, which remains
     gc.collect()
     before = holdings()
     for _ in range(TIMES[start_method]):
@@ -107,7 +107,7 @@ def _cycle(backend: Any, start_method: Any) -> None:
 )
 @pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")
 def test_create_and_close_leak_nothing(backend: Any, start_method: Any, times: int) -> None:
-    _cycle(backend, start_method)  # the fork server stays
+    _cycle(backend, start_method)  # starts the fork server, which remains
     gc.collect()
     before = holdings()
     for _ in range(times):
@@ -143,7 +143,7 @@ def _step_with_an_env_that_raises(pool: Pool) -> None:
     pool.step([1, 2])
 
 
-def _receive_what_was_not_sent(pool: Pool) -> None:
+def _receive_before_send(pool: Pool) -> None:
     pool.recv()
 
 
@@ -163,20 +163,20 @@ def _split_while_envs_step(pool: Pool) -> None:
     "fail",
     [
         _step_with_an_env_that_raises,
-        _receive_what_was_not_sent,
+        _receive_before_send,
         _send_wrong_actions,
         _split_while_envs_step,
     ],
 )
-def test_an_error_that_is_kept_keeps_no_shared_memory_of_a_closed_pool(fail: Callable[[Pool], None]) -> None:
-    """Programs log errors, with their tracebacks, whose frames have what was at work."""
+def test_a_kept_error_holds_no_shared_memory_of_a_closed_pool(fail: Callable[[Pool], None]) -> None:
+    """Programs log errors with their tracebacks. The frames of a traceback hold local variables."""
 
     def step(*_: Any) -> None:
         raise ValueError("no")
 
     with Pool(hooked(2, (0, 1), step=step)) as pool:
         pool.reset()
-        with pytest.raises(BaseException) as kept:  # noqa: PT011 - of each kind
+        with pytest.raises(BaseException) as kept:  # noqa: PT011 - errors of each kind
             fail(pool)
     del pool
     gc.collect()
@@ -186,10 +186,10 @@ def test_an_error_that_is_kept_keeps_no_shared_memory_of_a_closed_pool(fail: Cal
 
 @pytest.mark.parametrize("backend", ["process", "thread", "serial"])
 @pytest.mark.parametrize("error", [OSError, KeyboardInterrupt])
-def test_an_error_of_a_pool_that_has_just_started_keeps_nothing(
+def test_an_error_at_the_end_of_a_start_leaks_nothing(
     error: type[BaseException], backend: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its traceback is kept beyond the call."""
+    """The error and its traceback are kept beyond the call."""
 
     def fail(*_: Any) -> None:
         raise error

@@ -1,4 +1,4 @@
-"""Backends in the pool's own process: threads, and none."""
+"""The thread and serial backends, which run in the pool's own process."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_threads_end_with_their_pool() -> None:
     assert not any(worker.is_alive() for worker in pool.workers)
 
 
-def test_a_stuck_thread_does_not_hold_up_close(tmp_path: Path) -> None:
+def test_close_does_not_wait_for_a_stuck_thread(tmp_path: Path) -> None:
     gate = Gate(tmp_path)
     pool = Pool(gated([None, gate]), backend="thread")
     pool.reset()
@@ -62,7 +62,7 @@ def test_forgotten_pools_close_their_envs(backend: Any) -> None:
 
 
 @pytest.mark.parametrize("backend", ["thread", "serial"])
-def test_workers_of_other_backends_know_who_they_are_when_built(backend: Any) -> None:
+def test_workers_of_other_backends_have_worker_info(backend: Any) -> None:
     def note(env: Any) -> None:
         env.built_as = worker_info()
 

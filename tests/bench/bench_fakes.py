@@ -1,4 +1,4 @@
-"""A race without a clock or a process: time passes only when a fake contender steps."""
+"""A race with a fake clock and no processes: time passes only when a fake contender steps."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from remuda._bench.workloads import Workload
 
 
 def session(seconds: float, rounds: int = 1, **options: Any) -> Session:
-    """A session in which each round counts: other tests keep the machine busy."""
+    """Returns a session that counts every round, because the machine is busy with other tests."""
     return Session(Namespace(seconds=seconds, rounds=rounds, any_round=True, json=None, readme=False, **options))
 
 
@@ -30,7 +30,7 @@ class FakeClock:
 
 
 class CountingEnv(gymnasium.Env[Any, Any]):
-    """Episodes of three steps; remembers what was called."""
+    """Has episodes of three steps and records its calls."""
 
     observation_space = spaces.Box(-1.0, 1.0, (2,), np.float32)
     action_space = spaces.Discrete(3)
@@ -54,7 +54,7 @@ COUNTING = Workload("counting", CountingEnv)
 
 
 class FakeContender(Contender):
-    """Steps take ``step_seconds`` of the clock; what happened goes to ``log``."""
+    """Each step advances the clock by ``step_seconds``, and each call is appended to ``log``."""
 
     module = package = "gymnasium"
     clock: ClassVar[FakeClock]
@@ -90,7 +90,7 @@ class FakeContender(Contender):
 
 
 def fakes(clock: FakeClock, step_seconds: dict[str, float]) -> list[type[FakeContender]]:
-    """One fake contender for each name, all on one clock and writing to one log."""
+    """Returns one fake contender for each name. They share a clock and a log."""
     log: list[tuple[str, str]] = []
     return [
         type(name, (FakeContender,), {"name": name, "clock": clock, "log": log, "step_seconds": seconds})
@@ -99,7 +99,7 @@ def fakes(clock: FakeClock, step_seconds: dict[str, float]) -> list[type[FakeCon
 
 
 def entry(name: str, rates: Sequence[float] = (), **fields: Any) -> Entry:
-    """A record with one-second turns at these rates."""
+    """Returns an entry with turns of one second at these rates."""
     return Entry(name, turns=[Turn(int(rate), 1.0, cpu_seconds=1.5) for rate in rates], **fields)
 
 
@@ -119,7 +119,7 @@ def result(*entries: Entry) -> Result:
 
 
 def sample_result() -> Result:
-    """Everything a report has to show: a good row, a slow peer that disturbs the others, one that failed."""
+    """Returns a result with a good row, a slow peer that disturbs the others, and a failed contender."""
     return result(
         entry("plain loop", [100_000, 120_000, 110_000]),
         entry("remuda", [200_000, 210_000, 220_000], num_workers=2, startup_seconds=0.5, worker_mb=12.3),

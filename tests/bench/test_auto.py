@@ -1,4 +1,4 @@
-"""The benchmark of "auto": its races, on envs that cost nothing."""
+"""The benchmark of "auto", run with envs that cost nothing."""
 
 from __future__ import annotations
 

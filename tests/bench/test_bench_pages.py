@@ -1,4 +1,4 @@
-"""Benchmarks and tuning as pages: what stands on them."""
+"""The HTML pages of `remuda bench` and `remuda tune`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from remuda._reports.page import Origin, as_html
 ORIGIN = Origin("remuda it", datetime(2026, 1, 2, tzinfo=timezone.utc), (), ())
 
 
-def test_a_benchmark_is_told_drawn_and_tabled() -> None:
+def test_a_benchmark_page_has_a_summary_chart_and_table() -> None:
     read = Read(as_html(report.report_on(sample_result()), ORIGIN))
     read.check_self_contained()
     assert read.texts["h1"] == ["remuda bench CartPole-v1"]
@@ -25,7 +25,7 @@ def test_a_benchmark_is_told_drawn_and_tabled() -> None:
         "CartPole-v1: 64 envs, 2 workers. remuda: 210,000 env steps per second, 200 times as fast as slow."
     )
     names = [text for text in read.texts["text"] if text in {"plain loop", "remuda", "slow", "broken"}]
-    assert names == ["plain loop", "remuda", "slow"]  # who failed has no bar
+    assert names == ["plain loop", "remuda", "slow"]  # a failed contender has no bar
     assert "ideal: 2 x plain loop" in read.texts["text"]
     drawn = report.chart(sample_result()).bars
     assert [(bar.is_best, len(bar.dots)) for bar in drawn] == [(False, 3), (True, 3), (False, 3)]
@@ -35,19 +35,19 @@ def test_a_benchmark_is_told_drawn_and_tabled() -> None:
     assert "broken failed: ValueError: no [hay] left" in read.texts["li"]
 
 
-def test_a_benchmark_that_nobody_came_through_has_no_bars() -> None:
+def test_a_benchmark_in_which_all_failed_has_no_bars() -> None:
     found = result(Entry("plain loop", error="a"), Entry("remuda", error="<b>"))
     read = Read(as_html(report.report_on(found), ORIGIN))
     assert read.texts["p"][0].endswith("remuda failed.") and not read.of("svg")
     assert "remuda failed: <b>" in read.texts["li"]
 
 
-def test_an_env_is_named_as_it_is() -> None:
+def test_names_are_escaped() -> None:
     named = replace(result(entry("plain loop", [1.0]), entry("remuda", [2.0])), env="a<b>:make")
     assert Read(as_html(report.report_on(named), ORIGIN)).texts["h1"] == ["remuda bench a<b>:make"]
 
 
-def test_tuning_says_what_to_paste_and_why() -> None:
+def test_a_tuning_page_has_the_code_and_the_reasons() -> None:
     slow, fast = (
         Outcome(Trial(8, 2), "process", 1000.0),
         Outcome(Trial(8, 4, parts=2), "process", 4000.0, finding="policy: <yours>"),

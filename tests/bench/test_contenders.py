@@ -1,4 +1,4 @@
-"""Every contender, for real: it steps, it tells its workers, and it leaves nothing behind."""
+"""Every installed contender steps, reports its workers, and leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from remuda._bench.workloads import Workload, probe_spaces, sample_actions
 
 NUM_ENVS = 3
 CARTPOLE = envs.WORKLOADS["cartpole"]()
-LOCKSTEP = (RemudaPartial, TianshouPartial, PlainLoop, LoopsAtOnce)  # these are not asked for observations
+LOCKSTEP = (RemudaPartial, TianshouPartial, PlainLoop, LoopsAtOnce)  # these contenders return no observations
 ALL: list[type[Contender]] = [
     PlainLoop,
     Remuda,
@@ -58,14 +58,14 @@ def contender(kind: type[Contender]) -> Iterator[Contender]:
         yield contender
 
 
-def test_it_steps(contender: Contender) -> None:
+def test_every_contender_can_step(contender: Contender) -> None:
     actions = sample_actions(probe_spaces(contender.workload).action_space, NUM_ENVS, count=40, seed=0)
     for batch in actions.batches:
         contender.step(contender.prepare(actions.space, batch))
 
 
-def test_a_learner_reads_what_the_envs_have_told(kind: type[Contender]) -> None:
-    """Fixed actions, so that the pole falls in every env, and comes back."""
+def test_every_contender_returns_observations_rewards_and_dones(kind: type[Contender]) -> None:
+    """The action is constant, so the pole falls in every env and episodes end."""
     if kind in LOCKSTEP:
         pytest.skip("has no policy in its loop")
     with closing(kind(plan(CARTPOLE, start_method="fork"))) as contender:
@@ -94,14 +94,14 @@ def test_loops_at_once_count_their_steps() -> None:
         assert len(loops.worker_pids()) == 2
 
 
-def test_what_cannot_be_raced_is_left_out_by_name() -> None:
+def test_contenders_that_cannot_race_are_left_out_by_name() -> None:
     kinds, left_out = registry.available(["gymnasium-sync", "ale-vector", "no-such"], PEERS, COUNTING)
     assert [kind.name for kind in kinds] == ["gymnasium-sync"]
     assert len(left_out) == 2
     assert "unknown peer 'no-such'" in left_out[1]
 
 
-def test_its_workers_live_until_it_is_closed(kind: type[Contender]) -> None:
+def test_workers_live_until_the_contender_is_closed(kind: type[Contender]) -> None:
     contender = kind(plan(CARTPOLE, start_method="fork"))
     with closing(contender):
         contender.reset(seed=0)
@@ -122,21 +122,21 @@ def is_running(pid: int) -> bool:
         ("remuda-per-env", 3),
         ("remuda-sb3", 1),
         ("remuda-sb3-per-env", 3),
-        ("remuda-sb3-auto", 0),  # what steps in no time, the caller steps
+        ("remuda-sb3-auto", 0),  # the caller steps cheap envs
         ("remuda-gymnasium-auto", 0),
         ("gymnasium", 3),
         ("gymnasium-sync", 0),
         ("plain loop", 0),
     ],
 )
-def test_number_of_workers(name: str, workers: int) -> None:
+def test_contenders_report_their_number_of_workers(name: str, workers: int) -> None:
     kind = next(kind for kind in ALL if kind.name == name)
     with closing(kind(plan(COUNTING))) as contender:
         contender.reset(seed=0)
         assert len(set(contender.worker_pids())) == workers
 
 
-def test_the_plain_loop_resets_in_place_of_a_step() -> None:
+def test_the_plain_loop_resets_instead_of_stepping() -> None:
     envs: list[CountingEnv] = []
 
     def make_env() -> CountingEnv:
@@ -151,7 +151,7 @@ def test_the_plain_loop_resets_in_place_of_a_step() -> None:
 
 
 def test_the_plain_loop_takes_whole_periods_and_counts_no_resets() -> None:
-    workload = replace(COUNTING, period=4)  # three steps and a reset
+    workload = replace(COUNTING, period=4)  # an episode has three steps and a reset
     loop = PlainLoop(plan(workload))
     loop.reset(seed=0)
     actions = loop.prepare(batch_space(CountingEnv.action_space, 5), np.arange(5) % 3)
@@ -159,11 +159,12 @@ def test_the_plain_loop_takes_whole_periods_and_counts_no_resets() -> None:
     assert loop.step(actions) == 6
 
 
-def test_an_info_key_is_read_wherever_it_is(kind: type[Contender]) -> None:
+def test_the_info_key_is_read_from_every_contender(kind: type[Contender]) -> None:
     workload = Workload("counting", CountingEnv, info_key="phase")
     if kind in (PufferLib, TorchRLParallel, TorchRLAsync, EnvPool):
         pytest.skip("passes on numbers only, or none")
-    with closing(kind(plan(workload, start_method="fork"))) as contender:  # `test_it_steps` has their own way
+    # `test_every_contender_can_step` covers the default start method
+    with closing(kind(plan(workload, start_method="fork"))) as contender:
         contender.reset(seed=0)
         contender.begin_turn(seed=0)
         actions = sample_actions(CountingEnv.action_space, NUM_ENVS, count=8, seed=0)
@@ -180,12 +181,12 @@ def test_pufferlib_gets_workers_that_share_evenly_and_leave_its_parent_a_core(
     assert _puffer_workers(Plan(COUNTING, num_envs, num_workers), cores) == expected
 
 
-def test_the_line_up_names_each_once() -> None:
+def test_the_line_up_has_each_contender_once() -> None:
     kinds = registry.line_up(["gymnasium-sync", "gymnasium", "gymnasium-sync"])
     assert [kind.name for kind in kinds] == ["plain loop", "remuda", "gymnasium-sync", "gymnasium"]
 
 
-def test_an_unknown_peer_is_told_the_known_ones() -> None:
+def test_the_error_for_an_unknown_peer_lists_the_known_ones() -> None:
     with pytest.raises(UnavailableError, match=r"unknown peer 'gym': expected one of .*gymnasium"):
         registry.line_up(["gym"])
 

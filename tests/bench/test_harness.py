@@ -1,4 +1,4 @@
-"""The benchmarks' harness: rounds of a busy machine do not count, and no figure of it is published."""
+"""The benchmark harness does not count rounds on a busy machine, and publishes no figures from them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def two_cores(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def machine(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
-    """Whether the machine is quiet in each round to come."""
+    """Replaces the check for a quiet machine. The test fills the returned list with the answers for the next rounds."""
     to_come: list[bool] = []
 
     class FakeLoops(quiet.Loops):
@@ -48,7 +48,7 @@ def session(rounds: int = 2, **options: Any) -> Session:
 
 
 def numbered() -> dict[str, Any]:
-    """Turns that return the number of the round."""
+    """Returns turn functions that return how often they were called."""
     counts = {"a": 0, "b": 0}
 
     def turn(name: str) -> int:
@@ -78,7 +78,7 @@ def test_only_rounds_of_a_quiet_machine_count(machine: list[bool]) -> None:
     assert list(counting.notes()) == ["\n2 of 4 rounds counted: two plain loops at once reached 0.9 of twice one."]
 
 
-def test_after_three_times_the_rounds_a_busy_machine_is_given_up(machine: list[bool]) -> None:
+def test_after_three_times_the_rounds_a_busy_machine_raises(machine: list[bool]) -> None:
     machine += [False] * 5 + [True] + [True] * 3
     busy = session(rounds=2)
     with pytest.raises(BusyError, match=r"it: no figure is published, because the machine was busy. 1 of 6 rounds"):
@@ -86,7 +86,7 @@ def test_after_three_times_the_rounds_a_busy_machine_is_given_up(machine: list[b
     assert len(machine) == 3
 
 
-def test_a_case_that_was_not_counted_is_named_and_the_others_are_shown(
+def test_uncounted_cases_are_named_and_the_others_are_shown(
     machine: list[bool], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     machine += [True, False, False, False, True]
@@ -114,13 +114,13 @@ def test_on_one_core_no_round_can_count(monkeypatch: pytest.MonkeyPatch) -> None
 
 @pytest.fixture
 def kinds(monkeypatch: pytest.MonkeyPatch) -> list[type[FakeContender]]:
-    """Two contenders, and loops of which two at once reach twice one in each second round only."""
+    """Returns two contenders. The two loops at once reach twice one loop only in every second round."""
     clock = FakeClock()
     plain, ours, one, two = fakes(clock, {"plain loop": 1.0, "remuda": 0.25, "one loop": 0.5, "two loops": 0.25})
     turns = {two: 0}
 
     def begin_turn(self: FakeContender, seed: int) -> None:
-        turns[two] += 1  # the first is the warm-up
+        turns[two] += 1  # the first turn is the warm-up
         two.step_seconds = 0.25 if turns[two] % 2 else 0.5
 
     two.begin_turn = begin_turn  # type: ignore[method-assign]
@@ -131,7 +131,7 @@ def kinds(monkeypatch: pytest.MonkeyPatch) -> list[type[FakeContender]]:
     return [plain, ours]
 
 
-def test_a_race_has_the_rounds_that_counted_of_several_races(kinds: list[type[FakeContender]]) -> None:
+def test_a_race_combines_the_counted_rounds(kinds: list[type[FakeContender]]) -> None:
     racing = session(rounds=2)
     found = racing.race(kinds, PLAN)
     assert [entry.name for entry in found.entries] == ["plain loop", "remuda"]
@@ -140,13 +140,13 @@ def test_a_race_has_the_rounds_that_counted_of_several_races(kinds: list[type[Fa
     assert racing.counted == 2 < racing.run
 
 
-def test_figures_of_any_round_are_not_for_the_readme(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_any_round_and_readme_exclude_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "argv", ["script.py", "--any-round", "--readme"])
     with pytest.raises(SystemExit):
         parse_options("", rounds=5)
 
 
-def test_what_is_left_out_is_said_once(capsys: pytest.CaptureFixture[str]) -> None:
+def test_left_out_contenders_are_reported_once(capsys: pytest.CaptureFixture[str]) -> None:
     some = session()
     some.leave_out(["a", None, "a"])
     assert capsys.readouterr().err == "left out: a\n"

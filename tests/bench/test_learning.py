@@ -1,4 +1,4 @@
-"""The benchmarks with a policy or a learner in the loop: cut short, they measure what they say; nothing is timed."""
+"""The benchmarks with a policy or a learner in the loop, shortened. Times are not checked."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ TINY = session(0.02, torch_threads=1)
 
 @pytest.fixture(autouse=True)
 def one_thread() -> Iterator[None]:
-    """For PyTorch: beside other work, threads of it wait for each other most of the time."""
+    """With other work on the machine, several threads of PyTorch mostly wait for each other."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     yield
@@ -43,7 +43,7 @@ def one_thread() -> Iterator[None]:
 
 
 class Echo(gymnasium.Env[Any, Any]):
-    """Observes what it was told last: whose action a row is, shows."""
+    """Observes its last action, or its seed after a reset."""
 
     observation_space = spaces.Box(-1, 99, (1,), np.float32)
     action_space = spaces.Discrete(100)
@@ -59,11 +59,11 @@ ECHO = Workload("echo", Echo)
 
 
 @pytest.mark.parametrize("kind", [GymnasiumSync, Remuda, RemudaSplit, RemudaGymnasiumSplit])
-def test_the_policy_is_asked_about_what_its_actions_led_to(kind: Any) -> None:
-    asked: list[list[int]] = []
+def test_the_policy_receives_the_observations_after_its_actions(kind: Any) -> None:
+    received: list[list[int]] = []
 
     def policy(obs: Any) -> Any:
-        asked.append(obs[:, 0].astype(int).tolist())
+        received.append(obs[:, 0].astype(int).tolist())
         return obs[:, 0].astype(np.int64) + 10
 
     contender = policies.with_policy(kind, lambda plan: policy)(Plan(ECHO, num_envs=4, num_workers=2))
@@ -72,11 +72,11 @@ def test_the_policy_is_asked_about_what_its_actions_led_to(kind: Any) -> None:
         assert len(contender.step(None)) == 4
         assert len(contender.step(None)) == 4
     turns = 1 if kind in (GymnasiumSync, Remuda) else 2
-    by_turn = [sorted(env for part in asked[i : i + turns] for env in part) for i in range(0, len(asked), turns)]
+    by_turn = [sorted(env for part in received[i : i + turns] for env in part) for i in range(0, len(received), turns)]
     assert by_turn == [[10 * i + env for env in range(4)] for i in range(3)]
 
 
-def test_a_policy_spends_half_of_its_time_whatever_the_batch() -> None:
+def test_half_of_the_policys_time_is_independent_of_the_batch() -> None:
     shares: list[float] = []
     policy = policies.Thinking(Plan(COUNTING, num_envs=8, num_workers=2), spend=shares.append)
     assert policy(np.zeros((8, 2))).shape == (8,)
@@ -84,8 +84,8 @@ def test_a_policy_spends_half_of_its_time_whatever_the_batch() -> None:
     assert shares == [1.0, 0.75]
 
 
-def test_the_lockstep_bound() -> None:
-    """4 cores' worth of loops at 1/4 us a step, and a policy of 3/4 us: a step takes 1 us."""
+def test_the_lockstep_bound_adds_envs_and_policy() -> None:
+    """A step takes 1/4 us in four parallel loops and 3/4 us in the policy, so 1 us in total."""
     found = result(entry("plain loop", [1_000_000]), entry("remuda", [600_000]), entry("policy alone", [1_333_333]))
     object.__setattr__(found, "loops", 4)
     (bound,) = policies.lockstep_bound(found, found.entries[2])
@@ -105,12 +105,12 @@ def test_collecting_is_measured_and_shown(policy: str) -> None:
     assert f"| CartPole-v1 | 4 | {policy} |" in text
     assert "unknown peer 'no-such'" in text
     assert "failed" not in text
-    told = collect.to_json(case, result)
-    assert set(told["of_lockstep_bound"]) == {"remuda", "gymnasium-sync", "remuda-gymnasium-split"}
-    assert all(ratio > 0 for ratio in told["of_lockstep_bound"].values())
+    report = collect.to_json(case, result)
+    assert set(report["of_lockstep_bound"]) == {"remuda", "gymnasium-sync", "remuda-gymnasium-split"}
+    assert all(ratio > 0 for ratio in report["of_lockstep_bound"].values())
 
 
-def test_the_parents_own_time_and_the_learners_are_told_apart() -> None:
+def test_the_learners_time_is_separate_from_the_parents() -> None:
     clock = FakeClock()
     (kind,) = fakes(clock, {"learner": 0.5})
     step = kind.step
@@ -130,7 +130,7 @@ def test_the_parents_own_time_and_the_learners_are_told_apart() -> None:
 
 
 class Guess(gymnasium.Env[Any, Any]):
-    """Shows which action is right; episodes have five steps."""
+    """Observes the right action. Its episodes have five steps."""
 
     observation_space = spaces.Box(0, 1, (2,), np.float32)
     action_space = spaces.Discrete(2)
@@ -154,7 +154,7 @@ GUESS = Workload("guess", Guess)
 
 
 @pytest.mark.parametrize("kind", [Remuda, RemudaGymnasiumSplit, GymnasiumSync])
-def test_our_ppo_learns(kind: Any) -> None:
+def test_the_ppo_of_the_benchmarks_learns(kind: Any) -> None:
     plan = Plan(GUESS, num_envs=8, num_workers=2)
     settings = ppo.Settings(num_steps=24, learning_rate=5e-3)
     with closing(kind(plan)) as envs:
@@ -165,7 +165,7 @@ def test_our_ppo_learns(kind: Any) -> None:
             assert learner.iterate() == 24 * 8
             returns.append(learner.mean_episode_return)
         assert learner.learning_seconds > 0
-    assert 1.0 < returns[0] < 4.0  # of 5: half of the guesses are right
+    assert 1.0 < returns[0] < 4.0  # the maximum is 5, and random guesses reach half of it
     assert returns[-1] > 4.5
 
 
@@ -200,7 +200,7 @@ def test_an_agent_acts_within_its_spaces(observations: Any, actions: Any) -> Non
         assert all(action in actions for action in chosen)
 
 
-def test_an_agent_refuses_what_it_has_no_network_for() -> None:
+def test_an_agent_refuses_spaces_without_a_network() -> None:
     with pytest.raises(TypeError, match="expected observations of a Box"):
         ppo.Agent(spaces.Discrete(3), spaces.Discrete(3))
 
@@ -224,12 +224,12 @@ def test_training_is_measured_and_shown(trainer: str, against: list[str]) -> Non
         assert turn.env_steps == turn.batches * 4 * 2
         assert 0 < measured.learning_share < 1
     assert "failed" not in "\n".join(train.markdown([(case, found)]))
-    told = train.to_json(case, found)["training"]
-    assert set(told) == {"remuda", *against}
+    report = train.to_json(case, found)["training"]
+    assert set(report) == {"remuda", *against}
 
 
 @pytest.mark.parametrize("name", torchrl_published.PLANS)
-def test_torchrls_workloads(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_torchrls_workloads_are_measured_and_shown(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     short = replace(torchrl_published.RESETS, steps=(1e-3,) * 4, reset=0.004, episode_steps=4)
     monkeypatch.setattr(torchrl_published, "RESETS", short)
     found = torchrl_published.measure(name, [PEERS["remuda-per-env"]], TINY)
@@ -250,6 +250,6 @@ def test_quick_trainings_are_fewer_and_shorter() -> None:
     assert "torchrl-async" in train.contenders(many, options)
 
 
-def test_a_contender_keeps_its_name_when_it_is_trained() -> None:
+def test_a_trained_contender_keeps_its_name() -> None:
     kind = trainers.trained(PEERS["gymnasium"], trainers.OwnPpo, ppo.Settings())
     assert (kind.name, kind.package) == ("gymnasium", "gymnasium")

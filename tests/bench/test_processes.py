@@ -25,7 +25,7 @@ BURN = "import time\nwhile time.process_time() < 0.1: pass\nprint('done', flush=
 
 @pytest.fixture
 def burnt() -> Iterator[subprocess.Popen[str]]:
-    """A process that has used a tenth of a second of CPU, and now waits."""
+    """Starts a process that uses a tenth of a second of CPU and then waits."""
     pipe = subprocess.PIPE
     with subprocess.Popen([sys.executable, "-c", BURN], stdin=pipe, stdout=pipe, text=True) as process:
         assert process.stdout is not None
@@ -34,17 +34,17 @@ def burnt() -> Iterator[subprocess.Popen[str]]:
         process.communicate("\n")
 
 
-def test_cpu_time_of_another_process(burnt: subprocess.Popen[str]) -> None:
+def test_cpu_time_of_another_process_is_read(burnt: subprocess.Popen[str]) -> None:
     assert cpu_seconds(burnt.pid) >= 0.1
     assert total_cpu_seconds([burnt.pid, burnt.pid]) >= 0.2
 
 
-def test_cpu_time_of_this_process() -> None:
+def test_cpu_time_of_this_process_is_read() -> None:
     before, now, after = time.process_time(), cpu_seconds(os.getpid()), time.process_time()
     assert before <= now <= after
 
 
-def test_memory_of_another_process(burnt: subprocess.Popen[str]) -> None:
+def test_memory_of_another_process_is_read(burnt: subprocess.Popen[str]) -> None:
     size = pss_bytes(burnt.pid)
     assert size is not None
     assert size > 100_000
@@ -66,19 +66,19 @@ def test_pss_is_read_in_bytes(tmp_path: Path) -> None:
     assert pss_bytes(7, tmp_path) == 12 * 1024
 
 
-def test_waiting_ends_when_the_workers_stand_still() -> None:
+def test_wait_until_idle_ends_when_cpu_time_stops_growing() -> None:
     readings = iter([0.0, 1.0, 2.0, 2.0])
     wait_until_idle(lambda: next(readings), limit=float("inf"))
     assert list(readings) == []
 
 
-def test_waiting_for_workers_that_never_rest_ends_too() -> None:
+def test_wait_until_idle_ends_at_its_limit() -> None:
     readings = iter(range(1000))
     wait_until_idle(lambda: float(next(readings)), limit=0.05)
     assert next(readings) > 1
 
 
-def test_what_everybody_uses_of_our_cpus(tmp_path: Path) -> None:
+def test_busy_seconds_counts_all_programs_on_our_cpus(tmp_path: Path) -> None:
     ours = sorted(os.sched_getaffinity(0))
     other = max(ours) + 1
     busy, idle = "100 20 30 7000 800 4 5 6 50 0", "0 0 0 9000 0 0 0 0 0 0"
@@ -88,5 +88,5 @@ def test_what_everybody_uses_of_our_cpus(tmp_path: Path) -> None:
     assert busy_seconds(tmp_path) == pytest.approx((100 + 20 + 30 + 4 + 5 + 6) / os.sysconf("SC_CLK_TCK"))
     assert busy_seconds(tmp_path / "nowhere") == 0.0
     before = busy_seconds()
-    while busy_seconds() <= before:  # we are busy
+    while busy_seconds() <= before:  # this loop is busy
         pass

@@ -1,4 +1,4 @@
-"""How a result is shown: the table, the JSON, the picture."""
+"""The table, JSON and picture of a benchmark result."""
 
 from __future__ import annotations
 
@@ -30,22 +30,22 @@ def row_of(text: str, name: str) -> list[str]:
     return next(line for line in text.splitlines() if line.startswith(name)).removeprefix(name).split()
 
 
-def test_a_row_has_all_figures() -> None:
+def test_the_row_of_remuda_has_all_figures() -> None:
     expected = ["210,000", "200k-220k", "1.00", "0.50", "s", "12.3", "75%"]
     assert row_of(text_of(sample_result()), "remuda") == expected
 
 
-def test_a_peers_row_says_how_many_times_as_fast_remuda_is() -> None:
+def test_a_peers_row_has_the_speed_ratio_of_remuda() -> None:
     assert row_of(text_of(sample_result()), "slow")[:5] == ["1,000", "1k-1.1k", "0.005", "200", "x"]
 
 
-def test_a_failed_row_says_so_and_its_error_follows() -> None:
+def test_the_error_of_a_failed_row_follows_the_table() -> None:
     text = text_of(sample_result())
     assert row_of(text, "broken") == ["failed"]
     assert "broken failed: ValueError: no [hay] left" in text
 
 
-def test_where_there_is_no_rich_the_table_is_plain_text() -> None:
+def test_without_rich_the_table_is_plain_text() -> None:
     text = terminal.as_text(report_on(sample_result()))
     assert row_of(text, "remuda") == row_of(text_of(sample_result(), 200), "remuda")
     assert "broken failed: ValueError: no [hay] left" in text
@@ -54,18 +54,18 @@ def test_where_there_is_no_rich_the_table_is_plain_text() -> None:
     assert all(len(row) <= len(header) for row in text.splitlines()[2:7])
 
 
-def test_notes_tell_the_ideal_and_who_disturbed_the_others() -> None:
+def test_notes_name_the_ideal_and_disturbing_contenders() -> None:
     text = text_of(sample_result())
     assert "ideal: 2 x the plain loop = 220,000 env steps/s" in text
     assert "slow: its idle workers took 10% of the CPU while others were measured" in text
     assert "remuda: its idle" not in text
 
 
-def test_notes_tell_what_a_column_means() -> None:
+def test_notes_explain_the_columns() -> None:
     assert "remuda is: remuda's speed divided by that row's" in text_of(sample_result())
 
 
-def test_notes_tell_that_the_machine_was_busy() -> None:
+def test_notes_report_a_busy_machine() -> None:
     def measured(others: float) -> Result:
         turns = [Turn(1000, seconds=1.0, cpu_seconds=1.5, others_cpu_seconds=others)]
         return replace(result(Entry("plain loop", turns=turns), Entry("remuda", turns=turns)), cpus=2)
@@ -81,7 +81,7 @@ def test_the_table_fits_a_narrow_terminal() -> None:
     assert "…" not in text
 
 
-def test_a_race_that_has_not_begun_can_be_shown() -> None:
+def test_a_result_without_turns_can_be_shown() -> None:
     text = text_of(result(Entry("plain loop"), Entry("remuda")))
     assert row_of(text, "remuda") == []
 
@@ -105,7 +105,7 @@ def test_json_round_trips_with_all_figures() -> None:
     ]
 
 
-def test_json_of_a_contender() -> None:
+def test_json_has_all_figures_of_a_contender() -> None:
     _, remuda, _, broken = to_json(sample_result())["contenders"]
     assert remuda.pop("rounds") == [
         {
@@ -135,13 +135,13 @@ def test_json_of_a_contender() -> None:
     assert broken["steps_per_second"] is None
 
 
-def test_a_png(tmp_path: Path) -> None:
+def test_a_chart_is_saved_as_png(tmp_path: Path) -> None:
     path = tmp_path / "bench.png"
     save_picture(report.chart(sample_result()), "title", path)
     assert path.read_bytes().startswith(b"\x89PNG\r\n")
 
 
-def test_an_svg(tmp_path: Path) -> None:
+def test_a_chart_is_saved_as_svg(tmp_path: Path) -> None:
     path = tmp_path / "bench.svg"
     save_picture(report.chart(sample_result()), "title", path)
     assert ElementTree.parse(path).getroot().tag.endswith("svg")
@@ -158,7 +158,7 @@ def test_a_plot_without_a_plain_loop_has_no_ideal(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("cpuinfo", "model"), [("model name\t: Fast One\nmodel name\t: Fast One\n", "Fast One"), ("", None)]
 )
-def test_cpu_model(tmp_path: Path, cpuinfo: str, model: str | None) -> None:
+def test_the_cpu_model_is_read_from_cpuinfo(tmp_path: Path, cpuinfo: str, model: str | None) -> None:
     path = tmp_path / "cpuinfo"
     path.write_text(cpuinfo)
     found = cpu_model(path)

@@ -1,4 +1,4 @@
-"""The figures drawn from rounds."""
+"""Figures computed from the rounds of a race."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_ratios_pair_the_rates_of_a_round() -> None:
     assert paired_ratio(ours, slow_for_a_while) == 2.0
 
 
-def test_a_contender_that_dropped_out_is_compared_over_the_rounds_it_had() -> None:
+def test_a_contender_that_dropped_out_is_compared_in_its_own_rounds() -> None:
     assert paired_ratio(entry("a", [30]), entry("b", [10, 20, 30])) == 3.0
 
 
@@ -40,14 +40,14 @@ def test_the_ideal_is_the_plain_loop_on_every_core() -> None:
     assert found.ratio_to_ideal(found.remuda) == pytest.approx(180 / 110 / 2)
 
 
-def test_the_ideal_may_be_so_many_plain_loops_whatever_the_cores() -> None:
+def test_the_ideal_can_be_a_given_number_of_plain_loops() -> None:
     found = replace(result(entry("plain loop", [100]), entry("remuda", [800])), loops=16)
     assert found.ideal == 1600.0
     assert found.ratio_to_ideal(found.remuda) == 0.5
     assert found.remuda.cpu_share(found.cores) == 0.75
 
 
-def test_how_many_times_as_fast_remuda_is() -> None:
+def test_advantage_over_is_the_speed_ratio() -> None:
     found = sample_result()
     slow = found.entry("slow")
     assert slow is not None
@@ -61,4 +61,4 @@ def test_cpu_shares_are_per_second_and_core() -> None:
 
 
 def test_entries_are_found_by_name() -> None:
-    assert sample_result().entry("nobody") is None
+    assert sample_result().entry("unknown") is None

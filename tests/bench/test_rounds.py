@@ -1,4 +1,4 @@
-"""Who steps when, what is counted, and what becomes of those that fail."""
+"""The order of turns, the steps that count, and failing contenders."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from remuda._bench.workloads import Workload, WorkloadError
 from remuda._system.cores import usable_cores
 
 PLAN = Plan(COUNTING, num_envs=4, num_workers=2)
-STEP_SECONDS = {"plain": 1.0, "ours": 0.25, "theirs": 0.5}
+STEP_SECONDS = {"plain": 1.0, "ours": 0.25, "third": 0.5}
 
 
 @pytest.fixture
@@ -43,7 +43,7 @@ def test_contenders_take_turns_in_every_round(kinds: list[type[FakeContender]]) 
     run(kinds)
     steppers = [name for name, what in kinds[0].log if what == "step"]
     names = list(STEP_SECONDS)
-    assert [name for name, _ in groupby(steppers)] == names * 4  # the warm-up, then three rounds
+    assert [name for name, _ in groupby(steppers)] == names * 4  # in the warm-up and in three rounds
 
 
 def test_all_are_built_and_reset_before_any_steps(kinds: list[type[FakeContender]]) -> None:
@@ -70,20 +70,20 @@ def test_a_step_longer_than_a_turn_is_taken_once(clock: FakeClock) -> None:
     assert (turn.env_steps, turn.seconds) == (4, 100.0)
 
 
-def test_a_lead_in_can_be_asked_to_be_longer(kinds: list[type[FakeContender]]) -> None:
+def test_a_lead_in_can_be_longer(kinds: list[type[FakeContender]]) -> None:
     result = race(kinds, replace(PLAN, lead_in=5.0), seconds=30.0, rounds=3, clock=kinds[0].clock)
     counted = sum(turn.env_steps for turn in result.entries[1].turns) // PLAN.num_envs
     warm_up, lead_ins = 2, 3 * 20
     assert kinds[0].log.count(("ours", "step")) == counted + warm_up + lead_ins
 
 
-def test_every_turn_is_announced_to_who_takes_it(kinds: list[type[FakeContender]]) -> None:
+def test_every_turn_is_announced_to_its_contender(kinds: list[type[FakeContender]]) -> None:
     run(kinds)
     ours = [what for name, what in kinds[0].log if name == "ours"]
     assert [what for what, _ in groupby(ours)] == ["build", "reset", *["begin turn", "step"] * 4, "close"]
 
 
-def test_where_the_rewards_count_their_sum_is_the_steps(kinds: list[type[FakeContender]]) -> None:
+def test_with_reward_is_steps_the_rewards_are_counted(kinds: list[type[FakeContender]]) -> None:
     for kind in kinds:
         kind.rewards = (1.0, 0.0, 1.0)
     plan = replace(PLAN, workload=replace(COUNTING, reward_is_steps=True))
@@ -91,26 +91,28 @@ def test_where_the_rewards_count_their_sum_is_the_steps(kinds: list[type[FakeCon
     assert [entry.steps_per_second for entry in result.entries] == [2.0, 8.0, 4.0]
 
 
-def test_the_ideal_is_a_plain_loop_on_each_core_or_as_many_as_asked_for(kinds: list[type[FakeContender]]) -> None:
+def test_the_ideal_is_a_plain_loop_on_each_core_or_the_given_number(kinds: list[type[FakeContender]]) -> None:
     assert run(kinds).loops == usable_cores()
     assert race(kinds, replace(PLAN, loops=7), seconds=3.0, rounds=1, clock=kinds[0].clock).loops == 7
 
 
 @pytest.mark.parametrize("phase", ["build", "reset", "begin turn", "step"])
-def test_who_raises_drops_out_and_the_others_go_on(kinds: list[type[FakeContender]], phase: str) -> None:
+def test_a_contender_that_raises_drops_out_and_the_others_continue(
+    kinds: list[type[FakeContender]], phase: str
+) -> None:
     kinds[2].fails_at = phase
-    plain, ours, theirs = run(kinds).entries
-    assert theirs.error == "RuntimeError: out of hay"
-    assert theirs.turns == []
+    plain, ours, third = run(kinds).entries
+    assert third.error == "RuntimeError: out of hay"
+    assert third.turns == []
     assert len(plain.turns) == len(ours.turns) == 3
 
 
 def test_an_error_in_closing_is_recorded(kinds: list[type[FakeContender]]) -> None:
     kinds[1].fails_at = "close"
-    _, ours, theirs = run(kinds).entries
+    _, ours, third = run(kinds).entries
     assert ours.error == "RuntimeError: out of hay"
     assert len(ours.turns) == 3
-    assert theirs.error is None
+    assert third.error is None
 
 
 def test_all_are_closed_once(kinds: list[type[FakeContender]]) -> None:
@@ -137,4 +139,4 @@ def test_progress_counts_up_to_its_total(kinds: list[type[FakeContender]]) -> No
     seen: list[Progress] = []
     run(kinds, on_progress=seen.append)
     assert [progress.done for progress in seen] == list(range(seen[0].total))
-    assert (seen[0].doing, seen[-1].doing) == ("starting plain", "round 3 of 3: theirs")
+    assert (seen[0].doing, seen[-1].doing) == ("starting plain", "round 3 of 3: third")

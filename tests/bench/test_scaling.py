@@ -1,4 +1,4 @@
-"""The benchmark of many workers, and its model of the parent."""
+"""The benchmark of many workers, and its model of the parent's time."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ def samples(parent: Parent) -> list[Sample]:
 
 
 @pytest.mark.parametrize("parent", [PARENT, Parent(4.0, 0.05, 0.0), Parent(0.0, 0.0, 1.0)])
-def test_the_fit_finds_what_the_samples_were_made_of(parent: Parent) -> None:
+def test_the_fit_recovers_the_costs_behind_the_samples(parent: Parent) -> None:
     found = model.fit(samples(parent))
     for name in ("batch", "env", "worker"):
         assert getattr(found, name) == pytest.approx(getattr(parent, name), abs=1e-9)
 
 
-def test_no_cost_is_below_nothing() -> None:
+def test_costs_are_never_negative() -> None:
     falling = [Sample(n, w, 10.0 - w / 4, 0.0) for n in (8, 64) for w in (1, 4, 16)]
     found = model.fit(falling)
     assert found.worker == 0.0
@@ -31,36 +31,36 @@ def test_no_cost_is_below_nothing() -> None:
 
 
 @pytest.mark.parametrize("sizes", [[(8, 1), (8, 2)], [(8, 1), (16, 1)], []])
-def test_one_size_tells_no_costs_apart(sizes: list[tuple[int, int]]) -> None:
+def test_samples_of_one_size_are_refused(sizes: list[tuple[int, int]]) -> None:
     with pytest.raises(ValueError, match="different numbers"):
         model.fit([Sample(n, w, 1.0, 1.0) for n, w in sizes])
 
 
-def test_a_step_is_what_is_left_of_a_batch() -> None:
+def test_the_step_time_is_the_batch_time_without_the_parent() -> None:
     assert model.step_us(PARENT, Sample(64, 1, 0.0, PARENT.us(64, 1) + 64 * 3.0)) == pytest.approx(3.0)
     with pytest.raises(ValueError, match="one worker"):
         model.step_us(PARENT, Sample(64, 2, 0.0, 100.0))
 
 
-def test_a_batch_takes_the_parent_and_the_worker_with_most_envs() -> None:
+def test_the_batch_time_is_that_of_parent_and_busiest_worker() -> None:
     assert model.batch_us(PARENT, 3.0, 64, 4) == pytest.approx(4.0 + 3.2 + 2.4 + 16 * 3.0)
     assert model.batch_us(PARENT, 3.0, 10, 4) == pytest.approx(4.0 + 0.5 + 2.4 + 3 * 3.0)
     assert model.batch_us(PARENT, 3.0, 64, 4, parents=2) == pytest.approx(4.0 + 1.6 + 1.2 + 16 * 3.0)
 
 
-def test_cheap_envs_want_few_workers() -> None:
-    """More of them cost more to wake than they save: about sqrt(N e / c) are best."""
+def test_cheap_envs_need_few_workers() -> None:
+    """More workers cost more to wake than they save. About sqrt(N e / c) are best."""
     assert model.best_workers(PARENT, 0.3, 64, 64) in range(5, 8)
     assert model.best_workers(PARENT, 1000.0, 64, 64) == 64
 
 
-def test_the_table_of_given_costs() -> None:
+def test_the_table_is_computed_from_the_costs() -> None:
     lines = list(model.table(Parent(5.0, 0.05, 0.65)))
     assert lines[2] == "| 5 | 1 | 0.97 | 0.94 | 0.88 | 0.75 | 0.52 | 0.26 | 22 |"
     assert lines[3] == "| 5 | 2 |  | 0.96 | 0.91 | 0.81 | 0.63 | 0.37 |  |"
 
 
-def test_numbers_of_workers() -> None:
+def test_numbers_of_workers_reach_the_maximum() -> None:
     assert scaling.counts(2) == [1, 2]
     assert scaling.counts(16) == [1, 2, 3, 4, 6, 8, 12, 16]
     assert scaling.counts(10)[-1] == 10

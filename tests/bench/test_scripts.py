@@ -1,4 +1,4 @@
-"""The scripts in ``benchmarks/``: their envs, their goals, and what they print."""
+"""The scripts in ``benchmarks/``: workloads, goals and printed tables."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ def test_every_workload_can_be_stepped(name: str) -> None:
     assert [found_entry.error for found_entry in found.entries] == [None] * 3
 
 
-def test_more_time_is_more_iterations() -> None:
+def test_more_time_means_more_iterations() -> None:
     assert 0 < envs.iterations_for(1e-9) < envs.iterations_for(1.0)
 
 
-def test_the_infos_workload_reports_what_it_promises() -> None:
+def test_the_infos_workload_has_its_info_keys() -> None:
     workload = envs.WORKLOADS["infos"]()
     env = workload.make_env()
     env.reset(seed=0)
@@ -60,12 +60,12 @@ def test_the_infos_workload_reports_what_it_promises() -> None:
         (Goal(2.0, "sb3"), None, "not measured"),
     ],
 )
-def test_goals(goal: Goal, reached: float | None, verdict: str) -> None:
+def test_a_goal_is_compared_with_the_measured_ratio(goal: Goal, reached: float | None, verdict: str) -> None:
     assert goal.measured(FOUND) == reached
     assert tables.verdict(goal.at_least, reached) == verdict
 
 
-def test_a_row_for_every_goal_of_those_raced() -> None:
+def test_the_table_has_a_row_for_every_goal_that_was_raced() -> None:
     not_raced = Goal(8.0, "sb3", "remuda-sb3")
     cases = [Case("cartpole", 64, (Goal(0.7), not_raced, Goal(20.0, "gymnasium")))]
     lines = list(throughput.markdown([(cases[0], FOUND)]))
@@ -81,10 +81,10 @@ def test_a_steady_step_takes_few_python_calls(face: str, most: int) -> None:
     assert len(calls) <= most, calls
 
 
-def test_startup_goals() -> None:
-    theirs = Sample("gymnasium", "fork", 1.0, 5.0)
-    assert startup.verdict(Sample("remuda-per-env", "fork", 1.0, 5.0), theirs) == "pass"
-    assert startup.verdict(Sample("remuda-per-env", "fork", 0.9, 5.1), theirs) == "**falls short: larger**"
+def test_startup_goals_compare_time_and_memory() -> None:
+    reference = Sample("gymnasium", "fork", 1.0, 5.0)
+    assert startup.verdict(Sample("remuda-per-env", "fork", 1.0, 5.0), reference) == "pass"
+    assert startup.verdict(Sample("remuda-per-env", "fork", 0.9, 5.1), reference) == "**falls short: larger**"
 
 
 def test_a_section_of_a_readme_is_replaced(tmp_path: Path) -> None:
@@ -102,17 +102,17 @@ def test_a_section_that_is_missing_is_an_error(tmp_path: Path) -> None:
         write_section("t", "new", readme)
 
 
-def test_ends_of_episodes_say_what_they_are_measured_by() -> None:
+def test_the_ending_env_reports_statistics_at_the_end_of_episodes() -> None:
     env = episode_ends.EndingEnv(has_statistics=True)
     env.reset()
-    told = [env.step(0) for _ in range(episode_ends.EPISODE_STEPS)]
-    assert [done for _, _, done, _, _ in told] == [False] * 7 + [True]
-    assert [set(info) for *_, info in told] == [set()] * 7 + [{"episode"}]
+    results = [env.step(0) for _ in range(episode_ends.EPISODE_STEPS)]
+    assert [done for _, _, done, _, _ in results] == [False] * 7 + [True]
+    assert [set(info) for *_, info in results] == [set()] * 7 + [{"episode"}]
     assert episode_ends.EndingEnv(has_statistics=False).step(0)[4] == {}
 
 
 @pytest.mark.parametrize("mode", episode_ends.MODES)
-def test_contenders_of_ends_have_their_mode(mode: str) -> None:
+def test_contenders_of_episode_ends_step_in_their_mode(mode: str) -> None:
     for name in episode_ends.line_up(mode):
         env_fns = [functools.partial(episode_ends.EndingEnv, True, tag) for tag in range(2)]
         with closing(episode_ends.CONTENDERS[name](env_fns, mode)) as contender:
@@ -121,7 +121,7 @@ def test_contenders_of_ends_have_their_mode(mode: str) -> None:
                 contender.step(np.zeros(2, np.int64))
 
 
-def test_the_table_of_ends() -> None:
+def test_the_table_of_episode_ends_has_a_row_for_each_cost() -> None:
     costs = [
         episode_ends.Cost("remuda.Pool", "next_step", 1500.0),
         episode_ends.Cost("remuda.sb3", "same_step", 3000.0),

@@ -1,4 +1,4 @@
-"""``benchmarks/tensors.py`` prints a table for what can be measured here, and says what cannot."""
+"""``benchmarks/tensors.py`` prints a table, and names the cases that this machine cannot measure."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ def lines_of(*only: str) -> list[str]:
     return [*tensors.markdown(short), *short.left_out]
 
 
-def test_the_cpu_time_of_an_env_step() -> None:
+def test_the_cpu_time_of_env_steps_is_printed() -> None:
     _, _, *rows, _, machine = lines_of("driver")
     assert [float(row.split(" | ")[1].removesuffix(" |")) > 0 for row in rows] == [True] * 4
     assert "CPU time includes the spinning of this process" in machine
 
 
-def test_tensors_on_the_cpu() -> None:
+def test_shared_tensors_on_the_cpu_are_measured() -> None:
     lines = lines_of("share")
     assert [line.split(" | ")[0] for line in lines if "shared" in line] == [
         "| `torch.from_numpy(batch.obs)`: shared",
@@ -32,6 +32,6 @@ def test_tensors_on_the_cpu() -> None:
     ]
 
 
-def test_without_a_gpu_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_gpu_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     assert lines_of("cuda")[-1].startswith("cuda: there is no CUDA device here")

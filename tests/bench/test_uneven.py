@@ -1,4 +1,4 @@
-"""``benchmarks/uneven.py``: envs that sleep, those that step them, and what is printed."""
+"""``benchmarks/uneven.py``: sleeping envs, the contenders that step them, and the printed table."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ RESETS = SLEEPS["resets"]
 
 @pytest.fixture
 def slept(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """How long an env would have slept, one sleep after the other."""
+    """Replaces `time.sleep` and collects the durations."""
     sleeps: list[float] = []
     monkeypatch.setattr(time, "sleep", sleeps.append)
     return sleeps
@@ -45,7 +45,7 @@ def test_a_lognormal_distribution_has_the_mean_asked_for() -> None:
     assert values[49] < 2e-3 < 2 * values[49]  # the median is below the mean
 
 
-def test_a_hundred_steps_take_their_mean_in_another_order_for_each_seed(slept: list[float]) -> None:
+def test_each_seed_shuffles_the_same_hundred_step_times(slept: list[float]) -> None:
     env, orders = SleepingEnv(SLEEPS["lognormal"]), []
     for seed in (3, 4, 3):
         env.reset(seed=seed)
@@ -69,7 +69,7 @@ def test_only_an_episode_after_a_seed_is_shorter_and_its_reset_longer(slept: lis
     env = SleepingEnv(RESETS)
     for _ in range(2):
         env.reset(seed=5)
-        env.reset()  # some peers hand the seed over in a reset of its own
+        env.reset()  # some peers pass the seed in an extra reset
         assert slept[0] == slept[1] > RESETS.reset
         assert episode(env) < 100
         slept.clear()
@@ -113,18 +113,18 @@ def test_a_reset_gives_no_reward_and_a_step_one(slept: list[float]) -> None:
         (Case("resets", 0.85, spares=16), 32 * 100 / 0.3, 1.0),
     ],
 )
-def test_the_ideal_and_what_waiting_for_others_leaves_of_it(case: Case, ideal: float, bound: float) -> None:
+def test_each_case_has_its_ideal_and_bound(case: Case, ideal: float, bound: float) -> None:
     assert case in CASES
     assert case.ideal == pytest.approx(ideal)
     assert case.bound == pytest.approx(bound)
 
 
-def test_what_contenders_are_asked_for() -> None:
+def test_the_plan_of_a_case_has_its_settings() -> None:
     without_end, with_spares = CASES[0].plan(), CASES[3].plan()
-    asked = [(p.min_envs, p.background_resets, p.spares, p.loops) for p in (without_end, with_spares)]
-    assert asked == [(4, False, 0, 16), (1, True, 16, 32)]
+    settings = [(p.min_envs, p.background_resets, p.spares, p.loops) for p in (without_end, with_spares)]
+    assert settings == [(4, False, 0, 16), (1, True, 16, 32)]
     assert without_end.lead_in == 0.0
-    assert with_spares.lead_in == 0.4  # by then every env has begun its first episode
+    assert with_spares.lead_in == 0.4  # every env has begun its first episode by then
     assert {(p.num_envs, p.num_workers) for p in (without_end, with_spares)} == {(16, 16)}
 
 
@@ -133,16 +133,17 @@ SHORT = Sleeps("short", (0.0,), reset=1e-4, episode_steps=3)
 
 
 @pytest.mark.parametrize("min_envs", [1, 2, 4])
-def test_those_that_are_installed_step_envs_that_sleep(min_envs: int) -> None:
+def test_installed_contenders_step_sleeping_envs(min_envs: int) -> None:
     kinds, _ = uneven.line_up(UNEVEN_PEERS)
-    plan = Plan(TINY.workload(), 4, 4, min_envs=min_envs, loops=4, start_method="fork")  # their imports are long
+    # forked, because the peers' imports take long
+    plan = Plan(TINY.workload(), 4, 4, min_envs=min_envs, loops=4, start_method="fork")
     found = race(kinds, plan, seconds=0.05, rounds=2)
     assert {entry.name: entry.error for entry in found.entries} == dict.fromkeys([kind.name for kind in kinds])
     assert all(turn.env_steps >= min_envs for entry in found.entries for turn in entry.turns)
 
 
 @pytest.mark.parametrize("spares", [0, 4])
-def test_resets_in_the_background_count_for_nothing(spares: int) -> None:
+def test_background_resets_do_not_count_as_steps(spares: int) -> None:
     plan = Plan(SHORT.workload(), 4, 4, min_envs=1, background_resets=True, spares=spares, lead_in=2 * SHORT.reset)
     with closing(RemudaPartial(plan)) as contender:
         contender.reset(seed=0)
@@ -151,7 +152,7 @@ def test_resets_in_the_background_count_for_nothing(spares: int) -> None:
             received = [contender.step(np.zeros(4, np.int64)) for _ in range(200)]
             rewards = np.concatenate(received)
             assert set(rewards) == {0.0, 1.0}
-            assert np.count_nonzero(rewards) > np.count_nonzero(rewards == 0.0)  # three steps to a reset
+            assert np.count_nonzero(rewards) > np.count_nonzero(rewards == 0.0)  # each reset follows three steps
 
 
 def test_a_case_is_measured_as_its_plan_says(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -163,7 +164,7 @@ def test_a_case_is_measured_as_its_plan_says(monkeypatch: pytest.MonkeyPatch) ->
 
 
 class FakePool:
-    """Hands out the batches it is given, and notes what it is sent."""
+    """Returns the test's batches and records commands."""
 
     def __init__(self, env_fns: Sequence[object], **options: Any) -> None:
         self.env_fns, self.options = env_fns, options
@@ -184,7 +185,7 @@ class FakePool:
         self.log.append((actions.tolist(), env_ids.tolist()))
 
 
-def test_an_env_that_resets_by_itself_is_sent_nothing_until_it_is_back(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_env_that_is_resetting_receives_no_action(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(RemudaPartial, "load", classmethod(lambda cls: Namespace(Pool=FakePool)))
     contender = RemudaPartial(Plan(RESETS.workload(), 4, 4, min_envs=2, background_resets=True, spares=3))
     pool = contender._pool
@@ -198,7 +199,7 @@ def test_an_env_that_resets_by_itself_is_sent_nothing_until_it_is_back(monkeypat
 
 
 def arrivals(env_ids: list[int], terminated: Sequence[int] = (), truncated: Sequence[int] = ()) -> Namespace:
-    """A batch in which the episodes of these rows have ended."""
+    """Returns a batch. The episodes of the rows in `terminated` and `truncated` have ended."""
     rows = np.arange(len(env_ids))
     return Namespace(
         env_ids=np.array(env_ids),
@@ -209,7 +210,7 @@ def arrivals(env_ids: list[int], terminated: Sequence[int] = (), truncated: Sequ
     )
 
 
-def test_who_is_not_installed_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_contenders_that_are_not_installed_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(UNEVEN_PEERS["sb3"], "module", "no_such_module.at_all")
     kinds, left_out = uneven.line_up(["sb3", "gymnasium"])
     assert [kind.name for kind in kinds] == ["plain loop", "remuda", "gymnasium"]
@@ -230,7 +231,7 @@ FOUND = replace(
 )
 
 
-def test_a_row_for_every_case() -> None:
+def test_the_table_has_a_row_for_every_case() -> None:
     lines = list(uneven.markdown([(case, FOUND) for case in CASES[:2]]))
     assert lines[0] == "| workload | recv | spares | goal | at best | reached |  | remuda | gymnasium | sb3 |"
     figures = "0.4 | **falls short** | 0.40 (0.80) | 0.20 (0.40) | failed |"
@@ -253,7 +254,7 @@ def parse(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> Namespace:
     )
 
 
-def test_options(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_options_have_defaults_and_can_be_set(monkeypatch: pytest.MonkeyPatch) -> None:
     found = parse(monkeypatch)
     assert (found.only, found.against, found.seconds, found.rounds) == (["a", "b"], ["sb3"], 15.0, 5)
     found = parse(monkeypatch, "--quick", "--only", "b", "--against", "gymnasium,sb3", "--rounds", "2")
@@ -267,7 +268,7 @@ def test_options(monkeypatch: pytest.MonkeyPatch) -> None:
         (("--against", "gym"), "expected --against to name gymnasium, sb3, got gym"),
     ],
 )
-def test_an_unknown_name_is_told_the_known_ones(
+def test_the_error_for_an_unknown_name_lists_the_known_ones(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], arguments: tuple[str, str], message: str
 ) -> None:
     with pytest.raises(SystemExit):

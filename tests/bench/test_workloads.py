@@ -1,4 +1,4 @@
-"""Which env a name stands for, and the actions it is stepped with."""
+"""Workloads from names, and the actions for their envs."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ from remuda._bench.workloads import (
 )
 
 
-def test_a_gymnasium_id() -> None:
+def test_a_gymnasium_id_is_resolved() -> None:
     workload = resolve("CartPole-v1")
     assert workload.name == "CartPole-v1"
     assert workload.make_env().spec == gymnasium.spec("CartPole-v1")
 
 
-def test_a_factory_in_the_working_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_factory_in_the_working_directory_is_resolved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "my_ranch.py").write_text("import gymnasium\ndef make():\n    return gymnasium.make('CartPole-v1')\n")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("sys.path", ["elsewhere"])
     assert probe_spaces(resolve("my_ranch:make")).action_space == spaces.Discrete(2)
 
 
-def test_an_id_that_imports_a_module_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_id_with_a_module_imports_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "my_stable.py").write_text(
         "import gymnasium\ngymnasium.register('Pony-v3', 'gymnasium.envs.classic_control.cartpole:CartPoleEnv')\n"
     )
@@ -54,7 +54,7 @@ def test_factories_reach_the_workers() -> None:
         ("math:pi", "math:pi: expected a callable that returns an env, got 3.14"),
     ],
 )
-def test_factories_that_do_not_exist(target: str, message: str) -> None:
+def test_missing_factories_are_refused(target: str, message: str) -> None:
     with pytest.raises(WorkloadError, match=message):
         resolve(target)
 
@@ -67,7 +67,7 @@ def test_factories_that_do_not_exist(target: str, message: str) -> None:
         ("math:sqrt", "math:sqrt: "),
     ],
 )
-def test_envs_that_cannot_be_built(target: str, message: str) -> None:
+def test_envs_that_cannot_be_built_are_refused(target: str, message: str) -> None:
     with pytest.raises(WorkloadError, match=message):
         probe_spaces(resolve(target))
 
@@ -81,7 +81,7 @@ def test_actions_are_the_same_for_the_same_seed() -> None:
     assert not np.array_equal(first.batches, other.batches)
 
 
-def test_touching_reaches_every_leaf() -> None:
+def test_touch_reads_every_leaf() -> None:
     seen: list[str] = []
 
     class Lazy(dict[str, object]):

@@ -14,18 +14,18 @@ from command import command
 import remuda
 
 
-def test_it_tells_its_version() -> None:
+def test_version_prints_the_version() -> None:
     run = command("--version")
     assert (run.exit_code, run.output) == (0, f"remuda {remuda.__version__}\n")
     assert remuda.__version__ == metadata.version("remuda")
 
 
-def test_python_runs_it_as_a_module() -> None:
+def test_python_runs_remuda_as_a_module() -> None:
     run = subprocess.run([sys.executable, "-m", "remuda", "--version"], capture_output=True, text=True, check=True)
     assert run.stdout == f"remuda {remuda.__version__}\n"
 
 
-def test_without_a_command_it_shows_what_there_is() -> None:
+def test_without_a_command_the_commands_are_listed() -> None:
     run = command()
     assert (run.exit_code, run.stdout) == (2, "")
     assert re.search(r"^ +demo +Show remuda at work", run.stderr, re.MULTILINE)
@@ -34,7 +34,7 @@ def test_without_a_command_it_shows_what_there_is() -> None:
 
 
 @pytest.mark.parametrize("name", ["bench", "demo", "replay", "stacks", "top", "trace"])
-def test_help(name: str) -> None:
+def test_each_command_has_a_help(name: str) -> None:
     run = command(name, "--help")
     assert (run.exit_code, run.stderr) == (0, "")
     assert run.stdout.startswith(f"usage: remuda {name} ")
@@ -50,7 +50,7 @@ def test_help(name: str) -> None:
         (["rodeo"], "invalid choice: 'rodeo'"),
     ],
 )
-def test_options_that_cannot_be_are_named(arguments: list[str], message: str) -> None:
+def test_invalid_options_are_named(arguments: list[str], message: str) -> None:
     run = command(*arguments)
     assert (run.exit_code, run.stdout) == (2, "")
     assert message in run.stderr
@@ -65,8 +65,8 @@ main(["replay", {file!r}])
 """
 
 
-def test_a_replay_needs_no_more_than_remuda_itself(tmp_path: Path) -> None:
-    """Errors tell everybody to run it. What else is installed here stands for all that need not be."""
+def test_replay_needs_only_the_dependencies_of_remuda(tmp_path: Path) -> None:
+    """Error messages suggest `remuda replay`, so it must work with only remuda's dependencies installed."""
     needed = {"numpy", "gymnasium", "cloudpickle", "farama-notifications", "typing_extensions"}
     others = {
         module

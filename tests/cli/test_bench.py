@@ -1,4 +1,4 @@
-"""``remuda bench`` as a user types it."""
+"""``remuda bench`` as a command."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def invoke(*arguments: str) -> Outcome:
     return command("bench", *arguments)
 
 
-def test_end_to_end(tmp_path: Path) -> None:
+def test_bench_writes_the_figures_picture_and_page(tmp_path: Path) -> None:
     figures, picture, page = (tmp_path / f"bench.{suffix}" for suffix in ("json", "png", "html"))
     arguments = ("CartPole-v1", *QUICK, "--against", "gymnasium-sync", "--json", str(figures), "--plot", str(picture))
     run = invoke(*arguments, "--html", str(page))
@@ -41,18 +41,18 @@ def test_end_to_end(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("backend", ["thread", "serial"])
-def test_other_backends(backend: str) -> None:
+def test_other_backends_are_measured(backend: str) -> None:
     run = invoke("CartPole-v1", *QUICK, "--against", "", "--backend", backend)
     assert run.exit_code == 0, run.output
 
 
-def test_a_start_method_for_all() -> None:
+def test_a_start_method_applies_to_all_contenders() -> None:
     run = invoke("CartPole-v1", *QUICK, "--start-method", "fork")
     assert run.exit_code == 0, run.output
     assert "failed" not in run.output
 
 
-def test_a_factory_in_the_working_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_factory_in_the_working_directory_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "my_corral.py").write_text("import gymnasium\ndef make():\n    return gymnasium.make('CartPole-v1')\n")
     monkeypatch.chdir(tmp_path)
     run = invoke("my_corral:make", *QUICK, "--against", "")
@@ -117,15 +117,15 @@ def at_once(): os._exit(3)
 
 
 @pytest.mark.parametrize(
-    ("factory", "told"), [("os_exit", "the env called os._exit(3)"), ("sys_exit", "the env called sys.exit(3)")]
+    ("factory", "cause"), [("os_exit", "the env called os._exit(3)"), ("sys_exit", "the env called sys.exit(3)")]
 )
-def test_an_env_that_exits_is_named(factory: str, told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_env_that_exits_is_named(factory: str, cause: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "leaving.py").write_text(ENVS_THAT_EXIT)
     monkeypatch.chdir(tmp_path)
     monkeypatch.delitem(sys.modules, "leaving", raising=False)
     run = invoke(f"leaving:{factory}", *QUICK, "--against", "")
     assert run.exit_code == 1, run.output
-    assert f"plain loop failed: EnvExitError: {told}" in run.stdout
+    assert f"plain loop failed: EnvExitError: {cause}" in run.stdout
     assert "remuda failed: " in run.stdout
 
 
@@ -153,7 +153,7 @@ def test_a_missing_peer_names_its_package(monkeypatch: pytest.MonkeyPatch) -> No
     assert run.stderr == "error: peer 'sb3' is not installed: pip install \"stable-baselines3\"\n"
 
 
-def test_what_is_not_installed_is_named_before_anything_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_packages_are_named_before_anything_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     run = invoke("CartPole-v1", "--plot", str(tmp_path / "bench.png"))
     message = "error: --plot needs matplotlib: pip install matplotlib\n"
@@ -171,7 +171,7 @@ def test_without_rich_it_prints_plain_text(monkeypatch: pytest.MonkeyPatch) -> N
     assert re.search(r"^\[1/\d+\] ", run.stderr, re.MULTILINE)
 
 
-def test_the_entry_point_brings_nothing_heavy_into_workers() -> None:
+def test_the_entry_point_imports_no_heavy_packages() -> None:
     code = "import sys, remuda.cli.app; print(sorted({'rich', 'matplotlib', 'jinja2'} & set(sys.modules)))"
     run = subprocess.run([sys.executable, "-c", code], check=True, stdout=subprocess.PIPE, text=True)
     assert run.stdout == "[]\n"

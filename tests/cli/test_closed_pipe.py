@@ -1,4 +1,4 @@
-"""A reader that has seen enough, as `head` has, ends the command without a word."""
+"""If the reader of the output closes the pipe, as `head` does, the command ends without an error message."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from programs import HEAD
 
 
 def run_into_closed_pipe(*arguments: str) -> tuple[int, str]:
-    """Exit status and standard error of the command, whose output nothing reads."""
+    """Runs the command with an output that is closed. Returns its exit status and standard error."""
     reader, writer = os.pipe()
     os.close(reader)
     try:
         command = [sys.executable, "-m", "remuda", *arguments]
-        # Without a buffer, argparse itself passes over what cannot be written.
+        # With PYTHONUNBUFFERED, argparse ignores the closed pipe.
         env = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
         done = subprocess.run(command, stdout=writer, stderr=subprocess.PIPE, text=True, check=False, env=env)
     finally:
@@ -27,13 +27,13 @@ def run_into_closed_pipe(*arguments: str) -> tuple[int, str]:
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no such pipes")
 @pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["top", "--help"]])
-def test_texts_of_the_command_itself(arguments: list[str]) -> None:
+def test_help_and_version_end_quietly(arguments: list[str]) -> None:
     assert run_into_closed_pipe(*arguments) == (141, "")
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="it reads /proc")
 @pytest.mark.parametrize("arguments", [["top", "--json", "--interval", "0.05"], ["stacks", "--python"]])
-def test_what_watches_a_program(arguments: list[str]) -> None:
+def test_top_and_stacks_end_quietly(arguments: list[str]) -> None:
     program = subprocess.Popen(
         [sys.executable, "-c", f"{HEAD}\npool = Pool(counting(2), num_workers=1)\nsay(1)\ninput()"],
         stdin=subprocess.PIPE,

@@ -1,4 +1,4 @@
-"""``remuda demo`` as a newcomer types it."""
+"""``remuda demo`` as a command."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="worker processe
 QUICK = ("--seconds", "0.1", "--num-envs", "4")
 
 
-def test_it_races_kills_a_worker_and_leaves_the_figures(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_the_demo_races_kills_a_worker_and_writes_the_figures(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     run = command("demo", *QUICK, "--dir", str(tmp_path / "new"))
     assert run.exit_code == 0, run.output
     assert "CartPole-v1: 4 envs, " in run.stdout
     contenders = json.loads((tmp_path / "new" / "bench.json").read_text())["contenders"]
     assert [one["name"] for one in contenders] == ["plain loop", "remuda", "gymnasium"]
     assert (tmp_path / "new" / "bench.png").read_bytes().startswith(b"\x89PNG\r\n")
-    told = r"worker 0 \(pid (\d+)\) died, and with it the episodes of envs \[(.*?)\]: they ended truncated"
-    ((pid, envs),) = re.findall(told, run.stdout)
+    death_line = r"worker 0 \(pid (\d+)\) died, and with it the episodes of envs \[(.*?)\]: they ended truncated"
+    ((pid, envs),) = re.findall(death_line, run.stdout)
     (successor,) = re.findall(r"worker \(pid (\d+)\) steps these envs again; the other 6 never missed", run.stdout)
     assert envs == "0, 1" and pid != successor
-    assert "systemd-oomd" not in run.output + caplog.text  # the demo has killed it
+    assert "systemd-oomd" not in run.output + caplog.text  # the demo itself killed the worker
 
 
-def test_without_rich_and_matplotlib_it_says_what_they_would_show(
+def test_without_rich_and_matplotlib_the_demo_suggests_installing_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for package in ("rich", "matplotlib"):

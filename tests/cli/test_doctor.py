@@ -1,4 +1,4 @@
-"""``remuda doctor`` as a user types it."""
+"""``remuda doctor`` as a command."""
 
 from __future__ import annotations
 
@@ -27,23 +27,23 @@ def my_envs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 
 
-def test_an_env_that_draws_wrong_beside_others() -> None:
+def test_an_env_that_draws_wrong_beside_another_is_reported() -> None:
     run = invoke("my_drawings:wrong", "--beside", "my_drawings:other", "--resets", "8")
     assert run.exit_code == 1, run.output
     assert "wrong   picture when another env draws: 192 of 192 values differ, by up to" in run.stdout
     assert "advice: num_workers=num_envs (or None)" in run.stdout
 
 
-def test_an_env_that_draws_right_as_json() -> None:
+def test_json_reports_an_env_that_draws_right() -> None:
     run = invoke("my_drawings:right", "--resets", "8", "--json")
     assert run.exit_code == 0, run.output
-    told = json.loads(run.stdout)
-    assert not told["wrong"]
-    assert {finding["verdict"] for finding in told["findings"]} == {"right"}
-    assert len(told["workers"]) == 2
+    report = json.loads(run.stdout)
+    assert not report["wrong"]
+    assert {finding["verdict"] for finding in report["findings"]} == {"right"}
+    assert len(report["workers"]) == 2
 
 
-def test_an_id_is_made_to_render() -> None:
+def test_an_env_made_from_an_id_can_render() -> None:
     run = invoke("CartPole-v1", "--resets", "8")
     assert run.exit_code == 0, run.output
     assert "right   picture when another env is closed" in run.stdout
@@ -57,7 +57,7 @@ def test_an_id_is_made_to_render() -> None:
         (["my_drawings:right", "--resets", "3"], "expected an int from 8 up"),
     ],
 )
-def test_what_cannot_be_examined_is_refused(arguments: list[str], message: str) -> None:
+def test_envs_that_cannot_be_made_are_refused(arguments: list[str], message: str) -> None:
     run = invoke(*arguments)
     assert run.exit_code == 2
     assert message in run.stderr

@@ -1,4 +1,4 @@
-"""``remuda stacks``: what the workers of another program are in."""
+"""``remuda stacks`` shows the stacks of another program's workers."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Start = Callable[..., Script]
 
 @pytest.fixture
 def hung(script: Start) -> Script:
-    """A program whose env 5 hangs in Python."""
+    """Starts a program in which env 5 hangs in Python."""
     running = script(program(hangs=True))
     running.read_line()
     running.write_line()
@@ -33,10 +33,10 @@ def hung(script: Start) -> Script:
 
 def end(running: Script) -> None:
     running.write_line()
-    running.await_end()  # its worker was killed
+    running.await_end()  # the fixture killed its worker
 
 
-def test_the_env_that_takes_longest_comes_first_and_it_goes_on(hung: Script) -> None:
+def test_the_slowest_env_comes_first_and_the_program_continues(hung: Script) -> None:
     for _ in range(2):
         run = command("stacks", str(hung.process.pid), "--python")
         assert run.exit_code == 0, run.output
@@ -50,7 +50,7 @@ def test_the_env_that_takes_longest_comes_first_and_it_goes_on(hung: Script) -> 
     end(hung)
 
 
-def test_py_spy_knows_the_native_calls_and_the_program(hung: Script) -> None:
+def test_py_spy_also_shows_the_program(hung: Script) -> None:
     assert stacks.py_spy() is not None  # tests/requirements.txt names it
     run = command("stacks", str(hung.process.pid))
     assert f"the program (pid {hung.process.pid})" in run.stdout
@@ -59,20 +59,20 @@ def test_py_spy_knows_the_native_calls_and_the_program(hung: Script) -> None:
     end(hung)
 
 
-def test_without_py_spy_workers_answer_for_themselves(hung: Script, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_py_spy_workers_report_their_own_stacks(hung: Script, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stacks, "py_spy", lambda: None)
     run = command("stacks", str(hung.process.pid))
     assert "in hang_here" in run.stdout and 'pip install "remuda[stacks]"' in run.stdout
     end(hung)
 
 
-def test_where_py_spy_fails_workers_answer_for_themselves(hung: Script, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_if_py_spy_fails_workers_report_their_own_stacks(hung: Script, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stacks, "py_spy", lambda: "/bin/false")
     assert "in hang_here" in command("stacks", str(hung.process.pid)).stdout
     end(hung)
 
 
-def test_as_json(hung: Script) -> None:
+def test_json_has_the_stacks(hung: Script) -> None:
     (pool,) = json.loads(command("stacks", str(hung.process.pid), "--python", "--json").stdout)
     assert pool["pid"] == hung.process.pid
     assert (pool["stacks"][0]["worker"], pool["stacks"][0]["doing"]) == (2, "step env 5")

@@ -1,4 +1,4 @@
-"""``remuda top`` and ``remuda stacks`` of a pool that is still building its envs."""
+"""``remuda top`` and ``remuda stacks`` while a pool is building its envs."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ Start = Callable[..., Script]
 
 
 @pytest.fixture(params=["forkserver", "fork"])
-def hung(request: pytest.FixtureRequest, script: Start, tmp_path: Path) -> tuple[Script, Gate]:
-    """A program whose env 1 stands in its factory, when the others are built: env 0 before it, the rest elsewhere."""
+def program_and_gate(request: pytest.FixtureRequest, script: Start, tmp_path: Path) -> tuple[Script, Gate]:
+    """Starts a program in which env 1 waits in its factory. The other envs are built."""
     (gate,) = make_gates(tmp_path, 1)
     running = script(starting_program([None, gate, None, None], f"dict(start_method={request.param!r})"))
     gate.await_arrival()
@@ -41,15 +41,15 @@ def starting(running: Script) -> Any:
 
 
 def end(running: Script, gate: Gate | None = None) -> None:
-    """`gate`: that its env still stands before."""
+    """Ends the program. If `gate` is given, it first lets the waiting factory pass."""
     if gate is not None:
         gate.open()
     running.write_line()
     assert running.await_end()[0] == 0
 
 
-def test_stacks_show_where_the_factory_is(hung: tuple[Script, Gate]) -> None:
-    running, gate = hung
+def test_stacks_show_the_factory(program_and_gate: tuple[Script, Gate]) -> None:
+    running, gate = program_and_gate
     run = command("stacks", str(running.process.pid), "--python")
     assert run.exit_code == 0, run.output
     heading, first, second = run.stdout.split("\n\n")
@@ -61,16 +61,18 @@ def test_stacks_show_where_the_factory_is(hung: tuple[Script, Gate]) -> None:
     end(running, gate)
 
 
-def test_py_spy_shows_it_too(hung: tuple[Script, Gate]) -> None:
+def test_py_spy_shows_the_factory(program_and_gate: tuple[Script, Gate]) -> None:
     assert stacks.py_spy() is not None  # tests/requirements.txt names it
-    text = command("stacks", str(hung[0].process.pid)).stdout
-    assert f"the program (pid {hung[0].process.pid})" in text
+    text = command("stacks", str(program_and_gate[0].process.pid)).stdout
+    assert f"the program (pid {program_and_gate[0].process.pid})" in text
     assert "wait_for_simulator" in text[text.index("worker 0") :]
-    end(*hung)
+    end(*program_and_gate)
 
 
-def test_top_shows_who_is_waited_for_and_goes_on_with_the_pool(hung: tuple[Script, Gate], tmp_path: Path) -> None:
-    running, gate = hung
+def test_top_shows_the_env_being_built_and_later_the_pool(
+    program_and_gate: tuple[Script, Gate], tmp_path: Path
+) -> None:
+    running, gate = program_and_gate
     with terminal("top", str(running.process.pid), "--interval", "0.2", cwd=tmp_path) as top:
         text = top.await_text(lambda text: "is being built" in text)
         lines = [line.rstrip() for line in text.splitlines()]
@@ -89,8 +91,10 @@ def test_top_shows_who_is_waited_for_and_goes_on_with_the_pool(hung: tuple[Scrip
     end(running)
 
 
-def test_top_of_one_that_dies_while_it_starts_ends_with_a_sentence(hung: tuple[Script, Gate], tmp_path: Path) -> None:
-    running, _ = hung
+def test_top_names_the_end_of_a_program_that_dies_while_starting(
+    program_and_gate: tuple[Script, Gate], tmp_path: Path
+) -> None:
+    running, _ = program_and_gate
     with terminal("top", str(running.process.pid), "--interval", "0.2", cwd=tmp_path) as top:
         top.await_text(lambda text: "is being built" in text)
         running.process.kill()
@@ -101,21 +105,21 @@ def test_top_of_one_that_dies_while_it_starts_ends_with_a_sentence(hung: tuple[S
     running.await_end()
 
 
-def test_as_json(hung: tuple[Script, Gate]) -> None:
-    pool = starting(hung[0])
-    assert (pool["name"], pool["pid"]) == ("herd", hung[0].process.pid)
-    first, *others = pool["starting"]  # what is waited for comes first
+def test_json_lists_built_and_unbuilt_envs(program_and_gate: tuple[Script, Gate]) -> None:
+    pool = starting(program_and_gate[0])
+    assert (pool["name"], pool["pid"]) == ("herd", program_and_gate[0].process.pid)
+    first, *others = pool["starting"]  # the env that is being built comes first
     assert (first["env_id"], first["worker"], first["is_built"]) == (1, 0, False) and first["seconds"] > 0
     assert {(env["env_id"], env["worker"], env["is_built"]) for env in others} == {
         (0, 0, True),
         (2, 1, True),
         (3, 1, True),
     }
-    end(*hung)
+    end(*program_and_gate)
 
 
 @pytest.mark.parametrize("backend", ["thread", "serial"])
-def test_pools_without_processes_are_seen_too(backend: str, script: Start, tmp_path: Path) -> None:
+def test_pools_without_processes_are_shown_while_starting(backend: str, script: Start, tmp_path: Path) -> None:
     (gate,) = make_gates(tmp_path, 1)
     code = starting_program([None, gate, None, None], f"dict(backend={backend!r})")
     running = script(code.replace(", num_workers=2", ", num_workers=1"))

@@ -1,4 +1,4 @@
-"""``remuda top`` in a terminal, beside a program that knows nothing of it."""
+"""``remuda top`` in a terminal, beside a program that does not cooperate with it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Start = Callable[..., Script]
 
 
 def start(script: Start, options: str = "{}") -> tuple[Script, int]:
-    """The program, and its process id, when its pool is open."""
+    """Starts the program. Returns it and its process id when its pool is open."""
     running = script(program(options=options))
     running.read_line()
     return running, running.process.pid
@@ -37,7 +37,7 @@ def end(running: Script) -> None:
     assert code == 0, err
 
 
-def test_it_shows_the_slow_env_first_and_fits_into_80_columns(script: Start, tmp_path: Path) -> None:
+def test_top_shows_the_slow_env_first_and_fits_into_80_columns(script: Start, tmp_path: Path) -> None:
     running, pid = start(script)
     with terminal("top", str(pid), "--interval", "0.2", cwd=tmp_path) as top:
         first_row = re.compile(r"p99v.*\n +3 +1 ")
@@ -56,7 +56,7 @@ def test_keys_sort_change_the_page_and_show_one_env(script: Start, tmp_path: Pat
     running, pid = start(script)
     with terminal("top", str(pid), "--interval", "0.2", cwd=tmp_path) as top:
         top.await_text(re.compile(r"p99v.*\n +3 ").search)
-        top.press("\r")  # of the first row
+        top.press("\r")  # the page of the first row
         text = top.await_text(lambda text: "the end of its worker's output" in text)
         assert "env 3" in text and re.search(r"a step +mean [\d.]+ ms", text) and "last returns" in text
         top.press("\x1b")
@@ -82,9 +82,7 @@ def test_keys_sort_change_the_page_and_show_one_env(script: Start, tmp_path: Pat
 
 
 @pytest.mark.parametrize("how", ["closed", "killed"])
-def test_a_pool_that_ends_while_it_is_watched_ends_the_view_with_a_sentence(
-    how: str, script: Start, tmp_path: Path
-) -> None:
+def test_top_ends_with_a_sentence_if_the_pool_ends(how: str, script: Start, tmp_path: Path) -> None:
     running, pid = start(script)
     with terminal("top", str(pid), "--interval", "0.2", cwd=tmp_path) as top:
         top.await_text(lambda text: "p99v" in text)
@@ -116,7 +114,7 @@ input()
 """
 
 
-def test_several_pools_are_shown_in_turn_and_one_that_ends_is_named(script: Start, tmp_path: Path) -> None:
+def test_tab_switches_between_pools_and_the_end_of_one_is_reported(script: Start, tmp_path: Path) -> None:
     running = script(TWO)
     running.read_line()
     pid = running.process.pid
@@ -141,7 +139,7 @@ def test_several_pools_are_shown_in_turn_and_one_that_ends_is_named(script: Star
     running.await_end()
 
 
-def test_a_program_that_is_stopped_is_said_to_be(script: Start, tmp_path: Path) -> None:
+def test_a_stopped_program_is_reported(script: Start, tmp_path: Path) -> None:
     running, pid = start(script)
     with terminal("top", str(pid), "--interval", "0.2", cwd=tmp_path) as top:
         top.await_text(lambda text: "own code" in text)
@@ -165,13 +163,13 @@ def test_a_terminal_that_cannot_be_drawn_on_is_refused(script: Start, tmp_path: 
     end(running)
 
 
-def test_without_a_terminal_it_prints_json(script: Start) -> None:
+def test_json_needs_no_terminal(script: Start) -> None:
     running, pid = start(script)
     run = command("top", str(pid), "--json", "--interval", "0.1")
     (pool,) = json.loads(run.stdout)
     assert (run.exit_code, pool["name"], pool["setup"]["envs_of_worker"]) == (0, "herd", [2, 2, 2])
     assert [env["env_id"] for env in pool["late"]["envs"]] == list(range(6))
-    assert pool["so_far"]["envs"][3]["step"]["p50"] > 0.001  # of a bucket
+    assert pool["so_far"]["envs"][3]["step"]["p50"] > 0.001  # the upper bound of a histogram bucket
     assert "cause" in pool["verdict"]
     refused = command("top", str(pid))
     assert refused.exit_code == 2 and "expected a terminal to draw on" in refused.stderr
@@ -179,7 +177,7 @@ def test_without_a_terminal_it_prints_json(script: Start) -> None:
 
 
 @pytest.mark.parametrize("backend", ["thread", "serial"])
-def test_pools_without_processes_are_shown_too(backend: str, script: Start) -> None:
+def test_pools_without_processes_are_shown(backend: str, script: Start) -> None:
     code = program(options=f"dict(backend={backend!r})").replace('worker_output="capture", ', "")
     running = script(code.replace("num_workers=3", "num_workers=1") if backend == "serial" else code)
     running.read_line()
@@ -188,13 +186,13 @@ def test_pools_without_processes_are_shown_too(backend: str, script: Start) -> N
     end(running)
 
 
-def test_what_is_not_there_or_anothers_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    nobody = command("top", "4194304")  # more than any process has
-    assert nobody.exit_code == 2 and "expected a running process, got 4194304" in nobody.stderr
+def test_unknown_processes_and_those_of_other_users_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    missing = command("top", "4194304")  # a number above every process id
+    assert missing.exit_code == 2 and "expected a running process, got 4194304" in missing.stderr
     mine = command("top", str(os.getpid()), "--json")
     assert mine.exit_code == 2 and "which has none" in mine.stderr
     monkeypatch.setattr(os, "geteuid", lambda: 12345)
-    anothers = command("top", "1", "--json")
+    foreign = command("top", "1", "--json")
     assert (
-        anothers.exit_code == 2 and "expected a process of this user, got 1, which belongs to user 0" in anothers.stderr
+        foreign.exit_code == 2 and "expected a process of this user, got 1, which belongs to user 0" in foreign.stderr
     )

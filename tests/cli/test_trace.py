@@ -1,4 +1,4 @@
-"""``remuda trace``: of a program as it is, and of several traces one."""
+"""``remuda trace`` traces a program, and merges traces."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def run(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="worker processes need Linux")
 @pytest.mark.parametrize("how", ["file", "module"])
-def test_a_program_runs_as_it_does_by_itself_and_its_pools_are_traced(how: str, program: Path, tmp_path: Path) -> None:
+def test_a_traced_program_runs_unchanged(how: str, program: Path, tmp_path: Path) -> None:
     what = [str(program)] if how == "file" else ["-m", "program"]
     done = run("-o", str(tmp_path / "out.json"), *what, "3", "--output", cwd=tmp_path)
     assert done.returncode == 3, done.stderr
@@ -105,7 +105,7 @@ sys.exit(5)
     ("before", "action", "status"),
     [("", 0, -signal.SIGTERM), ("", 1, -signal.SIGTERM), ("handle()", 1, 7), ("ignore()", 0, 5), ("fork()", 0, 5)],
 )
-def test_a_program_that_sigterm_ends_leaves_its_trace(before: str, action: int, status: int, tmp_path: Path) -> None:
+def test_a_program_ended_by_sigterm_leaves_its_trace(before: str, action: int, status: int, tmp_path: Path) -> None:
     (tmp_path / "program.py").write_text(STEPPING.replace("{before}", before).replace("{action}", str(action)))
     command = [sys.executable, "-m", "remuda", "trace", "program.py"]
     pipe: Any = subprocess.PIPE
@@ -121,14 +121,14 @@ def test_a_program_that_sigterm_ends_leaves_its_trace(before: str, action: int, 
     assert [path.name for path in tmp_path.iterdir() if "trace" in path.name] == ["trace.json"]
 
 
-def test_what_cannot_be_run_or_written_is_refused(tmp_path: Path, program: Path) -> None:
+def test_missing_programs_and_folders_are_refused(tmp_path: Path, program: Path) -> None:
     missing = command("trace", str(tmp_path / "missing.py"))
     assert (missing.exit_code, missing.stdout) == (2, "") and "which is no file" in missing.stderr
     nowhere = run("-o", str(tmp_path / "nowhere" / "out.json"), str(program), "0", cwd=tmp_path)
     assert nowhere.returncode == 2 and "make it first" in nowhere.stderr and nowhere.stdout == ""
 
 
-def test_a_trace_that_cannot_be_written_changes_nothing_of_how_the_program_ends(tmp_path: Path, program: Path) -> None:
+def test_a_trace_that_cannot_be_written_does_not_change_the_exit_status(tmp_path: Path, program: Path) -> None:
     (tmp_path / "gone").mkdir()
     program.write_text("import os, sys; os.rmdir('gone'); sys.exit(int(sys.argv[1]))")
     for status, expected in (("3", 3), ("0", 0)):
@@ -142,7 +142,7 @@ def test_a_trace_that_cannot_be_written_changes_nothing_of_how_the_program_ends(
     assert run("-o", "gone/out.json", str(program), cwd=tmp_path).returncode == 1
 
 
-def test_a_module_that_is_not_there_is_refused(tmp_path: Path) -> None:
+def test_a_missing_module_is_refused(tmp_path: Path) -> None:
     for name in ("not_there", "not_there.at_all"):
         done = run("-m", name, cwd=tmp_path)
         assert (done.returncode, done.stdout) == (2, "")
@@ -150,7 +150,7 @@ def test_a_module_that_is_not_there_is_refused(tmp_path: Path) -> None:
     assert not (tmp_path / "trace.json").exists()
 
 
-def test_it_merges(tmp_path: Path) -> None:
+def test_several_traces_are_merged(tmp_path: Path) -> None:
     for name in ("a", "b"):
         (tmp_path / name).write_text(
             '{"traceEvents": [{"ph": "X", "cat": "c", "name": "' + name + '", "ts": 1, "dur": 1}]}'

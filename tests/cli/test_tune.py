@@ -1,4 +1,4 @@
-"""``remuda tune`` as a user types it."""
+"""``remuda tune`` as a command."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def invoke(*arguments: str) -> Outcome:
     return command("tune", *arguments)
 
 
-def test_end_to_end(tmp_path: Path) -> None:
+def test_tune_writes_the_figures_picture_and_page(tmp_path: Path) -> None:
     figures, picture, page = (tmp_path / f"tune.{suffix}" for suffix in ("json", "png", "html"))
     arguments = ("CartPole-v1", *QUICK, "--policy-ms", "0.1", "--json", str(figures), "--plot", str(picture))
     run = invoke(*arguments, "--html", str(page))
@@ -46,7 +46,7 @@ def test_without_rich_it_prints_plain_text(monkeypatch: pytest.MonkeyPatch) -> N
     assert run.stderr.startswith("[0/10] 2 envs, workers by auto\n[1/10] ")
 
 
-def test_an_env_that_cannot_be_stepped_is_said_in_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_env_that_cannot_be_stepped_is_reported_in_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "my_wreck.py").write_text(
         "import gymnasium\n"
         "class Wreck(gymnasium.Wrapper):\n"
@@ -77,8 +77,8 @@ def test_refusals_come_before_anything_runs(arguments: list[str], message: str) 
     assert message in run.stderr
 
 
-def test_of_two_errors_the_first_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each worker dies in its step; closing the pool finds the second one dead."""
+def test_the_first_of_two_errors_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each worker dies in its step. The second death is found when the pool is closed, and must not hide the first."""
     (tmp_path / "my_deaths.py").write_text(
         "import gymnasium, os\n"
         "class Dying(gymnasium.Wrapper):\n"

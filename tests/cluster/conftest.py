@@ -1,4 +1,4 @@
-"""A Ray cluster of two nodes on this machine, for all tests of a run: it takes some seconds to come up."""
+"""A Ray cluster of two nodes on this machine. All tests of a run share it, because it takes seconds to start."""
 
 from __future__ import annotations
 
@@ -9,26 +9,26 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from reaper import VARIABLE, who_has
+from reaper import VARIABLE, processes_with
 
-STORE = 100 * 1024 * 1024  # bytes of each node's object store
+STORE = 100 * 1024 * 1024  # bytes in each node's object store
 
 
 class TwoNodes:
-    """Two nodes of a cluster, and more where a test needs one to lose."""
+    """A cluster of two nodes. Tests can add nodes and kill them."""
 
     def __init__(self) -> None:
         from ray.cluster_utils import Cluster
 
         head = {"num_cpus": 3, "object_store_memory": STORE, "include_dashboard": False}
         self._cluster = Cluster(initialize_head=True, head_node_args=head)
-        self.others: list[Any] = []  # beside the head, which is the cluster's brain
+        self.others: list[Any] = []  # all nodes but the head, which must not be killed because it manages the cluster
         self.add()
         self.address: str = self._cluster.address
         self.head = str(self._cluster.head_node.node_id)
 
     def add(self, num_cpus: int = 3, **options: Any) -> None:
-        """Another node, with these further options of `ray start`."""
+        """Adds a node with these options of `ray start`."""
         self.others.append(self._cluster.add_node(num_cpus=num_cpus, object_store_memory=STORE, **options))
 
     def remove_last(self) -> None:
@@ -36,17 +36,17 @@ class TwoNodes:
         self._cluster.remove_node(self.others.pop())
 
     def kill_one_of(self, names: Iterable[str]) -> str:
-        """One of these nodes, with all that runs on it; another one comes in its place. Returns its name."""
+        """Kills the first of these nodes that is not the head, adds a new node, and returns the killed node's name."""
         name, node = next((name, node) for name in names for node in self.others if name.endswith(node.node_id[:8]))
         self._kill(node)
         return name
 
     def kill_one(self) -> None:
-        """A node beside the head, with all that runs on it; another one comes in its place."""
+        """Kills a node that is not the head, and adds a new node."""
         self._kill(self.others[0])
 
     def _kill(self, node: Any) -> None:
-        """Ray has not noticed when this returns: for some seconds it still puts actors there."""
+        """Kills a node and adds a new one. For some seconds, Ray still schedules actors on the killed node."""
         self._cluster.remove_node(node, allow_graceful=False)
         self.others.remove(node)
         self.add()
@@ -56,7 +56,7 @@ class TwoNodes:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What is left behind here, is looked for below."""
+    """Exempts the tests in this folder from the general check for leftovers. The fixture below replaces it."""
     for item in items:
         if item.path.parent == Path(__file__).parent:
             item.add_marker(pytest.mark.leaves_things)
@@ -74,15 +74,15 @@ def cluster() -> Iterator[TwoNodes]:
 
 @pytest.fixture(autouse=True)
 def nothing_left_on_the_cluster() -> Iterator[None]:
-    """No shard, and no worker of one, wherever on the machine it is. Ray's own processes come and go."""
+    """Waits until no shard and no worker of a shard runs on this machine."""
     yield
     gc.collect()
-    while shards():  # they end soon, or the watchdog tells of it
+    while shards():  # they end soon; otherwise the watchdog reports the test
         pass
 
 
 def shards() -> list[int]:
-    return [pid for pid in who_has(f"{VARIABLE}={os.environ[VARIABLE]}") if _is_of_a_shard(pid)]
+    return [pid for pid in processes_with(f"{VARIABLE}={os.environ[VARIABLE]}") if _is_of_a_shard(pid)]
 
 
 def _is_of_a_shard(pid: int) -> bool:
@@ -91,6 +91,6 @@ def _is_of_a_shard(pid: int) -> bool:
         state, parent = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[:2]
     except OSError:
         return False
-    if state == "Z" or int(parent) == os.getpid():  # the fork server of this process serves local pools
+    if state == "Z" or int(parent) == os.getpid():  # this process's own fork server serves local pools
         return False
     return b"ShardActor" in command or b"remuda._backends" in command

@@ -1,4 +1,4 @@
-"""Columns of the caller's own come from shards as they do from envs on this machine."""
+"""Columns of `extras` on a cluster equal those on one machine."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from cluster.conftest import TwoNodes
-from cluster_envs import Scripted, actions, fail, kill_shard, told
+from cluster_envs import Scripted, actions, fail, kill_shard, rows_by_env
 
 import remuda
 from remuda import Batch, InvalidEnvError, Pool
@@ -23,11 +23,11 @@ SEEDED: Any = {"seeding": "per_episode", "extras": EXTRAS}
 
 def with_columns(batch: Batch) -> Any:
     columns = [(batch.extras["mask"][i].tolist(), batch.extras["draw"][i]) for i in range(len(batch))]
-    return told(batch), columns
+    return rows_by_env(batch), columns
 
 
 @pytest.mark.parametrize("autoreset", ["next_step", "same_step"])
-def test_columns_are_those_of_one_machine_also_of_a_shard_that_dies(cluster: TwoNodes, autoreset: Any) -> None:
+def test_columns_equal_those_of_one_machine_even_if_a_shard_dies(cluster: TwoNodes, autoreset: Any) -> None:
     common: Any = {"faults": "restart", "autoreset": autoreset, **SEEDED}
     courses = []
     for backend in ("serial", remuda.Ray(shards=2, backend="serial")):
@@ -44,7 +44,7 @@ def test_columns_are_those_of_one_machine_also_of_a_shard_that_dies(cluster: Two
     assert courses[0] == courses[1]
 
 
-def test_columns_are_in_rollouts_and_in_vector_envs(cluster: TwoNodes) -> None:
+def test_rollouts_and_vector_envs_have_the_columns(cluster: TwoNodes) -> None:
     def act(obs: Any) -> Any:
         return obs[:, 1].astype(int) % 5
 
@@ -68,7 +68,7 @@ def test_columns_are_in_rollouts_and_in_vector_envs(cluster: TwoNodes) -> None:
     envs.close()
 
 
-def test_columns_that_differ_from_shard_to_shard_are_refused(cluster: TwoNodes) -> None:
+def test_columns_that_differ_between_shards_are_refused(cluster: TwoNodes) -> None:
     extras: Any = {"size": lambda env: np.zeros(env.unwrapped.size)}
 
     class Sized(Scripted):

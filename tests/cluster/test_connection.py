@@ -1,4 +1,4 @@
-"""Connecting to a cluster, where shards are put, and errors that name the cause."""
+"""The connection to a cluster, the placement of shards, and errors that name the cause."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from remuda import Pool, StartTimeoutError
 
 
 def importing(name: str) -> Callable[[], Any]:
-    """Returns a factory that needs a module, which the driver does not have."""
+    """Returns a factory that imports a module which the driver does not have."""
 
     def make() -> Any:
         env: Any = Scripted()
@@ -70,7 +70,7 @@ def test_a_request_that_no_machine_can_meet_fails_without_a_timeout(
     assert "no machine of the cluster has 99 CPU, which a shard needs" in caplog.text
 
 
-def test_another_address_than_that_of_the_connection_is_refused(cluster: TwoNodes) -> None:
+def test_an_address_other_than_the_connections_is_refused(cluster: TwoNodes) -> None:
     port = int(cluster.address.rpartition(":")[2])
     for address in ("auto", cluster.address, f"localhost:{port}"):
         Pool([Scripted], backend=remuda.Ray(backend="serial", address=address)).close()
@@ -114,7 +114,7 @@ def group_of(env: Any) -> str:
     return str(ray.get_runtime_context().get_placement_group_id())
 
 
-def test_a_scheduling_strategy_of_ray_is_taken_as_it_is(cluster: TwoNodes) -> None:
+def test_a_scheduling_strategy_of_ray_is_passed_on(cluster: TwoNodes) -> None:
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
     strategy = NodeAffinitySchedulingStrategy(cluster.head, soft=False)
@@ -137,8 +137,9 @@ except remuda.StartTimeoutError as error:
     assert f"expected a Ray cluster at address='127.0.0.1:{port}', got" in program.read_line()
 
 
-def test_the_connection_of_the_user_is_his(cluster: TwoNodes, script: Callable[..., Script]) -> None:
-    """A pool on a running cluster leaves the connection as it is; one whose connection was shut down says so."""
+def test_a_pool_leaves_the_users_connection_open(cluster: TwoNodes, script: Callable[..., Script]) -> None:
+    """A pool on a running cluster leaves the connection open. If the user shuts it down, the pool's error names the
+    cause."""
     program = script(f"""
 import ray
 import remuda

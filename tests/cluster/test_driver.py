@@ -1,4 +1,4 @@
-"""When the program that drives the shards is killed, all that it had on the cluster ends with it."""
+"""If the driver is killed, its actors, fork servers and workers on the cluster end."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from cluster.conftest import TwoNodes, shards
 from programs import Script, Watched, end_process
-from reaper import VARIABLE, who_has
+from reaper import VARIABLE, processes_with
 
 COURSES = {
     "steps": "while True: pool.step([0] * 4)",
@@ -30,7 +30,7 @@ say(pids(pool))
 """)
     workers = program.read_line()
     ours = Watched(shards())
-    assert len(workers) == 4 and len(ours.pids) >= 4 + 2  # with the two actors, and their fork servers
+    assert len(workers) == 4 and len(ours.pids) >= 4 + 2  # the workers, two actors and their fork servers
     assert set(workers) <= set(ours.pids) & set(with_arenas())
     end_process(program.process.pid)
     ours.await_end()
@@ -38,12 +38,12 @@ say(pids(pool))
 
 
 def with_arenas() -> list[int]:
-    """The processes of this run that map the memory of a pool."""
-    return [pid for pid in who_has(f"{VARIABLE}={os.environ[VARIABLE]}") if "/memfd:remuda" in _maps(pid)]
+    """Returns the ids of this run's processes that map a pool's memory."""
+    return [pid for pid in processes_with(f"{VARIABLE}={os.environ[VARIABLE]}") if "/memfd:remuda" in _maps(pid)]
 
 
 def _maps(pid: int) -> str:
     try:
         return Path(f"/proc/{pid}/maps").read_text()
     except OSError:
-        return ""  # it ended just now
+        return ""  # the process has just ended

@@ -1,4 +1,4 @@
-"""The example in `examples/` learns on a cluster that is there."""
+"""The example `ray_ppo.py` learns on an existing cluster."""
 
 from __future__ import annotations
 
@@ -24,18 +24,19 @@ def example(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 @pytest.mark.parametrize("options", [[], ["--recurrent"]], ids=str)
-def test_ppo_learns_by_its_address_alone(
+def test_ppo_learns_with_only_the_address_given(
     cluster: TwoNodes, example: Any, capsys: pytest.CaptureFixture[str], options: list[str]
 ) -> None:
     curve = example.main(["--address", cluster.address, "--steps", "20000", *options])
-    assert max(curve[-4:]) > 40  # a policy that has learned nothing stays near 22
+    assert max(curve[-4:]) > 40  # an untrained policy stays near 22
     output = capsys.readouterr().out
     assert "shard 0" in output and "shard 1" in output
 
 
 def test_ppo_learns_in_a_trial_of_tune(cluster: TwoNodes, tmp_path: Path) -> None:
     pytest.importorskip("pandas", reason="Ray Tune is not installed")
-    environment = {**os.environ, "RAY_ADDRESS": cluster.address, "HOME": str(tmp_path)}  # Tune keeps results there
+    # Ray Tune writes its results there
+    environment = {**os.environ, "RAY_ADDRESS": cluster.address, "HOME": str(tmp_path)}
     command = [sys.executable, str(EXAMPLES / "ray_ppo.py"), "--trial", "--recurrent", "--steps", "20000"]
     output = subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
     learned = re.search(r"the trial has learned: mean return ([\d.]+)", output)

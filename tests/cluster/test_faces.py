@@ -1,4 +1,4 @@
-"""The faces run on a cluster by one option."""
+"""The faces run on a cluster with `backend=remuda.Ray(...)`."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ NUM_ENVS = 4
 
 def vector_course(**options: Any) -> list[Any]:
     envs = AsyncVectorEnv([Scripted] * NUM_ENVS, **options)
-    told = [envs.reset(seed=4)]
-    told += [envs.step(actions(step, range(NUM_ENVS))) for step in range(12)]
+    results = [envs.reset(seed=4)]
+    results += [envs.step(actions(step, range(NUM_ENVS))) for step in range(12)]
     mask = np.array([True, False, True, False])
-    told.append(envs.reset(options={"reset_mask": mask}))
-    told.append(envs.call("steps"))
+    results.append(envs.reset(options={"reset_mask": mask}))
+    results.append(envs.call("steps"))
     envs.close()
-    return told
+    return results
 
 
 def test_gymnasiums_face_returns_what_it_does_on_one_machine(cluster: TwoNodes) -> None:
@@ -39,12 +39,12 @@ def sb3_course(**options: Any) -> list[Any]:
     sb3 = pytest.importorskip("stable_baselines3") and remuda.sb3
     envs = sb3.SubprocVecEnv([Scripted] * NUM_ENVS, **options)
     envs.seed(4)
-    told = [envs.reset()]
-    told += [envs.step(actions(step, range(NUM_ENVS))) for step in range(12)]
+    results = [envs.reset()]
+    results += [envs.step(actions(step, range(NUM_ENVS))) for step in range(12)]
     envs.set_attr("length", 2, indices=[1])
-    told += [envs.get_attr("length", [0, 1]), envs.env_method("pid") and None, envs.reset_infos]
+    results += [envs.get_attr("length", [0, 1]), envs.env_method("pid") and None, envs.reset_infos]
     envs.close()
-    return told
+    return results
 
 
 def test_sb3s_face_returns_what_it_does_on_one_machine(cluster: TwoNodes) -> None:
@@ -52,7 +52,7 @@ def test_sb3s_face_returns_what_it_does_on_one_machine(cluster: TwoNodes) -> Non
     assert_same(on_cluster, sb3_course(backend="serial"))
 
 
-def test_a_closed_pool_says_so(cluster: TwoNodes) -> None:
+def test_a_closed_pool_refuses_steps(cluster: TwoNodes) -> None:
     with remuda.Pool([Scripted] * 2, backend=remuda.Ray(backend="serial")) as pool:
         pool.reset()
         assert "2 envs in 1 process" in str(pool.stats())

@@ -1,4 +1,4 @@
-"""What dies takes its own envs' episodes along and nothing else: workers, shards, machines."""
+"""The death of a worker, shard or machine ends the episodes of its own envs only."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ from typing import Any
 import numpy as np
 import pytest
 from cluster.conftest import TwoNodes
-from cluster_envs import Endless, Scripted, actions, fail, kill_shard, told
+from cluster_envs import Endless, Scripted, actions, fail, kill_shard, rows_by_env
 
 import remuda
 from remuda import Batch, BrokenPoolError, FaultPolicy, Pool, RestartLimitError, ShardDiedError
 from remuda.errors import EnvProgress
 
 NUM_ENVS, STEPS, KILL_AT = 4, 20, 6
-SHARD = [2, 3]  # the envs of shard 1
+SHARD = [2, 3]  # the ids of the envs of shard 1
 
 
 def twin_course(autoreset: Any) -> tuple[list[dict[int, Any]], list[EnvProgress]]:
-    """What is right: there the envs raise in the step that those which die would have made next. And where they are."""
+    """Returns the expected batches and fault positions: in a serial pool, the envs of the shard raise in that step."""
     with Pool([Scripted] * NUM_ENVS, backend="serial", autoreset=autoreset, faults="restart", **SEEDED) as twin:
-        batches = [told(twin.reset(seed=3))]
+        batches = [rows_by_env(twin.reset(seed=3))]
         for step in range(STEPS):
             if step == KILL_AT:
                 twin.apply(fail, env_ids=SHARD)
-            batches.append(told(batch := twin.step(actions(step, range(NUM_ENVS)))))
+            batches.append(rows_by_env(batch := twin.step(actions(step, range(NUM_ENVS)))))
             if step == KILL_AT:
                 where = [fault.where for fault in faults_of(batch)[2:]]
     return batches, where
@@ -42,10 +42,10 @@ SEEDED: Any = {"seeding": "per_episode"}
 
 
 @pytest.mark.parametrize("autoreset", ["next_step", "same_step"])
-def test_a_shard_that_dies_costs_its_envs_an_episode_each(cluster: TwoNodes, autoreset: Any) -> None:
+def test_the_death_of_a_shard_cuts_off_an_episode_of_each_of_its_envs(cluster: TwoNodes, autoreset: Any) -> None:
     where = remuda.Ray(shards=2, backend="serial")
     with Pool([Scripted] * NUM_ENVS, backend=where, autoreset=autoreset, faults="restart", **SEEDED) as pool:
-        batches = [told(pool.reset(seed=3))]
+        batches = [rows_by_env(pool.reset(seed=3))]
         for step in range(STEPS):
             if step == KILL_AT:
                 kill_shard(pool, SHARD[0])
@@ -60,12 +60,13 @@ def test_a_shard_that_dies_costs_its_envs_an_episode_each(cluster: TwoNodes, aut
                 where = [replace(fault.where, step=fault.where.step + 1) for fault in faults[2:]]
                 assert isinstance(faults[2].error, ShardDiedError)
                 assert f"on node {faults[2].node}" in str(faults[2])
-            batches.append(told(batch))
+            batches.append(rows_by_env(batch))
         assert pool.stats().restarts == 1
-    assert (batches, where) == twin_course(autoreset)  # of the step that was lost nobody knows whether it had begun
+    # a shard's fault does not count the lost step, which may not have begun
+    assert (batches, where) == twin_course(autoreset)
 
 
-def test_a_shard_that_dies_in_a_step_is_told_then_and_the_others_go_on(cluster: TwoNodes) -> None:
+def test_the_death_of_a_shard_in_a_step_does_not_delay_the_others(cluster: TwoNodes) -> None:
     where = remuda.Ray(shards=2, backend="serial")
     with Pool([Dying] * NUM_ENVS, backend=where, faults=FaultPolicy("restart")) as pool:
         pool.set_attr("bonus", 5, lasting=True)
@@ -73,7 +74,7 @@ def test_a_shard_that_dies_in_a_step_is_told_then_and_the_others_go_on(cluster: 
         pool.reset(seed=0)
         pool.send([0, 1, 2, KILL_YOURSELF], [0, 1, 2, 3])
         steps = 0
-        while pool.pending != 2 or steps == 0:  # those of the other shard
+        while pool.pending != 2 or steps == 0:  # the envs of the other shard
             batch = pool.recv(min_envs=2)
             if 0 not in batch.env_ids:
                 break
@@ -82,7 +83,7 @@ def test_a_shard_that_dies_in_a_step_is_told_then_and_the_others_go_on(cluster: 
         assert batch.truncated[np.isin(batch.env_ids, SHARD)].all()
         assert steps > 0
         pool.discard()
-        assert pool.step([0] * NUM_ENVS).reward.tolist()[2:] == [0, 0]  # they are reset
+        assert pool.step([0] * NUM_ENVS).reward.tolist()[2:] == [0, 0]  # the envs of the shard have been reset
         assert [info["options"] for info in pool.reset().infos] == ["{'wind': 1}"] * 4
         assert pool.get_attr("bonus") == [5] * 4
 
@@ -99,7 +100,7 @@ class Dying(Scripted):
         return super().step(action)
 
 
-def test_a_worker_that_dies_is_its_shards_affair(cluster: TwoNodes) -> None:
+def test_a_shard_replaces_its_dead_worker(cluster: TwoNodes) -> None:
     with Pool([Dying] * NUM_ENVS, backend=remuda.Ray(shards=2), faults="restart", num_workers=None) as pool:
         pool.reset(seed=0)
         batch = pool.step([0, 1, 2, KILL_YOURSELF])
@@ -112,7 +113,7 @@ def test_a_worker_that_dies_is_its_shards_affair(cluster: TwoNodes) -> None:
         assert pool.stats().restarts == 1
 
 
-def test_faults_of_workers_are_logged_here_with_what_they_are_of(
+def test_faults_of_workers_are_logged_in_the_driver_with_env_and_shard(
     cluster: TwoNodes, caplog: pytest.LogCaptureFixture
 ) -> None:
     with Pool([Dying] * NUM_ENVS, backend=remuda.Ray(shards=2), faults="restart", num_workers=None) as pool:
@@ -126,14 +127,14 @@ def test_faults_of_workers_are_logged_here_with_what_they_are_of(
     assert "told to" in second.getMessage()
 
 
-def test_a_worker_that_dies_between_rollouts_is_told_with_the_next(
+def test_a_death_between_rollouts_is_reported_with_the_next_rollout(
     cluster: TwoNodes, caplog: pytest.LogCaptureFixture
 ) -> None:
     with Pool([Endless] * NUM_ENVS, backend=remuda.Ray(shards=2), faults="restart", num_workers=None) as pool:
         pool.reset(seed=0)
         victim = pool.workers[3]
         with pool.rollouts(lambda obs: np.zeros(len(obs), int), steps=4, in_flight=1) as rollouts:
-            assert victim.pid is not None  # the shard answers when its first rollout is there
+            assert victim.pid is not None  # the shard answers this call after its first rollout
             os.kill(victim.pid, signal.SIGKILL)
             while victim.is_alive():
                 pass
@@ -160,7 +161,7 @@ def test_without_restarts_the_death_of_a_shard_is_raised(cluster: TwoNodes) -> N
         assert pool.step([0, 1], env_ids=[0, 1]).obs[:, 2].tolist() == [0, 1]
 
 
-def test_a_shard_that_dies_too_often_is_given_up(cluster: TwoNodes) -> None:
+def test_a_shard_that_dies_too_often_raises_a_restart_limit_error(cluster: TwoNodes) -> None:
     policy = FaultPolicy("restart", max_restarts=1, backoff=0)
     with Pool([Dying] * 2, backend=remuda.Ray(shards=2, backend="serial"), faults=policy) as pool:
         pool.reset(seed=0)
@@ -170,14 +171,14 @@ def test_a_shard_that_dies_too_often_is_given_up(cluster: TwoNodes) -> None:
             pool.step([KILL_YOURSELF, 0])
 
 
-def test_a_machine_that_is_lost_gives_its_shards_to_others(cluster: TwoNodes) -> None:
+def test_the_shards_of_a_lost_machine_move_to_others(cluster: TwoNodes) -> None:
     where = remuda.Ray(shards=2, backend="serial", placement="spread")
     with Pool([Endless] * NUM_ENVS, backend=where, faults="restart", **SEEDED) as pool:
         pool.reset(seed=0)
         lost = cluster.kill_one_of(worker.node for worker in pool.workers)
         cut = [env for worker in pool.workers if worker.node == lost for env in worker.env_ids]
         while not (batch := pool.step(actions(0, range(NUM_ENVS)))).truncated.any():
-            pass  # its processes end when they have noticed
+            pass  # Ray ends the node's processes with a delay
         assert np.flatnonzero(batch.truncated).tolist() == cut
         assert batch.infos[cut[0]]["fault"].node == lost
         for step in range(5):
@@ -186,9 +187,7 @@ def test_a_machine_that_is_lost_gives_its_shards_to_others(cluster: TwoNodes) ->
 
 
 @pytest.mark.parametrize("faults", ["restart", "raise"])
-def test_a_shard_that_dies_while_it_builds_is_a_fault_like_any_other(
-    cluster: TwoNodes, faults: Any, tmp_path: Path
-) -> None:
+def test_the_death_of_a_shard_in_build_is_a_fault(cluster: TwoNodes, faults: Any, tmp_path: Path) -> None:
     mark = str(tmp_path / "was here")
 
     def make() -> Any:
@@ -207,8 +206,8 @@ def test_a_shard_that_dies_while_it_builds_is_a_fault_like_any_other(
         assert pool.stats().restarts == 1
 
 
-def test_envs_that_were_observed_at_their_end_begin_anew_in_the_next_step(cluster: TwoNodes) -> None:
-    told_by = []
+def test_envs_observed_at_the_end_of_an_episode_reset_in_the_next_step(cluster: TwoNodes) -> None:
+    runs = []
     for backend in ("serial", remuda.Ray(backend="serial")):
         with Pool([Scripted] * NUM_ENVS, backend=backend, faults="restart", **SEEDED) as pool:
             batch = pool.reset(seed=3)
@@ -221,5 +220,5 @@ def test_envs_that_were_observed_at_their_end_begin_anew_in_the_next_step(cluste
                 pool.apply(fail, env_ids=[env for env in range(NUM_ENVS) if env not in over])
             else:
                 kill_shard(pool, 0)
-            told_by.append([told(pool.step([0] * NUM_ENVS)) for _ in range(6)])
-    assert told_by[0] == told_by[1]
+            runs.append([rows_by_env(pool.step([0] * NUM_ENVS)) for _ in range(6)])
+    assert runs[0] == runs[1]

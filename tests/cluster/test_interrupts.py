@@ -1,4 +1,4 @@
-"""A signal handler that raises anywhere in the code of clusters: no step is lost, and none is made twice."""
+"""A signal handler raises at any point in the cluster code: no step is lost or repeated."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from cluster.conftest import TwoNodes
-from cluster_envs import Scripted, actions, told
+from cluster_envs import Scripted, actions, rows_by_env
 from interrupting import Interrupt, interrupting
 
 import remuda
@@ -18,7 +18,8 @@ NUM_ENVS, STRIDE = 4, 11
 
 
 def interrupted(n: int, function: Any, *arguments: Any) -> tuple[bool, Any]:
-    """Interrupts a call at the n-th step of the interpreter. Returns whether it was, and the result."""
+    """Calls a function and interrupts it at the interpreter's n-th step. Returns whether it was interrupted, and the
+    result."""
     with interrupting(n, HERE) as hit:
         try:
             return bool(hit), function(*arguments)
@@ -27,13 +28,13 @@ def interrupted(n: int, function: Any, *arguments: Any) -> tuple[bool, Any]:
 
 
 @pytest.mark.parametrize("faults", ["raise", "restart"])
-def test_steps_are_made_once(cluster: TwoNodes, faults: Any) -> None:
+def test_interrupted_steps_are_made_once(cluster: TwoNodes, faults: Any) -> None:
     common: Any = {"seeding": "per_episode", "faults": faults}
     with (
         Pool([Scripted] * NUM_ENVS, backend="serial", **common) as twin,
         Pool([Scripted] * NUM_ENVS, backend=remuda.Ray(shards=2, backend="serial"), **common) as pool,
     ):
-        assert told(pool.reset(seed=3)) == told(twin.reset(seed=3))
+        assert rows_by_env(pool.reset(seed=3)) == rows_by_env(twin.reset(seed=3))
         come, step = True, 0
         while come:
             come, _ = interrupted(step * STRIDE, pool.send, actions(step, range(NUM_ENVS)))
@@ -42,18 +43,18 @@ def test_steps_are_made_once(cluster: TwoNodes, faults: Any) -> None:
             came, batch = interrupted(step * STRIDE, pool.recv)
             come |= came
             batch = pool.recv() if batch is None else batch
-            assert told(batch) == told(twin.step(actions(step, range(NUM_ENVS))))
+            assert rows_by_env(batch) == rows_by_env(twin.step(actions(step, range(NUM_ENVS))))
             step += 1
         assert step > 20
 
 
-def test_calls_are_made_once(cluster: TwoNodes) -> None:
+def test_interrupted_calls_are_made_once(cluster: TwoNodes) -> None:
     with Pool([Counter] * NUM_ENVS, backend=remuda.Ray(shards=2, backend="serial")) as pool:
         come, n, calls = True, 0, 0
         while come:
             come, call = interrupted(n, pool.call_async, "count")
             if call is None:
-                pool.call("count")  # whether the first was sent is not known
+                pool.call("count")  # it is unknown whether the first call was sent
                 counts = set(pool.get_attr("counted"))
                 assert len(counts) <= 2 and min(counts) >= calls + 1
                 pool.set_attr("counted", calls)
@@ -66,7 +67,7 @@ def test_calls_are_made_once(cluster: TwoNodes) -> None:
 
 
 class Counter(Scripted):
-    """Counts calls."""
+    """An env that counts its calls."""
 
     counted = 0
 

@@ -1,4 +1,4 @@
-"""Options and calls on a cluster, alone and together: each env has the rows that it has in a pool of processes."""
+"""With each option, and with several, the rows on a cluster equal those of a pool of processes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from cluster.conftest import TwoNodes
-from cluster_envs import Scripted, actions, told
+from cluster_envs import Scripted, actions, rows_by_env
 
 import remuda
 from remuda import FaultPolicy, Pool
@@ -45,31 +45,31 @@ TOGETHER = [
 
 
 def lockstep(pool: Pool) -> dict[int, list[Any]]:
-    """The rows of each env, of steps of all envs at once."""
-    rows: dict[int, list[Any]] = {env: [row] for env, row in told(pool.reset(seed=3)).items()}
+    """Steps all envs together and returns the rows of each env."""
+    rows: dict[int, list[Any]] = {env: [row] for env, row in rows_by_env(pool.reset(seed=3)).items()}
     for step in range(STEPS):
-        for env, row in told(pool.step(actions(step, range(NUM_ENVS)))).items():
+        for env, row in rows_by_env(pool.step(actions(step, range(NUM_ENVS)))).items():
             rows[env].append(row)
     return rows
 
 
 def by_twos(pool: Pool) -> dict[int, list[Any]]:
-    """The rows of each env, which is sent its next action once two envs have answered."""
+    """Steps the envs in batches of two, in the order of their results, and returns the rows of each env."""
     rows: dict[int, list[Any]] = {env: [] for env in range(NUM_ENVS)}
     pool.send_reset(seed=3)
     while pool.pending:
         batch = pool.recv(min_envs=min(2, pool.pending))
-        for env, row in told(batch).items():
+        for env, row in rows_by_env(batch).items():
             rows[env].append((row, _own_columns(pool, batch, env)))
         env_ids = [env for env in batch.env_ids.tolist() if len(rows[env]) <= STEPS]
         if pool.autoreset == "background":
             over = {env for env in env_ids if rows[env][-1][0][2] or rows[env][-1][0][3]}
-            env_ids = [env for env in env_ids if env not in over]  # the pool resets these
+            env_ids = [env for env in env_ids if env not in over]  # the pool resets these envs
         if env_ids:
             pool.send([actions(len(rows[env]), [env])[0] for env in env_ids], env_ids)
-        elif all(len(its) > STEPS for its in rows.values()):
+        elif all(len(env_rows) > STEPS for env_rows in rows.values()):
             break
-    return {env: its[:STEPS] for env, its in rows.items()}
+    return {env: env_rows[:STEPS] for env, env_rows in rows.items()}
 
 
 def _own_columns(pool: Pool, batch: remuda.Batch, env: int) -> dict[str, Any]:
@@ -86,23 +86,23 @@ def compare(run: Callable[[Pool], Any], options: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("names", [*((name,) for name in OPTIONS), *TOGETHER], ids="+".join)
-def test_rows_are_those_of_processes(cluster: TwoNodes, names: tuple[str, ...]) -> None:
+def test_rows_equal_those_of_processes(cluster: TwoNodes, names: tuple[str, ...]) -> None:
     options = dict(itertools.chain.from_iterable(OPTIONS[name].items() for name in names))
     compare(by_twos, options)
     if options.get("autoreset") != "background":
         compare(lockstep, options)
 
 
-def lean(obs: Any) -> Any:
+def policy(obs: Any) -> Any:
     return np.int64(obs[:, 1]) % 5
 
 
 @pytest.mark.parametrize("way", [{"parts": 1}, {"parts": 2}, {"min_envs": 1}], ids=str)
-def test_collect_fills_the_same_rollouts_in_the_memory_of_the_caller(cluster: TwoNodes, way: dict[str, Any]) -> None:
+def test_collect_fills_the_same_rollouts(cluster: TwoNodes, way: dict[str, Any]) -> None:
     def run(pool: Pool) -> list[Any]:
         pool.reset(seed=3)
         found = []
-        rollouts = remuda.collect(pool, lean, steps=8, **way)
+        rollouts = remuda.collect(pool, policy, steps=8, **way)
         for _ in range(3):
             rollout = next(rollouts)
             order = np.argsort(rollout.env_ids)
@@ -113,15 +113,15 @@ def test_collect_fills_the_same_rollouts_in_the_memory_of_the_caller(cluster: Tw
     compare(run, {"autoreset": "same_step"})
 
 
-def test_evaluation_finds_the_same_episodes(cluster: TwoNodes) -> None:
+def test_evaluate_plays_the_same_episodes(cluster: TwoNodes) -> None:
     def run(pool: Pool) -> Any:
-        result = remuda.evaluate(lean, pool, episodes=10, seed=7)
+        result = remuda.evaluate(policy, pool, episodes=10, seed=7)
         return result.seeds.tolist(), result.lengths.tolist(), result.returns.tolist(), result.env_ids.tolist()
 
     compare(run, {"autoreset": "disabled"})
 
 
-def test_batches_are_padded(cluster: TwoNodes) -> None:
+def test_pad_to_pads_batches(cluster: TwoNodes) -> None:
     def run(pool: Pool) -> Any:
         pool.reset(seed=3)
         pool.send(actions(0, [1, 3]), [1, 3])
@@ -131,7 +131,7 @@ def test_batches_are_padded(cluster: TwoNodes) -> None:
     compare(run, {})
 
 
-def test_batches_become_tensors(cluster: TwoNodes) -> None:
+def test_batches_can_be_converted_to_tensors(cluster: TwoNodes) -> None:
     pytest.importorskip("torch")
 
     def run(pool: Pool) -> Any:

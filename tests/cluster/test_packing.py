@@ -1,4 +1,4 @@
-"""Steps and results as bytes: they come out as they went in."""
+"""Packing steps and results into bytes and unpacking them returns equal values."""
 
 from __future__ import annotations
 
@@ -47,8 +47,8 @@ PROGRESS = np.arange(24, dtype=np.uint64).reshape(3, 8)
 
 
 @pytest.mark.parametrize("rows", [ROWS, RICH], ids=["without infos", "with infos"])
-def test_a_reply_comes_out_as_it_went_in(rows: Rows) -> None:
-    for turn in range(3):  # the head is made once
+def test_a_packed_reply_is_unpacked_unchanged(rows: Rows) -> None:
+    for turn in range(3):  # the first packing also makes the header
         rows.columns[0][0] = turn
         packed = pack_reply(Reply([rows], PROGRESS, pending=2))
         assert isinstance(packed, bytes)
@@ -59,14 +59,14 @@ def test_a_reply_comes_out_as_it_went_in(rows: Rows) -> None:
 
 
 @pytest.mark.parametrize("env_ids", [None, [0, 2]])
-def test_a_step_comes_out_as_it_went_in(env_ids: Any) -> None:
+def test_a_packed_step_is_unpacked_unchanged(env_ids: Any) -> None:
     actions = [np.array([3, 4]), np.ones((2, 3), np.float32)[:, :2]]
     number, arrays, ids = unpack_step(pack_step(7, actions, env_ids))
     assert [array.tolist() for array in arrays] == [array.tolist() for array in actions]
     assert (number, ids) == (7, env_ids)
 
 
-def test_what_is_more_than_arrays_or_large_is_left_to_ray() -> None:
+def test_large_replies_and_other_objects_are_not_packed() -> None:
     large = replace(ROWS, columns=[*ROWS.columns, np.zeros((3, 1 << 16), np.uint8)])
     for reply in (
         Reply([], PROGRESS),

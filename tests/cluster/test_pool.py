@@ -1,4 +1,4 @@
-"""A pool on a cluster does what the serial backend does, to the bit, however its envs are divided."""
+"""A pool on a cluster returns, bit for bit, what the serial backend returns, for any number of shards."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import gymnasium
 import numpy as np
 import pytest
 from cluster.conftest import TwoNodes
-from cluster_envs import Scripted, actions, kill_shard, told
+from cluster_envs import Scripted, actions, kill_shard, rows_by_env
 from gymnasium.vector.utils import batch_space
 
 import remuda
@@ -20,19 +20,19 @@ NUM_ENVS = 6
 
 
 def course(pool: Pool, steps: int = 25) -> list[dict[int, Any]]:
-    """What is told of a run."""
-    batches = [told(pool.reset(seed=3))]
+    """Runs a pool for some steps and returns the rows of each batch."""
+    batches = [rows_by_env(pool.reset(seed=3))]
     for step in range(steps):
         if pool.autoreset == "disabled" and (over := [env for env, row in batches[-1].items() if row[2] or row[3]]):
-            batches[-1].update(told(pool.reset(env_ids=over)))
-        batches.append(told(pool.step(actions(step, range(NUM_ENVS)))))
+            batches[-1].update(rows_by_env(pool.reset(env_ids=over)))
+        batches.append(rows_by_env(pool.step(actions(step, range(NUM_ENVS)))))
     return batches
 
 
 @pytest.mark.parametrize(
     ("shards", "autoreset"), [(1, "next_step"), (2, "next_step"), (2, "same_step"), (3, "disabled")]
 )
-def test_results_are_those_of_the_serial_backend(cluster: TwoNodes, shards: int, autoreset: Any) -> None:
+def test_results_equal_those_of_the_serial_backend(cluster: TwoNodes, shards: int, autoreset: Any) -> None:
     common: Any = {"autoreset": autoreset, "seeding": "per_episode"}
     with Pool([Scripted] * NUM_ENVS, backend="serial", **common) as twin:
         expected = course(twin)
@@ -51,14 +51,14 @@ def test_batched_spaces_are_those_of_a_local_pool(cluster: TwoNodes) -> None:
             assert part.action_space == batch_space(twin.single_action_space, n)
 
 
-def test_seeds_are_gymnasiums_by_default(cluster: TwoNodes) -> None:
+def test_default_seeds_equal_those_of_the_serial_backend(cluster: TwoNodes) -> None:
     with Pool([Scripted] * NUM_ENVS, backend="serial") as twin:
         expected = course(twin)
     with Pool([Scripted] * NUM_ENVS, backend=remuda.Ray(shards=2, backend="serial")) as pool:
         assert course(pool) == expected
 
 
-def test_infos_and_vectors_of_them_are_the_same(cluster: TwoNodes) -> None:
+def test_stacked_infos_equal_those_of_the_serial_backend(cluster: TwoNodes) -> None:
     with Pool([Scripted] * 5, backend="serial", autoreset="same_step") as twin:
         twin.reset(seed=1)
         expected = [(twin.step(actions(step, range(5)))).stack_infos() for step in range(12)]
@@ -105,7 +105,7 @@ def test_parts_share_each_shard(cluster: TwoNodes) -> None:
         parts = []
         for step in range(8):
             for half in halves:
-                parts.append(told(half.recv()))
+                parts.append(rows_by_env(half.recv()))
                 assert list(parts[-1]) == half.env_ids.tolist()
                 half.send(actions(step, half.env_ids))
         with pytest.raises(StateError, match="no env in flight when a pool is split"):
@@ -117,12 +117,14 @@ def test_parts_share_each_shard(cluster: TwoNodes) -> None:
         assert pool.split(1) == (pool,)
         with pytest.raises(StateError, match="split since"):
             halves[0].send(actions(0, halves[0].env_ids))
-        whole = [told(pool.reset(seed=0))] + [told(pool.step(actions(step, range(5)))) for step in range(7)]
+        whole = [rows_by_env(pool.reset(seed=0))] + [
+            rows_by_env(pool.step(actions(step, range(5)))) for step in range(7)
+        ]
         assert [{**one, **other} for one, other in zip(parts[::2], parts[1::2], strict=True)] == whole
 
 
 @pytest.mark.parametrize("recover", ["reset", "discard"])
-def test_a_pool_that_is_divided_is_recovered(cluster: TwoNodes, recover: str) -> None:
+def test_a_split_pool_is_usable_again_after_reset_or_discard(cluster: TwoNodes, recover: str) -> None:
     with Pool([Scripted] * 5, backend=remuda.Ray(shards=3, backend="serial")) as pool:
         pool.reset(seed=0)
         halves = pool.split(2)
@@ -138,7 +140,7 @@ def test_a_pool_that_is_divided_is_recovered(cluster: TwoNodes, recover: str) ->
 
 
 class Slow(Scripted):
-    """Its step waits for a file, if the action says so."""
+    """Waits in its step for a file if the action is 4."""
 
     path: Path
 
@@ -164,7 +166,7 @@ def test_no_env_waits_for_a_slow_one_of_its_shard(cluster: TwoNodes, tmp_path: P
 
 
 @pytest.mark.parametrize("autoreset", ["next_step", "same_step"])
-def test_rollouts_in_the_memory_of_the_driver(cluster: TwoNodes, autoreset: Any) -> None:
+def test_rollouts_in_the_driver_equal_those_of_the_serial_backend(cluster: TwoNodes, autoreset: Any) -> None:
     runs = []
     for backend in ("serial", remuda.Ray(shards=2, backend="serial")):
         with Pool([Scripted] * 4, backend=backend, seeding="per_episode", autoreset=autoreset) as pool:
@@ -184,7 +186,7 @@ def test_rollouts_in_the_memory_of_the_driver(cluster: TwoNodes, autoreset: Any)
     assert runs[0] == runs[1]
 
 
-def test_resets_in_the_background(cluster: TwoNodes) -> None:
+def test_background_resets_equal_those_of_the_serial_backend(cluster: TwoNodes) -> None:
     runs = []
     for backend in ("serial", remuda.Ray(shards=2, backend="serial")):
         with Pool([Scripted] * 4, backend=backend, seeding="per_episode", autoreset="background") as pool:
@@ -193,17 +195,17 @@ def test_resets_in_the_background(cluster: TwoNodes) -> None:
             while min(map(len, rows.values())) < 20:
                 batch = pool.recv(min_envs=1)
                 over = batch.terminated | batch.truncated
-                for env, row in told(batch).items():
+                for env, row in rows_by_env(batch).items():
                     rows[env].append(row)
                 ready = batch.env_ids[~over]
                 if len(ready):
                     pool.send(actions(0, ready.tolist()), ready.tolist())
-            runs.append({env: its[:20] for env, its in rows.items()})
+            runs.append({env: env_rows[:20] for env, env_rows in rows.items()})
             pool.discard()
     assert runs[0] == runs[1]
 
 
-def test_envs_are_replaced_and_a_successor_of_their_shard_has_them_too(cluster: TwoNodes) -> None:
+def test_replaced_envs_remain_after_the_death_of_their_shard(cluster: TwoNodes) -> None:
     class Other(Scripted):
         kind = "other"
 
@@ -242,7 +244,7 @@ def test_calls_reach_envs_on_all_shards(cluster: TwoNodes) -> None:
         assert {worker.shard for worker in pool.workers} == {0, 1}
 
 
-def test_spaces_without_columns_and_vector_envs(cluster: TwoNodes) -> None:
+def test_vector_envs_equal_those_of_the_serial_backend(cluster: TwoNodes) -> None:
     def vectors() -> Any:
         return gymnasium.make_vec("CartPole-v1", num_envs=2, vectorization_mode="sync")
 
@@ -250,13 +252,13 @@ def test_spaces_without_columns_and_vector_envs(cluster: TwoNodes) -> None:
     for backend in ("serial", remuda.Ray(shards=2, backend="serial")):
         with Pool([vectors] * 3, vector_size=2, backend=backend) as pool:
             batches = [pool.reset(seed=1)] + [pool.step(np.ones(6, np.int64)) for _ in range(15)]
-            results.append([(batch.obs.tolist(), told(batch)) for batch in batches])
+            results.append([(batch.obs.tolist(), rows_by_env(batch)) for batch in batches])
             with pytest.raises(ValueError, match="whole vector envs"):
                 pool.step([1], env_ids=[1])
     assert results[0] == results[1]
 
 
-def test_an_env_that_raises_is_told_by_its_number_in_the_whole(cluster: TwoNodes) -> None:
+def test_an_exception_names_the_env_id_in_the_whole_pool(cluster: TwoNodes) -> None:
     from cluster_envs import fail
 
     with Pool([Scripted] * 6, backend=remuda.Ray(shards=3, backend="serial")) as pool:
@@ -273,12 +275,12 @@ def test_an_env_that_raises_is_told_by_its_number_in_the_whole(cluster: TwoNodes
 
 def test_max_concurrency_holds_for_the_workers_of_all_shards(cluster: TwoNodes, tmp_path: Path) -> None:
     class Alone(Scripted):
-        """A step raises if another env steps meanwhile."""
+        """Raises if another env steps at the same time."""
 
         def step(self, action: Any) -> Any:
             claim = tmp_path / "claim"
             claim.touch(exist_ok=False)
-            time.sleep(0.01)  # long enough for the others to come
+            time.sleep(0.01)  # time for a second step to begin
             claim.unlink()
             return super().step(action)
 
@@ -290,7 +292,7 @@ def test_max_concurrency_holds_for_the_workers_of_all_shards(cluster: TwoNodes, 
             pool.rollouts(lambda obs: actions(0, range(len(obs))))
 
 
-def test_what_cannot_be_is_refused_before_anything_starts() -> None:
+def test_unsupported_options_are_refused_before_anything_starts() -> None:
     ray = remuda.Ray(shards=2)
     for options, text in [
         ({"spares": 1}, "expected spares=0 with backend=remuda.Ray"),

@@ -1,4 +1,4 @@
-"""A pool is divided among more shards, or fewer, while it is open: seeds go on, and what cannot be changes nothing."""
+"""`resize` changes the number of shards of an open pool. Seeds continue, and a failed resize changes nothing."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 from cluster.conftest import TwoNodes
-from cluster.test_rollouts import Greedy, by_env, some
+from cluster.test_rollouts import Greedy, by_env, rollouts_of_each_shard
 from cluster.test_unstarted import in_a_thread
-from cluster_envs import Scripted, actions, fail, kill_shard, told
+from cluster_envs import Scripted, actions, fail, kill_shard, rows_by_env
 
 import remuda
 from remuda import EnvError, Pool, ShardDiedError, StartTimeoutError, StateError
@@ -22,22 +22,22 @@ ONE: Any = remuda.Ray(shards=1, backend="serial")
 
 
 def as_fault(row: Any) -> Any:
-    """What tells that an episode was cut off by a resize reads as what tells of a fault."""
+    """Renames the info of an episode cut off by a resize to that of a fault, to compare it with a run with faults."""
     if isinstance(row, dict):
         return {"fault" if key == "resized" else key: as_fault(value) for key, value in row.items()}
     return type(row)(map(as_fault, row)) if isinstance(row, (list, tuple)) else row
 
 
 def course(pool: Pool, keep: bool, on_cluster: bool) -> list[Any]:
-    """Steps, with all that happens in between. On one machine an env raises where on a cluster its episode is cut."""
-    batches = [told(pool.reset(seed=3))]
+    """Runs a pool with resizes and kills. On one machine, an exception in the env cuts off the episode instead."""
+    batches = [rows_by_env(pool.reset(seed=3))]
     for step in range(STEPS):
         if step in RESIZE_AT and on_cluster:
             states = pool.get_state(state_fns="attributes") if keep else None
             pool.resize(RESIZE_AT[step])
             assert {worker.shard for worker in pool.workers} == set(range(RESIZE_AT[step]))
             if states is not None:
-                batches[-1] = {env: row[:4] for env, row in told(pool.set_state(states)).items()}
+                batches[-1] = {env: row[:4] for env, row in rows_by_env(pool.set_state(states)).items()}
         elif step in RESIZE_AT and keep:
             batches[-1] = {env: (obs, 0.0, *row[1:3]) for env, (obs, *row) in batches[-1].items()}
         elif step in RESIZE_AT or (step in KILL_AT and not on_cluster):
@@ -45,7 +45,7 @@ def course(pool: Pool, keep: bool, on_cluster: bool) -> list[Any]:
             pool.apply(fail, env_ids=[env for env in cut if not is_over(pool, batches[-1][env])])
         if step in KILL_AT and on_cluster:
             kill_shard(pool, KILL_AT[step][0])
-        batches.append(told(pool.step(actions(step, range(NUM_ENVS)))))
+        batches.append(rows_by_env(pool.step(actions(step, range(NUM_ENVS)))))
     return batches
 
 
@@ -54,7 +54,7 @@ def is_over(pool: Pool, row: Any) -> bool:
 
 
 @pytest.mark.parametrize(("autoreset", "keep"), [("next_step", False), ("same_step", False), ("next_step", True)])
-def test_results_are_those_of_one_machine(cluster: TwoNodes, autoreset: Any, keep: bool) -> None:
+def test_results_equal_those_of_one_machine(cluster: TwoNodes, autoreset: Any, keep: bool) -> None:
     with Pool([Scripted] * NUM_ENVS, backend="serial", autoreset=autoreset, **SEEDED) as twin:
         expected = course(twin, keep, on_cluster=False)
     with Pool([Scripted] * NUM_ENVS, backend=ONE, autoreset=autoreset, **SEEDED) as pool:
@@ -63,7 +63,7 @@ def test_results_are_those_of_one_machine(cluster: TwoNodes, autoreset: Any, kee
 
 
 @pytest.mark.parametrize("faults", ["restart", "raise"])
-def test_an_episode_that_is_cut_off_says_so(cluster: TwoNodes, faults: Any) -> None:
+def test_the_info_of_an_episode_cut_off_by_a_resize_says_so(cluster: TwoNodes, faults: Any) -> None:
     with Pool([Scripted] * NUM_ENVS, backend=ONE, seeding="per_episode", faults=faults) as pool:
         pool.set_attr("bonus", 5, lasting=True)
         pool.set_reset_options({"wind": 1})
@@ -74,30 +74,31 @@ def test_an_episode_that_is_cut_off_says_so(cluster: TwoNodes, faults: Any) -> N
         assert batch.obs.tolist() == last.tolist() and batch.truncated.all()
         assert [info["resized"] for info in batch.infos] == [True] * NUM_ENVS
         pool.resize(6)
-        assert not pool.step([0] * NUM_ENVS).truncated.any()  # they begin, as they would have
+        # the envs reset, as they would have without the second resize
+        assert not pool.step([0] * NUM_ENVS).truncated.any()
         assert pool.get_attr("bonus") == [5] * NUM_ENVS
         assert [info["options"] for info in pool.reset().infos] == ["{'wind': 1}"] * NUM_ENVS
 
 
 def test_rollouts_have_the_same_episodes_before_and_after(cluster: TwoNodes) -> None:
-    told_by = []
+    runs = []
     for sizes in ((2, 2, 2), (1, 3, 1)):
         where = remuda.Ray(shards=sizes[0], backend="serial")
         with Pool([Scripted] * NUM_ENVS, backend=where, **SEEDED) as pool:
             pool.reset(seed=5)
-            course = [by_env(some(pool, Greedy(), 2))]
+            course = [by_env(rollouts_of_each_shard(pool, Greedy(), 2))]
             for size in sizes[1:]:
                 pool.resize(size)
-                pool.reset(seed=5)  # rollouts that nobody took have gone on, how far is chance
-                course.append(by_env(some(pool, Greedy(), 2)))
-            told_by.append(course)
-    assert told_by[0] == told_by[1]
+                pool.reset(seed=5)  # an unknown number of rollouts has been made in advance
+                course.append(by_env(rollouts_of_each_shard(pool, Greedy(), 2)))
+            runs.append(course)
+    assert runs[0] == runs[1]
 
 
 def test_a_shard_that_dies_after_a_resize_is_replaced_in_rollouts(cluster: TwoNodes) -> None:
     with Pool([Scripted] * NUM_ENVS, backend=ONE, **SEEDED) as pool:
         pool.reset(seed=5)
-        some(pool, Greedy(), 1)
+        rollouts_of_each_shard(pool, Greedy(), 1)
         pool.resize(3)
         pool.reset(seed=5)
         pids = pool.call("pid")
@@ -113,7 +114,7 @@ def test_a_shard_that_dies_after_a_resize_is_replaced_in_rollouts(cluster: TwoNo
         assert [infos[env]["fault"].worker for env in (2, 5)] == [1, 2]
 
 
-def test_it_waits_for_room_which_a_cluster_that_grows_will_have(cluster: TwoNodes) -> None:
+def test_resize_waits_until_the_cluster_has_grown(cluster: TwoNodes) -> None:
     where = remuda.Ray(shards=1, backend="serial", resources={"room": 1})
     cluster.add(resources={"room": 1})
     with Pool([Scripted] * 2, backend=where, **SEEDED) as pool:
@@ -126,7 +127,7 @@ def test_it_waits_for_room_which_a_cluster_that_grows_will_have(cluster: TwoNode
 
 
 class Choosy(Scripted):
-    """Cannot be built twice, which it notices by a file."""
+    """Fails to build a second time: it leaves a file at the first time."""
 
     def __init__(self, mark: Path, kills: bool) -> None:
         if mark.exists() and kills:
@@ -137,10 +138,10 @@ class Choosy(Scripted):
         mark.touch()
 
 
-def test_what_cannot_be_built_anew_changes_nothing(cluster: TwoNodes, tmp_path: Path) -> None:
+def test_a_resize_with_a_failing_factory_changes_nothing(cluster: TwoNodes, tmp_path: Path) -> None:
     env_fns = [Scripted, lambda: Choosy(tmp_path / "mark", kills=False)]
     with Pool(env_fns, backend=ONE, **SEEDED) as pool:
-        before = told(pool.reset(seed=3))
+        before = rows_by_env(pool.reset(seed=3))
         with pytest.raises(EnvError, match=r"env 1 .*raised RuntimeError.*: once is enough"):
             pool.resize(2)
         batch = pool.step([1, 1])
@@ -150,7 +151,7 @@ def test_what_cannot_be_built_anew_changes_nothing(cluster: TwoNodes, tmp_path: 
         assert pool.step([0, 0]).truncated.all()
 
 
-def test_no_room_in_time_changes_nothing(cluster: TwoNodes) -> None:
+def test_a_resize_that_times_out_changes_nothing(cluster: TwoNodes) -> None:
     cluster.add(resources={"little": 1})
     where = remuda.Ray(shards=1, backend="serial", resources={"little": 1})
     with Pool([Scripted] * 2, backend=where, **SEEDED) as pool:
@@ -160,7 +161,7 @@ def test_no_room_in_time_changes_nothing(cluster: TwoNodes) -> None:
         assert pool.step([1, 1]).obs[:, 1].tolist() == [1, 1]
 
 
-def test_a_shard_that_dies_meanwhile_is_a_fault_and_the_pool_goes_on(cluster: TwoNodes, tmp_path: Path) -> None:
+def test_the_death_of_a_shard_during_a_resize_is_a_fault(cluster: TwoNodes, tmp_path: Path) -> None:
     env_fns = [lambda: Choosy(tmp_path / "mark", kills=True), Scripted]
     with Pool(env_fns, backend=ONE, **SEEDED) as pool:
         pool.reset(seed=3)
@@ -168,13 +169,13 @@ def test_a_shard_that_dies_meanwhile_is_a_fault_and_the_pool_goes_on(cluster: Tw
             pool.resize(2)
         batch = pool.step([0, 0])
         assert batch.truncated.all() and [info["fault"].kind for info in batch.infos] == ["death"] * 2
-        pool.call("pid")  # the successor has built its envs
+        pool.call("pid")  # the successor answers after it has built its envs
         (tmp_path / "mark").unlink()
         pool.resize(2)
         assert len(pool.workers) == 2 and pool.step([0, 0]).obs[:, 1].tolist() == [0, 0]
 
 
-def test_what_cannot_be_is_refused(cluster: TwoNodes) -> None:
+def test_invalid_resizes_are_refused(cluster: TwoNodes) -> None:
     with Pool([Scripted] * 2, backend="serial") as here, pytest.raises(NotImplementedError, match="for resize, got"):
         here.resize(2)
     packed = remuda.Ray(backend="serial", placement="pack")

@@ -1,4 +1,5 @@
-"""Rollouts: filled beside the envs, first come first served, with the policy that was published last."""
+"""``pool.rollouts``: shards fill rollouts with the last published policy, and the driver receives them in order of
+completion."""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 from cluster.conftest import TwoNodes
-from cluster_envs import Scripted, actions, fail, kill_shard, told
+from cluster_envs import Scripted, actions, fail, kill_shard, rows_by_env
 
 import remuda
 from remuda import EnvError, Pool, ShardDiedError, StateError, WorkerDiedError
@@ -21,7 +22,7 @@ NUM_ENVS, STEPS = 4, 8
 
 
 class Greedy:
-    """Acts on what it sees, and says how it has."""
+    """Derives actions from the observations, and returns further columns."""
 
     def __init__(self, shift: int = 0) -> None:
         self.shift = shift
@@ -32,11 +33,11 @@ class Greedy:
 
 
 def by_env(rollouts: list[Any]) -> dict[int, list[Any]]:
-    """Each env's transitions, one rollout after another."""
-    told: dict[int, list[Any]] = {}
+    """Returns the columns of each env, one rollout after another."""
+    columns: dict[int, list[Any]] = {}
     for rollout in rollouts:
         for column, env in enumerate(rollout.env_ids.tolist()):
-            told.setdefault(env, []).append(
+            columns.setdefault(env, []).append(
                 [
                     np.asarray(array)[:, column].tolist()
                     for array in (
@@ -53,38 +54,38 @@ def by_env(rollouts: list[Any]) -> dict[int, list[Any]]:
                     )
                 ]
             )
-    return told
+    return columns
 
 
-def some(pool: Pool, policy: Any, count: int) -> list[Any]:
-    """So many rollouts of each shard."""
+def rollouts_of_each_shard(pool: Pool, policy: Any, count: int) -> list[Any]:
+    """Returns ``count`` rollouts of each shard."""
     taken: dict[int, list[Any]] = {}
     with pool.rollouts(policy, steps=STEPS) as rollouts:
         for rollout in rollouts:
-            its = taken.setdefault(rollout.shard, [])
-            if len(its) < count:
-                its.append(rollout)
+            of_shard = taken.setdefault(rollout.shard, [])
+            if len(of_shard) < count:
+                of_shard.append(rollout)
             if sum(map(len, taken.values())) == count * pool.backend.shards:
                 break
-    return [rollout for its in taken.values() for rollout in its]
+    return [rollout for of_shard in taken.values() for rollout in of_shard]
 
 
 @pytest.mark.parametrize("autoreset", ["next_step", "same_step"])
-def test_rollouts_are_the_same_however_the_envs_are_divided(cluster: TwoNodes, autoreset: Any) -> None:
-    told = []
+def test_rollouts_are_the_same_for_any_number_of_shards(cluster: TwoNodes, autoreset: Any) -> None:
+    runs = []
     for shards in (1, 2):
         where = remuda.Ray(shards=shards, backend="serial")
         with Pool([Scripted] * NUM_ENVS, backend=where, seeding="per_episode", autoreset=autoreset) as pool:
             pool.reset(seed=5)
-            rollouts = some(pool, Greedy(), 3)
-            told.append(by_env(rollouts))
+            rollouts = rollouts_of_each_shard(pool, Greedy(), 3)
+            runs.append(by_env(rollouts))
             assert all(rollout.obs.flags.c_contiguous for rollout in rollouts)
             _check_against_steps(rollouts, autoreset)
-    assert told[0] == told[1]
+    assert runs[0] == runs[1]
 
 
 def _check_against_steps(rollouts: list[Any], autoreset: Any) -> None:
-    """The same steps, taken one by one in this process."""
+    """Checks the rollouts against the same steps in a serial pool."""
     with Pool([Scripted] * NUM_ENVS, backend="serial", seeding="per_episode", autoreset=autoreset) as twin:
         batch = twin.reset(seed=5)
         first = {env: (r, i) for r in reversed(rollouts) for i, env in enumerate(r.env_ids.tolist())}
@@ -98,7 +99,7 @@ def _check_against_steps(rollouts: list[Any], autoreset: Any) -> None:
                 assert rollout.terminations[t, i] == batch.terminated[env]
 
 
-def test_what_is_published_acts_from_the_next_rollout_on(cluster: TwoNodes) -> None:
+def test_a_published_policy_acts_from_the_next_rollout_on(cluster: TwoNodes) -> None:
     with Pool([Scripted] * NUM_ENVS, backend=remuda.Ray(shards=2, backend="serial")) as pool:
         seen = []
         with pool.rollouts(Greedy(0), steps=4, in_flight=1) as rollouts:
@@ -114,7 +115,7 @@ def test_what_is_published_acts_from_the_next_rollout_on(cluster: TwoNodes) -> N
 
 
 def net() -> Any:
-    """A torch module that always acts alike."""
+    """Returns a torch module with a constant action."""
     torch = pytest.importorskip("torch")
 
     class Net(torch.nn.Module):  # type: ignore[misc, name-defined]
@@ -129,7 +130,7 @@ def net() -> Any:
     return Net()
 
 
-def test_a_torch_module_is_sent_once_and_then_its_state_alone(cluster: TwoNodes) -> None:
+def test_a_torch_module_is_sent_once_and_later_only_its_state(cluster: TwoNodes) -> None:
     policy = net()
     with Pool([Scripted] * 2, backend=remuda.Ray(backend="serial")) as pool:
         with pool.rollouts(policy, steps=3, in_flight=1) as rollouts:
@@ -142,7 +143,7 @@ def test_a_torch_module_is_sent_once_and_then_its_state_alone(cluster: TwoNodes)
         assert (later.actions == 3).all() and (later.columns["bias"] == 3).all()
 
 
-def test_the_successor_of_a_shard_that_died_between_rollouts_has_the_module_too(cluster: TwoNodes) -> None:
+def test_a_successor_between_rollouts_has_the_module(cluster: TwoNodes) -> None:
     policy = net()
     with Pool([Scripted] * 2, backend=remuda.Ray(backend="serial"), faults="restart") as pool:
         pool.reset(seed=0)
@@ -172,13 +173,13 @@ def test_a_shard_that_dies_is_replaced_and_the_others_go_on(cluster: TwoNodes) -
         assert pool.reset(seed=1).env_ids.tolist() == [0, 1, 2, 3]
 
 
-def test_a_shard_whose_death_a_call_notices_has_a_successor_that_acts(cluster: TwoNodes) -> None:
+def test_after_a_death_detected_by_a_call_the_successor_fills_rollouts(cluster: TwoNodes) -> None:
     with Pool([Scripted] * NUM_ENVS, backend=remuda.Ray(shards=2, backend="serial"), faults="restart") as pool:
         pool.reset(seed=1)
         pids = pool.call("pid")
         with pool.rollouts(Greedy(), steps=STEPS) as rollouts:
             next(rollouts)
-            pool.call("pid")  # by now each shard has filled all that it was asked for: these rollouts come first
+            pool.call("pid")  # by now each shard has filled its requested rollouts, which are received first
             os.kill(pids[2], signal.SIGKILL)
             with pytest.raises(ShardDiedError, match="died while in call"):
                 pool.call("pid", env_ids=[2])
@@ -191,7 +192,7 @@ def zeros(obs: Any) -> Any:
     return np.zeros(len(obs), np.int64)
 
 
-def test_a_loop_over_rollouts_that_is_left_ends_them(cluster: TwoNodes) -> None:
+def test_leaving_the_loop_ends_the_rollouts(cluster: TwoNodes) -> None:
     with Pool([Scripted] * NUM_ENVS, backend=remuda.Ray(shards=2, backend="serial")) as pool:
         for _ in pool.rollouts(zeros, steps=STEPS):
             break
@@ -206,9 +207,9 @@ def test_a_loop_over_rollouts_that_is_left_ends_them(cluster: TwoNodes) -> None:
         assert len(pool.reset(seed=1)) == NUM_ENVS
 
 
-def test_the_envs_of_a_shard_that_dies_name_the_workers_that_they_were_on(cluster: TwoNodes, tmp_path: Path) -> None:
+def test_the_faults_of_a_dead_shard_name_the_workers(cluster: TwoNodes, tmp_path: Path) -> None:
     class Deadly:
-        """Ends the first shard that it acts in."""
+        """Kills the first shard that calls it."""
 
         def act(self, obs: Any) -> Any:
             with suppress(FileExistsError):
@@ -224,7 +225,9 @@ def test_the_envs_of_a_shard_that_dies_name_the_workers_that_they_were_on(cluste
 
 
 @pytest.mark.parametrize(("shards", "in_flight"), [(4, 1), (4, 2), (6, 2)])
-def test_a_slow_learner_gets_as_many_rollouts_from_each_shard(cluster: TwoNodes, shards: int, in_flight: int) -> None:
+def test_a_slow_learner_receives_equally_many_rollouts_from_each_shard(
+    cluster: TwoNodes, shards: int, in_flight: int
+) -> None:
     with Pool([Scripted] * shards, backend=remuda.Ray(shards=shards, backend="serial")) as pool:
         count, ages = dict.fromkeys(range(shards), 0), []
         with pool.rollouts(Greedy(), steps=2, in_flight=in_flight) as rollouts:
@@ -232,14 +235,14 @@ def test_a_slow_learner_gets_as_many_rollouts_from_each_shard(cluster: TwoNodes,
                 rollout = next(rollouts)
                 count[rollout.shard] += 1
                 ages.append(published - rollout.policy_version)
-                pool.call("pid")  # when this returns, each shard has filled all that it was asked for
+                pool.call("pid")  # when this returns, each shard has filled its requested rollouts
                 assert pool.publish(Greedy()) == published + 1
         assert max(count.values()) <= 1.2 * 10
         assert max(ages) <= shards * in_flight
 
 
 class Versatile:
-    """A policy with attributes of all kinds."""
+    """A policy with attributes of several kinds."""
 
     def __init__(self) -> None:
         torch = pytest.importorskip("torch")
@@ -249,26 +252,26 @@ class Versatile:
         self.half = torch.zeros(2, dtype=torch.bfloat16)
 
     def act(self, obs: Any) -> Any:
-        self.table += 1  # a policy may write to what it has
-        told = [self.shift, self.table[0], self.net.step.item(), self.half[1].item(), self.net.training]
-        return np.zeros(len(obs), np.int64), {"told": np.tile(np.array(told, float), (len(obs), 1))}
+        self.table += 1  # a policy may modify its arrays
+        attributes = [self.shift, self.table[0], self.net.step.item(), self.half[1].item(), self.net.training]
+        return np.zeros(len(obs), np.int64), {"attributes": np.tile(np.array(attributes, float), (len(obs), 1))}
 
 
-def test_a_published_policy_is_sent_with_all_that_it_has(cluster: TwoNodes) -> None:
+def test_a_published_policy_is_sent_with_all_its_attributes(cluster: TwoNodes) -> None:
     policy = Versatile()
     with (
         Pool([Scripted] * 2, backend=remuda.Ray(backend="serial")) as pool,
         pool.rollouts(policy, steps=2, in_flight=1) as rollouts,
     ):
-        assert next(rollouts).columns["told"][:, 0].tolist() == [[1, 1, 0, 0, 1], [1, 2, 0, 0, 1]]
+        assert next(rollouts).columns["attributes"][:, 0].tolist() == [[1, 1, 0, 0, 1], [1, 2, 0, 0, 1]]
         policy.shift, policy.table[0], policy.half[1] = 5, 40, 0.5
         policy.net.step += 3
         policy.net.eval()
         pool.publish(policy)
-        assert next(rollouts).columns["told"][0, 0].tolist() == [5, 41, 3, 0.5, 0]
+        assert next(rollouts).columns["attributes"][0, 0].tolist() == [5, 41, 3, 0.5, 0]
 
 
-def test_bfloat16_is_sent_and_comes_back_as_float32(cluster: TwoNodes) -> None:
+def test_bfloat16_columns_arrive_as_float32(cluster: TwoNodes) -> None:
     torch = pytest.importorskip("torch")
 
     class Half(torch.nn.Module):  # type: ignore[misc, name-defined]
@@ -285,7 +288,7 @@ def test_bfloat16_is_sent_and_comes_back_as_float32(cluster: TwoNodes) -> None:
 
 
 class Counting:
-    """A policy with a state: the number of steps in the episode."""
+    """A policy that keeps the number of steps in the episode of each env as its state."""
 
     def initial_state(self, k: int) -> Any:
         return {"steps": np.zeros(k, np.int64)}
@@ -293,8 +296,13 @@ class Counting:
     def act(self, obs: Any, turn: remuda.Turn) -> Any:
         steps = turn.state["steps"]
         turn.state = {"steps": steps + 1}
-        told = {"env": turn.env_ids, "steps": steps, "draw": turn.rng.random(len(obs)), "begins": turn.episode_starts}
-        return np.zeros(len(obs), np.int64), told
+        columns = {
+            "env": turn.env_ids,
+            "steps": steps,
+            "draw": turn.rng.random(len(obs)),
+            "begins": turn.episode_starts,
+        }
+        return np.zeros(len(obs), np.int64), columns
 
 
 def test_a_policy_keeps_a_state_for_each_env_and_draws_from_a_stream_for_each_shard(cluster: TwoNodes) -> None:
@@ -315,7 +323,7 @@ def test_a_policy_keeps_a_state_for_each_env_and_draws_from_a_stream_for_each_sh
         draws = {shard: [r.columns["draw"].ravel() for r in taken if r.shard == shard] for shard in (0, 1)}
         assert len(np.unique(np.concatenate(draws[0] + draws[1]))) == 6 * STEPS * 2
         runs.append(draws)
-    for shard in (0, 1):  # how many of the six are of a shard, is chance
+    for shard in (0, 1):  # how many of the six rollouts come from each shard varies
         for one, other in zip(runs[0][shard], runs[1][shard], strict=False):
             assert one.tolist() == other.tolist()
 
@@ -339,7 +347,7 @@ def test_random_numbers_of_torch_differ_between_shards(cluster: TwoNodes) -> Non
 
 
 class Waiting:
-    """A policy that waits for a file in its first step, and leaves one when it has made all of its steps."""
+    """A policy that waits for a file in its first step, and creates one after its last step."""
 
     def __init__(self, folder: Path, steps: int) -> None:
         self._folder, self._left = folder, steps
@@ -354,7 +362,7 @@ class Waiting:
         return np.zeros(len(obs), np.int64)
 
 
-def test_rollouts_that_are_left_end_at_their_next_step(cluster: TwoNodes, tmp_path: Path) -> None:
+def test_closed_rollouts_end_at_their_next_step(cluster: TwoNodes, tmp_path: Path) -> None:
     steps = 100_000
     with Pool([Scripted] * 2, backend=remuda.Ray(backend="serial")) as pool:
         rollouts = pool.rollouts(Waiting(tmp_path, steps), steps=steps, in_flight=3)
@@ -401,11 +409,11 @@ def test_many_shards_are_fair_and_equal_to_one_machine(cluster: TwoNodes) -> Non
         runs = []
         for backend in ("serial", where):
             with Pool([Scripted] * 32, backend=backend, seeding="per_episode", start_timeout=300) as pool:
-                batches = [told(pool.reset(seed=3))]
+                batches = [rows_by_env(pool.reset(seed=3))]
                 for step in range(8):
-                    batches.append(told(pool.step(actions(step, range(32)))))
+                    batches.append(rows_by_env(pool.step(actions(step, range(32)))))
                     some_ids = [(7 * i + step) % 32 for i in range(20)]
-                    batches.append(told(pool.step(actions(step, some_ids), env_ids=some_ids)))
+                    batches.append(rows_by_env(pool.step(actions(step, some_ids), env_ids=some_ids)))
                 runs.append(batches)
                 if backend != "serial":
                     check_shares(pool, 16)
@@ -419,12 +427,12 @@ def test_many_shards_are_fair_and_equal_to_one_machine(cluster: TwoNodes) -> Non
 
 
 def check_shares(pool: Pool, shards: int) -> None:
-    """A learner that is slower than all shards takes equal shares of the rollouts of each."""
+    """Checks that a slow learner receives about as many rollouts from each shard."""
     count = dict.fromkeys(range(shards), 0)
     with pool.rollouts(Greedy(), steps=2) as rollouts:
         for _ in range(10 * shards):
             count[next(rollouts).shard] += 1
-            pool.call("pid")  # a shard answers after the rollouts that it was asked for
+            pool.call("pid")  # a shard answers after it has filled its requested rollouts
     assert max(count.values()) <= 1.2 * 10
 
 
@@ -432,7 +440,7 @@ def test_metrics_count_rollouts_and_restarts_by_shard(cluster: TwoNodes, monkeyp
     values: dict[tuple[str, str], float] = {}
 
     class Recorded:
-        """A metric that is kept here. Ray exports metrics only with further packages."""
+        """Records a metric in a dict. Ray exports metrics only with further packages."""
 
         def __init__(self, name: str, description: str, tag_keys: Any) -> None:
             assert description and tag_keys == ("pool", "shard")
@@ -464,7 +472,7 @@ def test_metrics_count_rollouts_and_restarts_by_shard(cluster: TwoNodes, monkeyp
     }
 
 
-def test_errors_come_from_where_they_arise(cluster: TwoNodes) -> None:
+def test_errors_in_policies_and_envs_are_raised_by_the_rollouts(cluster: TwoNodes) -> None:
     with Pool([Scripted] * 2, backend=remuda.Ray(backend="serial")) as pool:
         with pytest.raises(ZeroDivisionError):
             next(pool.rollouts(lambda obs: 1 // 0, steps=4))

@@ -1,6 +1,6 @@
-"""Workers, actors and machines are killed, one after another, for as long as one likes: `make soak`.
+"""Workers, actors and machines are killed one after another, for as long as `make soak` sets.
 
-Among the other tests a few are.
+An ordinary test run has a few kills.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ import remuda
 from remuda import FaultPolicy, Pool
 from remuda.errors import Fault
 
-MINUTES = float(os.environ.get("REMUDA_SOAK_MINUTES", "0"))  # of both; 0: a few kills
+MINUTES = float(os.environ.get("REMUDA_SOAK_MINUTES", "0"))  # of both tests together; 0: a few kills
 SEED = int(os.environ.get("REMUDA_SOAK_SEED", "0"))
 NUM_ENVS, SHARDS, ALL = 6, 3, list(range(6))
 POLICY = FaultPolicy("restart", max_restarts=10**6, backoff=0.0)
 
 
 class Book:
-    """What each env has shown last, and whose episodes were cut off.
+    """Records the last observation of each env, and checks that it continues the episode.
 
     Attributes:
-        episodes: Of each env, what its episodes are known by, in order.
-        begun: Who has begun an episode since the last kill.
-        steps: That were made since then, by env.
+        episodes: For each env, the random draw that identifies each of its episodes, in order.
+        begun: The envs that have begun an episode since the last kill.
+        steps: The number of steps of each env since the last kill.
     """
 
     def __init__(self) -> None:
@@ -45,7 +45,7 @@ class Book:
         self.begun, self.steps = set[int](), Counter[int]()
 
     def note(self, env: int, obs: Any, *, repeats: bool) -> None:
-        """`repeats`: the last observation once more, though it may be the first one of another episode."""
+        """With `repeats`, the observation is the last one again, or the first one of a new episode."""
         draw, step = float(obs[0]), int(obs[1])
         episode, last = self._last.get(env, (None, -1))
         if step == 0 and draw != episode:
@@ -64,8 +64,8 @@ class Killer:
     """Kills workers, actors and nodes in turn.
 
     Attributes:
-        victims: The envs whose episodes the latest kill has cut off.
-        kills: How many there were, by kind.
+        victims: The envs of the last kill. Their episodes are cut off.
+        kills: The number of kills of each kind.
     """
 
     def __init__(self, pool: Pool, cluster: TwoNodes, kinds: tuple[str, ...]) -> None:
@@ -77,29 +77,29 @@ class Killer:
         kind, workers = next(self._kinds), self._pool.workers
         victim = self._random.choice(workers)
         if kind == "worker":
-            its = [victim]
+            hit = [victim]
             os.kill(victim.pid, signal.SIGKILL)
         elif kind == "actor":
-            its = [worker for worker in workers if worker.shard == victim.shard]
+            hit = [worker for worker in workers if worker.shard == victim.shard]
             os.kill(actor_of(victim.pid), signal.SIGKILL)
         else:
-            its = [worker for worker in workers if not worker.node.endswith(self._cluster.head[:8])]
-            if its:  # else all have come to be on the head, which is the cluster's brain
-                node = self._cluster.kill_one_of([worker.node for worker in its])
-                its = [worker for worker in its if worker.node == node]
-        self.victims = {env for worker in its for env in worker.env_ids}
+            hit = [worker for worker in workers if not worker.node.endswith(self._cluster.head[:8])]
+            if hit:  # otherwise all workers are on the head, which must live because it manages the cluster
+                node = self._cluster.kill_one_of([worker.node for worker in hit])
+                hit = [worker for worker in hit if worker.node == node]
+        self.victims = {env for worker in hit for env in worker.env_ids}
         self.kills[kind] += 1
 
 
 def actor_of(pid: int) -> int:
-    """The actor that a worker is of: one of its ancestors."""
+    """Returns the actor of a worker, which is one of its ancestors."""
     while b"ShardActor" not in Path(f"/proc/{pid}/cmdline").read_bytes():
         pid = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
     return pid
 
 
 def rounds(killer: Killer, book: Book) -> Iterator[None]:
-    """One for each kill; the next one comes when the last one's envs are back."""
+    """Yields after each kill. The next kill follows when the envs of the last one have begun new episodes."""
     end = time.monotonic() + MINUTES * 60 / 2
     for number in itertools.count():
         if time.monotonic() > end and number >= 2:
@@ -114,7 +114,7 @@ KINDS = ("worker", "actor", "node") if MINUTES else ("worker", "actor")
 
 
 @pytest.mark.watchdog(180 + 60 * MINUTES)
-def test_steps_go_on_whoever_is_killed(cluster: TwoNodes) -> None:
+def test_steps_continue_after_any_kill(cluster: TwoNodes) -> None:
     book = Book()
     with pool_on(cluster) as pool:
         killer = Killer(pool, cluster, KINDS)
@@ -141,7 +141,7 @@ def test_steps_go_on_whoever_is_killed(cluster: TwoNodes) -> None:
 
 
 @pytest.mark.watchdog(180 + 60 * MINUTES)
-def test_rollouts_go_on_whoever_is_killed(cluster: TwoNodes) -> None:
+def test_rollouts_continue_after_any_kill(cluster: TwoNodes) -> None:
     book = Book()
     with pool_on(cluster) as pool:
         killer = Killer(pool, cluster, KINDS)
@@ -171,7 +171,7 @@ def pool_on(cluster: TwoNodes) -> Pool:
 
 
 def check_episodes(book: Book) -> None:
-    """Each env has had its episodes in their order, and none twice."""
+    """Checks that each env has played its episodes in order, each once."""
     with Pool([Endless] * NUM_ENVS, backend="serial", seeding="per_episode") as twin:
         expected = [twin.reset(seed=3).obs[:, 0].tolist()]
         while len(expected) < max(map(len, book.episodes.values())):

@@ -1,4 +1,4 @@
-"""A progress bar while the shards of a pool start: how many envs are built, and whose are not."""
+"""The progress bar at the start of a pool with shards: the number of built envs, and the shards that are missing."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pool_envs import make_gates
 from watched import starting_program, terminal_of
 
 
-def test_it_says_how_many_envs_are_built_and_which_shards_are_missing(cluster: TwoNodes, tmp_path: Path) -> None:
+def test_the_bar_counts_the_built_envs_and_names_missing_shards(cluster: TwoNodes, tmp_path: Path) -> None:
     (gate,) = make_gates(tmp_path, 1)
     where = f"Ray(shards=2, backend='serial', address={cluster.address!r})"
     code = starting_program([None, None, gate, None], f"dict(backend={where})").replace(", num_workers=2", "")

@@ -1,4 +1,4 @@
-"""States of envs are taken and put wherever on the cluster the envs are."""
+"""`get_state`, `set_state` and `fork_state` work across the machines of a cluster."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from cluster.conftest import TwoNodes
-from cluster_envs import Endless, Scripted, actions, kill_shard, told
+from cluster_envs import Endless, Scripted, actions, kill_shard, rows_by_env
 
 import remuda
 from remuda import InvalidEnvError, Pool, StateError
@@ -17,22 +17,22 @@ SEEDED: Any = {"seeding": "per_episode", "faults": "restart"}
 
 
 def there_and_back(pool: Pool, kill: bool = False) -> list[Any]:
-    """Some steps, a state of each env, as many steps again, and the same once more from the state, in other envs."""
-    course = [told(pool.reset(seed=3))]
-    course += [told(pool.step(actions(step, range(NUM_ENVS)))) for step in range(2)]
+    """Steps, takes states, steps again, and steps from the states in other envs. Returns all rows."""
+    course = [rows_by_env(pool.reset(seed=3))]
+    course += [rows_by_env(pool.step(actions(step, range(NUM_ENVS)))) for step in range(2)]
     states = pickle.loads(pickle.dumps(pool.get_state(state_fns="attributes")))
-    course += [told(pool.step(actions(step, range(NUM_ENVS)))) for step in range(STEPS)]
+    course += [rows_by_env(pool.step(actions(step, range(NUM_ENVS)))) for step in range(STEPS)]
     if kill:
         kill_shard(pool, 0)
-    course.append(told(pool.set_state(states[::-1])))
-    course += [told(pool.step(actions(step, range(NUM_ENVS)))) for step in range(STEPS)]
-    course.append(told(pool.fork_state(3, [0, 2], state_fns="attributes")))
-    course += [told(pool.step(actions(step, range(NUM_ENVS)))) for step in range(STEPS)]
+    course.append(rows_by_env(pool.set_state(states[::-1])))
+    course += [rows_by_env(pool.step(actions(step, range(NUM_ENVS)))) for step in range(STEPS)]
+    course.append(rows_by_env(pool.fork_state(3, [0, 2], state_fns="attributes")))
+    course += [rows_by_env(pool.step(actions(step, range(NUM_ENVS)))) for step in range(STEPS)]
     return course
 
 
 @pytest.mark.parametrize("kill", [False, True])
-def test_envs_go_on_from_states_as_they_do_on_one_machine(cluster: TwoNodes, kill: bool) -> None:
+def test_envs_continue_from_states_as_on_one_machine(cluster: TwoNodes, kill: bool) -> None:
     with Pool([Scripted] * NUM_ENVS, backend="serial", **SEEDED) as twin:
         expected = there_and_back(twin)
     with Pool([Scripted] * NUM_ENVS, backend=remuda.Ray(shards=2, backend="serial"), **SEEDED) as pool:
@@ -40,8 +40,8 @@ def test_envs_go_on_from_states_as_they_do_on_one_machine(cluster: TwoNodes, kil
         assert pool.stats().restarts == kill
 
 
-def test_seeds_go_on_after_a_state_was_put_into_a_shard_that_is_new(cluster: TwoNodes) -> None:
-    """Also where it is the shard that has counted them, in rollouts, and that dies in turn."""
+def test_seeds_continue_after_a_state_was_set_in_a_new_shard(cluster: TwoNodes) -> None:
+    """This holds even if a shard has counted the seeds in rollouts and then died."""
     draws = []
     for kill in (False, True):
         with Pool([Endless] * 2, backend=remuda.Ray(backend="serial"), **SEEDED) as pool:
@@ -58,7 +58,7 @@ def test_seeds_go_on_after_a_state_was_put_into_a_shard_that_is_new(cluster: Two
     assert draws[0] == draws[1]
 
 
-def test_what_cannot_be_is_refused_before_anything_is_sent(cluster: TwoNodes) -> None:
+def test_invalid_states_are_refused_before_anything_is_sent(cluster: TwoNodes) -> None:
     with Pool([Scripted] * NUM_ENVS, backend=remuda.Ray(shards=2, backend="serial"), **SEEDED) as pool:
         with pytest.raises(StateError, match="got envs 0-3; call reset first"):
             pool.get_state(state_fns="attributes")

@@ -1,4 +1,5 @@
-"""Actors that never run, as those that Ray puts on a machine which is dead already: others do what they were sent."""
+"""Actors that never run, such as those that Ray schedules on a dead machine, are replaced, and their commands are sent
+again."""
 
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ from typing import Any
 
 import pytest
 from cluster.conftest import TwoNodes
-from cluster_envs import Scripted, actions, fail, kill_shard, told
+from cluster_envs import Scripted, actions, fail, kill_shard, rows_by_env
 
 import remuda
 from remuda import Pool, ShardDiedError, StartTimeoutError
@@ -20,7 +21,7 @@ SEEDED: Any = {"seeding": "per_episode"}
 
 
 class Pending:
-    """Finds actors that wait for room, by their names, and ends them before they have run."""
+    """Finds actors that wait for resources by their names, and ends them before they run."""
 
     def __init__(self) -> None:
         import ray
@@ -28,15 +29,15 @@ class Pending:
         self._ray, self._known = ray, set[str]()
 
     def names(self) -> set[str]:
-        """Of shards that are new."""
+        """Returns the names of new shards."""
         return {name for name in self._ray.util.list_named_actors() if "-shard-" in name} - self._known
 
     def skip(self) -> None:
-        """Those that are there run."""
+        """Excludes the present shards, which run."""
         self._known |= self.names()
 
     def cancel_next(self) -> str:
-        """The next shard that is started; returns its name."""
+        """Ends the next shard that is started, and returns its name."""
         while not (new := self.names()):
             pass
         (name,) = new
@@ -46,18 +47,18 @@ class Pending:
 
 
 class Blocker:
-    """Has the room of a shard, so that its successor has to wait."""
+    """Occupies the resource of a shard, so that its successor has to wait."""
 
     def __init__(self, resource: str, kill: Callable[[], object]) -> None:
-        """`kill`: ends the shard. The next who gets its room is the one that has asked for it before."""
+        """Requests the resource and calls `kill`, which ends the shard. Ray then gives the resource to this actor."""
         import ray
 
-        class Nobody:
+        class Idle:
             def is_there(self) -> bool:
                 return True
 
         self._ray = ray
-        self._actor: Any = ray.remote(Nobody).options(num_cpus=0, resources={resource: 1}).remote()
+        self._actor: Any = ray.remote(Idle).options(num_cpus=0, resources={resource: 1}).remote()
         kill()
         assert ray.get(self._actor.is_there.remote())
 
@@ -66,7 +67,7 @@ class Blocker:
 
 
 def in_a_thread(function: Callable[[], Any]) -> Callable[[], Any]:
-    """Runs it; the function that is returned waits for what it returns."""
+    """Runs a function in a thread. Returns a function that waits for its result and returns it."""
     made = list[Any]()
 
     def run() -> None:
@@ -92,14 +93,14 @@ def action(step: int) -> Any:
 
 
 def count(env: Any) -> tuple[int, int]:
-    """How many episodes the env has begun, and how often it was asked."""
+    """Returns how many episodes the env has begun, and how often this function was called."""
     env = env.unwrapped
     env.counted = getattr(env, "counted", 0) + 1
     return env.episode, env.counted
 
 
 @pytest.mark.parametrize("faults", ["raise", "restart"])
-def test_a_pool_starts_though_its_first_actors_never_ran(cluster: TwoNodes, faults: Any) -> None:
+def test_a_pool_starts_even_if_its_first_actors_never_run(cluster: TwoNodes, faults: Any) -> None:
     where = remuda.Ray(backend="serial", resources={f"late {faults}": 1})
     pending = Pending()
     pool_of = in_a_thread(lambda: Pool([Scripted] * NUM_ENVS, backend=where, faults=faults))
@@ -111,7 +112,7 @@ def test_a_pool_starts_though_its_first_actors_never_ran(cluster: TwoNodes, faul
         assert pool.stats().restarts == 0
 
 
-def test_an_actor_that_can_never_run_is_given_up(cluster: TwoNodes) -> None:
+def test_an_actor_that_can_never_run_raises(cluster: TwoNodes) -> None:
     where = remuda.Ray(backend="serial", resources={"nowhere": 1})
     pending = Pending()
     pool_of = in_a_thread(lambda: Pool([Scripted], backend=where))
@@ -123,18 +124,18 @@ def test_an_actor_that_can_never_run_is_given_up(cluster: TwoNodes) -> None:
         Pool([Scripted], backend=where, start_timeout=0.5)
 
 
-def test_a_successor_that_never_ran_is_succeeded_by_one_that_does_all_that_it_was_sent(cluster: TwoNodes) -> None:
+def test_the_commands_of_a_successor_that_never_ran_are_sent_to_the_next_one(cluster: TwoNodes) -> None:
     with Pool([Scripted] * NUM_ENVS, backend="serial", faults="restart", **SEEDED) as twin:
-        expected = [told(twin.reset(seed=3))]
+        expected = [rows_by_env(twin.reset(seed=3))]
         for step in range(STEPS):
             if step == KILL_AT:
                 twin.apply(fail)
-            expected.append(told(twin.step(action(step))))
+            expected.append(rows_by_env(twin.step(action(step))))
     cluster.add(resources={"one": 1})
     pending, where = Pending(), remuda.Ray(backend="serial", resources={"one": 1})
     with Pool([Scripted] * NUM_ENVS, backend=where, faults="restart", **SEEDED) as pool:
         pending.skip()
-        batches = [told(pool.reset(seed=3))]
+        batches = [rows_by_env(pool.reset(seed=3))]
         for step in range(STEPS):
             if step == KILL_AT:
                 blocker = Blocker("one", lambda: kill_shard(pool, 0))
@@ -143,18 +144,18 @@ def test_a_successor_that_never_ran_is_succeeded_by_one_that_does_all_that_it_wa
             pool.send(action(step))
             if step == KILL_AT + 1:
                 pending.cancel_next()
-                while not pending.names():  # the driver looks at what became of it
+                while not pending.names():  # the driver reacts to the actor's end in recv
                     assert len(pool.recv(timeout=0)) == 0
                 pending.cancel_next()
                 blocker.give_back()
-            batches.append(told(pool.recv()))
+            batches.append(rows_by_env(pool.recv()))
             if step == KILL_AT + 1:
-                assert call.result() == [(0, 1)] * NUM_ENVS  # before the step, and once
+                assert call.result() == [(0, 1)] * NUM_ENVS  # called before the step, and once
         assert batches == expected
         assert pool.stats().restarts == 1
 
 
-def test_rollouts_go_on_with_a_successor_of_one_that_never_ran(cluster: TwoNodes) -> None:
+def test_rollouts_continue_if_the_first_successor_never_ran(cluster: TwoNodes) -> None:
     cluster.add(resources={"two": 1})
     pending, where = Pending(), remuda.Ray(backend="serial", resources={"two": 1})
     with Pool([Scripted] * NUM_ENVS, backend=where, faults="restart", **SEEDED) as pool:
@@ -175,8 +176,8 @@ def test_rollouts_go_on_with_a_successor_of_one_that_never_ran(cluster: TwoNodes
             assert (rollout.actions == 0).all()
 
 
-def test_a_pool_that_is_made_as_soon_as_a_machine_was_lost(cluster: TwoNodes) -> None:
-    """Ray has not noticed, and puts shards there."""
+def test_a_pool_starts_right_after_a_machine_was_lost(cluster: TwoNodes) -> None:
+    """Ray has not detected the loss, so it schedules shards on the lost machine."""
     for _ in range(3):
         cluster.kill_one()
         with Pool([Scripted] * 4, backend=remuda.Ray(shards=4, backend="serial")) as pool:

@@ -1,9 +1,9 @@
-// Just enough to write tests with: named cases, checks, and a `main` that runs them all.
+// A small test framework: named test cases, checks, and a `main` that runs all cases.
 //
 //   TEST(a_ring_hands_over_what_was_pushed) { CHECK(...); CHECK_EQ(a, b); CHECK_THROWS(std::invalid_argument, f()); }
 //
-// The first check that fails ends the program, from whatever thread or forked child it is in: what comes
-// after a broken invariant is noise.
+// The first check that fails ends its process, in any thread or forked child, because later failures would only follow
+// from the first one.
 #pragma once
 
 #include <cstdio>
@@ -32,7 +32,7 @@ struct Registration {
 [[noreturn]] inline void fail(const char* file, int line, const std::string& what) {
   std::fprintf(stderr, "%s:%d: %s\n", file, line, what.c_str());
   std::fflush(stderr);
-  std::_Exit(1);  // no destructors: other threads are still running
+  std::_Exit(1);  // runs no destructors, because other threads still use the objects
 }
 
 template <class T>

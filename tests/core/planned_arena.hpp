@@ -1,4 +1,4 @@
-// An arena for a plan of so many workers with so many envs each, every column of one row wide enough for anything.
+// An arena and its plan, for tests. A row of each column has 8 bytes.
 #pragma once
 
 #include <memory>

@@ -1,9 +1,9 @@
-// A record that knows whether it is whole: any mixture of two records, or of one and zeros, shows.
+// A record that can be checked for being whole: a mixture of two records, or of a record and zeros, fails the check.
 #pragma once
 
 #include <cstdint>
 
-// A good mixer of bits (the finalizer of splitmix64).
+// Returns a hash of `x` (the finalizer of splitmix64).
 constexpr std::uint64_t mixed(std::uint64_t x) {
   x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ULL;
   x = (x ^ (x >> 27)) * 0x94d049bb133111ebULL;
@@ -12,7 +12,7 @@ constexpr std::uint64_t mixed(std::uint64_t x) {
 
 struct Record {
   std::uint64_t sequence = 0;
-  std::uint64_t body[7] = {};  // follows from the sequence
+  std::uint64_t body[7] = {};  // computed from the sequence
 
   Record() = default;
   explicit Record(std::uint64_t n) : sequence(n) {

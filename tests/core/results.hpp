@@ -1,4 +1,4 @@
-// Results as a worker might write them, whose times do not matter.
+// Makes results of steps as a worker writes them, with all times 0.
 #pragma once
 
 #include "ipc/protocol.hpp"

@@ -1,4 +1,4 @@
-// A ring in memory of its own, with its counters preset: they are free to wrap, so tests start them near the edge.
+// A ring for tests. Its counters start at a given value, so that a test can make them wrap around.
 #pragma once
 
 #include <cstdint>
@@ -32,7 +32,7 @@ class SharedRing {
   std::uint32_t capacity_;
 };
 
-// Starts that bring the wrap-around of 2^32, and that of the sign, into the middle of a test.
+// Returns start values for the counters. With some of them, the counters pass 2^32 or 2^31 in the middle of a test.
 inline std::vector<std::uint32_t> awkward_counts(std::uint32_t capacity) {
   return {0, 0xffffffff, 0U - capacity, 1U - capacity, 0x7fffffff};
 }

@@ -1,4 +1,4 @@
-// Two connected stream sockets, as a pool and a worker have them.
+// Two connected stream sockets, like those of a pool and a worker.
 #pragma once
 
 #include <sys/socket.h>
@@ -16,5 +16,5 @@ struct SocketPair {
     ends[1] = -1;
   }
 
-  int ends[2];  // the pool's, the worker's
+  int ends[2];  // the pool's end, the worker's end
 };

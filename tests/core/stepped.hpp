@@ -1,5 +1,5 @@
-// A child process that runs one instruction at a time, so that the others' view can be looked at after each of them:
-// what they see of a process that is stopped there is what a SIGKILL there would have left.
+// A child process that runs one instruction at a time. After each instruction, a test can check the shared memory: its
+// content is what a SIGKILL at this instruction would leave.
 #pragma once
 
 #include <sched.h>
@@ -22,7 +22,7 @@ class Stepped {
  public:
   enum class State { kStopped, kAsleep, kEnded };
 
-  // The child calls `body` and ends.  `may_sleep`: whether it may be about to sleep in the kernel.
+  // Starts the child, which calls `body` and ends. `may_sleep`: returns whether the child may sleep in the kernel next.
   template <class Body>
   explicit Stepped(Body body, std::function<bool()> may_sleep = nullptr)
       : may_sleep_(may_sleep ? std::move(may_sleep) : [] { return false; }), pid_(fork()) {
@@ -46,7 +46,7 @@ class Stepped {
   Stepped(const Stepped&) = delete;
   Stepped& operator=(const Stepped&) = delete;
 
-  // Runs the next instruction: to its end, or until it sleeps in the kernel.
+  // Runs the next instruction, until it ends or sleeps in the kernel.
   State step() {
     CHECK(state_ == State::kStopped);
     CHECK_EQ(ptrace(PTRACE_SINGLESTEP, pid_, nullptr, nullptr), 0);
@@ -57,12 +57,12 @@ class Stepped {
     while (count-- > 0 && state_ == State::kStopped) step();
     return state_;
   }
-  // Lets it run until it sleeps in the kernel, or ends.
+  // Lets the child run until it sleeps in the kernel, or ends.
   void run_until_asleep() {
     CHECK_EQ(ptrace(PTRACE_CONT, pid_, nullptr, nullptr), 0);
     wait_for_stop();
   }
-  // Lets it run to its end.
+  // Lets the child run until it ends.
   void finish() {
     while (state_ != State::kEnded) {
       if (state_ == State::kStopped) CHECK_EQ(ptrace(PTRACE_CONT, pid_, nullptr, nullptr), 0);
@@ -72,7 +72,7 @@ class Stepped {
     }
   }
 
-  // Not everywhere may one process trace another.
+  // Returns whether the system allows this process to trace another one.
   static bool is_possible() {
     stay_on_one_core();
     pid_t pid = fork();
@@ -97,7 +97,7 @@ class Stepped {
     CHECK_EQ(reported, pid_);
     note(status);
   }
-  // It may end in one way only: well.
+  // If the child has ended, its exit code must be 0.
   void note(int status) {
     state_ = WIFSTOPPED(status) ? State::kStopped : State::kEnded;
     if (state_ == State::kEnded) CHECK_EQ(status, 0);
@@ -110,7 +110,7 @@ class Stepped {
     return state == 'S';
   }
 
-  // Who steps and who is stepped take turns: on one core that is ten times as fast.
+  // Binds this process to one core. The parent and the child take turns, which is ten times as fast on one core.
   static void stay_on_one_core() {
     cpu_set_t one;
     CPU_ZERO(&one);
@@ -123,8 +123,8 @@ class Stepped {
   State state_ = State::kStopped;
 };
 
-// Calls `attempt(n)` with n = 0, 1, 2, ... until it says that this was the last.  Where sanitizers make thousands of
-// instructions out of a few dozen, only some of them.
+// Calls `attempt(n)` with n = 0, 1, 2, ... until it returns true. With sanitizers a function has thousands of
+// instructions; then n skips most numbers.
 template <class Attempt>
 void at_every_instruction(Attempt attempt) {
   int last = 1;

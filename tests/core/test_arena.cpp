@@ -1,5 +1,5 @@
-// One memory for several processes: what one writes the other reads, what does not belong together is refused, and
-// nothing is left behind.
+// Tests that processes share an arena's memory, that an arena with another layout is refused, and that no mapping or
+// descriptor is left over.
 #include <cstring>
 #include <fstream>
 #include <stdexcept>
@@ -88,7 +88,7 @@ int mapped_arenas() {
   return count;
 }
 
-// Runs `body` in a child, where all must go well too.
+// Runs `body` in a forked child, where every check must pass.
 template <class Body>
 void in_a_child(Body body) {
   pid_t pid = fork();
@@ -160,7 +160,8 @@ TEST(what_is_no_arena_is_refused) {
   close(zeros);
 }
 
-// In a child, with a limit of its own: asking for more than the machine has would set off the kernel's killer.
+// Runs in a child with a memory limit. A request for more memory than the machine has could start the kernel's OOM
+// killer.
 TEST(memory_that_is_not_there_is_an_error_at_once) {
   in_a_child([] {
     const int descriptors = open_descriptors();

@@ -1,4 +1,5 @@
-// Blobs come out as they went in, round every corner; one that does not fit leaves no trace.
+// Tests that blobs are read as they were written, also across the end of the ring, and that a refused blob writes
+// nothing.
 #include <deque>
 #include <memory>
 #include <new>
@@ -18,14 +19,14 @@ using Blob = std::vector<std::vector<std::byte>>;  // its parts
 
 class BlobRing {
  public:
-  // Not a byte more than it needs: the address sanitizer sees what goes past the end.
+  // Allocates no spare byte, so that the address sanitizer detects accesses beyond the ring's end.
   explicit BlobRing(std::uint64_t capacity)
       : capacity_(capacity), memory_(static_cast<std::byte*>(::operator new(sizeof(BlobHeader) + capacity, kLine))) {
     new (memory_.get()) BlobHeader{};
   }
   BlobWriter writer() { return {header(), capacity_}; }
   BlobReader reader() { return {header(), capacity_}; }
-  // As code that runs wild does.
+  // Overwrites the ring with random bytes, as faulty native code may do.
   void scribble(Random& random) {
     auto* bytes = reinterpret_cast<std::byte*>(header() + 1);
     for (std::uint64_t i = 0; i < capacity_; ++i)
@@ -91,7 +92,7 @@ TEST(a_blob_that_fills_the_ring_fits_and_a_larger_one_does_not) {
     for (int turn = 0; turn < 5; ++turn) {
       CHECK_EQ(write(writer, one_part(capacity - 15)), 0U);
       CHECK_EQ(write(writer, one_part(capacity - 16)), capacity);
-      CHECK_EQ(write(writer, {}), 0U);  // even nothing takes 8 bytes
+      CHECK_EQ(write(writer, {}), 0U);  // even a blob without parts needs 8 bytes
       CHECK(read(reader) == one_part(capacity - 16));
     }
   }
@@ -122,7 +123,7 @@ TEST(a_refused_blob_leaves_the_others_alone) {
   }
 }
 
-// Random blobs against a queue: same contents, and refused exactly when there is no room.
+// Compares the ring with a queue: both return equal blobs, and the ring refuses a blob only if it has no room.
 TEST(it_behaves_like_a_queue_of_limited_size) {
   Random random(3);
   for (std::uint64_t capacity : {8, 33, 64, 257, 4096, 1 << 16}) {
@@ -148,8 +149,8 @@ TEST(it_behaves_like_a_queue_of_limited_size) {
   }
 }
 
-// As the core uses it: the record that tells of a blob publishes it.  Sequence -> contents, so the reader knows
-// what must come.
+// Publishes each blob with its record, as the core does. The reader computes the expected content from the record's
+// sequence.
 TEST(two_threads_agree_on_every_blob) {
   constexpr std::uint64_t kTotal = 20'000;
   constexpr std::uint64_t kNoRoom = ~0ULL;
@@ -167,7 +168,7 @@ TEST(two_threads_agree_on_every_blob) {
         while (producer.full()) std::this_thread::yield();
         const Blob blob = expected(i);
         bool written = write(writer, blob) != 0;
-        // Every other blob waits for room, so that the ring is as full as it can be most of the time.
+        // Every second blob waits for room, so that the ring is full most of the time.
         while (!written && i % 2 == 0 && size_of(blob) <= capacity) {
           std::this_thread::yield();
           written = write(writer, blob) != 0;
@@ -208,7 +209,7 @@ TEST(what_no_writer_can_have_written_is_refused) {
     } catch (const std::length_error&) {
       continue;
     }
-    reader.done();  // by chance it could have been a blob
+    reader.done();  // random bytes may form valid sizes
   }
 }
 

@@ -1,4 +1,4 @@
-// CPU time is what the thread has used, less what it has spun, and is asked for seldom.
+// Tests that the CpuMeter subtracts spinning from the thread's CPU time, and rarely makes a system call.
 #include "check.hpp"
 #include "os/platform.hpp"
 #include "worker/cpu_meter.hpp"
@@ -37,13 +37,13 @@ TEST(what_was_used_before_it_began_does_not_count) {
 TEST(spinning_does_not_count) {
   cpu = 0;
   CpuMeter meter(kFake);
-  meter.begin(Nanoseconds(5000));  // of an earlier life
+  meter.begin(Nanoseconds(5000));  // the thread had spun for 5000 ns before
   cpu += 1000;
   CHECK_EQ(meter.used(1, Nanoseconds(5400)), 600U);
   cpu += 1000;
   CHECK_EQ(meter.used(2, Nanoseconds(5400)), 1000U);
   cpu += 100;
-  CHECK_EQ(meter.used(3, Nanoseconds(9000)), 0U);  // it cannot have spun for so long
+  CHECK_EQ(meter.used(3, Nanoseconds(9000)), 0U);  // more spinning than CPU time
   cpu += 100;
   CHECK_EQ(meter.used(4, Nanoseconds(9000)), 100U);
 }

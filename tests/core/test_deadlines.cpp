@@ -1,4 +1,4 @@
-// An op is late when it has taken more than its limit, of the time in which we were awake.
+// Tests that an op is late after its limit, without the time during which this process was frozen.
 #include "check.hpp"
 #include "pool/workers/deadlines.hpp"
 
@@ -42,11 +42,11 @@ TEST(without_a_limit_nothing_is_late) {
 TEST(time_that_we_were_frozen_is_not_the_workers) {
   const Deadlines deadlines = limits(0s, 10s, 0s, 0s);
   RunningClock frozen(kStart);
-  frozen.look(kStart + 60s, 1s);  // 59 of them
+  frozen.look(kStart + 60s, 1s);  // 59 of the 60 seconds count as frozen
   CHECK_EQ(frozen.lost().count(), Nanoseconds(59s).count());
   CHECK(!deadlines.is_over(Op::kStep, kStart, kStart + 69s, frozen));
   CHECK(deadlines.is_over(Op::kStep, kStart, kStart + 69s + 1ns, frozen));
-  // Who began afterwards is given none of it.
+  // An op that began after the frozen time gets no extra time.
   CHECK(deadlines.is_over(Op::kStep, kStart + 60s, kStart + 70s + 1ns, frozen));
 }
 
@@ -54,7 +54,7 @@ TEST(looks_that_come_in_time_find_nothing_frozen) {
   RunningClock frozen(kStart);
   for (int i = 1; i <= 100; ++i) frozen.look(kStart + i * 100ms, 100ms);
   CHECK_EQ(frozen.lost().count(), 0);
-  frozen.look(kStart + 10s, 0s);  // the clock stands still
+  frozen.look(kStart + 10s, 0s);  // no time has passed since the previous look
   CHECK_EQ(frozen.lost().count(), 0);
 }
 
@@ -65,6 +65,7 @@ TEST(of_many_gaps_nobody_is_given_less_than_he_lost) {
   CHECK_EQ(frozen.lost().count(), Nanoseconds(kGaps * 1s).count());
   for (int i = 0; i <= kGaps; ++i) CHECK(frozen.lost_since(kStart + i * 2s) >= (kGaps - i) * 1s);
   CHECK_EQ(frozen.lost_since(kStart).count(), frozen.lost().count());
-  CHECK_EQ(frozen.lost_since(kStart + (kGaps - 1) * 2s).count(), Nanoseconds(1s).count());  // the latest are told apart
+  // the latest gaps are not merged
+  CHECK_EQ(frozen.lost_since(kStart + (kGaps - 1) * 2s).count(), Nanoseconds(1s).count());
   CHECK_EQ(frozen.lost_since(kStart + kGaps * 2s).count(), 0);
 }

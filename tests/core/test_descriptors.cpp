@@ -1,4 +1,4 @@
-// Descriptors are closed once: by whoever says so, or with their owner.
+// Tests that Descriptors closes each descriptor once: in `close`, `close_first` or the destructor.
 #include <fcntl.h>
 #include <unistd.h>
 
@@ -26,7 +26,7 @@ TEST(they_are_closed_together_and_once) {
   CHECK(!is_open(first) && is_open(second) && fds.at(0) == second);
   fds.close();
   CHECK(!is_open(second) && fds.size() == 0);
-  const int other = open_one();  // has the first's number
+  const int other = open_one();  // has the number of the first descriptor again
   CHECK_EQ(other, first);
   fds.close();
   CHECK(is_open(other));

@@ -1,8 +1,7 @@
-// No wake-up is lost: not between the waiter's last look and its sleep, not with several ringers, not across the
-// wrap-around of the count, not between processes.
+// Tests that no wake-up is lost: before the waiter falls asleep, with several ringers, when the count wraps around, and
+// between processes.
 //
-// Waits here have no time limit worth the name: a lost wake-up does not fail a check, it hangs, and the test
-// runner's timeout is what notices.
+// The waits have no useful time limit. If a wake-up is lost, the test hangs until the test runner's timeout.
 #include <thread>
 #include <vector>
 
@@ -25,7 +24,7 @@ namespace {
 constexpr Nanoseconds kForever = std::chrono::hours(24);
 constexpr std::uint32_t kCounts[] = {0, 0xffffff80, 0xffffffff, 0x7fffff80};
 
-// The waiter's whole duty: look, wait, look again.
+// Waits until the bell has been rung up to `target`, as a waiter must: checks, waits, checks again.
 void wait_until(Bell& bell, std::uint32_t target, SpinPolicy& spins) {
   while (!reached(bell, target)) wait(bell, target, kForever, spins);
 }
@@ -88,7 +87,7 @@ TEST(a_sleeper_is_woken) {
       for (std::uint32_t i = 1; i <= 300; ++i) wait_until(bell, count + i, spins);
     });
     for (std::uint32_t i = 1; i <= 300; ++i) {
-      // Sometimes asleep for sure, sometimes on its way.
+      // In two of three turns the waiter is certainly asleep; in the third it may still be falling asleep.
       if (i % 3 != 0) wait_until_asleep(bell);
       notify(bell);
     }
@@ -116,7 +115,7 @@ TEST(a_sleeper_is_woken_at_its_target_and_by_what_jumps_over_it) {
   }
 }
 
-// A target that timed out must not be taken for the one that follows it, which may be lower.
+// A wait that has timed out leaves its target in the bell. The next wait, with a lower target, must not use it.
 TEST(a_target_holds_for_one_wait_only) {
   Bell bell{};
   std::atomic<std::uint32_t> waits{0};
@@ -124,7 +123,7 @@ TEST(a_target_holds_for_one_wait_only) {
   std::thread waiter([&] {
     SpinPolicy spins = none();
     for (std::uint32_t i = 1; i <= kTurns; ++i) {
-      wait(bell, i + 1000, Nanoseconds(0), spins);  // nobody rings so often
+      wait(bell, i + 1000, Nanoseconds(0), spins);  // no ringer rings so often
       waits.store(i);
       wait_until(bell, i, spins);
     }
@@ -138,8 +137,8 @@ TEST(a_target_holds_for_one_wait_only) {
   waiter.join();
 }
 
-// The window between the waiter's last look and its sleep is a few dozen instructions wide.  Ringers come at
-// random moments around it, alone and together, thousands of times: the waits below need every ring.
+// A few dozen instructions lie between the waiter's last check and its sleep. Up to four ringers ring at random moments
+// around them, thousands of times, and the waits below need every ring.
 TEST(no_wake_up_is_lost) {
   for (std::uint32_t ringers : {1, 2, 4}) {
     for (std::uint32_t count : kCounts) {
@@ -172,7 +171,8 @@ TEST(no_wake_up_is_lost) {
 }
 
 #if REMUDA_LINUX
-// The ringer is stopped after each of its instructions in turn; meanwhile the waiter goes to sleep, if it may.
+// Stops the ringer after n instructions, for every n. Meanwhile the waiter falls asleep, unless the bell is already
+// rung.
 TEST(no_wake_up_is_lost_wherever_the_ringer_is_overtaken) {
   if (!Stepped::is_possible()) return;
   at_every_instruction([](int instructions) {
@@ -191,7 +191,7 @@ TEST(no_wake_up_is_lost_wherever_the_ringer_is_overtaken) {
 }
 #endif
 
-// What was written before ringing is there after the wait, without any other synchronisation.
+// After a wait, the waiter sees all data that the ringer wrote before it rang.
 TEST(the_bell_publishes_what_was_written_before_it) {
   Bell bell{};
   Bell answer{};
@@ -216,7 +216,7 @@ TEST(the_bell_publishes_what_was_written_before_it) {
   waiter.join();
 }
 
-// One seed, one order of all that two sides do: the bell against a count that is obviously right.
+// Compares the bell with a plain counter, for a random order of rings and waits that depends only on the seed.
 TEST(a_seeded_schedule_of_rings_and_looks) {
   Random random(6);
   for (int run = 0; run < 200; ++run) {
@@ -225,7 +225,7 @@ TEST(a_seeded_schedule_of_rings_and_looks) {
     auto start = static_cast<std::uint32_t>(random.bits());
     if (run % 2 == 0) start = 0U - static_cast<std::uint32_t>(random.below(300));
     bell.notified = start;
-    std::uint64_t notified = 0, target = 0;  // since the start, without wrapping
+    std::uint64_t notified = 0, target = 0;  // counted from `start`, without a wrap-around
     for (int turn = 0; turn < 100; ++turn) {
       switch (random.below(3)) {
         case 0: {
@@ -266,15 +266,15 @@ TEST(a_patient_waiter_does_not_sleep) {
   waiter.join();
 }
 
-// From it the waiter learns how long a wake-up takes.
+// From this time, the waiter computes the duration of its wake-up.
 TEST(who_wakes_a_sleeper_leaves_the_time_in_the_bell) {
   Bell bell{};
   notify(bell);
-  CHECK_EQ(bell.rung_ns.load(), 0U);  // nobody sleeps
+  CHECK_EQ(bell.rung_ns.load(), 0U);  // no waiter sleeps
   bell.sleeping = 1;
   bell.target = 3;
   notify(bell);
-  CHECK_EQ(bell.rung_ns.load(), 0U);  // nobody is woken yet
+  CHECK_EQ(bell.rung_ns.load(), 0U);  // the count is still below the target
   const std::uint64_t before = now_ns();
   notify(bell);
   CHECK(before <= bell.rung_ns.load() && bell.rung_ns.load() <= now_ns());

@@ -1,5 +1,5 @@
-// Which seed an env's next episode has depends on what was asked of it alone: not on resets in advance that are thrown
-// away, nor on which of its workers counts.
+// Tests that the seed of an env's next episode depends only on the requested resets, not on discarded resets in
+// advance, nor on a change of worker.
 #include <vector>
 
 #include "check.hpp"
@@ -73,10 +73,10 @@ TEST(a_reset_that_is_thrown_away_takes_no_seed) {
   envs.counts.note_seed(0, kBase, 0);
   for (std::uint64_t n = 1; n < 4; ++n) {
     const EnvCounts::Seeds before = envs.counts.seeds(0);
-    envs.counts.begin_episode(0);  // in advance
+    envs.counts.begin_episode(0);  // a reset in advance
     CHECK_EQ(envs.counts.seed_of_episode(0, kBase), n);
     envs.counts.note_seed(0, kBase, n);
-    envs.counts.give_back(0, before);  // nobody will see it
+    envs.counts.give_back(0, before);  // the reset in advance is discarded
     envs.counts.begin_episode(0);
     CHECK_EQ(envs.counts.seed_of_episode(0, kBase), n);
     envs.counts.note_seed(0, kBase, n);
@@ -96,7 +96,7 @@ TEST(where_few_have_one_the_seed_of_a_reset_that_is_thrown_away_is_the_next_one)
     CHECK_EQ(envs.counts.next_seed(0, kBase), n);
     envs.counts.note_seed(0, kBase, n);
     const EnvCounts::Seeds before = envs.counts.seeds(0);
-    envs.counts.begin_episode(0);  // one that was given none, and is thrown away
+    envs.counts.begin_episode(0);  // a reset without a seed, which is discarded
     envs.counts.give_back(0, before);
   }
 }

@@ -1,4 +1,4 @@
-// What is written comes back, as long as it is there; and nothing else does.
+// Tests that the log returns what was written, until it is overwritten, and never anything else.
 #include <string>
 #include <vector>
 
@@ -101,14 +101,14 @@ TEST(objects_come_one_after_another_until_there_is_no_room) {
   };
   put("ab", "");
   CHECK(it.log.objects(2).size() == 4 * 8 + 2);
-  put("", "c");  // it does not fit beside the first
+  put("", "c");  // no room: the parts of the first action are discarded
   Bytes there = it.log.objects(2);
   CHECK(there.size() == 4 * 8 + 1);
   std::uint64_t numbers[4];
   std::memcpy(numbers, there.data(), sizeof numbers);
   CHECK(numbers[0] == 1 && numbers[1] == 2 && numbers[2] == 0 && numbers[3] == 1);
   CHECK(text(there.subspan(32)) == "c");
-  put(std::string(100, 'x'), "");  // it fits nowhere
+  put(std::string(100, 'x'), "");  // larger than the whole log
   CHECK(it.log.objects(2).empty());
   CHECK(it.log.objects(1).empty());
 }

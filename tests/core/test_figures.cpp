@@ -1,4 +1,4 @@
-// Buckets of durations, the last episodes of an env, and where the time of a pool's caller goes.
+// Tests of the figures: the buckets of durations, the recent episodes of an env, and the time of a pool's caller.
 #include <string>
 #include <vector>
 
@@ -58,7 +58,8 @@ namespace {
 std::uint64_t now = 0;
 const auto kFake = [] { return now; };
 
-// One batch: checked and sent in 3 ns, waited for 50 ns, made in 4 ns; then 100 ns are the caller's own.
+// Takes a batch: 3 ns to check and send, 50 ns of waiting, 4 ns to make the batch, then 100 ns of the caller's own
+// code.
 void take_batch(CallerMeter& meter) {
   {
     const CallerMeter::Call call(meter);
@@ -94,7 +95,7 @@ TEST(sending_and_receiving_apart_count_together_and_what_lies_between_does_not) 
     meter.note_sending();
     now += 5;
   }
-  now += 1000;  // the caller's own
+  now += 1000;  // the caller's own code runs
   {
     CallerMeter::Call wait(meter);
     meter.note_waited(20);

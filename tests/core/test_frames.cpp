@@ -1,4 +1,4 @@
-// A frame is in one hand at a time, and comes back from whatever thread drops it.
+// Tests that a frame has one holder at a time, and that any thread can give it back.
 #include <set>
 #include <thread>
 #include <vector>
@@ -80,7 +80,7 @@ TEST(a_frame_is_lent_again_by_the_same_lease) {
   lease->end();
   CHECK(book->any_free());
   const std::uint32_t frame = book->take();
-  lease->end();  // it is lent no more
+  lease->end();  // has no effect: the lease has ended before
   CHECK(!book->any_free());
   book->give_back(frame);
 
@@ -95,13 +95,13 @@ TEST(a_lease_that_has_ended_gives_nothing_back) {
   auto book = std::make_shared<FrameBook>(1);
   auto lease = std::make_unique<FrameLease>(Arena::create(4096), book, book->take());
   lease->end();
-  book->take();  // for what is written next
+  book->take();  // lends the frame again
   lease.reset();
   CHECK(!book->any_free());
 }
 
-// The pool's thread takes and fills frames, others read and drop them.  A frame that were free while somebody reads
-// it would be filled under his eyes; one that were lost would end the test only at its timeout.
+// The pool's thread takes and fills frames, and other threads read and drop them. If a frame became free too early, its
+// reader would see it change. If a frame were lost, the test would hang until its timeout.
 TEST(nobody_writes_a_frame_that_somebody_holds) {
   constexpr std::uint32_t kHolders = 3, kTurns = 4000;
   for (std::uint32_t frames : {1, 3, 64}) {

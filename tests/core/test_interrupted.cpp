@@ -1,4 +1,5 @@
-// Whatever instruction a process is stopped or killed at, the others see whole records, and no wake-up is lost.
+// Tests that a process can be stopped or killed at any instruction: other processes read only whole records, and no
+// wake-up is lost.
 #include "os/platform.hpp"
 
 #if REMUDA_LINUX
@@ -26,7 +27,7 @@ constexpr Nanoseconds kForever = std::chrono::hours(24);
 
 // -- rings -------------------------------------------------------------------------------------------------
 
-// One direction of a worker's port: a ring of records, and beside it one of blobs.
+// One direction of a worker's port: a ring of records and a ring of blobs.
 struct Lane {
   static constexpr std::uint32_t kCapacity = 4;
   static constexpr std::uint64_t kBlobBytes = 500;
@@ -45,7 +46,7 @@ std::vector<std::byte> blob_of(std::uint64_t sequence) {
   return blob;
 }
 
-// Publishes sometimes each record, sometimes several at once.
+// Writes records, and publishes them one by one or several at once, at random.
 void produce(Lane& lane, std::uint64_t total, std::uint64_t seed) {
   Random random(seed);
   RingProducer<Record> producer(&lane.header, Lane::kCapacity);
@@ -66,7 +67,7 @@ class Receiver {
   explicit Receiver(Lane& lane)
       : records_(&lane.header, Lane::kCapacity), blobs_(&lane.blob_header, Lane::kBlobBytes) {}
 
-  // Takes what is there, and checks every bit of it.
+  // Reads all published records and their blobs, and checks every byte.
   void drain() {
     Record record;
     while (records_.pop(record)) {
@@ -91,7 +92,7 @@ class Receiver {
 
 TEST(a_producer_stopped_at_any_instruction_has_published_whole_records_only) {
   if (!Stepped::is_possible()) return;
-  constexpr std::uint64_t kTotal = 12;  // three times round
+  constexpr std::uint64_t kTotal = 12;  // three times the ring's capacity
   Shared<Lane> lane;
   lane->start_at(0xfffffffa);
   Receiver receiver(*lane);
@@ -113,7 +114,7 @@ TEST(a_producer_killed_at_any_moment_leaves_whole_records_only) {
       prctl(PR_SET_PDEATHSIG, SIGKILL);
       produce(*lane, ~0ULL, run);
     }
-    // It dies after a random number of records and a moment more, at whatever it does then.
+    // Kills the child at a random instruction: after a random number of records and a short random pause.
     Receiver receiver(*lane);
     for (const std::uint64_t last = random.between(1, 200); receiver.received() < last; sched_yield()) receiver.drain();
     idle(random.below(2000));
@@ -142,19 +143,20 @@ void one_by_one(Bell& bell, std::uint32_t count) {
 
 }  // namespace
 
-// The waiter is stopped after 1, 2, 3, ... instructions; somebody rings; it goes on, and must come to its end.
+// Stops the waiter after n instructions, for every n. Then rings the bell, and checks that the waiter continues and
+// ends.
 TEST(a_ring_at_any_instruction_of_the_waiter_reaches_it) {
   if (!Stepped::is_possible()) return;
   Bell other{};
   SpinPolicy none;
-  wait(other, 1, Nanoseconds(0), none);  // what the first wait of a process does beside is no concern of ours
+  wait(other, 1, Nanoseconds(0), none);  // runs the code that only the first wait of a process runs
   auto ring_at_once = [](Bell& bell, std::uint32_t count) { notify(bell, count); };
   for (auto ring_it : {+ring_at_once, one_by_one}) {
     for (std::uint32_t start : kStarts) {
       at_every_instruction([&](int instructions) {
         Shared<Bell> bell;
         bell->notified = start;
-        bell->target = start + 1000;  // of an earlier wait
+        bell->target = start + 1000;  // the target of an earlier wait
         Stepped waiter([&] { wait_until(*bell, start + 2); }, [&] { return bell->sleeping != 0; });
         const auto state = waiter.steps(instructions);
         ring_it(*bell, 2);
@@ -165,8 +167,8 @@ TEST(a_ring_at_any_instruction_of_the_waiter_reaches_it) {
   }
 }
 
-// The ringer is stopped after 1, 2, 3, ... instructions; meanwhile the waiter goes to sleep; the ringer goes on, and
-// must wake it.
+// Stops the ringer after n instructions, for every n. Meanwhile the waiter falls asleep. Then the ringer continues, and
+// must wake the waiter.
 TEST(a_ringer_wakes_whoever_fell_asleep_at_any_of_its_instructions) {
   if (!Stepped::is_possible()) return;
   for (std::uint32_t start : kStarts) {

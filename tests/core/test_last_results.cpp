@@ -1,4 +1,4 @@
-// Results made by the pool have the last observation, no reward, and the flags they should.
+// Tests that the results that the pool makes have the env's last observation, reward 0, and the right flags.
 #include "check.hpp"
 #include "planned_arena.hpp"
 #include "pool/slots/last_results.hpp"
@@ -7,14 +7,14 @@ using namespace remuda;
 
 namespace {
 
-// Two envs, an observation of two leaves of 8 bytes, the same of the end of an episode, and a computed column.
+// Two envs. Their observations and terminal observations have two leaves of 8 bytes, and there is one computed column.
 struct Pool {
   Pool() : memory(1, 2, 2, 5, true), results(memory.plan, columns({0, 1, 2, 3, 5, 6}), columns({7, 8}), columns({9})) {}
 
   std::vector<LastResults::Rows> columns(std::initializer_list<std::size_t> indices) {
     std::vector<LastResults::Rows> rows;
     for (std::size_t c : indices) {
-      // Flags are bytes; their columns here are wider than they need be.
+      // A flag is one byte. The arena has 8 bytes for each, because all columns of a PlannedArena have equal rows.
       const bool is_flag = c == kTerminated || c == kTruncated;
       rows.push_back({memory.arena->at<std::byte>(memory.plan.columns[c]), is_flag ? 1U : 8U});
     }
@@ -24,7 +24,7 @@ struct Pool {
   T& at(std::size_t column, std::uint32_t row) {
     return *reinterpret_cast<T*>(columns({column})[0].row(row));
   }
-  // As the env's worker does it.
+  // Writes and counts a result as the env's worker does.
   void write_result(std::uint32_t env, std::uint64_t leaf, bool terminated) {
     const std::uint32_t row = memory.plan.kept_row(env, results.results(env) + 1);
     at<double>(kReward, row) = 7.0;
@@ -85,6 +85,6 @@ TEST(before_a_reset_into_the_row_the_last_observation_is_the_final_one) {
   pool.at<std::uint64_t>(5, kRow) = pool.at<std::uint64_t>(9, kRow) = 99;
   pool.results.end_before_reset(0, kRow);
   CHECK(pool.at<std::uint64_t>(7, kRow) == 40 && pool.at<std::uint64_t>(8, kRow) == 41);
-  CHECK(pool.at<std::uint64_t>(5, kRow) == 99 && pool.at<std::uint64_t>(9, kRow) == 99);  // the reset's
+  CHECK(pool.at<std::uint64_t>(5, kRow) == 99 && pool.at<std::uint64_t>(9, kRow) == 99);  // the reset will write these
   CHECK(pool.at<bool>(kTruncated, kRow) && pool.results.is_fresh(0) && !pool.results.is_over(0));
 }

@@ -1,4 +1,4 @@
-// A worker dies with its owner, even while it is stuck in native code, and takes along what it has spawned.
+// Tests that a worker and its children die with the worker's owner, even if the worker is stuck in native code.
 #include "check.hpp"
 #include "os/lifeline.hpp"
 #include "os/platform.hpp"
@@ -19,7 +19,7 @@ using namespace remuda;
 
 namespace {
 
-constexpr unsigned kLongest = 60;  // seconds, for those that a broken lifeline would leave behind for ever
+constexpr unsigned kLongest = 60;  // in seconds; ends the processes that a broken lifeline would leave running
 
 int pidfd_of(pid_t pid) { return static_cast<int>(syscall(SYS_pidfd_open, pid, 0)); }
 
@@ -62,7 +62,7 @@ void owner(int pipe) {
 }  // namespace
 
 TEST(a_worker_and_its_children_die_with_their_owner) {
-  prctl(PR_SET_CHILD_SUBREAPER, 1);  // orphans come to us, who can tell how they ended
+  prctl(PR_SET_CHILD_SUBREAPER, 1);  // makes this process the parent of orphans, so that it can read their exit codes
   int ends[2];
   CHECK_EQ(pipe(ends), 0);
   pid_t owner_pid = start(owner, ends[1]);

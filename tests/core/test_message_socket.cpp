@@ -1,4 +1,4 @@
-// Messages go through a socket whole, however little of them it takes or brings at a time.
+// Tests that messages arrive whole, even if the socket takes or returns only a few bytes at a time.
 #include "check.hpp"
 #include "os/platform.hpp"
 #include "pool/workers/message_socket.hpp"
@@ -16,7 +16,7 @@ using Arrival = MessageSocket::Arrival;
 
 namespace {
 
-// A message that is received, part by part.
+// Memory for the parts of a message that is received.
 struct Received {
   std::list<std::string> parts;
   MessageSocket::MakePart make = [this](std::uint64_t bytes) {
@@ -56,7 +56,7 @@ TEST(a_large_message_goes_on_when_the_worker_reads) {
   pool.open(pair.ends[0]);
   worker.open(pair.ends[1]);
   {
-    const std::vector<std::string> parts = kLarge;  // what is left of it is copied
+    const std::vector<std::string> parts = kLarge;  // freed before the message is sent, so `post` must copy the rest
     pool.post(bytes_of(parts));
   }
   pool.post(bytes_of(kSmall));
@@ -70,7 +70,7 @@ TEST(a_large_message_goes_on_when_the_worker_reads) {
 TEST(messages_that_are_held_are_sent_over_the_next_socket) {
   SocketPair pair;
   MessageSocket pool, worker;
-  pool.post(bytes_of(kSmall));  // there is no socket: it is dropped
+  pool.post(bytes_of(kSmall));  // dropped, because there is no socket
   pool.hold();
   pool.post(bytes_of(kLarge));
   CHECK(!pool.is_writing());
@@ -88,7 +88,7 @@ TEST(what_a_dead_worker_has_sent_is_received) {
   worker.open(pair.ends[1]);
   worker.post(bytes_of(kSmall));
   pair.close_other();
-  pool.post(bytes_of(kLarge));  // it reaches no worker, and is no error
+  pool.post(bytes_of(kLarge));  // the worker is gone: the message is lost without an error
   CHECK(!pool.is_writing());
   Received whole, none;
   CHECK(pool.read(whole.make) == Arrival::kWhole && parts_of(whole) == kSmall);
@@ -112,7 +112,7 @@ TEST(a_message_larger_than_the_memory_is_refused) {
   Received received;
   std::string head(MessageSocket::kMark.data(), MessageSocket::kMarkBytes);
   const std::uint32_t parts = 2;
-  const std::uint64_t sizes[] = {~0ULL, 2};  // their sum is 1
+  const std::uint64_t sizes[] = {~0ULL, 2};  // their sum wraps around to 1
   head.append(reinterpret_cast<const char*>(&parts), sizeof parts);
   head.append(reinterpret_cast<const char*>(sizes), sizeof sizes);
   CHECK_EQ(write(pair.ends[1], head.data(), head.size()), static_cast<ssize_t>(head.size()));

@@ -1,4 +1,4 @@
-// What keeps slots from stepping is known slot by slot, env by env, and whether there is anything at all.
+// Tests of the obstacles: each is set for one slot or env, and `Obstacles` reports whether there are any.
 #include <stdexcept>
 
 #include "check.hpp"

@@ -1,4 +1,5 @@
-// What is sent comes back once, in the order of arrival, and a frame goes back with its last row.
+// Tests that a part returns each result once, in the order of arrival, and that a frame is free once all its rows are
+// freed.
 #include <algorithm>
 #include <vector>
 
@@ -12,7 +13,7 @@ namespace {
 
 constexpr std::uint32_t kFrameRows = 10, kFrames = 4;
 
-// Of slots 2, 3, 5 and 8, at the positions 4 to 7.
+// Makes a part of the slots 2, 3, 5 and 8, at positions 4 to 7.
 Part make_part() { return {{2, 3, 5, 8}, 4, kFrameRows, std::make_shared<FrameBook>(kFrames - 1), kFrames}; }
 
 std::uint32_t free_frames(const Part& part) {
@@ -40,7 +41,7 @@ TEST(without_a_free_frame_all_go_to_the_scratch_frame) {
 TEST(runs_are_taken_in_the_order_of_arrival_and_in_pieces) {
   Part part = make_part();
   const std::uint32_t row = part.send(4) * kFrameRows + 4;
-  part.finish({5, row + 2, 2, 0});  // 8 is not its neighbour, but a run is whatever it is said to be
+  part.finish({5, row + 2, 2, 0});  // `finish` does not check that the run's slots are neighbours
   part.finish({2, row, 2, 0});
   CHECK(part.ready() == 4 && part.in_flight() == 0);
   auto runs = part.take(1);
@@ -59,7 +60,7 @@ TEST(a_frame_is_whole_when_all_of_its_rows_are_there) {
   const std::uint32_t row = part.send(4) * kFrameRows + 4;
   CHECK(part.is_whole_frame(std::vector<Run>{{2, row, 2, 0}, {5, row + 2, 2, 0}}));
   CHECK(!part.is_whole_frame(std::vector<Run>{{2, row, 2, 0}, {5, row + 2, 1, 0}}));
-  CHECK(!part.is_whole_frame(std::vector<Run>{{2, row, 2, 0}, {5, row + kFrameRows + 2, 2, 0}}));  // of two frames
+  CHECK(!part.is_whole_frame(std::vector<Run>{{2, row, 2, 0}, {5, row + kFrameRows + 2, 2, 0}}));  // rows of two frames
   CHECK(!part.is_whole_frame(std::vector<Run>{{2, 4, 4, 0}}));                                     // the scratch frame
   CHECK(!part.is_whole_frame(std::vector<Run>{}));
 }
@@ -91,7 +92,7 @@ TEST(failures_count_as_done_until_they_are_dealt_with) {
 }
 
 TEST(rows_in_another_order) {
-  const std::vector<Run> runs = {{3, 13, 2, 0}, {1, 11, 1, 7}};  // slots 3 and 4, and 1
+  const std::vector<Run> runs = {{3, 13, 2, 0}, {1, 11, 1, 7}};  // slots 3 and 4, then slot 1
   const std::vector<Run> ordered = remuda::in_order(runs, {4, 1, 3}, 1);
   CHECK_EQ(ordered.size(), 3u);
   CHECK(ordered[0].slot == 4 && ordered[0].row == 14 && ordered[0].flags == 0);
@@ -119,7 +120,7 @@ TEST(no_slot_and_no_row_is_ever_lost) {
       part.finish({finished, row + finished, n, 0});
       finished += n;
     }
-    std::uint32_t seen = 0;  // a bit for each
+    std::uint32_t seen = 0;  // one bit for each slot
     while (part.ready() != 0) {
       for (const Run& run : part.take(static_cast<std::uint32_t>(random.between(1, 5)))) {
         for (std::uint32_t i = 0; i < run.count; ++i) {

@@ -1,4 +1,4 @@
-// However the slots are divided, each is in one part, has a row of its own, and no number stands for two parts.
+// Tests that every division puts each slot into one part with its own row, and never uses a part number twice.
 #include <numeric>
 #include <set>
 #include <stdexcept>

@@ -1,4 +1,4 @@
-// Nothing in the arena overlaps, everything is aligned, and equal numbers give equal offsets.
+// Tests that the regions of the arena do not overlap and are aligned, and that equal plans have equal offsets.
 #include <algorithm>
 #include <vector>
 
@@ -26,7 +26,7 @@ Plan make_plan(std::uint32_t workers, std::uint32_t slots, std::uint32_t envs, s
             blob_bytes,
             std::move(action_bytes),
             std::move(column_bytes),
-            1,  // the width of an env moves nothing
+            1,  // the width of an env, which does not affect the offsets
             keeps_last,
             log_entries,
             log_object_bytes};
@@ -101,7 +101,7 @@ TEST(nothing_overlaps_and_everything_is_aligned) {
   }
 }
 
-// The room between regions is padding to the next cache line, no more.
+// Between two regions there is only padding to the next cache line.
 TEST(no_memory_is_wasted) {
   Random random(9);
   for (int run = 0; run < 100; ++run) {

@@ -1,4 +1,5 @@
-// The pool's caller is back when its bell has been rung often enough, and its workers know what they may do meanwhile.
+// Tests that the caller's wait ends once the bell has been rung often enough, and that the right workers may ring and
+// spin meanwhile.
 #include <thread>
 
 #include "check.hpp"
@@ -53,8 +54,8 @@ TEST(one_worker_leaves_its_core_to_the_caller) {
 
 TEST(workers_may_spin_for_one_pool_of_the_process_at_a_time) {
   Waiting first, second;
-  const auto now = Clock::now() + std::chrono::seconds(1);  // when no other test's pool has the right any more
-  // Each is over at once, and asks for the right.
+  const auto now = Clock::now() + std::chrono::seconds(1);  // later than the right of any earlier test's pool lasts
+  // Each wait requests the right to spin, and ends at once.
   first.bell.wait(first.bell.count(), kForever, now);
   second.bell.wait(second.bell.count(), kForever, now);
   CHECK_EQ(first.cores.barred.load(), 0U);

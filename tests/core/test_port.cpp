@@ -1,4 +1,4 @@
-// A port goes from state to state as its table says, and is as new for a successor.
+// Tests that a port changes its state only as its table permits, and that `reopen` resets it for a successor.
 #include <stdexcept>
 #include <vector>
 
@@ -81,7 +81,7 @@ TEST(a_successor_finds_nothing_of_its_predecessor) {
   CHECK(port.bell->sleeping == 0 && port.task() == 0 && port.last_end_ns >= before);
   CHECK(port.hosts(3) && port.hosts(5) && !port.hosts(2) && !port.hosts(6));
 
-  // What is sent meanwhile waits for it.
+  // A command that is sent now waits for the successor.
   port.commands.push({Op::kReset, 4, 0, 1, 9, 0, 0});
   CHECK(successor.empty());
   port.commands.publish();

@@ -1,4 +1,5 @@
-// Signals and exit codes are those of the process that the descriptor is of, whoever has its pid by now.
+// Tests that signals reach, and exit codes come from, the process of the descriptor, even if another process has its
+// pid now.
 #include "check.hpp"
 #include "os/platform.hpp"
 #include "os/process_group.hpp"
@@ -18,8 +19,8 @@ using namespace remuda;
 
 namespace {
 
-constexpr unsigned kLongest = 60;  // seconds, for those that a broken signal would leave behind for ever
-constexpr int kPatience = 10'000;  // milliseconds, for what was killed
+constexpr unsigned kLongest = 60;  // in seconds; ends the processes that a missing signal would leave running
+constexpr int kPatience = 10'000;  // in milliseconds; the time for killed processes to end
 
 int pidfd_of(pid_t pid) { return static_cast<int>(syscall(SYS_pidfd_open, pid, 0)); }
 
@@ -28,7 +29,7 @@ int pidfd_of(pid_t pid) { return static_cast<int>(syscall(SYS_pidfd_open, pid, 0
   while (true) pause();
 }
 
-// A process that waits in that group: 0 for one of its own.
+// Starts a process that waits, in this group; 0: in a new group, which it leads.
 pid_t start(pid_t group = 0) {
   const pid_t pid = fork();
   CHECK(pid >= 0);
@@ -90,7 +91,7 @@ TEST(a_pid_that_is_anothers_by_now_is_not_signalled) {
 }
 
 TEST(orphans_of_the_group_are_reaped_with_it) {
-  prctl(PR_SET_CHILD_SUBREAPER, 1);  // as the first process of a container
+  prctl(PR_SET_CHILD_SUBREAPER, 1);  // orphans become its children, as those of a container's first process do
   const pid_t leader = start(), other = start();
   const pid_t members[] = {start(leader), start(leader)};
   const int pidfd = pidfd_of(leader);
@@ -118,7 +119,7 @@ TEST(exit_codes_are_told) {
 
 TEST(an_exit_code_that_nobody_took_is_known_where_the_kernel_keeps_it) {
   signal(SIGCHLD, SIG_IGN);
-  for (const int number : {0, SIGQUIT}) {  // one that dumps core, but that no sanitizer catches
+  for (const int number : {0, SIGQUIT}) {  // SIGQUIT dumps core, and no sanitizer catches it
     const pid_t pid = fork();
     if (pid == 0) {
       if (number == 0) _exit(7);
@@ -126,7 +127,7 @@ TEST(an_exit_code_that_nobody_took_is_known_where_the_kernel_keeps_it) {
     }
     const int pidfd = pidfd_of(pid);
     if (number != 0) kill(pid, number);
-    CHECK(waitpid(pid, nullptr, 0) < 0 && errno == ECHILD);  // it has ended, and so has everybody
+    CHECK(waitpid(pid, nullptr, 0) < 0 && errno == ECHILD);  // waits until all children have ended
     CHECK(!reap_group(pidfd, pid, 0));
     const auto code = exit_code_of(pidfd);
     CHECK(!code || *code == (number == 0 ? 7 : -number));

@@ -1,4 +1,4 @@
-// All that carries a key is killed, wherever it has gone, and nobody else.
+// Tests that every process with a key is killed, even outside its group, and no other process.
 #include "check.hpp"
 #include "os/descriptor.hpp"
 #include "os/platform.hpp"
@@ -21,15 +21,15 @@ using namespace remuda;
 
 namespace {
 
-// No other run of this test, at the same time, has these.
+// Keys that no other run of this test uses at the same time.
 const std::string own = std::to_string(getpid());
 const std::string mine = "mine" + own, other = "else" + own;
 
-constexpr unsigned kLongest = 60;  // seconds, for those whom a broken search would leave behind for ever
+constexpr unsigned kLongest = 60;  // in seconds; ends the processes that a broken search would leave running
 
-// Becomes a program that waits, with that environment.  `pipe` is closed by the exec: then all is in place.
+// Execs a program that waits, with this variable in its environment. The exec closes the process's end of the `Pipe`.
 [[noreturn]] void become_sleeper(const std::string& variable) {
-  alarm(kLongest);  // an exec keeps it
+  alarm(kLongest);  // the alarm outlives the exec
   char* const arguments[] = {const_cast<char*>("sleep"), const_cast<char*>("100000"), nullptr};
   const std::string misleading = "AFTER=" + std::string(kFamilyVariable) + "=" + mine;
   char* const environment[] = {const_cast<char*>("BEFORE=1"), const_cast<char*>(variable.c_str()),
@@ -38,7 +38,7 @@ constexpr unsigned kLongest = 60;  // seconds, for those whom a broken search wo
   _exit(127);
 }
 
-// The sleepers' ends of these pipes close when they have become what they are to be.
+// A pipe to wait until all children have exec'd: each exec closes the child's end.
 struct Pipe {
   Pipe() { CHECK_EQ(pipe2(ends, O_CLOEXEC), 0); }
   ~Pipe() { close(ends[0]); }
@@ -65,10 +65,11 @@ bool was_killed(pid_t pid) {
   return WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL;
 }
 
-// As `kill_process_tree` leaves its caller's children.
+// Returns whether the child was reaped, as `kill_process_tree` does for children of its caller.
 bool was_reaped(pid_t pid) { return waitpid(pid, nullptr, 0) < 0 && errno == ECHILD; }
 
-// Run before `main` in a program that a test has made of this one: shows its key, stops, and waits for its end.
+// Runs before `main`. If a test has exec'd this program with REMUDA_TEST_SHOWS, shows this key, stops, and waits for
+// its end.
 struct Shower {
   Shower() {
     const char* key = std::getenv("REMUDA_TEST_SHOWS");
@@ -122,24 +123,25 @@ TEST(a_stopped_process_dies_too) {
   CHECK(was_reaped(pid));
 }
 
-// Two lines of shells, each of which starts its successor and becomes another program.  They tell when they are
-// running, and when nobody has caught them: then they end by themselves.
+// Two chains of 5000 shells. Each shell starts the next one and execs `true`. A chain writes a line after a few shells,
+// and another if its last shell was not killed.
 constexpr char kRunners[] =
     "export left=5000; export run='left=$((left - 1)); case $left in 4995 | 0) echo; esac; "
     "[ $left -gt 0 ] && sh -c \"$run\" & exec true'; "
     "sh -c \"$run\" & sh -c \"$run\" & exec true";
 
-// A sanitizer makes the search slow, not the shells that run from it.
+// A sanitizer slows the search, but not the shells, so the search takes longer to catch them.
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
 constexpr int kRounds = 1;
 #else
 constexpr int kRounds = 10;
 #endif
 
-// Whichever moment we look at it is a bad one.
+// At every moment, some process of this family is forking or in an exec.
 TEST(a_family_on_the_run_is_caught) {
   CHECK(take_in_orphans());
-  signal(SIGCHLD, SIG_IGN);  // they are buried at once: thousands of the dead would be in the way of the search
+  // the kernel reaps the children at once, because thousands of zombies would slow the search
+  signal(SIGCHLD, SIG_IGN);
   const std::string variable = std::string(kFamilyVariable) + "=" + mine;
   for (int round = 0; round < kRounds; ++round) {
     Pipe pipe;
@@ -158,7 +160,7 @@ TEST(a_family_on_the_run_is_caught) {
     char lines[2];
     for (char& line : lines) CHECK_EQ(read(pipe.ends[0], &line, 1), 1);
     CHECK(kill_process_tree({mine}, 10'000).survivors.empty());
-    CHECK_EQ(read(pipe.ends[0], lines, 1), 0);  // it has an end when nobody is left who could write
+    CHECK_EQ(read(pipe.ends[0], lines, 1), 0);  // the pipe ends once no process holds its other end
   }
   signal(SIGCHLD, SIG_DFL);
 }
@@ -177,7 +179,7 @@ TEST(what_is_shown_is_found) {
   }
   pipe.await_execs();
   int status = -1;
-  CHECK_EQ(waitpid(pid, &status, WUNTRACED), pid);  // it stops when it has shown its key
+  CHECK_EQ(waitpid(pid, &status, WUNTRACED), pid);  // the child stops after it has shown its key
   CHECK(WIFSTOPPED(status));
   CHECK(kill_process_tree({other}, 0).survivors.empty());
   CHECK(waitpid(pid, nullptr, WNOHANG) == 0);
@@ -185,7 +187,7 @@ TEST(what_is_shown_is_found) {
   CHECK(was_reaped(pid));
 }
 
-// Only the kernel can tell: where it does not let us, nothing is shown.
+// Needs a kernel that lets `show_keys` replace the environment. On other kernels, the child shows no key.
 TEST(a_copy_of_a_program_without_keys_shows_its_own) {
   unsetenv(kFamilyVariable);
   Pipe pipe;
@@ -224,7 +226,7 @@ TEST(a_family_is_found_without_a_free_descriptor) {
   const HuntResult result = kill_process_tree({mine}, 10'000);
   CHECK(result.survivors.empty());
   CHECK_EQ(result.problem, 0);
-  CHECK(dup(STDIN_FILENO) < 0);  // the reserve is there again
+  CHECK(dup(STDIN_FILENO) < 0);  // no descriptor is free, because the search has refilled the reserve
   for (int fd : taken) close(fd);
   CHECK_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
   for (pid_t pid : family) CHECK(was_reaped(pid));

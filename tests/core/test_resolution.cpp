@@ -1,4 +1,4 @@
-// What becomes of slots whose env failed: their states, their rows, and what of their part is pending.
+// Tests of slots with a failed env: their states, their rows, and the number of pending slots of their part.
 #include <numeric>
 
 #include "check.hpp"
@@ -13,7 +13,7 @@ using Next = Resolution::Next;
 
 constexpr std::size_t kLeaf = 5, kFinalLeaf = 6;
 
-// One worker with four envs, of which the last may be spares; an observation of one leaf. Slots are in one part.
+// One worker with four envs, the last of which may be spares. An observation has one leaf. All slots are in one part.
 struct Pool {
   explicit Pool(std::uint32_t spares = 0, std::uint32_t width = 1)
       : seating(4 - spares, 4),
@@ -39,13 +39,13 @@ struct Pool {
   T at(std::size_t column, std::uint32_t row) {
     return *reinterpret_cast<T*>(rows({column})[0].row(row));
   }
-  // The env's last observation, as its worker keeps it.
+  // Writes the env's last observation to its kept row, as the worker does.
   void observe(std::uint32_t env, std::uint64_t leaf) {
     const std::uint32_t row = memory.plan.kept_row(env, last_results.results(env) + 1);
     *reinterpret_cast<std::uint64_t*>(rows({kLeaf})[0].row(row)) = leaf;
     last_results.count(env);
   }
-  // The slot was sent this, and is in flight; its row is that of the scratch frame.
+  // Puts the slot in flight with this command. The result goes to the slot's row of the scratch frame.
   void send(std::uint32_t slot, Op op, std::uint64_t sequence = 1) {
     parts.at(0).send(1);
     slots.send(slot, op, slot);
@@ -131,9 +131,9 @@ TEST(where_there_are_spares_nobody_waits_for_the_env_that_is_built_anew) {
   pool.orphan(0, Op::kStep, 5);
   CHECK(pool.resolution.reset_into_row(0, false) == Next::kAwaitSpare);
   CHECK(pool.state(0) == SlotState::kAwaitingSpare && pool.ended(0));
-  CHECK(pool.seating.take_due(4).empty());  // while it is not known whether somebody before it asks
+  CHECK(pool.seating.take_due(4).empty());  // an earlier step may still take the spare
   CHECK(pool.seating.take_due(5) == std::vector<std::uint32_t>{0});
-  pool.slots.orphan(0);  // as who gives it the spare does
+  pool.slots.orphan(0);  // as `SlotLedger::complete_with_spare` does
   CHECK(pool.resolution.reset_into_row(0, true) == Next::kSend);
 }
 

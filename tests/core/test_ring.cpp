@@ -1,4 +1,4 @@
-// Records come out whole, once, in order: for every capacity, across the wrap-around of the counters.
+// Tests that records are read whole, once and in order, for every capacity, and when the counters wrap around.
 #include <algorithm>
 #include <deque>
 #include <thread>
@@ -72,7 +72,7 @@ TEST(a_ring_holds_exactly_its_capacity) {
       CHECK(!producer.full());
       producer.push(Record(i));
     }
-    CHECK(producer.full());  // what is not published yet takes room too
+    CHECK(producer.full());  // unpublished records take room, too
     producer.publish();
     CHECK(producer.full());
     Record record;
@@ -94,7 +94,7 @@ TEST(ends_may_be_made_anew_over_the_same_memory) {
   });
 }
 
-// Random pushes, changes, publications and pops against a queue that is obviously right.
+// Compares the ring with a queue, in a random order of pushes, changes, publications and pops.
 TEST(it_behaves_like_a_queue) {
   Random random(1);
   for_every_ring([&](const SharedRing<Record>& ring) {
@@ -133,8 +133,8 @@ TEST(it_behaves_like_a_queue) {
   });
 }
 
-// Two threads at full speed.  With few records in the ring each keeps overtaking the other, which is where a
-// record could be read before it is written, or overwritten before it is read.
+// Two threads push and pop at full speed. In a small ring, each thread often waits for the other, so an error in their
+// order would show: a record read before it is written, or overwritten before it is read.
 TEST(two_threads_agree_on_every_record) {
   for_every_ring([](const SharedRing<Record>& ring) {
     const std::uint64_t total = std::min<std::uint64_t>(20'000, 500 * (ring.capacity() + 1));

@@ -1,7 +1,6 @@
-// A ringer keeps its count to itself only as long as nobody could use it.
+// Tests that a ringer delays rings only while the waiter does not need them.
 //
-// Waits have no time limit worth the name: a count that is kept for ever does not fail a check, it hangs, and the test
-// runner's timeout is what notices.
+// The waits have no useful time limit. If a ring never comes, the test hangs until the test runner's timeout.
 #include <thread>
 
 #include "check.hpp"
@@ -94,8 +93,8 @@ struct Line {
 
 }  // namespace
 
-// The ringer publishes a record and is stopped after 1, 2, 3, ... instructions; the waiter no longer wants all, looks,
-// and finds the record, or goes to sleep and is woken; though the ringer never gets through.
+// Stops the ringer after n instructions, for every n, while it publishes a record. The waiter then sets `wants_all` to
+// false. It must find the record at once, or be woken when the ringer continues.
 TEST(nothing_is_overlooked_when_the_waiter_changes_his_mind) {
   if (!Stepped::is_possible()) return;
   at_every_instruction([](int instructions) {
@@ -121,7 +120,7 @@ TEST(nothing_is_overlooked_when_the_waiter_changes_his_mind) {
     });
     while (line->bell.wants_all.load() != 0) std::this_thread::yield();
     if (state != Stepped::State::kEnded) {
-      // Until the waiter has gone to sleep, or through.
+      // Waits until the waiter sleeps, or can find the record.
       while (line->bell.sleeping.load() == 0 && line->header.published.load() == 0) std::this_thread::yield();
       ringer.finish();
     }
@@ -130,7 +129,7 @@ TEST(nothing_is_overlooked_when_the_waiter_changes_his_mind) {
   });
 }
 
-// It takes along what it kept, and nothing else: what it had published is there for whoever looks.
+// A killed ringer loses only the rings that it delayed. The reader still finds every published record.
 TEST(a_ringer_that_is_killed_leaves_what_it_has_published) {
   if (!Stepped::is_possible()) return;
   at_every_instruction([](int instructions) {
@@ -149,7 +148,7 @@ TEST(a_ringer_that_is_killed_leaves_what_it_has_published) {
         ringer.ring_for_all(1);
       });
       state = ringer.steps(instructions);
-    }  // killed, if it has not ended
+    }  // the destructor kills the ringer if it has not ended
     RingConsumer<std::uint32_t> consumer(&line->header, 8);
     std::uint32_t record = 0, seen = 0;
     while (consumer.front(record)) {

@@ -1,4 +1,5 @@
-// A rollout's rows are nobody else's while it is held, have memory from then on, and are used again.
+// Tests that a held rollout has its rows to itself, that rows get memory when they are taken, and that later rollouts
+// reuse them.
 #include <sys/stat.h>
 
 #include <algorithm>
@@ -23,7 +24,7 @@ namespace {
 constexpr std::uint32_t kRows = 1000;
 constexpr std::uint64_t kRowBytes = 4096;
 
-// So many allocations succeed; below 0: all of them.
+// The number of allocations that still succeed; negative: all succeed.
 int fails_after = -1;
 
 struct Memory {
@@ -35,7 +36,7 @@ struct Memory {
   std::shared_ptr<RolloutStore> store = std::make_shared<RolloutStore>(
       arena, kRows, std::vector<RolloutStore::Rows>{{4096, kRowBytes}, {4096 + kRows * kRowBytes - 4096, 64}});
 
-  // Of the file.
+  // Returns the memory that the arena's file takes.
   std::uint64_t bytes() const {
     struct stat status{};
     fstat(arena->fd(), &status);
@@ -45,7 +46,7 @@ struct Memory {
 
 }  // namespace
 
-// Not inlined: where only one of a pair is, GCC takes them for a mismatch.
+// Not inlined: if GCC inlines only `new` or only `delete`, it warns of a mismatch.
 [[gnu::noinline]] void* operator new(std::size_t bytes) {
   if (fails_after == 0) throw std::bad_alloc();
   if (fails_after > 0) --fails_after;
@@ -110,11 +111,11 @@ TEST(memory_is_there_where_it_was_taken_and_nowhere_else) {
   Memory memory;
   const std::uint64_t before = memory.bytes();
   const std::uint32_t first = memory.store->take(100).first();
-  const std::uint64_t with_one = memory.bytes();  // it is kept for the next one
+  const std::uint64_t with_one = memory.bytes();  // the released piece keeps its memory
   CHECK(with_one >= before + 100 * kRowBytes && with_one < before + 110 * kRowBytes);
   CHECK_EQ(memory.store->take(100).first(), first);
   CHECK_EQ(memory.bytes(), with_one);
-  const HeldRows more = memory.store->take(300);  // which does not fit there
+  const HeldRows more = memory.store->take(300);  // larger than the kept piece
   CHECK(memory.bytes() < before + 310 * kRowBytes);
 }
 
@@ -130,7 +131,7 @@ TEST(a_column_that_is_added_has_memory_for_what_is_taken) {
 
 TEST(steps_fill_frame_after_frame_each_slot_by_its_own_clock) {
   Memory memory;
-  // Of two slots, at the positions 3 and 4.
+  // The rollout has two slots, at positions 3 and 4.
   Rollout rollout(memory.store, 5000, 3, 2, 2);
   const std::uint32_t first = rollout.first_row();
   CHECK(rollout.wants(Op::kObserve, 3) && !rollout.wants(Op::kStep, 3) && !rollout.wants(Op::kReset, 3));
@@ -169,7 +170,8 @@ TEST(a_part_keeps_its_rollout_until_what_fills_it_has_been_dealt_with) {
   part.free_rows(first, 2);
   const auto stepped = part.send_to_rollout(Op::kStep, {1}, slots);
   CHECK(stepped == (std::vector<std::uint32_t>{first + 3}));
-  CHECK(part.send_to_rollout(Op::kStep, {1}, slots) == (std::vector<std::uint32_t>{Part::kNoRow}));  // it is full
+  // the rollout is full
+  CHECK(part.send_to_rollout(Op::kStep, {1}, slots) == (std::vector<std::uint32_t>{Part::kNoRow}));
   part.end_rollout();
   CHECK(!held.expired() && part.is_filling());
   CHECK_THROWS(std::logic_error, part.begin(held.lock(), 6));
@@ -184,7 +186,7 @@ TEST(rows_without_a_result_are_zeros_where_that_is_asked_for) {
   Memory memory({{4096, 8, true}, {4096 + 8 * kRows, 8, false}});
   auto* rewards = memory.arena->at<std::uint64_t>(4096);
   auto* others = memory.arena->at<std::uint64_t>(4096 + 8 * kRows);
-  memory.store->take(10);  // and given back at once: so there is memory to write to
+  memory.store->take(10);  // takes the rows and gives them back, so that they have memory
   std::fill_n(rewards, 10, 7);
   std::fill_n(others, 10, 7);
   memory.store->clear(0, 4);
@@ -221,5 +223,5 @@ TEST(rows_are_given_back_where_a_rollout_cannot_be_made) {
     fails_after = -1;
     CHECK_EQ(memory.store->take(kRows).first(), 0u);
   }
-  CHECK(failures >= 3);  // for the store's list of pieces, and for two columns of its own
+  CHECK(failures >= 3);  // the list of pieces and the rollout's two vectors need memory
 }

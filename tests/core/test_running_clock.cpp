@@ -1,4 +1,4 @@
-// The clock of deadlines: what it takes for time in which this process stood still.
+// Tests which gaps between two looks a RunningClock counts as frozen time.
 #include "check.hpp"
 #include "ipc/running_clock.hpp"
 
@@ -13,7 +13,7 @@ TEST(time_between_looks_that_follow_each_other_counts) {
   RunningClock clock;
   auto now = Clock::now();
   for (int i = 0; i < 1000; ++i) clock.look(now += kStall, kStall);
-  CHECK(clock.lost() < kStall);  // the first look came a moment after the clock was made
+  CHECK(clock.lost() < kStall);  // only the first gap is slightly longer than kStall
 }
 
 TEST(of_a_long_gap_no_more_counts_than_may_pass_between_two_looks) {

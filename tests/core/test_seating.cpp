@@ -1,4 +1,5 @@
-// Every env is in one place, a slot's or the queue's; and who is given which does not hang on who is done first.
+// Tests that every env either backs one slot or is queued once, and that slots take spares in the order of their
+// commands.
 #include <set>
 #include <vector>
 
@@ -33,7 +34,7 @@ TEST(a_slot_takes_the_spare_that_has_waited_longest) {
   CHECK_EQ(seating.swap_in_spare(0), 0u);
   CHECK_EQ(seating.env_of(0), 3u);
   CHECK_EQ(seating.swap_in_spare(0), 3u);
-  CHECK_EQ(seating.env_of(0), 1u);  // the first that has come free
+  CHECK_EQ(seating.env_of(0), 1u);  // env 1 left its slot first
 }
 
 TEST(envs_are_never_lost_nor_doubled) {

@@ -1,4 +1,4 @@
-// A slot goes from state to state as its table says, and in no other way.
+// Tests that slots change their state only as the table in slots.hpp permits.
 #include <stdexcept>
 #include <vector>
 
@@ -40,7 +40,7 @@ Slots one_in(SlotState state) {
   return slots;
 }
 
-// Which of the events may happen in a state, by name.
+// Returns the names of the events that are permitted in a state.
 std::vector<std::string> possible_in(SlotState state) {
   std::vector<std::string> possible;
   for (const Event& event : kEvents) {
@@ -108,10 +108,10 @@ TEST(the_first_open_step_is_the_first_sent_that_may_end_an_episode) {
   slots.finish(2);
   CHECK(!slots.any_orphaned_step());
   slots.orphan(0);
-  CHECK_EQ(slots.first_open_step(), 10u);  // it may be told to have ended
+  CHECK_EQ(slots.first_open_step(), 10u);  // the pool may answer the orphaned step with an end
   CHECK(slots.any_orphaned_step());
   slots.answer(0);
-  CHECK_EQ(slots.first_open_step(), ~std::uint64_t{0});  // a reset ends none
+  CHECK_EQ(slots.first_open_step(), ~std::uint64_t{0});  // a reset ends no episode
 }
 
 TEST(episodes_that_were_cut_off_are_counted_until_they_go_on) {
@@ -120,7 +120,7 @@ TEST(episodes_that_were_cut_off_are_counted_until_they_go_on) {
   slots.end_episode(0);
   CHECK(!slots.any_cut_off() && !slots.is_cut_off(0) && slots[0].episode == Episode::kOver);
   slots.cut_off(1, false);
-  slots.cut_off(1, false);  // again: its successor died, too
+  slots.cut_off(1, false);  // again, because the successor has died, too
   slots.cut_off(2, true);
   CHECK(slots.is_cut_off(1) && slots[1].episode == Episode::kCutOff);
   CHECK(slots.is_cut_off(2) && slots[2].episode == Episode::kCutOffIntoReset);

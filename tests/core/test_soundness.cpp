@@ -1,4 +1,4 @@
-// Whatever a worker writes, only what answers something is acted upon.
+// Tests that a result is sound only if it answers a command or a message.
 #include "check.hpp"
 #include "planned_arena.hpp"
 #include "pool/workers/soundness.hpp"
@@ -9,7 +9,7 @@ using namespace remuda;
 
 namespace {
 
-// Two workers with three envs each; the first worker's slots are in flight, to the rows from 6 on.
+// Two workers with three envs each. The first worker's slots are in flight, and their results go to the rows from 6 on.
 struct Pool {
   explicit Pool(std::uint32_t width = 1, std::uint32_t spares = 0)
       : memory(2, 3, 2, 1, false, width),
@@ -73,7 +73,7 @@ TEST(spares_are_asked_for_where_there_are_some_and_answer_no_commands) {
   Pool pool(1, 1);
   CHECK(pool.takes(0, 6, 1, kHasFinal | kHasSpares));
   pool.seating.swap_in_spare(0);
-  CHECK(!pool.takes(0, 6, 1));  // a spare now
+  CHECK(!pool.takes(0, 6, 1));  // env 0 is a spare now
   CHECK(!pool.takes(0, 6, 2));
   CHECK(pool.takes(1, 7, 2));
 }

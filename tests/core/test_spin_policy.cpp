@@ -1,4 +1,4 @@
-// Who may spin and for how long, with a clock, cores and waits for them that the tests make up.
+// Tests of which threads spin and for how long, with a simulated clock and simulated cores.
 #include "check.hpp"
 #include "ipc/spin_policy.hpp"
 
@@ -14,11 +14,11 @@ constexpr Nanoseconds kLimit = milliseconds(2);
 constexpr Nanoseconds kNone{0};
 constexpr std::uint32_t kCaller = SpinPolicy::kCaller;
 
-// The world: what time it is, and what the kernel says of whoever asks.
+// The simulated time, and the kernel's simulated data about the calling thread.
 Clock::time_point now{};
 std::uint32_t core = 0;
-std::uint64_t waited = 0;  // for a core, ns
-int moves = 0;             // from core to core
+std::uint64_t waited = 0;  // the time spent waiting for a core, in ns
+int moves = 0;             // the number of migrations to another core
 
 const SpinPolicy::Probe kProbe{[] { return core; }, [] { return waited; },
                                [](std::uint32_t there) {
@@ -37,21 +37,22 @@ SpinPolicy policy(SharedCores& cores, std::uint32_t who, Nanoseconds limit = kLi
   return SpinPolicy(cores, who, limit, false, kProbe);
 }
 
-// A turn of spinning that takes so long; whether it goes on.
+// Simulates a turn of spinning that takes this long. Returns whether the thread continues to spin.
 bool turn(SpinPolicy& spins, Nanoseconds takes) {
   const auto before = now;
   now += takes;
   return spins.goes_on(before, now);
 }
 
-// The spinner is away for long, as another thread had its core.
+// Simulates a turn of 3 ms, in which another thread had the spinner's core for 2 ms. Returns whether it continues to
+// spin.
 bool lose_core(SpinPolicy& spins) {
   spins.budget(now);
   waited += 2'000'000;
   return turn(spins, milliseconds(3));
 }
 
-// A wake-up that takes so long.  Returns when what was waited for was there, as the policy has it.
+// Simulates a wake-up that takes this long. Returns the time of the ring, as the policy computes it.
 Clock::time_point wake_up(SpinPolicy& spins, Nanoseconds takes) {
   const auto slept = now;
   now += microseconds(10);
@@ -68,7 +69,7 @@ void go_to(SharedCores& cores, std::uint32_t learner) {
 
 }  // namespace
 
-// -- who -----------------------------------------------------------------------------------------------------
+// -- which threads spin --------------------------------------------------------------------------------------
 
 TEST(without_a_limit_nobody_spins) {
   begin();
@@ -136,20 +137,20 @@ TEST(who_stands_aside_sleeps_on_the_callers_core) {
   SpinPolicy first = policy(cores, 0), second = policy(cores, 1);
   core = 1;
   second.budget(now);
-  second.settle();  // nobody knows yet where the caller is
+  second.settle();  // the caller's core is not recorded yet
   CHECK_EQ(moves, 0);
   go_to(cores, 5);
   core = 1;
   first.budget(now);
   first.settle();
-  CHECK_EQ(moves, 0);  // it has a core of its own, and would have spun there
+  CHECK_EQ(moves, 0);  // worker 0 does not stand aside, so it stays on its core
   second.budget(now);
   second.settle();
   CHECK_EQ(moves, 1);
   CHECK_EQ(core, 5U);
   second.budget(now);
   second.settle();
-  CHECK_EQ(moves, 1);  // it is there
+  CHECK_EQ(moves, 1);  // it is on the caller's core already
 }
 
 TEST(a_policy_without_a_pool_settles_nowhere) {
@@ -169,7 +170,7 @@ TEST(it_is_the_one_on_the_callers_core_and_the_other_is_set_free) {
   core = 5;
   CHECK_EQ(first.state(now), SpinState::kAside);
   core = 1;
-  CHECK_EQ(first.state(now), SpinState::kAside);  // it stays the one until there is another
+  CHECK_EQ(first.state(now), SpinState::kAside);  // it stands aside until another worker replaces it
   CHECK_EQ(second.state(now), SpinState::kAlone);
   core = 5;
   CHECK_EQ(second.state(now), SpinState::kAside);
@@ -198,7 +199,7 @@ TEST(while_another_pool_is_at_work_workers_sleep) {
   CHECK(!turn(worker, microseconds(1)));
   CHECK_EQ(worker.state(now), SpinState::kBarred);
   CHECK(worker.budget(now) == kNone);
-  CHECK_EQ(caller.state(now), SpinState::kAlone);  // on a core that nobody else is meant to have
+  CHECK_EQ(caller.state(now), SpinState::kAlone);  // only workers are barred
   cores.barred = 0;
   CHECK_EQ(worker.state(now), SpinState::kAlone);
 }
@@ -209,7 +210,7 @@ TEST(losing_the_core_twice_in_a_row_makes_a_crowd) {
   begin();
   SharedCores cores{};
   SpinPolicy worker = policy(cores, 0), other = policy(cores, 1), caller = policy(cores, kCaller);
-  CHECK(!lose_core(worker));  // this spin is over in any case
+  CHECK(!lose_core(worker));  // ends this spin, but is no crowd yet
   CHECK_EQ(worker.state(now), SpinState::kAlone);
   now += microseconds(500);
   CHECK(!lose_core(worker));
@@ -227,7 +228,7 @@ TEST(losing_it_now_and_then_is_chance) {
   CHECK_EQ(worker.state(now), SpinState::kAlone);
 }
 
-// However long the others run before its turn comes again.
+// The time for which other threads have the core does not separate two losses of the core.
 TEST(twice_in_a_row_is_from_the_end_of_one_to_the_beginning_of_the_next) {
   begin();
   SharedCores cores{};
@@ -240,14 +241,14 @@ TEST(twice_in_a_row_is_from_the_end_of_one_to_the_beginning_of_the_next) {
   CHECK_EQ(worker.state(now), SpinState::kCrowded);
 }
 
-// The host of a virtual machine, a debugger, whoever stops everything: nobody else had the core.
+// A virtual machine's host or a debugger may stop all threads. Then no other thread had the core.
 TEST(time_that_passes_while_no_other_has_the_core_is_not_the_others) {
   begin();
   SharedCores cores{};
   SpinPolicy worker = policy(cores, 0);
   worker.budget(now);
   for (int i = 0; i < 10; ++i) {
-    waited += 5'000;  // somebody had it for a moment, be it before or after
+    waited += 5'000;  // another thread had the core for 5 us
     CHECK(turn(worker, milliseconds(3)));
   }
   CHECK_EQ(worker.state(now), SpinState::kAlone);
@@ -271,7 +272,7 @@ TEST(the_system_is_seldom_asked) {
   asked = 0;
   SharedCores cores{};
   SpinPolicy worker(cores, 0, kLimit, false, {[] { return core; }, [] { return std::uint64_t{0} * ++asked; }});
-  for (int i = 0; i < 10'000; ++i) {  // a second of waits
+  for (int i = 0; i < 10'000; ++i) {  // waits of 1 s in total
     worker.budget(now);
     turn(worker, microseconds(100));
     worker.note_wait(microseconds(100));
@@ -296,17 +297,18 @@ TEST(in_a_crowd_nobody_spins_for_longer_than_a_wake_up_takes) {
   for (SpinPolicy* spins : {&worker, &caller}) {
     cores.note_crowd(now);
     CHECK_EQ(spins->state(now), SpinState::kCrowded);
-    CHECK(spins->budget(now) == kNone);  // it is not known yet
+    CHECK(spins->budget(now) == kNone);  // the duration of a wake-up is not measured yet
     wake_up(*spins, microseconds(40));
     CHECK(spins->budget(now) == microseconds(40));
     for (int i = 0; i < 100; ++i) wake_up(*spins, microseconds(8));
     CHECK(spins->budget(now) >= microseconds(8) && spins->budget(now) < microseconds(9));
-    wake_up(*spins, milliseconds(5));  // that one was late
+    wake_up(*spins, milliseconds(5));  // a late wake-up is ignored
     CHECK(spins->budget(now) < microseconds(9));
-    for (int i = 0; i < 100; ++i) wake_up(*spins, microseconds(i % 2 == 0 ? 8 : 200));  // every other one had to queue
+    // every second one waits for a core
+    for (int i = 0; i < 100; ++i) wake_up(*spins, microseconds(i % 2 == 0 ? 8 : 200));
     CHECK(spins->budget(now) < microseconds(60));
     for (int i = 0; i < 100; ++i) spins->note_wait(microseconds(200));
-    CHECK(spins->budget(now) == kNone);  // it would have to sleep all the same
+    CHECK(spins->budget(now) == kNone);  // recent waits were longer than a wake-up
   }
 }
 
@@ -348,7 +350,7 @@ TEST(after_a_pause_it_is_tried_again_and_each_time_in_vain_the_pause_is_twice_as
     pause = std::min(2 * pause, SharedCores::kLongestPause);
   }
   CHECK(pause == SharedCores::kLongestPause);
-  now += SharedCores::kLongestPause;  // nothing has happened since
+  now += SharedCores::kLongestPause;  // no crowd for a long time
   cores.note_crowd(now);
   CHECK(!cores.is_crowded(now + SharedCores::kLeastPause));
 }
@@ -387,7 +389,7 @@ TEST(patience_is_lost_over_long_waits_and_regained_over_short_ones) {
   CHECK(worker.budget(now) == kLimit);
 }
 
-// Or who sleeps once would wait for too long to spin ever again.
+// Otherwise, the first sleep would make the waits seem too long for spinning, permanently.
 TEST(how_late_one_wakes_up_is_no_part_of_the_wait) {
   begin();
   SharedCores cores{};
@@ -402,7 +404,7 @@ TEST(how_late_one_wakes_up_is_no_part_of_the_wait) {
   CHECK(worker.budget(now) == kLimit);
 }
 
-// A learner that collects a thousand steps and then learns for a second goes on as if nothing had been.
+// If a caller makes a thousand steps and then learns for a second, the workers still spin afterwards.
 TEST(a_single_wait_does_not_end_patience_however_long) {
   begin();
   SharedCores cores{};
@@ -420,7 +422,7 @@ TEST(what_was_spun_is_counted) {
   SpinPolicy worker = policy(cores, 0);
   worker.budget(now);
   for (int i = 0; i < 5; ++i) turn(worker, microseconds(1));
-  turn(worker, milliseconds(1));  // it was away meanwhile
+  turn(worker, milliseconds(1));  // includes time away from the core
   CHECK(worker.spun() == microseconds(5) + SpinPolicy::kTurn);
 }
 

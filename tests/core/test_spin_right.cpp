@@ -1,4 +1,5 @@
-// Of all pools of a process, one has the right, and it changes hands only when it is not used.
+// Tests that one pool of a process has the right to spin, and that another pool gets the right only if the first one
+// does not use it.
 #include "check.hpp"
 #include "pool/workers/spin_right.hpp"
 
@@ -8,7 +9,7 @@ namespace {
 
 constexpr Nanoseconds kMoment = std::chrono::milliseconds(1);
 
-// Tests have the right one after another.
+// The simulated time. `let_go` advances it until the right of the previous test's pool has expired.
 Clock::time_point now = Clock::now();
 void let_go() { now += 2 * SpinRight::kKept; }
 

@@ -1,4 +1,4 @@
-// Slots are taken as callers name them, in their order, or not at all.
+// Tests that the caller's slots are accepted in the caller's order, or all refused.
 #include "check.hpp"
 #include "pool/slots/targets.hpp"
 
@@ -10,7 +10,7 @@ namespace {
 using Ids = std::vector<std::int64_t>;
 using Targets = std::vector<std::uint32_t>;
 
-// Six slots; those from 4 on are of part 1.
+// Returns six slots. Slots 0 to 3 are in part 0, slots 4 and 5 in part 1.
 Slots six() {
   Slots slots(6);
   for (std::uint32_t slot = 0; slot < 6; ++slot) slots.place(slot, slot / 4, slot);
@@ -26,7 +26,7 @@ TEST(any_order_will_do) {
 }
 
 TEST(what_there_is_not_is_refused) {
-  const std::int64_t far = std::int64_t{1} << 32;  // of which the lower half is slot 0
+  const std::int64_t far = std::int64_t{1} << 32;  // the lower 32 bits are slot 0
   for (const Ids& ids : {Ids{6}, Ids{-1}, Ids{0, far}, Ids{-far}, Ids{1, 1}, Ids{0, 4}})
     CHECK(!as_targets(ids, six(), 0, 1));
 }

@@ -1,4 +1,4 @@
-// What a worker says of itself is what it did: an env's step is not the reset that it waited for.
+// Tests of a worker's statistics: the duration of a step does not include the reset within the step.
 #include <memory>
 
 #include "check.hpp"
@@ -53,7 +53,7 @@ TEST(a_step_takes_as_long_as_it_does_without_the_reset_in_it) {
   CHECK_EQ(worker.envs[0].steps.total_ns.load(), 600U);
   CHECK_EQ(worker.envs[0].resets.total_ns.load(), 300U);
   CHECK(worker.shared.busy_ns.load() == 1000 && worker.shared.steps.load() == 1);
-  worker.meter.begin_command(Op::kStep, 0, 2000);  // what came before is over
+  worker.meter.begin_command(Op::kStep, 0, 2000);  // the reset of the previous command no longer counts
   worker.meter.note_step();
   worker.finish(Op::kStep, 0, 1000);
   CHECK_EQ(worker.envs[0].steps.total_ns.load(), 1600U);

@@ -1,4 +1,4 @@
-// What the kernel tells of a thread is of that thread, and moves.
+// Tests of the kernel's data about the calling thread, and of its migration to another core.
 #include "check.hpp"
 #include "os/platform.hpp"
 #include "os/this_thread.hpp"
@@ -17,7 +17,7 @@ using namespace remuda;
 
 namespace {
 
-// CPUs that we may run on.
+// Returns the CPUs that this thread may run on.
 std::vector<int> allowed() {
   cpu_set_t set;
   CHECK_EQ(sched_getaffinity(0, sizeof(set), &set), 0);
@@ -40,7 +40,7 @@ TEST(the_core_is_that_of_the_cpu) {
   std::thread([] {
     for (int cpu : allowed()) {
       stay_on(cpu);
-      // Siblings have the number of the first one among them.
+      // A core has the lowest number of its CPUs.
       CHECK(current_core() <= static_cast<std::uint32_t>(cpu));
       CHECK_EQ(current_core(), current_core());
     }
@@ -56,14 +56,14 @@ TEST(a_thread_goes_to_a_core_and_may_leave_it_again) {
     }
     stay_on(before.front());
     const std::uint32_t here = current_core();
-    move_to_core(static_cast<std::uint32_t>(before.back()) + 1);  // where it may not run
-    move_to_core(~std::uint32_t{0});                              // and what there is not
+    move_to_core(static_cast<std::uint32_t>(before.back()) + 1);  // a core that this thread may not use
+    move_to_core(~std::uint32_t{0});                              // a core that does not exist
     CHECK_EQ(current_core(), here);
     CHECK(allowed() == std::vector<int>{before.front()});
   }).join();
 }
 
-// Two that have one core between them take it from each other, though neither ever waits for anything.
+// Two threads that share one core preempt each other, although neither of them sleeps.
 TEST(a_thread_that_loses_its_core_knows_for_how_long) {
   const int cpu = allowed().front();
   std::atomic<bool> done{false};

@@ -1,4 +1,4 @@
-// Tests of the ring of events that traces are made of.
+// Tests of the ring of events from which traces are made.
 #include <vector>
 
 #include "check.hpp"

@@ -1,4 +1,5 @@
-// The wait for sockets ends when a message can go on; without a message under way there is no such wait.
+// Tests that the wait for sockets ends when a message can continue, and that there is no wait if no message is under
+// way.
 #include "check.hpp"
 #include "os/platform.hpp"
 #include "pool/workers/transfers.hpp"
@@ -33,7 +34,7 @@ TEST(a_wait_ends_when_a_message_can_go_on) {
   transfers.open(0, still.ends[0]);
   transfers.open(1, ready.ends[0]);
   CHECK_EQ(write(ready.ends[1], MessageSocket::kMark.data(), 5), 5);
-  // A busy machine may not get to the wait before the messages count as still: then they are begun again.
+  // On a busy machine, the messages may count as still before the wait begins. Then the test begins them again.
   do {
     transfers.open(0, still.ends[0]);
     CHECK(transfers.read(0, kNoPart) == Arrival::kPartial);

@@ -1,4 +1,5 @@
-// No more workers have a turn at once than may, and whoever waits comes in the order of asking.
+// Tests that the number of workers with a turn is limited, and that waiting workers get turns in the order of their
+// requests.
 #include "check.hpp"
 #include "pool/workers/turns.hpp"
 
@@ -10,7 +11,7 @@ TEST(whoever_asks_beyond_the_limit_waits_in_line) {
   CHECK(!turns.any_waiting());
   CHECK(!turns.ask(2) && !turns.ask(0));
   CHECK(turns.any_waiting() && turns.has(1) && turns.has(3) && !turns.has(2));
-  CHECK(!turns.next().has_value());  // nobody has finished
+  CHECK(!turns.next().has_value());  // no turn is free
   turns.end(3);
   CHECK_EQ(*turns.next(), 2u);
   CHECK(turns.ask(2));
@@ -29,7 +30,7 @@ TEST(a_worker_has_one_place_in_line_and_one_turn) {
   CHECK(turns.ask(1));
   turns.end(1);
   CHECK_EQ(*turns.next(), 2u);
-  turns.end(1);  // had none: changes nothing
+  turns.end(1);  // worker 1 had no turn, so this changes nothing
   CHECK(turns.ask(2) && !turns.ask(0));
 }
 
@@ -39,7 +40,7 @@ TEST(who_leaves_the_line_and_wants_no_turn_leaves_room_for_the_next) {
   turns.ask(1);
   turns.ask(2);
   turns.end(0);
-  CHECK_EQ(*turns.next(), 1u);  // it has died, say
+  CHECK_EQ(*turns.next(), 1u);  // worker 1 does not take the turn, for example because it has died
   CHECK_EQ(*turns.next(), 2u);
   CHECK(!turns.next().has_value());
 }
@@ -51,7 +52,7 @@ TEST(a_turn_that_cannot_wait_is_had_beyond_the_limit_and_counts) {
   turns.take(2);
   CHECK(turns.has(2));
   turns.end(0);
-  CHECK(!turns.next().has_value());  // there is still one
+  CHECK(!turns.next().has_value());  // worker 2 still has a turn
   turns.end(2);
   CHECK_EQ(*turns.next(), 1u);
 }

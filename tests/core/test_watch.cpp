@@ -1,4 +1,4 @@
-// Descriptors that become readable are told for as long as they are, the alarm when it is time.
+// Tests that each look reports a descriptor while it is readable, and the alarm once it is due.
 #include "check.hpp"
 #include "os/platform.hpp"
 #include "pool/workers/watch.hpp"
@@ -52,7 +52,7 @@ TEST(an_alarm_is_news_until_somebody_listens_for_something_else) {
 
 namespace {
 
-// Its reading end stands for a descriptor of a process, which becomes readable once.
+// A pipe. Its reading end stands for a process descriptor, which becomes readable once.
 struct Pipe {
   Pipe() { CHECK_EQ(pipe(ends), 0); }
   ~Pipe() {
@@ -82,7 +82,7 @@ TEST(processes_that_have_ended_are_told_until_they_are_watched_no_more) {
   CHECK_EQ(watch.look(kNow).size(), 2u);
   watch.set_process(2, -1);
   CHECK_EQ(watch.look(kNow).at(0), 0u);
-  CHECK(!watch.has_news());  // that is for what is listened to
+  CHECK(!watch.has_news());  // the end of a process is no news
 }
 
 TEST(what_is_listened_to_is_news_and_no_process) {
@@ -109,7 +109,7 @@ TEST(a_descriptor_that_was_closed_takes_nobody_along) {
     Pipe gone;
     watch.listen({gone.fd()}, {});
   }
-  Pipe reused;  // of the same number
+  Pipe reused;  // has the descriptor number of `gone`
   watch.listen({}, {});
   process.fill();
   CHECK_EQ(watch.look(kNow).size(), 1u);

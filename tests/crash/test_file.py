@@ -1,4 +1,4 @@
-"""Files of crash records may be anything: nothing in them runs or fills the memory, and errors say what is wrong."""
+"""Crash record files are untrusted: nothing in them runs or fills the memory, and errors name the problem."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 from pool_envs import HookedEnv, hooked
-from replays import at_step, broken, fail, recording, replay, rewrite, some_record
+from replays import at_step, broken, fail, make_record, recording, replay, rewrite
 
 from remuda import (
     RecordError,
@@ -28,7 +28,7 @@ from remuda._crash import file as record_file
 
 
 class Malice:
-    """Unpickling it touches a file."""
+    """Makes a directory when it is unpickled."""
 
     def __init__(self, path: str) -> None:
         self.path = path
@@ -38,8 +38,8 @@ class Malice:
 
 
 @pytest.mark.parametrize("name", ["pickles/factory", "pickles/observation_space", "pickles/actions", "actions.npz"])
-def test_nothing_in_a_file_runs_without_leave(name: str, tmp_path: Path) -> None:
-    path, marker = some_record(tmp_path), tmp_path / "marker"
+def test_nothing_in_a_file_runs_without_trust(name: str, tmp_path: Path) -> None:
+    path, marker = make_record(tmp_path), tmp_path / "marker"
     malice: Any = pickle.dumps(Malice(str(marker)))
     if name == "actions.npz":
         np.savez(tmp_path / "malice.npz", kinds=np.array([Malice(str(marker))], object))
@@ -58,19 +58,19 @@ def test_nothing_in_a_file_runs_without_leave(name: str, tmp_path: Path) -> None
     assert marker.exists() is (name != "actions.npz")
 
 
-def test_a_record_is_shown_without_leave(tmp_path: Path) -> None:
-    run = replay(some_record(tmp_path))
+def test_a_record_is_shown_without_trust(tmp_path: Path) -> None:
+    run = replay(make_record(tmp_path))
     assert run.exit_code == 2
-    for told in ("exception in step, episode 0, step 2", "seed 1", "Discrete(1000)", "in broken", "Nothing was run"):
-        assert told in run.stdout
+    for text in ("exception in step, episode 0, step 2", "seed 1", "Discrete(1000)", "in broken", "Nothing was run"):
+        assert text in run.stdout
 
 
 ESCAPES = "\x1b[2J\x1b]0;owned\x07\x9b31m\r\u202eevil[red]"
 
 
-def test_a_file_says_nothing_to_the_terminal(tmp_path: Path) -> None:
-    """Whatever of it is shown, and also where it is refused."""
-    path = some_record(tmp_path)
+def test_escape_sequences_in_a_file_never_reach_the_terminal(tmp_path: Path) -> None:
+    """This holds for all that is shown, and for the error if the file is refused."""
+    path = make_record(tmp_path)
     with zipfile.ZipFile(path) as archive:
         contents = json.loads(archive.read("record.json"))
     texts = {name: ESCAPES for name, value in contents.items() if isinstance(value, str) and name not in OF_THE_FILE}
@@ -87,9 +87,9 @@ def test_a_file_says_nothing_to_the_terminal(tmp_path: Path) -> None:
         load_record(path)
     rewrite(path, **{"record.json": json.dumps({**shown, "version": ESCAPES}).encode()})
     runs.append(replay(path))
-    for told in (str(raised.value), *(run.stdout + run.stderr for run in runs)):
-        assert [c for c in told if not c.isprintable() and c not in "\n\t"] == []
-        assert told.isspace() is False
+    for shown_text in (str(raised.value), *(run.stdout + run.stderr for run in runs)):
+        assert [c for c in shown_text if not c.isprintable() and c not in "\n\t"] == []
+        assert shown_text.isspace() is False
     assert "\\x1b[2J" in runs[0].stdout and "evil[red]" in runs[0].stdout
 
 
@@ -99,8 +99,8 @@ OF_THE_FILE = ("format", "when")
 # -- files -----------------------------------------------------------------------------------------------
 
 
-def test_a_file_that_is_cut_short(tmp_path: Path) -> None:
-    path = some_record(tmp_path)
+def test_a_truncated_file_is_refused(tmp_path: Path) -> None:
+    path = make_record(tmp_path)
     data = path.read_bytes()
     for size in [*range(0, len(data), 97), len(data) - 1]:
         path.write_bytes(data[:size])
@@ -108,8 +108,8 @@ def test_a_file_that_is_cut_short(tmp_path: Path) -> None:
             load_record(path)
 
 
-def test_a_file_with_a_bit_flipped_is_refused_or_read_as_it_was(tmp_path: Path) -> None:
-    path = some_record(tmp_path)
+def test_a_file_with_a_flipped_bit_is_refused_or_read(tmp_path: Path) -> None:
+    path = make_record(tmp_path)
     data = path.read_bytes()
     refused = 0
     for at, bit in itertools.product(range(len(data)), (0x01, 0x10, 0x80)):
@@ -122,7 +122,7 @@ def test_a_file_with_a_bit_flipped_is_refused_or_read_as_it_was(tmp_path: Path) 
 
 
 @pytest.mark.parametrize("data", [b"", b"not a zip", b"PK\x03\x04", os.urandom(0) + bytes(range(256)) * 8])
-def test_what_is_no_record(data: bytes, tmp_path: Path) -> None:
+def test_a_file_that_is_no_record_is_refused(data: bytes, tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(data)
     with pytest.raises(RecordError, match="expected a crash record, got"):
         load_record(tmp_path / "file")
@@ -151,7 +151,7 @@ BOMBS: dict[str, Callable[[], bytes]] = {
 
 @pytest.fixture
 def low_limits(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Files that are too large take long to make."""
+    """Lowers the limits, because files beyond the real ones would take long to write."""
     monkeypatch.setattr(record_file, "_LARGEST", 1 << 20)
     monkeypatch.setattr(record_file, "_LARGEST_TEXT", 1 << 16)
     monkeypatch.setattr(record_file, "_LONGEST", 1 << 12)
@@ -159,8 +159,8 @@ def low_limits(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("low_limits")
 @pytest.mark.parametrize("bomb", BOMBS)
-def test_a_small_file_is_not_unpacked_to_a_large_one(bomb: str, tmp_path: Path, monkeypatch: Any) -> None:
-    """It is refused before anything is unpacked."""
+def test_a_small_file_that_unpacks_to_a_large_one_is_refused(bomb: str, tmp_path: Path, monkeypatch: Any) -> None:
+    """The file is refused before it is unpacked."""
     (tmp_path / "file").write_bytes(BOMBS[bomb]())
     monkeypatch.setattr(zipfile.ZipFile, "read", lambda *_: pytest.fail("it was unpacked"))
     with pytest.raises(RecordError, match="expected a crash record, got"):
@@ -168,28 +168,28 @@ def test_a_small_file_is_not_unpacked_to_a_large_one(bomb: str, tmp_path: Path, 
 
 
 @pytest.mark.usefixtures("low_limits")
-def test_arrays_are_not_unpacked_to_large_ones(tmp_path: Path) -> None:
-    path = some_record(tmp_path)
+def test_arrays_that_unpack_to_large_ones_are_refused(tmp_path: Path) -> None:
+    path = make_record(tmp_path)
     rewrite(path, **{"actions.npz": packed({"kinds.npy": 1 << 20})})
     with pytest.raises(RecordError, match="unpacks to at most"):
         load_record(path)
 
 
-def test_only_its_owner_reads_a_record(tmp_path: Path) -> None:
+def test_only_the_owner_can_read_a_record(tmp_path: Path) -> None:
     before = os.umask(0)
     try:
-        path = some_record(tmp_path)
+        path = make_record(tmp_path)
     finally:
         os.umask(before)
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
 
 
 @pytest.mark.usefixtures("low_limits")
-def test_a_text_without_end_is_cut(tmp_path: Path) -> None:
-    def speak() -> Any:
+def test_very_long_texts_are_cut(tmp_path: Path) -> None:
+    def raise_long_text() -> Any:
         raise ValueError("x" * (1 << 17) + " the end")
 
-    with recording(hooked(1, (0,), step=at_step(1, speak)), tmp_path) as pool:
+    with recording(hooked(1, (0,), step=at_step(1, raise_long_text)), tmp_path) as pool:
         pool.reset(seed=1)
         error = fail(pool)
     record = load_record(error.record)
@@ -208,7 +208,7 @@ def test_a_record_too_large_to_be_loaded_is_not_written(tmp_path: Path, caplog: 
     assert list((tmp_path / "records").iterdir()) == []
 
 
-def test_what_a_file_says_does_not_steer_the_terminal(tmp_path: Path) -> None:
+def test_escape_sequences_in_an_exception_never_reach_the_terminal(tmp_path: Path) -> None:
     def colour() -> None:
         raise ValueError("\x1b[31mred\x07\rover")
 
@@ -220,14 +220,14 @@ def test_what_a_file_says_does_not_steer_the_terminal(tmp_path: Path) -> None:
     assert all(c.isprintable() or c in "\n\t" for c in run.output)
 
 
-def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+def test_a_missing_file_is_reported(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         load_record(tmp_path / "file")
     assert replay(tmp_path / "file").exit_code == 2
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "message"),
     [
         ({"version": 2}, "it is of version 2, and this remuda supports version 1"),
         ({"format": "cake"}, "says nothing of a remuda crash record"),
@@ -241,18 +241,18 @@ def test_a_file_that_is_not_there(tmp_path: Path) -> None:
         ({"sys_path": 3}, "expected list, got 3 at sys_path"),
     ],
 )
-def test_contents_that_cannot_be(change: dict[str, Any], told: str, tmp_path: Path) -> None:
-    path = some_record(tmp_path)
+def test_invalid_contents_are_refused(change: dict[str, Any], message: str, tmp_path: Path) -> None:
+    path = make_record(tmp_path)
     with zipfile.ZipFile(path) as archive:
         contents = json.loads(archive.read("record.json"))
     rewrite(path, **{"record.json": json.dumps({**contents, **change}).encode()})
     with pytest.raises(RecordError, match="expected") as raised:
         load_record(path)
-    assert told in str(raised.value)
+    assert message in str(raised.value)
 
 
 def test_pickles_of_another_python_are_not_loaded(tmp_path: Path) -> None:
-    path = some_record(tmp_path)
+    path = make_record(tmp_path)
     with zipfile.ZipFile(path) as archive:
         contents = json.loads(archive.read("record.json"))
     contents["versions"]["python"] = "3.9.1"
@@ -262,8 +262,8 @@ def test_pickles_of_another_python_are_not_loaded(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("state", [{}, {"bit_generator": "os.system"}, {"bit_generator": "PCG64", "state": "x"}])
-def test_random_states_that_make_no_sense(state: Any, tmp_path: Path) -> None:
-    path = some_record(tmp_path)
+def test_invalid_random_states_are_refused(state: Any, tmp_path: Path) -> None:
+    path = make_record(tmp_path)
     with zipfile.ZipFile(path) as archive:
         contents = json.loads(archive.read("record.json"))
     contents["beginning"]["random"] = state

@@ -1,4 +1,4 @@
-"""The doctor's verdicts, on envs that draw by a context of their process; no graphics library is needed."""
+"""The doctor's verdicts on fake envs that draw with a context of their process. No graphics library is needed."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class PidEnv(OwnContextEnv):
 
 
 @pytest.mark.parametrize("kind", [ContextEnv, PixelEnv])
-def test_an_env_that_draws_by_the_context_of_its_process_is_wrong_beside_another(kind: Any) -> None:
+def test_an_env_that_draws_with_the_context_of_its_process_is_wrong_beside_another(kind: Any) -> None:
     report = report_of(partial(kind, 1), partial(kind, 2))
     assert verdicts(report) == {
         "picture alone in a process": "right",
@@ -70,13 +70,13 @@ def test_an_env_without_pictures_is_neither_right_nor_wrong(kind: Any) -> None:
     assert not report.is_wrong
 
 
-def test_pictures_that_differ_from_process_to_process_cannot_be_compared() -> None:
+def test_pictures_that_differ_between_processes_cannot_be_compared() -> None:
     report = report_of(PidEnv)
     assert verdicts(report) == {"picture alone in a process": "unknown", "memory": "right"}
     assert "cannot be compared" in str(report)
 
 
-def test_an_env_that_kills_its_process_beside_another_is_told(tmp_path: Path) -> None:
+def test_an_env_that_kills_its_process_beside_another_is_reported(tmp_path: Path) -> None:
     def build(env: Any) -> None:
         if os.path.exists(tmp_path / str(os.getpid())):
             os.kill(os.getpid(), signal.SIGSEGV)
@@ -89,7 +89,7 @@ def test_an_env_that_kills_its_process_beside_another_is_told(tmp_path: Path) ->
     assert found["picture alone in a process"].verdict == found["memory"].verdict == "right"
 
 
-def test_an_env_that_hangs_beside_another_is_told(tmp_path: Path) -> None:
+def test_an_env_that_hangs_beside_another_is_reported(tmp_path: Path) -> None:
     def build(env: Any) -> None:
         if os.path.exists(tmp_path / str(os.getpid())):
             signal.pause()
@@ -99,7 +99,7 @@ def test_an_env_that_hangs_beside_another_is_told(tmp_path: Path) -> None:
     assert verdicts(report)["beside another env"] == "wrong"
 
 
-def test_one_that_cannot_be_built_is_told() -> None:
+def test_an_env_that_cannot_be_built_is_reported() -> None:
     def fail() -> Any:
         raise OSError("no licence")
 
@@ -108,7 +108,7 @@ def test_one_that_cannot_be_built_is_told() -> None:
     assert "no licence" in str(report)
 
 
-def test_an_env_whose_resets_leak_is_told() -> None:
+def test_an_env_with_leaking_resets_is_reported() -> None:
     kept: list[bytes] = []
 
     def leak(_: Any) -> None:
@@ -148,5 +148,5 @@ def test_memory_is_judged_by_the_median_slope(sizes: list[int], verdict: str) ->
         ({}, "a renderer without a name"),
     ],
 )
-def test_what_a_worker_renders_on(where: dict[str, str], text: str) -> None:
+def test_the_renderer_is_named(where: dict[str, str], text: str) -> None:
     assert rendered_on(where) == text

@@ -1,4 +1,4 @@
-"""Every two features of a pool that can be had together, in one pool, against a serial pool that is driven alike."""
+"""Every two compatible features of a pool, tested in one pool beside a serial pool with the same commands."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def _lead(twins: Twins, script: list[tuple[str, int]]) -> None:
 
 
 def happen(twins: Twins, event: str, pick: int) -> None:
-    """If that can be had with these features."""
+    """Triggers an event if the features allow it."""
     combination = twins.combination
     if event.startswith("fail in"):
         kinds = twins.kinds(in_reset=event == "fail in reset")
@@ -78,7 +78,7 @@ def happen(twins: Twins, event: str, pick: int) -> None:
     elif event == "reset some":
         twins.reset_some(pick)
     elif event == "reset all":
-        twins.begin_anew(pick)
+        twins.reset_all_again(pick)
     elif event == "split" and combination["parts"] > 1:
         twins.split(1)
         twins.step()
@@ -92,7 +92,7 @@ def happen(twins: Twins, event: str, pick: int) -> None:
     elif event == "go back":
         twins.go_back(pick)
     elif combination["calls"] and event == "tell":
-        twins.tell(pick)
+        twins.set_bonus(pick)
     elif combination["calls"] and event == "ask":
         twins.ask_in_flight()
 
@@ -102,7 +102,7 @@ def how_long(examples: int) -> Any:
     return settings(
         **{"max_examples": examples, **soak},
         suppress_health_check=list(HealthCheck),
-        phases=[Phase.generate],  # to shrink what fails takes minutes, for it dies many times more
+        phases=[Phase.generate],  # shrinking would take minutes, because it repeats the deaths many times
         report_multiple_bugs=False,
     )
 
@@ -135,7 +135,7 @@ def test_any_features_work_together() -> None:
 
 
 @pytest.mark.parametrize("refusal", REFUSALS, ids=lambda refusal: " ".join(f"{f}={v}" for f, v in refusal.choices))
-def test_what_cannot_be_had_together_is_refused(refusal: Refusal, tmp_path: Path) -> None:
+def test_incompatible_features_are_refused(refusal: Refusal, tmp_path: Path) -> None:
     arguments = features.pool_arguments(features.plain(*refusal.choices), tmp_path)
     width = arguments["vector_size"] or 1
     env_fns = scripted(SLOTS + arguments["spares"], tmp_path, width)
@@ -145,6 +145,6 @@ def test_what_cannot_be_had_together_is_refused(refusal: Refusal, tmp_path: Path
         pool.set_reset_options({"level": 1})
 
 
-def test_the_document_has_all_pairs() -> None:
+def test_the_document_lists_all_pairs() -> None:
     text = features.DOCUMENT.read_text()
     assert features.with_tables(text) == text, "run tests/features.py"

@@ -1,4 +1,4 @@
-"""The second table of docs/features.md: rollouts, padding, columns, states and replaced envs, with all else."""
+"""The second table of docs/features.md: rollouts, padding, columns, states and replacement with all other features."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PAGE = Path(__file__).resolve().parents[2] / "docs" / "features.md"
 
 
 class Numbered(gymnasium.Env[Any, Any]):
-    """Says which one it is, and how many steps its episode has had."""
+    """An env that observes its number and the steps of its episode."""
 
     observation_space: spaces.Space[Any] = spaces.Box(-100, 100, (2,), np.int64)
     action_space = spaces.Discrete(10)
@@ -47,7 +47,7 @@ class Numbered(gymnasium.Env[Any, Any]):
 
 
 class Worded(Numbered):
-    """The same, in words."""
+    """A Numbered env that observes text."""
 
     observation_space = spaces.Text(10, charset="0123456789 ")
 
@@ -60,7 +60,7 @@ def vectors(first: int) -> Any:
 
 
 def steps_of(env: Any) -> Any:
-    """A column of the caller's own."""
+    """A function for `extras`: the steps of the env's episode."""
     return np.array([each.unwrapped.steps for each in env.envs]) if hasattr(env, "envs") else env.unwrapped.steps
 
 
@@ -122,18 +122,18 @@ def replaces(part: Part, make: Callable[[int], Any]) -> None:
 
 
 def words(obs: Any) -> list[int]:
-    """The numbers that an observation says."""
+    """Returns the numbers in an observation."""
     return [int(word) for word in (obs.split() if isinstance(obs, str) else obs)]
 
 
 FEATURES: list[Callable[[Part, Callable[[int], Any]], None]] = [fills_a_rollout, pads, computes, takes_states, replaces]
 
 
-NAMES = ("rollouts", "`pad_to`", "`extras`", "states", "`replace`")  # of the features, in the page
+NAMES = ("rollouts", "`pad_to`", "`extras`", "states", "`replace`")  # the features' names in the page
 
 
 def refused() -> set[tuple[str, str]]:
-    """The pairs of a feature and an option that do not work together."""
+    """Returns the pairs of a feature and an option that the page lists as incompatible."""
     rows = re.search(r"<!-- learner's pairs -->(.*?)<!-- end", PAGE.read_text(), re.DOTALL)
     assert rows is not None
     lines = [[cell.strip() for cell in line.strip("|").split("|")] for line in rows[1].strip().split("\n")[2:]]
@@ -149,7 +149,7 @@ def test_the_table_names_features_and_options() -> None:
 
 @pytest.mark.parametrize("feature", FEATURES, ids=lambda feature: feature.__name__)
 @pytest.mark.parametrize("other", OPTIONS)
-def test_a_pair(other: str, feature: Any, tmp_path: Path) -> None:
+def test_a_pair_works_or_is_refused_as_documented(other: str, feature: Any, tmp_path: Path) -> None:
     goes = (NAMES[FEATURES.index(feature)], other) not in refused()
     options = {"num_workers": 2, **OPTIONS[other]}
     if "record" in options:

@@ -1,8 +1,8 @@
-"""A pool's life, drawn at random, against a model of what its envs must tell.
+"""Random sequences of operations on a pool, compared with a model of its envs.
 
-Hypothesis draws what is done: resets, steps and observes of some envs, receives of some results, padded or not, options
-that resets remember, calls, exceptions, deaths of workers, held batches. The same life is led with `backend="serial"`,
-where nobody dies. `make soak` draws others each time, and more of them, and shrinks what fails.
+Hypothesis draws resets, steps and observes of some envs, receives with and without padding, reset options, calls,
+exceptions, deaths of workers and held batches. The same sequences also run on threads and with `backend="serial"`,
+without deaths. `make soak` draws more and different sequences each time, and shrinks failures.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ from programs import kill
 
 from remuda import Batch, Fault, FaultPolicy, Pool, StateError, WorkerDiedError
 
-MINUTES = float(os.environ.get("REMUDA_SOAK_MINUTES", "0"))  # for `make soak`: so much longer
+MINUTES = float(os.environ.get("REMUDA_SOAK_MINUTES", "0"))  # the duration of `make soak`
 ENVS, WORKERS, LENGTH = 4, 2, 3
 WORKER_OF = [0, 0, 1, 1]
-POLICY = FaultPolicy("restart", max_restarts=100, backoff=0)  # more than any life has
+POLICY = FaultPolicy("restart", max_restarts=100, backoff=0)  # more than a sequence can have
 NO_LEVEL = -1
 Obs: TypeAlias = tuple[int, ...]
 Options: TypeAlias = dict[str, Any] | None
@@ -49,7 +49,7 @@ def level_of(options: Options) -> int:
 
 @dataclass(frozen=True)
 class Row:
-    """What a batch has of an env."""
+    """The row of an env in a batch."""
 
     obs: Obs
     reward: float = 0.0
@@ -76,20 +76,20 @@ class Row:
 
 @dataclass(frozen=True)
 class Env:
-    """One env as its pool's user knows it.
+    """The state of one env, as far as the pool's caller can determine it.
 
     Attributes:
-        phase: "new": it was never reset; "running"; "over"; "owing": it runs as far as anybody was told, but is lost,
-            which is told with the next step.
-        told: Its last observation.
-        level: Which its resets are given, where they name none: that of the options that the slot remembers.
-        was_cut: It is over by a fault: without autoreset it must be reset.
-        episodes, steps, mark, fuse: What the env itself would say.
+        phase: "new": never reset. "running" or "over": its episode. "owing": the env is lost, and the next step reports
+            the fault.
+        last_obs: The last observation that the caller received.
+        level: The level in the slot's reset options, which resets without options use.
+        was_cut: A fault ended the episode, so that without autoreset the env must be reset.
+        episodes, steps, mark, fuse: The env's own attributes.
     """
 
     tag: int
     phase: str = "new"
-    told: Obs = ()
+    last_obs: Obs = ()
     level: int = NO_LEVEL
     was_cut: bool = False
     episodes: int = 0
@@ -98,31 +98,33 @@ class Env:
     fuse: str = ""
 
     def lost(self) -> Env:
-        """Another has been built in its place."""
+        """Returns the env after its worker was lost and it was rebuilt."""
         phase = "owing" if self.phase == "running" else self.phase
-        return Env(self.tag, phase, self.told, self.level, self.was_cut or phase == "over")
+        return Env(self.tag, phase, self.last_obs, self.level, self.was_cut or phase == "over")
 
     def begun(self, level: int | None = None) -> Env:
-        """After a reset that went well, if it was tried again. `level`: of its options; None where it names none."""
+        """Returns the env after a reset, which was repeated if it failed first. `level`: of the reset's options, or
+        None.
+        """
         env = self.lost() if self.fuse == "reset" else self
-        told = (env.tag, env.episodes + 1, 0, env.level if level is None else level)
-        return replace(env, phase="running", told=told, was_cut=False, episodes=env.episodes + 1, steps=0)
+        last_obs = (env.tag, env.episodes + 1, 0, env.level if level is None else level)
+        return replace(env, phase="running", last_obs=last_obs, was_cut=False, episodes=env.episodes + 1, steps=0)
 
 
 Outcome = tuple[Row, Env]
-Command = Callable[[Env], Outcome]  # what it makes of an env
+Command = Callable[[Env], Outcome]  # returns the row and the next state of an env
 
 
 def reset(level: int | None = None) -> Command:
     def outcome(env: Env) -> Outcome:
         after = env.begun(level)
-        return Row(after.told), after
+        return Row(after.last_obs), after
 
     return outcome
 
 
 def observe(autoreset: str) -> Command:
-    return lambda env: _cut_off(env, autoreset) if env.phase == "owing" else (Row(env.told), env)
+    return lambda env: _cut_off(env, autoreset) if env.phase == "owing" else (Row(env.last_obs), env)
 
 
 def step(autoreset: str, action: int) -> Command:
@@ -134,12 +136,12 @@ def step(autoreset: str, action: int) -> Command:
         ends = env.steps + 1 == LENGTH
         if env.fuse == "step" or (env.fuse == "reset" and ends and autoreset == "same_step"):
             return outcome(env.lost())
-        told = (env.tag, env.episodes, env.steps + 1, action)
-        after = replace(env, phase="over" if ends else "running", told=told, steps=env.steps + 1)
+        last_obs = (env.tag, env.episodes, env.steps + 1, action)
+        after = replace(env, phase="over" if ends else "running", last_obs=last_obs, steps=env.steps + 1)
         if ends and autoreset == "same_step":
             fresh = after.begun()
-            return Row(fresh.told, action, True, False, told), fresh
-        return Row(told, action, ends), after
+            return Row(fresh.last_obs, action, True, False, last_obs), fresh
+        return Row(last_obs, action, ends), after
 
     return outcome
 
@@ -147,18 +149,19 @@ def step(autoreset: str, action: int) -> Command:
 def _cut_off(env: Env, autoreset: str) -> Outcome:
     if autoreset == "same_step":
         fresh = env.begun()
-        return Row(fresh.told, 0.0, False, True, env.told, has_fault=True), fresh
-    return Row(env.told, 0.0, False, True, has_fault=True), replace(env, phase="over", was_cut=True)
+        return Row(fresh.last_obs, 0.0, False, True, env.last_obs, has_fault=True), fresh
+    return Row(env.last_obs, 0.0, False, True, has_fault=True), replace(env, phase="over", was_cut=True)
 
 
 @dataclass
 class Flight:
-    """A command that was sent: what may come of it.
+    """A command in flight and its possible outcomes.
 
-    A worker that is killed meanwhile has answered already, or has not; what it did not do is done by its successor.
+    A worker that is killed meanwhile may have answered or not. If it has not, its successor executes the command.
 
     Attributes:
-        is_repeated: Perhaps: by an env that is rebuilt, which begins with what its slot remembers by then.
+        is_repeated: Whether a rebuilt env may have executed the command again. It begins with the current values that
+            its slot keeps.
     """
 
     command: Command
@@ -178,7 +181,7 @@ class Flight:
         self.is_repeated = True
 
     def remember(self, level: int) -> None:
-        """For resets that begin after this command, and for this one where it is done by an env that comes later."""
+        """Sets the level for later resets, and for this command if a rebuilt env may execute it."""
         outcomes = {(row, replace(env, level=level)) for row, env in self.outcomes}
         before = {replace(env, level=level) for env in self.before}
         if self.is_repeated:
@@ -186,15 +189,15 @@ class Flight:
         self.outcomes, self.before = outcomes, self.before | before
 
 
-# -- the life --------------------------------------------------------------------------------------------
+# -- the sequence of operations ------------------------------------------------------------------------------
 
 SOME = st.sets(st.integers(0, ENVS - 1), min_size=1)
 
 
 class Life(RuleBasedStateMachine):
-    """`envs` has, for each env that is not in flight, all that may be true of it.
+    """The pool and the model. `envs` has the possible states of each env that is not in flight.
 
-    What is drawn must not depend on what has come so far, which is a matter of time: a rule that does not fit
+    The drawn operations may not depend on earlier results, whose timing is random. A rule whose condition does not hold
     does nothing.
     """
 
@@ -207,7 +210,7 @@ class Life(RuleBasedStateMachine):
         self.has_processes, self.autoreset = backend == "process", autoreset
         self.envs = [{Env(i)} for i in range(ENVS)]
         self.flights: dict[int, Flight] = {}
-        self.killed: set[int] = set()  # workers of whose death we have not been told
+        self.killed: set[int] = set()  # killed workers that the pool has not reported
         self.held: list[tuple[Batch, Any]] = []
 
     def teardown(self) -> None:
@@ -217,8 +220,8 @@ class Life(RuleBasedStateMachine):
 
     # -- sending and receiving -----------------------------------------------------------------------------
 
-    def _idle(self, some: set[int]) -> list[int]:
-        return sorted(some - set(self.flights))
+    def _idle(self, ids: set[int]) -> list[int]:
+        return sorted(ids - set(self.flights))
 
     def _send(self, command: Command, env_ids: list[int]) -> None:
         for env_id in env_ids:
@@ -226,13 +229,15 @@ class Life(RuleBasedStateMachine):
             self.flights[env_id] = Flight.of(command, self.envs[env_id], may_be_dead=may_be_dead)
 
     def _can_step(self, env_id: int) -> bool:
-        """Certainly. (To step what is over without autoreset is the env's affair.)"""
+        """Returns whether the env can surely be stepped. Without autoreset, a step after the end of an episode is
+        undefined.
+        """
         phases = {env.phase for env in self.envs[env_id]}
         return "new" not in phases and not ("over" in phases and self.autoreset == "disabled")
 
-    @rule(some=SOME, seed=st.none() | st.integers(0, 9), options=st.sampled_from(OPTIONS))
-    def send_reset(self, some: set[int], seed: int | None = None, options: Options = None) -> None:
-        if env_ids := self._idle(some):
+    @rule(ids=SOME, seed=st.none() | st.integers(0, 9), options=st.sampled_from(OPTIONS))
+    def send_reset(self, ids: set[int], seed: int | None = None, options: Options = None) -> None:
+        if env_ids := self._idle(ids):
             self.pool.send_reset(seed=seed, options=options, env_ids=env_ids)
             self._send(reset(None if options is None else level_of(options)), env_ids)
 
@@ -241,19 +246,19 @@ class Life(RuleBasedStateMachine):
         self.send_reset(set(range(ENVS)))
         self.recv(ENVS)
 
-    @rule(some=SOME, options=st.sampled_from(OPTIONS))
-    def set_reset_options(self, some: set[int], options: Options) -> None:
-        """Also of envs in flight."""
-        self.pool.set_reset_options(options, sorted(some))
-        for env_id in some:
+    @rule(ids=SOME, options=st.sampled_from(OPTIONS))
+    def set_reset_options(self, ids: set[int], options: Options) -> None:
+        """The options may also be set for envs in flight."""
+        self.pool.set_reset_options(options, sorted(ids))
+        for env_id in ids:
             if env_id in self.flights:
                 self.flights[env_id].remember(level_of(options))
             else:
                 self.envs[env_id] = {replace(env, level=level_of(options)) for env in self.envs[env_id]}
 
-    @rule(some=SOME, action=st.integers(0, 9))
-    def send_steps(self, some: set[int], action: int) -> None:
-        if env_ids := [env_id for env_id in self._idle(some) if self._can_step(env_id)]:
+    @rule(ids=SOME, action=st.integers(0, 9))
+    def send_steps(self, ids: set[int], action: int) -> None:
+        if env_ids := [env_id for env_id in self._idle(ids) if self._can_step(env_id)]:
             self.pool.send(np.full(len(env_ids), action), env_ids)
             self._send(step(self.autoreset, action), env_ids)
 
@@ -263,27 +268,29 @@ class Life(RuleBasedStateMachine):
             self._send(step(self.autoreset, action), list(range(ENVS)))
             self._take(self.pool.step(np.full(ENVS, action), pad_to=rows), rows)
 
-    @rule(some=SOME)
-    def send_observe(self, some: set[int]) -> None:
-        if env_ids := [env_id for env_id in self._idle(some) if self._can_step(env_id)]:
+    @rule(ids=SOME)
+    def send_observe(self, ids: set[int]) -> None:
+        if env_ids := [env_id for env_id in self._idle(ids) if self._can_step(env_id)]:
             self.pool.send_observe(env_ids)
             self._send(observe(self.autoreset), env_ids)
 
-    @rule(wanted=st.integers(1, ENVS), limit=st.none() | st.integers(1, ENVS), padding=st.none() | st.integers(0, ENVS))
-    def recv(self, wanted: int, limit: int | None = None, padding: int | None = None) -> None:
+    @rule(
+        min_envs=st.integers(1, ENVS), limit=st.none() | st.integers(1, ENVS), padding=st.none() | st.integers(0, ENVS)
+    )
+    def recv(self, min_envs: int, limit: int | None = None, padding: int | None = None) -> None:
         pending = len(self.flights)
         if pending == 0:
             with pytest.raises(StateError, match="none: recv follows send"):
                 self.pool.recv()
             return
-        rows = None if padding is None else max(wanted, limit or 0) + padding
-        batch = self.pool.recv(min_envs=wanted, max_envs=limit, pad_to=rows)
+        rows = None if padding is None else max(min_envs, limit or 0) + padding
+        batch = self.pool.recv(min_envs=min_envs, max_envs=limit, pad_to=rows)
         most = min(pending, limit or ENVS, rows or ENVS)
-        assert min(wanted, most) <= batch.valid.sum() <= most
+        assert min(min_envs, most) <= batch.valid.sum() <= most
         self._take(batch, rows)
 
     @rule()
-    def recv_what_is_there(self) -> None:
+    def recv_without_waiting(self) -> None:
         if self.flights:
             self._take(self.pool.recv(timeout=0))
 
@@ -318,7 +325,7 @@ class Life(RuleBasedStateMachine):
     def step_without_a_reset(self, env_id: int) -> None:
         if self.autoreset == "disabled" and env_id not in self.flights and all(e.was_cut for e in self.envs[env_id]):
             if WORKER_OF[env_id] in self.killed:
-                return  # the pool may not know it yet
+                return  # the pool may not have noticed the death
             for send in (lambda: self.pool.send([0], [env_id]), lambda: self.pool.send_observe([env_id])):
                 with pytest.raises(StateError, match=f"env {env_id}; call reset first"):
                     send()
@@ -326,7 +333,7 @@ class Life(RuleBasedStateMachine):
     # -- calls ---------------------------------------------------------------------------------------------
 
     def _answers(self, env_id: int, call: Callable[[], Any]) -> bool:
-        """False when its worker turned out to be dead."""
+        """Makes the call. Returns False if the worker was dead."""
         worker, answered = WORKER_OF[env_id], False
         with allowing(self.killed & {worker}):
             call()
@@ -336,12 +343,12 @@ class Life(RuleBasedStateMachine):
 
     @rule(env_id=st.integers(0, ENVS - 1))
     def ask(self, env_id: int) -> None:
-        told: list[Any] = []
-        ask = lambda: told.extend(self.pool.apply(lambda e: (e.episodes, e.steps, e.mark, e.fuse), env_ids=[env_id]))  # noqa: E731
+        state: list[Any] = []
+        ask = lambda: state.extend(self.pool.apply(lambda e: (e.episodes, e.steps, e.mark, e.fuse), env_ids=[env_id]))  # noqa: E731
         if env_id not in self.flights and self._answers(env_id, ask):
             known = self.envs[env_id]
-            self.envs[env_id] = {e for e in known if [(e.episodes, e.steps, e.mark, e.fuse)] == told}
-            assert self.envs[env_id], f"expected of env {env_id} one of {known}, got {told}"
+            self.envs[env_id] = {e for e in known if [(e.episodes, e.steps, e.mark, e.fuse)] == state}
+            assert self.envs[env_id], f"expected of env {env_id} one of {known}, got {state}"
 
     @rule(env_id=st.integers(0, ENVS - 1), mark=st.integers(1, 9))
     def set_mark(self, env_id: int, mark: int) -> None:
@@ -352,8 +359,8 @@ class Life(RuleBasedStateMachine):
         self._set(env_id, "fuse", fuse)
 
     def _set(self, env_id: int, name: str, value: Any) -> None:
-        set_it = lambda: self.pool.set_attr(name, value, [env_id])  # noqa: E731
-        if env_id not in self.flights and self._answers(env_id, set_it):
+        set_value = lambda: self.pool.set_attr(name, value, [env_id])  # noqa: E731
+        if env_id not in self.flights and self._answers(env_id, set_value):
             self.envs[env_id] = {replace(env, **{name: value}) for env in self.envs[env_id]}
 
     # -- deaths --------------------------------------------------------------------------------------------
@@ -373,19 +380,19 @@ class Life(RuleBasedStateMachine):
     # -- always --------------------------------------------------------------------------------------------
 
     @invariant()
-    def as_many_are_pending_as_were_sent(self) -> None:
+    def pending_counts_envs_in_flight(self) -> None:
         assert self.pool.pending == len(self.flights)
 
     @invariant()
     def held_batches_do_not_change(self) -> None:
         for batch, copy in self.held:
-            for ours, theirs in zip(copy_of(batch), copy, strict=True):
-                np.testing.assert_array_equal(ours, theirs)
+            for now, before in zip(copy_of(batch), copy, strict=True):
+                np.testing.assert_array_equal(now, before)
 
 
 @contextmanager
 def allowing(dead: set[int]) -> Iterator[None]:
-    """The death of one of these workers may come up."""
+    """Accepts the death of these workers."""
     try:
         yield
     except WorkerDiedError as error:
@@ -401,12 +408,12 @@ def copy_of(batch: Batch) -> tuple[Any, ...]:
 @pytest.mark.watchdog(180 + 60 * MINUTES)
 @pytest.mark.parametrize("autoreset", ["next_step", "same_step", "disabled"])
 @pytest.mark.parametrize(("backend", "lives"), [("process", 12), ("thread", 6), ("serial", 30)])
-def test_whatever_is_done_a_pool_tells_what_is_true(backend: str, lives: int, autoreset: str) -> None:
+def test_a_pool_behaves_like_its_model(backend: str, lives: int, autoreset: str) -> None:
     how_long = settings(
         max_examples=lives,
         stateful_step_count=40,
         suppress_health_check=list(HealthCheck),
-        phases=[Phase.generate],  # to shrink what fails takes minutes, for it dies many times more
+        phases=[Phase.generate],  # shrinking would take minutes, because it repeats the deaths many times
         report_multiple_bugs=False,
     )
     if MINUTES:  # others each time

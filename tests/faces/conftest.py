@@ -1,4 +1,4 @@
-"""Makes the envs of tests importable here and in workers, however tests are imported, and what stands for ALF."""
+"""Makes the envs of the tests importable in the tests and in workers, and adds a stand-in for ALF."""
 
 from __future__ import annotations
 
@@ -8,4 +8,4 @@ from pathlib import Path
 SUPPORT = Path(__file__).parent / "support"
 
 sys.path.insert(0, str(SUPPORT))
-sys.path.append(str(SUPPORT / "alf_stand_in"))  # last: an ALF that is installed comes first
+sys.path.append(str(SUPPORT / "alf_stand_in"))  # last, so that an installed ALF is preferred

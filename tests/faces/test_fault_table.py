@@ -1,4 +1,4 @@
-"""Each face, each accident, each phase: what the caller is raised or told, and how the envs can be used then."""
+"""For each face, accident and phase: the error or log that the caller receives, and whether the envs stay usable."""
 
 from __future__ import annotations
 
@@ -14,11 +14,12 @@ from pairs import covering
 
 from remuda import BrokenPoolError, Pool, RemoteTraceback, RemudaError, WorkerDiedError
 
-pytestmark = pytest.mark.filterwarnings("ignore")  # originals log what was raised as warnings; some are old
+# the imitated libraries log exceptions as warnings, and some use deprecated functions
+pytestmark = pytest.mark.filterwarnings("ignore")
 
 POLICIES = ("raise", "restart")
-# Each face meets with every accident in every phase, and with every kind of them in every phase under both policies.
-# Of a fault it sees the kind, as the pool tells it, and what was raised; more of accidents: `test_crash_matrix.py`.
+# Each face meets every accident in every phase, and every kind of accident in every phase under both policies.
+# `test_crash_matrix.py` has more accidents.
 CELLS = covering(
     [
         (policy, face, phase, accident)
@@ -44,14 +45,14 @@ def table_of(face: str) -> Face:
     return FACES[face]
 
 
-def named(place: str) -> type[BaseException]:
+def error_class(place: str) -> type[BaseException]:
     module, _, name = place.partition(":")
     found: type[BaseException] = getattr(import_module(module), name)
     return found
 
 
-def meet(face: str, phase: str, accident: str, directory: Path, held: list[Any], policy: str = "raise") -> Any:
-    """What the last call of the course returned."""
+def run_course(face: str, phase: str, accident: str, directory: Path, held: list[Any], policy: str = "raise") -> Any:
+    """Runs the course of this phase and returns the result of its last call."""
     held.append(made(face, phase, accident, directory, policy))
     courses = FACES[face].courses | (FACES[face].restart_courses if policy == "restart" else {})
     met = courses[phase](held[0])
@@ -66,13 +67,15 @@ def causes(error: BaseException) -> list[BaseException]:
 
 
 @pytest.mark.parametrize(("face", "phase", "accident"), RAISED)
-def test_what_the_caller_is_raised(face: str, phase: str, accident: str, tmp_path: Path) -> None:
+def test_with_the_policy_raise_the_caller_gets_the_error_of_the_table(
+    face: str, phase: str, accident: str, tmp_path: Path
+) -> None:
     table, held, kind = table_of(face), list[Any](), ACCIDENTS[accident][0]
-    with pytest.raises(Exception) as raised:  # noqa: PT011 - the table says which
-        meet(face, phase, accident, tmp_path, held)
-    assert isinstance(raised.value, named(table.expected(phase, accident)))
+    with pytest.raises(Exception) as raised:  # noqa: PT011 - the table names the class
+        run_course(face, phase, accident, tmp_path, held)
+    assert isinstance(raised.value, error_class(table.expected(phase, accident)))
     if phase != "build":
-        assert isinstance(raised.value, named(table.caught_today.get(kind, "builtins:Exception")))
+        assert isinstance(raised.value, error_class(table.caught_today.get(kind, "builtins:Exception")))
     assert any(isinstance(cause, (RemudaError, RemoteTraceback)) for cause in causes(raised.value))
     if kind == "exception":
         assert "accidents.py" in str(causes(raised.value)[-1])
@@ -83,14 +86,16 @@ def test_what_the_caller_is_raised(face: str, phase: str, accident: str, tmp_pat
 
 
 @pytest.mark.parametrize(("face", "phase", "accident"), RESTARTED)
-def test_what_the_caller_meets_where_envs_are_restarted(face: str, phase: str, accident: str, tmp_path: Path) -> None:
+def test_with_the_policy_restart_the_outcome_is_that_of_the_table(
+    face: str, phase: str, accident: str, tmp_path: Path
+) -> None:
     table, held = table_of(face), list[Any]()
     met = table.met(phase, accident)
     if met == "raised":
-        with pytest.raises(named(table.expected(phase, accident))):
-            meet(face, phase, accident, tmp_path, held, "restart")
+        with pytest.raises(error_class(table.expected(phase, accident))):
+            run_course(face, phase, accident, tmp_path, held, "restart")
     else:
-        last = meet(face, phase, accident, tmp_path, held, "restart")
+        last = run_course(face, phase, accident, tmp_path, held, "restart")
         assert (tmp_path / "accident.0").exists()
         assert met == "unseen" or table.was_cut_off(last)
     for envs in held:
@@ -100,7 +105,7 @@ def test_what_the_caller_meets_where_envs_are_restarted(face: str, phase: str, a
 
 
 @pytest.mark.parametrize(("policy", "face", "accident"), IN_CLOSE)
-def test_an_accident_in_a_close(
+def test_an_accident_in_close_closes_the_envs(
     policy: str,
     face: str,
     accident: str,
@@ -108,20 +113,20 @@ def test_an_accident_in_a_close(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """Whatever is raised or logged, the envs are closed, and closing again does nothing."""
+    """In every case the envs are closed afterwards, and a second close does nothing."""
     table, held, kind = table_of(face), list[Any](), ACCIDENTS[accident][0]
     close = Pool.close
-    if kind == "hang":  # in the place of several seconds
+    if kind == "hang":  # shortens the wait for the worker, which is several seconds
         monkeypatch.setattr(Pool, "close", lambda pool, timeout=None, terminate=False: close(pool, LIMIT, terminate))
     if table.closing[kind] == "raised":
-        with pytest.raises(named(table.expected("close", accident))):
-            meet(face, "close", accident, tmp_path, held, policy)
+        with pytest.raises(error_class(table.expected("close", accident))):
+            run_course(face, "close", accident, tmp_path, held, policy)
     else:
-        meet(face, "close", accident, tmp_path, held, policy)
+        run_course(face, "close", accident, tmp_path, held, policy)
     assert (tmp_path / "accident.0").exists()
-    told = {"death": "died while", "exception": "raised"}.get(kind, "")
-    assert any(told in line for line in caplog.messages) == (table.closing[kind] == "logged")
-    caplog.clear()  # records of errors hold the pool
+    text = {"death": "died while", "exception": "raised"}.get(kind, "")
+    assert any(text in line for line in caplog.messages) == (table.closing[kind] == "logged")
+    caplog.clear()  # the log records refer to the pool
     held[0].close()
 
 

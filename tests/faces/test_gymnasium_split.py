@@ -1,4 +1,4 @@
-"""A split vector env: its parts are vector envs of their own, and do what their envs would have done in one piece."""
+"""Parts of a split vector env are vector envs, and their envs return the same as without the split."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ def nested() -> Any:
 
 
 def serial_twin(envs: AsyncVectorEnv, half: AsyncVectorEnv) -> VectorEnv[Any, Any, Any]:
-    """Gymnasium's own, of the same envs."""
+    """Returns Gymnasium's own vector env with the envs of `half`."""
     return SyncVectorEnv(half.env_fns, autoreset_mode=envs.autoreset_mode)
 
 
 @pairwise(make=[cartpole, nested], mode=AutoresetMode, num_workers__parts=[(1, 2), (2, 2), (None, 3)])
-def test_parts_that_are_stepped_in_turns_do_what_serial_ones_do(
+def test_parts_stepped_in_turn_equal_serial_vector_envs(
     make: Any, mode: AutoresetMode, num_workers: int | None, parts: int
 ) -> None:
     envs = AsyncVectorEnv([make] * 7, autoreset_mode=mode, num_workers=num_workers, shared_memory=False)
@@ -69,7 +69,7 @@ def test_envs_of_a_generator_can_be_split() -> None:
 
 
 @pytest.mark.parametrize("mode", ["same", "different"])
-def test_a_part_says_of_itself_what_gymnasiums_own_would_say(mode: str) -> None:
+def test_a_part_has_the_attributes_of_gymnasiums_vector_env(mode: str) -> None:
     kwargs = {"max_episode_steps": 20}
     with closing(remuda.make_vec("CartPole-v1", 6, num_workers=2, observation_mode=mode, **kwargs)) as envs:  # type: ignore[arg-type]
         halves = envs.split()
@@ -104,17 +104,17 @@ def test_a_part_says_of_itself_what_gymnasiums_own_would_say(mode: str) -> None:
         lambda envs: wrappers.ClipReward(wrappers.FlattenObservation(envs), 0.0, 0.5),
     ],
 )
-def test_gymnasiums_wrappers_go_around_a_part(wrap: Any) -> None:
+def test_gymnasiums_wrappers_accept_a_part(wrap: Any) -> None:
     with closing(AsyncVectorEnv([cartpole] * 4, num_workers=2)) as envs:
         for half in envs.split():
-            ours, theirs = wrap(half), wrap(serial_twin(envs, half))
+            ours, reference = wrap(half), wrap(serial_twin(envs, half))
             seeds = [SEED + env_id for env_id in half.env_ids.tolist()]
-            assert_identical(ours.reset(seed=SEED), theirs.reset(seed=seeds))
+            assert_identical(ours.reset(seed=SEED), reference.reset(seed=seeds))
             for _ in range(30):
-                our_step, their_step = (one.step(np.ones(2, np.int64)) for one in (ours, theirs))
+                our_step, their_step = (one.step(np.ones(2, np.int64)) for one in (ours, reference))
                 for step in (our_step, their_step):
                     if isinstance(step[4], dict):
-                        step[4].get("episode", {}).pop("t", None)  # how long it took
+                        step[4].get("episode", {}).pop("t", None)  # the duration of the episode
                 assert_identical(our_step, their_step)
 
 
@@ -127,7 +127,7 @@ def test_calls_of_a_part_reach_its_envs_alone() -> None:
         second.set_attr("steps", 30)
         assert first.get_attr("steps") == (10, 20)
         assert envs.get_attr("steps") == tuple({0: 10, 2: 20}.get(env_id, 30) for env_id in range(4))
-        second.step_async(np.zeros(2, np.int64))  # calls of one do not wait for the other
+        second.step_async(np.zeros(2, np.int64))  # a call on the first part does not wait for the second part
         assert first.call("add", 1, right=2) == ("3", "3")
         assert second.step_wait()[1].tolist() == [31.0, 31.0]
         assert [worker.env_ids for worker in first.processes] == [(0, 1), (2, 3)]
@@ -145,7 +145,7 @@ def test_a_part_steps_while_another_is_busy(tmp_path: Path) -> None:
         assert busy.step_wait()[1].tolist() == [1.0]
 
 
-def test_seeds_of_a_part_are_one_for_each_of_its_envs() -> None:
+def test_a_part_takes_one_seed_for_each_of_its_envs() -> None:
     with closing(AsyncVectorEnv([cartpole] * 4, num_workers=1)) as envs:
         whole, _ = envs.reset(seed=[5, 6, 7, 8])
         _, second = envs.split()
@@ -154,10 +154,10 @@ def test_seeds_of_a_part_are_one_for_each_of_its_envs() -> None:
             second.reset(seed=[5, 6, 7, 8])
 
 
-# -- what is refused -----------------------------------------------------------------------------------------
+# -- refused calls -----------------------------------------------------------------------------------------
 
 
-def test_the_whole_is_not_stepped_while_it_is_split() -> None:
+def test_a_split_vector_env_refuses_steps_and_resets() -> None:
     with closing(AsyncVectorEnv([EchoEnv] * 4)) as envs:
         envs.reset()
         halves = envs.split()
@@ -172,7 +172,7 @@ def test_the_whole_is_not_stepped_while_it_is_split() -> None:
             halves[0].step(np.zeros(2, np.int64))
 
 
-def test_nothing_is_split_while_a_call_is_pending() -> None:
+def test_split_is_refused_while_a_call_is_pending() -> None:
     with closing(AsyncVectorEnv([EchoEnv] * 4)) as envs:
         envs.reset_async()
         with pytest.raises(AlreadyPendingCallError):
@@ -187,7 +187,7 @@ def test_nothing_is_split_while_a_call_is_pending() -> None:
 
 
 @pytest.mark.parametrize("parts", [0, 5, True, "2"])
-def test_a_number_of_parts_that_there_cannot_be(parts: Any) -> None:
+def test_invalid_numbers_of_parts_are_refused(parts: Any) -> None:
     with closing(AsyncVectorEnv([EchoEnv] * 4)) as envs:
         with pytest.raises(ValueError, match="from 1 to 4"):
             envs.split(parts)
@@ -197,7 +197,7 @@ def test_a_number_of_parts_that_there_cannot_be(parts: Any) -> None:
             envs.split()[0].split(2)
 
 
-def test_what_a_part_that_is_gone_left_in_flight_is_dropped() -> None:
+def test_steps_in_flight_of_a_deleted_part_are_dropped() -> None:
     with closing(AsyncVectorEnv([EchoEnv] * 4)) as envs:
         for half in envs.split():
             half.reset()
@@ -208,11 +208,11 @@ def test_what_a_part_that_is_gone_left_in_flight_is_dropped() -> None:
         assert envs.step(np.zeros(4, np.int64))[1].tolist() == [2.0] * 4
 
 
-# -- faults, and the end -------------------------------------------------------------------------------------
+# -- faults and closing ------------------------------------------------------------------------------------
 
 
 @pytest.mark.filterwarnings("ignore:.*ERROR:UserWarning")
-def test_what_an_env_raises_is_told_to_its_own_part() -> None:
+def test_an_exception_is_raised_by_the_part_of_its_env() -> None:
     with closing(AsyncVectorEnv(faulty("step", "plain", 4, which=(3,)), num_workers=2)) as envs:
         first, second = envs.split()
         for half in (first, second):
@@ -223,7 +223,7 @@ def test_what_an_env_raises_is_told_to_its_own_part() -> None:
             second.step_wait()
         assert first.step_wait()[1].tolist() == [1.0, 1.0]
         second.reset()
-        for half in (second, first):  # the one that fails first, and it is the other one that is waited for
+        for half in (second, first):  # the failing part starts first, and the other part is received first
             half.step_async(np.zeros(2, np.int64))
         assert first.step_wait()[1].tolist() == [2.0, 2.0]
         with pytest.raises(ValueError, match="100% wrong"):
@@ -231,7 +231,7 @@ def test_what_an_env_raises_is_told_to_its_own_part() -> None:
 
 
 @pytest.mark.parametrize("num_workers", [2, 4])
-def test_restarts(num_workers: int) -> None:
+def test_a_killed_worker_cuts_off_the_env_of_its_part(num_workers: int) -> None:
     envs = AsyncVectorEnv(faulty("step", "killed", 4, which=(3,)), num_workers=num_workers, faults="restart")
     with closing(envs):
         halves = envs.split()
@@ -245,7 +245,7 @@ def test_restarts(num_workers: int) -> None:
         assert [cut_off[env_id] for env_id in (0, 1, 3)] == [False, False, True]
 
 
-def test_closing_the_whole_closes_its_parts() -> None:
+def test_closing_the_vector_env_closes_its_parts() -> None:
     envs = AsyncVectorEnv([EchoEnv] * 4)
     first, second = envs.split()
     obs, _ = first.reset()
@@ -290,7 +290,7 @@ def test_closing_a_part_waits_for_its_pending_call() -> None:
         envs.split(1)
 
 
-def test_a_part_keeps_the_whole_open() -> None:
+def test_a_part_keeps_its_vector_env_open() -> None:
     envs = AsyncVectorEnv([EchoEnv] * 2)
     workers = envs.processes
     first, second = envs.split()

@@ -1,4 +1,4 @@
-"""Every option of the pool, through every face: it reaches the pool, or is refused with the reason."""
+"""Every option of the pool, passed to every face: it reaches the pool or is refused with a reason."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from remuda.gymnasium import AsyncVectorEnv
 
 pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="worker processes need Linux"),
-    pytest.mark.filterwarnings("ignore"),  # of old frameworks
+    pytest.mark.filterwarnings("ignore"),  # from old frameworks
 ]
 
 
@@ -38,7 +38,8 @@ def one(env: Any) -> int:
 
 SPACE = spaces.Box(-9.0, 9.0, (4,), np.float32)
 
-# A value that is nowhere the default, and what else it needs. What no process is needed for does without.
+# For each option: a value that is no face's default, and the other options that it needs. Options that need no process
+# run serially.
 VALUES: dict[str, tuple[Any, dict[str, Any]]] = {
     "num_workers": (1, {}),
     "backend": ("thread", {}),
@@ -71,7 +72,7 @@ VALUES: dict[str, tuple[Any, dict[str, Any]]] = {
     "operation_of": (same, {}),
 }
 
-Make = Callable[..., Any]  # what has pools behind it, out of two envs and options
+Make = Callable[..., Any]  # makes the face's object with two envs and these options
 
 
 def cartpoles(options: dict[str, Any]) -> list[Callable[[], Any]]:
@@ -89,7 +90,8 @@ def async_vector_env(**options: Any) -> Any:
 
 
 def make_vec(**options: Any) -> Any:
-    of_workers = {"name": options.pop("name")} if "name" in options else {}  # else it is the env's
+    # as a keyword of make_vec, `name` would go to the env
+    of_workers = {"name": options.pop("name")} if "name" in options else {}
     return remuda.make_vec("CartPole-v1", num_envs=2, vector_kwargs=of_workers, **options)
 
 
@@ -142,7 +144,7 @@ OF_ALF = {
     "threads_per_worker": "torch_num_threads_per_env=",
     "vector_size": "batch_size",
 }
-# What a face refuses, and a word of its reason.
+# The options that each face refuses, with a word from the error message.
 REFUSED: dict[str, dict[str, str]] = {
     "Pool": {},
     "gymnasium.AsyncVectorEnv": OF_GYMNASIUM,
@@ -175,28 +177,28 @@ REFUSED: dict[str, dict[str, str]] = {
 }
 
 
-DOCUMENTED = r"^        (\w+) \((.+?)\): "  # name and default
+DOCUMENTED = r"^        (\w+) \((.+?)\): "  # matches an option's name and default in a docstring
 
 
 @pytest.fixture
 def pools(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Pool]]:
-    """Those that are made meanwhile."""
+    """Collects the pools that the test makes, and closes them at its end."""
     made: list[Pool] = []
     constructor = Pool.__init__
 
-    def noting(self: Pool, *args: Any, **kwargs: Any) -> None:
+    def recording(self: Pool, *args: Any, **kwargs: Any) -> None:
         constructor(self, *args, **kwargs)
         made.append(self)
 
-    monkeypatch.setattr(Pool, "__init__", noting)
+    monkeypatch.setattr(Pool, "__init__", recording)
     yield made
     for one in made:
         one.close(terminate=True)
 
 
 @pytest.fixture
-def steps_itself(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Measuring finds that best, where the caller may step the envs, and two workers otherwise."""
+def serial_is_best(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Makes "auto" choose the serial backend if the caller may step the envs, and two workers otherwise."""
     monkeypatch.setattr("remuda._engine.startup.auto.LIMITS", Limits(alone=1e9, importing=1e9))
 
     def choose(measured: Any, num_envs: int, cores: int, backend: Any, wake: float | None) -> Choice:
@@ -205,10 +207,10 @@ def steps_itself(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("remuda._engine.startup.auto.choose", choose)
 
 
-@pytest.mark.usefixtures("measured_by_default", "steps_itself")
+@pytest.mark.usefixtures("measured_by_default", "serial_is_best")
 @pytest.mark.parametrize("face", FACES)
-def test_who_is_measured_unasked(face: str, pools: list[Pool]) -> None:
-    """The pool and `make_vec`; faces keep the layout of what they imitate."""
+def test_only_the_pool_and_make_vec_measure_by_default(face: str, pools: list[Pool]) -> None:
+    """Only the pool and `make_vec` measure. Faces keep the number of workers of the library that they imitate."""
     measures = face in {"Pool", "gymnasium.make_vec"}
     FACES[face]().close()
     (one,) = pools
@@ -216,41 +218,41 @@ def test_who_is_measured_unasked(face: str, pools: list[Pool]) -> None:
     assert (one.backend, one.num_workers) == ("process", 2)
 
 
-@pytest.mark.usefixtures("steps_itself")
+@pytest.mark.usefixtures("serial_is_best")
 @pytest.mark.parametrize("face", sorted(FACES.keys() - {"mlagents.SubprocessEnvManager"}))
-def test_a_face_measures_when_it_is_told(face: str, pools: list[Pool]) -> None:
+def test_num_workers_auto_makes_a_face_measure(face: str, pools: list[Pool]) -> None:
     FACES[face](num_workers="auto").close()
     (one,) = pools
     assert one.choice is not None
     assert (one.backend, one.num_workers) == ("process", 2)
 
 
-@pytest.mark.usefixtures("steps_itself")
+@pytest.mark.usefixtures("serial_is_best")
 @pytest.mark.parametrize("face", ["Pool", "gymnasium.make_vec", "gymnasium.AsyncVectorEnv", "sb3.SubprocVecEnv"])
-def test_envs_that_are_next_to_nothing_are_stepped_by_the_caller_where_he_says_so(face: str, pools: list[Pool]) -> None:
+def test_with_backend_auto_the_caller_steps_cheap_envs(face: str, pools: list[Pool]) -> None:
     FACES[face](num_workers="auto", backend="auto").close()
     (one,) = pools
     assert (one.backend, one.num_workers) == ("serial", 1)
 
 
 @pytest.mark.parametrize("face", ["alf.FastParallelEnvironment", "ding.cfg.remuda", "mlagents.SubprocessEnvManager"])
-def test_where_envs_must_know_where_they_run_auto_is_processes(face: str, pools: list[Pool]) -> None:
+def test_backend_auto_means_processes_for_faces_without_serial_measuring(face: str, pools: list[Pool]) -> None:
     FACES[face](backend="auto").close()
     assert [(one.backend, one.num_workers) for one in pools] == [("process", 2)]
 
 
 @pytest.mark.parametrize("faults", ["restart", FaultPolicy("restart"), FaultPolicy(renew_every=2)])
-def test_make_vec_gives_each_env_a_worker_where_they_are_built_anew(faults: Any, pools: list[Pool]) -> None:
+def test_make_vec_gives_each_env_a_worker_if_envs_can_be_rebuilt(faults: Any, pools: list[Pool]) -> None:
     make_vec(faults=faults).close()
     assert [(one.choice, one.num_workers) for one in pools] == [(None, 2)]
 
 
 def in_force(one: Pool, option: str) -> Any:
-    """The value in the form in which it was given."""
+    """Returns the value that the pool uses, in the form in which the test passed it."""
     value = one.options[option]  # type: ignore[literal-required]
-    if option == "extras":  # a face may call functions with what is in the worker around the env
+    if option == "extras":  # some faces wrap the functions
         return value and {name: getattr(function, "args", [function])[0] for name, function in value.items()}
-    if option == "faults":  # faces add deadlines and quotas of their own
+    if option == "faults":  # some faces add deadlines and quotas
         return FaultPolicy(value.on_fault, backoff=value.backoff)
     directory = {"record": lambda: value.directory, "trace_on_fault": lambda: value}.get(option)
     return value if directory is None else str(directory().relative_to(Path.cwd()))
@@ -276,7 +278,7 @@ def test_an_option_reaches_the_pool_or_is_refused_with_the_reason(
 
 
 @pytest.mark.parametrize("face", FACES)
-def test_a_misspelt_option_is_told_with_the_one_that_was_meant(face: str, pools: list[Pool]) -> None:
+def test_the_error_for_a_misspelt_option_suggests_the_right_one(face: str, pools: list[Pool]) -> None:
     for option in set(PoolOptions.__annotations__) - REFUSED[face].keys() - {"name", "spares"}:
         misspelt = option[:-2] + option[-1]
         with pytest.raises((TypeError, ValueError), match=f"'{misspelt}'.*; did you mean {option}="):
@@ -285,7 +287,9 @@ def test_a_misspelt_option_is_told_with_the_one_that_was_meant(face: str, pools:
 
 
 @pytest.mark.parametrize("face", FACES)
-def test_a_keyword_of_an_options_value_is_told_with_the_option(face: str, pools: list[Pool], tmp_path: Path) -> None:
+def test_the_error_for_a_keyword_of_an_options_value_names_the_option(
+    face: str, pools: list[Pool], tmp_path: Path
+) -> None:
     parts: list[Any] = [("faults", FaultPolicy(step_timeout=5)), ("record", remuda.Recording(tmp_path))]
     for option, part in parts:
         for field in fields(part):
@@ -299,13 +303,13 @@ def test_a_keyword_of_an_options_value_is_told_with_the_option(face: str, pools:
 
 
 @pytest.mark.parametrize("face", FACES)
-def test_other_libraries_words_are_told_with_the_option(face: str, pools: list[Pool]) -> None:
+def test_the_error_for_other_libraries_keywords_suggests_the_option(face: str, pools: list[Pool]) -> None:
     with pytest.raises((TypeError, ValueError), match=r"; did you mean num_workers=\?"):
         FACES[face](backend="serial", workers=2)
     assert not pools
 
 
-def test_a_count_of_envs_leads_to_make_vec(pools: list[Pool]) -> None:
+def test_the_error_for_num_envs_suggests_make_vec(pools: list[Pool]) -> None:
     text = "write [make_env] * 4, or call remuda.make_vec(id, num_envs=4)"
     for call in (Pool, AsyncVectorEnv):
         with pytest.raises(TypeError, match=re.escape(text)):
@@ -316,7 +320,7 @@ def test_a_count_of_envs_leads_to_make_vec(pools: list[Pool]) -> None:
 
 
 @pytest.mark.parametrize("face", FACES)
-def test_without_a_name_workers_have_that_of_the_face(face: str, pools: list[Pool]) -> None:
+def test_the_default_name_of_workers_is_the_faces(face: str, pools: list[Pool]) -> None:
     FACES[face](name=None, backend="serial").close()
     FACES[face](backend="serial").close()
     first, second = (one.options["name"] for one in pools)
@@ -324,15 +328,15 @@ def test_without_a_name_workers_have_that_of_the_face(face: str, pools: list[Poo
 
 
 @pytest.mark.usefixtures("measured_by_default")
-def test_the_pools_own_documentation_has_every_option_with_its_default(steps_itself: None) -> None:
+def test_the_docstring_of_the_options_has_every_option_and_default(serial_is_best: None) -> None:
     documented = dict(re.findall(DOCUMENTED, PoolOptions.__doc__ or "", re.MULTILINE))
     assert documented.keys() == PoolOptions.__annotations__.keys()
     defaults = {name: eval(text) for name, text in documented.items()}
-    with Pool(cartpoles({})) as bare, Pool(cartpoles({}), **defaults) as told:
-        assert told.options == bare.options
+    with Pool(cartpoles({})) as bare, Pool(cartpoles({}), **defaults) as documented_pool:
+        assert documented_pool.options == bare.options
 
 
-def test_the_guide_has_every_option_with_its_default() -> None:
+def test_the_guide_has_every_option_and_its_default() -> None:
     section = (Path(__file__).parents[2] / "docs" / "pool.md").read_text().split("## Options")[1].split("\n## ")[0]
     rows = dict(re.findall(r"^\| `(\w+)` \| `(.+?)` \|", section, re.MULTILINE))
     documented = dict(re.findall(DOCUMENTED, PoolOptions.__doc__ or "", re.MULTILINE))
@@ -340,15 +344,15 @@ def test_the_guide_has_every_option_with_its_default() -> None:
 
 
 @pytest.mark.parametrize("kind", ["FastParallelEnvironment", "ParallelAlfEnvironment"])
-def test_alfs_configuration_finds_the_options_by_name(kind: str) -> None:
-    """It configures the parameters that a signature names, and knows no ``**options``."""
+def test_the_signature_of_the_alf_face_names_every_option(kind: str) -> None:
+    """ALF configures the parameters in a signature, and ignores ``**options``."""
     pytest.importorskip("torch")
     named = inspect.signature(getattr(remuda.alf, kind)).parameters
     assert set(PoolOptions.__annotations__) - OF_ALF.keys() <= named.keys()
     assert all(parameter.kind is not parameter.VAR_KEYWORD for parameter in named.values())
 
 
-def test_what_a_pool_says_of_its_options_changes_nothing() -> None:
+def test_changing_the_dict_of_options_does_not_change_the_pool() -> None:
     with Pool(cartpoles({}), backend="serial") as one:
         one.options["frames"] = 9
         assert one.reset().obs.shape == (2, 4)

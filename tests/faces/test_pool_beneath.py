@@ -1,4 +1,4 @@
-"""What has no place in what a face imitates: done by its pool, or refused with a reason."""
+"""Functions that the imitated libraries lack: a face offers them through its pool, or refuses them with a reason."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ import remuda
 from remuda import FaultPolicy, Part, Pool
 from remuda.gymnasium import AsyncVectorEnv
 
-pytestmark = pytest.mark.filterwarnings("ignore")  # originals are old
+pytestmark = pytest.mark.filterwarnings("ignore")  # the imitated libraries use deprecated functions
 
 
 @pytest.mark.parametrize("face", ["ding", "alf", "mlagents"])
-def test_faces_without_rows_say_why(face: str) -> None:
+def test_faces_without_a_pool_of_rows_refuse_with_a_reason(face: str) -> None:
     pytest.importorskip(NEEDS.get(face, face), reason=f"{face} is not tested in this environment")
     envs = FACES[face].make("step", lambda *_: None, FaultPolicy(), None)
     try:
@@ -37,7 +37,7 @@ def sb3(n: int) -> Any:
 
 
 @pytest.mark.parametrize("make", [lambda n: AsyncVectorEnv(counting(n), num_workers=2), sb3], ids=["gymnasium", "sb3"])
-def test_envs_go_on_from_what_their_pool_did(make: Any) -> None:
+def test_a_face_continues_from_states_that_its_pool_restored(make: Any) -> None:
     envs = make(4)
     envs.reset()
     envs.step(np.array([5, 5, 5, 5]))
@@ -54,7 +54,7 @@ def test_envs_go_on_from_what_their_pool_did(make: Any) -> None:
         envs.pool.get_state()
 
 
-def test_evaluation_is_the_pools() -> None:
+def test_evaluate_takes_a_whole_pool() -> None:
     envs = AsyncVectorEnv(counting(2), num_workers=1)
     policy: Any = lambda obs: np.ones(len(obs), int)  # noqa: E731
     with pytest.raises(TypeError, match="expected a Pool or factories, got AsyncVectorEnv: give its `pool`"):
@@ -65,6 +65,6 @@ def test_evaluation_is_the_pools() -> None:
     envs.close()
 
 
-def test_only_pools_and_our_vector_envs_collect() -> None:
+def test_collect_takes_pools_and_our_vector_envs_only() -> None:
     with pytest.raises(TypeError, match=r"expected a remuda.Pool, or a vector env of .*, got list"):
         remuda.collect([], lambda obs: obs, steps=2)  # type: ignore[arg-type]

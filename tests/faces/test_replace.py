@@ -1,4 +1,4 @@
-"""replace, on the faces that have it: other envs in living workers."""
+"""``replace`` of the Gymnasium and Stable-Baselines3 faces: other envs in living workers."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Narrow(CountingEnv):
         self.observation_space = type(self.observation_space)(0, 1, (2,))
 
 
-def test_gymnasium_resets_the_new_ones_under_a_mask() -> None:
+def test_gymnasium_resets_replaced_envs_by_a_reset_mask() -> None:
     with_mask = {"reset_mask": np.array([True, False, True])}
     envs = AsyncVectorEnv(counting(3), autoreset_mode="SameStep")
     envs.reset()
@@ -50,7 +50,7 @@ def test_gymnasium_resets_the_new_ones_under_a_mask() -> None:
         envs.replace([0], [other(1)])
 
 
-def test_gymnasium_resets_the_new_ones_in_the_next_step() -> None:
+def test_gymnasium_resets_replaced_envs_in_the_next_step() -> None:
     envs = AsyncVectorEnv(counting(2))
     envs.reset()
     envs.replace([1], [other(10)])
@@ -58,14 +58,14 @@ def test_gymnasium_resets_the_new_ones_in_the_next_step() -> None:
     envs.close()
 
 
-def test_gymnasium_raises_what_the_factory_raised_and_keeps_the_old_envs() -> None:
+def test_gymnasium_keeps_the_old_envs_if_a_factory_raises() -> None:
     envs = AsyncVectorEnv(counting(2))
     envs.reset()
-    with warnings.catch_warnings(record=True) as told, pytest.raises(KeyError, match="no such task"):
+    with warnings.catch_warnings(record=True) as logged, pytest.raises(KeyError, match="no such task"):
         warnings.simplefilter("always")
         envs.replace([0, 1], [other(10), fails])
-    assert told
-    assert not any("Shutting it down" in str(one.message) for one in told)
+    assert logged
+    assert not any("Shutting it down" in str(one.message) for one in logged)
     with pytest.raises(RuntimeError, match="expected every observation space"):
         envs.replace([1], [Narrow])
     for wrong in ([2], [-1], []):
@@ -79,7 +79,7 @@ def test_gymnasium_raises_what_the_factory_raised_and_keeps_the_old_envs() -> No
     envs.close()
 
 
-def test_parts_count_from_zero() -> None:
+def test_env_ids_of_a_part_start_from_zero() -> None:
     envs = AsyncVectorEnv(counting(4), num_workers=2)
     one, two = envs.split(2)
     one.reset(), two.reset()
@@ -90,7 +90,7 @@ def test_parts_count_from_zero() -> None:
     envs.close()
 
 
-def test_stable_baselines_resets_all() -> None:
+def test_stable_baselines_requires_a_reset_of_all_envs() -> None:
     envs = SubprocVecEnv(counting(3))
     envs.set_attr("level", 3)
     envs.reset()
@@ -104,7 +104,7 @@ def test_stable_baselines_resets_all() -> None:
     envs.close()
 
 
-def test_stable_baselines_keeps_the_old_envs() -> None:
+def test_stable_baselines_keeps_the_old_envs_if_a_factory_raises() -> None:
     envs = SubprocVecEnv(counting(2))
     envs.reset()
     with pytest.raises(EnvError, match="raised KeyError in build"):

@@ -1,4 +1,4 @@
-"""A split vector env: its parts are vector envs of their own, and do what their envs would have done in one piece."""
+"""Parts of a split vector env are vector envs, and their envs return the same as without the split."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from gymnasium import spaces
 from gymnasium_face_envs import EchoEnv, SpaceEnv, faulty
 from pairs import each
 from pool_envs import assert_same
-from sb3_face_envs import TellingEnv, cartpoles
+from sb3_face_envs import ResetInfoEnv, cartpoles
 from stable_baselines3 import PPO
 from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.evaluation import evaluate_policy
@@ -37,16 +37,16 @@ def nested() -> Any:
 
 
 def plain(obs: Any) -> Any:
-    """A dict is an OrderedDict where the original is not in processes."""
+    """Returns a dict for an OrderedDict: SB3's DummyVecEnv returns an OrderedDict."""
     return dict(obs) if isinstance(obs, dict) else obs
 
 
-@each(make=[short_cartpole, nested, TellingEnv], num_workers__parts=[(1, 2), (2, 2), (None, 3)])
-def test_parts_that_are_stepped_in_turns_do_what_the_whole_does(make: Any, num_workers: int | None, parts: int) -> None:
+@each(make=[short_cartpole, nested, ResetInfoEnv], num_workers__parts=[(1, 2), (2, 2), (None, 3)])
+def test_parts_stepped_in_turn_equal_dummy_vec_envs(make: Any, num_workers: int | None, parts: int) -> None:
     env_fns = [make] * 7
     with closing(SubprocVecEnv(env_fns, num_workers=num_workers)) as envs:
         envs.seed(SEED)
-        halves = envs.split(parts)  # which inherit the seeds
+        halves = envs.split(parts)  # the parts inherit the seeds
         twins = []
         for half in halves:
             twin = DummyVecEnv([make] * half.num_envs)
@@ -67,8 +67,8 @@ def test_parts_that_are_stepped_in_turns_do_what_the_whole_does(make: Any, num_w
                 half.step_async(np.ones(half.num_envs, np.int64))
 
 
-def test_seeds_and_options_that_wait_go_over_to_the_parts() -> None:
-    with closing(SubprocVecEnv([TellingEnv] * 4, num_workers=2)) as envs:
+def test_parts_inherit_the_seeds_and_options_for_the_next_reset() -> None:
+    with closing(SubprocVecEnv([ResetInfoEnv] * 4, num_workers=2)) as envs:
         envs.seed(10)
         envs.set_options([{"level": i} for i in range(4)])
         for half in envs.split():
@@ -84,8 +84,8 @@ def test_seeds_and_options_that_wait_go_over_to_the_parts() -> None:
         assert [info["seed"] for info in whole.reset_infos] == [None] * 4
 
 
-def test_options_that_are_kept() -> None:
-    with closing(SubprocVecEnv([TellingEnv] * 4, num_workers=2, keep_options=True)) as envs:
+def test_each_part_keeps_its_own_options() -> None:
+    with closing(SubprocVecEnv([ResetInfoEnv] * 4, num_workers=2, keep_options=True)) as envs:
         first, second = envs.split()
         first.set_options([{"level": 1}, {"level": 2}])
         for half in (first, second):
@@ -97,7 +97,7 @@ def test_options_that_are_kept() -> None:
 
 @pytest.fixture
 def one_thread() -> Iterator[None]:
-    """For PyTorch: beside other work, threads of it wait for each other most of the time."""
+    """With other work on the machine, several threads of PyTorch mostly wait for each other."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     yield
@@ -119,23 +119,23 @@ def test_evaluate_policy_and_learning_on_a_part() -> None:
         model = PPO("MlpPolicy", first, n_steps=8, batch_size=16, n_epochs=1, seed=0, device="cpu").learn(16)
         assert model.num_timesteps == 16
         rewards, lengths = evaluate_policy(model, second, n_eval_episodes=2, return_episode_rewards=True)
-        assert [float(length) for length in lengths] == rewards  # a reward of 1 a step
+        assert [float(length) for length in lengths] == rewards  # the reward of each step is 1
         assert all(0 < length <= 8 for length in lengths)
 
 
 @pytest.mark.parametrize("wrap", [VecMonitor, VecNormalize, lambda envs: VecFrameStack(envs, 3)])
-def test_wrappers_go_around_a_part(wrap: Any) -> None:
+def test_wrappers_accept_a_part(wrap: Any) -> None:
     with closing(SubprocVecEnv(cartpoles(4), num_workers=2)) as envs:
         for half in envs.split():
             assert isinstance(half, VecEnv)
             twin = DummyVecEnv(list(cartpoles(2)))
             half.seed(SEED)
             twin._seeds = [SEED + env_id for env_id in half.env_ids.tolist()]
-            ours, theirs = wrap(half), wrap(twin)
-            assert_same(ours.reset(), theirs.reset(), "reset")
+            ours, reference = wrap(half), wrap(twin)
+            assert_same(ours.reset(), reference.reset(), "reset")
             for _ in range(30):
                 (obs, _, dones, _), (their_obs, _, their_dones, _) = (
-                    one.step(np.ones(2, int)) for one in (ours, theirs)
+                    one.step(np.ones(2, int)) for one in (ours, reference)
                 )
                 assert_same((obs, dones), (their_obs, their_dones), "step")
 
@@ -154,10 +154,10 @@ def test_calls_of_a_part_reach_its_envs_alone() -> None:
             first.get_attr("steps", indices=2)
 
 
-# -- what is refused -----------------------------------------------------------------------------------------
+# -- refused calls -----------------------------------------------------------------------------------------
 
 
-def test_the_whole_is_not_stepped_while_it_is_split() -> None:
+def test_a_split_vector_env_refuses_steps_and_resets() -> None:
     with closing(SubprocVecEnv([EchoEnv] * 4, num_workers=2)) as envs:
         envs.reset()
         first, second = envs.split()
@@ -165,7 +165,7 @@ def test_the_whole_is_not_stepped_while_it_is_split() -> None:
             with pytest.raises(StateError, match="split"):
                 refused()
         first.step_async(np.zeros(2, int))
-        with pytest.raises(StateError, match="split"):  # also while something is under way
+        with pytest.raises(StateError, match="split"):  # refused while a part has a step in flight, too
             envs.reset()
         with pytest.raises(StateError, match="under way"):
             envs.split(1)
@@ -180,10 +180,10 @@ def test_the_whole_is_not_stepped_while_it_is_split() -> None:
             second.split()
 
 
-# -- faults, and the end -------------------------------------------------------------------------------------
+# -- faults and closing ------------------------------------------------------------------------------------
 
 
-def test_what_an_env_raises_is_told_to_its_own_part() -> None:
+def test_an_exception_is_raised_by_the_part_of_its_env() -> None:
     with closing(SubprocVecEnv(faulty("step", "plain", 4, which=(3,)), num_workers=2)) as envs:
         first, second = envs.split()
         for half in (second, first):
@@ -198,7 +198,7 @@ def test_what_an_env_raises_is_told_to_its_own_part() -> None:
         assert first.step(np.zeros(2, int))[1].tolist() == [1.0, 1.0]
 
 
-def test_closing_the_whole_closes_its_parts() -> None:
+def test_closing_the_vector_env_closes_its_parts() -> None:
     envs = SubprocVecEnv([EchoEnv] * 4, num_workers=2)
     workers = envs.processes
     first, second = envs.split()
@@ -237,7 +237,7 @@ def test_closing_a_part_leaves_the_others() -> None:
         assert envs.reset().tolist() == [[200]] * 4
 
 
-def test_a_part_keeps_the_whole_open() -> None:
+def test_a_part_keeps_its_vector_env_open() -> None:
     envs = SubprocVecEnv([EchoEnv] * 2)
     workers = envs.processes
     first, second = envs.split()

@@ -1,4 +1,4 @@
-"""Every face tells what its pool has done, and what a verdict suggests in its own words."""
+"""``stats()`` of every face reports on its pool, and suggests code in the face's own words."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from made_up_stats import US, each, snapshot
 from remuda import ClosedError, FaultPolicy, PoolStats, StateError
 
 pytestmark = [
-    pytest.mark.filterwarnings("ignore"),  # originals are old
+    pytest.mark.filterwarnings("ignore"),  # the imitated libraries use deprecated functions
     pytest.mark.parametrize("face", sorted(FACES)),
 ]
 
 
 @contextmanager
 def made(face: str) -> Iterator[Any]:
-    """Two envs."""
+    """Yields two envs behind this face and closes them."""
     pytest.importorskip(NEEDS.get(face, face), reason=f"{face} is not tested in this environment")
     envs = FACES[face].make("step", _nothing, FaultPolicy(), None)
     try:
@@ -32,25 +32,25 @@ def made(face: str) -> Iterator[Any]:
 
 
 def _nothing(*_: Any) -> None:
-    """What env 1 does in its step."""
+    """Env 1 calls this function in each step."""
 
 
 def step(face: str, envs: Any) -> None:
-    """Reset and step, once started."""
+    """Launches the envs if the face requires it, then resets and steps them."""
     if hasattr(envs, "launch"):
         envs.launch()
     FACES[face].go_on(envs)
 
 
 def stats_of(face: str) -> PoolStats:
-    """After a reset and a step."""
+    """Returns the face's stats after a reset and a step."""
     with made(face) as envs:
         step(face, envs)
         stats: PoolStats = envs.stats()
         return stats
 
 
-def test_it_tells_of_its_envs(face: str) -> None:
+def test_stats_count_the_envs_and_steps_of_the_face(face: str) -> None:
     stats = stats_of(face)
     assert stats.setup.num_envs == len(stats.envs) == 2
     assert stats.steps >= 4
@@ -58,7 +58,7 @@ def test_it_tells_of_its_envs(face: str) -> None:
     assert "2 envs" in str(stats)
 
 
-def test_it_has_words_of_its_own(face: str) -> None:
+def test_suggestions_use_the_names_of_the_face(face: str) -> None:
     setup = stats_of(face).setup
     games = snapshot(steps=[each(5000 * US)] * 8, workers=1, cpu=0.01, waited=40_000 * US)
     seen = dataclasses.replace(games, setup=dataclasses.replace(setup, envs_of_worker=(8,), is_chosen=False, spares=0))
@@ -69,9 +69,9 @@ def test_it_has_words_of_its_own(face: str) -> None:
         ast.parse(filled.replace("{spares}", "1").replace("{enough}", "1"))
 
 
-def test_one_that_is_closed_or_not_started_has_nothing_to_tell(face: str) -> None:
+def test_stats_of_a_closed_face_raise(face: str) -> None:
     with made(face) as envs:
-        with suppress(StateError):  # those that start when they are first used
+        with suppress(StateError):  # faces that start their workers at first use
             envs.stats()
         step(face, envs)
         envs.close()

@@ -1,4 +1,4 @@
-"""Progress bars while envs are built: in a terminal, out of everybody's way, gone when it is over."""
+"""Progress bars while envs are built: shown in a terminal, apart from other output, and removed at the end."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def counts(*wanted: str) -> Callable[[str], object]:
 
 
 @pytest.mark.parametrize("method", ["forkserver", "spawn", "fork"])
-def test_it_says_how_many_are_built_and_which_takes_longest(method: str, tmp_path: Path) -> None:
+def test_the_bar_counts_the_built_envs_and_names_the_slowest(method: str, tmp_path: Path) -> None:
     first, second = make_gates(tmp_path, 2)
     options = f"dict(start_method={method!r})"
     with terminal_of(starting_program([None, first, None, second], options, patience=bar.PATIENCE), tmp_path) as shown:
@@ -44,7 +44,7 @@ def test_it_says_how_many_are_built_and_which_takes_longest(method: str, tmp_pat
 
 
 @pytest.mark.parametrize("backend", ["thread", "serial"])
-def test_envs_that_are_built_here_are_counted_too(backend: str, tmp_path: Path) -> None:
+def test_envs_built_in_the_callers_process_are_counted(backend: str, tmp_path: Path) -> None:
     (gate,) = make_gates(tmp_path, 1)
     workers = ", num_workers=1" if backend == "serial" else ""
     code = starting_program([None, None, gate, None], f"dict(backend={backend!r})")
@@ -56,14 +56,14 @@ def test_envs_that_are_built_here_are_counted_too(backend: str, tmp_path: Path) 
         assert shown.await_end()[0] == 0
 
 
-def test_what_workers_log_has_its_own_line_and_the_bar_comes_back(tmp_path: Path) -> None:
+def test_log_lines_of_workers_appear_above_the_bar(tmp_path: Path) -> None:
     gate, other = make_gates(tmp_path, 2)
     with terminal_of(starting_program([None, gate, None, other], words="mind the gap"), tmp_path) as shown:
         shown.await_text(counts("2"))
         gate.let_pass()
         text = shown.await_text(lambda text: "mind the gap" in text and counts("2")(text))
-        said, bar_line, *rest = [line.rstrip() for line in text.splitlines()]
-        assert said == "log: mind the gap" and BAR.match(bar_line) and not any(rest)
+        log_line, bar_line, *rest = [line.rstrip() for line in text.splitlines()]
+        assert log_line == "log: mind the gap" and BAR.match(bar_line) and not any(rest)
         gate.let_pass()
         other.let_pass()
         shown.await_text(lambda text: "built" in text and "building" not in text)
@@ -73,7 +73,7 @@ def test_what_workers_log_has_its_own_line_and_the_bar_comes_back(tmp_path: Path
 
 
 @pytest.mark.parametrize("how", ["a factory raises", "Ctrl-C"])
-def test_after_an_error_it_is_gone(how: str, tmp_path: Path) -> None:
+def test_the_bar_disappears_after_an_error(how: str, tmp_path: Path) -> None:
     gate, other = make_gates(tmp_path, 2)
     code = starting_program([None, gate, None, other]).replace("return CountingEnv()", "return broken(gate)", 1)
     code = code.replace(
@@ -92,7 +92,7 @@ def test_after_an_error_it_is_gone(how: str, tmp_path: Path) -> None:
     assert ("KeyboardInterrupt" if how == "Ctrl-C" else "ZeroDivisionError") in text
 
 
-def test_replacing_many_shows_one_too(tmp_path: Path) -> None:
+def test_replacing_many_envs_shows_a_bar(tmp_path: Path) -> None:
     gate, other = make_gates(tmp_path, 2)
     with terminal_of(starting_program([None, gate, None, other], replaces=True), tmp_path) as shown:
         shown.await_text(counts("2"))
@@ -104,7 +104,7 @@ def test_replacing_many_shows_one_too(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("variables", [{"REMUDA_PROGRESS": "0"}, {"TERM": "dumb"}], ids=lambda one: next(iter(one)))
-def test_it_can_be_switched_off(variables: dict[str, str], tmp_path: Path) -> None:
+def test_the_bar_can_be_switched_off(variables: dict[str, str], tmp_path: Path) -> None:
     (gate,) = make_gates(tmp_path, 1)
     with terminal_of(starting_program([None, gate, None, None], words="said"), tmp_path, **variables) as shown:
         gate.let_pass()
@@ -115,7 +115,7 @@ def test_it_can_be_switched_off(variables: dict[str, str], tmp_path: Path) -> No
         shown.await_end()
 
 
-def test_in_a_pipe_there_is_none(script: Callable[..., Script], tmp_path: Path) -> None:
+def test_in_a_pipe_there_is_no_bar(script: Callable[..., Script], tmp_path: Path) -> None:
     (gate,) = make_gates(tmp_path, 1)
     running = script(starting_program([None, gate, None, None]).replace('print("built")', 'say("built")'))
     gate.let_pass()
@@ -124,7 +124,7 @@ def test_in_a_pipe_there_is_none(script: Callable[..., Script], tmp_path: Path) 
     assert running.await_end() == (0, "", "")
 
 
-def test_one_makes_way_for_another(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_second_bar_hides_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
     class Stderr(io.StringIO):
         def isatty(self) -> bool:
             return True
@@ -135,8 +135,10 @@ def test_one_makes_way_for_another(monkeypatch: pytest.MonkeyPatch) -> None:
     one, other = bar.Bar("one", 3, 0.0), bar.Bar("other", 3, 0.0)
     one.show(lambda: 1)
     other.show(lambda: 2)
-    assert "one" in stderr.getvalue() and sys.stderr is not stderr  # the other's, which draws around what is written
-    one.hide()  # is hidden already
+    # stderr is replaced by a proxy that redraws the second bar after other output
+    assert "one" in stderr.getvalue() and sys.stderr is not stderr
+    one.hide()  # the first bar is hidden already
     bar.make_way()
     assert sys.stderr is stderr
-    assert stderr.getvalue().count("\x1b[?25l") == stderr.getvalue().count("\x1b[?25h") == 2  # the cursor is back
+    # the cursor is visible again
+    assert stderr.getvalue().count("\x1b[?25l") == stderr.getvalue().count("\x1b[?25h") == 2

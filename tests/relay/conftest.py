@@ -1,3 +1,3 @@
-"""Takes the fixtures for all tests of this folder."""
+"""Imports the fixtures for all tests of this folder."""
 
-from relayed import heard, reaction  # noqa: F401
+from relayed import log_records, reaction  # noqa: F401

@@ -1,4 +1,4 @@
-"""When log records of workers arrive: before the result that they belong to, and while the pool waits."""
+"""Log records of workers arrive before the result that they belong to, and also while the pool waits."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from remuda import EnvError, Pool, WorkerDiedError
 
 pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="worker processes need Linux"),
-    pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning"),  # newer Pythons, of fork
+    pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning"),  # newer Pythons warn about a fork
 ]
 START_METHODS = ("forkserver", "spawn", "fork")
 
 
-def test_records_appear_while_the_pool_waits(reaction: Any, tmp_path: Path) -> None:
-    """No result comes before the record has been handled: it is the handler that lets the env go on."""
+def test_records_arrive_while_the_pool_waits(reaction: Any, tmp_path: Path) -> None:
+    """The handler lets the env continue, so no result can come before the record is handled."""
     gate = Gate(tmp_path)
 
     def step(*_: Any) -> None:
@@ -38,7 +38,7 @@ def test_records_appear_while_the_pool_waits(reaction: Any, tmp_path: Path) -> N
         assert pool.step([1, 2]).reward.tolist() == [1, 2]
 
 
-def test_records_appear_while_envs_are_built(reaction: Any, tmp_path: Path) -> None:
+def test_records_arrive_while_envs_are_built(reaction: Any, tmp_path: Path) -> None:
     gate = Gate(tmp_path)
 
     def build(*_: Any) -> None:
@@ -50,18 +50,18 @@ def test_records_appear_while_envs_are_built(reaction: Any, tmp_path: Path) -> N
     Pool(hooked(2, build=build), start_timeout=None).close()
 
 
-def test_records_appear_though_results_keep_coming(heard: list[Any]) -> None:
-    """The short way of `recv` has no time for them; they are not forgotten over it."""
+def test_records_arrive_even_if_results_keep_coming(log_records: list[Any]) -> None:
+    """The fast path of `recv` does not read records, but they are read in time."""
     with Pool(hooked(2, step=log("stepping"))) as pool:
         pool.reset()
         steps = 0
-        while not heard:  # the watchdog bounds this
+        while not log_records:  # the watchdog limits this loop
             pool.step([0, 0])
             steps += 1
-    assert texts(heard) == ["stepping"] * steps
+    assert texts(log_records) == ["stepping"] * steps
 
 
-def test_what_a_step_logs_and_warns_comes_before_its_result(heard: list[Any]) -> None:
+def test_records_and_warnings_of_a_step_arrive_before_its_result(log_records: list[Any]) -> None:
     def step(env: Any, action: Any) -> None:
         import warnings
 
@@ -74,16 +74,16 @@ def test_what_a_step_logs_and_warns_comes_before_its_result(heard: list[Any]) ->
     with pool:
         pool.reset()
         for i in range(1, 40):
-            heard.clear()
+            log_records.clear()
             with warnings.catch_warnings(record=True) as caught:
                 warnings.simplefilter("always")
                 pool.step([0] * 4)
             expected = sorted(f"{i} of {env}" for env in range(4))
-            assert sorted(texts(heard)) == expected
+            assert sorted(texts(log_records)) == expected
             assert sorted(str(one.message) for one in caught) == expected
 
 
-def test_what_a_step_logs_comes_before_its_result_in_a_partial_batch(heard: list[Any]) -> None:
+def test_records_of_a_step_arrive_before_its_result_in_a_partial_batch(log_records: list[Any]) -> None:
     def step(env: Any, action: Any) -> None:
 
         logging.getLogger("test.env").info("%d of %d", env.total_steps, env.tag)
@@ -95,13 +95,13 @@ def test_what_a_step_logs_comes_before_its_result_in_a_partial_batch(heard: list
         while sum(steps.values()) < 100:
             batch = pool.recv(min_envs=1)
             for env in batch.env_ids.tolist():
-                assert f"{steps[env]} of {env}" in texts(heard)
+                assert f"{steps[env]} of {env}" in texts(log_records)
                 steps[env] += 1
             pool.send([0] * len(batch.env_ids), batch.env_ids)
 
 
-def test_so_does_what_the_socket_has_no_room_for(heard: list[Any]) -> None:
-    """It waits in the workers until the pool has read what came before."""
+def test_records_that_wait_for_the_socket_arrive_before_the_result(log_records: list[Any]) -> None:
+    """Records that do not fit into the socket wait in the worker until the pool has read earlier ones."""
 
     def step(env: Any, action: Any) -> None:
 
@@ -111,13 +111,13 @@ def test_so_does_what_the_socket_has_no_room_for(heard: list[Any]) -> None:
     with Pool(hooked(3, range(3), step=step)) as pool:
         pool.reset()
         for _ in range(3):
-            heard.clear()
+            log_records.clear()
             pool.step([0] * 3)
-            assert len(texts(heard)) == 600
+            assert len(texts(log_records)) == 600
 
 
-def test_who_is_killed_before_his_words_were_sent_holds_nobody_up(heard: list[Any], tmp_path: Path) -> None:
-    """A worker that is stopped while its words wait for room does not send them; the other's are not lost over it."""
+def test_a_worker_killed_before_its_records_were_sent_delays_no_other(log_records: list[Any], tmp_path: Path) -> None:
+    """Records that wait in a stopped worker are never sent. The pool must not wait for them."""
     gate = Gate(tmp_path)
 
     def step(env: Any, action: Any) -> None:
@@ -141,7 +141,7 @@ def test_who_is_killed_before_his_words_were_sent_holds_nobody_up(heard: list[An
                 pool.recv(min_envs=2)
 
 
-def test_what_an_env_logged_comes_before_what_it_raised(heard: list[Any]) -> None:
+def test_records_arrive_before_the_exception_of_the_env(log_records: list[Any]) -> None:
     def step(env: Any, action: Any) -> None:
 
         logging.getLogger("test.env").info("about to fail")
@@ -151,11 +151,11 @@ def test_what_an_env_logged_comes_before_what_it_raised(heard: list[Any]) -> Non
         pool.reset()
         with pytest.raises(EnvError):
             pool.step([0, 0])
-        assert texts(heard) == ["about to fail"]
+        assert texts(log_records) == ["about to fail"]
 
 
 @pytest.mark.parametrize("start_method", START_METHODS)
-def test_what_a_worker_logged_outlives_it(start_method: Any, heard: list[Any]) -> None:
+def test_records_of_a_dead_worker_arrive(start_method: Any, log_records: list[Any]) -> None:
     def step(env: Any, action: Any) -> None:
 
         logging.getLogger("test.env").info("about to die")
@@ -165,11 +165,11 @@ def test_what_a_worker_logged_outlives_it(start_method: Any, heard: list[Any]) -
         pool.reset()
         with pytest.raises(WorkerDiedError):
             pool.step([0, 0])
-        assert texts(heard) == ["about to die"]
+        assert texts(log_records) == ["about to die"]
 
 
 @pytest.mark.parametrize("start_method", START_METHODS)
-def test_records_of_a_start_that_fails(start_method: Any, heard: list[Any]) -> None:
+def test_records_arrive_if_a_build_fails(start_method: Any, log_records: list[Any]) -> None:
     def build(env: Any) -> None:
 
         logging.getLogger("test.env").info("no licence")
@@ -177,12 +177,12 @@ def test_records_of_a_start_that_fails(start_method: Any, heard: list[Any]) -> N
 
     with pytest.raises(EnvError):
         Pool(hooked(2, build=build), start_method=start_method)
-    assert [(r.worker, r.env, r.getMessage()) for r in heard] == [(1, 1, "no licence")]
+    assert [(r.worker, r.env, r.getMessage()) for r in log_records] == [(1, 1, "no licence")]
 
 
-def test_records_of_a_pool_that_is_terminated_or_forgotten(heard: list[Any]) -> None:
+def test_records_arrive_if_a_pool_is_terminated_or_garbage_collected(log_records: list[Any]) -> None:
     for end in ("terminate", "forget"):
-        heard.clear()
+        log_records.clear()
         pool: Any = Pool(hooked(2, reset=log("reset")))
         pool.send_reset()
         while not pool._engine.running.hub.needs_attention and pool._exchange.ready(0) < 2:
@@ -190,4 +190,4 @@ def test_records_of_a_pool_that_is_terminated_or_forgotten(heard: list[Any]) -> 
         if end == "terminate":
             pool.close(terminate=True)
         del pool
-        assert texts(heard) == ["reset"]
+        assert texts(log_records) == ["reset"]

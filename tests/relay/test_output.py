@@ -1,4 +1,4 @@
-"""What worker processes write to stdout and stderr: where it goes, what can be read back, and that it is bounded."""
+"""The output of worker processes to stdout and stderr: its destination, its tail, and its limits."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from remuda._relay.output import KEPT, Output, open_outputs
 
 pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="worker processes need Linux"),
-    pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning"),  # newer Pythons, of fork
+    pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning"),  # newer Pythons warn about a fork
 ]
 
 START_METHODS = ("forkserver", "spawn", "fork")
@@ -34,10 +34,10 @@ def write(text: str) -> Callable[[Any], None]:
     return lambda env: print(text)
 
 
-def say_in_all_ways() -> Callable[[Any], None]:
-    """By value: a worker cannot import this module."""
+def writer_in_all_ways() -> Callable[[Any], None]:
+    """Returns a local function, which is pickled by value because workers cannot import this module."""
 
-    def say(env: Any) -> None:
+    def write_in_all_ways(env: Any) -> None:
         import ctypes
 
         print(f"print {env.tag}")
@@ -49,7 +49,7 @@ def say_in_all_ways() -> Callable[[Any], None]:
         ctypes.CDLL(None).printf(b"of C\n")
         ctypes.CDLL(None).fflush(None)
 
-    return say
+    return write_in_all_ways
 
 
 ALL_WAYS = "print {}\nstderr\nnative out\nnative err\nchild\ngrandchild\nof C\n"
@@ -59,18 +59,20 @@ ALL_WAYS = "print {}\nstderr\nnative out\nnative err\nchild\ngrandchild\nof C\n"
 
 
 @pytest.mark.parametrize("start_method", START_METHODS)
-def test_whoever_writes_is_captured(start_method: Any, capfd: pytest.CaptureFixture[str]) -> None:
-    say = say_in_all_ways()
-    with Pool(hooked(3, (1,), build=say), start_method=start_method, worker_output="capture") as pool:
+def test_output_of_python_native_code_and_children_is_captured(
+    start_method: Any, capfd: pytest.CaptureFixture[str]
+) -> None:
+    write_in_all_ways = writer_in_all_ways()
+    with Pool(hooked(3, (1,), build=write_in_all_ways), start_method=start_method, worker_output="capture") as pool:
         assert outputs(pool) == ["", ALL_WAYS.format(1), ""]
-        pool.apply(say, env_ids=[2])
+        pool.apply(write_in_all_ways, env_ids=[2])
         assert outputs(pool) == ["", ALL_WAYS.format(1), ALL_WAYS.format(2)]
-    assert outputs(pool) == ["", ALL_WAYS.format(1), ALL_WAYS.format(2)]  # also after the end
+    assert outputs(pool) == ["", ALL_WAYS.format(1), ALL_WAYS.format(2)]  # also after the pool was closed
     assert capfd.readouterr() == ("", "")
 
 
 @pytest.mark.parametrize("start_method", START_METHODS)
-def test_inherited_output_goes_where_the_pools_goes(start_method: Any, tmp_path: Path) -> None:
+def test_inherited_output_goes_to_the_output_of_the_program(start_method: Any, tmp_path: Path) -> None:
     code = f"""
 import os, sys
 sys.path.insert(0, {str(Path(__file__).parents[1])!r})
@@ -85,10 +87,10 @@ with Pool(hooked(1, (0,), build=lambda env: (os.write(1, b"out\\n"), os.write(2,
     assert (done.returncode, done.stdout, done.stderr) == (0, "out\nprinted\n", "err\n")
 
 
-def test_a_limit_counts_from_the_end() -> None:
+def test_a_limit_counts_characters_from_the_end() -> None:
     with Pool(counting(1), worker_output="capture") as pool:
         worker = pool.workers[0]
-        pool.apply(lambda env: print("née", end="", flush=True))  # Python's own write whole lines
+        pool.apply(lambda env: print("née", end="", flush=True))  # Python's own streams would write whole lines only
         assert [worker.output(n) for n in (0, 1, 2, 3, 4, 99)] == ["", "e", "e", "ée", "née", "née"]
         assert worker.output(limit=1) == "e"
         pool.apply(lambda env: os.write(1, b"\xff\xfe"))
@@ -99,7 +101,7 @@ def test_a_limit_counts_from_the_end() -> None:
             worker.output(1.5)  # type: ignore[arg-type]
 
 
-def test_what_no_stream_could_encode_is_written_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_characters_that_cannot_be_encoded_are_escaped(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONIOENCODING", "ascii")
     with Pool(counting(1), worker_output="capture", start_method="spawn") as pool:
         pool.apply(lambda env: print("é \udc80"))
@@ -108,7 +110,7 @@ def test_what_no_stream_could_encode_is_written_all_the_same(monkeypatch: pytest
 
 @pytest.mark.parametrize("start_method", START_METHODS)
 def test_captured_output_stays_bounded(start_method: Any) -> None:
-    """Whoever floods it: the memory it takes is what counts, and the tail stays readable."""
+    """Checks the memory of the captured output, and that its tail is readable."""
 
     def flood(env: Any) -> None:
         subprocess.run("yes 0123456 | head -c 8000000", shell=True, check=True)
@@ -117,7 +119,7 @@ def test_captured_output_stays_bounded(start_method: Any) -> None:
     with Pool(counting(1), start_method=start_method, worker_output="capture") as pool:
         for _ in range(2):
             pool.apply(flood)
-            while _memory_of_output(pool) > 2 * KEPT:  # the watchdog bounds this
+            while _memory_of_output(pool) > 2 * KEPT:  # the watchdog limits this loop
                 pass
             tail = pool.workers[0].output(10**9)
             assert len(tail) == KEPT
@@ -129,7 +131,7 @@ def _memory_of_output(pool: Pool) -> int:
     return os.stat(f"/proc/{pool.workers[0].pid}/fd/1").st_blocks * 512
 
 
-def test_output_that_a_child_truncates() -> None:
+def test_output_that_a_child_process_truncates_is_still_read() -> None:
     with Pool(counting(1), worker_output="capture") as pool:
         pool.apply(lambda env: print("before, and long"))
         pool.apply(lambda env: subprocess.run("echo opened again > /dev/stderr", shell=True, check=True))
@@ -159,7 +161,7 @@ def test_a_death_report_has_the_last_lines(start_method: Any) -> None:
     assert pool.workers[1].output().endswith("line 29\n")
 
 
-def test_a_death_in_build_has_them_too() -> None:
+def test_the_report_of_a_death_in_build_has_the_last_lines() -> None:
     def die(env: Any) -> None:
         print("no licence")
         os.kill(os.getpid(), signal.SIGKILL)
@@ -181,7 +183,7 @@ def test_endless_lines_do_not_fill_a_report() -> None:
         assert raised.value.output == "x" * 8192
 
 
-def test_a_report_says_nothing_of_output_where_there_is_none() -> None:
+def test_a_report_without_output_does_not_mention_it() -> None:
     for kind in ("inherit", "capture"):
         with Pool(hooked(1, (0,), step=lambda *_: os.kill(os.getpid(), signal.SIGKILL)), worker_output=kind) as pool:
             pool.reset()
@@ -192,7 +194,7 @@ def test_a_report_says_nothing_of_output_where_there_is_none() -> None:
 
 
 @pytest.mark.parametrize("kind", ["capture", "directory"])
-def test_an_output_belongs_to_a_place_and_last_words_to_a_process(kind: str, tmp_path: Path) -> None:
+def test_the_output_of_a_slot_is_kept_and_the_tail_is_that_of_its_process(kind: str, tmp_path: Path) -> None:
     (output,) = open_outputs(tmp_path if kind == "directory" else kind, 1)
     assert output.fd is not None
     os.write(output.fd, b"of the first\n")
@@ -215,17 +217,17 @@ def test_a_directory_has_a_file_for_each_worker(start_method: Any, as_path: Any,
     directory = tmp_path / "deep" / "logs"
     directory.mkdir(parents=True)
     (directory / "worker-1.log").write_text("from before\n")
-    say = say_in_all_ways()
+    write_in_all_ways = writer_in_all_ways()
     for _ in range(2):
         with Pool(counting(2), start_method=start_method, worker_output=as_path(directory)) as pool:
-            pool.apply(say)
+            pool.apply(write_in_all_ways)
             assert outputs(pool) == [ALL_WAYS.format(0), ALL_WAYS.format(1)]  # its own alone
     assert (directory / "worker-0.log").read_text() == 2 * ALL_WAYS.format(0)
     assert (directory / "worker-1.log").read_text() == "from before\n" + 2 * ALL_WAYS.format(1)
     assert len(list(directory.iterdir())) == 2
 
 
-def test_a_directory_is_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_directory_is_created(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     with Pool(counting(1), worker_output="new/logs") as pool:
         pool.apply(write("hello"))
@@ -234,7 +236,7 @@ def test_a_directory_is_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 def test_a_death_report_reads_the_file(tmp_path: Path) -> None:
     (tmp_path / "worker-0.log").write_text("from before\n")
-    die: Any = lambda *_: os.kill(os.getpid(), signal.SIGKILL)  # noqa: E731 - so that it travels by value
+    die: Any = lambda *_: os.kill(os.getpid(), signal.SIGKILL)  # noqa: E731 - a lambda is pickled by value
     with Pool(hooked(1, (0,), step=die, build=write("mine")), worker_output=tmp_path) as pool:
         pool.reset()
         with pytest.raises(WorkerDiedError) as raised:
@@ -242,7 +244,7 @@ def test_a_death_report_reads_the_file(tmp_path: Path) -> None:
         assert raised.value.output == "mine"
 
 
-def test_a_file_that_vanishes_or_shrinks_is_no_harm(tmp_path: Path) -> None:
+def test_a_deleted_or_truncated_file_does_no_harm(tmp_path: Path) -> None:
     with Pool(counting(1), worker_output=tmp_path) as pool:
         pool.apply(write("a long line, to be cut"))
         os.truncate(tmp_path / "worker-0.log", 0)
@@ -255,7 +257,7 @@ def test_a_file_that_vanishes_or_shrinks_is_no_harm(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("to_what", ["a file", "nothing yet"])
 def test_a_planted_link_is_not_followed(to_what: str, tmp_path: Path) -> None:
-    """Somebody else may write to the directory."""
+    """Another user may have write access to the directory."""
     victim = tmp_path / "victim"
     if to_what == "a file":
         victim.write_text("mine\n")
@@ -270,7 +272,7 @@ def test_a_planted_link_is_not_followed(to_what: str, tmp_path: Path) -> None:
         assert victim.read_text() == "mine\n"
 
 
-def test_what_is_no_file_is_not_written_to(tmp_path: Path) -> None:
+def test_a_pipe_in_place_of_the_file_is_refused(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "worker-0.log")
     before = os.listdir("/proc/self/fd")
     with pytest.raises(OSError, match="it is no regular file"):
@@ -279,7 +281,7 @@ def test_what_is_no_file_is_not_written_to(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("obstacle", ["file", "directory"])
-def test_an_unusable_directory_is_told_before_anything_starts(obstacle: str, tmp_path: Path) -> None:
+def test_an_unusable_directory_is_refused_before_anything_starts(obstacle: str, tmp_path: Path) -> None:
     started = tmp_path / "started"
     where = tmp_path / "logs"
     if obstacle == "file":
@@ -295,7 +297,7 @@ def test_an_unusable_directory_is_told_before_anything_starts(obstacle: str, tmp
     assert os.listdir("/proc/self/fd") == before
 
 
-# -- arguments and ends ----------------------------------------------------------------------------------
+# -- arguments and leftovers -----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("backend", ["thread", "serial"])
@@ -311,7 +313,7 @@ def test_workers_without_a_process_have_no_output_of_their_own(backend: Any, tmp
 
 
 @pytest.mark.parametrize(("bad", "error"), [(None, TypeError), (3, TypeError), (b"logs", TypeError), ("", ValueError)])
-def test_what_is_no_output(bad: Any, error: Any) -> None:
+def test_invalid_values_of_worker_output_are_refused(bad: Any, error: Any) -> None:
     with pytest.raises(error, match="expected worker_output to be 'inherit', 'capture' or a directory, got "):
         Pool(counting(1), worker_output=bad)
 
@@ -321,7 +323,7 @@ def test_nothing_is_left_open(start_method: Any, is_captured: bool, tmp_path: Pa
     def refuse(env: Any) -> None:
         raise ValueError("no")
 
-    Pool(counting(1), start_method=start_method).close()  # the fork server stays
+    Pool(counting(1), start_method=start_method).close()  # the fork server remains
     before = len(os.listdir("/proc/self/fd"))
     kind = "capture" if is_captured else tmp_path
     with pytest.raises(EnvError):
@@ -333,7 +335,7 @@ def test_nothing_is_left_open(start_method: Any, is_captured: bool, tmp_path: Pa
     assert len(os.listdir("/proc/self/fd")) == before
 
 
-def test_num_workers_auto_measures_quietly(capfd: pytest.CaptureFixture[str]) -> None:
+def test_num_workers_auto_measures_without_output(capfd: pytest.CaptureFixture[str]) -> None:
     build = write("hello")
     with Pool(hooked(2, (0, 1), build=build), num_workers="auto", worker_output="capture") as pool:
         assert re.fullmatch("hello\n(hello\n)?", pool.workers[0].output())

@@ -1,4 +1,4 @@
-"""What is read from workers may be forged, and handlers of logs may do whatever they like."""
+"""Datagrams from workers may be forged, and log handlers may raise or use the pool."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ from remuda._relay.sender import DatagramSender
 
 pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="worker processes need Linux"),
-    pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning"),  # newer Pythons, of fork
+    pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning"),  # newer Pythons warn about a fork
 ]
 START_METHODS = ("forkserver", "spawn", "fork")
 
 
-# -- what others write there -----------------------------------------------------------------------------
+# -- forged datagrams ------------------------------------------------------------------------------------
 
 
 class Trap:
-    """Whoever unpickles it has been had."""
+    """Touches a file when it is unpickled."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -43,32 +43,32 @@ class Trap:
         return Path.touch, (self.path,)
 
 
-def said(**changes: Any) -> bytes:
-    """A log record as a worker sends it, but for this."""
-    told = json.loads(dump_record(logging.makeLogRecord({"name": "test.env", "levelno": 20, "msg": "hello"}), 0, 0))
-    return json.dumps({**told, **changes}).encode()
+def record_datagram(**changes: Any) -> bytes:
+    """Returns a log record as a worker sends it, with these changes."""
+    record = json.loads(dump_record(logging.makeLogRecord({"name": "test.env", "levelno": 20, "msg": "hello"}), 0, 0))
+    return json.dumps({**record, **changes}).encode()
 
 
 def with_attribute(**attributes: Any) -> bytes:
-    return said(attributes={**json.loads(said())["attributes"], **attributes})
+    return record_datagram(attributes={**json.loads(record_datagram())["attributes"], **attributes})
 
 
 def warned(category: list[str], text: str = "odd") -> bytes:
-    told = {"kind": "warned", "worker": 0, "env": 0, "categories": [category], "text": text}
-    return json.dumps({**told, "filename": __file__, "lineno": 1, "module": "m"}).encode()
+    warning = {"kind": "warned", "worker": 0, "env": 0, "categories": [category], "text": text}
+    return json.dumps({**warning, "filename": __file__, "lineno": 1, "module": "m"}).encode()
 
 
 FORGERIES = {
     "no json": b"hello",
     "deep": b"[" * 50_000,
     "digits": b'{"kind":"logged","worker":' + b"9" * 50_000 + b"}",
-    "kind": said(kind="pickled"),
-    "kind of another type": said(kind=["logged"]),
-    "more": said(more=1),
-    "worker": said(worker="0"),
-    "env": said(env=-1),
-    "message": said(message=["%s"]),
-    "attributes": said(attributes=[1]),
+    "kind": record_datagram(kind="pickled"),
+    "kind of another type": record_datagram(kind=["logged"]),
+    "more": record_datagram(more=1),
+    "worker": record_datagram(worker="0"),
+    "env": record_datagram(env=-1),
+    "message": record_datagram(message=["%s"]),
+    "attributes": record_datagram(attributes=[1]),
     "format": with_attribute(msg="%1000000000d"),
     "exc_info": with_attribute(exc_info=True),
     "method": with_attribute(getMessage="mine"),
@@ -83,7 +83,7 @@ FORGERIES = {
 }
 
 
-def tell_relay(*datagrams: bytes) -> None:
+def send_to_relay(*datagrams: bytes) -> None:
     relay = Relay()
     with socket.socket(fileno=os.dup(relay.sending_end)) as other:
         for datagram in datagrams:
@@ -92,32 +92,32 @@ def tell_relay(*datagrams: bytes) -> None:
 
 
 @pytest.mark.parametrize("forgery", FORGERIES)
-def test_what_no_worker_would_say_is_dropped_and_told_once(forgery: str, heard: list[Any]) -> None:
+def test_a_forged_datagram_is_dropped_and_reported_once(forgery: str, log_records: list[Any]) -> None:
     with warnings.catch_warnings(record=True) as caught:
-        tell_relay(FORGERIES[forgery], said(), FORGERIES[forgery])
-    told, hello = heard
-    assert (told.name, told.levelno) == ("remuda", logging.WARNING)
-    assert "what no worker would, and it was dropped" in told.getMessage()
+        send_to_relay(FORGERIES[forgery], record_datagram(), FORGERIES[forgery])
+    report, hello = log_records
+    assert (report.name, report.levelno) == ("remuda", logging.WARNING)
+    assert "what no worker would, and it was dropped" in report.getMessage()
     assert hello.getMessage() == "hello"
     assert caught == []
 
 
-def test_nothing_that_is_said_is_unpickled(heard: list[Any], tmp_path: Path) -> None:
+def test_nothing_from_a_datagram_is_unpickled(log_records: list[Any], tmp_path: Path) -> None:
     trap = tmp_path / "had"
-    tell_relay(*(pickle.dumps(Trap(trap), protocol) for protocol in range(6)), pickle.dumps(("logged", Trap(trap))))
+    send_to_relay(*(pickle.dumps(Trap(trap), protocol) for protocol in range(6)), pickle.dumps(("logged", Trap(trap))))
     assert not trap.exists()
-    assert [record.name for record in heard] == ["remuda"]
+    assert [record.name for record in log_records] == ["remuda"]
 
 
-def test_categories_are_warnings_that_are_there_already(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing is imported to find one, no module is asked for what it might make, and what is found must be one."""
+def test_categories_are_existing_warning_classes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The receiver imports no module, calls no module's `__getattr__`, and accepts only warning classes."""
     module = ModuleType("lazy_module")
     module.__getattr__ = lambda name: pytest.fail(f"asked for {name}")  # type: ignore[method-assign]
     monkeypatch.setitem(sys.modules, "lazy_module", module)
     names = (["os", "system"], ["builtins", "SystemExit"], ["lazy_module", "Odd"], ["antigravity", "X"], ["", ""])
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        tell_relay(*(warned(list(name)) for name in names), warned(["builtins", "FutureWarning"]))
+        send_to_relay(*(warned(list(name)) for name in names), warned(["builtins", "FutureWarning"]))
     assert [w.category for w in caught] == [UserWarning] * len(names) + [FutureWarning]
     assert {str(w.message) for w in caught} == {"odd"}
     assert "antigravity" not in sys.modules
@@ -127,7 +127,7 @@ def test_categories_are_warnings_that_are_there_already(monkeypatch: pytest.Monk
 
 
 @pytest.mark.parametrize("start_method", START_METHODS)
-def test_inherited_handlers_print_once(start_method: Any) -> None:
+def test_inherited_handlers_print_each_record_once(start_method: Any) -> None:
     code = f"""
 import logging, sys
 sys.path.insert(0, {str(Path(__file__).parents[1])!r})
@@ -153,8 +153,8 @@ with Pool(counting(1), start_method={start_method!r}) as pool:
     assert done.stdout == "once: hello\n0 test once: hello\ncut\n"
 
 
-def test_a_handler_that_raises_is_no_fault_of_the_batch(
-    reaction: Any, heard: list[Any], capsys: pytest.CaptureFixture[str]
+def test_a_handler_that_raises_does_not_lose_the_batch(
+    reaction: Any, log_records: list[Any], capsys: pytest.CaptureFixture[str]
 ) -> None:
     def refuse() -> None:
         raise RuntimeError("disk full")
@@ -166,20 +166,20 @@ def test_a_handler_that_raises_is_no_fault_of_the_batch(
         pool.step([0, 0])
         pool.call("pid")
     assert "RuntimeError: disk full" in capsys.readouterr().err
-    assert texts(heard) == ["stepping"]
+    assert texts(log_records) == ["stepping"]
 
 
-def test_a_handler_may_use_the_pool(reaction: Any, heard: list[Any]) -> None:
+def test_a_handler_can_call_the_pool(reaction: Any, log_records: list[Any]) -> None:
     with Pool(counting(2)) as pool:
         tags: list[Any] = []
         reaction(lambda: tags.append(pool.call("tag")))
         for _ in range(2):
             pool.apply(log("called"))
         assert tags == [[0, 1]]
-    assert texts(heard) == ["called"] * 4
+    assert texts(log_records) == ["called"] * 4
 
 
-def test_an_interrupted_handler_does_not_silence_the_relay(heard: list[Any], reaction: Any) -> None:
+def test_later_records_arrive_after_an_interrupted_handler(log_records: list[Any], reaction: Any) -> None:
     def interrupt() -> None:
         raise KeyboardInterrupt
 
@@ -194,10 +194,10 @@ def test_an_interrupted_handler_does_not_silence_the_relay(heard: list[Any], rea
     relay.close()
     relay.close()
     sender._sock.close()
-    assert texts(heard) == ["two"]
+    assert texts(log_records) == ["two"]
 
 
-def test_a_forked_child_of_an_env_speaks_for_itself(heard: list[Any]) -> None:
+def test_records_of_a_forked_child_of_an_env_arrive(log_records: list[Any]) -> None:
     def fork(env: Any) -> None:
         import logging
 
@@ -210,5 +210,5 @@ def test_a_forked_child_of_an_env_speaks_for_itself(heard: list[Any]) -> None:
 
     with Pool(counting(1)) as pool:
         pool.apply(fork)
-    assert texts(heard) == ["parent", "child"]
-    assert heard[0].process != heard[1].process
+    assert texts(log_records) == ["parent", "child"]
+    assert log_records[0].process != log_records[1].process

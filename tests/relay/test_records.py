@@ -1,4 +1,4 @@
-"""Log records of workers arrive as they were made, and are dealt with by the pool's process's logging."""
+"""Log records of workers arrive unchanged, and the logging of the pool's process handles them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from remuda import Pool
 
 pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="worker processes need Linux"),
-    pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning"),  # newer Pythons, of fork
+    pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning"),  # newer Pythons warn about a fork
 ]
 START_METHODS = ("forkserver", "spawn", "fork")
 
@@ -27,40 +27,41 @@ START_METHODS = ("forkserver", "spawn", "fork")
 
 
 @pytest.mark.parametrize("start_method", START_METHODS)
-def test_records_of_all_phases_arrive(start_method: Any, heard: list[Any]) -> None:
+def test_records_of_every_phase_arrive(start_method: Any, log_records: list[Any]) -> None:
     phases = ("build", "reset", "step", "call", "close")
     fns = hooked(4, (1, 2), **{phase: log(phase) for phase in phases})
     with Pool(fns, num_workers=2, start_method=start_method) as pool:
-        assert texts(heard) == ["build"] * 2  # already
+        assert texts(log_records) == ["build"] * 2  # already
         pids = [worker.pid for worker in pool.workers]
         pool.reset()
         pool.step([0] * 4)
         pool.call("poke")
-        assert sorted(texts(heard)) == sorted([*phases[:-1]] * 2)  # whoever has an answer has the records before it
-    told = [(r.worker, r.env, r.process, r.getMessage()) for r in heard if r.name == "test.env"]
+        # records arrive before the result that they belong to
+        assert sorted(texts(log_records)) == sorted([*phases[:-1]] * 2)
+    arrived = [(r.worker, r.env, r.process, r.getMessage()) for r in log_records if r.name == "test.env"]
     for worker, env in ((0, 1), (1, 2)):
-        assert [t for t in told if t[0] == worker] == [(worker, env, pids[worker], phase) for phase in phases]
+        assert [t for t in arrived if t[0] == worker] == [(worker, env, pids[worker], phase) for phase in phases]
 
 
-def test_a_record_is_as_it_was_made(heard: list[Any]) -> None:
-    def speak(env: Any) -> None:
+def test_a_record_keeps_its_fields(log_records: list[Any]) -> None:
+    def log_something(env: Any) -> None:
         import logging
 
         logging.getLogger("test.a.b").warning("%s and %d", "this", 5, extra={"mine": [1, 2]}, stack_info=True)
 
     with Pool(counting(2), num_workers=1) as pool:
-        pool.apply(speak, env_ids=[1])
-    (record,) = heard
+        pool.apply(log_something, env_ids=[1])
+    (record,) = log_records
     assert (record.name, record.levelno, record.levelname) == ("test.a.b", logging.WARNING, "WARNING")
     assert (record.msg, record.args, record.getMessage()) == ("this and 5", (), "this and 5")
-    assert (record.funcName, record.pathname, record.threadName) == ("speak", __file__, "MainThread")
+    assert (record.funcName, record.pathname, record.threadName) == ("log_something", __file__, "MainThread")
     assert (record.worker, record.env, record.mine) == (0, 1, [1, 2])
-    assert "in speak" in record.stack_info
+    assert "in log_something" in record.stack_info
     own = logging.makeLogRecord({})
     assert abs((own.created - record.created) - (own.relativeCreated - record.relativeCreated) / 1000) < 1e-3
 
 
-def test_levels_are_those_of_the_pools_process(heard: list[Any], caplog: pytest.LogCaptureFixture) -> None:
+def test_workers_use_the_levels_of_the_pools_process(log_records: list[Any], caplog: pytest.LogCaptureFixture) -> None:
     def look(env: Any) -> Any:
         import logging
 
@@ -75,16 +76,16 @@ def test_levels_are_those_of_the_pools_process(heard: list[Any], caplog: pytest.
     for start_method in START_METHODS:
         with Pool(counting(1), start_method=start_method) as pool:
             assert pool.apply(look) == [[False, True, True, False, False]]
-            assert [record.name for record in heard] == ["test.loud", "test.loud.below"]
-            heard.clear()
-            caplog.set_level(logging.ERROR, "test.loud.below")  # what is set later counts here
+            assert [record.name for record in log_records] == ["test.loud", "test.loud.below"]
+            log_records.clear()
+            caplog.set_level(logging.ERROR, "test.loud.below")  # the receiving side applies levels that are set later
             pool.apply(look)
-            assert [record.name for record in heard] == ["test.loud"]
-            heard.clear()
+            assert [record.name for record in log_records] == ["test.loud"]
+            log_records.clear()
             caplog.set_level(logging.NOTSET, "test.loud.below")
 
 
-def test_disabled_logging_is_disabled_in_workers(heard: list[Any]) -> None:
+def test_disabled_logging_is_disabled_in_workers(log_records: list[Any]) -> None:
     logging.disable(logging.ERROR)
     try:
         with Pool(counting(1)) as pool:
@@ -94,7 +95,7 @@ def test_disabled_logging_is_disabled_in_workers(heard: list[Any]) -> None:
         logging.disable(logging.NOTSET)
 
 
-def test_exceptions_become_text(heard: list[Any]) -> None:
+def test_exceptions_become_text(log_records: list[Any]) -> None:
     def fail(env: Any) -> None:
         import logging
 
@@ -105,15 +106,15 @@ def test_exceptions_become_text(heard: list[Any]) -> None:
 
     with Pool(counting(1)) as pool:
         pool.apply(fail)
-    (record,) = heard
+    (record,) = log_records
     assert (record.exc_info, record.levelno) == (None, logging.ERROR)
     text = logging.Formatter("%(message)s").format(record)
     assert text.startswith("it failed\nTraceback (most recent call last)")
     assert text.endswith("LookupError: lost")
 
 
-def test_arguments_are_formatted_and_extras_are_plain(heard: list[Any]) -> None:
-    def speak(env: Any, stubborn: Any) -> None:
+def test_arguments_are_formatted_and_extras_are_plain(log_records: list[Any]) -> None:
+    def log_something(env: Any, stubborn: Any) -> None:
         import logging
 
         import numpy as np
@@ -129,8 +130,8 @@ def test_arguments_are_formatted_and_extras_are_plain(heard: list[Any]) -> None:
         logger.info("100% and a lone \udc80 surrogate", extra={"getMessage": "no method of mine"})
 
     with Pool(counting(1)) as pool:
-        pool.apply(speak, NeedsArguments)
-    array, mapping, lock, needs, value, extra, odd = heard
+        pool.apply(log_something, NeedsArguments)
+    array, mapping, lock, needs, value, extra, odd = log_records
     assert [(record.getMessage(), record.args) for record in (array, mapping, needs, value)] == [
         ("[0 1 2]", ()),
         ("1 2", ()),
@@ -145,83 +146,83 @@ def test_arguments_are_formatted_and_extras_are_plain(heard: list[Any]) -> None:
     assert odd.getMessage() == "100% and a lone \udc80 surrogate"
 
 
-def test_a_record_that_cannot_be_made_harms_nobody(heard: list[Any]) -> None:
-    """`logging` tells of it where it happens."""
+def test_a_record_that_cannot_be_formatted_is_dropped(log_records: list[Any]) -> None:
+    """`logging` reports the error in the worker."""
 
-    def speak(env: Any) -> None:
+    def log_something(env: Any) -> None:
         import logging
 
-        logging.getLogger("test.env").info("%d %d", object())  # noqa: PLE1206 - that is the point
+        logging.getLogger("test.env").info("%d %d", object())  # noqa: PLE1206 - the wrong format is intended
         logging.getLogger("test.env").info("next")
 
     with Pool(counting(1), worker_output="capture") as pool:
-        pool.apply(speak)
+        pool.apply(log_something)
         assert "--- Logging error ---" in pool.workers[0].output()
-    assert texts(heard) == ["next"]
+    assert texts(log_records) == ["next"]
 
 
-def test_threads_of_a_worker_speak_too(heard: list[Any], tmp_path: Path) -> None:
-    """Also while the worker has nothing to do; then no env is known."""
+def test_records_of_other_threads_of_a_worker_arrive(log_records: list[Any], tmp_path: Path) -> None:
+    """This holds even if the worker is idle. Then the record has no env."""
     before, after = Gate(tmp_path, "before"), Gate(tmp_path, "after")
 
     def start(env: Any) -> None:
         import logging
 
-        def speak() -> None:
+        def log_something() -> None:
             before.wait()
             logging.getLogger("test.env").info("from a thread")
             after.wait()
 
-        threading.Thread(target=speak, name="thinker").start()
+        threading.Thread(target=log_something, name="thinker").start()
 
     with Pool(counting(2)) as pool:
         pool.apply(start, env_ids=[1])
         before.let_pass()
         after.let_pass()
         pool.call("pid")
-        (record,) = heard
+        (record,) = log_records
         assert (record.worker, record.env, record.threadName) == (1, None, "thinker")
         assert record.getMessage() == "from a thread"
 
 
-def test_loggers_that_are_made_or_cut_off_later(heard: list[Any]) -> None:
-    """Handlers that an env adds are its own affair."""
+def test_loggers_without_propagation_send_no_records(log_records: list[Any]) -> None:
+    """Records still reach the handlers that the env has added."""
 
-    def speak(env: Any) -> str:
+    def log_something(env: Any) -> str:
         import io
         import logging
 
         own = io.StringIO()
         logger = logging.getLogger("test.cut")
         logger.addHandler(logging.StreamHandler(own))
-        logging.basicConfig(level=logging.CRITICAL)  # does nothing where there is a handler
+        logging.basicConfig(level=logging.CRITICAL)  # has no effect if the root logger has a handler
         logger.warning("both")
         logger.propagate = False
         logger.warning("its own")
         return own.getvalue()
 
     with Pool(counting(1), worker_output="capture") as pool:
-        assert pool.apply(speak) == ["both\nits own\n"]
+        assert pool.apply(log_something) == ["both\nits own\n"]
         assert pool.workers[0].output() == ""
-    assert [record.getMessage() for record in heard] == ["both"]
+    assert [record.getMessage() for record in log_records] == ["both"]
 
 
 # -- which env -------------------------------------------------------------------------------------------
 
 
-def test_the_env_that_runs_is_known_to_other_threads(heard: list[Any], tmp_path: Path) -> None:
-    """A thread that logs while an env steps says which one steps."""
+def test_records_of_other_threads_have_the_env_that_steps(log_records: list[Any], tmp_path: Path) -> None:
+    """A record from another thread has the env that is stepping."""
     gate, after = Gate(tmp_path, "gate"), Gate(tmp_path, "after")
 
     def start(env: Any) -> None:
         import logging
 
-        def speak() -> None:
+        def log_something() -> None:
             after.wait()
             logging.getLogger("test.env").info("aside")
             after.wait()
 
-        threading.Thread(target=speak).start()
+        threading.Thread(target=log_something).start()
 
     with Pool(gated([None, gate]), num_workers=1) as pool:
         pool.reset()
@@ -233,4 +234,4 @@ def test_the_env_that_runs_is_known_to_other_threads(heard: list[Any], tmp_path:
         gate.open()
         pool.recv()
         pool.call("pid")
-    assert [(r.worker, r.env) for r in heard] == [(0, 1)]
+    assert [(r.worker, r.env) for r in log_records] == [(0, 1)]

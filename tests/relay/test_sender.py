@@ -1,4 +1,4 @@
-"""Floods of log records and giant ones: nobody is held up, and what is dropped or cut is told."""
+"""Floods of log records and giant records do not block workers. Dropped records and cut records are reported."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from remuda._worker.worker_info import HostSpec
 
 pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="worker processes need Linux"),
-    pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning"),  # newer Pythons, of fork
+    pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning"),  # newer Pythons warn about a fork
 ]
 
 
-def test_a_flood_blocks_nobody_and_is_counted(heard: list[Any], tmp_path: Path) -> None:
-    """The env is through before the pool reads a single record."""
+def test_a_flood_of_records_blocks_no_env_and_losses_are_counted(log_records: list[Any], tmp_path: Path) -> None:
+    """The env finishes its step before the pool reads a single record."""
     total = 30_000
     gate = Gate(tmp_path)
 
@@ -45,22 +45,22 @@ def test_a_flood_blocks_nobody_and_is_counted(heard: list[Any], tmp_path: Path) 
         pool.reset()
         pool.send([0])
         gate.let_pass()
-        assert not heard
+        assert not log_records
         assert pool.recv().reward.tolist() == [0.0]
         pool.call("pid")
         pool.apply(log("after the flood"))
-    arrived = [int(text.split()[0]) for text in texts(heard) if text != "after the flood"]
-    losses = [record for record in heard if record.name == "remuda"]
+    arrived = [int(text.split()[0]) for text in texts(log_records) if text != "after the flood"]
+    losses = [record for record in log_records if record.name == "remuda"]
     dropped = sum(int(record.getMessage().split()[0]) for record in losses)
     assert dropped > 0 and len(arrived) + dropped == total
-    assert arrived == sorted(arrived) and arrived[-1] == total - 1  # it is the oldest that go
+    assert arrived == sorted(arrived) and arrived[-1] == total - 1  # the oldest records are dropped
     assert all(loss.levelno == logging.WARNING and loss.worker == 0 for loss in losses)
     assert "log records were dropped: they came faster" in losses[0].getMessage()
-    assert texts(heard)[-1] == "after the flood"
+    assert texts(log_records)[-1] == "after the flood"
 
 
-def test_what_waits_when_a_worker_leaves_is_not_lost(heard: list[Any]) -> None:
-    """Twice and more what the socket has room for."""
+def test_records_that_wait_when_a_worker_ends_arrive(log_records: list[Any]) -> None:
+    """The records need more than twice the size of the socket's buffer."""
 
     def close(env: Any) -> None:
         import logging
@@ -69,11 +69,11 @@ def test_what_waits_when_a_worker_leaves_is_not_lost(heard: list[Any]) -> None:
             logging.getLogger("test.env").info("%d %s", i, "x" * 4000)
 
     Pool(hooked(1, (0,), close=close)).close()
-    assert [int(text.split()[0]) for text in texts(heard)] == list(range(220))
+    assert [int(text.split()[0]) for text in texts(log_records)] == list(range(220))
 
 
-def test_a_worker_sends_what_waits_before_its_goodbye() -> None:
-    """After it the pool waits for the process alone, and reads no more."""
+def test_a_worker_sends_waiting_records_before_its_goodbye() -> None:
+    """After its goodbye message, the pool waits only for the process to end and reads nothing."""
     done: list[str] = []
 
     class Closing(CountingEnv):
@@ -90,25 +90,25 @@ def test_a_worker_sends_what_waits_before_its_goodbye() -> None:
 
 @pytest.fixture
 def narrow() -> Iterator[tuple[socket.socket, DatagramSender]]:
-    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    theirs.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1)  # the least there is
+    ours, sending_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    sending_end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1)  # the smallest possible buffer
     ours.settimeout(60)
-    yield ours, DatagramSender(theirs, 7)
+    yield ours, DatagramSender(sending_end, 7)
     ours.close()
-    theirs.close()
+    sending_end.close()
 
 
-def test_datagrams_wait_for_room(narrow: tuple[socket.socket, DatagramSender]) -> None:
-    """They go on their way without anybody saying more."""
+def test_datagrams_wait_until_the_socket_has_room(narrow: tuple[socket.socket, DatagramSender]) -> None:
+    """They are sent later, without another call of the sender."""
     ours, sender = narrow
-    said = [b"%d" % i for i in range(1000)]
-    for datagram in said:
+    datagrams = [b"%d" % i for i in range(1000)]
+    for datagram in datagrams:
         sender.say(datagram)
-    assert [ours.recv(100) for _ in said] == said
+    assert [ours.recv(100) for _ in datagrams] == datagrams
     assert sender._waiter is None or not sender._waiter.join(60)
 
 
-def test_the_oldest_are_dropped_and_counted_once(narrow: tuple[socket.socket, DatagramSender]) -> None:
+def test_the_oldest_datagrams_are_dropped_and_counted_once(narrow: tuple[socket.socket, DatagramSender]) -> None:
     ours, sender = narrow
     first = b"first"
     while not sender._queue:
@@ -128,7 +128,7 @@ def test_the_oldest_are_dropped_and_counted_once(narrow: tuple[socket.socket, Da
     assert rest == list(range(2000 - len(rest), 2000))
 
 
-def test_a_flush_waits_no_longer_than_told(narrow: tuple[socket.socket, DatagramSender]) -> None:
+def test_a_flush_waits_no_longer_than_its_timeout(narrow: tuple[socket.socket, DatagramSender]) -> None:
     ours, sender = narrow
     count = 0
     while not sender._queue:
@@ -143,11 +143,11 @@ def test_a_flush_waits_no_longer_than_told(narrow: tuple[socket.socket, Datagram
     reader.join()
 
 
-def test_what_waits_is_not_said_twice_after_a_fork(narrow: tuple[socket.socket, DatagramSender]) -> None:
+def test_a_forked_child_does_not_send_waiting_datagrams_again(narrow: tuple[socket.socket, DatagramSender]) -> None:
     _, sender = narrow
     while not sender._queue:
         sender.say(b"something")
-    with sender._lock:  # whoever holds it in the moment of the fork will not be there to release it
+    with sender._lock:  # the forked child inherits the held lock, and its holder does not exist there
         pid = os.fork()
         if pid == 0:
             helper = threading.Thread(target=sender.flush, args=(60,))
@@ -158,7 +158,7 @@ def test_what_waits_is_not_said_twice_after_a_fork(narrow: tuple[socket.socket, 
     assert sender._queue
 
 
-def test_nobody_listens_any_more(narrow: tuple[socket.socket, DatagramSender]) -> None:
+def test_datagrams_are_discarded_if_the_receiver_is_closed(narrow: tuple[socket.socket, DatagramSender]) -> None:
     ours, sender = narrow
     while not sender._queue:
         sender.say(b"something")
@@ -168,8 +168,8 @@ def test_nobody_listens_any_more(narrow: tuple[socket.socket, DatagramSender]) -
     assert not sender._queue
 
 
-def test_giants_are_cut_and_say_so(heard: list[Any]) -> None:
-    def speak(env: Any) -> None:
+def test_giant_records_are_cut_and_marked(log_records: list[Any]) -> None:
+    def log_something(env: Any) -> None:
         import logging
 
         logger = logging.getLogger("test.env")
@@ -180,8 +180,8 @@ def test_giants_are_cut_and_say_so(heard: list[Any]) -> None:
             logger.exception("z" * 1_000_000)
 
     with Pool(counting(1)) as pool:
-        pool.apply(speak)
-    first, second = heard
+        pool.apply(log_something)
+    first, second = log_records
     assert first.getMessage().startswith("big éé")
     assert first.getMessage().endswith("é [cut: it was too big for one record]")
     assert not hasattr(first, "mine")
@@ -198,7 +198,7 @@ def test_a_cut_record_always_fits(character: str) -> None:
     assert len(dump_record(record, 0, 0)) <= MAX_BYTES
 
 
-def said(**changes: Any) -> bytes:
-    """A log record as a worker sends it, but for this."""
-    told = json.loads(dump_record(logging.makeLogRecord({"name": "test.env", "levelno": 20, "msg": "hello"}), 0, 0))
-    return json.dumps({**told, **changes}).encode()
+def record_datagram(**changes: Any) -> bytes:
+    """Returns a log record as a worker sends it, with these changes."""
+    record = json.loads(dump_record(logging.makeLogRecord({"name": "test.env", "levelno": 20, "msg": "hello"}), 0, 0))
+    return json.dumps({**record, **changes}).encode()

@@ -1,4 +1,4 @@
-"""A worker is asked for its stack, and what is opened for that is closed."""
+"""`stack_of` closes all that it opens to read a worker's stack."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ input()
 """
 
 
-def test_one_that_has_not_come_so_far_does_not_answer_and_leaves_nothing_open() -> None:
+def test_a_worker_that_is_still_starting_has_no_stack_and_nothing_stays_open() -> None:
     with subprocess.Popen([sys.executable, "-c", NOT_SO_FAR], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == b"there\n"

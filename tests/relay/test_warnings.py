@@ -20,15 +20,15 @@ from remuda._relay.records import dump_record
 
 pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="worker processes need Linux"),
-    pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning"),  # newer Pythons, of fork
+    pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning"),  # newer Pythons warn about a fork
 ]
 START_METHODS = ("forkserver", "spawn", "fork")
 
 
-def said(**changes: Any) -> bytes:
-    """A log record as a worker sends it, but for this."""
-    told = json.loads(dump_record(logging.makeLogRecord({"name": "test.env", "levelno": 20, "msg": "hello"}), 0, 0))
-    return json.dumps({**told, **changes}).encode()
+def record_datagram(**changes: Any) -> bytes:
+    """Returns a log record as a worker sends it, with these changes."""
+    record = json.loads(dump_record(logging.makeLogRecord({"name": "test.env", "levelno": 20, "msg": "hello"}), 0, 0))
+    return json.dumps({**record, **changes}).encode()
 
 
 def warn(category: Any = RuntimeWarning, text: str = "odd") -> Callable[..., None]:
@@ -44,7 +44,7 @@ LINE = warn.__code__.co_firstlineno + 4
 
 
 @pytest.mark.parametrize("start_method", START_METHODS)
-def test_a_place_is_shown_once_per_pool(start_method: Any) -> None:
+def test_a_warning_from_one_line_is_shown_once_per_pool(start_method: Any) -> None:
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("default")
         for n in (1, 2):
@@ -54,8 +54,8 @@ def test_a_place_is_shown_once_per_pool(start_method: Any) -> None:
                     pool.step([0] * 4)
             ours = [w for w in caught if w.category is RuntimeWarning]
             assert len(ours) == n
-        told = ours[-1]
-        assert (str(told.message), told.filename, told.lineno) == ("odd", __file__, LINE)
+        warning = ours[-1]
+        assert (str(warning.message), warning.filename, warning.lineno) == ("odd", __file__, LINE)
 
 
 def test_warnings_of_constructors_arrive() -> None:
@@ -69,7 +69,7 @@ def test_warnings_of_constructors_arrive() -> None:
         assert str(caught[-1].message) == "before"
 
 
-def test_other_filters_of_the_pools_process() -> None:
+def test_filters_of_the_pools_process_apply() -> None:
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("default")
         warnings.filterwarnings("ignore", "quiet")
@@ -80,11 +80,11 @@ def test_other_filters_of_the_pools_process() -> None:
             for text, category in (("quiet please", UserWarning), ("often", FutureWarning), ("once", UserWarning)):
                 for _ in range(3):
                     pool.apply(warn(category, text))
-    told = [str(w.message) for w in caught]
-    assert [told.count(text) for text in ("quiet please", "often", "once")] == [0, 6, 1]
+    messages = [str(w.message) for w in caught]
+    assert [messages.count(text) for text in ("quiet please", "often", "once")] == [0, 6, 1]
 
 
-def test_a_filter_costs_no_worker_an_import_and_knows_its_category_by_name(
+def test_a_filter_matches_categories_by_name_without_importing_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "category_of_late.py").write_text("class Late(UserWarning): pass\nclass Later(Late): pass\n")
@@ -103,11 +103,11 @@ def test_a_filter_costs_no_worker_an_import_and_knows_its_category_by_name(
         with Pool(counting(1)) as pool:
             assert pool.apply(lambda env: "category_of_late" in sys.modules) == [False]
             pool.apply(warn_often)
-    told = [str(w.message) for w in caught]
-    assert [told.count(text) for text in ("Late", "Later", "UserWarning")] == [2, 2, 1]
+    messages = [str(w.message) for w in caught]
+    assert [messages.count(text) for text in ("Late", "Later", "UserWarning")] == [2, 2, 1]
 
 
-def test_filters_by_module_see_the_module() -> None:
+def test_filters_by_module_receive_the_module() -> None:
     def warn_in(env: Any) -> None:
         code = "import warnings; warnings.warn('here', UserWarning)"
         exec(compile(code, "/some/where.py", "exec"), {"__name__": "some.module"})
@@ -115,13 +115,14 @@ def test_filters_by_module_see_the_module() -> None:
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("default")
         with Pool(counting(1)) as pool:
-            warnings.filterwarnings("ignore", module=r"some\.module")  # too late for the worker, not for us
+            # the worker does not have this filter, but the pool's process does
+            warnings.filterwarnings("ignore", module=r"some\.module")
             pool.apply(warn_in)
             assert caught == []
             warnings.simplefilter("default")
             warnings.filterwarnings("ignore", module=r"some\.other")
-            pool.apply(lambda env: warnings.warn("said", UserWarning, stacklevel=1))
-    assert [str(w.message) for w in caught] == ["said"]
+            pool.apply(lambda env: warnings.warn("other", UserWarning, stacklevel=1))
+    assert [str(w.message) for w in caught] == ["other"]
 
 
 def test_a_category_that_cannot_travel_becomes_a_user_warning() -> None:
@@ -147,7 +148,7 @@ def test_a_category_that_cannot_travel_becomes_a_user_warning() -> None:
 
 
 @pytest.mark.parametrize("start_method", START_METHODS)
-def test_a_filter_that_raises_becomes_an_error_in_the_log(start_method: Any, heard: list[Any]) -> None:
+def test_a_warning_that_a_filter_raises_is_logged_as_an_error(start_method: Any, log_records: list[Any]) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         warnings.filterwarnings("ignore", ".*multi-threaded", DeprecationWarning)
@@ -155,7 +156,7 @@ def test_a_filter_that_raises_becomes_an_error_in_the_log(start_method: Any, hea
             pool.reset()
             assert pool.step([1, 2]).reward.tolist() == [1, 2]
             pool.call("pid")
-            (record,) = heard
+            (record,) = log_records
     assert (record.name, record.levelno, record.worker, record.env) == ("remuda", logging.ERROR, 1, 1)
     assert record.getMessage() == f"{__file__}:{LINE}: RuntimeWarning: odd"
 
@@ -165,9 +166,9 @@ def test_giant_warnings_are_cut() -> None:
         warnings.simplefilter("default")
         with Pool(counting(1)) as pool:
             pool.apply(lambda env: warnings.warn("x" * 1_000_000, FutureWarning, stacklevel=1))
-    (told,) = caught
-    assert told.category is FutureWarning
-    assert str(told.message).endswith("x [cut: it was too big for one record]")
+    (warning,) = caught
+    assert warning.category is FutureWarning
+    assert str(warning.message).endswith("x [cut: it was too big for one record]")
 
 
 def test_an_env_that_catches_its_warnings_keeps_them() -> None:
@@ -186,7 +187,7 @@ def test_an_env_that_catches_its_warnings_keeps_them() -> None:
     assert ours == []
 
 
-def test_classes_of_main_are_the_same_on_both_sides() -> None:
+def test_a_category_defined_in_main_matches_its_filter() -> None:
     code = f"""
 import sys, warnings
 sys.path.insert(0, {str(Path(__file__).parents[1])!r})

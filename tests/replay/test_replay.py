@@ -1,4 +1,4 @@
-"""A crash record is played again: the same failure, or what came instead, and stops on the way."""
+"""`remuda replay` repeats the episode of a crash record, reports what happens, and can stop on the way."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from gymnasium import spaces
 from odd_exceptions import raising
 from pool_envs import counting, hooked
 from programs import kill
-from replays import assert_reproduced, at_step, broken, fail, recording, replay, rewrite, some_record
+from replays import assert_reproduced, at_step, broken, fail, make_record, recording, replay, rewrite
 
 from remuda import (
     EnvTimeoutError,
@@ -32,11 +32,11 @@ from remuda import (
     load_record,
 )
 
-# -- deaths, and what else happens to workers ------------------------------------------------------------
+# -- deaths and other faults of workers ------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    ("die", "told"),
+    ("die", "outcome"),
     [
         (lambda: ctypes.string_at(0), "killed by SIGSEGV"),
         (os.abort, "killed by SIGABRT"),
@@ -45,7 +45,7 @@ from remuda import (
         (lambda: os._exit(0), "it exited with code 0"),
     ],
 )
-def test_a_death_is_died_again_in_a_process_of_its_own(die: Any, told: str, tmp_path: Path) -> None:
+def test_a_death_is_reproduced_in_another_process(die: Any, outcome: str, tmp_path: Path) -> None:
     with recording(hooked(2, step=at_step(3, die)), tmp_path) as pool:
         pool.reset(seed=5)
         error = fail(pool)
@@ -54,17 +54,17 @@ def test_a_death_is_died_again_in_a_process_of_its_own(die: Any, told: str, tmp_
     record = load_record(error.record)
     assert (record.fault.kind, record.fault.exitcode, record.step) == ("death", error.exitcode, 3)
     run = replay(record, "--trust")
-    assert_reproduced(run, f"the process died ({told}")
+    assert_reproduced(run, f"the process died ({outcome}")
     assert run.stdout.rstrip().endswith("in step 3")
 
 
-def test_a_worker_that_was_killed_from_outside(tmp_path: Path) -> None:
+def test_a_kill_from_outside_is_not_reproduced(tmp_path: Path) -> None:
     with recording(counting(2), tmp_path, faults="restart") as pool:
         pool.reset(seed=5)
         pool.step([1, 2])
         kill(pool, 1)
         record = pool.step([3, 4]).infos[1]["fault"].record
-    assert load_record(record).actions[0][-1] == 2  # the last that it was given
+    assert load_record(record).actions[0][-1] == 2  # the last action that the env received
     run = replay(record, "--trust")
     assert run.exit_code == 3
     assert "not reproduced: nothing failed" in run.stdout
@@ -76,7 +76,7 @@ def test_a_successor_that_dies_before_its_first_reset_has_no_episode(tmp_path: P
         pool.reset(seed=5)
         pool.step([1])
         pool.step([1])
-        assert pool.apply(lambda env: env.episodes) == [0]  # the successor is there
+        assert pool.apply(lambda env: env.episodes) == [0]  # the successor has answered
         kill(pool, 0)
         pool.step([1])
         paths = sorted((tmp_path / "records").iterdir(), key=os.path.getmtime)
@@ -88,13 +88,13 @@ def test_a_successor_that_dies_before_its_first_reset_has_no_episode(tmp_path: P
     assert (run.exit_code, "the env failed before its first reset" in run.stderr) == (2, True)
 
 
-def test_a_log_that_was_written_over_breaks_nothing(tmp_path: Path) -> None:
-    """As native code might."""
+def test_an_overwritten_log_is_not_replayed(tmp_path: Path) -> None:
+    """Native code in an env may overwrite the log."""
 
     def write_over() -> None:
         (line,) = [line for line in Path("/proc/self/maps").read_text().splitlines() if "memfd:remuda" in line]
         end = int(line.split()[0].partition("-")[2], 16)
-        size = (1 << 18) + 4 * (1 << 14)  # the log comes last
+        size = (1 << 18) + 4 * (1 << 14)  # the log is the last part of the arena
         ctypes.memset(end - size, 0xAA, size)
         os.abort()
 
@@ -108,8 +108,8 @@ def test_a_log_that_was_written_over_breaks_nothing(tmp_path: Path) -> None:
     assert (run.exit_code, "cannot be replayed" in run.stderr) == (2, True)
 
 
-def test_a_worker_that_talked_nonsense(tmp_path: Path) -> None:
-    """What the env wrote over lies elsewhere in a replay: any end without an answer counts."""
+def test_a_record_of_invalid_data_is_reproduced_by_any_death(tmp_path: Path) -> None:
+    """In a replay the env overwrites other memory, so any death counts as the same failure."""
     with recording(hooked(1, [0], step=at_step(3, os.abort)), tmp_path) as pool:
         pool.reset(seed=5)
         path = fail(pool).record
@@ -123,7 +123,7 @@ def test_a_worker_that_talked_nonsense(tmp_path: Path) -> None:
     assert "the env wrote to memory of the pool" in run.stdout
 
 
-def test_a_hang_is_a_hang_again(tmp_path: Path) -> None:
+def test_a_hang_is_reproduced(tmp_path: Path) -> None:
     hang = at_step(3, lambda: threading.Event().wait())
     with recording(hooked(1, [0], step=hang), tmp_path, faults=FaultPolicy(step_timeout=LIMIT)) as pool:
         pool.reset(seed=5)
@@ -134,7 +134,7 @@ def test_a_hang_is_a_hang_again(tmp_path: Path) -> None:
     assert_reproduced(replay(record, "--trust"), "the env did not come back from step 3")
 
 
-def test_what_an_env_returns_is_checked_again(tmp_path: Path) -> None:
+def test_invalid_results_are_reproduced(tmp_path: Path) -> None:
     wrong = lambda env, action: ("text", 0.0, False, False, {}) if env.steps == 2 else None  # noqa: E731
     with recording(hooked(1, [0], step=wrong), tmp_path) as pool:
         pool.reset(seed=5)
@@ -142,10 +142,10 @@ def test_what_an_env_returns_is_checked_again(tmp_path: Path) -> None:
     assert_reproduced(replay(error.record, "--trust"), "the env raised ValueError: expected an array of shape (4,)")
 
 
-# -- replays that do not, or cannot ----------------------------------------------------------------------
+# -- replays without the failure, and refused replays ---------------------------------------------------
 
 
-def test_an_env_that_does_not_fail_again(tmp_path: Path) -> None:
+def test_a_replay_without_a_failure_is_reported(tmp_path: Path) -> None:
     step = once(tmp_path / "failed", raising(lambda: ValueError("once")), lambda env: env.steps == 2)
     with recording(hooked(1, [0], step=step), tmp_path) as pool:
         pool.reset(seed=1)
@@ -157,7 +157,7 @@ def test_an_env_that_does_not_fail_again(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("error", "step"), [(KeyError, 2), (ValueError, 1)])
-def test_an_env_that_fails_otherwise(error: type[Exception], step: int, tmp_path: Path) -> None:
+def test_a_different_failure_is_reported(error: type[Exception], step: int, tmp_path: Path) -> None:
     marker = str(tmp_path / "failed")
 
     def otherwise(env: Any, action: Any) -> None:
@@ -176,7 +176,7 @@ def test_an_env_that_fails_otherwise(error: type[Exception], step: int, tmp_path
     assert f"in step {step}\n" in run.stdout
 
 
-def test_calls_are_not_recorded_and_that_is_said(tmp_path: Path) -> None:
+def test_a_replay_reports_that_calls_were_not_recorded(tmp_path: Path) -> None:
     def fragile(env: Any, action: Any) -> None:
         if getattr(env, "is_fragile", False):
             raise ValueError("broken")
@@ -192,7 +192,7 @@ def test_calls_are_not_recorded_and_that_is_said(tmp_path: Path) -> None:
     assert "the program had called the env 1 times" in run.stdout
 
 
-def test_what_an_env_keeps_beside_its_random_numbers_takes_all_since_the_seed(tmp_path: Path) -> None:
+def test_a_failure_that_depends_on_earlier_episodes_is_replayed_since_the_seed(tmp_path: Path) -> None:
     wears_out = lambda env, action: broken() if env.total_steps == 9 else None  # noqa: E731
     with recording(hooked(1, [0], length=2, step=wears_out), tmp_path) as pool:
         pool.reset(seed=1)
@@ -200,12 +200,12 @@ def test_what_an_env_keeps_beside_its_random_numbers_takes_all_since_the_seed(tm
     assert (record.episode, record.step) == (4, 1)
     run = replay(record, "--trust")
     assert_reproduced(run, "the env raised ValueError: broken in step 1")
-    assert "replaying episode 4" in run.stdout  # which alone was not enough
+    assert "replaying episode 4" in run.stdout  # replaying the episode alone did not reproduce it
     assert "replaying all since the last reset with a seed" in run.stdout
     assert_reproduced(replay(record, "--trust", "--since-seed"))
 
 
-def test_an_env_that_had_been_reset_before_is_reset_before(tmp_path: Path) -> None:
+def test_an_env_that_was_reset_before_is_reset_before_the_replay(tmp_path: Path) -> None:
     later = lambda env, action: broken() if env.episodes > 1 and env.steps == 2 else None  # noqa: E731
     with recording(hooked(1, [0], length=3, step=later), tmp_path) as pool:
         pool.reset()
@@ -216,7 +216,7 @@ def test_an_env_that_had_been_reset_before_is_reset_before(tmp_path: Path) -> No
 
 def test_an_env_whose_random_state_is_unknown_is_replayed_from_its_seed(tmp_path: Path) -> None:
     class Own(gymnasium.Env[Any, Any]):
-        """Has random numbers of its own."""
+        """Draws from its own generator."""
 
         observation_space = spaces.Discrete(2)
         action_space = spaces.Discrete(1000)
@@ -256,7 +256,7 @@ def test_an_episode_longer_than_the_log_is_not_replayed(tmp_path: Path) -> None:
         pool.reset(seed=1)
         record = load_record(fail(pool, lambda i: i).record)
     assert record.begins_at is None and not record.is_whole
-    assert record.actions[0].tolist() == list(range(32))  # the latest ones, all the same
+    assert record.actions[0].tolist() == list(range(32))  # the latest actions are kept
     run = replay(record, "--trust")
     assert (run.exit_code, "its 32 latest actions are there" in run.stderr) == (2, True)
     assert "Recording(bytes_per_env=...)" in run.stderr
@@ -268,7 +268,7 @@ def test_an_episode_longer_than_the_log_is_not_replayed(tmp_path: Path) -> None:
     assert_reproduced(replay(record, "--trust"), "the env raised ValueError: broken in step 31")
 
 
-def test_a_factory_that_cannot_be_pickled_is_named(tmp_path: Path) -> None:
+def test_a_factory_that_cannot_be_pickled_can_be_replaced_by_name(tmp_path: Path) -> None:
     lock = threading.Lock()
 
     def build() -> Any:
@@ -286,11 +286,11 @@ def test_a_factory_that_cannot_be_pickled_is_named(tmp_path: Path) -> None:
         "def make(): return HookedEnv(step=raising(lambda: ValueError('here too')))\n"
         "def nested(): return NestedEnv()\ndef none(): return None\ntext = 'text'\n"
     )
-    os.chdir(tmp_path)  # back in the fixture
+    os.chdir(tmp_path)  # a fixture restores the working directory
     run = replay(record, "--factory", "my_factory:make")
     assert run.exit_code == 3
     assert "the env raised ValueError: here too in step 1" in run.stdout
-    for name, told in {
+    for name, reason in {
         "my_factory:nested": "expected an env with the action space Discrete(1000)",
         "my_factory:missing": "has no attribute 'missing'",
         "my_factory:text": "expected a function that builds an env, got 'text'",
@@ -298,30 +298,30 @@ def test_a_factory_that_cannot_be_pickled_is_named(tmp_path: Path) -> None:
         "my_factory": "expected module:function",
     }.items():
         run = replay(record, "--factory", name)
-        assert (run.exit_code, told in run.stderr) == (2, True), run.stderr
+        assert (run.exit_code, reason in run.stderr) == (2, True), run.stderr
     run = replay(record, "--factory", "my_factory:none")
     assert (run.exit_code, "the env raised remuda.errors.InvalidEnvError" in run.stdout) == (3, True)
     assert "the making of the env" in run.stdout
 
 
 @pytest.fixture(autouse=True)
-def back(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Wherever a test goes."""
+def restore_directory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Returns to the working directory after each test."""
     monkeypatch.chdir(os.getcwd())
 
 
-# -- stops on the way ------------------------------------------------------------------------------------
+# -- stops and the debugger ------------------------------------------------------------------------------
 
 
-def test_a_replay_stops_where_it_is_told_to(tmp_path: Path) -> None:
-    run = replay(some_record(tmp_path), "--trust", "--until-step", "2")
+def test_until_step_stops_the_replay(tmp_path: Path) -> None:
+    run = replay(make_record(tmp_path), "--trust", "--until-step", "2")
     assert run.exit_code == 0
     assert "stopped before step 2: nothing had failed" in run.stdout
-    assert_reproduced(replay(some_record(tmp_path), "--trust", "--until-step", "3"))  # there are only two
+    assert_reproduced(replay(make_record(tmp_path), "--trust", "--until-step", "3"))  # the record has only two steps
 
 
 def under_pdb(record: Path | None, commands: str, *options: str) -> subprocess.CompletedProcess[str]:
-    """The command in a process of its own: the debugger reads from its standard input."""
+    """Runs the command in a process, because the debugger reads from standard input."""
     return subprocess.run(
         [sys.executable, "-m", "remuda", "replay", str(record), "--trust", "--pdb", *options],
         input=commands,
@@ -332,8 +332,8 @@ def under_pdb(record: Path | None, commands: str, *options: str) -> subprocess.C
     )
 
 
-def test_the_debugger_looks_at_the_exception(tmp_path: Path) -> None:
-    run = under_pdb(some_record(tmp_path), "up\np 'steps', env.steps\nq\n")
+def test_the_debugger_opens_at_the_exception(tmp_path: Path) -> None:
+    run = under_pdb(make_record(tmp_path), "up\np 'steps', env.steps\nq\n")
     assert run.returncode == 0, run.stderr
     assert "('steps', 2)" in run.stdout
     assert "reproduced: the env raised ValueError: broken in step 2" in run.stdout

@@ -1,4 +1,4 @@
-"""Reports: escaped and self-contained pages, charts drawn to scale, tables in the terminal."""
+"""Reports: escaped and self-contained pages, charts drawn to scale, and tables in the terminal."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ def origin(command: str = "remuda bench X") -> Origin:
 
 
 def drawn(chart: charts.Chart) -> Any:
-    """The axes of a chart, as matplotlib has them."""
+    """Draws the chart with matplotlib and returns the axes."""
     axes = Figure().add_subplot()
     chart.draw(axes)
     return axes
 
 
-def test_nothing_that_is_named_becomes_markup(tmp_path: Path) -> None:
+def test_all_texts_are_escaped(tmp_path: Path) -> None:
     bars = Bars(heading=EVIL, bars=[Bar(EVIL, 1.0, EVIL)], mark=(1.0, EVIL), note=EVIL)
     tables = [Table(EVIL, [EVIL], [[EVIL]]), Table(EVIL, [EVIL, EVIL], [[EVIL, EVIL]], summary=EVIL)]
     report = Report(EVIL, EVIL, tables, [bars], [EVIL], [EVIL], EVIL, EVIL, [tmp_path / EVIL])
@@ -51,7 +51,7 @@ def test_nothing_that_is_named_becomes_markup(tmp_path: Path) -> None:
     assert read.of("figure")[0]["aria-label"] == EVIL
 
 
-def test_a_page_says_where_its_figures_come_from() -> None:
+def test_a_page_has_the_command_machine_and_versions() -> None:
     read = Read(as_html(Report("Title", "Lead.", [TABLE]), origin("remuda bench 'a b' --html x.html")))
     assert read.texts["pre"] == ["remuda bench 'a b' --html x.html"]
     assert list(zip(read.texts["dt"], read.texts["dd"], strict=True)) == [
@@ -60,11 +60,11 @@ def test_a_page_says_where_its_figures_come_from() -> None:
         ("numpy", "2.0"),
     ]
     assert read.texts["footer"] == ["Written by remuda 1.2.3 on 2026-11-22 19:30:00 +0000."]
-    assert read.texts["h2"] == ["Table", "Command", "Machine", "Versions"]  # and none without content
+    assert read.texts["h2"] == ["Table", "Command", "Machine", "Versions"]  # parts without content have no heading
     assert read.texts["p"] == ["Lead."]
 
 
-def test_this_machine_and_this_program_are_told() -> None:
+def test_the_origin_has_this_machine_and_this_command() -> None:
     here = Origin.here()
     assert {"Processor", "System", "Python"} <= set(dict(here.facts))
     assert "remuda" in dict(here.versions) and here.written.tzinfo is not None
@@ -73,7 +73,7 @@ def test_this_machine_and_this_program_are_told() -> None:
     assert shlex.split(run.stdout)[1:] == ["-c", code, "a b"]
 
 
-def test_a_page_is_saved_where_there_is_no_folder_yet_whatever_it_holds(tmp_path: Path) -> None:
+def test_a_page_is_saved_in_a_new_folder_with_any_characters(tmp_path: Path) -> None:
     path = tmp_path / "new" / "page.html"
     save(Report("Zoë \udcff", "lead", [TABLE]), origin(), path)
     assert Read(path).texts["h1"][0].startswith("Zoë ")
@@ -88,7 +88,7 @@ def test_bars_are_drawn_to_scale() -> None:
     assert [label.get_text() for label in axes.get_yticklabels()] == ["a\n50", "b\n100"]
 
 
-def test_a_chart_takes_its_colors_from_the_page_whatever_the_program_has_set() -> None:
+def test_a_chart_uses_the_colors_of_the_page() -> None:
     chart = Bars(heading="x", bars=[Bar("a", 1.0, "1", [1.0]), Bar("b", 2.0, "2", is_best=True)], mark=(1.5, "m"))
     with mpl.style.context("dark_background"):
         svg = as_svg(chart)
@@ -101,28 +101,28 @@ def test_a_chart_takes_its_colors_from_the_page_whatever_the_program_has_set() -
 
 
 @pytest.mark.parametrize("lengths", [[], [0.0, 0.0]])
-def test_bars_of_nothing_have_no_length(lengths: list[float]) -> None:
+def test_bars_of_zero_have_no_length(lengths: list[float]) -> None:
     chart = Bars(heading="x", bars=[Bar("a", length, "0") for length in lengths])
     assert [bar.get_width() for bar in drawn(chart).patches] == lengths
     assert as_svg(chart).startswith("<svg")
 
 
-def test_a_histogram_counts() -> None:
+def test_a_histogram_counts_values() -> None:
     axes = drawn(Histogram(heading="x", values=[1.0] * 6 + [3.0] * 2))
     assert [bar.get_height() for bar in axes.patches] == [6, 2]
 
 
-def test_a_mark_that_is_no_number_is_left_out() -> None:
+def test_a_nan_mark_is_left_out() -> None:
     assert "nan" not in Read(as_svg(Histogram(heading="x", values=[1.0], mark=(float("nan"), "nan")))).texts["text"]
 
 
-def test_a_histogram_of_one_value_and_of_very_many() -> None:
+def test_a_histogram_has_a_limited_number_of_bins() -> None:
     assert len(drawn(Histogram(heading="x", values=[7.0] * 5)).patches) == 1
     many = drawn(Histogram(heading="x", values=[float(i) for i in range(100_000)])).patches
     assert 10 < len(many) <= charts._MOST_BINS
 
 
-def test_a_video_is_in_the_page(tmp_path: Path) -> None:
+def test_a_video_is_embedded_in_the_page(tmp_path: Path) -> None:
     file = tmp_path / "a & b.mp4"
     file.write_bytes(b"moving")
     read = Read(as_html(Report("t", "l", [TABLE], videos=[file]), origin()))

@@ -1,4 +1,4 @@
-"""Envs that come to grief when they are told to, and nothing else about them is left to chance."""
+"""Envs that fail on command, and are otherwise free of chance."""
 
 from __future__ import annotations
 
@@ -16,15 +16,14 @@ from gymnasium import spaces
 
 
 class Sabotage(Exception):
-    """An env raised it because it was told to."""
+    """An env raised it on command."""
 
 
 class FuseBox:
-    """A file that the test and all envs map: which env is to come to grief, how and when, and its next seed.
+    """A file that the test and all envs map: which env is to fail, how and when, and the env's next seed.
 
-    It outlives every process, so that a fuse burns once, whatever becomes of the env whose fuse it was. An env that
-    resets without a seed takes the one from here, and says it and its options: each episode can be played again from
-    these and its actions.
+    The file outlives every process, so that each fuse burns once. An env that resets without a seed takes it from the
+    file, and returns its seed and options in the info. These and the actions are enough to repeat an episode.
     """
 
     def __init__(self, path: Path, num_envs: int) -> None:
@@ -43,14 +42,14 @@ class FuseBox:
         self._open()
 
     def set_seed(self, env_id: int, seed: int) -> None:
-        """For its next reset without one."""
+        """Sets the seed for the next reset of the env that has none."""
         self._seeds[env_id] = seed
 
     def seed(self, env_id: int) -> int:
         return int(self._seeds[env_id])
 
     def arm(self, env_id: int, kind: str, delay: int) -> None:
-        """The env comes to grief in its next reset or step; `delay`: in the one after so many."""
+        """Makes the env fail in a reset or step, after `delay` more of them."""
         self._delays[env_id] = delay
         self._kinds[env_id] = KINDS.index(kind) + 1
 
@@ -61,7 +60,7 @@ class FuseBox:
         self._kinds[:] = 0
 
     def burn(self, env_id: int) -> None:
-        """In the env: comes to grief if it is time."""
+        """Called in the env: fails if it is time."""
         kind = int(self._kinds[env_id])
         if kind == 0:
             return
@@ -109,13 +108,13 @@ GRIEFS: dict[str, Callable[[], None]] = {
 }
 KINDS = list(GRIEFS)
 
-# What the pool makes of it.
+# The kind of fault that the pool reports for each failure.
 FAULTS = dict.fromkeys(("stops", "spins", "waits", "holds the GIL"), "timeout")
 FAULTS |= {"killed": "death", "aborts": "death", "exits": "death", "raises": "exception"}
 
 
 class Fused(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """Any env, with a fuse."""
+    """A wrapper that gives any env a fuse."""
 
     def __init__(self, env: gymnasium.Env[Any, Any], box: FuseBox, env_id: int) -> None:
         super().__init__(env)
@@ -133,17 +132,17 @@ class Fused(gymnasium.Wrapper[Any, Any, Any, Any]):
 
 
 def spread_of(options: dict[str, Any] | None) -> float:
-    """How far the first observations lie apart that are made with these options; 0: as the env has it."""
+    """Returns the range of the first observation under these options. 0 means the env's default."""
     return 0.0 if options is None else float(options["high"])
 
 
 def options_for(spread: float) -> dict[str, Any] | None:
-    """Options by which CartPole begins within such bounds, and the other env multiplies its noise."""
+    """Returns options with which CartPole starts within these bounds, and NoiseEnv multiplies its noise by them."""
     return {"low": -spread, "high": spread} if spread else None
 
 
 class NoiseEnv(gymnasium.Env[Any, Any]):
-    """Everything it tells is drawn from NumPy's random numbers: observations, rewards, ends, infos."""
+    """An env that draws its observations, rewards, ends and infos from NumPy's random numbers."""
 
     def __init__(self) -> None:
         self._spread = 0.0
@@ -157,8 +156,8 @@ class NoiseEnv(gymnasium.Env[Any, Any]):
         info: dict[str, Any] = {"luck": float(self.np_random.random())}
         if self.np_random.random() < 0.2:
             info["word"] = word[::-1]
-        if (rare := int(self.np_random.integers(1500))) < 60:  # more keys than there are columns, each for the first
-            info[f"rare {rare}"] = rare if rare % 2 else self.np_random.random(2)  # time whenever chance wants it
+        if (rare := int(self.np_random.integers(1500))) < 60:  # more keys than columns, each appearing at a random time
+            info[f"rare {rare}"] = rare if rare % 2 else self.np_random.random(2)
         noise = self.np_random.normal(size=3) * (self._spread or 1.0)
         return {"noise": noise, "word": word, "last": np.int64(action)}, info
 

@@ -1,4 +1,4 @@
-"""A pool in a storm: its envs come to grief and its workers are killed, while somebody keeps book of all it tells."""
+"""A pool under many random faults: its envs fail and its workers are killed, while a model checks all its results."""
 
 from __future__ import annotations
 
@@ -17,34 +17,34 @@ from pool_envs import assert_same
 
 from remuda import Batch, Pool
 
-GRIEFS = 0.04  # for each command
-ATTACKS = 0.4  # of the griefs: from outside
-INTERRUPTS = 0.03  # for each call of the pool
-CHANGES = 0.04  # of the options of resets: before each command, and behind it
-SPREADS = [0.0, 0.01, 0.02, 0.04]  # what they are, `chaos.options_for`
-SLOW = 0.12  # of the griefs: those that only a deadline ends. More of them would take all the time
+GRIEFS = 0.04  # the probability of a failure for each command
+ATTACKS = 0.4  # the share of failures that are attacks from outside
+INTERRUPTS = 0.03  # the probability of an interrupt in each call of the pool
+CHANGES = 0.04  # the probability of new reset options before each command, and again after it
+SPREADS = [0.0, 0.01, 0.02, 0.04]  # arguments of `chaos.options_for`
+SLOW = 0.12  # the share of failures that only a deadline ends; more would take too much time
 
 
 class Interrupt(BaseException):
-    """What the handler of a signal raises, wherever its caller is just then."""
+    """Raised by the signal handler, at any line of the caller."""
 
 
 def derived(seed: int, env_id: int, n: int) -> int:
-    """The seed of the n-th env that was rebuilt since this seed was given, as docs/pool.md has it."""
+    """Returns the seed of the n-th rebuilt env since `seed` was given, by the formula in docs/pool.md."""
     (state,) = np.random.SeedSequence(seed, spawn_key=(env_id, n)).generate_state(1)
     return int(state) % 2**31
 
 
 @dataclass
 class Episode:
-    """What an env told since a reset.
+    """The results of an env since a reset.
 
     Attributes:
-        seed: Of the reset, as the env says.
-        spread: What its options were, `chaos.options_for`.
-        first: Observation and info of the reset.
+        seed: The seed of the reset, from the env's info.
+        spread: The value in the options of the reset, see `chaos.options_for`.
+        first: The observation and info of the reset.
         steps: (action, observation, reward, terminated, truncated, info) of each step.
-        over: Whether it has ended, by itself or by a fault.
+        over: Whether the episode has ended, by itself or by a fault.
     """
 
     seed: int
@@ -60,14 +60,14 @@ class Episode:
 
 @dataclass
 class Flight:
-    """A command that an env was sent.
+    """A command in flight.
 
     Attributes:
-        seed: Of a reset that was asked for.
-        action: Of a step. Neither: the pool begins the next episode by itself.
-        spreads: The options of resets since it was sent: those of then, and what they were set to meanwhile. The first
-            hold; but an env that is rebuilt on the way is told the last ones.
-        faults: How many the env had had when it was sent; -1: its worker may not have been there yet.
+        seed: The seed of a requested reset.
+        action: The action of a step. If both are None, the pool begins the next episode by itself.
+        spreads: The reset options when the command was sent, and those that were set since. The first are used, but
+            an env that is rebuilt meanwhile is reset with the last ones.
+        faults: The number of faults of the env when the command was sent, or -1 if its worker may not have existed.
     """
 
     seed: int | None
@@ -78,7 +78,7 @@ class Flight:
 
 @dataclass(frozen=True)
 class Row:
-    """What a batch has of one env."""
+    """The row of an env in a batch."""
 
     obs: Any
     reward: float
@@ -93,7 +93,7 @@ class Row:
 
     @property
     def is_plain(self) -> bool:
-        """As after a reset."""
+        """Whether the row could follow a reset."""
         return (self.reward, self.terminated, self.truncated) == (0.0, False, False)
 
 
@@ -105,7 +105,7 @@ def _row_of(obs: Any, i: int) -> Any:
 
 @dataclass(frozen=True)
 class Entry:
-    """What the log says of a fault."""
+    """A fault in the log."""
 
     env_id: int
     worker: int
@@ -123,7 +123,7 @@ class Entry:
 
 
 class Witness(logging.Handler):
-    """Reads of every fault that the pool bears, also of those that no row tells."""
+    """Collects all faults from the log, also those that appear in no row."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -147,58 +147,55 @@ class Witness(logging.Handler):
 
 
 class Storm:
-    """Steps a pool whose envs come to grief, and checks all that it tells.
+    """Steps a pool of envs that fail, and checks all its results.
 
-    What an env is to suffer with its n-th command, or its worker from outside, follows from the seed, the env and n
-    alone; only whose worker is in trouble already is spared. Nothing that is checked depends on when anything happens:
+    The failures of an env with its n-th command, and of its worker from outside, follow from the seed, the env and n.
+    Only workers that are already failing are spared. The checks do not depend on timing:
 
-    - each grief is told as one fault of its own kind, and envs that only went with their worker say so (`shared`);
-    - a fault in an episode ends it, truncated, with the last observation once more;
-    - every episode, up to its end or its fault, is bit by bit what a serial pool makes of its seed, its options and its
-      actions;
-    - its options are those that the env was to remember when it was sent what began the episode.
+    - each failure is reported as one fault of its kind, and faults of the worker's other envs are marked as `shared`;
 
-    Some calls of the pool are cut short by a signal whose handler raises. Then whatever is in flight is discarded, and
-    all envs begin again.
+    Signals interrupt some calls of the pool by a handler that raises. The storm then discards all results in flight and
+    resets all envs.
     """
 
     def __init__(self, pool: Pool, reference: Pool, box: FuseBox, witness: Witness, seed: int) -> None:
-        """`reference`: one env of the same kind, without a fuse, that is never reset by itself."""
+        """`reference`: a pool of one env of the same kind, without a fuse and without autoreset."""
         self._pool, self._reference, self._box, self._witness = pool, reference, box, witness
-        self._seed, self._everybody = seed, range(pool.num_envs)
+        self._seed, self._all_ids = seed, range(pool.num_envs)
         self._worker_of = {env_id: worker.index for worker in pool.workers for env_id in worker.env_ids}
         self._commands = [0] * pool.num_envs
         self._episodes: dict[int, Episode] = {}
-        self._sent: dict[int, Flight] = {}  # by env in flight
-        self._spreads = [0.0] * pool.num_envs  # of the options that envs remember
+        self._sent: dict[int, Flight] = {}  # commands in flight, by env
+        self._spreads = [0.0] * pool.num_envs  # the set reset options of each env
         self._num_faults = [0] * pool.num_envs
-        self._troubles: dict[int, tuple[str, int | None]] = {}  # by worker: the kind of the fault to come, and its env
-        self._changed: set[int] = set()  # envs with other reset options since their trouble began
+        self._troubles: dict[int, tuple[str, int | None]] = {}  # by worker: the kind of the expected fault, and its env
+        self._changed: set[int] = set()  # envs with new reset options since their failure was planned
         self._sound: set[int] = set()  # workers that have answered since their last fault
-        self._given: dict[int, tuple[int, int]] = {}  # by env: the seed it was given, and the last derived one
-        # By env: the latest faults that no row has told. One that came between episodes, or in a reset, stays untold.
-        self._untold = {env_id: deque[str](maxlen=16) for env_id in self._everybody}
+        # by env: its given seed and the number of the last derived seed
+        self._given: dict[int, tuple[int, int]] = {}
+        # By env: the latest faults without a row. A fault between episodes, or in a reset, never has a row.
+        self._unreported = {env_id: deque[str](maxlen=16) for env_id in self._all_ids}
         self.griefs: Counter[str] = Counter()
-        self.told = 0  # faults that came with a row
-        self.played = 0  # episodes
+        self.reported = 0  # faults that arrived with a row
+        self.played = 0  # repeated episodes
         self.interrupts = 0
-        self.settings = 0  # of options
+        self.settings = 0  # changes of reset options
         self._chances, self._is_calling = np.random.default_rng([seed, 1]), False
 
     @property
     def commands(self) -> int:
-        """How many have been sent."""
+        """The number of commands sent."""
         return sum(self._commands)
 
     # -- the pool's user ---------------------------------------------------------------------------------
 
     def begin(self) -> None:
-        self._send(self._everybody, resets=True)
+        self._send(self._all_ids, resets=True)
         self._recv()
 
     @contextmanager
     def interruptible(self) -> Iterator[None]:
-        """While this lasts, calls of the pool may be cut short."""
+        """A context in which calls of the pool may be interrupted."""
         before = signal.signal(signal.SIGALRM, self._interrupt)
         try:
             yield
@@ -225,59 +222,59 @@ class Storm:
             signal.setitimer(signal.ITIMER_REAL, 0)
 
     def go_on(self, min_envs: int | None) -> None:
-        """One round, of all or of those that are done first."""
+        """One round of steps, of all envs or of those that are done first."""
         try:
             self.step_all() if min_envs is None else self.step_some(min_envs)
         except Interrupt:
-            self._begin_anew()
+            self._restart_all()
 
-    def _begin_anew(self) -> None:
-        """Nobody knows what was told last, nor which faults: both may have been lost on the way to us."""
+    def _restart_all(self) -> None:
+        """Resets all envs after an interrupt, which may have lost results and faults."""
         self._box.disarm()
         self._pool.discard()
         self._sent.clear()
         self._witness.take()
-        self._remember({env_id: float(self._rng(env_id, "anew").choice(SPREADS)) for env_id in self._everybody})
-        seeds = [10**9 + 10**6 * (env_id + 1) + self._commands[env_id] for env_id in self._everybody]
-        batch = self._pool.reset(seed=seeds)  # whoever was hit has a successor that answers this
-        assert len(batch) == len(self._everybody)
+        self._remember({env_id: float(self._rng(env_id, "anew").choice(SPREADS)) for env_id in self._all_ids})
+        seeds = [10**9 + 10**6 * (env_id + 1) + self._commands[env_id] for env_id in self._all_ids]
+        batch = self._pool.reset(seed=seeds)  # also waits for the successors of failed workers
+        assert len(batch) == len(self._all_ids)
         self._witness.take()
         self._troubles.clear()
         self._sound.clear()
-        for env_id in self._everybody:
+        for env_id in self._all_ids:
             row = Row.of(batch, env_id)
             assert row.is_plain, row
             self._begin(env_id, row.obs, row.info, self._flight(env_id, seed=seeds[env_id]))
 
     def step_all(self, *, calm: bool = False) -> None:
-        """One round in which all envs step together; `calm`: without further griefs."""
-        if over := self._to_reset(self._everybody):
+        """One round in which all envs step together. `calm`: without new failures."""
+        if over := self._to_reset(self._all_ids):
             self._send(over, resets=True, calm=calm)
             self._recv()
-        self._send(self._everybody, calm=calm)
+        self._send(self._all_ids, calm=calm)
         self._recv_all()
 
     def step_some(self, min_envs: int) -> None:
-        """One round in which those go on that are done first."""
-        idle = [env_id for env_id in self._everybody if env_id not in self._sent]
+        """One round that steps the envs that are done first."""
+        idle = [env_id for env_id in self._all_ids if env_id not in self._sent]
         over = self._to_reset(idle)
         self._send(over, resets=True)
         self._send([env_id for env_id in idle if env_id not in over])
         self._recv(min_envs=min_envs)
 
     def settle(self) -> None:
-        """Goes on until no trouble is left, all workers come from the same fork server, and each has answered."""
+        """Steps until no failure is pending, all workers have the same fork server, and each has answered."""
         self._recv_all()
         self._end_troubles()
-        for worker in range(len(self._pool.workers)):  # an interrupt may have cost the server of some of them
+        for worker in range(len(self._pool.workers)):  # an interrupt may have ended the fork server of some workers
             self._troubles[worker] = "death", None
             self._hit(worker, signal.SIGKILL)
         self._end_troubles()
-        for env_id in self._everybody:
-            self._play_again(env_id)
+        for env_id in self._all_ids:
+            self._check_episode(env_id)
 
     def _end_troubles(self) -> None:
-        while self._troubles:  # of a worker that was hit while it was idle, or an env with a fuse that still burns
+        while self._troubles:  # a worker that was hit while idle, or an env that has not reached its planned failure
             lost = [worker for worker in self._troubles if self._may_be_lost(*self._troubles[worker])]
             self.step_all(calm=True)
             for worker in lost:
@@ -285,11 +282,13 @@ class Storm:
         self.step_all(calm=True)
 
     def _may_be_lost(self, kind: str, env_id: int | None) -> bool:
-        """Whether an env may have raised in a reset in advance, which other options have discarded with its error."""
+        """Returns whether the env may have raised in a reset in advance that new options discarded together with its
+        error.
+        """
         return kind == "exception" and env_id in self._changed and not self._box.is_armed(env_id)
 
     def _to_reset(self, env_ids: Sequence[int]) -> list[int]:
-        """Those that nobody but us resets."""
+        """Returns the envs that the autoreset mode does not reset."""
         if self._pool.autoreset != "disabled":
             return []
         return [env_id for env_id in env_ids if self._episodes[env_id].over]
@@ -302,14 +301,14 @@ class Storm:
             self._next_command(env_id)
         self._set_options(env_ids, "before")
         if resets:
-            seeds = [10**9 + self._box.seed(env_id) for env_id in env_ids]  # not those of the box
+            seeds = [10**9 + self._box.seed(env_id) for env_id in env_ids]  # other seeds than those in the file
             with self._calling():
                 self._pool.send_reset(seed=seeds, env_ids=env_ids)
             self._sent |= {env_id: self._flight(env_id, seed=seed) for env_id, seed in zip(env_ids, seeds, strict=True)}
         else:
             actions = np.array([self._rng(env_id, "action").integers(2) for env_id in env_ids])
             with self._calling():
-                self._pool.send(actions, None if len(env_ids) == len(self._everybody) else env_ids)
+                self._pool.send(actions, None if len(env_ids) == len(self._all_ids) else env_ids)
             self._sent |= {env_id: self._flight(env_id, action=a) for env_id, a in zip(env_ids, actions, strict=True)}
         for attack in filter(None, attacks):
             self._hit(*attack)
@@ -320,7 +319,7 @@ class Storm:
         return Flight(seed, action, [self._spreads[env_id]], faults)
 
     def _set_options(self, env_ids: Sequence[int], when: str) -> None:
-        """Has some of these envs remember others, in flight or not."""
+        """Sets reset options of some of these envs, which may be in flight."""
         rngs = {env_id: self._rng(env_id, f"options {when}") for env_id in env_ids}
         spreads = {env_id: float(rng.choice(SPREADS)) for env_id, rng in rngs.items() if rng.random() < CHANGES}
         if spreads:
@@ -337,32 +336,33 @@ class Storm:
         self.settings += 1
 
     def _recv_all(self) -> None:
-        """Background resets too, which follow the rows that end episodes."""
+        """Receives until no env is in flight. Background resets follow the rows that end episodes."""
         while self._sent:
             self._recv()
 
     def _recv(self, **limits: Any) -> None:
         with self._calling():
             batch = self._pool.recv(**limits)
-        gone = self._count_faults()  # what they did before may still be in this batch
+        gone = self._count_faults()  # results from before a fault may still be in this batch
         for i, env_id in enumerate(batch.env_ids.tolist()):
-            told_before, worker = self.told, self._worker_of[env_id]
+            reported_before, worker = self.reported, self._worker_of[env_id]
             self._note(env_id, Row.of(batch, i))
-            if self.told == told_before and worker not in gone:  # nor did the pool say it in the place of one to come
+            # neither this row nor the log reports a fault of the worker
+            if self.reported == reported_before and worker not in gone:
                 self._sound.add(worker)
 
     def _next_command(self, env_id: int) -> None:
         self._commands[env_id] += 1
         self._box.set_seed(env_id, 10**6 * (env_id + 1) + self._commands[env_id])
 
-    def _rng(self, env_id: int, what: str) -> np.random.Generator:
-        """The same for the same command, whatever came before."""
-        return np.random.default_rng([self._seed, env_id, self._commands[env_id], *what.encode()])
+    def _rng(self, env_id: int, purpose: str) -> np.random.Generator:
+        """Returns the same generator for the same command, whatever happened before."""
+        return np.random.default_rng([self._seed, env_id, self._commands[env_id], *purpose.encode()])
 
     # -- griefs --------------------------------------------------------------------------------------------
 
     def _prepare(self, env_id: int) -> tuple[int, signal.Signals] | None:
-        """Before a command: what its env is to suffer. Returns an attack on the worker that is to follow it."""
+        """Plans a failure for the next command. Returns an attack on the worker that follows the command, or None."""
         rng, worker = self._rng(env_id, "grief"), self._worker_of[env_id]
         chance, is_attack, is_slow = rng.random(), rng.random() < ATTACKS, rng.random() < SLOW
         if chance > GRIEFS or worker in self._troubles:
@@ -374,9 +374,9 @@ class Storm:
             return None
         number = signal.SIGSTOP if is_slow else signal.SIGKILL
         if is_slow and worker not in self._sound:
-            return None  # its successor may still be building, for which it has more time
+            return None  # the worker's successor may still be building, which has a longer limit
         if not self._pool.workers[worker].is_alive():
-            return None  # its successor has not been started yet
+            return None  # the worker's successor has not been started
         self._expect(worker, "timeout" if is_slow else "death", None, number.name)
         if rng.random() < 0.5:
             return worker, number
@@ -395,11 +395,11 @@ class Storm:
         os.kill(pid, number)
 
     def _count_faults(self) -> set[int]:
-        """Each is the one that was to come, or its shadow on the other envs of the worker. Returns these workers."""
+        """Checks that each new fault is the expected one, or a shared one of the same worker. Returns these workers."""
         by_worker: dict[int, list[Entry]] = {}
         for fault in self._witness.take():
             by_worker.setdefault(fault.worker, []).append(fault)
-            self._untold[fault.env_id].append(fault.text)
+            self._unreported[fault.env_id].append(fault.text)
             self._num_faults[fault.env_id] += 1
         for worker, faults in by_worker.items():
             self._sound.discard(worker)
@@ -411,7 +411,7 @@ class Storm:
             assert sorted(fault.env_id for fault in faults) == sorted(lost), faults
         return set(by_worker)
 
-    # -- the book ------------------------------------------------------------------------------------------
+    # -- the model -----------------------------------------------------------------------------------------
 
     def _note(self, env_id: int, row: Row) -> None:
         flight = self._sent.pop(env_id)
@@ -433,16 +433,16 @@ class Storm:
                 self._sent[env_id] = self._flight(env_id)
 
     def _begin(self, env_id: int, obs: Any, info: dict[str, Any], flight: Flight) -> None:
-        """`flight`: the command that was answered by the beginning of an episode."""
+        """`flight`: the command that begins the episode."""
         if env_id in self._episodes:
-            self._play_again(env_id)
+            self._check_episode(env_id)
         seed, spread = int(info.pop("seed")), float(info.pop("spread"))
         may_be = flight.spreads if self._num_faults[env_id] > flight.faults else flight.spreads[:1]
         assert spread in may_be, (env_id, spread, flight)
         if flight.seed is not None:
             assert seed == flight.seed
             self._given[env_id] = seed, 0
-        elif seed != self._box.seed(env_id):  # it was rebuilt: the pool derives one, and never one twice
+        elif seed != self._box.seed(env_id):  # the env was rebuilt with a derived seed, and each of those is used once
             base, n = self._given[env_id]
             numbers = [later for later in range(n + 1, n + 1000) if derived(base, env_id, later) == seed]
             assert len(numbers) == 1, (env_id, seed, base, n)
@@ -456,20 +456,22 @@ class Storm:
             episode.steps.append((action, row.obs, row.reward, row.terminated, row.truncated, row.info))
             return
         text = str(row.info["fault"])
-        assert text in self._untold[env_id], row
-        while self._untold[env_id].popleft() != text:  # a later one may still be told, of the episode that follows
+        assert text in self._unreported[env_id], row
+        while (
+            self._unreported[env_id].popleft() != text
+        ):  # a later fault, of the following episode, may still have a row
             pass
         assert (row.reward, row.terminated, row.truncated, list(row.info)) == (0.0, False, True, ["fault"]), row
         assert_same(row.obs, episode.last_obs)
-        self.told += 1
+        self.reported += 1
 
-    def _play_again(self, env_id: int) -> None:
-        """Without griefs."""
+    def _check_episode(self, env_id: int) -> None:
+        """Repeats the episode in the reference pool, without failures, and compares the results."""
         episode = self._episodes[env_id]
         batch = self._reference.reset(seed=[episode.seed], options=options_for(episode.spread))
         assert_same(episode.first, (_row_of(batch.obs, 0), batch.infos[0]), f"beginning of env {env_id}")
-        for number, (action, *told) in enumerate(episode.steps, 1):
+        for number, (action, *reported) in enumerate(episode.steps, 1):
             row = Row.of(self._reference.step(np.array([action])), 0)
-            theirs = [row.obs, row.reward, row.terminated, row.truncated, row.info]
-            assert_same(told, theirs, f"step {number} of env {env_id}")
+            expected = [row.obs, row.reward, row.terminated, row.truncated, row.info]
+            assert_same(reported, expected, f"step {number} of env {env_id}")
         self.played += 1

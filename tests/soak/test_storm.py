@@ -1,6 +1,6 @@
-"""Hundreds of faults, each accounted for, while every env that is well steps as if nothing had happened.
+"""Pools under hundreds of random faults: each fault is accounted for, and undisturbed envs step as usual.
 
-Among the other tests there are two short storms; `make soak` has all of them, for as long as one likes.
+The normal test run has two short storms. `make soak` runs all storms for the requested time.
 """
 
 from __future__ import annotations
@@ -20,16 +20,17 @@ from storm import Storm, Witness
 
 from remuda import FaultPolicy, Pool
 
-MINUTES = float(os.environ.get("REMUDA_SOAK_MINUTES", "0"))  # of all storms together; 0: a few rounds of some
+# minutes of all storms together; 0: a few rounds of two storms
+MINUTES = float(os.environ.get("REMUDA_SOAK_MINUTES", "0"))
 SEED = int(os.environ.get("REMUDA_SOAK_SEED", "0"))
 ENVS = 16
-COMMANDS = 1200  # to all envs of a storm, where it does not last for minutes
-MEMORY = 32 << 20  # bytes that may come and go in this process
-DEADLINE = 1.5  # far more than any step takes, on a busy machine too
+COMMANDS = 1200  # commands to all envs of a storm without a time limit
+MEMORY = 32 << 20  # the allowed growth of this process, in bytes
+DEADLINE = 1.5  # seconds, far more than any step takes, even on a busy machine
 POLICY = FaultPolicy(
     "restart", step_timeout=DEADLINE, reset_timeout=DEADLINE, max_restarts=10**6, period=5.0, backoff=0.0
 )
-STORMS = [  # number, env, autoreset, workers, how many to wait for: all, or the first
+STORMS = [  # number, env, autoreset, workers, and min_envs: None waits for all envs
     (0, "CartPole", "next_step", 16, None),
     (1, "CartPole", "same_step", 4, 3),
     (2, "CartPole", "disabled", 6, 5),
@@ -39,14 +40,14 @@ STORMS = [  # number, env, autoreset, workers, how many to wait for: all, or the
     (6, "CartPole", "background", 16, 4),
     (7, "noise", "background", 5, None),
 ]
-BRIEFLY = [STORMS[4], STORMS[6]]  # one of each env, with the busiest ways to begin episodes
+BRIEFLY = [STORMS[4], STORMS[6]]  # one storm of each env, with the autoreset modes that begin most episodes
 
 
-# An interrupt may come before a new socket, or a file, has a name: then the collector closes it.
+# An interrupt may arrive before a new socket or file has a name. The garbage collector then closes it.
 @pytest.mark.filterwarnings("ignore:unclosed :ResourceWarning")
 @pytest.mark.watchdog(180 + 60 * MINUTES)
 @pytest.mark.parametrize(("number", "kind", "autoreset", "workers", "min_envs"), STORMS if MINUTES else BRIEFLY)
-def test_a_pool_weathers_the_storm(
+def test_a_pool_survives_hundreds_of_random_faults(
     number: int, kind: str, autoreset: Any, workers: int, min_envs: int | None, tmp_path: Path
 ) -> None:
     box, witness = FuseBox(tmp_path / "fuses", ENVS), Witness()
@@ -55,7 +56,7 @@ def test_a_pool_weathers_the_storm(
     with witness.listening(), pool, Pool([MAKERS[kind]], backend="serial", autoreset="disabled") as reference:
         storm = Storm(pool, reference, box, witness, 100 * SEED + number)
         storm.begin()
-        holds: list[dict[str, int]] = []  # twice: once everything has happened, and at the end
+        holds: list[dict[str, int]] = []  # at the middle and at the end
         for commands in _halves(MINUTES * 60 / len(STORMS), COMMANDS):
             with storm.interruptible():
                 while commands(storm.commands):
@@ -65,10 +66,10 @@ def test_a_pool_weathers_the_storm(
         first, last = holds
         growth = last.pop("memory") - first.pop("memory")
         assert (last, growth < MEMORY) == (first, True), growth
-        assert sum(storm.griefs.values()) > 10 and storm.told > 5 and storm.played > ENVS, storm.griefs
-        told = f"{storm.commands} commands, {storm.played} episodes, {storm.interrupts} interrupts"
-        told += f", options set {storm.settings} times"
-        print(f"{told}, {dict(storm.griefs)}")
+        assert sum(storm.griefs.values()) > 10 and storm.reported > 5 and storm.played > ENVS, storm.griefs
+        summary = f"{storm.commands} commands, {storm.played} episodes, {storm.interrupts} interrupts"
+        summary += f", options set {storm.settings} times"
+        print(f"{summary}, {dict(storm.griefs)}")
 
 
 def _fused(make: Callable[[], gymnasium.Env[Any, Any]], box: FuseBox, env_id: int) -> Callable[[], Fused]:
@@ -76,14 +77,16 @@ def _fused(make: Callable[[], gymnasium.Env[Any, Any]], box: FuseBox, env_id: in
 
 
 def _halves(seconds: float, commands: int) -> Iterator[Callable[[int], bool]]:
-    """Two questions: whether to go on after so many commands. Of `seconds` each takes a half, else of `commands`."""
+    """Yields two conditions for continuing after so many commands. Each lasts half of `seconds` or of `commands`."""
     for half in (1, 2):
         end = time.monotonic() + seconds / 2
         yield lambda done, half=half, end=end: time.monotonic() < end if seconds else done < half * commands // 2  # type: ignore[misc]
 
 
 def _holdings(pool: Pool) -> dict[str, int]:
-    """What we and the fork server hold. (All workers have answered, so none is being replaced.)"""
+    """Returns the descriptors, workers and memory of this process and the fork server. No worker is being replaced
+    then.
+    """
     gc.collect()
     pid = pool.workers[0].pid
     server = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])

@@ -1,4 +1,4 @@
-"""The cores a process may use, read from small trees that look like /proc and /sys."""
+"""The number of usable cores, read from fake /proc and /sys trees."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def eight_cores(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def machine(root: Path, cgroup: str, files: dict[str, str] | None = None) -> Path:
-    """A root directory whose process is in ``cgroup`` and whose control groups hold ``files``."""
+    """Creates a fake root directory. Its process is in ``cgroup``, and its control groups have ``files``."""
     contents = {"proc/self/cgroup": cgroup}
     contents |= {f"sys/fs/cgroup/{name}": text for name, text in (files or {}).items()}
     for name, text in contents.items():
@@ -55,7 +55,9 @@ def v1(group: str, quota: int, period: int = 100_000) -> dict[str, str]:
         pytest.param("", {}, None, id="no control groups"),
     ],
 )
-def test_quota(tmp_path: Path, cgroup: str, files: dict[str, str], quota: float | None) -> None:
+def test_the_quota_is_read_from_the_control_groups(
+    tmp_path: Path, cgroup: str, files: dict[str, str], quota: float | None
+) -> None:
     assert cpu_quota(machine(tmp_path, cgroup, files)) == quota
 
 

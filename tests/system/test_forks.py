@@ -1,4 +1,4 @@
-"""A forked child finds locks free, whichever thread of its parent held them."""
+"""In a forked child, locks are free even if a thread of the parent held them."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def held_by_another_thread(*locks: Any) -> Iterator[None]:
 
 
 def in_child(work: Callable[[], object]) -> int:
-    """The exit code of a forked child that does this: 0 where it does not raise."""
+    """Runs `work` in a forked child and returns its exit code, which is 0 if `work` does not raise."""
     pid = os.fork()
     if pid == 0:
         status = 1
@@ -58,12 +58,12 @@ def in_child(work: Callable[[], object]) -> int:
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
 
-def test_a_lock_of_another_thread_is_free_in_a_child_and_held_in_the_parent() -> None:
+def test_a_lock_held_by_another_thread_is_free_in_a_child() -> None:
     lock = fork_safe_lock()
 
     def use() -> None:
         with lock, lock:
-            assert in_child(lock.acquire) == 0  # in the thread that forks, it stays held
+            assert in_child(lock.acquire) == 0  # a lock held by the forking thread stays held
 
     with held_by_another_thread(lock):
         assert in_child(use) == 0
@@ -72,7 +72,7 @@ def test_a_lock_of_another_thread_is_free_in_a_child_and_held_in_the_parent() ->
 
 
 @pytest.mark.parametrize("start_method", ["forkserver", "fork"])
-def test_a_child_makes_a_pool_while_a_thread_of_its_parent_starts_one(start_method: Any) -> None:
+def test_a_forked_child_can_make_a_pool_while_its_parent_starts_one(start_method: Any) -> None:
     def make() -> None:
         with Pool(counting(1), start_method=start_method) as pool:
             assert pool.reset().obs.shape == (1, 4)

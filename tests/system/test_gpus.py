@@ -1,4 +1,4 @@
-"""The machine's GPUs, read from small trees that look like /proc and /sys."""
+"""The GPUs of a machine, read from fake /proc and /sys trees."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from remuda._system.gpus import Gpu, installed_gpus, parse_cores
 
 
 def with_gpus(root: Path, gpus: dict[str, tuple[str, str]]) -> Path:
-    """A root directory with GPUs by their addresses: the driver's text about each, and the kernel's list of cores."""
+    """Creates a fake root directory with GPUs: for each address the driver's text and the kernel's list of cores."""
     for address, (information, cores) in gpus.items():
         for path, text in (
             (f"proc/driver/nvidia/gpus/{address}/information", information),
@@ -21,10 +21,10 @@ def with_gpus(root: Path, gpus: dict[str, tuple[str, str]]) -> Path:
     return root
 
 
-def test_gpus_come_by_their_place_on_the_bus(tmp_path: Path) -> None:
-    told = "Model: \t\t NVIDIA H200\nIRQ:   \t\t 100\nGPU UUID: \t GPU-{}\nBus Type: \t PCIe\n"
+def test_gpus_are_sorted_by_bus_address(tmp_path: Path) -> None:
+    text = "Model: \t\t NVIDIA H200\nIRQ:   \t\t 100\nGPU UUID: \t GPU-{}\nBus Type: \t PCIe\n"
     root = with_gpus(
-        tmp_path, {"0000:CA:00.0": (told.format("b"), "32-63\n"), "0000:1b:00.0": (told.format("a"), "0-3,8,10-11\n")}
+        tmp_path, {"0000:CA:00.0": (text.format("b"), "32-63\n"), "0000:1b:00.0": (text.format("a"), "0-3,8,10-11\n")}
     )
     assert installed_gpus(root) == [
         Gpu("GPU-a", frozenset({0, 1, 2, 3, 8, 10, 11})),
@@ -32,7 +32,7 @@ def test_gpus_come_by_their_place_on_the_bus(tmp_path: Path) -> None:
     ]
 
 
-def test_what_is_not_told_is_empty(tmp_path: Path) -> None:
+def test_missing_information_is_empty(tmp_path: Path) -> None:
     assert installed_gpus(tmp_path) == []
     root = with_gpus(tmp_path, {"0000:1b:00.0": ("", "")})
     assert installed_gpus(root) == [Gpu("", frozenset())]
@@ -41,5 +41,5 @@ def test_what_is_not_told_is_empty(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "cores"), [("", set()), ("0\n", {0}), ("4-5,7\n", {4, 5, 7}), ("nonsense", set()), ("1-x", set())]
 )
-def test_lists_of_cores(text: str, cores: set[int]) -> None:
+def test_lists_of_cores_are_parsed(text: str, cores: set[int]) -> None:
     assert parse_cores(text) == cores

@@ -1,4 +1,4 @@
-"""Limits of the system are checked before anything is started, and told clearly where they are met all the same."""
+"""Limits of the system are checked before a pool starts, and reported clearly if they are met later."""
 
 from __future__ import annotations
 
@@ -32,8 +32,10 @@ START_METHODS = ("forkserver", "spawn", "fork")
 
 
 @pytest.mark.parametrize("start_method", START_METHODS)
-def test_a_low_soft_limit_is_told_with_one_that_does(start_method: Any, script: Callable[..., Script]) -> None:
-    """What the message advises is enough."""
+def test_the_error_for_a_low_soft_limit_suggests_a_sufficient_one(
+    start_method: Any, script: Callable[..., Script]
+) -> None:
+    """The limit that the message suggests is enough."""
     run = script(
         f"""
 import resource
@@ -59,7 +61,7 @@ with Pool(counting(8), start_method="{start_method}") as pool:
     advised = re.search(r"raise the soft limit before you make the pool: `ulimit -n (\d+)`", text)
     assert advised
     assert run.read_line() is True
-    assert run.read_line() == ""  # nobody was started
+    assert run.read_line() == ""  # no process was started
     assert run.process.stdin is not None
     run.process.stdin.write(advised[1])
     run.write_line()
@@ -69,8 +71,10 @@ with Pool(counting(8), start_method="{start_method}") as pool:
 
 
 @pytest.mark.parametrize("start_method", START_METHODS)
-def test_descriptors_that_run_out_in_spite_of_the_check(start_method: Any, script: Callable[..., Script]) -> None:
-    """Somebody opens files between the check and the start: while factories are pickled, or at a fork."""
+def test_running_out_of_descriptors_after_the_check_leaves_nothing(
+    start_method: Any, script: Callable[..., Script]
+) -> None:
+    """Files are opened between the check and the start: by a factory's pickling, or at a fork."""
     run = script(
         f"""
 import resource
@@ -116,7 +120,7 @@ say([path.read_text().split() for path in Path("/proc/self/task").glob("*/childr
 
 
 @pytest.mark.parametrize("start_method", START_METHODS)
-def test_too_few_processes_are_told(start_method: Any, script: Callable[..., Script]) -> None:
+def test_a_low_process_limit_is_reported(start_method: Any, script: Callable[..., Script]) -> None:
     run = script(
         f"""
 import resource
@@ -154,7 +158,7 @@ say(len(os.listdir("/proc/self/fd")) == before)
 
 
 class Crowd:
-    """A control group that has no place for one process more."""
+    """A control group that is full."""
 
     def __init__(self) -> None:
         self._group = Path(f"/sys/fs/cgroup/pids/remuda-test-{os.getpid()}")
@@ -182,7 +186,7 @@ def crowd() -> Iterator[Crowd]:
 
 
 @pytest.mark.parametrize("start_method", START_METHODS)
-def test_a_full_control_group_is_told(start_method: Any, crowd: Crowd, script: Callable[..., Script]) -> None:
+def test_a_full_control_group_is_reported(start_method: Any, crowd: Crowd, script: Callable[..., Script]) -> None:
     run = script(
         f"""
 with Pool(counting(1), start_method="{start_method}") as pool:
@@ -204,7 +208,7 @@ except ResourceError as error:
     assert (code, out) == (0, "")
 
 
-def test_the_tightest_of_all_control_groups_is_told(tmp_path: Path) -> None:
+def test_the_tightest_control_group_is_reported(tmp_path: Path) -> None:
     write(tmp_path / "proc/self/cgroup", "8:pids:/slurm/job\n0::/slurm/job\n")
     groups = tmp_path / "sys/fs/cgroup"
     assert _cgroup_limit(tmp_path) is None
@@ -227,7 +231,7 @@ def kills(count: int) -> str:
     return f"low 0\nhigh 0\nmax 7\noom {count + 3}\noom_kill {count}\noom_group_kill 0\n"
 
 
-def test_version_2_tells_by_our_own_group(tmp_path: Path) -> None:
+def test_with_version_2_the_counter_of_the_own_group_decides(tmp_path: Path) -> None:
     write(tmp_path / "proc/self/cgroup", "0::/a/b\n")
     groups = tmp_path / "sys/fs/cgroup"
     own, outer = write(groups / "a/b/memory.events", kills(3)), write(groups / "a/memory.events", kills(5))
@@ -240,7 +244,7 @@ def test_version_2_tells_by_our_own_group(tmp_path: Path) -> None:
     verdict = watch.judge()
     assert verdict.out_of_memory is True
     assert f"the kernel ran out of memory (oom_kill rose from 3 to 4 in {own})" in verdict.evidence
-    verdict = watch.judge()  # that kill has had its victim, also as the outer group counted it
+    verdict = watch.judge()  # that kill is attributed already, including its count in the outer group
     assert verdict.out_of_memory is False
     assert "not by the kernel's out-of-memory killer as far as its counters show" in verdict.evidence
     own.write_text(kills(6))  # two at once
@@ -248,7 +252,7 @@ def test_version_2_tells_by_our_own_group(tmp_path: Path) -> None:
     assert [watch.judge().out_of_memory for _ in range(3)] == [True, True, False]
 
 
-def test_a_kill_elsewhere_leaves_it_open(tmp_path: Path) -> None:
+def test_a_kill_in_an_outer_group_leaves_the_cause_open(tmp_path: Path) -> None:
     write(tmp_path / "proc/self/cgroup", "0::/a/b\n")
     groups = tmp_path / "sys/fs/cgroup"
     write(groups / "a/b/memory.events", kills(3))
@@ -260,8 +264,8 @@ def test_a_kill_elsewhere_leaves_it_open(tmp_path: Path) -> None:
     assert f"perhaps the kernel ran out of memory (oom_kill rose from 5 to 6 in {outer}" in verdict.evidence
 
 
-def test_version_1_as_a_container_sees_it(tmp_path: Path) -> None:
-    """Its path is the host's, and its group is mounted as the root one."""
+def test_with_version_1_a_container_finds_its_group(tmp_path: Path) -> None:
+    """The path in /proc is the host's, and the group is mounted as the root group."""
     write(tmp_path / "proc/self/cgroup", "5:cpu,cpuacct:/x\n4:memory:/docker/0123\n0::/\n")
     text = "oom_kill_disable 0\nunder_oom 0\noom_kill {}\n"
     own = write(tmp_path / "sys/fs/cgroup/memory/memory.oom_control", text.format(0))
@@ -272,7 +276,7 @@ def test_version_1_as_a_container_sees_it(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("cgroup", ["0::/\n", "", "nonsense\n"])
-def test_without_control_groups_the_whole_machine_tells(cgroup: str, tmp_path: Path) -> None:
+def test_without_control_groups_the_machines_counter_decides(cgroup: str, tmp_path: Path) -> None:
     write(tmp_path / "proc/self/cgroup", cgroup)
     vmstat = write(tmp_path / "proc/vmstat", "oom_kill 17\n")
     watch = OomWatch(tmp_path)
@@ -283,13 +287,13 @@ def test_without_control_groups_the_whole_machine_tells(cgroup: str, tmp_path: P
     assert "most likely the kernel ran out of memory (oom_kill rose from 17 to 18 in" in verdict.evidence
 
 
-def test_where_nothing_is_told_nothing_is_claimed(tmp_path: Path) -> None:
+def test_without_counters_the_cause_is_unknown(tmp_path: Path) -> None:
     verdict = OomWatch(tmp_path).judge()
     assert verdict.out_of_memory is None
     assert "cannot be read here" in verdict.evidence
 
 
-def test_a_death_tells_whether_memory_had_run_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_death_report_says_if_memory_had_run_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     vmstat = write(tmp_path / "proc/vmstat", "oom_kill 3\n")
     monkeypatch.setattr(process, "OomWatch", partial(OomWatch, tmp_path))
     with Pool(counting(3)) as pool:
@@ -303,7 +307,9 @@ def test_a_death_tells_whether_memory_had_run_out(tmp_path: Path, monkeypatch: p
         assert pool.call("tag", env_ids=[1]) == [1]
 
 
-def test_a_death_in_build_tells_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_report_of_a_death_in_build_says_if_memory_had_run_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     vmstat = write(tmp_path / "proc/vmstat", "oom_kill 3\n")
     monkeypatch.setattr(process, "OomWatch", partial(OomWatch, tmp_path))
 
@@ -316,7 +322,7 @@ def test_a_death_in_build_tells_too(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert raised.value.out_of_memory is True
 
 
-def test_other_ends_have_nothing_to_do_with_memory() -> None:
+def test_an_exit_is_not_attributed_to_memory() -> None:
     with Pool(hooked(1, (0,), step=lambda *_: os._exit(3))) as pool:
         pool.reset()
         with pytest.raises(WorkerDiedError, match="it exited with code 3") as raised:

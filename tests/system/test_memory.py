@@ -1,4 +1,4 @@
-"""How much memory a pool may take: what the machine has, and what each control group leaves."""
+"""The memory available to a pool: that of the machine, limited by each control group."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ def in_groups(root: Path, cgroup: str) -> Path:
     return root
 
 
-# A container sees its group as the root one, and its path either from there or as the host has it.
+# A container sees its group as the root group. Its path is the one below that root, or the host's.
 CONTAINER = "4:memory:/docker/0123\n0::/\n"
 
 
-def test_memory_of_a_machine(tmp_path: Path) -> None:
+def test_the_available_memory_of_a_machine_is_read(tmp_path: Path) -> None:
     assert available_memory(machine(tmp_path, 1000)) == 1_024_000
 
 
-def test_memory_of_a_machine_that_does_not_say(tmp_path: Path) -> None:
+def test_without_meminfo_the_memory_is_unknown(tmp_path: Path) -> None:
     assert available_memory(tmp_path) is None
     check_memory(2**60, tmp_path)
 
@@ -52,12 +52,12 @@ def test_memory_of_a_machine_that_does_not_say(tmp_path: Path) -> None:
         ({"memory__memory-limit_in_bytes": "9223372036854771712", "memory__memory-usage_in_bytes": "1000"}, 1_024_000),
     ],
 )
-def test_memory_of_a_container(files: dict[str, str], available: int, tmp_path: Path) -> None:
+def test_the_limit_of_a_container_applies(files: dict[str, str], available: int, tmp_path: Path) -> None:
     assert available_memory(in_groups(machine(tmp_path, 1000, **files), CONTAINER)) == available
 
 
 def group(of: str, limit: int | str, used: int, files: int = 0) -> dict[str, str]:
-    """A directory of version 2."""
+    """Returns the files of a control group of version 2."""
     stat = f"anon 5\ninactive_file {files // 2}\nactive_file {files - files // 2}\n"
     names = {"memory-max": limit, "memory-current": used, "memory-stat": stat}
     return {f"{of}{name}": str(value) for name, value in names.items()}
@@ -80,13 +80,13 @@ NESTED = {
         1500,
     ),
     "none": (group(f"{JOB}__step__", "max", 2000), 1_024_000),
-    "nobody's": (group("slurm__job_8__", 100, 100), 1_024_000),
+    "another job's": (group("slurm__job_8__", 100, 100), 1_024_000),
 }
 
 
 @pytest.mark.parametrize("tightest", NESTED)
-def test_memory_of_a_job_within_groups(tightest: str, tmp_path: Path) -> None:
-    """The tightest of all the groups around us is what the kernel kills by."""
+def test_the_tightest_limit_of_nested_groups_applies(tightest: str, tmp_path: Path) -> None:
+    """The kernel kills at the tightest limit among the process's group and its ancestors."""
     files, available = NESTED[tightest]
     root = in_groups(machine(tmp_path, 1000, **files), "3:cpu,memory:/slurm/job_7/step\n0::/slurm/job_7/step\n")
     assert available_memory(root) == available

@@ -1,4 +1,4 @@
-"""What the kernel tells of processes: of ours as it is, and of made-up ones what stands in their files."""
+"""CPU time and memory of processes, read from /proc: of this process, and from fake files."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from remuda._system.processes import CoresUsage, Usage, usage_of, usage_of_cores
 TICK = 1 / os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 0.01
 
 
-def test_it_reads_what_stands_in_the_files(tmp_path: Path) -> None:
+def test_usage_is_read_from_the_files(tmp_path: Path) -> None:
     folder = tmp_path / "proc" / "7"
     folder.mkdir(parents=True)
     numbers = " ".join(["0"] * 10 + ["150", "50"] + ["0"] * 20)
@@ -25,12 +25,12 @@ def test_it_reads_what_stands_in_the_files(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("pid", [None, 8])
-def test_of_nobody_nothing_is_told(pid: int | None, tmp_path: Path) -> None:
+def test_a_missing_process_has_no_usage(pid: int | None, tmp_path: Path) -> None:
     assert usage_of(pid, tmp_path) == Usage(0.0, 0.0, None)
     assert usage_of_cores([0], tmp_path) == CoresUsage(0.0, 0.0)
 
 
-def test_cores_that_are_not_ours_do_not_count(tmp_path: Path) -> None:
+def test_only_the_given_cores_count(tmp_path: Path) -> None:
     (tmp_path / "proc").mkdir()
     lines = ["cpu 999 0 0 0", "cpu0 10 20 30 4000 500 1 2 3 0 0", "cpu1 100 0 0 4000 0 0 0 0 0 0", "intr 1 2 3"]
     (tmp_path / "proc" / "stat").write_text("\n".join(lines))
@@ -40,7 +40,7 @@ def test_cores_that_are_not_ours_do_not_count(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere there is no /proc")
-def test_of_ourselves_it_tells_what_we_have_used() -> None:
+def test_the_usage_of_this_process_is_read() -> None:
     before = usage_of(os.getpid())
     end = time.process_time() + 0.1
     while time.process_time() < end:

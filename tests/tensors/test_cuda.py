@@ -1,4 +1,4 @@
-"""The same on a real GPU: what its stand-in cannot show."""
+"""Copies to a real GPU, for properties that the stand-in cannot show."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from remuda._tensors.cuda import copies_to
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device here")
 
-CYCLES = 200_000_000  # about a tenth of a second
+CYCLES = 200_000_000  # about a tenth of a second on the GPU
 
 
 class Images(gymnasium.Env[Any, Any]):
-    """Each pixel is the last action."""
+    """An env with images. Each pixel is the last action."""
 
     def __init__(self) -> None:
         self.observation_space = spaces.Box(0, 255, (256, 256, 3), np.uint8)
@@ -34,7 +34,7 @@ class Images(gymnasium.Env[Any, Any]):
 
 @pytest.fixture
 def slow_copies() -> Any:
-    """Makes the stream of copies sleep, before what it is given next."""
+    """Returns a function that makes the copy stream sleep before its next copy."""
     copies = copies_to(torch.device("cuda"))
 
     def sleep() -> None:
@@ -44,30 +44,30 @@ def slow_copies() -> Any:
     return sleep
 
 
-def test_a_frame_is_leased_while_it_is_copied_and_the_data_is_whole(slow_copies: Any) -> None:
+def test_a_frame_is_leased_until_its_copy_is_complete(slow_copies: Any) -> None:
     with Pool([Images] * 8, num_workers=2, frames=2) as pool:
         pool.reset().to("cuda")
         for action in range(1, 6):
-            pool.step(np.zeros(8, int)).to("cuda")  # lets go of what is done
+            pool.step(np.zeros(8, int)).to("cuda")  # releases frames with finished copies
             slow_copies()
             tensors = pool.step(np.full(8, action)).to("cuda", non_blocking=True)
             assert _core.arena_of(pool.step(np.full(8, 255)).obs) is None
-            assert (tensors.obs == action).all().item()  # the current stream waits
+            assert (tensors.obs == action).all().item()  # the current stream waits for the copy
             assert (tensors.reward == action).all().item()
 
 
-def test_the_pools_memory_is_pinned_and_let_go_with_it() -> None:
+def test_the_pools_memory_is_pinned_until_it_is_freed() -> None:
     with Pool([Images] * 2, backend="serial") as pool:
         batch = pool.reset()
         batch.to("cuda")
         assert torch.from_numpy(batch.obs).is_pinned()
         del batch
-    for _ in range(3):  # at the same addresses, as it may be: nothing is registered twice
+    for _ in range(3):  # later pools may have the same addresses, which must not be registered twice
         with Pool([Images] * 2, backend="serial") as pool:
             pool.reset().to("cuda")
 
 
-def test_out_stays_where_it_is_for_a_cuda_graph() -> None:
+def test_out_keeps_its_addresses_for_a_cuda_graph() -> None:
     with Pool([Images] * 2, backend="serial") as pool:
         static = pool.reset().to("cuda")
         torch.cuda.synchronize()
@@ -80,7 +80,7 @@ def test_out_stays_where_it_is_for_a_cuda_graph() -> None:
             assert total.item() == 2 * 256 * 256 * 3 * action
 
 
-def test_in_a_loop_no_device_memory_is_allocated() -> None:
+def test_a_loop_allocates_no_further_device_memory() -> None:
     with Pool([Images] * 2, backend="serial") as pool:
         for i in range(5):
             tensors = pool.step([i] * 2).to("cuda", non_blocking=True) if i else pool.reset().to("cuda")

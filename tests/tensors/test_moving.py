@@ -1,4 +1,4 @@
-"""Tensors of a batch: shared on the CPU; copied to a GPU while its frame stays leased, by one that a test can hold."""
+"""Tensors of a batch: shared on the CPU, and copied to a fake GPU that a test can delay while the frame is leased."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ BACKENDS = ("process", "thread", "serial")
 
 
 def is_leased(pool: Pool) -> bool:
-    """Whether the only frame that may be lent is: then a batch is copied out."""
+    """Returns True if the only frame that can be lent is leased, so that the next batch is a copy."""
     return _core.arena_of(pool.step(np.zeros(pool.num_envs, int)).obs) is None
 
 
 def as_arrays(nest: Any) -> Any:
-    """What a nest of tensors was made of."""
+    """Converts a nest of tensors to arrays."""
     if isinstance(nest, dict):
         return {key: as_arrays(value) for key, value in nest.items()}
     if isinstance(nest, tuple):
@@ -76,7 +76,7 @@ def test_nests_keep_their_form_and_their_dtypes() -> None:
             assert type(tensors.obs["pose"]) is tuple
 
 
-def test_what_is_no_array_stays() -> None:
+def test_objects_that_are_no_arrays_are_unchanged() -> None:
     with Pool([TextEnv] * 2, backend="serial") as pool:
         pool.reset()
         tensors = pool.step(("a", "bc")).to("cpu")
@@ -93,14 +93,14 @@ def test_arrays_that_torch_cannot_share_are_copied() -> None:
     assert remuda.to_torch([]) == []
 
 
-def test_a_dtype_that_torch_has_not_is_named_with_its_place() -> None:
+def test_the_error_for_a_dtype_unknown_to_torch_names_its_place() -> None:
     with pytest.raises(TypeError, match=r"expected arrays of a dtype that torch has, got >f4 at \['a'\]\[1\]; convert"):
         remuda.to_torch({"a": [np.zeros(2), np.zeros(2, ">f4")]})
     with pytest.raises(TypeError, match=r"got <U1; convert"):
         remuda.to_torch(np.array("x"))
 
 
-def test_out_is_written_to_and_must_fit() -> None:
+def test_out_is_filled_and_must_fit() -> None:
     with Pool(counting(2), backend="serial") as pool:
         pool.reset()
         out = pool.step([1, 2]).to("cpu")
@@ -124,13 +124,13 @@ def test_out_is_written_to_and_must_fit() -> None:
         assert out.obs[:, 3].tolist() == [3, 4]
 
 
-def test_other_devices_get_what_torch_makes_for_them() -> None:
+def test_tensors_for_other_devices_are_made_by_torch() -> None:
     with Pool(counting(2), backend="serial") as pool:
         tensors = pool.reset().to("meta")
         assert (tensors.obs.device.type, tensors.obs.shape) == ("meta", (2, 4))
 
 
-def test_what_the_faces_return_can_be_moved_too() -> None:
+def test_to_torch_accepts_the_results_of_faces() -> None:
     envs = remuda.make_vec("CartPole-v1", num_envs=3, backend="serial")
     obs, _ = envs.reset(seed=0)
     assert remuda.to_torch((obs,))[0].data_ptr() == obs.ctypes.data
@@ -144,18 +144,18 @@ def test_a_missing_torch_is_named_with_the_command_that_installs_it() -> None:
     assert issubclass(MissingFrameworkError, ImportError)
 
 
-# -- on a GPU that a test can hold ------------------------------------------------------------------------
+# -- on a fake GPU -----------------------------------------------------------------------------------------
 
 
-def note_when_its_turn_comes(gpu: Gpu, obs: Any, seen: list[int]) -> None:  # noqa: F811
-    """A kernel of the caller's, that reads the action in the first row."""
+def record_first_action(gpu: Gpu, obs: Any, seen: list[int]) -> None:  # noqa: F811
+    """Launches a kernel on the caller's stream that records the action in the first row."""
     read = obs.reader()
     gpu.callers.launch(lambda: seen.append(int(read()[0, 3])))
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_the_lease_is_held_until_the_copy_is_done(gpu: Gpu, backend: Any) -> None:  # noqa: F811
-    """The stream is slow: meanwhile the pool steps, and what is copied at last is whole."""
+    """The pool steps while the copy is delayed. The copied data must be complete."""
     with (
         Pool(counting(3), backend=backend, num_workers=2, frames=2) as pool,
         Pool(counting(3), backend="serial", frames=9) as other,
@@ -168,8 +168,8 @@ def test_the_lease_is_held_until_the_copy_is_done(gpu: Gpu, backend: Any) -> Non
         gc.collect()
         for _ in range(3):
             assert is_leased(pool)
-            other.step([0, 0, 0]).to("cuda", non_blocking=True)  # each copy looks which ones are done
-        assert not (tensors.obs.values() == 5).any()  # nothing was copied yet
+            other.step([0, 0, 0]).to("cuda", non_blocking=True)  # each copy checks which copies are finished
+        assert not (tensors.obs.values() == 5).any()  # the copy has not run yet
         (copies,) = gpu.streams[1:]
         copies.go_on()
         assert tensors.obs.values()[:, 3].tolist() == [5, 6, 7]
@@ -180,18 +180,18 @@ def test_the_lease_is_held_until_the_copy_is_done(gpu: Gpu, backend: Any) -> Non
 
 def test_the_callers_stream_waits_for_the_copy_and_the_program_does_not(gpu: Gpu) -> None:  # noqa: F811
     with Pool(counting(2), backend="serial", frames=8) as pool:
-        pool.reset().to("cuda", non_blocking=True)  # what never changes is copied the first time, and awaited
+        pool.reset().to("cuda", non_blocking=True)  # unchanging columns are copied at the first time, which waits
         gpu.waits, seen = 0, []
         for i in range(3):
             tensors = pool.step([i, i]).to("cuda", non_blocking=True)
-            note_when_its_turn_comes(gpu, tensors.obs, seen)
+            record_first_action(gpu, tensors.obs, seen)
         gpu.callers.go_on()
         assert (gpu.waits, seen) == (0, [])
         gpu.go_on()
         assert seen == [0, 1, 2]
 
 
-def test_frames_come_back_while_the_loop_goes_on(gpu: Gpu) -> None:  # noqa: F811
+def test_frames_are_released_during_the_loop(gpu: Gpu) -> None:  # noqa: F811
     with Pool(counting(2), backend="serial", frames=3) as pool:
         pool.reset().to("cuda")
         gpu.waits = 0
@@ -202,7 +202,7 @@ def test_frames_come_back_while_the_loop_goes_on(gpu: Gpu) -> None:  # noqa: F81
 
 
 def test_without_a_free_frame_the_copy_waits(gpu: Gpu) -> None:  # noqa: F811
-    """The batch was copied out, into memory that is not page-locked."""
+    """The second batch is a copy in memory that is not page-locked."""
     with Pool(counting(2), backend="serial", frames=2) as pool:
         pool.reset().to("cuda")
         gpu.waits, held = 0, []
@@ -213,7 +213,7 @@ def test_without_a_free_frame_the_copy_waits(gpu: Gpu) -> None:  # noqa: F811
         assert [tensors.reward.values().tolist() for tensors in held] == [[0, 0], [1, 1]]
 
 
-def test_a_copy_that_blocks_is_done_when_it_returns(gpu: Gpu) -> None:  # noqa: F811
+def test_a_blocking_copy_is_complete_when_it_returns(gpu: Gpu) -> None:  # noqa: F811
     with Pool(counting(2), backend="serial", frames=2) as pool:
         pool.reset()
         tensors = pool.step([8, 9]).to("cuda")
@@ -223,7 +223,7 @@ def test_a_copy_that_blocks_is_done_when_it_returns(gpu: Gpu) -> None:  # noqa: 
         assert not is_leased(pool)
 
 
-def test_the_pools_memory_is_page_locked_once_and_until_it_goes(gpu: Gpu) -> None:  # noqa: F811
+def test_the_pools_memory_is_page_locked_once_until_it_is_freed(gpu: Gpu) -> None:  # noqa: F811
     pool = Pool(counting(2), backend="serial")
     pool.reset().to("cuda")
     batch, locked = pool.reset(), dict(gpu.runtime.locked)
@@ -235,13 +235,13 @@ def test_the_pools_memory_is_page_locked_once_and_until_it_goes(gpu: Gpu) -> Non
     kept = batch.truncated[:1]
     del batch
     pool.close()
-    assert gpu.runtime.locked == locked  # an array is still held
+    assert gpu.runtime.locked == locked  # an array of the pool is still held
     del kept
     assert (gpu.runtime.locked, gpu.runtime.calls) == ({}, 2 * len(locked))
 
 
 def test_addresses_without_memory_are_not_page_locked(gpu: Gpu) -> None:  # noqa: F811
-    """Those that rollouts may have some day: as many as the machine has memory."""
+    """The arena reserves addresses for later rollouts, up to the memory of the machine."""
     with Pool(counting(2), num_workers=1) as pool:
         batch = pool.reset()
         batch.to("cuda")
@@ -256,15 +256,15 @@ def test_addresses_without_memory_are_not_page_locked(gpu: Gpu) -> None:  # noqa
         del arena
 
 
-def test_neighbours_in_a_page_are_page_locked_together() -> None:
+def test_ranges_in_one_page_are_page_locked_together() -> None:
     page = mmap.PAGESIZE
     spans = [(0, 10), (20, 20 + page), (3 * page + 5, 3 * page + 7)]
     assert page_locks._whole_pages(spans) == [(0, 2 * page), (3 * page, 4 * page)]
     assert page_locks._whole_pages([(page, 2 * page), (2 * page, 2 * page + 1)]) == [(page, 3 * page)]
 
 
-def test_steps_of_a_rollout_are_copied_too(gpu: Gpu) -> None:  # noqa: F811
-    """From memory that comes and goes, which is page-locked when it is first copied from."""
+def test_steps_of_a_rollout_are_copied(gpu: Gpu) -> None:  # noqa: F811
+    """A rollout's memory is page-locked when it is first copied from."""
     with Pool(counting(2), num_workers=1) as pool:
         pool.reset()
         seen = []
@@ -273,41 +273,41 @@ def test_steps_of_a_rollout_are_copied_too(gpu: Gpu) -> None:  # noqa: F811
             gpu.callers.synchronize()
             seen.append(obs.values()[:, 3].tolist())
             step.act([7, 8])
-        assert seen == [[-1, -1], [7, 8], [7, 8]]  # before the first step there is no action
+        assert seen == [[-1, -1], [7, 8], [7, 8]]  # the first observation precedes the first action
 
 
-def test_memory_that_cannot_be_page_locked_is_told_once(gpu: Gpu) -> None:  # noqa: F811
+def test_memory_that_cannot_be_page_locked_causes_one_warning(gpu: Gpu) -> None:  # noqa: F811
     gpu.runtime.refuses = True
     with Pool(counting(2), backend="serial") as pool:
         pool.reset()
-        with warnings.catch_warnings(record=True) as told:
+        with warnings.catch_warnings(record=True) as warned:
             warnings.simplefilter("always")
             for i in range(3):
                 assert pool.step([i, i]).to("cuda").obs.values()[:, 3].tolist() == [i, i]
-        assert re.search(r"could not be page-locked: error 712 \(\d+ MB\); copies", str(told[0].message))
-        assert told[0].category is RuntimeWarning
-        assert (len(told), gpu.runtime.calls) == (1, 1)
+        assert re.search(r"could not be page-locked: error 712 \(\d+ MB\); copies", str(warned[0].message))
+        assert warned[0].category is RuntimeWarning
+        assert (len(warned), gpu.runtime.calls) == (1, 1)
     assert gpu.runtime.calls == 1  # nothing to undo
 
 
-def test_closing_a_pool_waits_for_its_copies_and_leaves_nothing(gpu: Gpu) -> None:  # noqa: F811
+def test_closing_a_pool_waits_for_its_copies_and_unlocks_its_memory(gpu: Gpu) -> None:  # noqa: F811
     pool = Pool(counting(2), num_workers=1)
     pool.reset()
     tensors = pool.step([3, 4]).to("cuda", non_blocking=True)
     pool.close()
     assert tensors.obs.values()[:, 3].tolist() == [3, 4]
-    assert gpu.runtime.locked == {}  # and the mapping is gone, as after every test
+    assert gpu.runtime.locked == {}  # the mapping is gone too, which a fixture checks after every test
 
 
-def test_device_memory_is_used_again_but_never_while_it_is_read(gpu: Gpu) -> None:  # noqa: F811
+def test_device_memory_is_reused_but_not_while_it_is_read(gpu: Gpu) -> None:  # noqa: F811
     with Pool(counting(2), backend="serial") as pool:
         pool.reset().to("cuda")
         seen: list[Any] = []
         for i in range(20):
             tensors = pool.step([i, i]).to("cuda", non_blocking=True)
-            note_when_its_turn_comes(gpu, tensors.obs, seen)
+            record_first_action(gpu, tensors.obs, seen)
             del tensors
-            if i % 3 == 2:  # else the caller's stream is behind
+            if i % 3 == 2:  # in the other steps the caller's stream is behind
                 gpu.go_on()
         gpu.callers.synchronize()
         assert seen == list(range(20))
@@ -320,14 +320,14 @@ def test_out_keeps_its_addresses_and_is_not_overwritten_while_it_is_read(gpu: Gp
         where, gpu.waits = out.obs.block, 0
         for i in range(4):
             assert pool.step([i, i]).to("cuda", non_blocking=True, out=out).obs is out.obs
-            note_when_its_turn_comes(gpu, out.obs, seen)
+            record_first_action(gpu, out.obs, seen)
         assert (gpu.waits, out.obs.block) == (0, where)
         gpu.callers.synchronize()
         assert seen == [0, 1, 2, 3]
 
 
-def test_partial_batches_and_copies_of_others_are_whole(gpu: Gpu) -> None:  # noqa: F811
-    """Their memory is their own, and not page-locked: the call waits."""
+def test_partial_batches_are_copied_completely(gpu: Gpu) -> None:  # noqa: F811
+    """These batches have their own memory, which is not page-locked, so the call waits."""
     with Pool(counting(4), backend="serial") as pool:
         pool.reset()
         pool.send([7, 8], env_ids=[3, 1])
@@ -339,7 +339,7 @@ def test_partial_batches_and_copies_of_others_are_whole(gpu: Gpu) -> None:  # no
         assert gpu.runtime.calls == 0
 
 
-def test_a_copy_that_fails_half_way_holds_what_is_under_way(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: F811
+def test_a_copy_that_fails_half_way_keeps_the_lease(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: F811
     def copy(target: Any, source: Any) -> Any:
         if source.dtype == torch.float64:
             raise RuntimeError("CUDA error: an illegal memory access")
@@ -356,7 +356,7 @@ def test_a_copy_that_fails_half_way_holds_what_is_under_way(gpu: Gpu, monkeypatc
         gpu.streams[1].go_on()
 
 
-def test_a_dead_worker_changes_nothing_of_what_is_being_copied(gpu: Gpu) -> None:  # noqa: F811
+def test_a_dead_worker_does_not_change_data_that_is_being_copied(gpu: Gpu) -> None:  # noqa: F811
     with Pool(counting(4), num_workers=2, faults="restart", frames=3) as pool:
         pool.reset()
         tensors = pool.step([5, 6, 7, 8]).to("cuda", non_blocking=True)
@@ -368,7 +368,7 @@ def test_a_dead_worker_changes_nothing_of_what_is_being_copied(gpu: Gpu) -> None
         assert after.truncated.values().tolist() == [True, True, False, False]
 
 
-def test_parts_share_what_never_changes(gpu: Gpu) -> None:  # noqa: F811
+def test_parts_share_their_unchanging_columns(gpu: Gpu) -> None:  # noqa: F811
     with Pool(counting(4), num_workers=2) as pool:
         for part in pool.split(2):
             part.reset().to("cuda")
@@ -382,7 +382,7 @@ def test_parts_share_what_never_changes(gpu: Gpu) -> None:  # noqa: F811
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork")
 def test_a_forked_child_unlocks_nothing(gpu: Gpu) -> None:  # noqa: F811
-    """CUDA cannot be used there. (It has the batch as its own copy, and the pool is not its own.)"""
+    """CUDA cannot be used in a forked child, which has its own copy of the batch."""
     pool = Pool(counting(2), num_workers=1)
     batch = pool.reset()
     batch.to("cuda")
@@ -406,7 +406,7 @@ def test_a_forked_child_unlocks_nothing(gpu: Gpu) -> None:  # noqa: F811
     assert (len(ends), gpu.runtime.calls, gpu.runtime.locked) == (1, 2 * calls, {})
 
 
-# -- programs that are compiled for one shape -------------------------------------------------------------
+# -- compiled policies ---------------------------------------------------------------------------------------
 
 
 def test_a_compiled_policy_is_compiled_once_for_padded_batches() -> None:

@@ -1,4 +1,4 @@
-"""Rollouts as tensors: shared on the CPU; copied to a GPU while their memory stays leased, by one that a test holds."""
+"""Rollouts as tensors: shared on the CPU, and copied to a fake GPU that a test can delay while the memory is leased."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ NAMES = ("obs", "actions", "rewards", "terminations", "truncations")
 
 
 def filled(pool: Pool, steps: int, action: int) -> Any:
-    """A rollout in which every action is this one."""
+    """Fills a rollout with this action in every step."""
     rollout = pool.rollout(steps)
     for step in rollout:
         step.act(np.full(len(step.env_ids), action), value=np.full(len(step.env_ids), action, np.float32))
@@ -50,7 +50,7 @@ def test_on_the_cpu_tensors_share_the_rollout_and_hold_it() -> None:
         del tensors
 
 
-def test_nests_extras_and_final_observations_come_too() -> None:
+def test_nests_extras_and_final_observations_are_converted() -> None:
     extras: Any = {"one": lambda env: 1.0}
     with Pool([NestedEnv] * 3, backend="serial", autoreset="same_step", extras=extras) as pool:
         pool.reset(seed=1)
@@ -66,7 +66,7 @@ def test_nests_extras_and_final_observations_come_too() -> None:
         assert rollout.to("meta").rewards.device.type == "meta"
 
 
-def test_what_is_still_being_filled_is_not_handed_out() -> None:
+def test_a_rollout_that_is_being_filled_is_refused() -> None:
     with Pool(counting(2), backend="serial") as pool:
         pool.reset()
         rollout = pool.rollout(3)
@@ -77,7 +77,7 @@ def test_what_is_still_being_filled_is_not_handed_out() -> None:
         assert rollout.to("cpu").valid[:, 0].tolist() == [True, False, False]
 
 
-def test_out_is_written_to_and_must_fit() -> None:
+def test_out_is_filled_and_must_fit() -> None:
     with Pool(counting(2), backend="serial") as pool:
         pool.reset()
         first = filled(pool, 3, 1).to("cpu")
@@ -89,12 +89,12 @@ def test_out_is_written_to_and_must_fit() -> None:
         assert (out.actions == 2).all()
 
 
-# -- on a GPU that a test can hold ------------------------------------------------------------------------
+# -- on a fake GPU -----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("backend", ["process", "serial"])
 def test_the_memory_is_leased_until_the_copy_is_done(gpu: Gpu, backend: Any) -> None:  # noqa: F811
-    """The stream is slow: meanwhile other rollouts are filled, and what is copied at last is whole."""
+    """Other rollouts are filled while the copy is delayed. The copied data must be complete."""
     with Pool(counting(3), backend=backend, num_workers=2) as pool:
         pool.reset()
         places = [filled(pool, 4, 0) for _ in range(3)]
@@ -105,13 +105,13 @@ def test_the_memory_is_leased_until_the_copy_is_done(gpu: Gpu, backend: Any) -> 
         gc.collect()
         others = [filled(pool, 4, 9) for _ in range(2)]
         assert where not in {address(other.obs) for other in others}
-        assert not (tensors.actions.values() == 5).any()  # nothing was copied yet
+        assert not (tensors.actions.values() == 5).any()  # the copy has not run yet
         gpu.go_on()
         assert (tensors.actions.values() == 5).all() and (tensors.obs.values()[1:, :, 3] == 5).all()
         assert tensors.columns["value"].values().tolist() == [[5.0] * 3] * 4
         assert tensors.valid.values().all()
         del others
-        filled(pool, 4, 1).to("cuda")  # lets go of what is done
+        filled(pool, 4, 1).to("cuda")  # releases memory with finished copies
         assert where in {address(one.obs) for one in [filled(pool, 4, 1), filled(pool, 4, 1)]}
 
 
@@ -127,7 +127,7 @@ def test_the_callers_stream_waits_for_the_copy(gpu: Gpu) -> None:  # noqa: F811
         assert seen == [[[6, 6]] * 3]
 
 
-def test_device_memory_is_used_again(gpu: Gpu) -> None:  # noqa: F811
+def test_device_memory_is_reused(gpu: Gpu) -> None:  # noqa: F811
     with Pool(counting(2), backend="serial") as pool:
         pool.reset()
         blocks = []
@@ -139,8 +139,8 @@ def test_device_memory_is_used_again(gpu: Gpu) -> None:  # noqa: F811
         assert blocks[1:] == [blocks[1]] * 5
 
 
-def test_columns_are_page_locked_once_whoever_holds_the_rollouts(gpu: Gpu) -> None:  # noqa: F811
-    """Two rollouts may share a page, which is not to be locked twice."""
+def test_columns_are_page_locked_once(gpu: Gpu) -> None:  # noqa: F811
+    """Two rollouts may share a page, which must not be locked twice."""
     with Pool(counting(3), num_workers=1) as pool:
         pool.reset()
         held = [filled(pool, 5, i) for i in range(2)]
@@ -155,12 +155,12 @@ def test_columns_are_page_locked_once_whoever_holds_the_rollouts(gpu: Gpu) -> No
             held[action % 2].to("cuda")
             calls.append(gpu.runtime.calls)
         del held
-        assert calls[-1] == calls[5]  # there is a third place by now, and each was copied from
+        assert calls[-1] == calls[5]  # by now there are three places in memory, and each has been copied from
     gc.collect()
     assert gpu.runtime.locked == {}
 
 
-def test_steps_are_copied_from_there_without_a_wait(gpu: Gpu) -> None:  # noqa: F811
+def test_steps_of_a_page_locked_rollout_are_copied_without_a_wait(gpu: Gpu) -> None:  # noqa: F811
     with Pool([ImageEnv] * 2, num_workers=1) as pool:
         pool.reset().to("cuda")
         filled(pool, 3, 0).to("cuda")
@@ -174,13 +174,13 @@ def test_steps_are_copied_from_there_without_a_wait(gpu: Gpu) -> None:  # noqa: 
         assert [int(obs.values()[0, 0, 0, 0]) for obs in seen] == [first, first + 1, first + 2]
 
 
-def test_memory_that_is_given_back_is_unlocked_first(gpu: Gpu) -> None:  # noqa: F811
+def test_memory_is_unlocked_before_it_is_given_back(gpu: Gpu) -> None:  # noqa: F811
     with Pool([ImageEnv] * 2, num_workers=1) as pool:
         pool.reset()
         tensors = filled(pool, 3, 5).to("cuda", non_blocking=True)
         gc.collect()
-        longer = fill(pool.rollout(30))  # does not fit: what is free gives its memory back
-        assert (tensors.actions.values() == 5).all()  # the copy was awaited
+        longer = fill(pool.rollout(30))  # does not fit, so free rollouts give back their memory
+        assert (tensors.actions.values() == 5).all()  # this has waited for the copy
         assert gpu.runtime.locked == {}
         gpu.waits = 0
         copied = longer.to("cuda")
@@ -189,7 +189,7 @@ def test_memory_that_is_given_back_is_unlocked_first(gpu: Gpu) -> None:  # noqa:
         del longer
 
 
-def test_what_fits_unlocks_nothing(gpu: Gpu) -> None:  # noqa: F811
+def test_rollouts_that_fit_unlock_nothing(gpu: Gpu) -> None:  # noqa: F811
     with Pool([ImageEnv] * 2, num_workers=1) as pool:
         pool.reset()
         filled(pool, 8, 5).to("cuda")
@@ -212,7 +212,7 @@ def test_a_rollout_outlives_its_pool_and_is_unlocked_with_its_memory(gpu: Gpu) -
     assert gpu.runtime.locked == {}
 
 
-# -- on a real one ----------------------------------------------------------------------------------------
+# -- on a real GPU -----------------------------------------------------------------------------------------
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device here")

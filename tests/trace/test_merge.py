@@ -1,4 +1,4 @@
-"""Traces on one clock: ours, and those of torch.profiler."""
+"""Merging of traces onto one clock, including those of torch.profiler."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def write(path: Path, base: int | None, **at: float) -> Path:
     return path
 
 
-def test_times_are_moved_to_the_first_ones_base(tmp_path: Path) -> None:
+def test_times_are_relative_to_the_base_of_the_first_trace(tmp_path: Path) -> None:
     one = write(tmp_path / "one.json", 5_000_000_000, a=10.0, b=2000.0)
     other = write(tmp_path / "other.json", 5_001_000_000, c=10.0)
     without = write(tmp_path / "without.json", None, d=5_000_500.0)
@@ -34,7 +34,7 @@ def test_times_are_moved_to_the_first_ones_base(tmp_path: Path) -> None:
     assert json.loads((tmp_path / "merged.json").read_text())["baseTimeNanoseconds"] == 5_000_000_000
 
 
-def test_files_may_be_compressed(tmp_path: Path) -> None:
+def test_compressed_files_are_merged(tmp_path: Path) -> None:
     one = write(tmp_path / "one.json", 0, a=1.0)
     packed = tmp_path / "one.json.gz"
     packed.write_bytes(gzip.compress(one.read_bytes()))
@@ -43,7 +43,7 @@ def test_files_may_be_compressed(tmp_path: Path) -> None:
         assert [event["ts"] for event in json.load(file)["traceEvents"] if event["ph"] == "X"] == [1.0, 1.0]
 
 
-def test_what_is_no_trace_is_refused_and_nothing_is_written(tmp_path: Path) -> None:
+def test_invalid_traces_are_refused_and_nothing_is_written(tmp_path: Path) -> None:
     good, bad = write(tmp_path / "good.json", 0, a=1.0), tmp_path / "bad.json"
     for text, message in [("{", "to be a trace in JSON"), ('{"a": 1}', "to have traceEvents"), ("3", "traceEvents")]:
         bad.write_text(text)
@@ -55,7 +55,7 @@ def test_what_is_no_trace_is_refused_and_nothing_is_written(tmp_path: Path) -> N
     assert not (tmp_path / "merged.json").exists()
 
 
-def test_what_torch_profiles_within_a_span_lies_within_it(tmp_path: Path) -> None:
+def test_events_of_torch_lie_within_their_span(tmp_path: Path) -> None:
     torch = pytest.importorskip("torch")
     from torch.profiler import ProfilerActivity, profile, record_function
 
@@ -67,7 +67,7 @@ def test_what_torch_profiles_within_a_span_lies_within_it(tmp_path: Path) -> Non
     profiler.export_chrome_trace(str(tmp_path / "torch.json"))
     merge_traces([tmp_path / "ours.json", tmp_path / "torch.json"], tmp_path / "merged.json")
     events = {event["name"]: event for event in slices(tmp_path / "merged.json")}
-    span, theirs = events["span"], events["torch"]
-    allowed = 1000  # us: each has measured by itself how far the two clocks are apart
-    assert span["ts"] - allowed <= theirs["ts"]
-    assert theirs["ts"] + theirs["dur"] <= span["ts"] + span["dur"] + allowed
+    span, torch_event = events["span"], events["torch"]
+    allowed = 1000  # in us: each program measures the offset of its clock separately
+    assert span["ts"] - allowed <= torch_event["ts"]
+    assert torch_event["ts"] + torch_event["dur"] <= span["ts"] + span["dur"] + allowed

@@ -1,4 +1,4 @@
-"""remuda.collect: rollouts that a policy fills, in whatever way is the fastest."""
+"""remuda.collect: a policy fills rollouts in the fastest of several ways."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from remuda._training.collect import PLAIN, Collector, Way
 
 
 def policy(obs: Any) -> tuple[Any, dict[str, Any]]:
-    """By what the envs show: whoever has other rows than he should acts differently."""
+    """Derives the actions from each env's observations, so that mixed-up rows would change them."""
     actions = (obs[:, 0] * 3 + obs[:, 2]) % 7
     return actions, {"value": actions / 2, "pair": np.stack([obs[:, 0], obs[:, 2]], 1)}
 
@@ -34,7 +34,7 @@ WAYS: list[dict[str, Any]] = [{}, {"parts": 1}, {"parts": 2}, {"parts": 3}, {"mi
 
 @pytest.mark.parametrize("autoreset", ["next_step", "same_step"])
 @pytest.mark.parametrize("way", WAYS, ids=str)
-def test_each_env_does_the_same_however_they_are_stepped(way: dict[str, Any], autoreset: Any) -> None:
+def test_each_env_does_the_same_in_every_way_of_stepping(way: dict[str, Any], autoreset: Any) -> None:
     lengths = [2, 3, 5, 7, 11, 50]
     with (
         Pool(ending(lengths), num_workers=2, autoreset=autoreset) as pool,
@@ -42,16 +42,16 @@ def test_each_env_does_the_same_however_they_are_stepped(way: dict[str, Any], au
     ):
         pool.reset(seed=1)
         serial.reset(seed=1)
-        ours, theirs = (remuda.collect(each, policy, steps=9, **way) for each in (pool, serial))
+        ours, serial_rollouts = (remuda.collect(each, policy, steps=9, **way) for each in (pool, serial))
         for _ in range(5):
-            rollout, twin = by_env(next(ours)), by_env(next(theirs))
+            rollout, twin = by_env(next(ours)), by_env(next(serial_rollouts))
             for env_id, arrays in rollout.items():
                 for array, expected in zip(arrays, twin[env_id], strict=True):
                     np.testing.assert_array_equal(array, expected)
         assert ours.filled == 5
 
 
-def test_what_the_policy_gives_beside_lies_where_its_actions_do() -> None:
+def test_columns_from_the_policy_lie_beside_its_actions() -> None:
     with Pool(counting(4), num_workers=2) as pool:
         pool.reset()
         for way in WAYS:
@@ -69,7 +69,7 @@ def test_a_policy_may_return_actions_alone() -> None:
 
 
 class Counting:
-    """A policy whose state is the number of steps in the episode of each env."""
+    """A policy that keeps the number of steps in the episode of each env as its state."""
 
     def initial_state(self, k: int) -> Any:
         return np.zeros(k, np.int64), {"again": np.zeros((k, 2), np.int64)}
@@ -78,8 +78,13 @@ class Counting:
         steps, others = turn.state
         assert (others["again"] == steps[:, None]).all()
         turn.state = steps + 1, {"again": others["again"] + 1}
-        told = {"env": turn.env_ids, "steps": steps, "begins": turn.episode_starts, "draw": turn.rng.random(len(obs))}
-        return np.zeros(len(obs), np.int64), told
+        columns = {
+            "env": turn.env_ids,
+            "steps": steps,
+            "begins": turn.episode_starts,
+            "draw": turn.rng.random(len(obs)),
+        }
+        return np.zeros(len(obs), np.int64), columns
 
 
 @pytest.mark.parametrize("autoreset", ["next_step", "same_step"])
@@ -106,7 +111,7 @@ def test_the_random_numbers_of_a_policy_follow_from_the_seed() -> None:
     assert draws[0] == draws[1] != draws[2]
 
 
-def test_a_torch_module_gets_tensors_and_keeps_its_state_in_them() -> None:
+def test_a_torch_module_receives_tensors_and_keeps_a_tensor_state() -> None:
     torch = pytest.importorskip("torch")
 
     class Recurrent(torch.nn.Module):  # type: ignore[misc, name-defined]
@@ -137,7 +142,7 @@ def test_a_torch_module_gets_tensors_and_keeps_its_state_in_them() -> None:
             state = module.cell(torch.tensor(rollout.obs[t, column : column + 1]).float(), state)
 
 
-def test_vector_envs_of_the_faces_are_collected_from_too() -> None:
+def test_collect_works_with_vector_envs_of_the_faces() -> None:
     envs: Any = remuda.gymnasium.AsyncVectorEnv(counting(4), num_workers=2)
     envs.reset()
     collector = remuda.collect(envs, policy, steps=5)
@@ -148,7 +153,7 @@ def test_vector_envs_of_the_faces_are_collected_from_too() -> None:
 
 
 class Clock:
-    """Tells the time that it is told."""
+    """A fake clock with a time that the test sets."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -158,7 +163,7 @@ class Clock:
 
 
 class Stopwatch(Collector):
-    """Fills nothing, and takes so long for each way."""
+    """A collector that fills nothing. Each way advances the clock by a given time."""
 
     def __init__(self, ways: list[Way], clock: Clock, seconds: dict[Way, float]) -> None:
         super().__init__(None, policy, 8, ways)  # type: ignore[arg-type]
@@ -173,7 +178,7 @@ HALVES, READY = Way(parts=2), Way(min_envs=4)
 
 
 @pytest.mark.parametrize("best", [PLAIN, HALVES, READY])
-def test_the_fastest_way_is_taken_when_each_was_tried(best: Way, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_after_trying_each_the_fastest_way_is_used(best: Way, monkeypatch: pytest.MonkeyPatch) -> None:
     clock = Clock()
     monkeypatch.setattr(collecting, "time", clock)
     watch = Stopwatch(
@@ -184,12 +189,12 @@ def test_the_fastest_way_is_taken_when_each_was_tried(best: Way, monkeypatch: py
     assert watch.went[:4] == [PLAIN, PLAIN, HALVES, READY]
     assert set(watch.went[4:]) == {best}
     watch.takes = {way: 1.0 if way == HALVES else 2.0 for way in (PLAIN, HALVES, READY)}
-    for _ in range(54):  # it has become another one
+    for _ in range(54):  # the fastest way has changed
         next(watch)
     assert (watch.parts, watch.min_envs) == (2, None)
 
 
-def test_the_plain_way_is_left_only_for_a_gain(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_plain_way_is_kept_unless_another_is_clearly_faster(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = Clock()
     monkeypatch.setattr(collecting, "time", clock)
     watch = Stopwatch([PLAIN, HALVES, READY], clock, {PLAIN: 1.0, HALVES: 0.95, READY: 0.99})
@@ -198,7 +203,7 @@ def test_the_plain_way_is_left_only_for_a_gain(monkeypatch: pytest.MonkeyPatch) 
     assert Counter(watch.went) == {PLAIN: 28, HALVES: 1, READY: 1}
 
 
-def test_there_is_nothing_to_choose_where_the_caller_steps() -> None:
+def test_with_the_serial_backend_only_the_plain_way_is_used() -> None:
     with Pool(counting(4), backend="serial") as pool:
         pool.reset()
         collector = remuda.collect(pool, policy, steps=2)
@@ -219,12 +224,12 @@ def test_there_is_nothing_to_choose_where_the_caller_steps() -> None:
         ({"min_envs": 0}, ValueError, "expected min_envs to be an int from 1 to 4, got 0"),
     ],
 )
-def test_what_cannot_be_is_told_at_once(arguments: dict[str, Any], error: type[Exception], message: str) -> None:
+def test_invalid_arguments_are_refused_at_once(arguments: dict[str, Any], error: type[Exception], message: str) -> None:
     with Pool(counting(4), num_workers=2) as pool, pytest.raises(error, match=message):
         remuda.collect(pool, **{"policy": policy, "steps": 2, **arguments})
 
 
-def test_pools_without_rollouts_are_told_at_once() -> None:
+def test_pools_without_rollouts_are_refused_at_once() -> None:
     with Pool(counting(4), num_workers=2, autoreset="disabled") as pool, pytest.raises(ValueError, match="autoreset"):
         remuda.collect(pool, policy, steps=2)
     with pytest.raises(remuda.ClosedError):
@@ -233,7 +238,7 @@ def test_pools_without_rollouts_are_told_at_once() -> None:
         remuda.collect(pool.split(2)[0], policy, steps=2, parts=2)
 
 
-def test_what_goes_wrong_is_told_and_the_pool_goes_on() -> None:
+def test_after_an_error_the_pool_can_collect_again() -> None:
     with Pool(counting(4), num_workers=2) as pool:
         with pytest.raises(ValueError, match="expected parts or min_envs, got both"):
             remuda.collect(pool, policy, steps=2, parts=2, min_envs=3)

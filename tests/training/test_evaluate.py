@@ -1,4 +1,4 @@
-"""remuda.evaluate: episodes chosen by their start, the same for any number of workers, through faults."""
+"""remuda.evaluate plays the first episodes to start, the same for any number of workers and despite faults."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from remuda import FaultPolicy, Pool, RestartLimitError, evaluate
 
 
 class Lottery(gymnasium.Env[Any, Any]):
-    """Each seed decides how long the episode is, and each step is worth that length: long ones bring more."""
+    """The seed decides the length of the episode, and each step's reward is that length: long episodes return more."""
 
     observation_space = spaces.Box(0, 100, (1,), np.float64)
     action_space = spaces.Discrete(2)
@@ -49,7 +49,7 @@ class Lottery(gymnasium.Env[Any, Any]):
 
 
 class Failing(Lottery):
-    """Its worker ends in the steps that it is told to, by the marker of each."""
+    """Kills its worker in the sixth step of an episode, once if it has a marker file, otherwise every time."""
 
     def __init__(self, marker: Path | None, render_mode: str | None = None) -> None:
         super().__init__(render_mode)
@@ -64,7 +64,7 @@ class Failing(Lottery):
 
 
 class Frail(Lottery):
-    """Its worker ends in the fourth step of each episode, so often; its episodes have five steps."""
+    """Kills its worker in the fourth step of each episode, ``deaths`` times. Its episodes have five steps."""
 
     def __init__(self, folder: Path, deaths: int) -> None:
         super().__init__()
@@ -91,7 +91,7 @@ class Long(Lottery):
 
 
 class Letters(gymnasium.Env[Any, Any]):
-    """Observations and actions of several leaves, some of them without a column."""
+    """Has observations and actions with several leaves. Some leaves have no column."""
 
     observation_space = spaces.Dict({"count": spaces.Discrete(100), "text": spaces.Text(5)})
     action_space = spaces.Tuple((spaces.Text(5), spaces.MultiDiscrete([9, 9])))
@@ -119,7 +119,7 @@ def seed_of(seed: int, episode: int) -> int:
 
 
 def alone(episode: int, seed: int = 3) -> tuple[float, int]:
-    """What this episode brings, played by itself."""
+    """Plays an episode alone and returns its return and length."""
     env = Lottery()
     env.reset(seed=seed_of(seed, episode))
     total, steps, over = 0.0, 0, False
@@ -130,7 +130,7 @@ def alone(episode: int, seed: int = 3) -> tuple[float, int]:
 
 
 @pytest.mark.parametrize("num_workers", [1, 2, 5])
-def test_each_episode_is_the_one_that_its_seed_makes(num_workers: int) -> None:
+def test_each_episode_is_determined_by_its_seed(num_workers: int) -> None:
     result = evaluate(never, [Lottery] * 5, episodes=23, seed=3, num_workers=num_workers)
     assert list(zip(result.returns, result.lengths, strict=True)) == [alone(episode) for episode in range(23)]
     assert result.seeds.tolist() == [seed_of(3, episode) for episode in range(23)]
@@ -140,7 +140,7 @@ def test_each_episode_is_the_one_that_its_seed_makes(num_workers: int) -> None:
 
 
 @pytest.mark.parametrize("autoreset", ["next_step", "same_step", "disabled"])
-def test_a_pool_that_there_is_plays_the_same_and_stays_open(autoreset: Any) -> None:
+def test_an_existing_pool_plays_the_same_and_stays_open(autoreset: Any) -> None:
     expected = evaluate(never, [Lottery] * 3, episodes=10, seed=3, backend="serial")
     with Pool([Lottery] * 3, backend="serial", autoreset=autoreset) as pool:
         for _ in range(2):
@@ -150,10 +150,10 @@ def test_a_pool_that_there_is_plays_the_same_and_stays_open(autoreset: Any) -> N
         assert len(pool.reset(seed=0)) == 3
 
 
-def test_the_first_to_finish_are_short_and_the_first_to_start_are_not() -> None:
+def test_the_first_episodes_to_finish_are_short_and_the_first_to_start_are_not() -> None:
     episodes, n = 40, 20
     lengths = [alone(episode)[1] for episode in range(10 * episodes)]
-    finishing = sorted(  # the usual way: whoever finishes first, each env playing one after another
+    finishing = sorted(  # the usual way: the first episodes to finish, with each env playing one after another
         (sum(lengths[episode % n : episode + 1 : n]), length) for episode, length in enumerate(lengths)
     )
     usual = np.mean([length for _, length in finishing[:episodes]])
@@ -162,7 +162,7 @@ def test_the_first_to_finish_are_short_and_the_first_to_start_are_not() -> None:
     assert usual < 0.7 * np.mean(lengths) < 0.9 * ours
 
 
-def test_leaves_of_all_kinds_reach_the_policy_with_a_row_for_each_env() -> None:
+def test_leaves_of_every_kind_reach_the_policy_with_a_row_for_each_env() -> None:
     shapes = set()
 
     def echo(obs: Any) -> Any:
@@ -174,14 +174,14 @@ def test_leaves_of_all_kinds_reach_the_policy_with_a_row_for_each_env() -> None:
     assert len(set(result.lengths.tolist())) > 2 and not result.terminated.any()
 
 
-def test_fewer_episodes_than_envs_play_what_they_would_with_more() -> None:
+def test_fewer_episodes_than_envs_are_the_same_episodes() -> None:
     few = evaluate(never, [Lottery] * 4, episodes=2, seed=3, backend="serial")
     assert [*few.returns] == [alone(0)[0], alone(1)[0]]
     with Pool([Lottery] * 4, backend="serial") as pool:
         assert evaluate(never, pool, episodes=2, seed=3).returns.tolist() == few.returns.tolist()
 
 
-def test_an_episode_that_a_fault_has_ended_is_played_again(tmp_path: Path) -> None:
+def test_an_episode_that_a_fault_cut_off_is_played_again(tmp_path: Path) -> None:
     expected = evaluate(never, [Lottery] * 3, episodes=9, seed=3, backend="serial")
     fns = [lambda i=i: Failing(tmp_path / str(i)) for i in range(3)]
     result = evaluate(never, fns, episodes=9, seed=3, num_workers=2, faults=FaultPolicy("restart", backoff=0))
@@ -205,7 +205,7 @@ def test_episodes_of_simulators_are_the_same_for_any_number_of_workers(simulator
     assert [fault.kind for fault in result.faults] == ["death"]
 
 
-def test_an_episode_that_always_ends_in_a_fault_is_given_up() -> None:
+def test_an_episode_that_always_ends_in_a_fault_raises() -> None:
     with pytest.raises(RestartLimitError, match="the playing of one episode") as raised:
         evaluate(never, [lambda: Failing(None)], episodes=9, seed=3, faults=FaultPolicy("restart", backoff=0))
     assert len(raised.value.faults) == 3
@@ -214,7 +214,7 @@ def test_an_episode_that_always_ends_in_a_fault_is_given_up() -> None:
 ENDLESS = FaultPolicy("restart", backoff=0, max_restarts=1000)
 
 
-def test_what_a_neighbour_causes_is_no_reason_to_give_an_episode_up(tmp_path: Path) -> None:
+def test_deaths_caused_by_another_env_do_not_count_against_an_episode(tmp_path: Path) -> None:
     fns = [lambda: Frail(tmp_path, deaths=2), Long]
     result = evaluate(never, fns, episodes=6, seed=3, num_workers=1, faults=ENDLESS)
     assert result.lengths.tolist() == [5, 20] * 3
@@ -230,7 +230,7 @@ def test_the_error_names_the_episode_and_its_own_faults_alone(tmp_path: Path) ->
     assert [(fault.env_id, fault.shared) for fault in raised.value.faults] == [(1, False)] * 3
 
 
-def test_without_a_seed_one_is_drawn_that_makes_it_repeatable() -> None:
+def test_without_a_seed_the_drawn_seed_makes_it_repeatable() -> None:
     first = evaluate(never, [Lottery] * 2, episodes=8, backend="serial")
     again = evaluate(never, [Lottery] * 2, episodes=8, seed=first.seed, backend="serial")
     assert again.returns.tolist() == first.returns.tolist() and again.seeds.tolist() == first.seeds.tolist()
@@ -248,8 +248,8 @@ def test_the_interval_holds_the_mean_and_narrows_with_less_confidence() -> None:
 
 
 def shown_in(path: Path) -> list[int]:
-    """The gray of each picture, which is the number of steps that the env had made, times ten."""
-    from imageio_ffmpeg import get_ffmpeg_exe  # what videos are written with
+    """Reads a video and returns the env's number of steps in each picture."""
+    from imageio_ffmpeg import get_ffmpeg_exe  # the program that also writes the videos
 
     raw = [get_ffmpeg_exe(), "-v", "error", "-i", str(path), "-f", "rawvideo", "-pix_fmt", "gray", "-"]
     data = subprocess.run(raw, capture_output=True, check=True).stdout
@@ -265,7 +265,7 @@ def test_videos_show_whole_episodes(num_workers: int, autoreset: Any, tmp_path: 
     with Pool(fns, autoreset=autoreset, **options) as pool:
         result = evaluate(never, pool, episodes=8, seed=3, video_folder=tmp_path, video_episodes=[0, 1, 5, 7])
         assert pool.call("render")[0].shape == (16, 16, 3)
-        pool.reset()  # nothing is recorded any more
+        pool.reset()  # recording has ended
         assert pool.apply(lambda env: sorted(vars(env).keys() & {"reset", "step"})) == [[]] * 3
     assert sorted(result.videos) == sorted(tmp_path.iterdir()) and len(result.videos) == 4
     for episode in (0, 1, 5, 7):
@@ -274,9 +274,7 @@ def test_videos_show_whole_episodes(num_workers: int, autoreset: Any, tmp_path: 
 
 
 @pytest.mark.parametrize("autoreset", ["same_step", "disabled"])
-def test_a_video_of_an_episode_that_a_fault_has_ended_shows_it_as_it_was_played_again(
-    autoreset: Any, tmp_path: Path
-) -> None:
+def test_the_video_of_a_cut_off_episode_shows_its_repetition(autoreset: Any, tmp_path: Path) -> None:
     pytest.importorskip("moviepy")
     fns = [lambda i=i: Failing(tmp_path / str(i), "rgb_array") for i in range(2)]
     options: Any = {"num_workers": 2, "faults": FaultPolicy("restart", backoff=0), "autoreset": autoreset}
@@ -287,7 +285,7 @@ def test_a_video_of_an_episode_that_a_fault_has_ended_shows_it_as_it_was_played_
         assert shown_in(video) == list(range(int(result.lengths[episode]) + 1))
 
 
-def test_a_policy_that_raises_leaves_the_envs_as_they_were(tmp_path: Path) -> None:
+def test_after_a_policy_raised_the_envs_are_unpatched(tmp_path: Path) -> None:
     pytest.importorskip("moviepy")
 
     def broken(_: Any) -> Any:
@@ -315,7 +313,7 @@ def test_the_bar_counts_the_episodes(capfd: pytest.CaptureFixture[str]) -> None:
         (1.0, False, True, True),
     ],
 )
-def test_nobody_need_ask_for_the_bar_where_it_takes_long(
+def test_the_bar_appears_by_itself_if_the_evaluation_is_slow(
     seconds: float, is_terminal: bool, progress: bool | None, shown: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Stderr(io.StringIO):
@@ -330,7 +328,7 @@ def test_nobody_need_ask_for_the_bar_where_it_takes_long(
     assert ("5/5" in stderr.getvalue()) is shown
 
 
-def test_a_bar_that_nobody_asked_for_needs_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_rich_the_automatic_bar_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("remuda._progress.bar.find_spec", lambda _: None)
     monkeypatch.setattr("remuda._progress.bar.PATIENCE", 0.0)
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
@@ -353,13 +351,13 @@ def test_a_bar_that_nobody_asked_for_needs_nothing(monkeypatch: pytest.MonkeyPat
         ({"episodes": 2, "spares": 1}, "expected a pool without spares"),
     ],
 )
-def test_what_cannot_be_is_told(arguments: dict[str, Any], message: str) -> None:
+def test_invalid_arguments_are_refused(arguments: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         evaluate(never, [Lottery] * 2, backend="thread", **arguments)
 
 
 def built(folder: Path) -> Any:
-    """A factory that leaves a file when it is called."""
+    """Returns a factory that creates a file when it is called."""
 
     def build() -> Any:
         (folder / "built").touch()
@@ -386,7 +384,7 @@ def built(folder: Path) -> Any:
         ({"step_timeout": 5}, TypeError, r"evaluate\(\) got .*; did you mean faults=FaultPolicy\(step_timeout=5\)\?"),
     ],
 )
-def test_what_cannot_be_is_told_before_anything_is_built(
+def test_invalid_arguments_are_refused_before_anything_is_built(
     arguments: dict[str, Any], error: type[Exception], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -406,17 +404,17 @@ def test_what_cannot_be_is_told_before_anything_is_built(
         (None, "expected envs to be a remuda.Pool, or .* got None"),
     ],
 )
-def test_what_is_neither_a_pool_nor_factories_is_told(envs: Any, message: str) -> None:
+def test_the_error_for_wrong_envs_says_what_to_write(envs: Any, message: str) -> None:
     with pytest.raises(TypeError, match=message):
         evaluate(never, envs, episodes=1)
 
 
-def test_fewer_episodes_than_workers_need_fewer_workers() -> None:
+def test_fewer_episodes_than_workers_are_evaluated() -> None:
     result = evaluate(never, [Lottery] * 4, episodes=2, seed=3, num_workers=4)
     assert [*result.returns] == [alone(0)[0], alone(1)[0]]
 
 
-def test_options_are_for_the_pool_that_is_made() -> None:
+def test_options_are_refused_with_an_existing_pool() -> None:
     with (
         Pool([Lottery], backend="serial") as pool,
         pytest.raises(TypeError, match=r"expected no options for a pool that there is already, got \['faults'\]"),
@@ -425,16 +423,14 @@ def test_options_are_for_the_pool_that_is_made() -> None:
 
 
 @pytest.mark.parametrize(("module", "missing"), [("rich", "rich.console"), ("moviepy", "moviepy")])
-def test_what_is_not_installed_is_told(
-    module: str, missing: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_missing_packages_are_named(module: str, missing: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setitem(sys.modules, missing, None)
     wanted: dict[str, Any] = {"progress": True} if module == "rich" else {"video_folder": tmp_path}
     with pytest.raises(ImportError, match=f"pip install {module}"):
         evaluate(never, [lambda: Lottery("rgb_array")], episodes=1, backend="serial", **wanted)
 
 
-def test_an_error_of_the_policy_comes_through_and_closes_the_pool() -> None:
+def test_an_exception_of_the_policy_is_raised_and_closes_the_pool() -> None:
     def broken(_: Any) -> Any:
         raise KeyError("policy")
 
@@ -447,7 +443,7 @@ def test_the_names_are_public() -> None:
 
 
 class Remembering:
-    """A policy that acts by how many steps it has seen of the episode, and by chance."""
+    """A policy that acts at random and records the number of steps that its state has counted."""
 
     def __init__(self) -> None:
         self.seen = list[tuple[int, int]]()
@@ -462,7 +458,7 @@ class Remembering:
 
 
 class Stepping(Lottery):
-    """Its return is the sum of its actions, and its episodes have 3 steps."""
+    """The return is the sum of the actions, and episodes have 3 steps."""
 
     def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
         begun = super().reset(seed=seed)

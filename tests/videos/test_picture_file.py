@@ -1,4 +1,4 @@
-"""Pictures in a file: those that a crash has not cut off can be read."""
+"""A file of pictures: complete pictures can be read even if a crash has cut off the file."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from remuda._videos.picture_file import append, pictures
 
 
-def test_pictures_come_back_in_their_order(tmp_path: Path) -> None:
+def test_pictures_are_read_in_order(tmp_path: Path) -> None:
     for shade in range(3):
         append(tmp_path / "reel", np.full((4, 5 + shade, 3), shade, np.uint8))
     found = list(pictures(tmp_path / "reel"))
@@ -21,7 +21,7 @@ def test_pictures_come_back_in_their_order(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("left", [0, 1, 12, -20])
 def test_a_picture_that_is_cut_off_is_left_out(left: int, tmp_path: Path) -> None:
-    """`left`: bytes of the second picture; counted from its end if negative."""
+    """`left` is how many bytes of the second picture remain; if negative, how many are missing."""
     append(tmp_path / "reel", np.full((4, 5, 3), 7, np.uint8))
     first = (tmp_path / "reel").stat().st_size
     append(tmp_path / "reel", np.full((4, 5, 3), 8, np.uint8))

@@ -1,4 +1,4 @@
-"""remuda.record_video: grids of whole episodes, in every autoreset mode, through faults, and through the faces."""
+"""remuda.record_video: grids of whole episodes, with every autoreset mode, with faults, and with the faces."""
 
 from __future__ import annotations
 
@@ -20,11 +20,12 @@ import remuda
 from remuda import EnvError, FaultPolicy, MissingFrameworkError, Pool, record_video
 
 SIZE = 32
-STEP = 20  # of gray, for each step
+STEP = 20  # the difference in gray between two steps
 
 
 class Gray(gymnasium.Env[Any, Any]):
-    """Shows in gray how many steps it has made, of `length`. Observes how often it was rendered."""
+    """Renders the number of its steps as a gray value, and observes how often it was rendered. Episodes have `length`
+    steps."""
 
     observation_space = spaces.Box(0, 1000, (1,), np.int64)
     action_space = spaces.Discrete(10)
@@ -47,7 +48,7 @@ class Gray(gymnasium.Env[Any, Any]):
 
 
 class Mortal(Gray):
-    """Its worker is killed in the third step of its second episode, once."""
+    """Kills its worker in the third step of its second episode, once."""
 
     def __init__(self, marker: Path) -> None:
         super().__init__(length=4)
@@ -75,7 +76,7 @@ def play(pool: Pool, count: int) -> None:
 
 
 def frames(path: Path) -> list[np.ndarray[Any, Any]]:
-    """As ffmpeg reads them. (moviepy's reader leaves a descriptor open now and then.)"""
+    """Reads the frames with ffmpeg, because moviepy's reader may leave a descriptor open."""
     command = [get_ffmpeg_exe(), "-i", str(path), "-f", "rawvideo", "-pix_fmt", "rgb24", "-"]
     done = subprocess.run(command, capture_output=True, check=True)
     found = re.search(rb"Video: .*?, (\d+)x(\d+)[ ,].*?, (\d+) fps", done.stderr)
@@ -86,7 +87,7 @@ def frames(path: Path) -> list[np.ndarray[Any, Any]]:
 
 
 def grays(path: Path, tiles: int = 1) -> list[list[int]]:
-    """What each tile of one row shows, frame by frame, as a number of steps; -1: black; -2: something between."""
+    """Returns for each frame and tile the number of steps shown, or -1 for black, or -2 for another gray."""
     return [
         [_steps(frame[4:-4, SIZE * tile + 4 : SIZE * (tile + 1) - 4]) for tile in range(tiles)]
         for frame in frames(path)
@@ -106,7 +107,7 @@ def names(folder: Path) -> list[str]:
 
 
 @pytest.mark.parametrize("backend", ["serial", "thread", "process"])
-def test_a_grid_of_whole_episodes(tmp_path: Path, backend: Any) -> None:
+def test_a_video_is_a_grid_of_whole_episodes(tmp_path: Path, backend: Any) -> None:
     env_fns = record_video(of_length(2, 9, 5), tmp_path / "new", envs=[0, 2], episode_trigger=lambda k: k == 1)
     with Pool(env_fns, backend=backend, num_workers=2) as pool:
         play(pool, 12)
@@ -119,31 +120,31 @@ def test_a_grid_of_whole_episodes(tmp_path: Path, backend: Any) -> None:
 
 
 @pytest.mark.parametrize("autoreset", ["next_step", "same_step", "background", "disabled"])
-def test_the_last_picture_is_there_in_every_mode(tmp_path: Path, autoreset: Any) -> None:
+def test_the_video_has_the_last_picture_in_every_mode(tmp_path: Path, autoreset: Any) -> None:
     with Pool(record_video(of_length(3), tmp_path, episode_trigger=1), autoreset=autoreset, num_workers=1) as pool:
         play(pool, 3)
     assert grays(tmp_path / "remuda-episode-0.mp4") == [[0], [1], [2], [3]]
 
 
-def test_every_nth_episode(tmp_path: Path) -> None:
+def test_an_int_as_trigger_records_every_nth_episode(tmp_path: Path) -> None:
     env_fns = record_video(of_length(1, 1), tmp_path, envs=1, episode_trigger=3, name_prefix="ppo")
     with Pool(env_fns, backend="serial", autoreset="same_step") as pool:
         play(pool, 8)
     assert names(tmp_path) == [f"ppo-episode-{episode}.mp4" for episode in (0, 3, 6)]
 
 
-def test_what_is_not_recorded_is_not_rendered_and_others_are_as_they_were(tmp_path: Path) -> None:
+def test_unrecorded_episodes_are_not_rendered_and_other_envs_are_not_wrapped(tmp_path: Path) -> None:
     given = of_length(2, 2)
     env_fns = record_video(given, tmp_path, envs=[1], episode_trigger=lambda k: k == 1)
     assert env_fns[0] is given[0]
     with Pool(env_fns, backend="serial", autoreset="same_step") as pool:
         play(pool, 2)
-        assert pool.get_attr("rendered") == [0, 1]  # of the second episode the first picture
+        assert pool.get_attr("rendered") == [0, 1]  # the first picture of the second episode
         play(pool, 4)
         assert pool.get_attr("rendered") == [0, 1]
 
 
-def test_an_episode_that_a_reset_cuts_off_is_shown_and_one_that_close_cuts_off_is_not(tmp_path: Path) -> None:
+def test_an_episode_cut_off_by_a_reset_is_shown_and_one_cut_off_by_close_is_not(tmp_path: Path) -> None:
     with Pool(record_video(of_length(9), tmp_path, episode_trigger=1), backend="serial") as pool:
         play(pool, 2)
         play(pool, 3)
@@ -151,7 +152,7 @@ def test_an_episode_that_a_reset_cuts_off_is_shown_and_one_that_close_cuts_off_i
     assert grays(tmp_path / "remuda-episode-0.mp4") == [[0], [1], [2]]
 
 
-def test_at_the_close_what_is_whole_is_shown_without_the_others(tmp_path: Path) -> None:
+def test_at_close_a_grid_shows_only_whole_episodes(tmp_path: Path) -> None:
     with Pool(record_video(of_length(2, 9), tmp_path, envs=2, episode_trigger=1), num_workers=2) as pool:
         play(pool, 4)
     assert names(tmp_path) == ["remuda-episode-0.mp4"]
@@ -159,7 +160,7 @@ def test_at_the_close_what_is_whole_is_shown_without_the_others(tmp_path: Path) 
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="worker processes need Linux")
-def test_an_episode_that_a_death_ends_is_shown_so_far_and_the_next_one_has_the_next_number(tmp_path: Path) -> None:
+def test_an_episode_cut_off_by_a_death_is_shown_and_the_numbers_continue(tmp_path: Path) -> None:
     env_fns = record_video([lambda: Mortal(tmp_path / "died")], tmp_path / "videos", episode_trigger=1)
     with Pool(env_fns, autoreset="same_step", faults=FaultPolicy("restart", backoff=0)) as pool:
         play(pool, 12)
@@ -169,7 +170,7 @@ def test_an_episode_that_a_death_ends_is_shown_so_far_and_the_next_one_has_the_n
     assert found["remuda-episode-2.mp4"] == [0, 1, 2, 3, 4]
 
 
-def test_an_episode_that_an_exception_ends_is_shown_so_far(tmp_path: Path) -> None:
+def test_an_episode_cut_off_by_an_exception_is_shown(tmp_path: Path) -> None:
     class Broken(Gray):
         def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
             if action == 9:
@@ -185,14 +186,14 @@ def test_an_episode_that_an_exception_ends_is_shown_so_far(tmp_path: Path) -> No
     assert grays(tmp_path / "remuda-episode-1.mp4") == [[0], [1], [2], [3], [4]]
 
 
-def test_an_env_that_is_recorded_is_not_stepped_for_a_trial(tmp_path: Path, measured_by_default: None) -> None:
+def test_a_recorded_env_is_not_measured(tmp_path: Path, measured_by_default: None) -> None:
     with Pool(record_video(of_length(2, 2), tmp_path, episode_trigger=lambda k: k == 0)) as pool:
         assert pool.choice is not None and "it renders" in pool.choice.reason
         play(pool, 3)
     assert grays(tmp_path / "remuda-episode-0.mp4", tiles=2) == [[0, 0], [1, 1], [2, 2]]
 
 
-def test_pictures_of_several_sizes_and_an_odd_one(tmp_path: Path) -> None:
+def test_pictures_of_different_and_odd_sizes_are_tiled(tmp_path: Path) -> None:
     env_fns = [lambda: Gray(1, height=SIZE - 1), lambda: Gray(1, height=7), lambda: Gray(1)]
     with Pool(record_video(env_fns, tmp_path, episode_trigger=1), backend="serial") as pool:
         play(pool, 2)
@@ -201,7 +202,7 @@ def test_pictures_of_several_sizes_and_an_odd_one(tmp_path: Path) -> None:
     assert first[SIZE + 8, 8].mean() == pytest.approx(10, abs=4) and first[-1, -1].mean() < 3
 
 
-def test_states_of_recorded_envs_are_taken_and_put(tmp_path: Path) -> None:
+def test_states_of_recorded_envs_can_be_restored(tmp_path: Path) -> None:
     with Pool(record_video(of_length(5, 5), tmp_path, envs=1, episode_trigger=1), backend="serial") as pool:
         play(pool, 1)
         states = pool.get_state(state_fns="attributes")
@@ -211,7 +212,7 @@ def test_states_of_recorded_envs_are_taken_and_put(tmp_path: Path) -> None:
         pool.step(np.zeros(2, int))
 
 
-def test_through_the_gymnasium_face(tmp_path: Path) -> None:
+def test_record_video_works_with_the_gymnasium_face(tmp_path: Path) -> None:
     envs = remuda.gymnasium.AsyncVectorEnv(record_video(of_length(2, 2), tmp_path, episode_trigger=1))
     envs.reset(seed=0)
     for _ in range(3):
@@ -220,7 +221,7 @@ def test_through_the_gymnasium_face(tmp_path: Path) -> None:
     assert names(tmp_path) == ["remuda-episode-0.mp4"]
 
 
-def test_two_pools_in_a_row_go_on_counting(tmp_path: Path) -> None:
+def test_a_second_pool_continues_the_episode_numbers(tmp_path: Path) -> None:
     env_fns = record_video(of_length(1), tmp_path, episode_trigger=1)
     for _ in range(2):
         with Pool(env_fns, backend="serial", autoreset="disabled") as pool:
@@ -228,7 +229,7 @@ def test_two_pools_in_a_row_go_on_counting(tmp_path: Path) -> None:
     assert names(tmp_path) == ["remuda-episode-0.mp4", "remuda-episode-1.mp4"]
 
 
-def test_a_video_that_cannot_be_written_ends_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_video_that_cannot_be_written_is_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     (tmp_path / "remuda-episode-0.mp4").mkdir()
     with Pool(record_video(of_length(1), tmp_path, episode_trigger=lambda k: k == 0), backend="serial") as pool:
         play(pool, 2)
@@ -263,7 +264,7 @@ if __name__ == "__main__":
         ({"fps": 0}, ValueError, "expected fps above 0"),
     ],
 )
-def test_what_cannot_be_is_told(
+def test_invalid_arguments_are_refused(
     tmp_path: Path, arguments: dict[str, Any], error: type[Exception], message: str
 ) -> None:
     with pytest.raises(error, match=message):
@@ -271,7 +272,7 @@ def test_what_cannot_be_is_told(
     assert not (tmp_path / "new").exists()
 
 
-def test_no_envs_are_told(tmp_path: Path) -> None:
+def test_an_empty_list_of_envs_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="expected env_fns of one env or more"):
         record_video([], tmp_path)
 
@@ -283,12 +284,12 @@ def test_no_envs_are_told(tmp_path: Path) -> None:
         (lambda: gymnasium.make_vec("CartPole-v1", 2), "expected a gymnasium.Env to record"),
     ],
 )
-def test_envs_that_show_no_pictures_are_told_when_they_are_built(tmp_path: Path, env_fn: Any, message: str) -> None:
+def test_envs_that_cannot_render_are_refused_in_build(tmp_path: Path, env_fn: Any, message: str) -> None:
     with pytest.raises(EnvError, match=message):
         Pool(record_video([env_fn], tmp_path), backend="serial")
 
 
-def test_a_picture_that_is_none_is_told(tmp_path: Path) -> None:
+def test_a_render_that_returns_none_is_refused(tmp_path: Path) -> None:
     class Blind(Gray):
         def render(self) -> Any:
             return None
@@ -300,7 +301,7 @@ def test_a_picture_that_is_none_is_told(tmp_path: Path) -> None:
         pool.reset()
 
 
-def test_without_moviepy_it_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_moviepy_the_error_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "moviepy", None)
     with pytest.raises(MissingFrameworkError, match="pip install moviepy"):
         record_video(of_length(1), tmp_path / "new")

@@ -1,4 +1,4 @@
-"""The hidden folder that videos are made in: it goes with its owner, however that ends."""
+"""The hidden folder in which videos are made is removed with its owner, even if the owner is killed."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def scratch_in(folder: Path) -> list[Path]:
 
 
 def begin_to_record(folder: Path) -> subprocess.Popen[str]:
-    """Starts a program that has recorded episodes, and waits."""
+    """Starts a program that records episodes and then waits."""
     command = [sys.executable, "-c", PROGRAM, str(folder)]
     program = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     assert program.stdout is not None and program.stdout.readline() == "recorded\n"
@@ -42,27 +42,27 @@ def begin_to_record(folder: Path) -> subprocess.Popen[str]:
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
-def test_what_a_killed_program_has_left_is_removed_by_the_next_one(tmp_path: Path, number: int) -> None:
+def test_the_folder_of_a_killed_program_is_removed_by_the_next_one(tmp_path: Path, number: int) -> None:
     with begin_to_record(tmp_path) as killed, begin_to_record(tmp_path) as running:
         both = scratch_in(tmp_path)
         killed.send_signal(number)
         killed.wait()
         record_video(of_length(1), tmp_path)
         mine = [scratch for scratch in scratch_in(tmp_path) if scratch not in both]
-        assert len(mine) == 1 and len(scratch_in(tmp_path)) == 2  # that of the program that runs is still there
+        assert len(mine) == 1 and len(scratch_in(tmp_path)) == 2  # the folder of the running program remains
         running.communicate()
         assert running.returncode == 0
     assert scratch_in(tmp_path) == mine
 
 
-def test_a_folder_whose_owner_cannot_be_looked_up_stays(tmp_path: Path) -> None:
+def test_a_folder_with_an_unknown_owner_remains(tmp_path: Path) -> None:
     for name in (".remuda-abcdefgh", ".remuda-1-1-00000000-abcdefgh", ".remuda-x-1"):
         (tmp_path / name).mkdir()
     record_video(of_length(1), tmp_path)
     assert len(scratch_in(tmp_path)) == 4
 
 
-def test_a_forked_copy_of_the_program_that_ends_leaves_the_folder_to_its_owner(tmp_path: Path) -> None:
+def test_the_end_of_a_forked_child_does_not_remove_the_folder(tmp_path: Path) -> None:
     code = """
 import os, sys
 from remuda import record_video
@@ -83,10 +83,10 @@ def test_a_killed_worker_leaves_nothing_beside_the_videos(tmp_path: Path) -> Non
     (scratch,) = scratch_in(tmp_path / "videos")
     left = sorted(path.name for path in scratch.iterdir())
     assert len(names(tmp_path / "videos")) > 3
-    assert left == ["closed-0", "count-0", "settled"]  # the same three files, however many episodes there were
+    assert left == ["closed-0", "count-0", "settled"]  # always these three files, however many episodes were recorded
 
 
-def test_nothing_is_left_of_an_episode_whose_video_could_not_be_made(tmp_path: Path) -> None:
+def test_an_episode_without_a_video_leaves_no_files(tmp_path: Path) -> None:
     (tmp_path / "remuda-episode-0.mp4").mkdir()
     with Pool(record_video(of_length(1), tmp_path, episode_trigger=1), backend="serial") as pool:
         play(pool, 4)
@@ -130,7 +130,7 @@ class Raising(Gray):
 
 
 @pytest.mark.parametrize("kind", [Dying, Raising])
-def test_an_evaluation_that_an_env_has_failed_leaves_no_folder(tmp_path: Path, kind: Any) -> None:
+def test_an_evaluation_with_a_fault_leaves_no_folder(tmp_path: Path, kind: Any) -> None:
     with Pool([kind, Gray], num_workers=2) as pool:
         with pytest.raises((EnvError, WorkerDiedError)):
             evaluate(act, pool, episodes=4, video_folder=tmp_path, video_episodes=range(4))

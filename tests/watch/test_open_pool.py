@@ -1,4 +1,4 @@
-"""A pool that is looked at from outside: it is found by its process alone, and only read."""
+"""Watching a pool from another process: the watcher needs only its process id, and only reads."""
 
 from __future__ import annotations
 
@@ -28,22 +28,22 @@ def only(pid: int) -> Any:
 
 
 @pytest.mark.parametrize("backend", ["process", "thread", "serial"])
-def test_its_figures_are_those_that_it_has_itself(backend: Any) -> None:
+def test_a_watched_pool_has_the_stats_of_the_pool(backend: Any) -> None:
     workers = 1 if backend == "serial" else 2
     with Pool([lambda: CountingEnv(length=3)] * 4, num_workers=workers, backend=backend, name="herd") as pool:
         pool.reset()
         for _ in range(10):
             pool.step(np.zeros(4, np.int64))
         watched = only(os.getpid())
-        ours, theirs = pool.stats(), watched.look()
-        assert (watched.card.name, theirs.setup) == ("herd", ours.setup)
-        assert [env.steps for env in theirs.envs] == [env.steps for env in ours.envs]
-        assert [env.episodes for env in theirs.envs] == [env.episodes for env in ours.envs] != [0] * 4
-        assert [worker.pid for worker in theirs.workers] == [worker.pid for worker in ours.workers]
+        ours, watched_stats = pool.stats(), watched.look()
+        assert (watched.card.name, watched_stats.setup) == ("herd", ours.setup)
+        assert [env.steps for env in watched_stats.envs] == [env.steps for env in ours.envs]
+        assert [env.episodes for env in watched_stats.envs] == [env.episodes for env in ours.envs] != [0] * 4
+        assert [worker.pid for worker in watched_stats.workers] == [worker.pid for worker in ours.workers]
         watched.close()
 
 
-def test_a_pool_without_a_name_is_called_as_its_program(tmp_path: Path) -> None:
+def test_a_pool_without_a_name_has_that_of_its_program(tmp_path: Path) -> None:
     script = "from remuda import Pool\nfrom pool_envs import counting\npool = Pool(counting(1), num_workers=1)\n"
     (path := tmp_path / "train.py").write_text(script + "print(1, flush=True)\ninput()")
     env = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])}
@@ -55,13 +55,13 @@ def test_a_pool_without_a_name_is_called_as_its_program(tmp_path: Path) -> None:
         program.stdout.readline()
         pool = only(program.pid)
         stats = pool.look()
-        told = pool.name, pool.as_json(stats, stats)["name"]
+        names = pool.name, pool.as_json(stats, stats)["name"]
         pool.close()
         program.communicate(b"\n")
-    assert told == ("train.py", "train.py")
+    assert names == ("train.py", "train.py")
 
 
-def test_its_memory_is_mapped_to_be_read_alone() -> None:
+def test_the_memory_of_a_watched_pool_is_mapped_read_only() -> None:
     with Pool([CountingEnv] * 2, num_workers=1) as pool:
         pool.reset()
         before = Path("/proc/self/maps").read_text()
@@ -71,7 +71,7 @@ def test_its_memory_is_mapped_to_be_read_alone() -> None:
         watched.close()
 
 
-def test_several_pools_of_a_process_come_in_the_order_of_their_making() -> None:
+def test_several_pools_of_a_process_are_found_in_order_of_creation() -> None:
     options: Any = {"backend": "serial", "num_workers": 1}
     with Pool([CountingEnv], name="first", **options), Pool([CountingEnv], name="second", **options):
         pools = find(os.getpid())
@@ -80,7 +80,7 @@ def test_several_pools_of_a_process_come_in_the_order_of_their_making() -> None:
             pool.close()
 
 
-def test_one_that_is_closed_is_not_found_although_a_batch_is_held() -> None:
+def test_a_closed_pool_is_not_found_even_if_a_batch_is_held() -> None:
     with Pool([CountingEnv], backend="serial", num_workers=1) as pool:
         obs = pool.reset().obs
         watched = only(os.getpid())
@@ -92,7 +92,7 @@ def test_one_that_is_closed_is_not_found_although_a_batch_is_held() -> None:
     watched.close()
 
 
-def test_parts_are_told_of_and_the_worker_of_a_restart() -> None:
+def test_the_number_of_parts_is_visible() -> None:
     with Pool([CountingEnv] * 4, num_workers=2) as pool:
         pool.split(2)
         watched = only(os.getpid())
@@ -100,7 +100,7 @@ def test_parts_are_told_of_and_the_worker_of_a_restart() -> None:
         watched.close()
 
 
-def test_output_is_read_where_it_is_kept(tmp_path: Path) -> None:
+def test_captured_output_of_a_worker_can_be_read(tmp_path: Path) -> None:
     def make() -> CountingEnv:
         print("built here", flush=True)
         return CountingEnv()
@@ -111,7 +111,7 @@ def test_output_is_read_where_it_is_kept(tmp_path: Path) -> None:
     assert output_of(None) is None
 
 
-def test_what_is_no_arena_has_no_card(tmp_path: Path) -> None:
+def test_invalid_arenas_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "file"
     for data, message in [(b"", "it is empty"), (b"x" * 64, "it is no arena")]:
         path.write_bytes(data)
@@ -130,12 +130,12 @@ def test_what_is_no_arena_has_no_card(tmp_path: Path) -> None:
             Card.read(file.fileno())
 
 
-def test_a_process_is_known_by_its_start() -> None:
+def test_start_of_identifies_a_running_process() -> None:
     assert start_of(os.getpid()) == start_of(os.getpid()) is not None
     assert start_of(4194304) is None
 
 
-def test_one_that_has_ended_runs_no_more_although_nobody_has_reaped_it() -> None:
+def test_a_zombie_process_does_not_count_as_running() -> None:
     pid = os.fork()
     if pid == 0:
         os._exit(0)

@@ -1,4 +1,4 @@
-"""A whole screen of `remuda top`: it is never longer than the terminal, whose last line tells the keys."""
+"""A screen of `remuda top` is never longer than the terminal, and its last line lists the keys."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from remuda._watch.pages import View, open_page
 from remuda._watch.screen import draw
 
 TITLE = "remuda top  herd, process 4145: 512 envs in 2 process workers"
-# Its verdict takes four lines of eighty columns.
+# The verdict of these stats takes four lines of 80 columns.
 STATS = snapshot(
     steps=[each(1000 * US)] * 512, workers=2, waited=300_000 * US, own=200 * US, queued=200_000 * US, others=1.5
 )
@@ -27,7 +27,7 @@ STATS = snapshot(
 
 @pytest.mark.parametrize("page", ["envs", "workers", "env"])
 @pytest.mark.parametrize("lines", [22, 24, 50])
-def test_it_fits_whatever_the_verdict_takes(lines: int, page: str) -> None:
+def test_a_screen_fits_with_a_long_verdict(lines: int, page: str) -> None:
     console = Console(width=80, height=lines, file=io.StringIO(), force_terminal=True, color_system=None)
     view = View("workers", "busy") if page == "workers" else View(page)
     console.print(draw(TITLE, open_page(STATS, STATS, view), 0, console, "written: remuda-top-4145-120000.json"))
@@ -52,7 +52,7 @@ def test_a_small_terminal_shows_the_table(lines: int, width: int, page: str) -> 
     assert len(rows) >= min(2, lines - 5), shown
 
 
-def test_it_says_which_of_many_rows_it_shows() -> None:
+def test_a_screen_names_the_range_of_rows() -> None:
     console = Console(width=80, height=24, file=io.StringIO(), force_terminal=True, color_system=None)
     console.print(draw(TITLE, open_page(STATS, STATS, View(sort="env")), 500, console, ""))
     text = console.file.getvalue()  # type: ignore[attr-defined]

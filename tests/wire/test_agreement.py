@@ -1,4 +1,4 @@
-"""Envs whose spaces differ are refused, and the error says which differ from which, and how."""
+"""Envs with different spaces are refused. The error groups them by difference."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from remuda import SpaceMismatchError
 from remuda._wire.codec import check_agreement
 
 
-def test_equal_spaces_agree_whatever_they_are() -> None:
+def test_equal_spaces_of_any_class_agree() -> None:
     class Odd(spaces.Space[int]):
         def __eq__(self, other: object) -> bool:
             return isinstance(other, Odd)
@@ -27,12 +27,12 @@ def test_equal_spaces_agree_whatever_they_are() -> None:
 
 
 @given(st.integers(1, 4), st.integers(1, 4))
-def test_bounds_do_not_count(low: int, high: int) -> None:
+def test_different_bounds_agree(low: int, high: int) -> None:
     check_agreement("action", spaces.Discrete(low), "env 0", [spaces.Discrete(high), spaces.Discrete(2, start=high)])
     check_agreement("x", spaces.Text(low), "env 0", [spaces.Text(high)])
 
 
-def test_who_disagrees_is_grouped_by_how() -> None:
+def test_envs_are_grouped_by_their_difference() -> None:
     box = spaces.Box(0, 1, (2,))
     odd: list[spaces.Space[Any]] = [
         box,

@@ -1,4 +1,5 @@
-"""Objects of any size in both directions: through the rings of bytes, and past them."""
+"""Objects of any size reach the worker and return: through the rings of bytes, or over the socket if they are too
+large."""
 
 from __future__ import annotations
 
@@ -15,12 +16,12 @@ from pool_envs import (
 from remuda import Pool
 
 BACKENDS = ("process", "thread", "serial")
-# The room for pickled matter is 64 KiB in each direction; what does not fit goes over the socket.
+# The rings for pickled objects have 64 KiB in each direction. Larger objects go over the socket.
 SIZES = [0, 1, 1000, 60_000, 65_000, 65_400, 65_450, 65_480, 65_500, 65_528, 65_536, 70_000, 200_000, 5_000_000]
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_texts_of_any_size(backend: Any) -> None:
+def test_texts_of_any_size_arrive(backend: Any) -> None:
     with Pool([TextEnv] * 2, backend=backend, num_workers=1) as pool:
         pool.reset(options={"text": "x" * 100_000})
         for size in SIZES:
@@ -29,7 +30,7 @@ def test_texts_of_any_size(backend: Any) -> None:
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_big_and_small_blobs_in_any_order(backend: Any) -> None:
+def test_big_and_small_blobs_arrive_in_any_order(backend: Any) -> None:
     rng = np.random.default_rng(1)
     sizes = rng.choice([10, 500, 20_000, 64_000, 90_000, 300_000], 120)
     data = [rng.bytes(int(size)) for size in sizes]
@@ -41,7 +42,7 @@ def test_big_and_small_blobs_in_any_order(backend: Any) -> None:
 
 
 @pytest.mark.parametrize("room", [4096, 5000, 1 << 20])
-def test_another_room_for_blobs(room: int) -> None:
+def test_object_bytes_sets_the_size_of_the_rings(room: int) -> None:
     rng = np.random.default_rng(2)
     with Pool([TextEnv] * 2, num_workers=2, object_bytes=room) as pool:
         pool.reset()
@@ -52,7 +53,7 @@ def test_another_room_for_blobs(room: int) -> None:
             assert pool.call("repeat", blob) == [blob, blob]
 
 
-def test_the_room_for_blobs_is_that_of_each_worker_and_direction() -> None:
+def test_object_bytes_applies_to_each_worker_and_direction() -> None:
     sizes = []
     for room in (1 << 16, 1 << 20):
         with Pool([TextEnv] * 2, num_workers=2, object_bytes=room):
@@ -61,15 +62,15 @@ def test_the_room_for_blobs_is_that_of_each_worker_and_direction() -> None:
 
 
 def shared_bytes() -> int:
-    """Of the one pool that there is."""
+    """Returns the size of the arena. Only one pool may exist."""
     maps = Path("/proc/self/maps").read_text()
     (line,) = (line for line in maps.splitlines() if "/memfd:remuda" in line)
     begin, end = line.split()[0].split("-")
     return int(end, 16) - int(begin, 16)
 
 
-def test_both_ends_write_a_lot_at_the_same_time() -> None:
-    """Neither may wait for the other to read first."""
+def test_both_ends_can_write_much_at_the_same_time() -> None:
+    """Neither end may wait until the other end has read."""
     with Pool([lambda: TextEnv(times=2)] * 4, num_workers=1) as pool:
         pool.reset()
         for _ in range(3):
@@ -85,19 +86,19 @@ def test_both_ends_write_a_lot_at_the_same_time() -> None:
             assert all(call.result() == [b"z" * 1_000_000] * 4 for call in calls)
 
 
-def test_big_arrays_in_calls() -> None:
+def test_big_arrays_arrive_in_calls() -> None:
     with Pool([TextEnv] * 2, num_workers=2) as pool:
         array = np.arange(2_000_000)
         for got in pool.call("repeat", array):
             assert (got == array).all()
-            got[0] = 1  # it is ours
+            got[0] = 1  # the array is writable
         fortran = np.asfortranarray(np.arange(600_000).reshape(600, 1000))
         assert all((got == fortran).all() for got in pool.call("repeat", fortran))
         assert all((got == array[::-7]).all() for got in pool.call("repeat", array[::-7]))
         assert pool.call("repeat", [np.zeros(0), np.zeros((0, 5)), b""])[1][1].shape == (0, 5)
 
 
-def test_big_infos_and_terminal_observations() -> None:
+def test_big_infos_and_terminal_observations_arrive() -> None:
     def step(env: Any, action: Any) -> Any:
         return env.observe(), 0.0, True, False, {"log": "x" * 100_000, "map": np.full((300, 300), int(action))}
 

@@ -1,4 +1,4 @@
-"""The board of a pool that is being started: what is written on it is read elsewhere, and nonsense is refused."""
+"""The build board of a starting pool can be read by other processes, and invalid boards are refused."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from remuda._wire.build_board import BuildBoard, BuildCard, NoBoardError
 CARD = BuildCard(os.getpid(), 7, "herd", "process", (2, 1), 4, 0)
 
 
-def test_envs_begin_and_are_built() -> None:
+def test_builds_are_recorded_from_begin_to_end() -> None:
     board = BuildBoard(CARD)
     board.begin(1)
     board.begin(2)
@@ -23,14 +23,14 @@ def test_envs_begin_and_are_built() -> None:
     assert (third.env_id, third.worker, third.is_built) == (8, 1, True)
     assert second.seconds is not None and third.seconds == board.builds()[2].seconds is not None
     assert board.num_built == 1
-    board.begin(2)  # once more
+    board.begin(2)  # a second build
     assert board.num_built == 0
     board.close()
     board.close()
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="it is a memory file")
-def test_others_read_it_and_workers_write_on_it() -> None:
+def test_readers_and_writers_share_a_board() -> None:
     board = BuildBoard(CARD)
     reader, writer = BuildBoard.open(board.fd, writes=False), BuildBoard.open(board.fd, writes=True)
     writer.begin(0)
@@ -43,7 +43,7 @@ def test_others_read_it_and_workers_write_on_it() -> None:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="it is a memory file")
 @pytest.mark.parametrize("how", ["empty", "zeros", "cut off", "another version", "no card"])
-def test_what_is_no_board_is_refused(how: str) -> None:
+def test_invalid_boards_are_refused(how: str) -> None:
     board = BuildBoard(CARD)
     text = os.pread(board.fd, 1 << 20, 0)
     other = os.memfd_create("other")

@@ -1,4 +1,4 @@
-"""What goes with the rows of a vector env comes out of one blob as it went in, still pickled."""
+"""The pickled objects of a vector env's rows are packed into one blob and unpacked unchanged."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ROWS: list[list[Any]] = [
 
 
 @pytest.mark.parametrize("rows", ROWS)
-def test_rows_come_as_they_were(rows: list[Any]) -> None:
+def test_rows_are_unpacked_unchanged(rows: list[Any]) -> None:
     arrived = [bytearray(part) for part in bundle(rows)]
     for row, given in zip(unbundle(arrived, len(rows)), rows, strict=True):
         if row is None or given is None or row[1] is None:
@@ -37,6 +37,6 @@ def test_rows_come_as_they_were(rows: list[Any]) -> None:
         ([*bundle([None]), b"more"], 1),
     ],
 )
-def test_what_is_no_bundle_is_refused(parts: Any, rows: int) -> None:
+def test_invalid_bundles_are_refused(parts: Any, rows: int) -> None:
     with pytest.raises(ValueError, match=r"expected the matter of|buffer"):
         unbundle(parts, rows)

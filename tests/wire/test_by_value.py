@@ -1,4 +1,4 @@
-"""Functions that travel by value still say which file they are from."""
+"""Functions that are pickled by value keep the name of their file."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def _fail(env: Any) -> None:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="worker processes need Linux")
 @pytest.mark.parametrize("start_method", ["forkserver", "spawn"])
-def test_a_traceback_shows_the_lines_of_what_travelled(start_method: Any) -> None:
+def test_a_traceback_shows_the_lines_of_a_function_pickled_by_value(start_method: Any) -> None:
     def fail(env: Any) -> None:
         _fail(env)
 
@@ -33,7 +33,7 @@ def test_a_traceback_shows_the_lines_of_what_travelled(start_method: Any) -> Non
     assert __file__ in failure.traceback
 
 
-def test_code_within_code_keeps_its_file() -> None:
+def test_nested_functions_keep_their_file() -> None:
     def outer() -> Any:
         return lambda: None
 

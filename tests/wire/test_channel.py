@@ -1,4 +1,4 @@
-"""The socket between the pool and a worker: whole messages, whoever interrupts, writes first, or dies."""
+"""The socket between the pool and a worker delivers whole messages, also after signals and if an end dies."""
 
 from __future__ import annotations
 
@@ -88,13 +88,13 @@ class Alarm(Exception):
     pass
 
 
-def test_an_interrupted_read_goes_on_where_it_was(pair: tuple[SocketChannel, SocketChannel]) -> None:
-    """Signals hit it at all kinds of moments; no byte may be lost or read twice."""
+def test_an_interrupted_read_continues_where_it_stopped(pair: tuple[SocketChannel, SocketChannel]) -> None:
+    """Signals interrupt the read at random points. No byte may be lost or read twice."""
 
     reading = {f.__code__ for f in (SocketChannel._piece, SocketChannel._fill, SocketChannel._wait, _Piece.missing)}
 
     def ring(number: int, frame: Any) -> None:
-        if frame.f_code in reading:  # elsewhere it would be us who lose the message
+        if frame.f_code in reading:  # outside these functions, an exception would lose the message in this test
             raise Alarm
 
     one, other = pair
@@ -119,7 +119,7 @@ def test_an_interrupted_read_goes_on_where_it_was(pair: tuple[SocketChannel, Soc
     assert [list(map(bytes, message)) for message in received] == sent
 
 
-def test_the_end_of_the_other_end(pair: tuple[SocketChannel, SocketChannel]) -> None:
+def test_a_closed_peer_raises_an_end_of_file_error(pair: tuple[SocketChannel, SocketChannel]) -> None:
     one, other = pair
     one.send([b"last words"])
     one.close()
@@ -131,7 +131,7 @@ def test_the_end_of_the_other_end(pair: tuple[SocketChannel, SocketChannel]) -> 
             other.send([bytes(1_000_000)])
 
 
-def test_half_a_message_is_the_end(pair: tuple[SocketChannel, SocketChannel]) -> None:
+def test_half_a_message_raises_an_end_of_file_error(pair: tuple[SocketChannel, SocketChannel]) -> None:
     one, other = pair
     one._sock.sendall(b"remuda: msg\n\x01\0\0\0" + (1000).to_bytes(8, "little") + b"some")
     one.close()
@@ -139,12 +139,12 @@ def test_half_a_message_is_the_end(pair: tuple[SocketChannel, SocketChannel]) ->
         other.recv()
 
 
-def test_the_end_of_the_peer_shows_though_the_socket_stays_open() -> None:
-    ours, theirs = socket.socketpair()
+def test_a_dead_peer_is_detected_even_if_the_socket_stays_open() -> None:
+    ours, peer_socket = socket.socketpair()
     peer = subprocess.Popen([sys.executable, "-c", "import signal; signal.pause()"])
     fd = os.pidfd_open(peer.pid)
     channel = SocketChannel(ours, fd)
-    theirs.sendall(b"remuda: msg\n\x01\0\0\0" + (3).to_bytes(8, "little") + b"abc" + b"remuda: msg\n\x01\0")
+    peer_socket.sendall(b"remuda: msg\n\x01\0\0\0" + (3).to_bytes(8, "little") + b"abc" + b"remuda: msg\n\x01\0")
     assert channel.recv() == [b"abc"]
     peer.kill()
     for use in (channel.recv, lambda: channel.send([bytes(10_000_000)])):
@@ -152,13 +152,13 @@ def test_the_end_of_the_peer_shows_though_the_socket_stays_open() -> None:
             use()
     peer.wait()
     channel.close()
-    theirs.close()
+    peer_socket.close()
     os.close(fd)
 
 
-def test_what_a_dead_peer_has_written_is_read_first() -> None:
-    ours, theirs = socket.socketpair()
-    writer, keeper = SocketChannel(theirs), theirs.dup()
+def test_messages_of_a_dead_peer_are_read_first() -> None:
+    ours, peer_socket = socket.socketpair()
+    writer, keeper = SocketChannel(peer_socket), peer_socket.dup()
     peer = subprocess.Popen([sys.executable, "-c", ""])
     fd = os.pidfd_open(peer.pid)
     select.select([fd], [], [])
@@ -171,7 +171,7 @@ def test_what_a_dead_peer_has_written_is_read_first() -> None:
     os.close(fd)
 
 
-def test_descriptors(pair: tuple[SocketChannel, SocketChannel]) -> None:
+def test_descriptors_are_passed(pair: tuple[SocketChannel, SocketChannel]) -> None:
     one, other = pair
     read, write = os.pipe()
     one.send_fds([read, write])
@@ -222,7 +222,7 @@ def assert_equal(one: Any, other: Any) -> None:
 
 @given(VALUES)
 @settings(max_examples=100, deadline=None)
-def test_values_survive_the_journey(value: Any) -> None:
+def test_values_are_unpickled_unchanged(value: Any) -> None:
     for dumped in (dump(value), dump_for_worker(value)):
         copy = load([bytearray(part) for part in dumped])
         assert_equal(copy, value)
@@ -237,12 +237,12 @@ def test_big_arrays_travel_out_of_band() -> None:
     assert np.shares_memory(np.frombuffer(body, dtype=array.dtype), array)
 
 
-def test_what_only_cloudpickle_can() -> None:
+def test_lambdas_are_pickled_with_cloudpickle() -> None:
     x = 5
     assert load(dump(lambda y: x + y))(2) == 7
 
 
-def test_local_channels_copy() -> None:
+def test_local_channels_copy_arrays() -> None:
     channel = LocalChannel()
     to_worker, from_worker = channel.queues
     array = np.zeros(3)
@@ -254,20 +254,20 @@ def test_local_channels_copy() -> None:
     assert channel.recv() == [b"back"]
 
 
-def test_what_is_no_message_is_refused() -> None:
-    ours, theirs = socket.socketpair()
+def test_invalid_messages_are_refused() -> None:
+    ours, peer_socket = socket.socketpair()
     channel = SocketChannel(ours)
-    theirs.sendall(b"hello, world, says a simulator\n")
+    peer_socket.sendall(b"hello, world, says a simulator\n")
     with pytest.raises(NonsenseError, match=r"expected a message that begins with .*, got b'hello, world'"):
         channel.recv()
     channel.close()
-    theirs.close()
+    peer_socket.close()
 
 
-def test_descriptors_that_the_system_refuses_are_tried_again(
+def test_refused_descriptors_are_sent_again(
     pair: tuple[SocketChannel, SocketChannel], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The user has too many on their way, and they are not taken."""
+    """The system refuses further descriptors if the user has too many in flight."""
     tried, slept = [], []
 
     def refuse(*arguments: Any) -> None:

@@ -1,4 +1,4 @@
-"""A value of a space as columns and objects, and back."""
+"""`SpaceCodec` converts a value of a space to columns and objects, and back."""
 
 from __future__ import annotations
 

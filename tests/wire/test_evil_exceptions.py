@@ -1,4 +1,5 @@
-"""Whatever an env gives to be unpickled or told is a fault of that env at worst: it neither ends nor hangs anybody."""
+"""Hostile exceptions and objects from an env are at worst a fault of that env: the pool's process neither ends nor
+hangs."""
 
 from __future__ import annotations
 
@@ -18,8 +19,8 @@ BACKENDS = ["process", "thread", "serial"]
 
 
 @each(evil=EVIL, backend=BACKENDS)
-def test_exceptions_that_cannot_be_asked_anything(backend: Any, evil: str) -> None:
-    """Their text, their class, their traceback, their notes: asking for each of them raises."""
+def test_exceptions_with_raising_attributes_are_reported(backend: Any, evil: str) -> None:
+    """Their text, class, traceback and notes raise when they are read."""
 
     def step(env: Any, _: Any) -> None:
         raise EVIL[evil]("hello")
@@ -31,11 +32,11 @@ def test_exceptions_that_cannot_be_asked_anything(backend: Any, evil: str) -> No
         assert raised.value.env_ids == (1,)
         pool.discard()
         pool.reset(env_ids=[1])
-        assert pool.call("tag") == [0, 1]  # the worker is as it was
+        assert pool.call("tag") == [0, 1]  # the worker is unaffected
 
 
 @pytest.mark.parametrize("evil", EVIL)
-def test_they_are_restarted_like_others(evil: str) -> None:
+def test_an_env_with_a_hostile_exception_is_restarted(evil: str) -> None:
     def step(env: Any, _: Any) -> None:
         raise EVIL[evil]("hello")
 
@@ -48,7 +49,7 @@ def test_they_are_restarted_like_others(evil: str) -> None:
 
 
 @each(evil=EVIL, backend=BACKENDS)
-def test_in_a_constructor_too(backend: Any, evil: str) -> None:
+def test_exceptions_with_raising_attributes_in_build_are_reported(backend: Any, evil: str) -> None:
     def build(env: Any) -> None:
         raise EVIL[evil]("hello")
 
@@ -56,7 +57,7 @@ def test_in_a_constructor_too(backend: Any, evil: str) -> None:
         Pool(hooked(2, build=build), backend=backend)
 
 
-# -- what ends whoever unpickles it ----------------------------------------------------------------------
+# -- objects that end the process that unpickles them -----------------------------------------------------
 
 
 def numeric_then_evil(env: Any, action: Any) -> Any:
@@ -65,8 +66,8 @@ def numeric_then_evil(env: Any, action: Any) -> Any:
 
 @pytest.mark.parametrize("faults", ["raise", "restart"])
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_an_info_that_ends_whoever_unpickles_it(backend: Any, faults: Any) -> None:
-    """The step is as any other, and no fault; whoever reads that info gets an error of that env."""
+def test_an_info_that_exits_when_unpickled_is_an_env_error(backend: Any, faults: Any) -> None:
+    """The step itself succeeds. Reading the info raises an error of that env."""
     with Pool(hooked(3, step=numeric_then_evil), backend=backend, faults=faults) as pool:
         pool.reset()
         for _ in range(3):
@@ -77,10 +78,10 @@ def test_an_info_that_ends_whoever_unpickles_it(backend: Any, faults: Any) -> No
                 with pytest.raises(EnvError, match=r"env 1 .*an info that can be unpickled.*SystemExit") as raised:
                     read()
                 assert raised.value.env_ids == (1,)
-        assert pool.get_attr("total_steps") == [3, 3, 3]  # nobody was rebuilt
+        assert pool.get_attr("total_steps") == [3, 3, 3]  # no env was rebuilt
 
 
-def test_an_answer_that_ends_whoever_unpickles_it() -> None:
+def test_an_answer_that_exits_when_unpickled_is_an_env_error() -> None:
     with Pool(counting(2)) as pool:
         with pytest.raises(EnvError, match=r"env 1 .*in call: expected an answer that can be unpickled.*SystemExit"):
             pool.apply(lambda env: EndsWhoUnpickles() if env.tag == 1 else None)
@@ -95,12 +96,12 @@ class EvilMetadata(CountingEnv):
 
 @pytest.mark.parametrize("start_method", ["forkserver", "fork"])
 @pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")
-def test_a_report_that_ends_whoever_unpickles_it(start_method: Any) -> None:
+def test_metadata_that_exits_when_unpickled_is_an_env_error(start_method: Any) -> None:
     with pytest.raises(EnvError, match=r"env 1 .*in build: expected spaces and metadata that can be unpickled"):
         Pool([CountingEnv, EvilMetadata], start_method=start_method)
 
 
-def test_ctrl_c_while_something_is_unpickled_is_the_users() -> None:
+def test_ctrl_c_during_unpickling_is_raised() -> None:
     def interrupted(env: Any, action: Any) -> Any:
         return env.observe(), 1.0, False, False, {"evil": EndsWhoUnpickles(KeyboardInterrupt)}
 

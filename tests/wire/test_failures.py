@@ -1,4 +1,4 @@
-"""Exceptions on their way to the pool: what env code raises on arrival, and what signal handlers raise meanwhile."""
+"""Exceptions that run code while they are unpickled in the pool's process, and signal handlers that raise meanwhile."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _on_arrival: list[Callable[[], Any]] = []
 
 
 class Broken(Exception):
-    """Does something when it is unpickled: the next that there is to do, or the last once more."""
+    """Runs the next function of `_on_arrival` when it is unpickled, and the last one repeatedly."""
 
     def __reduce__(self) -> Any:
         return arrive, ()
@@ -36,7 +36,7 @@ def raising(kind: type[BaseException]) -> Callable[..., None]:
 
 @pytest.fixture
 def handled() -> Iterator[Callable[[type[BaseException]], None]]:
-    """Has a handler of SIGUSR1 raise."""
+    """Returns a function that installs a raising handler of SIGUSR1."""
     before = signal.getsignal(signal.SIGUSR1)
     yield lambda kind: signal.signal(signal.SIGUSR1, raising(kind)) and None
     signal.signal(signal.SIGUSR1, before)
@@ -46,7 +46,7 @@ def handled() -> Iterator[Callable[[type[BaseException]], None]]:
     "load", [lambda pickled: load_exception("", pickled), lambda pickled: load_from_env([pickled])]
 )
 @pytest.mark.parametrize("kind", [SystemExit, KeyboardInterrupt, TimeoutError])
-def test_what_a_signal_handler_raises_comes_through(kind: Any, load: Any, handled: Any) -> None:
+def test_an_exception_of_a_signal_handler_is_raised(kind: Any, load: Any, handled: Any) -> None:
     handled(kind)
     _on_arrival[:] = [lambda: signal.raise_signal(signal.SIGUSR1), lambda: None]
     pickled = pickle.dumps(Broken())
@@ -56,7 +56,7 @@ def test_what_a_signal_handler_raises_comes_through(kind: Any, load: Any, handle
 
 
 @pytest.mark.parametrize("kind", [SystemExit, GeneratorExit, ValueError])
-def test_what_its_own_code_raises_costs_an_exception_its_object(kind: Any) -> None:
+def test_an_exception_that_raises_when_unpickled_has_no_object(kind: Any) -> None:
     _on_arrival[:] = [raising(kind)]
     pickled = pickle.dumps(Broken())
     assert load_exception("", pickled) is None
@@ -64,10 +64,10 @@ def test_what_its_own_code_raises_costs_an_exception_its_object(kind: Any) -> No
         load_from_env([pickled])
 
 
-def test_a_class_that_is_asked_for_may_raise(handled: Any) -> None:
+def test_an_exception_with_a_raising_class_property_has_no_object(handled: Any) -> None:
     handled(SystemExit)
-    asked = iter([lambda: signal.raise_signal(signal.SIGUSR1), *[lambda: None] * 9])
-    _Shy.ask = staticmethod(lambda: next(asked)())
+    actions = iter([lambda: signal.raise_signal(signal.SIGUSR1), *[lambda: None] * 9])
+    _Shy.ask = staticmethod(lambda: next(actions)())
     with pytest.raises(SystemExit):
         load_exception("", pickle.dumps(_Shy()))
     _Shy.ask = staticmethod(raising(SystemExit))

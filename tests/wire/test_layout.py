@@ -1,4 +1,4 @@
-"""Where each column lies in the shared memory."""
+"""The places of columns in the shared memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ids that the program has registered with Gymnasium, and modules that register them again in every worker."""
+"""Ids registered with Gymnasium reach every worker, also if modules there register them again."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from remuda._wire.registrations import load_registrations, pickle_registrations
 
 pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="worker processes need Linux"),
-    pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning"),  # newer Pythons, of fork
+    pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning"),  # newer Pythons warn about a fork
 ]
 
 START_METHODS = ("forkserver", "spawn", "fork")
 
-# As ale_py or MiniGrid: its ids are there when it has been imported.
+# Like ale_py and MiniGrid, it registers its ids when it is imported.
 MODULE = """
 import gymnasium
 from pool_envs import CountingEnv
@@ -62,7 +62,7 @@ def warned() -> Iterator[list[Any]]:
 
 
 @pytest.mark.parametrize("start_method", START_METHODS)
-def test_ids_that_are_registered_again_as_they_were_are_no_news(
+def test_equal_registrations_cause_no_warning(
     start_method: Any, module: Any, warned: list[Any], caplog: pytest.LogCaptureFixture
 ) -> None:
     fns = [lambda: gymnasium.make("remuda-test/A-v0"), lambda: gymnasium.make("remuda-test/Made-v0")]
@@ -73,22 +73,22 @@ def test_ids_that_are_registered_again_as_they_were_are_no_news(
 
 
 @each(num_workers=[None, "auto"], start_method=["forkserver", "spawn"])
-def test_ids_that_are_registered_as_something_else_are_told_once(
+def test_different_registrations_cause_one_warning(
     start_method: Any, num_workers: Any, module: Any, warned: list[Any]
 ) -> None:
     registry["remuda-test/B-v0"].kwargs = {"tag": 2}
     env_fns = [lambda: gymnasium.make("remuda-test/B-v0")] * 3
     with Pool(env_fns, start_method=start_method, num_workers=num_workers) as pool:
         assert pool.reset().obs[:, 0].tolist() == [2, 2, 2]
-    (told,) = [str(one.message) for one in warned if "Overriding" in str(one.message)]
-    assert "remuda-test/B-v0" in told
+    (override,) = [str(one.message) for one in warned if "Overriding" in str(one.message)]
+    assert "remuda-test/B-v0" in override
 
 
 @pytest.mark.parametrize("start_method", START_METHODS)
-def test_the_programs_ids_outlast_what_the_factories_bring_along(
+def test_the_programs_ids_override_those_of_the_factories_module(
     start_method: Any, module: Any, warned: list[Any], caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Where the factory is the module's own, that is imported before an env is made."""
+    """The factory is a function of the module, so the worker imports the module before it makes an env."""
     caplog.set_level(logging.WARNING)
     registry["remuda-test/C-v0"].kwargs = {"tag": 3}
     make = module.make
@@ -96,10 +96,10 @@ def test_the_programs_ids_outlast_what_the_factories_bring_along(
         assert pool.reset().obs[:, 0].tolist() == [3, 3]
 
 
-def test_an_id_that_cannot_travel_is_missed_by_no_other(module: Any) -> None:
+def test_an_id_that_cannot_be_pickled_is_skipped(module: Any) -> None:
     gymnasium.register("remuda-test/Locked-v0", entry_point="pool_envs:CountingEnv", kwargs={"lock": threading.Lock()})
     sent = pickle_registrations()
-    by_themselves = {"remuda-test/Made-v0"}  # its entry point is a function of a module that may be nowhere else
+    by_themselves = {"remuda-test/Made-v0"}  # its entry point is a function of a module that the worker may not find
     assert set(sent[1]) == by_themselves
     came = load_registrations(sent)
     assert set(registry) - set(came) == {"remuda-test/Locked-v0"}

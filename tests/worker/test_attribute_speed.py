@@ -1,4 +1,4 @@
-"""Nothing reads the `__dict__` of an env or wrapper, because that slows each later access to its attributes."""
+"""The worker never reads the `__dict__` of an env or wrapper, because that slows later accesses to its attributes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from remuda import FaultPolicy, Pool
 
 
 class Watched:
-    """Counts reads of `__dict__`."""
+    """A class that counts reads of its instances' `__dict__`."""
 
     reads = 0
 
@@ -30,7 +30,7 @@ class Env(Watched, CountingEnv):
 
 
 class Wrapper(Watched, gymnasium.Wrapper[Any, Any, Any, Any]):
-    def reads_of_all(self) -> int:
+    def total_reads(self) -> int:
         return type(self).reads + Env.reads
 
 
@@ -38,29 +38,29 @@ def make() -> Wrapper:
     return Wrapper(Env())
 
 
-def test_a_read_is_counted() -> None:
+def test_a_read_of_dict_is_counted() -> None:
     env = make()
-    assert env.reads_of_all() == 0
+    assert env.total_reads() == 0
     vars(env)
-    assert env.reads_of_all() == 1
+    assert env.total_reads() == 1
     Wrapper.reads = 0
 
 
 @pytest.mark.parametrize("backend", ["process", "thread", "serial"])
 @pytest.mark.parametrize("faults", ["raise", FaultPolicy("restart", renew_every=2)], ids=["raise", "restart"])
 @pytest.mark.parametrize("seeding", ["gymnasium", "per_episode"])
-def test_attributes_stay_where_they_are(backend: Any, faults: Any, seeding: Any, tmp_path: Path) -> None:
+def test_a_pool_reads_no_dict(backend: Any, faults: Any, seeding: Any, tmp_path: Path) -> None:
     options: Any = {"backend": backend, "num_workers": 2, "faults": faults, "seeding": seeding, "record": tmp_path}
     with Pool([make] * 4, extras={"steps": lambda env: env.get_wrapper_attr("steps")}, **options) as pool:
         pool.reset(seed=1)
         for _ in range(9):
             pool.step([0] * 4)
         pool.set_attr("difficulty", 1, lasting=True)
-        assert pool.call("reads_of_all") == [0] * 4
+        assert pool.call("total_reads") == [0] * 4
 
 
 class Lazy(CountingEnv):
-    """Has the names by which envs and simulations are recognised, and may not be asked for them yet."""
+    """An env with attribute names by which remuda recognises simulators. Reading these properties fails the test."""
 
     @property
     def env(self) -> Any:

@@ -1,4 +1,4 @@
-"""What an env must not return from `step` and `reset`, and the error that says so."""
+"""Invalid results of `step` and `reset`, and the errors that name them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ BACKENDS: tuple[Any, ...] = ("process", "thread", "serial")
 
 
 def stepping(**parts: Any) -> Callable[[Any, Any], Any]:
-    """A step hook whose result has these parts instead of the usual ones."""
+    """Returns a step hook that returns these values in place of the default ones."""
 
     def step(env: Any, action: Any) -> Any:
         usual = {"obs": env.observe(), "reward": 0.0, "terminated": False, "truncated": False, "info": {}}
@@ -60,7 +60,7 @@ BAD_STEPS: dict[str, tuple[Callable[..., Any], str]] = {
 
 
 @each(backend=BACKENDS, name=BAD_STEPS)
-def test_steps_that_return_what_they_must_not(name: str, backend: Any) -> None:
+def test_errors_of_invalid_step_results(name: str, backend: Any) -> None:
     step, message = BAD_STEPS[name]
     with Pool(hooked(3, step=step), backend=backend, num_workers=2) as pool:
         pool.reset()
@@ -80,7 +80,7 @@ BAD_RESETS: dict[str, tuple[Callable[..., Any], str]] = {
 
 
 @pairwise(mode=["next_step", "same_step"], phase=["reset", "autoreset"], name=BAD_RESETS)
-def test_resets_that_return_what_they_must_not(name: str, phase: str, mode: Any) -> None:
+def test_errors_of_invalid_reset_results(name: str, phase: str, mode: Any) -> None:
     hook, message = BAD_RESETS[name]
     hooks: Any = {phase: hook}
     with Pool(hooked(3, length=1, **hooks), backend="serial", num_workers=2, autoreset=mode) as pool:
@@ -118,21 +118,21 @@ def without(key: str) -> Callable[[Any], Any]:
         (lambda obs: tuple(obs.values()), r"a dict with the keys .* at obs, got tuple"),
     ],
 )  # fmt: skip
-def test_nested_observations_that_do_not_fit(spoil: Callable[[Any], Any], message: str) -> None:
+def test_errors_of_invalid_nested_observations(spoil: Callable[[Any], Any], message: str) -> None:
     with Pool([NestedEnv, lambda: NestedFault(spoil)], backend="serial") as pool:
         pool.reset()
         with pytest.raises(EnvError, match=f"^env 1 .* in step: expected .*{message}"):
             pool.step({"push": np.zeros((2, 2)), "keys": ([0, 0], np.zeros((2, 2), int))})
 
 
-def test_keys_that_the_space_does_not_know_are_left_out() -> None:
+def test_keys_that_the_space_lacks_are_left_out() -> None:
     with Pool([lambda: NestedFault(lambda obs: {**obs, "extra": 1})], backend="serial") as pool:
         pool.reset()
         batch = pool.step({"push": np.zeros((1, 2)), "keys": ([0], np.zeros((1, 2), int))})
         assert sorted(batch.obs) == ["deep", "image", "pose"]
 
 
-def test_an_override_says_what_the_observations_must_be() -> None:
+def test_observation_space_overrides_the_envs_space() -> None:
     wide = spaces.Box(-(2**40), 2**40, (4,), np.float64)
     with Pool(counting(2), backend="serial", observation_space=wide) as pool:
         assert pool.reset().obs.dtype == np.float64

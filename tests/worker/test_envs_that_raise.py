@@ -1,4 +1,4 @@
-"""Envs that raise, in every phase and on every backend: the error names the env and brings its traceback."""
+"""Envs that raise, in every phase and on every backend: the error names the env and has its traceback."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ EXCEPTIONS: dict[str, tuple[Callable[[], BaseException], str]] = {
 
 
 def assert_traceback(error: EnvError) -> None:
-    """The cause is the env's exception, its cause the worker's traceback; or at least the latter."""
+    """Asserts that the error's causes are the env's exception, if it could be pickled, and the worker's traceback."""
     failure = error.failures[0]
     cause: BaseException | None = error.__cause__
     if failure.exception is not None:
@@ -100,7 +100,7 @@ def test_envs_that_raise_when_built(name: str, backend: Any, tmp_path: Path) -> 
     assert str(raised.value).startswith("env 1 (worker 0) raised ")
     assert message.format("build") in str(raised.value)
     assert_traceback(raised.value)
-    assert closed.exists()  # what was built in the same worker
+    assert closed.exists()  # the first env of the worker was closed
 
 
 @pairwise(
@@ -108,7 +108,7 @@ def test_envs_that_raise_when_built(name: str, backend: Any, tmp_path: Path) -> 
     phase=["reset", "autoreset", "call", "render"],
     name=["plain", "SystemExit", "Unpicklable", "NeedsArguments"],
 )
-def test_envs_that_raise_elsewhere(name: str, phase: str, backend: Any) -> None:
+def test_envs_that_raise_in_reset_call_or_render(name: str, phase: str, backend: Any) -> None:
     make, message = EXCEPTIONS[name]
     operation = "call" if phase in ("call", "render") else "reset"
     hooks: Any = {phase: raising(make)}
@@ -120,7 +120,7 @@ def test_envs_that_raise_elsewhere(name: str, phase: str, backend: Any) -> None:
         assert message.format(operation) in str(raised.value)
         assert raised.value.env_ids == (1,)
         assert_traceback(raised.value)
-        if operation == "call":  # it does not touch the episode
+        if operation == "call":  # an exception in a call does not end the episode
             assert pool.pending == 0
             pool.step([0, 0, 0])
         else:
@@ -154,7 +154,7 @@ def test_envs_that_raise_in_close(name: str, backend: Any) -> None:
     assert not any(worker.is_alive() for worker in pool.workers)
 
 
-def test_every_env_is_closed_though_some_raise(tmp_path: Path) -> None:
+def test_every_env_is_closed_even_if_some_raise(tmp_path: Path) -> None:
     def close(env: Any) -> None:
         (tmp_path / str(env.tag)).touch()
         raise ValueError(f"env {env.tag} will not")
@@ -170,7 +170,7 @@ def test_every_env_is_closed_though_some_raise(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("backend", ["process", "thread"])
-def test_an_interrupt_raised_by_an_env_elsewhere_is_its_fault(backend: Any) -> None:
+def test_an_interrupt_that_an_env_in_a_worker_raises_is_its_fault(backend: Any) -> None:
     with Pool(hooked(3, step=raising(KeyboardInterrupt)), backend=backend, num_workers=2) as pool:
         pool.reset()
         with pytest.raises(EnvError, match="env 1 .* raised KeyboardInterrupt in step"):
@@ -179,8 +179,8 @@ def test_an_interrupt_raised_by_an_env_elsewhere_is_its_fault(backend: Any) -> N
 
 
 @pytest.mark.parametrize("phase", ["reset", "step", "call", "close"])
-def test_an_interrupt_in_the_callers_own_thread_is_the_callers(phase: str) -> None:
-    """An env that is stepped by the caller gets the caller's Ctrl-C: `except Exception` must not catch it."""
+def test_an_interrupt_in_the_callers_thread_is_raised(phase: str) -> None:
+    """`except Exception` must not catch the caller's Ctrl-C in an env that the caller steps."""
     hooks: Any = {phase: raising(KeyboardInterrupt)}
     pool = Pool(hooked(2, **hooks), backend="serial")
     with pytest.raises(KeyboardInterrupt) as raised:
@@ -195,7 +195,7 @@ def test_an_interrupt_in_the_callers_own_thread_is_the_callers(phase: str) -> No
 
 
 @pytest.mark.parametrize("backend", ["serial", "thread"])
-def test_an_interrupt_while_envs_are_built_here(backend: Any) -> None:
+def test_an_interrupt_while_envs_are_built_is_raised(backend: Any) -> None:
     with pytest.raises(KeyboardInterrupt):
         Pool(hooked(2, build=raising(KeyboardInterrupt)), backend=backend)
 
@@ -228,8 +228,8 @@ def test_a_pool_can_be_closed_at_once_after_a_fault(backend: Any) -> None:
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_a_fault_that_meets_an_answer_is_told_all_the_same(backend: Any) -> None:
-    """Answers to calls wake the pool while it waits for results: the failures seen by then must still count."""
+def test_a_fault_that_arrives_with_an_answer_is_raised(backend: Any) -> None:
+    """Answers to calls wake the pool while it waits for results. Failures that arrived with them must be raised."""
     with Pool(hooked(3, step=raising(ValueError)), backend=backend, num_workers=2) as pool:
         for _ in range(30):
             pool.reset()
@@ -241,17 +241,17 @@ def test_a_fault_that_meets_an_answer_is_told_all_the_same(backend: Any) -> None
             assert sorted(pool.recv().env_ids.tolist()) == [0, 2]
 
 
-def test_faults_are_told_by_whoever_waits_next() -> None:
+def test_recv_raises_a_fault_that_arrived_during_a_call() -> None:
     with Pool(hooked(3, step=raising(ValueError)), backend="thread") as pool:
         pool.reset()
         pool.send([0, 0, 0])
-        assert pool.call("pid") == [os.getpid()] * 3  # each env's answer comes after its step
+        assert pool.call("pid") == [os.getpid()] * 3  # each env answers the call after its step
         with pytest.raises(EnvError, match="env 1 "):
             pool.recv()
         assert sorted(pool.recv().env_ids.tolist()) == [0, 2]
 
 
-def test_discard_drops_faults_too() -> None:
+def test_discard_drops_faults() -> None:
     with Pool(hooked(3, step=raising(ValueError)), backend="thread") as pool:
         pool.reset()
         pool.send([0, 0, 0])
@@ -284,7 +284,7 @@ def test_calls_that_cannot_be_pickled() -> None:
         assert pool.call("tag") == [0, 1]
 
 
-def test_an_attribute_that_is_not_there() -> None:
+def test_a_missing_attribute_is_an_error() -> None:
     with Pool([lambda: gymnasium.make("CartPole-v1")] * 2, backend="serial") as pool:
         with pytest.raises(EnvError, match=r"envs 0, 1 .*AttributeError in call: .*'velocity'"):
             pool.get_attr("velocity")
@@ -292,7 +292,7 @@ def test_an_attribute_that_is_not_there() -> None:
             pool.call("fly")
 
 
-def test_a_wrong_number_of_values() -> None:
+def test_a_wrong_number_of_values_is_refused() -> None:
     with Pool(counting(3), backend="serial") as pool:
         with pytest.raises(ValueError, match="expected 3 .*got 2"):
             pool.set_attrs("tag", [1, 2])

@@ -1,4 +1,4 @@
-"""Exceptions that stay in a worker are freed with it: by their tracebacks they hold the frames that run it."""
+"""Exceptions that a worker keeps are freed with it, although their tracebacks hold the worker's frames."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from remuda import Pool
 
 
 @pytest.mark.parametrize("backend", ["thread", "serial"])
-def test_an_env_that_keeps_what_it_has_raised(backend: Any) -> None:
+def test_an_env_may_keep_its_exception(backend: Any) -> None:
     def keep(env: Any, _: Any) -> None:
         try:
             raise ValueError("to be kept")
@@ -30,7 +30,7 @@ def test_an_env_that_keeps_what_it_has_raised(backend: Any) -> None:
 
 
 @pytest.mark.parametrize("backend", ["thread", "serial"])
-def test_a_function_that_keeps_the_exception_of_another(backend: Any) -> None:
+def test_a_function_of_extras_may_keep_an_exception(backend: Any) -> None:
     kept: list[BaseException] = []
 
     def keep(env: Any, kept: list[BaseException] = kept) -> int:
@@ -49,7 +49,7 @@ def test_a_function_that_keeps_the_exception_of_another(backend: Any) -> None:
 
 
 @pytest.mark.parametrize("backend", ["thread", "serial"])
-def test_a_reset_in_advance_that_failed_and_that_nobody_asked_for(backend: Any) -> None:
+def test_an_unused_failed_reset_in_advance_is_freed(backend: Any) -> None:
     failed = threading.Event()
 
     def fail(_: Any) -> None:

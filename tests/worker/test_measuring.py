@@ -1,4 +1,4 @@
-"""What an env is measured to cost, on clocks that only the env moves on; and whether one may be tried at all."""
+"""Measurement of an env's costs, on clocks that only the env advances, and the decision whether to try a second env."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from remuda._worker.second_build import FirstBuild, Limits, SecondBuild, try_sec
 
 
 class Clock:
-    """Stands still unless an env moves it on."""
+    """Clocks that only an env advances."""
 
     def __init__(self) -> None:
         self.now = Moment(100.0, 10.0, 1.0)
@@ -44,7 +44,7 @@ class Clock:
 
 @dataclass(frozen=True)
 class Times:
-    """Seconds; `first` besides, once each."""
+    """Seconds of each kind per call. `first` is added once."""
 
     cpu: float = 0.0
     waiting: float = 0.0
@@ -58,10 +58,10 @@ class TimedEnv(CountingEnv):
         super().__init__(length=length)
         self._clock, self._times = clock, {"step": step, "reset": reset}
 
-    def _spend(self, what: str) -> None:
-        times = self._times[what]
+    def _spend(self, kind: str) -> None:
+        times = self._times[kind]
         self._clock.spend(times.cpu + times.first, times.waiting, times.queued, times.stolen)
-        self._times[what] = replace(times, first=0.0)
+        self._times[kind] = replace(times, first=0.0)
 
     def reset(self, **arguments: Any) -> Any:
         self._spend("reset")
@@ -77,7 +77,7 @@ def cost_of(step: Times, reset: Times = Times(), length: int = 1_000_000) -> Mea
     return measure(TimedEnv(clock, step, reset, length), clock.read)
 
 
-def test_a_step_that_computes() -> None:
+def test_the_cost_of_a_step_that_computes() -> None:
     found = cost_of(Times(cpu=1e-4))
     assert found.cost is not None
     assert (found.cost.wall, found.cost.cpu) == pytest.approx((1e-4, 1e-4))
@@ -85,56 +85,56 @@ def test_a_step_that_computes() -> None:
     assert found.raised is None
 
 
-def test_a_step_that_waits() -> None:
+def test_the_cost_of_a_step_that_waits() -> None:
     found = cost_of(Times(cpu=1e-4, waiting=5e-3))
     assert found.cost is not None
     assert (found.cost.wall, found.cost.cpu) == pytest.approx((5.1e-3, 1e-4))
     assert 10 <= found.steps <= 20
 
 
-def test_time_is_not_spent_while_others_have_the_core() -> None:
+def test_time_in_the_queue_does_not_count() -> None:
     clock = Clock()
     before = clock.read()
     clock.spend(cpu=1.0, waiting=2.0, queued=4.0)
     assert spent(before, clock.read()) == pytest.approx(3.0)
 
 
-def test_a_step_that_others_keep_from_its_core_does_not_wait() -> None:
+def test_queueing_does_not_count_as_waiting() -> None:
     found = cost_of(Times(cpu=1e-4, queued=5e-3))
     assert found.cost is not None
     assert (found.cost.wall, found.cost.cpu) == pytest.approx((1e-4, 1e-4))
 
 
-def test_a_step_from_which_the_host_takes_the_core_does_not_wait() -> None:
-    """The kernel of a virtual machine knows nothing of it, but that the thread has not gone to sleep."""
+def test_stolen_time_does_not_count_as_waiting() -> None:
+    """The kernel of a virtual machine cannot measure stolen time. It only measures that the thread did not sleep."""
     found = cost_of(Times(cpu=1e-4, stolen=5e-3))
     assert found.cost is not None
     assert (found.cost.wall, found.cost.cpu) == pytest.approx((1e-4, 1e-4))
 
 
-def test_what_is_done_but_once_is_no_steps_cost() -> None:
+def test_costs_of_the_first_call_do_not_count() -> None:
     found = cost_of(Times(cpu=1e-4, first=2.0), Times(first=3.0))
     assert found.cost is not None
     assert found.cost.wall == pytest.approx(1e-4)
 
 
-def test_resets_that_were_due_are_shared_by_the_steps_of_an_episode() -> None:
+def test_the_cost_of_a_reset_is_shared_by_the_steps_of_an_episode() -> None:
     found = cost_of(Times(cpu=1e-4), Times(cpu=1e-3, waiting=1e-3), length=20)
     assert found.cost is not None
     assert (found.cost.wall, found.cost.cpu) == pytest.approx((2e-4, 1.5e-4), rel=0.1)
 
 
-def test_where_no_episode_ends_they_are_shared_by_a_thousand() -> None:
+def test_without_ends_a_thousand_steps_share_the_cost_of_a_reset() -> None:
     found = cost_of(Times(cpu=1e-4), Times(waiting=0.2))
     assert found.cost is not None
     assert (found.cost.wall, found.cost.cpu) == pytest.approx((3e-4, 1e-4))
 
 
-def test_of_very_slow_steps_one_is_enough() -> None:
+def test_one_very_slow_step_is_enough() -> None:
     assert cost_of(Times(waiting=1.0)).steps == 1
 
 
-def test_the_clocks_are_looked_at_less_often_than_there_are_steps() -> None:
+def test_the_clocks_are_read_less_often_than_every_step() -> None:
     clock, looks = Clock(), []
     found = measure(TimedEnv(clock, Times(cpu=1e-6)), lambda: looks.append(1) or clock.read())
     assert found.steps >= 30_000
@@ -158,16 +158,16 @@ def test_real_clocks() -> None:
     assert measure(CountingEnv(length=3), seconds=1e-3).cost is not None
 
 
-# -- how it is played --------------------------------------------------------------------------------------
+# -- actions and resets -----------------------------------------------------------------------------------
 
 
 class MaskedEnv(CountingEnv):
-    """Takes one action only, which changes at every step, and tells which as `told` says."""
+    """An env with one valid action, which changes at each step. `mask_in` selects where the env publishes its mask."""
 
-    def __init__(self, told: str) -> None:
+    def __init__(self, mask_in: str) -> None:
         super().__init__(length=7)
-        self.told = told
-        self.action_space = spaces.Discrete(5, start=1 if told == "shifted" else 0)
+        self.mask_in = mask_in
+        self.action_space = spaces.Discrete(5, start=1 if mask_in == "shifted" else 0)
 
     @property
     def valid(self) -> int:
@@ -181,21 +181,21 @@ class MaskedEnv(CountingEnv):
 
     def reset(self, **arguments: Any) -> Any:
         obs, _ = super().reset(**arguments)
-        return self._tell(obs)
+        return self._publish(obs)
 
-    def _tell(self, obs: Any) -> Any:
-        info = {"action_mask": obs["action_mask"]} if self.told in ("info", "shifted") else {}
-        return obs if self.told == "obs" else obs["obs"], info
+    def _publish(self, obs: Any) -> Any:
+        info = {"action_mask": obs["action_mask"]} if self.mask_in in ("info", "shifted") else {}
+        return obs if self.mask_in == "obs" else obs["obs"], info
 
     def step(self, action: Any) -> Any:
         if action - self.action_space.start != self.valid:
             raise ValueError(f"illegal: {action}")
         obs, *rest, _ = super().step(action)
-        obs, info = self._tell(obs)
+        obs, info = self._publish(obs)
         return obs, *rest, info
 
 
-class UnaskedEnv(MaskedEnv):
+class MaskOnlyEnv(MaskedEnv):
     action_masks = None  # type: ignore[assignment]
 
     def observe(self) -> Any:
@@ -203,14 +203,14 @@ class UnaskedEnv(MaskedEnv):
 
 
 @pytest.mark.parametrize(
-    "env", [UnaskedEnv("info"), UnaskedEnv("shifted"), UnaskedEnv("obs"), gymnasium.Wrapper(MaskedEnv("method"))]
+    "env", [MaskOnlyEnv("info"), MaskOnlyEnv("shifted"), MaskOnlyEnv("obs"), gymnasium.Wrapper(MaskedEnv("method"))]
 )
-def test_actions_are_valid_where_a_mask_says_which_are(env: Any) -> None:
+def test_actions_obey_a_mask(env: Any) -> None:
     found = measure(env, seconds=1e-3)
     assert (found.raised, found.steps >= 10) == (None, True)
 
 
-def test_a_mask_that_fits_nothing_is_passed_over() -> None:
+def test_an_unusable_mask_is_ignored() -> None:
     class Odd(CountingEnv):
         def reset(self, **arguments: Any) -> Any:
             return super().reset(**arguments)[0], {"action_mask": [1, 2, 3]}
@@ -227,13 +227,13 @@ def raising_after(steps: int) -> HookedEnv:
 
 
 @pytest.mark.parametrize(("steps", "is_known"), [(0, False), (5, False), (200, True)])
-def test_an_env_that_raises_is_known_by_the_steps_before(steps: int, is_known: bool) -> None:
+def test_the_cost_of_an_env_that_raises_is_that_of_its_earlier_steps(steps: int, is_known: bool) -> None:
     found = measure(raising_after(steps), seconds=1000.0)
     assert found.raised == "ValueError: illegal"
     assert (found.cost is not None) == is_known
 
 
-def test_an_env_that_cannot_be_reset_without_more() -> None:
+def test_an_env_that_cannot_be_reset_without_options_has_no_cost() -> None:
     def refuse(_: Any) -> None:
         raise KeyError("level")
 
@@ -241,7 +241,7 @@ def test_an_env_that_cannot_be_reset_without_more() -> None:
 
 
 class OwnStepsEnv(CountingEnv):
-    """Cannot be reset without options; says itself how it is stepped."""
+    """An env that needs options in each reset, and has its own loop for the measurement."""
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
         assert options == {"level": 1}
@@ -256,14 +256,14 @@ class OwnStepsEnv(CountingEnv):
                 yield
 
 
-def test_an_env_is_played_as_it_says() -> None:
+def test_an_env_may_have_its_own_loop() -> None:
     env = OwnStepsEnv(length=3)
     assert measure(env, seconds=1e-3).raised is None
     assert env.total_steps >= 10
 
 
 @pytest.mark.parametrize("mode", GYMNASIUM_MODES)
-def test_a_vector_env_is_reset_by_itself_or_by_us(mode: str) -> None:
+def test_a_vector_env_is_measured_in_every_autoreset_mode(mode: str) -> None:
     env = sync_vector_env([lambda: CountingEnv(length=3)] * 2, mode)
     found = measure(env, seconds=1e-3)
     assert (found.raised, found.steps >= 10) == (None, True)
@@ -303,7 +303,7 @@ def leave() -> Any:
         (leave, CountingEnv(), QUICK, r"could not be built a second time \(SystemExit: no\)"),
     ],
 )
-def test_whether_an_env_is_tried(env_fn: Any, env: Any, first: FirstBuild, why: str | None) -> None:
+def test_reasons_against_a_second_build(env_fn: Any, env: Any, first: FirstBuild, why: str | None) -> None:
     found = try_second_build(env_fn, env, first, LIMITS, own_process=False)
     assert found.stays
     if why is None:
@@ -312,7 +312,7 @@ def test_whether_an_env_is_tried(env_fn: Any, env: Any, first: FirstBuild, why: 
         assert re.search(why, found.refusal or "")
 
 
-def test_one_whose_second_build_is_slow_is_not_tried() -> None:
+def test_an_env_with_a_slow_second_build_is_not_tried() -> None:
     found = try_second_build(CountingEnv, CountingEnv(), QUICK, Limits(alone=0.0, importing=1e9), own_process=False)
     assert "building it takes" in (found.refusal or "")
     imported = FirstBuild(1.0, imported=True)
@@ -320,7 +320,7 @@ def test_one_whose_second_build_is_slow_is_not_tried() -> None:
     assert "building it takes" in (found.refusal or "")
 
 
-def test_one_env_over_and_over_is_not_closed() -> None:
+def test_an_env_that_the_factory_returns_twice_is_not_closed() -> None:
     closed: list[Any] = []
     env = HookedEnv(close=closed.append)
     for again in (env, gymnasium.Wrapper(env)):
@@ -329,7 +329,7 @@ def test_one_env_over_and_over_is_not_closed() -> None:
     assert closed == []
 
 
-def test_the_second_is_closed_whatever_it_says_to_that() -> None:
+def test_the_second_env_is_closed_even_if_it_raises() -> None:
     closed: list[Any] = []
 
     def close(env: Any) -> None:
@@ -342,9 +342,9 @@ def test_the_second_is_closed_whatever_it_says_to_that() -> None:
     assert closed[0] is not env
 
 
-def test_an_env_with_a_program_of_its_own_is_not_tried() -> None:
+def test_an_env_that_has_started_a_process_is_not_tried() -> None:
     pid = os.fork()
-    if pid == 0:  # a process without children
+    if pid == 0:  # the child has no children of its own
         found = try_second_build(CountingEnv, CountingEnv(), QUICK, LIMITS, own_process=True)
         simulator = subprocess.Popen(["sleep", "60"])
         refused = try_second_build(fail, CountingEnv(), QUICK, LIMITS, own_process=True)
@@ -354,14 +354,14 @@ def test_an_env_with_a_program_of_its_own_is_not_tried() -> None:
     assert os.waitpid(pid, 0)[1] == 0
 
 
-def test_what_the_second_says_is_not_heard(caplog: pytest.LogCaptureFixture) -> None:
+def test_logs_and_warnings_of_the_second_build_are_dropped(caplog: pytest.LogCaptureFixture) -> None:
     def build() -> Any:
         logging.getLogger("env").error("hello")
         warnings.warn("hello", stacklevel=1)
         return CountingEnv()
 
     pid = os.fork()
-    if pid == 0:  # a process without children
+    if pid == 0:  # the child has no children of its own
         try_second_build(build, CountingEnv(), QUICK, LIMITS, own_process=True)
         os._exit(len(caplog.records) + (logging.root.manager.disable != logging.NOTSET))
     assert os.waitpid(pid, 0)[1] == 0

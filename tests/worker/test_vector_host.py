@@ -1,4 +1,4 @@
-"""What a worker takes for a vector env, and what such an env must not return."""
+"""The objects that a worker accepts as vector envs, and their invalid results."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ BACKENDS = ("process", "thread", "serial")
 # -- as single envs --------------------------------------------------------------------------------------
 
 
-def test_a_box_of_another_float_is_cast() -> None:
+def test_observations_of_another_dtype_are_cast() -> None:
     with Pool([lambda: _Wrong(obs=np.ones((2, 4), np.int32))], vector_size=2, backend="serial") as pool:
         pool.reset()
         assert_same(pool.step([0, 0]).obs, np.ones((2, 4), np.int64))
@@ -46,8 +46,8 @@ def test_a_box_of_another_float_is_cast() -> None:
 
 
 @each(backend=BACKENDS, mode=MODES)
-def test_what_is_like_a_vector_env_will_do(mode: Any, backend: Any) -> None:
-    """Arrays that are used again, infos without masks, final observations as a batch."""
+def test_an_object_like_a_vector_env_is_accepted(mode: Any, backend: Any) -> None:
+    """A vector env that reuses its arrays. Its infos have no masks, and its final observations are one batch."""
     with Pool(plain(2, 3, 2, mode), vector_size=3, autoreset=mode, backend=backend) as pool:
         first = pool.reset()
         assert first.infos[4] == {"count": 0, "half": 0.0, "pair": pytest.approx([1, 0])}
@@ -68,17 +68,17 @@ def test_what_is_like_a_vector_env_will_do(mode: Any, backend: Any) -> None:
         assert_same(batch.infos[1]["pair"], np.array([1, 2], np.float32))
 
 
-def test_numeric_infos_cost_nothing_once_they_have_columns() -> None:
+def test_numeric_infos_with_columns_are_not_pickled() -> None:
     with Pool(plain(2, 3), vector_size=3) as pool:
         pool.reset()
         pool.step(np.arange(6))
         batch = pool.step(np.arange(6))
         assert [info["count"] for info in batch.infos] == [2] * 6
-        assert not batch._lazy  # nothing was pickled
+        assert not batch._lazy  # no info was pickled
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_a_vector_env_may_keep_the_actions_it_is_given(backend: Any) -> None:
+def test_a_vector_env_may_keep_its_actions(backend: Any) -> None:
     def keep(env: Any, actions: Any) -> None:
         env.resets.append(actions)
 
@@ -90,7 +90,7 @@ def test_a_vector_env_may_keep_the_actions_it_is_given(backend: Any) -> None:
 
 
 @pytest.mark.parametrize("mode", ["next_step", "same_step"])
-def test_atari(mode: Any) -> None:
+def test_atari_vector_envs(mode: Any) -> None:
     vector_env = pytest.importorskip("ale_py.vector_env", reason="ale_py has no vector env here")
 
     def build() -> Any:
@@ -128,9 +128,9 @@ def test_atari(mode: Any) -> None:
         ({3: np.array([1.5, 2.5])}, [{3: 1.5}, {3: 2.5}]),
     ],
 )
-def test_what_infos_mean(infos: Info, expected: list[Info]) -> None:
-    told = VectorInfos(2, np.zeros(2, np.uint64)).split(infos)
-    assert_same(told.rest, expected)
+def test_infos_of_a_vector_env_are_split(infos: Info, expected: list[Info]) -> None:
+    split = VectorInfos(2, np.zeros(2, np.uint64)).split(infos)
+    assert_same(split.rest, expected)
 
 
 @pytest.fixture
@@ -158,7 +158,7 @@ def pool() -> Iterator[Pool]:
         ({"num_workers": 3}, r"from 1 to 2 \(the number of vector envs\), got 3"),
     ],
 )
-def test_what_goes_together(
+def test_incompatible_options_of_vector_envs_are_refused(
     options: dict[str, Any], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -177,13 +177,15 @@ def test_what_goes_together(
         (None, lambda: SyncVectorEnv(counting(3)), "pass vector_size=3"),
     ],
 )
-def test_what_factories_must_return(size: int | None, env_fn: EnvFn, message: str, backend: Any) -> None:
+def test_factories_must_return_vector_envs_of_the_right_size(
+    size: int | None, env_fn: EnvFn, message: str, backend: Any
+) -> None:
     good: EnvFn = CountingEnv if size is None else lambda: PlainVector(2)
     with pytest.raises(InvalidEnvError, match=message):
         Pool([good, env_fn], vector_size=size, backend=backend)
 
 
-def test_spaces_must_be_spaces() -> None:
+def test_spaces_of_a_vector_env_must_be_spaces() -> None:
     def build() -> Any:
         env = PlainVector(2)
         env.single_action_space = 7  # type: ignore[assignment]
@@ -193,14 +195,14 @@ def test_spaces_must_be_spaces() -> None:
         Pool([build], vector_size=2)
 
 
-def test_each_factory_builds_its_own() -> None:
+def test_each_factory_must_build_its_own_vector_env() -> None:
     env = PlainVector(2)
     with pytest.raises(InvalidEnvError, match=r"env_fns\[1\] to build an env of its own, .* as env_fns\[0\]"):
         Pool([lambda: env] * 2, vector_size=2, backend="serial")
 
 
 @each(backend=BACKENDS, mode=MODES)
-def test_the_autoreset_of_a_vector_env_must_be_the_pools(mode: Any, backend: Any) -> None:
+def test_the_autoreset_mode_of_a_vector_env_must_match(mode: Any, backend: Any) -> None:
     other = MODES[MODES.index(mode) - 1]
     fns = [*synced(counting(2), 2, mode), *synced(counting(2), 2, other)]
     with pytest.raises(ValueError, match=rf"autoreset='{mode}', got .* of env_fns\[1\]; pass autoreset='{other}'"):
@@ -211,7 +213,7 @@ def test_the_autoreset_of_a_vector_env_must_be_the_pools(mode: Any, backend: Any
 
 
 class _Wrong(PlainVector):
-    """Returns a step of which something is as it says here."""
+    """A vector env that returns one wrong value from `step`."""
 
     def __init__(self, **wrong: Any) -> None:
         super().__init__(2)
@@ -240,7 +242,7 @@ WRONG: list[tuple[Info, str]] = [
 
 
 @pytest.mark.parametrize(("wrong", "message"), WRONG)
-def test_what_a_vector_env_must_not_return(wrong: Info, message: str) -> None:
+def test_errors_of_invalid_results_of_a_vector_env(wrong: Info, message: str) -> None:
     with Pool([lambda: _Wrong(**wrong), lambda: PlainVector(2)], vector_size=2, backend="thread") as pool:
         pool.reset()
         with pytest.raises(EnvError, match=message) as raised:
@@ -250,7 +252,7 @@ def test_what_a_vector_env_must_not_return(wrong: Info, message: str) -> None:
 
 
 @pytest.mark.parametrize(("wrong", "message"), WRONG)
-def test_rows_are_untouched_where_a_hook_raises(wrong: Info, message: str) -> None:
+def test_an_invalid_result_does_not_change_rows(wrong: Info, message: str) -> None:
     space = spaces.Box(-(2**40), 2**40, (4,), np.int64)
     layout = Layout((2,), 1, "same_step", space, spaces.Discrete(1000), vector_size=2)
     arena = _core.Arena.create(layout.plan.bytes)
@@ -269,7 +271,7 @@ def test_rows_are_untouched_where_a_hook_raises(wrong: Info, message: str) -> No
     gc.collect()
 
 
-def test_same_step_autoreset_must_tell_of_the_end() -> None:
+def test_same_step_autoreset_needs_final_obs() -> None:
     def forget(env: PlainVector, _: Any) -> Any:
         return env.obs, np.zeros(2), np.ones(2, bool), np.zeros(2, bool), {}
 

@@ -33,8 +33,8 @@ nb::object obs_of(nb::handle_t<Batch> self) {
   return batch.get(Batch::kObs);
 }
 
-// Returns the infos as a list of dicts. If some infos are not in the columns, the Python subclass reads them. If that
-// raises, the traceback has no frame of this function, which would keep the batch alive.
+// Returns the infos as a list of dicts. If some infos are not in the columns, the Python subclass reads them. This is
+// C++, because a Python frame in the traceback of an error would keep the batch alive.
 nb::object list_infos(nb::handle_t<Batch> self) {
   if (nb::object infos = nb::cast<const Batch&>(self).info_dicts(); infos.is_valid()) return infos;
   const nb::object infos = self.attr("infos");

@@ -66,7 +66,7 @@ inline void sleep(std::atomic<std::uint32_t>& word, std::uint32_t expected, Nano
 inline void wake(std::atomic<std::uint32_t>& word) { syscall(SYS_futex, &word, FUTEX_WAKE, 1, nullptr, nullptr, 0); }
 inline void yield() { sched_yield(); }
 #else
-// Without futexes the waiters are threads of one process. They share this mutex and condition variable.
+// On systems without futexes, all waiters are threads of one process, and share this mutex and condition variable.
 struct Lot {
   std::mutex mutex;
   std::condition_variable changed;

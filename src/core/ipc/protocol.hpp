@@ -1,7 +1,7 @@
 // The records that the pool and its workers exchange: commands, results, flags.
 //
-// A command names the row that its result goes to. That choice alone provides zero-copy frames, rollout storage and
-// spares.
+// A command names the row that its result goes to. Zero-copy frames, rollouts and spares all result from the pool's
+// choice of this row.
 //
 // Commands and results come in runs: one record for `count` neighbouring envs and as many neighbouring rows, so that 32
 // cheap envs cost two records and not 64. A run of results covers the part of a command that the worker had done when
@@ -19,7 +19,7 @@ namespace remuda {
 enum class Op : std::uint32_t {
   kReset = 0,    // The blob, if there is one, has the seed and options.
   kStep = 1,     // The action is in the action columns. The blob has the leaves of the action without a column.
-  kObserve = 2,  // The env's last observation is written again.
+  kObserve = 2,  // Writes the env's last observation again.
   kMessage = 3,  // The blob is a pickled request for the worker's Python side.
   kClose = 4,
   // The env resets into a row that already has the end of another env's episode: reward, flags, final observation.
@@ -56,7 +56,7 @@ inline constexpr std::uint32_t kRenewalDue = 64;
 inline constexpr std::uint32_t kGrown = 512;  // With kRenewalDue: the process of the worker exceeds its memory limit.
 // The command was not carried out, because renewal is due (kRenewalDue) or because the env raised (kPrepare).
 inline constexpr std::uint32_t kUndone = 256;
-// The first observation of the next episode is missing in the row: another env provides it.
+// The row lacks the first observation of the next episode, which a spare will write (same-step autoreset).
 inline constexpr std::uint32_t kHasSpares = 128;
 
 // The value of `env` in a command for the whole worker.
@@ -76,7 +76,7 @@ static_assert(sizeof(Command) == 32 && offsetof(Command, sequence) == 16);
 
 struct Result {
   // Each comment begins with the field's offset in bytes.
-  std::uint32_t env;       //  0: as in the command.
+  std::uint32_t env;       // 0: the first env of the run, or kWholeWorker.
   std::uint32_t row;       //  4
   std::uint32_t count;     // 8: the number of rows; if any flag is set, all rows belong to one env; 1 for a message.
   std::uint32_t flags;     // 12

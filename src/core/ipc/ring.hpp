@@ -24,7 +24,7 @@ struct RingHeader {
   alignas(64) std::atomic<std::uint32_t> published;  // Written by the producer only.
   alignas(64) std::atomic<std::uint32_t> consumed;   // Written by the consumer only.
 
-  void reset() {  // Only while neither end is in use.
+  void reset() {  // Empties the ring. Neither end may be in use.
     published.store(0);
     consumed.store(0);
   }
@@ -83,7 +83,7 @@ class RingConsumer {
         next_(header->consumed.load(std::memory_order_relaxed)) {}
 
   bool empty() const {
-    return next_ == header_->published.load(std::memory_order_acquire);  // the edge "publish" of the models
+    return next_ == header_->published.load(std::memory_order_acquire);  // the edge "publish" of the models in formal/
   }
   // Reads the next record, which stays in the ring until `consume`. Returns false if the ring is empty.
   bool front(Record& record) const {

@@ -7,9 +7,9 @@
 //
 // No portion is missed when the waiter changes its mind. The waiter stores `wants_all` and then checks what was
 // published. The ringer publishes a portion and then loads `wants_all`. On each side, a fence separates the two
-// accesses. So either the ringer sees that it must ring now, or the waiter sees the portion. A portion that the waiter
-// has seen may be rung for later, which causes one early wake-up. If a ringer dies before it has rung for all of its
-// portions, the bell never counts the others.
+// accesses. So either the ringer sees that it must ring now, or the waiter sees the portion. The ringer may still ring
+// for a portion that the waiter has already seen, which causes one early wake-up. If a ringer dies before it has rung
+// for all of its portions, the bell never counts the remaining portions.
 #pragma once
 
 #include <atomic>
@@ -22,7 +22,7 @@ namespace remuda {
 
 inline void full_fence() {
 #if defined(__SANITIZE_THREAD__)
-  static std::atomic<int> fence{0};  // ThreadSanitizer models accesses to this, but no fences
+  static std::atomic<int> fence{0};  // stands in for the fence, which ThreadSanitizer does not model
   fence.fetch_add(1, std::memory_order_seq_cst);
 #else
   std::atomic_thread_fence(std::memory_order_seq_cst);

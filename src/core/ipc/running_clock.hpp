@@ -14,9 +14,9 @@ namespace remuda {
 
 class RunningClock {
  public:
-  // The longest time between two readings of the clock (`look`) that counts as running; any more is frozen time. kStall
-  // applies within a wait, which reads the clock every few milliseconds. kUnwatched applies between two waits, while
-  // the caller does something else.
+  // The longest time between two readings of the clock (`look`) that counts as running; time beyond it is frozen time.
+  // kStall applies within a wait, which reads the clock every few milliseconds. kUnwatched applies between two waits,
+  // while the caller does something else.
   static constexpr Nanoseconds kStall = std::chrono::milliseconds(100);
   static constexpr Nanoseconds kUnwatched = std::chrono::seconds(1);
 
@@ -29,8 +29,8 @@ class RunningClock {
     lost_ += passed - most;
     gaps_.push_back({now, passed - most});
     if (gaps_.size() <= kMostGaps) return;
-    // Merges the two oldest gaps and keeps the end of the later one. A deadline that began between their ends thus gets
-    // more extra time, not less.
+    // Merges the two oldest gaps and keeps the end of the later one. An op that began between the two ends thus gets
+    // more time, not less.
     gaps_[1].lost += gaps_[0].lost;
     gaps_.pop_front();
   }

@@ -1,4 +1,4 @@
-// Makes a signal stop this process as SIGSTOP does. A handler that is installed later runs first, if it calls this one.
+// Makes a signal stop this process as SIGSTOP does. If a later handler calls this one, its own work precedes the stop.
 #pragma once
 
 namespace remuda {

@@ -8,8 +8,7 @@ namespace remuda {
 // Returns the core on which the thread runs. The hardware threads of a core have the same number. The thread may leave
 // the core at any time.
 std::uint32_t current_core();
-// Migrates the thread to that core, if it may run there. Later, the kernel may move it elsewhere. Makes some system
-// calls.
+// Migrates the thread to `core`, if it may run there. Later, the kernel may move it elsewhere. Makes some system calls.
 void move_to_core(std::uint32_t core);
 // Returns the total time in ns that the thread has waited for a core while other threads used it. If the kernel does
 // not provide this time, returns one second for each time that the thread was preempted. Makes some system calls.

@@ -10,7 +10,7 @@ namespace remuda {
 // Creates an array over `data`, which must outlive it. If `data` is null, the array has uninitialised memory of its
 // own.
 inline nb::object new_array(PyArray_Descr* dtype, int axes, const npy_intp* shape, void* data = nullptr) {
-  Py_INCREF(reinterpret_cast<PyObject*>(dtype));  // NewFromDescr steals it
+  Py_INCREF(reinterpret_cast<PyObject*>(dtype));  // PyArray_NewFromDescr steals a reference
   PyObject* array = PyArray_NewFromDescr(&PyArray_Type, dtype, axes, shape, nullptr, data,
                                          data == nullptr ? 0 : NPY_ARRAY_CARRAY, nullptr);
   if (array == nullptr) nb::raise_python_error();

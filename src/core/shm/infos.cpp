@@ -11,8 +11,8 @@ namespace remuda {
 
 namespace {
 
-// The numbers of the first nodes. They stand for the keys of an episode's end and of their masks in Gymnasium's format.
-// An env's own infos get no columns under these keys.
+// The numbers of the first nodes. Except for the root, these nodes have the keys that Gymnasium reserves for the end of
+// an episode. Values that an env stores under these keys get no columns.
 enum : std::size_t { kRoot, kFinalInfo, kFinalObs, kFinalInfoMask, kFinalObsMask, kFirstOfEnv };
 constexpr const char* kReserved[] = {"final_info", "final_obs", "_final_info", "_final_obs"};
 

@@ -35,7 +35,8 @@ WorkerLoop::WorkerLoop(std::shared_ptr<Arena> arena, Plan plan, WorkerSpec spec,
     HostedEnv& hosted = envs_.emplace_back(HostedEnv{.index = index, .env = nb::borrow(env)});
     hosted.is_unbuilt = env.is_none();
     hosted.results = counts_.results(index);
-    set_needs_reset(hosted, counts_.has_begun(index));  // A successor's new env needs a reset.
+    // If the env was reset before, this worker is a successor, and its new env needs a reset.
+    set_needs_reset(hosted, counts_.has_begun(index));
     if (log_.is_on() && !env.is_none()) log_.add(index, Entry::kMade);
   }
 }

@@ -141,7 +141,7 @@ void WorkerLoop::reset_ahead(HostedEnv& env, nb::object kwargs) {
 void WorkerLoop::prepare(HostedEnv& env, const Command& command, Result& result) {
   result.flags |= kIsMessage;
   nb::object kwargs = read_reset_arguments(command);
-  if (const auto due = kwargs.is_valid() ? successor_due(env) : 0) {  // as in `reset`
+  if (const auto due = kwargs.is_valid() ? successor_due(env) : 0) {  // The pool must replace the worker first.
     result.flags |= due | kUndone;
     return post(result, nb::object());
   }

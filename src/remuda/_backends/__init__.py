@@ -1,1 +1,1 @@
-"""The life of workers, and how a pool reaches them: processes, threads, or the caller itself."""
+"""Backends: start, reach and end workers, which are processes, threads, or the caller itself."""

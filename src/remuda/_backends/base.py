@@ -21,7 +21,7 @@ from remuda.errors import EnvProgress, Failure, MemoryVerdict, RemudaError
 
 Queues: TypeAlias = "tuple[SimpleQueue[Parts], SimpleQueue[Parts]]"
 
-PATIENCE_SECONDS = 5.0  # seconds for building an env a second time, as a check
+PATIENCE_SECONDS = 5.0  # the most seconds for the check that builds an env a second time
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class Assignment:
 
 
 class Worker(Protocol):
-    """A worker as its pool's user sees it."""
+    """A worker, as `Pool.workers` shows it."""
 
     @property
     def index(self) -> int: ...
@@ -74,7 +74,7 @@ class Worker(Protocol):
         """Returns the last lines that the worker's latest process wrote, for reports of its death."""
 
     def verdict(self) -> MemoryVerdict | None:
-        """Returns whether the kernel killed the worker for lack of memory; None if SIGKILL did not end it."""
+        """Returns whether the kernel killed the worker for lack of memory; None if no SIGKILL ended it."""
 
 
 def worker_of(workers: Sequence[Worker], env_id: int) -> Worker:
@@ -145,7 +145,7 @@ class Backend(Protocol):
         """
 
     def attach(self, layout: Layout, arena: _core.Arena, defaults: ResetDefaults) -> None:
-        """Starts the workers' loops with this arena. `defaults`: the reset defaults of the envs (after a resize)."""
+        """Starts the workers' loops with this arena. `defaults`: the envs' reset defaults, kept after a resize."""
 
     def watch(self, hub: _core.Hub) -> None:
         """Gives the hub the processes and sockets to watch, or a function that the hub calls before it waits."""

@@ -40,7 +40,7 @@ class LocalWorker:
 
     def output(self, limit: int = 0) -> str:
         check_limit(limit)
-        return ""  # the worker writes to the caller's own output
+        return ""  # nothing is kept: the worker writes to the caller's own output
 
     def output_tail(self) -> str:
         return ""

@@ -47,7 +47,7 @@ class ThreadBackend(LocalBackend):
             thread.join(deadline.slice())
             while thread.is_alive() and not deadline.has_passed():
                 thread.join(deadline.slice())
-        if not self._threads:  # without threads, no loop closes the envs
+        if not self._threads:  # no thread was started, so no loop closes the envs
             close_all(self.workers)
         self._loops = []
 

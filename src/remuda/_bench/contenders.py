@@ -25,7 +25,7 @@ Workers: TypeAlias = Literal["planned", "all but one", "one", "one an env", "aut
 
 @dataclass(frozen=True)
 class Plan:
-    """The conditions of a race, the same for every contender."""
+    """The settings of a benchmark, which are the same for every contender."""
 
     workload: Workload
     num_envs: int
@@ -103,7 +103,7 @@ class Contender(ABC):
     def close(self) -> None: ...
 
     def begin_turn(self, seed: int) -> None:  # noqa: B027 - most have nothing to do
-        """Prepares the contender for its next turn. Contenders with steps in flight between turns override it."""
+        """Prepares the contender for its next turn. Contenders override it if steps are in flight between turns."""
 
     def observations(self) -> Any:
         """Returns the observations for a policy: a row for each env."""
@@ -116,11 +116,11 @@ class Contender(ABC):
 
     @property
     def parts(self) -> Sequence[Contender]:
-        """The parts that are stepped in turns: the contender itself, or two halves that step alternately."""
+        """The parts that step in turns: the contender alone, or its two halves."""
         return (self,)
 
     def forget(self) -> None:
-        """Drops the observations, which are views of memory that is about to be freed."""
+        """Drops the observations, because they are views of memory that is about to be freed."""
         for part in (self, *self.parts):
             part.obs, part.ends = None, ()
 
@@ -129,13 +129,13 @@ class Contender(ABC):
         self._actions = actions
 
     def finish(self) -> Any:
-        """Ends the step that `send` began, and returns the same as `step`. A contender that cannot step in the
+        """Ends the step that `send` began, and returns the result of `step`. A contender that cannot step in the
         background makes the whole step here."""
         return self.step(self._actions)
 
     @classmethod
     def is_for(cls, workload: Workload) -> bool:
-        """Returns whether the contender can step the workload's env. A contender with envs of its own may lack it."""
+        """Returns whether the contender can step the workload's env. A contender with its own envs may not have it."""
         return True
 
     def prepare(self, space: Space[Any], batch: Any) -> Any:
@@ -237,7 +237,7 @@ class Remuda(Contender):
 
 
 class InHalves(Contender):
-    """A contender in two halves: one steps while the policy, which has a core to itself, works on the other."""
+    """A contender that steps one half of its envs while the policy, on a core of its own, acts for the other half."""
 
     _halves: Sequence[Any]
     """Contenders with `env_ids`."""
@@ -259,7 +259,7 @@ class InHalves(Contender):
 
 
 class RemudaSplit(InHalves, Remuda):
-    """`remuda.Pool` in two halves."""
+    """`remuda.Pool`, split into two halves that step alternately."""
 
     name = "remuda-split"
 

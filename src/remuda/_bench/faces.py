@@ -31,7 +31,7 @@ class RemudaGymnasium(GymnasiumVector):
 
 
 class RemudaGymnasiumSplit(InHalves, RemudaGymnasium):
-    """`remuda.gymnasium.AsyncVectorEnv` in two halves."""
+    """`remuda.gymnasium.AsyncVectorEnv`, split into two halves that step alternately."""
 
     name = "remuda-gymnasium-split"
 

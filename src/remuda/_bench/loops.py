@@ -20,7 +20,7 @@ _ACTIONS = 64
 
 
 class LoopsAtOnce(Remuda):
-    """A plain loop in each of several processes. `Plan.loops` is their number; without it, each core has one."""
+    """A plain loop in each of `Plan.loops` processes. If `Plan.loops` is None, there is one process for each core."""
 
     name = "loops at once"
     counts_steps = True

@@ -47,7 +47,7 @@ class GymnasiumAsync(GymnasiumVector):
         self._envs = AsyncVectorEnv(plan.env_fns, context=plan.start_method)
 
     def close(self) -> None:
-        self._envs.close(terminate=True)  # because an orderly close would wait for workers that may have died
+        self._envs.close(terminate=True)  # an orderly close would wait for workers that may have died
 
 
 class GymnasiumSync(GymnasiumVector):

@@ -16,7 +16,7 @@ def by_name(*contenders: type[Contender]) -> dict[str, type[Contender]]:
 
 
 def _with(workers: Workers, contender: type[Contender], name: str) -> type[Contender]:
-    """Returns a variant of a contender that differs in its number of workers."""
+    """Returns a contender like the given one, with another number of workers."""
     return type(name, (contender,), {"name": name, "workers": workers})
 
 
@@ -53,7 +53,7 @@ def line_up(peers: Iterable[str], among: Mapping[str, type[Contender]] = PEERS) 
 def available(
     names: Iterable[str], among: Mapping[str, type[Contender]], workload: Workload | None = None
 ) -> tuple[list[type[Contender]], list[str]]:
-    """Returns the contenders that are installed and can step the workload's env, and a line about each other one."""
+    """Returns the contenders that are installed and can step the workload's env, and why each other one cannot run."""
     kinds, left_out = [], []
     for name in names:
         try:

@@ -32,7 +32,7 @@ class Turn:
 
 @dataclass
 class Entry:
-    """The figures of a contender. Each of its turns in the race adds to them."""
+    """The figures of a contender, to which each of its turns in the race adds."""
 
     name: str
     num_workers: int = 0
@@ -55,7 +55,7 @@ class Entry:
 
     @property
     def steps_per_second(self) -> float | None:
-        """The median over the rounds; None before the first round."""
+        """The env steps per second: the median over the rounds. None before the first round."""
         return median(self.rates) if self.turns else None
 
     @property
@@ -66,7 +66,7 @@ class Entry:
 
     @property
     def learning_share(self) -> float:
-        """The share of the contender's time that was spent on learning. Faster envs can save at most the rest."""
+        """The share of the contender's time that was spent on learning. Faster envs do not save this time."""
         return sum(turn.learning_seconds for turn in self.turns) / sum(turn.seconds for turn in self.turns)
 
     def cpu_share(self, cores: int) -> float | None:

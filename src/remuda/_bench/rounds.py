@@ -79,7 +79,7 @@ class Runner:
         self.entry.worker_mb = mean_pss_mb(self._pids)
 
     def take_turn(self, seconds: float, others: Sequence[Runner]) -> None:
-        """Steps for ``seconds``, and records the turn, and the CPU time that idle workers of other contenders took."""
+        """Steps for ``seconds``. Records the turn, and the CPU time that other contenders' idle workers took."""
         gc.collect()
         self._begin_turn(max(seconds * LEAD_IN, self._plan.lead_in))
         idle_before = [other.workers_cpu() for other in others]

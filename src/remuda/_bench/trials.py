@@ -20,7 +20,7 @@ _LEAST_BATCHES = 10
 
 @dataclass(frozen=True)
 class Policy:
-    """A substitute for the user's policy. A call takes as long, but computes nothing.
+    """A substitute for the user's policy. A call takes as long as the user's policy, but computes nothing.
 
     Attributes:
         seconds: The duration of a call.
@@ -31,7 +31,7 @@ class Policy:
     on_gpu: bool = False
 
     def __call__(self) -> None:
-        """Sleeps like a policy on a GPU, or keeps the core busy like one on the CPU."""
+        """Takes `seconds`: sleeps, like a policy on a GPU, or keeps the core busy, like a policy on the CPU."""
         if self.on_gpu:
             time.sleep(self.seconds)
             return

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-_WORTH_MORE_ENVS = 1.1  # a larger batch, which may be worse for the learner, must be faster by this factor.
-_WORTH_CHANGING = 1.05  # another change must be faster by this factor, because a smaller gain may be noise
+_WORTH_MORE_ENVS = 1.1  # a larger batch is chosen if it is faster by this factor: it may be worse for the learner.
+_WORTH_CHANGING = 1.05  # another change is chosen if it is faster by this factor, because a smaller gain may be noise
 _MOST_ENVS = 256
 _ENOUGH = 2  # the search ends after this number of successive batch sizes without a sufficient gain
 
@@ -69,7 +69,7 @@ class Tuned:
 
 
 def tune(measure: Measure, *, num_envs: int | None, cores: int, thinks: bool) -> Tuned:
-    """Makes trials, each of a pool that could be faster than the best pool so far.
+    """Searches for the fastest pool: each trial measures a pool that could be faster than the best one so far.
 
     Args:
         measure: Makes a trial. An exception ends the search.
@@ -102,7 +102,7 @@ class _Search:
         return outcome
 
     def sizes(self, sizes: Sequence[int]) -> None:
-        """Tries larger batches until two in a row gain too little. A single one may be slow by chance."""
+        """Tries larger batches until two in a row gain too little, because one alone may be slow by chance."""
         larger: list[Outcome] = []  # the outcomes of larger batches that gained too little
         for size in sizes:
             outcome = self._try(Trial(size))
@@ -122,7 +122,7 @@ class _Search:
         chosen = base.trial.num_workers or 1
         numbers = {chosen // 2, 2 * chosen, cores - 1, cores, num_envs} - {chosen}
         if base.backend == "serial":
-            numbers.add(chosen)  # "auto" has chosen no worker process, so that one is still to be tried
+            numbers.add(chosen)  # "auto" has chosen the serial backend, so one worker process was not tried
         tried = [
             self._try(replace(base.trial, num_workers=number)) for number in sorted(numbers) if 1 <= number <= num_envs
         ]

@@ -128,7 +128,7 @@ def _is_id(target: str) -> bool:
 
 
 def _find_factory(module: str, name: str) -> EnvFactory:
-    if os.getcwd() not in sys.path:  # for a script, Python adds only the script's folder
+    if os.getcwd() not in sys.path:  # if a script runs, Python adds only the script's folder
         sys.path.insert(0, os.getcwd())
     try:
         factory = getattr(importlib.import_module(module), name)

@@ -1,1 +1,1 @@
-"""A pool whose envs run on several machines: its shards, which are Ray actors with a pool each, and their driver."""
+"""Pools with envs on several machines: shards, which are Ray actors with a pool each, and the driver of the shards."""

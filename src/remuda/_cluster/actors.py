@@ -50,7 +50,7 @@ class ShardActor(Shard):
 
     @ray.method(enable_task_events=False)  # type: ignore[untyped-decorator]
     def step_packed(self, message: bytes) -> Reply | bytes:
-        """Runs a step without an entry in Ray's list of tasks, which would otherwise grow with each step."""
+        """Runs a step. The step gets no entry in Ray's list of tasks, because the list would grow with each step."""
         return super().step_packed(message)
 
     @ray.method(concurrency_group=_CONTROL)  # type: ignore[untyped-decorator]
@@ -60,7 +60,7 @@ class ShardActor(Shard):
 
     @ray.method(concurrency_group=_CONTROL)  # type: ignore[untyped-decorator]
     def stop_rollouts(self, number: int) -> None:
-        """Stops all rollouts for the first `number` calls of `Pool.rollouts`, even one that is being filled."""
+        """Stops the rollouts of the first `number` calls of `Pool.rollouts`. A rollout in progress ends early."""
         self.collector.stop(number)
 
     @ray.method(concurrency_group=_CONTROL)  # type: ignore[untyped-decorator]
@@ -131,7 +131,7 @@ def get(ref: Ref, timeout: float | None = None) -> Any:
 
 
 def wait(refs: Sequence[Ref], count: int, timeout: float | None) -> list[Ref]:
-    """Waits for `count` answers of actors or until the timeout. Returns the references of those that have come."""
+    """Waits for `count` answers of actors or until the timeout. Returns the references of the finished answers."""
     ready, _ = ray.wait(list(refs), num_returns=count, timeout=timeout, fetch_local=True)
     return list(ready)
 

@@ -102,14 +102,14 @@ class RayBackend:
         return self.make_workers()
 
     def order(self, link: ShardLink) -> BuildOrder:
-        """Returns the order to build a shard. A successor's order has the envs' counts and reset defaults."""
+        """Returns the order to build a shard. A successor's order also has the envs' counts and reset defaults."""
         share = link.share
         options = by_value.dumps(self.options.for_shard(share.count // self.options.width))
         inherited = None if self._writer is None else self.inheritance(share)
         return BuildOrder(self.factories[share.shard], share.first, self._paths, options, inherited)
 
     def inheritance(self, share: Share) -> Inheritance:
-        """Returns the counts and reset defaults of a share's envs, with which rebuilt envs continue."""
+        """Returns the counts and reset defaults of a share's envs, from which the rebuilt envs continue."""
         assert self._writer is not None  # set by `attach`
         progress = self._writer.progress[share.first : share.first + share.count].copy()
         progress[:, RESULTS] = 0  # the shard's new pool counts its rows from 0
@@ -299,7 +299,7 @@ class RayBackend:
         self.cluster.give_back()
 
     def release(self) -> None:
-        """Frees what this process holds for the workers. The shards continue."""
+        """Closes this process's descriptors for the workers, and drops its views of memory. The shards continue."""
         self._is_stopped, self._writer = True, None
         for worker in self.workers:
             worker.close()

@@ -39,7 +39,7 @@ class ShardCollector:
         self._rollouts: Collector
 
     def stop(self, number: int) -> None:
-        """Stops all rollouts for the first `number` calls of `Pool.rollouts`. Any thread may call this."""
+        """Stops the rollouts of the first `number` calls of `Pool.rollouts`. Any thread may call this method."""
         self._stopped = number
 
     def collect(self, pool: Pool, order: RolloutOrder, fetch: Callable[[Any], Any]) -> ShardRollout:
@@ -65,7 +65,7 @@ class ShardCollector:
         rng, first = np.random.default_rng(seeds[0]), self.numbers.first_env
         self._actor = _StoppableActor(policy, pool.num_envs, rng, shard=shard, first_env=first)
         self._actor.check = lambda: self._check(order.number)
-        self._rollouts = Collector(pool, self._actor, order.steps, [PLAIN])  # the plain way is reproducible
+        self._rollouts = Collector(pool, self._actor, order.steps, [PLAIN])  # no other way is reproducible
 
     def _check(self, number: int) -> None:
         if number <= self._stopped:
@@ -105,7 +105,7 @@ class _StoppableActor(Actor):
 
 
 def _seed_process(seed: int) -> None:
-    """Seeds all random numbers of the process. Otherwise torch's would be the same in all shards."""
+    """Seeds Python's, NumPy's and torch's random numbers. Otherwise torch's would be the same in all shards."""
     random.seed(seed)
     np.random.seed(seed)
     if (torch := sys.modules.get("torch")) is not None:

@@ -17,14 +17,14 @@ _CONNECTING = 5.0  # seconds for the head of a cluster to accept a connection
 
 
 class Connection:
-    """One pool's use of this process's connection to Ray. A cluster that remuda started here ends with its last pool.
+    """One pool's use of this process's connection to Ray. If this process started the cluster, its last pool ends it.
 
     Attributes:
         runtime_env: The `runtime_env` of the actors of this pool, in the form that Ray takes for actors.
     """
 
     _on_ours: int = 0  # the number of pools on the cluster that this process started.
-    _ours: str | None = None  # the id of the connection to that cluster; None: this process started none
+    _ours: str | None = None  # the id of the connection to the cluster that this process started; or None
 
     def __init__(self, where: Ray) -> None:
         """Connects to the cluster, unless this process is already connected.
@@ -91,7 +91,7 @@ def _check_reachable(address: str) -> None:
 
 
 def _check_same(address: str | None) -> None:
-    """Raises ValueError if the process is connected to another cluster than the one at the address."""
+    """Raises ValueError if the process is connected to a cluster, but not to the cluster at the address."""
     here = _host_and_port(ray.get_runtime_context().gcs_address)
     if address in (None, "auto") or here is None:
         return

@@ -29,7 +29,7 @@ class EngineWorker:
     def __init__(
         self, index: int, name: str, env_ids: tuple[int, ...], death_of_shard: Callable[[str], RemudaError]
     ) -> None:
-        """`death_of_shard`: returns the error for the shard's death during the operation that is passed."""
+        """`death_of_shard(operation)` returns the error for a death of the shard during that operation."""
         self.index, self.name, self.env_ids = index, name, env_ids
         self.channel = LocalChannel()
         self.fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
@@ -71,7 +71,7 @@ class EngineWorker:
     # -- life --------------------------------------------------------------------------------------------
 
     def die(self, death: WorkerDiedError | None) -> None:
-        """Marks the worker as dead. `death`: the error for its death; None: it died with its shard."""
+        """Marks the worker as dead. `death`: the error for its death; None if its whole shard died."""
         if self.is_serving:
             self.is_serving, self._death = False, death
             os.eventfd_write(self.fd, 1)

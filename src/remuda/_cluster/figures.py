@@ -27,7 +27,7 @@ class FigureMirror:
             "Worker": np.zeros(len(running.backend.workers), STRUCTS["Worker"]),
         }
         self._places = {"Env": plan.env_figures, "Worker": plan.worker_figures}
-        self._counted = {name: own.copy() for name, own in self._written.items()}  # counts of the driver alone
+        self._counted = {name: own.copy() for name, own in self._written.items()}  # the driver's own counts
 
     def update(self, links: Iterable[ShardLink]) -> None:
         """Copies the latest figures of each shard into the pool's memory."""
@@ -40,7 +40,7 @@ class FigureMirror:
             self._write("Worker", first, np.frombuffer(workers, STRUCTS["Worker"]))
             for index, meter in enumerate(np.frombuffer(meters, STRUCTS["Meter"])):
                 place = self._view("Meter", self._running.layout.plan.meter(first + index), 1)
-                for name in ("steps", "busy_ns", "cpu_ns"):  # not the task times, which are on another machine's clock
+                for name in ("steps", "busy_ns", "cpu_ns"):  # not task times: these have another machine's clock
                     place[name] = meter[name]
 
     def _write(self, kind: str, first: int, figures: Any) -> None:

@@ -1,4 +1,4 @@
-"""The driver's end of a shard. It stays when another actor replaces the shard's dead one."""
+"""The driver's connection to a shard. It stays the same when a new actor replaces the shard's dead actor."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from remuda._cluster.shares import Share
 from remuda._relay.log import logger
 from remuda.errors import ShardDiedError
 
-_STARTS = 8  # the most tries to start an actor, because Ray may place some on a machine that has just died
+_STARTS = 8  # the most tries to start an actor: Ray may place it on a machine that has just died
 
 
 class LinkState(Enum):
@@ -29,7 +29,7 @@ class LinkState(Enum):
 
 
 class ShardLink:
-    """The driver's end of a shard.
+    """The driver's connection to a shard.
 
     Attributes:
         share: The envs of the shard.
@@ -63,7 +63,7 @@ class ShardLink:
     # -- start -------------------------------------------------------------------------------------------
 
     def start(self, order: Callable[[ShardLink], BuildOrder], generation: int = 0) -> None:
-        """Starts an actor, which builds the envs once the cluster has room. `order`: makes its BuildOrder."""
+        """Starts an actor, which builds the envs once the cluster has room. `order` returns a link's BuildOrder."""
         self._order, self.generation, self._starts, self._number = order, generation, 0, 0
         self.report = self.error = self._death = None
         self._start_actor()
@@ -88,7 +88,7 @@ class ShardLink:
         self.messenger = Messenger(self.share, self.workers, writer, self._number)
 
     def join(self, worker: EngineWorker) -> None:
-        """Makes a worker of the current actor the successor of its dead predecessor in the pool."""
+        """Connects a worker of the current actor to the pool, in place of the worker that died."""
         assert self._writer is not None  # set by `open`
         if worker is self.workers[0]:
             self.actor.number_workers.remote(worker.index)
@@ -129,7 +129,7 @@ class ShardLink:
             self.messenger.pass_on(self.actor)
 
     def handle(self, ref: actors.Ref, timeout: float | None = None) -> None:
-        """Waits for an answer of the actor and handles it. Exceptions of log handlers are raised after that.
+        """Waits for an answer of the actor and handles it. If a log handler raises, its exception is raised at the end.
 
         Raises TimeoutError if the answer does not come within `timeout` seconds.
         """
@@ -184,7 +184,7 @@ class ShardLink:
             worker.die(None)
 
     def death(self, operation: str) -> ShardDiedError:
-        """Returns the error for the death of the actor. All its workers get the same error."""
+        """Returns the error for the death of the actor. All workers of the actor get the same error."""
         if self._death is None:
             self._death = ShardDiedError(
                 shard=self.share.shard,
@@ -197,5 +197,5 @@ class ShardLink:
         return self._death
 
     def forget(self) -> None:
-        """Drops all references to Ray and to the pool's memory. None of them may outlive the connection to Ray."""
+        """Drops all references to Ray and to the pool's memory, because none may outlive the connection to Ray."""
         self.actor = self._located = self._built = self.messenger = self._writer = None

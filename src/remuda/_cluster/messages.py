@@ -133,7 +133,7 @@ class FromShard:
     fault_reports: tuple[FaultReport, ...] = ()
 
     def log_faults(self) -> None:
-        """Logs the faults that came with the answer. Handlers of logs may raise exceptions."""
+        """Logs the faults that came with the answer. Raises the exceptions of log handlers."""
         for report in self.fault_reports:
             log_alike(report.faults, report.then)
 
@@ -197,7 +197,7 @@ class Rows:
 
 @dataclass(frozen=True)
 class Reply(FromShard):
-    """The answer to commands. Each env with a command has a row or a failure in it, is still pending, or was lost.
+    """The answer to commands. Each env with a command has a row or a failure in it, is still pending, or is lost.
 
     Attributes:
         rows: The rows that have come, in groups of envs.
@@ -226,7 +226,7 @@ class Reply(FromShard):
 
 @dataclass(frozen=True)
 class Answer(FromShard):
-    """The answer to a call of a method of the shard such as `build`, but not to commands and rollouts.
+    """The answer to a method of the shard such as `build`. Commands and rollouts have other answers.
 
     Attributes:
         value: The result.

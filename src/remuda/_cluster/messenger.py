@@ -27,7 +27,7 @@ _PATIENCE = 0.01  # seconds that a message may take before the driver calls the 
 
 @dataclass(frozen=True)
 class Flow:
-    """The commands on their way to a shard.
+    """The commands that the driver has taken from the rings and the shard has not answered.
 
     Attributes:
         trip: The message that is under way; None if there is none.
@@ -52,7 +52,7 @@ class Messenger:
         self._share, self._workers, self._writer = share, workers, writer
         self._worker_of = np.repeat(np.arange(len(workers)), [len(worker.env_ids) for worker in workers])
         self._targets = Targets(writer.progress[share.first : share.first + share.count])
-        # The three values are replaced by one assignment, because a signal handler may run between two assignments.
+        # One assignment replaces all three values, because a signal handler may run between two assignments.
         self._flow = Flow(None, [], number)
         self._is_owed = False  # whether results are pending at the shard.
         self._until = 0  # the sequence number of the last command that was sent
@@ -90,7 +90,7 @@ class Messenger:
             actor.hurry.remote()
 
     def _send(self, trip: Trip, actor: actors.Actor) -> None:
-        """Sends a message. If this is interrupted, the message is sent again, and the shard recognizes its number."""
+        """Sends a message. If an interrupt makes the driver send it twice, the shard recognizes its number."""
         trip.taken = self._without_own(trip.taken, actor)
         first_worker, actions = self._workers[0].index, self._writer.actions
         commands = trip.commands(self._share, self._targets, first_worker, self._worker_of, actions)
@@ -105,7 +105,7 @@ class Messenger:
             trip.ref = actor.run.remote(trip.number, commands)
 
     def _without_own(self, commands: Sequence[Taken], actor: actors.Actor) -> list[Taken]:
-        """Handles the commands that the driver executes itself. Returns the others."""
+        """Executes the commands that are for the driver. Returns the other commands."""
         others = []
         for taken in commands:
             op, env, _, _, _, sequence, parts = taken
@@ -130,7 +130,7 @@ class Messenger:
     # -- results -----------------------------------------------------------------------------------------
 
     def note_closed(self, answer: Answer) -> None:
-        """Answers the workers' commands to close. Only the first answer contains the failures of the envs."""
+        """Answers the commands to close the workers. Only the first answer has the failures of the envs."""
         failures = answer.value if answer.error is None else [_described(None, 0, "close", answer.error)]
         for i, taken in enumerate(self._closing[1] if self._closing is not None else ()):
             self._answer_message(taken[5], 0, dump(failures if i == 0 else []))
@@ -171,7 +171,7 @@ class Messenger:
         envs: Any = ids + share.first
         place = None if self._flow.trip is None else self._flow.trip.place
         is_whole = place is not None and len(ids) == share.count
-        if is_whole:  # the rows are those of all envs, in order
+        if is_whole:  # there is a row of every env, in order
             at, envs = place, slice(share.first, share.first + share.count)
         results = None if kind == REPEATED else targets.results[ids]
         extras = self._writer.write(rows, at, envs, results, into_row=kind == INTO_ROW)

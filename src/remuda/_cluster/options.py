@@ -1,4 +1,4 @@
-"""Divides the options of a pool between its shards and its driver. Refuses those that clusters do not support."""
+"""Divides the options of a pool between shards and driver. Refuses options that clusters do not support."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class ClusterOptions:
         local: Any = {**options, "backend": where.backend, "num_workers": 1}
         self.given = Settings.of(local, len(env_fns))
         if self.given.mode.in_background:
-            self.shard_options["autoreset"] = "disabled"  # the driver sends the shards the resets
+            self.shard_options["autoreset"] = "disabled"  # the driver sends the resets
         self.width = self.given.width
         every: Any = {**{name: option.default for name, option in OPTIONS.items()}, **options}
         self.settings = replace(
@@ -68,7 +68,7 @@ class ClusterOptions:
         return made
 
     def for_shard(self, num_factories: int) -> dict[str, Any]:
-        """Returns the options of a shard with this number of factories. By default it has one worker per CPU."""
+        """Returns the options of a shard with this number of factories. By default a shard has one worker per CPU."""
         workers = self.shard_options.get("num_workers", min(self.where.cpus_per_shard, num_factories))
         if self.where.backend == "serial" and "num_workers" not in self.shard_options:
             workers = 1

@@ -24,7 +24,7 @@ from remuda._wire.info_columns import InfoField
 
 Spec: TypeAlias = "tuple[str, tuple[int, ...]] | None"  # the dtype and shape of an array; None: the array is missing
 
-_LARGE = 1 << 16  # the most bytes to pack: Ray puts answers of more than 100 kB into its object store
+_LARGE = 1 << 16  # larger replies are not packed: Ray puts answers of more than 100 kB into its object store
 _ALIGNMENT = 8
 _LENGTH = 4  # bytes of the field with the head's length.
 _NUMBER = 8  # bytes of the field with the message's number.
@@ -43,7 +43,7 @@ def unpack_step(message: bytes) -> tuple[int, tuple[Array, ...], Ids]:
 
 
 def pack_reply(reply: Reply) -> Reply | bytes:
-    """Packs a reply if that is possible and cheaper. Otherwise returns the reply itself."""
+    """Packs a reply as bytes if it has only arrays and is small. Otherwise returns the reply itself."""
     if not reply.is_plain or reply.rows[0].nbytes > _LARGE:
         return reply
     rows = reply.rows[0]
@@ -104,7 +104,7 @@ def _layout(head: bytes) -> tuple[list[tuple[tuple[int, ...], np.dtype[Any], int
 
 
 def _padding(size: int) -> bytes:
-    """Returns the zeros that pad this number of bytes to a multiple of the alignment."""
+    """Returns zero bytes that pad `size` bytes to a multiple of the alignment."""
     return bytes(-size % _ALIGNMENT)
 
 

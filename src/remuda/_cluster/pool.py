@@ -99,7 +99,7 @@ class ClusterPool(Pool):
             rollouts.close()
 
     def _end_rollouts(self) -> None:
-        """Allows commands after rollouts. The caller must first reset all envs, because shards have stepped them."""
+        """Allows commands after rollouts. The first command must reset all envs, because shards have stepped them."""
         self._rollouts = None
         if self._engine.closed:
             return
@@ -129,7 +129,7 @@ class ClusterPool(Pool):
         try:
             resizing.build(old.settings.start_timeout if timeout is None else timeout)
         finally:
-            old.exchange.attend_until(time.monotonic() + _LOOK)  # handles deaths of shards meanwhile
+            old.exchange.attend_until(time.monotonic() + _LOOK)  # handles deaths of shards during `build`
         inherited = backend.inheritance(Share(0, 0, old.layout.num_envs))
         reports = resizing.take_places()
         self._finalizer.detach()

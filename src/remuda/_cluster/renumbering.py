@@ -22,7 +22,7 @@ from remuda.errors import (
 
 @dataclass
 class Renumbering:
-    """Translates a shard's numbers of envs and workers to those of the whole pool. Returned errors can be pickled.
+    """Translates a shard's numbers of envs and workers to those of the whole pool. The errors can then be pickled.
 
     Attributes:
         first_env: The shard's first env.
@@ -81,7 +81,7 @@ class Renumbering:
         return {row: (flags, self._parts(parts), self._terminal(end)) for row, (flags, parts, end) in extras.items()}
 
     def _parts(self, parts: Any) -> Any:
-        if not isinstance(parts, tuple):  # pickled by a worker: only the shard's pool adds faults
+        if not isinstance(parts, tuple):  # a worker pickled the data; faults are only in the data of the shard's pool
             return _frozen(parts)
         if isinstance(parts[0], tuple):  # the data of each row of a vector env
             return tuple(map(self._parts, parts))
@@ -110,5 +110,5 @@ class Renumbering:
 
 
 def _frozen(parts: Sequence[Any] | None) -> list[bytes] | None:
-    """Copies buffers that are views of the shard's memory, because views cannot be sent."""
+    """Copies buffers that are views of the shard's memory, because views cannot be sent to the driver."""
     return None if parts is None else [bytes(part) for part in parts]

@@ -49,11 +49,11 @@ class Resizing:
         env_fns = [env_fn for pickled in old.factories for env_fn in pickle.loads(pickled)]
         options = old.options.with_shards(shards)
         self._old, self.new = old, RayBackend(env_fns, options, old.cluster)
-        self._reports: dict[ShardLink, ShardReport] = {}  # the new report of each shard that stays, by its old link
+        self._reports: dict[ShardLink, ShardReport] = {}  # by old link: the new report of a shard that stays
         self._stay = old.links[:shards]
 
     def build(self, timeout: float | None) -> None:
-        """Builds the new envs. If this raises, the pool is unchanged, unless a shard has died."""
+        """Builds the new envs. If this method raises, the pool is unchanged, unless a shard has died."""
         try:
             self._build(timeout)
         except BaseException:
@@ -113,7 +113,7 @@ class Resizing:
         self.new.release()
 
     def take_places(self) -> list[Any]:
-        """Replaces the shards' envs by the new ones. Returns the report of each env."""
+        """Replaces the envs of all shards by the new envs. Returns the report of each new env."""
         ended = self._old.links[len(self._stay) :]
         closing = [link.actor.close.remote(_CLOSING, False) for link in ended]
         for index, (link, target) in enumerate(zip(self._stay, self.new.links, strict=False)):

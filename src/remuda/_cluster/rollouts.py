@@ -60,14 +60,14 @@ class Rollouts(ShardRollouts):
         number: int,
         on_close: Callable[[], None],
     ) -> None:
-        """`number`: the number of this call of `rollouts`. `on_close`: called once, when the rollouts end."""
+        """`number`: the number of this call of `Pool.rollouts`. `on_close`: called once, when the rollouts end."""
         self._engine, self._backend, self._publisher = engine, backend, publisher
         self._steps, self._seed, self._number = steps, secrets.randbits(64) if seed is None else seed, number
         self._on_close: Callable[[], None] | None = on_close
         self._asked: list[Asked] = []  # the requested rollouts, oldest first.
         self._due = list(backend.links) * in_flight  # the shards to request rollouts from, once for each rollout
         self._error: BaseException | None = None
-        self._lost: dict[int, Fault] = {}  # for each env a fault that no rollout has reported yet
+        self._lost: dict[int, Fault] = {}  # by env: a fault that no rollout has reported yet
         self._ask_due()
 
     def note_faults(self, faults: Sequence[Fault]) -> None:
@@ -99,7 +99,7 @@ class Rollouts(ShardRollouts):
                 return rollout
 
     def _first_done(self) -> Asked | None:
-        """Waits for finished rollouts. Returns the one that was requested first; None: call this again.
+        """Waits for finished rollouts. Returns the one that was requested first; None if the caller must try again.
 
         Ray returns finished messages in any order. If the first one were taken, a slow learner would get nearly all its
         rollouts from a few shards.
@@ -116,7 +116,7 @@ class Rollouts(ShardRollouts):
         return next((asked for asked in oldest.values() if asked.ref in done), None)
 
     def _attend(self) -> None:
-        """Lets the engine handle deaths and start successors. Keeps the error of a shard that gets none."""
+        """Lets the engine handle deaths and start successors. Keeps the error of a shard that gets no successor."""
         self._engine.exchange.attend_until(time.monotonic() + _LOOK)
         faults = self._engine.faults
         for link in set(self._due):
@@ -147,7 +147,7 @@ class Rollouts(ShardRollouts):
             asked.link.share.shard, self._publisher.version - reply.rollout.policy_version
         )
         if asked.generation != asked.link.generation:
-            return  # the actor has died since; its successor's first rollout reports that
+            return  # the actor has died since; the first rollout of its successor reports the death
         if reply.progress is not None and asked.link.messenger is not None:
             asked.link.messenger.note_progress(reply.progress)
         lost = [self._lost.pop(env, None) for env in reply.rollout.env_ids.tolist()]

@@ -60,7 +60,7 @@ class Room:
         return "SPREAD"
 
     def shortage(self) -> str | None:
-        """Returns why no machine could ever run a shard; None if some machine could, or an autoscaler may add one."""
+        """Returns why no machine can run a shard. Returns None if a machine can, or if an autoscaler may add one."""
         group = self._placement if isinstance(self._placement, PlacementGroup) else None
         if group is None and self._placement == "auto":
             group = ray.util.get_current_placement_group()
@@ -90,5 +90,5 @@ def _has_autoscaler() -> bool:
     try:
         report = json.loads(_internal_kv_get(b"__autoscaling_status") or "")["autoscaler_report"]
         return not all(name.startswith("node_") for name in report["active_nodes"])
-    except (ValueError, KeyError, TypeError):  # the report is missing, or has another version's format
+    except (ValueError, KeyError, TypeError):  # Ray's report is missing, or has the format of another version
         return True

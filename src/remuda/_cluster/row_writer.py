@@ -36,7 +36,7 @@ class RowWriter:
         self.actions: list[Array] = [column.view(layout.plan.action_rows) for column in layout.action_columns(arena)]
         self.progress: Counts = progress_of(arena, layout)
         self._first_kept = layout.plan.first_kept_row
-        self._infos: dict[tuple[str, ...], tuple[int, InfoColumn, Array]] = {}  # for an info's path: bit, column, view.
+        self._infos: dict[tuple[str, ...], tuple[int, InfoColumn, Array]] = {}  # by path: bit, column, view.
         self._of_the_end = np.uint64(0)  # the bits of the columns of terminal observations and infos
 
     # -- infos -------------------------------------------------------------------------------------------
@@ -88,7 +88,7 @@ class RowWriter:
         return extras
 
     def _write_infos(self, rows: Rows, at: Any, extras: dict[int, RawRow]) -> Any:
-        """Writes infos and returns the rows' masks. Adds values that have no column in this pool to `extras`."""
+        """Writes infos, and returns the mask of each row. Adds values without a column in this pool to `extras`."""
         if rows.infos is None:
             return np.uint64(0)
         theirs, mask = rows.columns[_MASK], np.zeros(len(rows.env_ids), np.uint64)
@@ -117,7 +117,7 @@ class RowWriter:
         return flags | _core.HAS_NEW_KEYS, dump(merged), terminal
 
     def _keep(self, at: Any, envs: Any, results: Array) -> None:
-        """Copies rows to the rows that are kept in case the shard dies (see `Plan.kept_row`)."""
+        """Copies rows to the place where the pool keeps them in case the shard dies (see `Plan.kept_row`)."""
         first, num_envs = self._first_kept, self.layout.num_envs
         kept: Any
         if isinstance(envs, slice) and (results == results[0]).all():  # the envs have equal numbers of rows

@@ -61,7 +61,7 @@ class Shard:
         self._fields: tuple[InfoField, ...] = ()
         self._fault_reports: list[FaultReport] = []  # faults that the driver has not received
         self._figures_due, self._hurried = 0.0, threading.Event()
-        self._carried: dict[int, Parts] = {}  # for each env the message with its replacement's factory.
+        self._carried: dict[int, Parts] = {}  # by env: the message with the factory of its replacement.
         self._last_number, self._last_reply = 0, Reply([], np.zeros((0, 8), np.uint64))
 
     # -- life --------------------------------------------------------------------------------------------
@@ -105,7 +105,7 @@ class Shard:
         pool = succeeding_pool(factories, options, order.inherited)
         if order.inherited is not None:
             for env in np.flatnonzero(order.inherited.progress[:, RESETS]).tolist():
-                pool._engine.faults.obstacles.note_reset(env)  # a step is allowed, because the first one resets the env
+                pool._engine.faults.obstacles.note_reset(env)  # allows a step, which first resets the env
         pool._engine.fault_log.log = partial(self._note_faults, numbers)
         return pool
 
@@ -147,7 +147,7 @@ class Shard:
         return self.run(number, [RowCommand(_core.Op.STEP, env_ids, arrays)])
 
     def run(self, number: int, commands: Sequence[Command]) -> Reply | bytes:
-        """Runs the commands of a message. If `number` comes again, it is the same message and gets the same reply."""
+        """Runs the commands of a message. If a message with this `number` comes again, it gets the first reply."""
         if number != self._last_number:
             self._last_reply = self._run(commands)
             self._last_number = number
@@ -166,7 +166,7 @@ class Shard:
         return self._reply(rows, failures, {sequence: answer for sequence, answer in answers.items() if answer})
 
     def _send(self, command: RowCommand) -> None:
-        """Sends a command to its envs, except lost ones."""
+        """Sends a command to its envs, except to envs that are lost."""
         engine, part = self._open._engine, self._open._part
         ids = list(range(self._open.num_envs)) if command.env_ids is None else command.env_ids
         living = engine.faults.living(ids)
@@ -189,7 +189,7 @@ class Shard:
         engine.exchange.send(command.op, living, blobs, part, to_all=False)
 
     def _note_seeds(self, env_ids: Sequence[int], blobs: Sequence[Parts | None]) -> None:
-        """Keeps the seeds of resets for successors of the shard's workers."""
+        """Keeps the seeds of resets, with which the successors of dead workers continue."""
         engine = self._open._engine
         for its, blob in zip(engine.layout.by_env(env_ids), blobs, strict=True):
             arguments = None if blob is None else load(blob)
@@ -216,13 +216,13 @@ class Shard:
             return error
 
     def _carry(self, command: MessageCommand) -> Parts:
-        """Returns, and keeps, the message that makes a worker build the replacement of an env."""
+        """Returns the message that makes a worker build the replacement of an env. Keeps it for `_note_replacement`."""
         env_fn = self._unpickled(command.parts[0])
         self._carried[command.env] = self._open._engine.backend.carry(command.worker, command.env, env_fn)
         return self._carried[command.env]
 
     def _note_replacement(self, command: MessageCommand, *, is_wanted: bool) -> None:
-        """Makes later successors of a worker build the replacement of an env, if it is wanted."""
+        """If `is_wanted`, makes later successors of the worker build the replacement instead of the replaced env."""
         engine, carried = self._open._engine, self._carried.pop(command.env, None)
         if not is_wanted or carried is None:
             return
@@ -258,7 +258,7 @@ class Shard:
                 batch = self._open.recv(pending, timeout=_PATIENCE)
             except EnvError as error:
                 failures += error.failures
-            except RemudaError as error:  # here only failures count: `_reply` reports lost envs
+            except RemudaError as error:  # only failures are returned here: `_reply` reports lost envs
                 failures += [failure for other in getattr(error, "others", ()) for failure in _failures_of(other)]
                 is_last = True
             else:
@@ -349,7 +349,7 @@ class Shard:
             return RolloutReply(None, raised=portable(error), fault_reports=self._take_fault_reports())
 
     def _fresh(self) -> list[int]:
-        """Returns the envs that have no results yet, because they have just replaced others."""
+        """Returns the envs that have just replaced others and have no result yet."""
         slots = self._open._engine.running.slots
         return [env for env in range(self._open.num_envs) if not slots.has_results(env)]
 

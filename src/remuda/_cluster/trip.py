@@ -24,7 +24,7 @@ _KINDS = {_core.Op.RESET_INTO_ROW: INTO_ROW, _core.Op.OBSERVE: REPEATED}
 
 
 class Targets:
-    """The places in the pool's memory for the next row of each env of a shard.
+    """The row of the pool's memory into which the next result of each env of a shard belongs.
 
     Attributes:
         rows: (n,): the row in the pool's memory.
@@ -39,14 +39,14 @@ class Targets:
         self._counted = progress[:, RESULTS]
 
     def note(self, envs: slice, row: int, kind: int) -> None:
-        """Sets the places of the next rows of neighbouring envs: `row` and the following ones."""
+        """Sets the rows for the next results of neighbouring envs: `row` and the rows after it."""
         self.rows[envs] = np.arange(row, row + envs.stop - envs.start)
         self.kinds[envs], self.results[envs] = kind, self._counted[envs]
 
 
 @dataclass
 class Trip:
-    """A message to a shard, with the facts that handling its answer needs.
+    """A message to a shard, with the data that the driver needs to handle the answer.
 
     Attributes:
         number: The number of the message.
@@ -67,7 +67,7 @@ class Trip:
     def commands(
         self, share: Share, targets: Targets, first_worker: int, worker_of: Array, actions: Sequence[Array]
     ) -> list[Command]:
-        """Returns the message's commands for the shard. Merges successive ones with the same operation.
+        """Returns the message's commands for the shard. Merges successive commands with the same operation.
 
         Args:
             share: The envs of the shard.
@@ -109,7 +109,7 @@ class Trip:
 
 
 def _place(commands: Sequence[Taken], share: Share) -> slice | None:
-    """Returns the slice of rows that the commands name; None if they are not for all envs in order."""
+    """Returns the slice of rows that the commands name. Returns None if the commands are not for all envs in order."""
     next_env, first_row = share.first, commands[0][3] if commands else 0
     for op, env, count, row, *_ in commands:
         if _is_message(op) or env != next_env or row - first_row != env - share.first:

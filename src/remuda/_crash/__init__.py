@@ -1,1 +1,1 @@
-"""Crash records: their data, and their file."""
+"""Crash records: their data, and the file in which they are stored."""

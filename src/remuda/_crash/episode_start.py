@@ -16,7 +16,7 @@ _ROOM = _core.BEGINNING_BYTES
 
 
 def describe_beginning(env: Any, arguments: Mapping[str, Any]) -> tuple[_core.Entry, bytes]:
-    """Returns the kind of a reset, and a pickle of the data with which a replay repeats it. See `load_beginning`.
+    """Returns the kind of a reset, and a pickle of the data with which a replay repeats the reset.
 
     The data has `seed`; `options` if they are plain data, otherwise `pickled_options`, or the reason why they are
     missing as `options_lost`; and the env's `random` state, or the reason why it is missing as `random_unknown`.
@@ -43,7 +43,7 @@ def load_beginning(data: bytes) -> dict[str, Any]:
     """Reads the pickle from `describe_beginning`, without running code in it. Raises ValueError if it is invalid."""
     try:
         noted = _PlainUnpickler(io.BytesIO(data)).load()
-    except Exception as error:  # the data can raise any exception, if native code has overwritten it
+    except Exception as error:  # unpickling can raise any exception if native code has overwritten the data
         raise ValueError(f"expected how an episode began, got {data[:20]!r}... ({error})") from None
     if not isinstance(noted, dict):
         raise ValueError(f"expected how an episode began, got {noted!r}")
@@ -66,7 +66,7 @@ def random_state(env: Any) -> dict[str, Any]:
         state: Any = generator.bit_generator.state
         if state["bit_generator"] not in _BIT_GENERATORS:
             return {"random_unknown": f"its np_random draws from {state['bit_generator']}, which NumPy does not have"}
-        # The state of a PCG64 consists of numbers. States of other generators have arrays, which are converted.
+        # The state of a PCG64 consists of numbers. The states of other generators have arrays, which `_plain` converts.
         return {"random": state if state["bit_generator"].startswith("PCG64") else _plain(state)}
     except Exception as error:  # a property of the env may raise any exception
         return {"random_unknown": f"its np_random cannot be read ({type(error).__name__}: {error})"}

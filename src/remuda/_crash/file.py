@@ -32,7 +32,7 @@ FORMAT, VERSION = "remuda crash record", 1
 # Limits in bytes for a file, for its unpacked contents, and for its text. A small file can unpack to a large one.
 _LARGEST, _LARGEST_TEXT = 1 << 28, 1 << 24
 _LARGEST_DIRECTORY = 1 << 16
-_END = struct.Struct("<4s4H2LH")  # the layout of a zip's last bytes, which have the size of its list of files.
+_END = struct.Struct("<4s4H2LH")  # the last bytes of a zip, which state the size of its list of files.
 _LONGEST = 1 << 20  # the limit in characters for one text of the env or its worker
 _PICKLES = "pickles/"
 # The exceptions of reading a file that is cut short, changed, encrypted (RuntimeError), or no crash record.
@@ -48,7 +48,7 @@ _DAMAGES = (
     TypeError,
     ValueError,
 )
-_APART = ("path", "kinds", "actions", "pickles")  # the fields of a record that are stored outside its JSON.
+_APART = ("path", "kinds", "actions", "pickles")  # the fields of a record that its JSON does not contain.
 _NESTED = (RecordedFault, Beginning)  # the types of the fields that are objects in the JSON
 
 
@@ -71,7 +71,7 @@ def load_record(path: str | os.PathLike[str]) -> Record:
     """
     path = Path(path)
     with path.open("rb") as file:
-        data = file.read(_LARGEST + 1)  # read separately, so that an OSError of reading is not taken for damaged data
+        data = file.read(_LARGEST + 1)  # outside the `try`: an OSError of reading does not mean damaged data
     try:
         if len(data) > _LARGEST:
             raise ValueError(f"expected a file of at most {_LARGEST} bytes, got a larger one")
@@ -142,7 +142,7 @@ def _as_json(value: Any) -> Any:
 
 
 def _shortened(value: Any) -> Any:
-    """Cuts off the beginning of a text that is too long, because the end of a traceback is its most useful part."""
+    """Cuts off the beginning of a text that is too long, because a traceback is most useful at its end."""
     return f"[cut] ...{value[-_LONGEST:]}" if isinstance(value, str) and len(value) > _LONGEST else value
 
 
@@ -194,7 +194,7 @@ def _check_sizes(archive: zipfile.ZipFile, taken: int = 0) -> None:
 
 
 def _read_arrays(data: bytes) -> list[Any]:
-    """Returns the arrays of a record: kinds of operations, then actions. A zip inside the file contains them."""
+    """Returns a record's arrays, which are in a zip inside the file: the kinds of operations, then the actions."""
     with _open(data) as packed:
         _check_sizes(packed, len(data))
     with np.load(io.BytesIO(data), allow_pickle=False) as arrays:

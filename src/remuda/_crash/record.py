@@ -61,7 +61,7 @@ class Beginning:
 
     @property
     def is_known(self) -> bool:
-        """Whether the beginning can be repeated: its seed or random state and all options are recorded."""
+        """Whether a replay can repeat the beginning: the seed or random state, and all options, are recorded."""
         return not self.options_lost and (self.seed is not None or self.random is not None)
 
 
@@ -130,7 +130,7 @@ class Record:
 
     @property
     def seeded_at(self) -> int | None:
-        """The index in `kinds` of the last reset with a seed; None: there is none, or no replay can start there."""
+        """The index in `kinds` of the last reset with a seed; None if none has one, or no replay can start there."""
         seeded = np.flatnonzero(self.kinds == _core.Entry.SEEDED_RESET.value)
         if not len(seeded) or self.seeded is None or not self.seeded.is_known:
             return None
@@ -146,7 +146,7 @@ class Record:
 
     @property
     def is_restored(self) -> bool:
-        """Whether a state was restored in the last episode, which therefore cannot be repeated from its beginning."""
+        """Whether a state was restored in the last episode. If so, no replay can repeat it from its beginning."""
         return bool((self.kinds[self.begins_at or 0 :] == _core.Entry.RESTORED.value).any())
 
     @property

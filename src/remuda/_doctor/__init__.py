@@ -1,1 +1,1 @@
-"""Examines an env: whether it draws correctly beside other envs, on which GPU, and whether its resets leak memory."""
+"""Examines an env: whether it draws correctly beside other envs, which GPU it uses, and whether resets leak memory."""

@@ -22,7 +22,7 @@ class Report:
 
     env: str
     findings: Sequence[Finding]
-    workers: Sequence[dict[str, str]]  # for each worker its renderer, and the environment variables that choose one
+    workers: Sequence[dict[str, str]]  # by worker: its renderer, and the environment variables that choose one
 
     @property
     def is_wrong(self) -> bool:
@@ -56,7 +56,7 @@ def examine(name: str, env_fn: EnvFn, other_fn: EnvFn, *, num_resets: int, timeo
 
     `timeout`: the seconds for all trials; `options`: options of the trials' pool.
     """
-    trials: dict[str, tuple[Any, ...]] = {  # each trial's function and arguments, by the trial's name
+    trials: dict[str, tuple[Any, ...]] = {  # by name of the trial: its function, and the function's arguments
         "alone in a process": (alone, env_fn, A),
         "alone in another process": (alone, env_fn, A),
         "the other env, alone in a process": (alone, other_fn, B),
@@ -80,7 +80,7 @@ def examine(name: str, env_fn: EnvFn, other_fn: EnvFn, *, num_resets: int, timeo
 
 
 def _judged(first: Any, again: Any, other: Any, beside: Any, sizes: Any) -> list[Finding]:
-    """Judges the results of the trials; None stands for a trial that has failed."""
+    """Judges the results of the trials. The result of a trial that has failed is None."""
     findings = []
     if first is not None and again is not None:
         findings.append(judge_repetition(first[0], again[0]))

@@ -58,7 +58,7 @@ def judge_pictures(
 
 
 def judge_repetition(first: Sequence[Sequence[Picture]], again: Sequence[Sequence[Picture]]) -> Finding:
-    """Judges whether an env draws the same pictures in two processes. Otherwise its pictures prove nothing."""
+    """Judges whether an env draws the same pictures in two processes. If not, its pictures cannot be compared."""
     what = "picture alone in a process"
     if not any(first):
         return Finding(
@@ -91,7 +91,7 @@ def _slope(sizes: Sequence[int]) -> float:
 
 
 def _difference(drawn: Sequence[Picture], expected: Sequence[Picture]) -> str | None:
-    """Describes how pictures differ; None if they are the same."""
+    """Describes how pictures differ from the expected ones. Returns None if all are equal."""
     shapes = [one.shape for one in drawn], [one.shape for one in expected]
     if shapes[0] != shapes[1]:
         return f"pictures of shapes {shapes[0]}, alone in a process {shapes[1]}"

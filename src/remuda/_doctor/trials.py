@@ -50,7 +50,7 @@ class _Actor:
         self._obs = self.env.reset(seed=seed)[0]
 
     def draw(self) -> list[Picture]:
-        """Steps the env, and returns the pictures of its new state."""
+        """Steps the env, and returns its pictures after the last step."""
         self._seed_shared()
         for _ in range(_STEPS):
             self._obs, _, terminated, truncated, _ = self.env.step(self.env.action_space.sample())
@@ -92,7 +92,7 @@ def alone(_: Any, env_fn: EnvFn, seed: int) -> tuple[list[list[Picture]], dict[s
 
 
 def together(_: Any, env_fn: EnvFn, other_fn: EnvFn) -> dict[str, tuple[int, int, list[Picture]]]:
-    """Draws with two envs in one process. Returns for each situation: seed, number of earlier drawings, pictures."""
+    """Draws with two envs in one process. Returns by situation: the seed, how often it drew before, the pictures."""
     found: dict[str, tuple[int, int, list[Picture]]] = {}
     first = _Actor(env_fn, A)
     first.draw()

@@ -29,7 +29,7 @@ class Framework:
 
     @property
     def is_installed(self) -> bool:
-        """Whether the framework is installed. It is not imported."""
+        """Whether the framework is installed. The framework is not imported."""
         return _is_installed(self.modules[0])
 
     @contextmanager
@@ -40,7 +40,7 @@ class Framework:
         except ModuleNotFoundError as error:
             missing = error.name or ""
             top = missing.partition(".")[0]
-            if top not in self.modules:  # another package is missing, and the original error names it
+            if top not in self.modules:  # another package is missing: the original error names that package
                 raise
             lack = "which is not installed"
             if _is_installed(top):

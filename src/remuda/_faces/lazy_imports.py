@@ -1,4 +1,4 @@
-"""Lazy imports of a face, because a worker needs only the face's worker module, without the learner's side."""
+"""Imports a face's names when they are first used, because a worker needs only the face's worker module."""
 
 from __future__ import annotations
 

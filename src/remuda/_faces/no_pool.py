@@ -1,4 +1,4 @@
-"""The base of faces without the attribute `pool`, because they do not step envs in rows."""
+"""The base of faces that do not offer their pool to users, because they do not step envs in rows."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from remuda._faces.stats import HasStats
 
 
 class HasNoPool(HasStats):
-    """Gives `stats` to a face that does not step envs in rows for a learner. Its `pool` raises an error.
+    """The base of faces that do not offer their pool to users: `stats` works, but reading `pool` raises an error.
 
     Attributes:
         _why_no_pool: The reason.

@@ -16,7 +16,7 @@ _SET_BY_FACES = {"name", "operation_of"}  # options that the face sets itself; s
 
 @dataclass(frozen=True)
 class SuggestedCode:
-    """The code that a verdict suggests to users of a face. It replaces fields of :class:`remuda.Setup`.
+    """The code that a verdict suggests to a face's users. It replaces the pool's code in :class:`remuda.Setup`.
 
     Attributes:
         make, spare, split, partial, slim: The face's code; None: the pool's code; "": no code.
@@ -77,7 +77,7 @@ class HasStats:
     """
 
     _suggested_code: ClassVar[SuggestedCode]
-    _pool: Pool  # a face without `_pool` overrides `_running_pool`
+    _pool: Pool  # a face that has no `_pool` overrides `_running_pool`
 
     @property
     def _running_pool(self) -> Pool | None:

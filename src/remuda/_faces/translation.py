@@ -33,7 +33,7 @@ class Translation:
         return translating
 
     def raise_for(self, error: RemudaError) -> NoReturn:
-        """Raises the face's error instead of the engine's. Code that must be fast calls it, not the decorator."""
+        """Raises the face's error instead of the engine's. Fast code calls this, because the decorator is slower."""
         translated = self.of(error)
         if translated is error:
             raise error
@@ -41,7 +41,7 @@ class Translation:
 
 
 def by_kind(*kinds: type[RemudaError], name: str) -> Translation:
-    """Returns a function that replaces an error of the engine by one of the face's subclass of its class.
+    """Returns a `Translation` that replaces each error of the engine by the face's subclass of that error.
 
     Args:
         *kinds: The face's classes. Each replaces its first base, a class of the engine. Other errors stay.
@@ -53,7 +53,7 @@ def by_kind(*kinds: type[RemudaError], name: str) -> Translation:
         kind = kind_of.get(type(error))
         if kind is None:
             return error
-        translated = kind.__new__(kind, *error.args)  # skips the constructors, because they have different arguments
+        translated = kind.__new__(kind, *error.args)  # skips the constructors, which have different arguments
         translated.__cause__ = error.__cause__
         translated.__dict__.update(error.__dict__)
         names_pool = isinstance(error, (BrokenPoolError, ClosedError))
@@ -79,5 +79,5 @@ def own_exception(error: EnvError, failure: Failure) -> Exception:
     original = failure.exception
     if not isinstance(original, Exception):
         return error
-    error.__cause__ = original.__cause__  # the remote traceback, because ``original`` as cause would close a cycle
+    error.__cause__ = original.__cause__  # the remote traceback: ``original`` as cause would close a cycle
     return caused(original, error)

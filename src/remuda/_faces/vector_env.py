@@ -103,13 +103,13 @@ class PooledVectorEnv(HasStats):
     # -- the pending call --------------------------------------------------------------------------------
 
     def _wait(self, call: AsyncState, receive: Callable[[float | None], T], timeout: float | None) -> T:
-        """Receives the results of a call that is pending or has timed out. Afterwards no call is pending.
+        """Receives the results of a call that is pending or has timed out. Afterwards, no call is pending.
 
         After an interruption, such as Ctrl-C, the call is still pending, and may be awaited again.
         """
         try:
             got = receive(timeout)
-        except EnvTimeoutError:  # an env missed its deadline: a TimeoutError, but this wait did not time out
+        except EnvTimeoutError:  # also a TimeoutError, but an env missed its deadline: the wait itself did not time out
             self._settle(has_leftovers=True)
             raise
         except TimeoutError:
@@ -123,11 +123,11 @@ class PooledVectorEnv(HasStats):
         return got
 
     def _settle(self, late: AsyncState = IDLE, *, has_leftovers: bool = False) -> None:
-        """Marks that no call is pending. `late`: a call that timed out, with results that can still be received."""
+        """Marks that no call is pending. `late`: a call that timed out, and can still be awaited."""
         self._state, self._late, self._has_leftovers = IDLE, late, has_leftovers
 
     def _drop_leftovers(self) -> None:
-        """Drops the results that an earlier call left in flight, unless a call is pending. Waits for them first."""
+        """If no call is pending, waits for the results that an earlier call left in flight, and drops them."""
         if self._has_leftovers and self._state is IDLE:
             self._discard()
 
@@ -140,7 +140,7 @@ class PooledVectorEnv(HasStats):
         self._discard()
 
     def _discard(self) -> None:
-        """Drops all results in flight, faults included. If the envs are split, each part drops its own."""
+        """Drops all results in flight, faults included. If the envs are split, their parts drop them instead."""
         if not self._is_split and self._envs.pending:
             self._envs.discard()
         self._settle()

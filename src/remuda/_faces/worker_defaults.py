@@ -21,7 +21,7 @@ def set_worker_defaults(options: Any, name: str) -> None:
 
 
 def set_local_defaults(options: Any, name: str) -> None:
-    """Calls `set_worker_defaults`, and replaces the backend "auto" by "process", for faces that need processes."""
+    """Adds the defaults of `set_worker_defaults`, and replaces the backend "auto" by "process"."""
     set_worker_defaults(options, name)
     if options["backend"] == "auto":
         options["backend"] = "process"

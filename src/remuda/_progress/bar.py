@@ -43,7 +43,7 @@ class Bar:
     shown: ClassVar[Bar | None] = None  # the visible bar; a terminal has room for one
 
     def __init__(self, what: str, total: int, after: float, *, stays: bool = False) -> None:
-        """`what`: the text before the bar; `after`: its delay in seconds; `stays`: `hide` leaves it visible."""
+        """`what`: the text before the bar. `after`: its delay in seconds. `stays`: `hide` leaves the bar visible."""
         self._what, self._total, self._stays = what, total, stays
         self._begin = clock()
         self._due = self._begin + after
@@ -63,7 +63,7 @@ class Bar:
         if self._progress is None:
             self._progress = _progress(self._what, stays=self._stays)
             self._task = self._progress.add_task("", total=self._total, note="")
-            self._progress.tasks[0].start_time = self._begin  # so that the shown time includes the wait for the bar
+            self._progress.tasks[0].start_time = self._begin  # the shown time includes the time before the bar appeared
         self._progress.update(self._task, completed=done(), note=note())
         if Bar.shown is self:
             self._progress.refresh()
@@ -92,7 +92,7 @@ def _progress(what: str, *, stays: bool) -> Any:
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
         from rich.progress import TimeRemainingColumn as TimeLeftColumn
     except ModuleNotFoundError as missing:
-        if (missing.name or "").partition(".")[0] != "rich":  # rich needs another package, which the error names
+        if (missing.name or "").partition(".")[0] != "rich":  # a package that rich needs is missing: the error names it
             raise
         text = "a progress bar needs rich, which is not installed: pip install rich"
         raise MissingFrameworkError(text, name="rich") from missing

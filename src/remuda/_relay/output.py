@@ -19,7 +19,7 @@ WorkerOutput: TypeAlias = "str | os.PathLike[str]"  # "inherit", "capture", or a
 KEPT = 1 << 18  # bytes of captured output that stay readable
 _DEFAULT_LIMIT = 1 << 16
 _LAST_LINES = 20
-_LAST_BYTES = 1 << 13  # the most bytes that the last lines have together
+_LAST_BYTES = 1 << 13  # the most bytes that `output_tail` reads
 
 
 class Output:
@@ -37,7 +37,7 @@ class Output:
         self._last = b""
 
     def begin(self) -> None:
-        """Notes that a new process begins, which writes all later output."""
+        """Notes that a new process begins. All later output is from this process."""
         self._began_at = self._size()
 
     def read(self, limit: int = _DEFAULT_LIMIT) -> str:
@@ -57,7 +57,7 @@ class Output:
             self.fd = None
 
     def drop_descriptor(self) -> None:
-        """Closes a forked child's copy of the descriptor."""
+        """Closes a forked child's copy of the output's descriptor."""
         if self.fd is not None:
             os.close(self.fd)
             self.fd = None
@@ -70,12 +70,12 @@ class Output:
         if self.fd is None:
             return self._last[max(0, len(self._last) - limit) :]
         size = self._size()
-        first = max(size - limit, since if since <= size else 0)  # another program may have truncated the file
+        first = max(size - limit, since if since <= size else 0)  # 0 if the file was truncated
         return os.pread(self.fd, size - first, first)
 
 
 def _text(data: bytes) -> str:
-    """Decodes the end of an output. A character that was cut at the start is dropped."""
+    """Decodes the end of an output. Drops a character at the start if some of its bytes are missing."""
     return re.sub(rb"^[\x80-\xbf]{1,3}", b"", data).decode(errors="replace")
 
 
@@ -156,7 +156,7 @@ def _open_log(path: Path) -> int:
 
 
 def settle_output(where: WorkerOutput) -> None:
-    """Makes Python's streams write to descriptors 1 and 2, which belong to an output, line by line.
+    """Makes `sys.stdout` and `sys.stderr` of this worker write to descriptors 1 and 2 line by line.
 
     A worker that is forked from a notebook or a test has other streams. A line that waits in a buffer would be lost if
     the worker is killed, although it may show the reason.

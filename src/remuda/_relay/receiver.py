@@ -15,9 +15,9 @@ from remuda._relay.log import logger
 from remuda._relay.records import MAX_BYTES, Logged, NoRecordError, Warned, load
 from remuda._system.polling import wait_readable
 
-ShownWarnings: TypeAlias = dict[str, dict[Any, Any]]  # each file's shown warnings, in the form of `warnings`
+ShownWarnings: TypeAlias = dict[str, dict[Any, Any]]  # by file: the shown warnings, in the form of `warnings`
 
-_AT_ONCE = 1000  # the most datagrams per call, so that workers that write fast do not keep the pool busy.
+_AT_ONCE = 1000  # the most datagrams per `drain`, so that fast writing workers do not keep the pool busy.
 _ROOM = 1 << 20  # bytes of the socket's buffer; the kernel may give less.
 _SILENCE = 0.1  # seconds to wait for each datagram that was sent and has not come.
 _COUNTER = 1 << 32  # the number at which the count of datagrams wraps around
@@ -49,7 +49,7 @@ class Relay:
 
     def drain(self, at_once: int = _AT_ONCE) -> None:
         """Passes on at most `at_once` of the datagrams that have come. Raises no Exception."""
-        if self._is_draining:  # a log handler has called the pool during a `drain`
+        if self._is_draining:  # a log handler, called by `drain`, has called the pool
             return
         try:
             self._is_draining = True
@@ -60,7 +60,7 @@ class Relay:
             self._is_draining = False
 
     def drain_all(self, sent: Callable[[], int]) -> None:
-        """Passes on the datagrams that have come, and those that wait in workers for room in the socket.
+        """Passes on the datagrams in the socket, and those that wait in workers for room in the socket.
 
         The wait is limited, because a worker may be killed or stopped before it sends a record.
 
@@ -75,7 +75,7 @@ class Relay:
             if not wait_readable([self.fileno()], _SILENCE):
                 self._received = first
             self.drain(self._missing(first))
-        if self._is_open and self._missing(sent()) < 0:  # `sent` does not count records of env builds
+        if self._is_open and self._missing(sent()) < 0:  # `sent` does not count the records of env builds
             self._received = sent()
 
     def _missing(self, sent: int) -> int:
@@ -104,7 +104,7 @@ class Relay:
         if not self._is_open:
             return
         try:
-            self.drain(10 * _AT_ONCE)  # more datagrams than the socket has room for
+            self.drain(10 * _AT_ONCE)  # the socket has room for fewer datagrams
         finally:
             self._reader.close()
             self._writer.close()
@@ -123,7 +123,7 @@ class Relay:
                 self._warn(record)
         except NoRecordError as error:
             self._warn_of_others(error)
-        except Exception:  # a log handler or filter raised, which must not end a call of the pool
+        except Exception:  # an error of a log handler or filter must not end a call of the pool
             if logging.raiseExceptions and sys.stderr is not None:
                 traceback.print_exc()
 

@@ -21,7 +21,7 @@ MAX_BYTES = 60_000  # the most bytes of a datagram.
 _MAX_TEXT = 20_000  # bytes in JSON of a shortened text; a datagram has room for two.
 _MAX_SHORT = 1_000  # bytes of names and paths, which are shorter in practice.
 _MAX_DEPTH = 4  # the most levels of nested lists and dicts.
-_MAX_INT = 1 << 63  # larger numbers are sent as text, because parsing very many digits takes very long
+_MAX_INT = 1 << 63  # larger numbers are sent as text, because parsing many digits is slow
 
 _CUT = " [cut: it was too big for one record]"
 
@@ -50,7 +50,7 @@ class Logged:
 
     def to_record(self) -> logging.LogRecord:
         record = logging.makeLogRecord({})
-        record.relativeCreated += (self.attributes["created"] - record.created) * 1000  # since this process's start
+        record.relativeCreated += (self.attributes["created"] - record.created) * 1000  # since this process started
         vars(record).update(self.attributes, msg=self.message, args=(), worker=self.worker, env=self.env)
         return record
 
@@ -177,7 +177,7 @@ def dump_warning(warning: Warning, filename: str, lineno: int, module: str, work
 
 
 def _known_category(module: str, name: str) -> type[Warning] | None:
-    """Returns the class of that name if it has been imported; None otherwise. Runs no code to find it."""
+    """Returns the warning class of that name if it has been imported, else None. The search runs no code."""
     found: Any = sys.modules.get(module)
     for part in name.split("."):
         # `getattr` is not used, because a module's `__getattr__` may import other modules.
@@ -189,7 +189,7 @@ _W = TypeVar("_W", bound=Warning)
 
 
 def _make(category: type[_W], text: str) -> _W | None:
-    """Makes a warning without its constructor, which may take any arguments. Returns None if its text would differ."""
+    """Makes a warning without calling its constructor. Returns None if the warning would have another text."""
     try:
         warning = Warning.__new__(category, text)
     except TypeError:  # a base class besides Warning has its own `__new__`
@@ -225,7 +225,7 @@ _SCALARS: Any = ((str, str.__str__), (int, int.__index__), (float, float.__float
 
 
 def _is_plain(value: Any, depth: int = 1 + _MAX_DEPTH) -> bool:
-    """Whether a value from JSON is plain: not too deep, and without huge numbers."""
+    """Whether a value from JSON is plain: without deep nesting and without huge numbers."""
     kind = type(value)
     if kind in _PLAIN:
         return True

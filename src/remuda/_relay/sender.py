@@ -29,7 +29,7 @@ class DatagramSender:
     def __init__(self, sock: socket.socket, worker: int) -> None:
         self._sock, self.worker = sock, worker
         self.before_record: Callable[[], None] = lambda: None  # called before each datagram; must not raise.
-        self._waiter: threading.Thread | None = None  # runs while datagrams wait for room
+        self._waiter: threading.Thread | None = None  # a thread that runs while datagrams wait for room
         self._reset()
         os.register_at_fork(after_in_child=self._reset)
 
@@ -62,7 +62,7 @@ class DatagramSender:
 
     def _drain(self) -> bool:
         """Sends as much as there is room for. Returns True if the queue is empty, or another call is emptying it."""
-        if self._draining:  # called in a finalizer: the outer call continues until the queue is empty
+        if self._draining:  # a finalizer has called this: the interrupted call empties the queue
             return True
         self._draining = True
         try:
@@ -87,7 +87,7 @@ class DatagramSender:
         except BlockingIOError:
             return False
         except OSError:
-            pass  # the pool has closed its end
+            pass  # the pool has closed its end of the socket
         return True
 
     def _make_room(self) -> None:
@@ -165,7 +165,7 @@ class RelayHandler(logging.Handler):
 
 
 def _module_of(filename: str, frame: FrameType | None) -> str:
-    """Returns the module that a warning is about, for filters. Falls back to the file's name, as Python does."""
+    """Returns the module that a warning is about, for filters; if it is unknown, the file's name, as in Python."""
     while frame is not None and frame.f_code.co_filename != filename:
         frame = frame.f_back
     name: Any = None if frame is None else frame.f_globals.get("__name__")

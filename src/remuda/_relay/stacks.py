@@ -20,7 +20,7 @@ from pathlib import Path
 from remuda import _core
 from remuda._system.processes import stat_of
 
-PATIENCE = 0.25  # seconds to wait for a worker that gets no core, or blocks signals
+PATIENCE = 0.25  # seconds to wait for a stack: the worker may get no core, or block signals
 _LOOK = 0.0005
 _NAME = "remuda-stacks"
 _OUTERMOST = re.compile(r'^  File ".*_worker.main\.py", line \d+ in _serve$', re.MULTILINE)
@@ -104,10 +104,10 @@ def _ask(pid: int, pidfd: int, number: int, patience: float) -> Stack:
 
 
 def _open_answers(pid: int) -> _core.Descriptors:
-    """Opens the file that a worker dumps its stack into. Returns no descriptor if it has no such file."""
+    """Opens the file into which a worker dumps its stack. If there is no such file, returns no descriptor."""
     found = _core.Descriptors()
     for link in Path(f"/proc/{pid}/fd").iterdir():
-        with suppress(OSError):  # the descriptor was closed meanwhile
+        with suppress(OSError):  # the worker has closed the file meanwhile
             if os.readlink(link).startswith(f"/memfd:{_NAME}"):
                 found.extend(map(os.open, [link], [os.O_RDONLY]))
                 break
@@ -115,7 +115,7 @@ def _open_answers(pid: int) -> _core.Descriptors:
 
 
 def _catches(pid: int, number: int) -> bool:
-    """Returns whether a process has a handler for a signal. Otherwise the signal would end it."""
+    """Returns whether a process has a handler for a signal. Without a handler, the signal ends the process."""
     status = Path(f"/proc/{pid}/status").read_text()
     caught = re.search(r"^SigCgt:\s*([0-9a-f]+)$", status, re.MULTILINE)
     return caught is not None and bool(int(caught[1], 16) >> (number - 1) & 1)
@@ -126,7 +126,7 @@ def _is_whole(text: str) -> bool:
 
 
 def _frames(text: str) -> str:
-    """Returns the frames in a dumped stack that the worker's function `_serve` has called."""
+    """Returns the frames of a dumped stack, without the worker's function `_serve` and its callers."""
     lines = text.splitlines()
     end = next((i for i, line in enumerate(lines) if _OUTERMOST.match(line)), len(lines))
     return "\n".join(line.strip() for line in lines[:end] if line.startswith("  "))

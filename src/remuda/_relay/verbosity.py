@@ -1,4 +1,4 @@
-"""Log levels and warning filters of the pool's process. Workers apply them to make no useless records."""
+"""Log levels and warning filters of the pool's process. Workers apply them, so they make no useless records."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class Verbosity:
         logging.disable(self.disabled)
         warnings.resetwarnings()
         for packed in self.filters:
-            with suppress(Exception):  # a category that is unknown here has no warnings to filter
+            with suppress(Exception):  # if this process cannot find a category, it has no warnings to filter
                 _add(packed)
 
 
@@ -86,13 +86,13 @@ def _pattern(regex: Any) -> str:
 
 
 def _add(packed: WarningFilter) -> None:
-    # A filter of the pool must not raise in an env. The pool's process may raise when it issues the warning again.
+    # The filter "error" must not raise in an env, but only in the pool's process, which issues the warning again.
     action: Action = "default" if packed.action == "error" else packed.action
     warnings.filterwarnings(action, packed.message, _category(packed), packed.module, packed.lineno, append=True)
 
 
 def _category(packed: WarningFilter) -> type[Warning]:
-    """Returns the filter's category; a stand-in if its module is not loaded, because importing it may be slow."""
+    """Returns the filter's category. If its module is not loaded, returns a stand-in, because imports may be slow."""
     if packed.category_module in sys.modules:
         category: type[Warning] = pickle.loads(packed.category)
         return category
@@ -101,7 +101,7 @@ def _category(packed: WarningFilter) -> type[Warning]:
 
 
 class _Named(type):
-    """A warning category that is known only by name. All classes with a base of this name are its subclasses."""
+    """A warning category of which only the name is known. All classes with a base of this name are its subclasses."""
 
     def __subclasscheck__(cls, other: type) -> bool:
         wanted = cls.__module__, cls.__name__

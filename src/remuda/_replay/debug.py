@@ -41,7 +41,7 @@ def debug(record: Record, code: RecordedCode, plan: Plan) -> Outcome | None:
 def _stop_before(op: Op, harness: Harness) -> None:
     if isinstance(op, Reset):
         arguments = harness.prepare(op)
-        with suppress(Exception):  # ignored: the debugger has shown the exception, or was quit
+        with suppress(Exception):  # the debugger has shown the exception, or was quit
             reset_here(harness.env, arguments)
     else:
         action = harness.action(op.index)

@@ -48,7 +48,7 @@ def _is_the_same(record: Record, outcome: Outcome) -> bool:
         return outcome.raised is not None and outcome.raised.type_name == fault.type_name
     if fault.kind == "timeout":
         return outcome.end == "late"
-    if fault.kind == "corrupt":  # in a replay, the env overwrites memory of its own process, which may die or hang
+    if fault.kind == "corrupt":  # in a replay, the env overwrites memory of the replay's process, which may die or hang
         return outcome.end in ("died", "spoilt", "late")
     return outcome.end == "died" and outcome.exitcode == fault.exitcode
 
@@ -80,7 +80,7 @@ def describe_op(ops: Sequence[Op], index: int) -> str:
 
 
 def _reasons(record: Record, plan: Plan, outcome: Outcome) -> list[str]:
-    """Returns possible reasons why a replay had another outcome than the record, the likeliest first."""
+    """Returns possible reasons why the outcome of a replay differs from the record, the likeliest first."""
     reasons = []
     fault = record.fault
     if fault.operation in ("call", "nothing", "observe"):

@@ -22,7 +22,7 @@ from remuda.errors import RecordError
 
 
 class _Witness(EnvHost):
-    """A host of an env that keeps the env's latest exception, with its traceback."""
+    """A host of an env that keeps the latest exception of the env, with the traceback."""
 
     error: BaseException | None = None
     operation = ""
@@ -57,7 +57,7 @@ class Harness:
             (report,) = self._host.build([build])
         except BuildError as error:
             raise (error.__cause__ or error) from None
-        assert report is not None  # only a host that builds envs lazily returns None
+        assert report is not None  # `build` returns None only in hosts that build envs lazily
         space = code.observation_space or report.observation_space
         self._layout = Layout((1,), 1, "disabled", space, report.action_space)
         self._check_actions()

@@ -87,7 +87,7 @@ def _episode(record: Record) -> list[Op]:
 
 
 def _warm_up(record: Record) -> list[Op]:
-    """Returns an extra reset to begin with if the episode was not the env's first, because a first reset may differ."""
+    """If the episode was not the env's first, returns a reset to make before it, because a first reset may differ."""
     if record.is_first_episode or record.beginning is None or record.beginning.seed is not None:
         return []
     return [Reset(record.seeded)]

@@ -61,13 +61,13 @@ def run_play(fd: int, owner: int) -> None:
     """
     _core.tie_life_to(os.pidfd_open(owner))
     channel = SocketChannel(socket.socket(fileno=fd))
-    with suppress(EOFError, ConnectionError):  # raised if the process that receives the reports has ended
+    with suppress(EOFError, ConnectionError):  # the process that receives the reports may have ended
         record, plan, leave = channel.recv_object()
         try:
             settle_in_process(WorkerInfo(record.worker, record.num_workers, record.env_ids))
             outcome: Outcome | RecordError = _play(record, plan, leave, channel)
         except RecordError as error:
-            outcome = RecordError(str(error))  # a copy without the cause, which may not be picklable
+            outcome = RecordError(str(error))  # a copy without the error's cause, which may not be picklable
         _flush_output()
         channel.send_object(outcome)
     os._exit(0)  # skips the interpreter's shutdown, in which the env may hang
@@ -85,7 +85,7 @@ def _play(record: Record, plan: Plan, leave: Leave, channel: SocketChannel) -> O
 
 
 def follow(ops: Sequence[Op], harness: Harness, before_op: Callable[[int], None] = lambda _: None) -> Outcome:
-    """Performs ops until one fails. Calls `before_op` with the index of each op."""
+    """Performs the ops until one fails. Before each op, calls `before_op` with the index of the op."""
     for i, op in enumerate(ops):
         before_op(i)
         harness.perform(op)

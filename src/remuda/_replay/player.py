@@ -38,7 +38,7 @@ def replay(record: Record, plan: Plan, leave: Leave) -> Outcome:
         process = subprocess.Popen(
             python_command("remuda._replay.play", "run_play", theirs.fileno(), os.getpid()),
             pass_fds=[theirs.fileno()],
-            start_new_session=True,  # so that the env's processes are in its group, and can be killed with it
+            start_new_session=True,  # the env's processes are then in its process group, and can be killed with it
             env=with_key(dict(os.environ), key),
             stdin=subprocess.DEVNULL,
         )
@@ -74,7 +74,7 @@ def _watch(process: subprocess.Popen[bytes], pidfd: int, channel: SocketChannel,
 
 
 def _silence(process: subprocess.Popen[bytes], pidfd: int, channel: SocketChannel, reached: int) -> Outcome:
-    """Returns the outcome for a process that has died, is late, or has closed its socket without a report."""
+    """Returns the outcome if the process has died, is late, or has closed its socket without a report."""
     has_ended = poll()
     has_ended.register(pidfd, POLLIN)
     if channel.deadline is not None and time.monotonic() >= channel.deadline and not has_ended.poll(0):
@@ -82,5 +82,5 @@ def _silence(process: subprocess.Popen[bytes], pidfd: int, channel: SocketChanne
     if not has_ended.poll(_DEATH_SECONDS * 1000):
         return Outcome(reached, "died")
     code = _core.reap_group(pidfd, process.pid, 0)
-    process.returncode = 0  # prevents `subprocess` from waiting for the process, which is reaped
+    process.returncode = 0  # `subprocess` must not wait for the process, because it is reaped already
     return Outcome(reached, "died", exitcode=_core.exit_code_of(pidfd) if code is None else code)

@@ -1,4 +1,4 @@
-"""Loads the pickled code of a record, if the user permits it: loading a pickle runs its code."""
+"""Loads the pickled code of a record if the user permits it, because loading a pickle runs its code."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ class RecordedCode:
 
     def _unpickle(self, name: str, pickled: bytes) -> Any:
         path, then, now = self._record.path, self._record.versions.get("python", ""), platform.python_version()
-        if then.split(".")[:2] != now.split(".")[:2]:  # pickled bytecode of another Python version may crash Python
+        if then.split(".")[:2] != now.split(".")[:2]:  # pickled bytecode of another Python version may crash
             raise RecordError(
                 f"{path} was written by Python {then}, and this is {now}, which cannot load its pickles: "
                 "use that one, or --factory module:function"

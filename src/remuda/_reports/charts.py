@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _INK, _BEST, _BAR, _MARK = "#000000", "#1b7f5c", "#a9b4bd", "#b5482a"
-# An HTML page replaces these colors by its own, which suit a light and a dark screen.
+# An HTML page replaces these colors by variables that suit a light and a dark screen.
 _PAGE_COLORS = {_INK: "currentColor", _BEST: "var(--best)", _BAR: "var(--bar)", _MARK: "var(--mark)"}
-# With these settings, SVG has text as text elements, and a dollar sign does not begin a formula.
+# With these settings, an SVG contains text as text elements, and a dollar sign does not begin a formula.
 _STYLE = {"svg.fonttype": "none", "text.parse_math": False, "axes.spines.top": False, "axes.spines.right": False}
 _MOST_BINS = 40
 
@@ -122,14 +122,14 @@ def save_picture(chart: Chart, title: str, path: Path) -> None:
 
 
 def _style() -> Any:
-    """Returns a context manager: inside, the program's own settings of matplotlib have no effect."""
+    """Returns a context manager in which the program's own matplotlib settings have no effect."""
     from matplotlib import style
 
     return style.context(["default", _STYLE])
 
 
 def _draw(chart: Chart) -> Figure:
-    from matplotlib.figure import Figure  # not pyplot, which needs a display
+    from matplotlib.figure import Figure  # pyplot is not used, because it needs a display
 
     figure = Figure(figsize=(8.0, chart.height), layout="constrained")
     axes = figure.add_subplot()

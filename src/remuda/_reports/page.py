@@ -18,12 +18,12 @@ from remuda._reports.report import Report
 from remuda._system import machine
 from remuda._system.cores import usable_cores
 
-_LARGEST_VIDEO = 8 << 20  # the limit in bytes for a video in a page, which only names larger ones
+_LARGEST_VIDEO = 8 << 20  # the limit in bytes for a video in a page; a page only names larger videos
 
 
 @dataclass(frozen=True)
 class Origin:
-    """The machine and the command of a measurement, with which it can be judged and repeated.
+    """The machine and the command of a measurement, so that readers can judge and repeat it.
 
     Attributes:
         command: The command that made the report.
@@ -60,7 +60,7 @@ def save(report: Report, origin: Origin, path: str | os.PathLike[str]) -> None:
     page = as_html(report, origin)
     file = Path(path)
     file.parent.mkdir(parents=True, exist_ok=True)
-    # A path may contain bytes that are no characters. The page has numeric references for them.
+    # A path may contain bytes that are not characters; in the page they become numeric references.
     file.write_bytes(page.encode("utf-8", "xmlcharrefreplace"))
 
 

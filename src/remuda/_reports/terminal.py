@@ -19,7 +19,7 @@ def show(report: Report) -> None:
         return
     from rich.console import Console
 
-    Console().print(as_rich(report), crop=False)  # `crop=False` keeps long lines of code whole
+    Console().print(as_rich(report), crop=False)  # `crop=False`: long lines of code are not cut
 
 
 def as_text(report: Report) -> str:

@@ -20,7 +20,7 @@ def control_groups(controller: str, root: Path = ROOT) -> Sequence[tuple[int, Se
 
 @lru_cache(maxsize=8)
 def _directories(text: str, controller: str, root: Path) -> Sequence[tuple[int, Sequence[Path]]]:
-    """`text`: the kernel's list of groups. The result is cached because each start of a pool needs it repeatedly."""
+    """`text`: the kernel's list of groups. The result is cached, because the start of a pool needs it several times."""
     found = []
     for line in text.splitlines():
         number, _, rest = line.partition(":")
@@ -28,7 +28,7 @@ def _directories(text: str, controller: str, root: Path) -> Sequence[tuple[int, 
         if controller in controllers.split(","):
             found += [(1, mount, path) for mount in dict.fromkeys((controllers, controller))]
         elif number == "0" and not controllers:
-            found += [(2, mount, path) for mount in ("", "unified")]  # version 2 alone, or beside version 1
+            found += [(2, mount, path) for mount in ("", "unified")]  # "unified": beside version 1
     directories = []
     for version, mount, path in sorted(found):
         parts = [part for part in path.split("/") if part not in ("", "..")]

@@ -24,7 +24,7 @@ def usable_cores(root: Path = ROOT) -> int:
 
 
 def whole_cores(root: Path = ROOT) -> int:
-    """Returns the number of cores that the process may keep busy all the time; a quota of 1.5 counts as 1, 0.5 as 0.
+    """Returns the number of cores that the process may keep busy all the time; a quota of 1.5 cores counts as 1.
 
     ``root`` is the directory that holds ``proc`` and ``sys``.
     """

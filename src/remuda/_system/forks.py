@@ -33,7 +33,7 @@ def fork_safe_lock() -> Any:
     The child cannot wait for a thread that it does not have. The guarded data may be half changed there, so it must
     belong to one process: keyed by process id, or not used in children.
     """
-    lock = threading.RLock()  # not wrapped in a class: an interrupt must not come between `acquire` and `with`
+    lock = threading.RLock()  # a bare lock, because in a wrapper an interrupt could come between `acquire` and `with`
     _locks.add(lock)
     return lock
 
@@ -55,6 +55,6 @@ def register_holder(holder: Holder) -> None:
 
 
 def drop_inherited() -> None:
-    """Closes what a just forked worker has inherited from all pools of its parent: descriptors and mappings."""
+    """Closes the descriptors and mappings of pools that a forked worker has inherited from its parent."""
     for holder in list(_holders):
         holder.drop_descriptors()

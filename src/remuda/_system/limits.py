@@ -40,9 +40,9 @@ def check_descriptors(workers: int, *, with_output: bool) -> None:
 
 def _open_descriptors() -> int | None:
     try:
-        return len(os.listdir("/proc/self/fd")) - 1  # without the descriptor of the listing
+        return len(os.listdir("/proc/self/fd")) - 1  # without the descriptor that `listdir` opens
     except OSError:
-        return None  # unknown, or no descriptor is left: code that needs one will raise
+        return None  # /proc is missing or no descriptor is left: code that needs a descriptor will raise
 
 
 def _remedy(wanted: int, soft: int, hard: int) -> str:
@@ -73,7 +73,7 @@ def _told(limit: int) -> str:
 
 
 def _cgroup_limit(root: Path = ROOT) -> str | None:
-    """Describes the limit of the control group of this process that has the least room left."""
+    """Describes the process limit of this process's control groups that has the least room left."""
     tightest: tuple[int, str] | None = None
     for _, groups in control_groups("pids", root):
         for group in groups:

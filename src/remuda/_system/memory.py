@@ -28,7 +28,7 @@ def check_memory(
 
 
 def available_memory(root: Path = ROOT) -> int | None:
-    """Returns the bytes that may still be used, on the machine or in the control group with the least room.
+    """Returns the bytes that this process may still use: the least room that the machine or a control group has.
 
     Returns None if that is unknown.
     """

@@ -28,7 +28,7 @@ class OomWatch:
         if own is not None:
             return MemoryVerdict(True, f"the kernel ran out of memory ({own})")
         if outer is not None:
-            # Kernels count a kill in the victim's own group. Other counters may have counted another process.
+            # Kernels count a kill in the victim's own group. Counters of other groups may be for another process.
             unsure = "perhaps" if self._own else "most likely"
             verdict = None if self._own else True
             return MemoryVerdict(verdict, f"{unsure} the kernel ran out of memory ({outer}, which counts others too)")

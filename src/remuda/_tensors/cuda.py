@@ -47,7 +47,7 @@ class CudaCopies:
         torch = import_torch()
         self._release_copied()
         caller = torch.cuda.current_stream(self._device)
-        user = self._stream if targets is not None else caller  # the stream that did not allocate the targets
+        user = self._stream if targets is not None else caller  # uses the targets, but did not allocate them
         with torch.cuda.stream(self._stream):
             if targets is None:
                 targets = [torch.empty(host.shape, dtype=host.dtype, device=self._device) for host in hosts]
@@ -66,7 +66,7 @@ class CudaCopies:
         try:
             for host, target in zip(hosts, targets, strict=True):
                 target.copy_(host, non_blocking=True)
-        finally:  # recorded even if a copy fails: earlier copies may still read the memory
+        finally:  # even if a copy fails, because earlier copies may still read the memory
             event.record(self._stream)
             with self._lock:
                 self._held.append((event, hosts))
@@ -74,12 +74,12 @@ class CudaCopies:
 
     def _release_copied(self) -> None:
         with self._lock:
-            while self._held and self._held[0][0].query():  # the oldest copy has completed; copies complete in order
+            while self._held and self._held[0][0].query():  # copies complete in order, the oldest first
                 self._held.popleft()
 
     def finish(self) -> None:
         """Waits for all copies, and releases the memory that they read."""
-        if self._owner != os.getpid():  # in a forked child, which has no copies and may not call CUDA
+        if self._owner != os.getpid():  # a forked child has no copies, and may not call CUDA
             return
         with self._lock:
             while self._held:
@@ -90,7 +90,7 @@ class CudaCopies:
         """Returns the device's copy of an array that never changes, such as all env ids. The copy is made once."""
         if id(array) not in self._constants:
             (copy,) = self.copy([host], None, non_blocking=False)
-            # Removes the copy before the array's id is reused.
+            # Removes the device's copy when the array is freed, before another array gets its id.
             forget = weakref.finalize(array, self._constants.pop, id(array), None)
             forget.atexit = False  # a forked child may not call CUDA
             self._constants[id(array)] = copy

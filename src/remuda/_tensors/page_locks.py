@@ -83,7 +83,7 @@ class Locked:
     def __init__(self, cudart: Any) -> None:
         """`cudart`: torch's handle of the CUDA runtime."""
         self.spans: list[Span] = []
-        self.is_refused = False  # whether the system has refused a lock; then no others are tried
+        self.is_refused = False  # after the system has refused a lock, no more are tried
         self._cudart = cudart
 
     def has(self, span: Span) -> bool:
@@ -127,7 +127,7 @@ class Locked:
 
 
 def _span(array: Any) -> Span:
-    """Returns the addresses of an array's memory; for a view, those of the whole array that it views."""
+    """Returns the addresses of an array's memory; for a view, the addresses of the whole array."""
     whole = array.base if isinstance(array.base, np.ndarray) else array
     first = whole.__array_interface__["data"][0]
     if whole.flags.c_contiguous:

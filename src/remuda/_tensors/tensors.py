@@ -42,7 +42,7 @@ class TensorBatch(InPlural):
     @classmethod
     def _of(cls, batch: Any, device: Any, non_blocking: bool, out: TensorBatch | None) -> TensorBatch:
         """Converts a batch, or another object with the same attributes, to tensors."""
-        final_obs = to_torch(batch.final_obs, device, non_blocking)  # not into `out`: not every batch has `final_obs`
+        final_obs = to_torch(batch.final_obs, device, non_blocking)  # may be None, so not into `out`
         names = ("env_ids", "obs", "reward", "terminated", "truncated", "valid", "extras")
         return cls(**_moved(names, batch, device, non_blocking, out), final_obs=final_obs)
 
@@ -87,7 +87,7 @@ class TensorRollout(InSingular):
     @classmethod
     def _of(cls, rollout: Any, device: Any, non_blocking: bool, out: TensorRollout | None) -> TensorRollout:
         """Converts a rollout, or another object with the same attributes, to tensors."""
-        # Arrays outside the pool's memory come first, because their copies wait for all earlier copies.
+        # Arrays outside the pool's memory are copied first, because each of these copies waits for all earlier copies.
         own = ("columns", "valid", "episode_starts")
         pools = ("obs", "actions", "rewards", "terminations", "truncations", "extras", "final_obs")
         return cls(**_moved(own + pools, rollout, device, non_blocking, out))

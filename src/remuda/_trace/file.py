@@ -35,7 +35,7 @@ def written_whole(path: Path) -> Iterator[IO[Any]]:
             yield file
         part.replace(path)
     except OSError as error:
-        if error.filename is None:  # writing to a full disk raises an error without a file name
+        if error.filename is None:  # on a full disk, the error of a write has no file name
             error.filename = str(path)
         raise
     finally:
@@ -70,7 +70,7 @@ def _load(path: Path) -> dict[str, Any]:
         trace = {"traceEvents": trace}
     if not isinstance(trace, dict) or not isinstance(trace.get("traceEvents"), list):
         raise TraceError(f"expected {path} to have traceEvents, got JSON without")
-    return {**trace, _BASE: int(trace.get(_BASE, 0))}  # without this key, times are of the wall clock
+    return {**trace, _BASE: int(trace.get(_BASE, 0))}  # if the key is missing, the times are of the wall clock
 
 
 def _shifted(event: dict[str, Any], shift: float) -> dict[str, Any]:
@@ -78,7 +78,7 @@ def _shifted(event: dict[str, Any], shift: float) -> dict[str, Any]:
 
 
 def _check_overlap(paths: Sequence[Path], traces: Sequence[dict[str, Any]]) -> None:
-    """Raises TraceError for a trace that does not overlap the first in time, and so would be out of view."""
+    """Raises TraceError if a trace does not overlap the first one in time, because a viewer would not show it."""
     (first, last), *others = [_extent(trace) for trace in traces]
     for path, (begin, end) in zip(paths[1:], others, strict=True):
         if end < first or begin > last:

@@ -15,7 +15,7 @@ Flags: TypeAlias = "np.ndarray[Any, np.dtype[np.bool_]]"
 
 
 class Acts(Protocol):
-    """An object with a method `act`, which is a policy."""
+    """A policy that is an object with a method `act`."""
 
     @property
     def act(self) -> Callable[..., Any]: ...
@@ -110,13 +110,13 @@ class Actor:
         if not self._takes_turn:
             return {}
         is_whole = np.array_equal(env_ids, self._all)
-        self._rows = slice(None) if is_whole else env_ids.copy()  # a copy, because torch warns about read-only arrays
+        self._rows = slice(None) if is_whole else env_ids.copy()  # copied: torch warns about read-only arrays
         turn = Turn(env_ids + self._first_env, episode_starts(), self.rng, self._shard)
         turn.state = self._state_of(self._rows, turn.episode_starts)
         return {"turn": turn}
 
     def finish(self, answer: Any, turn: Turn | None = None) -> tuple[Any, dict[str, Any]]:
-        """Divides a policy's answer into actions and further columns for the rollout. Keeps the policy's new states."""
+        """Splits a policy's result into actions and further columns of the rollout. Keeps the policy's new states."""
         if turn is not None:
             self._keep(self._rows, turn.state)
         return answer if _has_columns(answer) else (answer, {})
@@ -128,7 +128,7 @@ class Actor:
         return self._initial_state(count)
 
     def _state_of(self, rows: Any, starts: Flags) -> Any:
-        """Returns the policy's state for some envs. Envs that begin an episode get an initial state."""
+        """Returns the policy's state for some envs. An env that begins an episode gets an initial state."""
         if self._initial_state is None:
             return None
         if self._state is None:
@@ -169,7 +169,7 @@ def _with_tensors(function: Callable[..., Any], device: Any) -> Callable[..., An
 
 
 def _device_of(module: Any) -> Any:
-    """Returns the device of a module's first parameter; None, torch's default, if it has none."""
+    """Returns the device of a module's first parameter. Without parameters, returns None: torch's default."""
     return next((parameter.device for parameter in module.parameters()), None)
 
 

@@ -40,7 +40,7 @@ def check_progress(progress: Any) -> None:
 
 
 def check_videos(folder: str | os.PathLike[str] | None, episodes: Iterable[int], num_episodes: int) -> frozenset[int]:
-    """Checks the arguments for videos, and returns the episodes to record; without a folder none.
+    """Checks the arguments for videos, and returns the episodes to record. If there is no folder, there are none.
 
     Raises:
         TypeError: The folder is not a path, or the episodes are not numbers.
@@ -95,7 +95,7 @@ def check_envs(envs: Any, options: PoolOptions, keywords: Iterable[str]) -> Pool
 
 
 def _check_suits(value_of: Callable[[str], Any]) -> None:
-    """Raises ValueError if an option prevents envs from playing their own episodes. `value_of(name)`: its value."""
+    """Raises ValueError if an option prevents envs from playing their own episodes."""
     wrong = {
         "spares": value_of("spares"),
         "vector_size": value_of("vector_size") is not None,

@@ -1,4 +1,4 @@
-"""Fills one rollout after another with a policy, and measures which way of stepping is the fastest."""
+"""Fills one rollout after another with a policy, and measures which way to step the envs is the fastest."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from remuda._error_frames import holds_nothing
 from remuda._training.acting import Actor, Policy, check_policy
 from remuda._training.arguments import check_count, check_seed
 
-_AGAIN_AFTER = 50  # after this number of rollouts all ways of stepping are measured again.
+_AGAIN_AFTER = 50  # all ways of stepping are measured again after this number of rollouts.
 _GAIN = 1.1  # another way of stepping must be faster than the plain one by this factor
 
 
@@ -119,7 +119,7 @@ def _ways_of(pool: Steps) -> list[Way]:
 
 
 def _part_of(pool: Any) -> Part:
-    """Returns a pool or part as it is; for a vector env, its pool or part.
+    """Returns the pool or part of a vector env; returns a pool or part unchanged.
 
     Raises:
         TypeError: It is neither a pool nor a vector env.
@@ -160,7 +160,7 @@ class Collector(Iterator[Rollout]):
         way = self._next_way
         begin = time.perf_counter()
         rollout = self._fill(way)
-        if self.filled > 0:  # the first rollout is not measured, because it includes the warm-up
+        if self.filled > 0:  # the first rollout includes the warm-up
             self._seconds[way] = time.perf_counter() - begin
         self.filled += 1
         return rollout

@@ -30,7 +30,7 @@ from remuda._wire.codec import SpaceCodec
 if TYPE_CHECKING:
     from typing_extensions import Unpack  # `Unpack` is in `typing` since Python 3.11
 
-_MAX_ATTEMPTS = 3  # an episode is played this many times at most, if faults of its env end it.
+_MAX_ATTEMPTS = 3  # the most times to play one episode, if faults of its env end it.
 _OF_POLICY = (0, 0)  # the spawn key of the policy's random generator, unlike those of episodes, which have one number
 
 
@@ -101,7 +101,7 @@ def evaluate(
 
 
 def _pool_of(envs: Pool | list[Callable[[], Any]], episodes: int, options: PoolOptions) -> Any:
-    """Returns a context manager that yields the pool. It closes a pool that was made here, at its end."""
+    """Returns a context manager that yields the pool. At its end it closes the pool if it has made the pool."""
     if isinstance(envs, Pool):
         return nullcontext(envs)
     options.setdefault("autoreset", "disabled")
@@ -119,7 +119,7 @@ def _bar_of(episodes: int, shown: bool | None) -> bar.Bar | None:
 
 
 class _Play:
-    """Plays the episodes. In every round an env steps, begins its next episode, or rests if it has no more episodes."""
+    """Plays the episodes in rounds. In a round, each env steps or begins its next episode, if it has more episodes."""
 
     def __init__(
         self,
@@ -136,9 +136,9 @@ class _Play:
         self._returns, self._lengths = np.zeros(episodes), np.zeros(episodes, np.int64)
         self._terminated, self._infos = np.zeros(episodes, bool), [dict[str, Any]() for _ in range(episodes)]
         self._faults = list[Fault]()
-        self._own_faults = [list[Fault]() for _ in range(episodes)]  # the faults that an episode's own env caused
+        self._own_faults = [list[Fault]() for _ in range(episodes)]  # by episode: the faults that its own env caused
         n = pool.num_envs
-        self._queues = [deque(range(env, episodes, n)) for env in range(n)]  # the episodes that each env plays
+        self._queues = [deque(range(env, episodes, n)) for env in range(n)]  # by env: the episodes that it plays
         self._stepping, self._beginning = list[int](), [env for env in range(n) if self._queues[env]]
         self._actions = SpaceCodec(pool.single_action_space)
         self._observations = _Observations(pool)
@@ -236,7 +236,7 @@ class _Play:
         self._beginning = [env for env in ended if self._queues[env]]
 
     def _end(self, env: int, terminated: bool, info: dict[str, Any]) -> None:
-        """Ends the current episode of an env. An episode that a fault has ended is played again."""
+        """Ends the current episode of an env. If a fault has ended it, the env plays the episode again."""
         episode = self._queues[env][0]
         info = info.get("final_info", info)  # same-step autoreset puts the old episode's info into `final_info`
         if (fault := info.get("fault")) is not None:
@@ -261,7 +261,7 @@ class _Play:
 
 
 def _is_of_a_neighbour(fault: Fault) -> bool:
-    """Returns whether the fault is known to have been caused by another env of the same worker."""
+    """Returns whether another env of the same worker is known to have caused the fault."""
     return fault.shared and not (isinstance(fault.error, WorkerDiedError) and fault.error.where is None)
 
 

@@ -14,7 +14,7 @@ from remuda._videos.scratch_folder import new_scratch, remove_scratch
 from remuda._videos.video_folder import VideoFolder
 
 _NAME = "evaluation"
-_PATIENCE = 5.0  # the seconds to wait for envs after a failure, because one may hang
+_PATIENCE = 5.0  # the seconds to wait for envs after a failure: an env may hang
 
 
 class Videos:
@@ -49,19 +49,19 @@ class Videos:
             self._albums[env] = VideoFolder(Path(self._folder).absolute(), self._scratch, (env,), EveryNth(1), _NAME)
 
     def begin(self, episodes: Mapping[int, int]) -> None:
-        """Notifies the recorders of these envs, rebuilt ones too, of the episode that begins with the next reset."""
+        """Notifies the recorders of these envs, or of rebuilt ones, which episodes begin with the next reset."""
         chosen = {env: episode for env, episode in episodes.items() if episode in self._chosen}
         if chosen:
             per_env = [(self._albums[env], env, episode) for env, episode in chosen.items()]
             self._pool.apply_async(expect, per_env_args=per_env, env_ids=list(chosen), about=_NAME).result()
 
     def note_end(self, episode: int) -> None:
-        """Notes that an episode has ended without a fault, so that its video is one of the results."""
+        """Notes that an episode has ended without a fault. Its video is then one of the results."""
         if episode in self._chosen:
             self._ended.append(episode)
 
     def abandon(self) -> None:
-        """Stops recording after a failure. Waits a few seconds, so that envs can finish videos."""
+        """Stops recording after a failure. Waits a few seconds for envs to finish their videos."""
         if self._scratch is not None:
             with suppress(RemudaError, TimeoutError):
                 self._pool.apply_async(detach, env_ids=list(self._albums), about=_NAME).result(_PATIENCE)

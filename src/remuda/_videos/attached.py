@@ -20,14 +20,14 @@ def expect(env: Any, video_folder: VideoFolder, env_id: int, episode: int) -> No
 
 
 def detach(env: Any) -> None:
-    """Removes the recorder from an env, and returns when its videos are written. Runs in the env's worker."""
+    """Removes the recorder from an env, and waits until its videos are written. Runs in the env's worker."""
     if (attached := _attached_to(env)) is not None:
         del env.reset, env.step
         attached.recorder.close()
 
 
 class _Attached:
-    """Wraps the `reset` and `step` of one env in place; the worker looks both up by name."""
+    """Replaces `reset` and `step` of one env by methods that also record. The worker looks the methods up by name."""
 
     def __init__(self, env: Any, recorder: Recorder) -> None:
         self.recorder = recorder

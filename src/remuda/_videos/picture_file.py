@@ -26,7 +26,7 @@ def append(path: Path, picture: Any) -> None:
         )
     np.save(packed := io.BytesIO(), array)
     with path.open("ab", buffering=0) as file:
-        file.write(gzip.compress(packed.getvalue(), 1))  # the fastest compression, because most pictures compress well
+        file.write(gzip.compress(packed.getvalue(), 1))  # level 1, the fastest, suffices: most pictures compress well
 
 
 def pictures(path: Path) -> Iterator[np.ndarray[Any, np.dtype[np.uint8]]]:

@@ -64,13 +64,13 @@ class Recorder:
                 self.end()
 
     def end(self) -> None:
-        """Ends the recording of the current episode, if any, and hands in its pictures for the video."""
+        """If an episode is being recorded, ends the recording, and hands in the pictures for the video."""
         if self._recorded is not None:
             ended, self._recorded = self._recorded, None
             self._hand_in(*ended)
 
     def drop(self) -> None:
-        """Removes the pictures of the episode that is being recorded, if any."""
+        """If an episode is being recorded, stops that and removes the pictures."""
         if self._recorded is not None:
             self._recorded[1].unlink(missing_ok=True)
             self._recorded = None
@@ -91,7 +91,7 @@ class Recorder:
         picture_file.append(reel, self._take())
 
     def _take_over(self) -> None:
-        """Finishes the work of this env's previous recorder, after the death of its worker."""
+        """Finishes the work of this env's previous recorder, if the recorder's worker has died."""
         for episode, folder in self._video_folder.claimed(self._env_id):
             self._make(episode, folder)
         for episode, reel in self._video_folder.open_reels(self._env_id):
@@ -124,5 +124,5 @@ def _make_video(video_folder: VideoFolder, episode: int, folder: Path, fps: floa
         make_video([folder / str(env_id) for env_id in video_folder.env_ids], video_folder.video(episode), fps)
     except Exception as error:
         _logger.warning("the video %s could not be made: %s", video_folder.video(episode), error)
-    with suppress(FileNotFoundError):  # raised if a failed evaluation has removed the folder
+    with suppress(FileNotFoundError):  # a failed evaluation may have removed the folder
         video_folder.settle(episode, folder)

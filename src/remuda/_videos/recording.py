@@ -58,7 +58,7 @@ def record_video(
         MissingFrameworkError: moviepy is not installed.
         OSError: The folder cannot be made.
     """
-    check_moviepy()  # needed first, because the default trigger, Gymnasium's schedule, cannot be imported without it
+    check_moviepy()  # first, because the default trigger, Gymnasium's schedule, needs moviepy
     factories = check_env_fns(env_fns)
     chosen = _chosen(envs, len(factories))
     trigger = _trigger(episode_trigger)
@@ -83,7 +83,7 @@ def check_moviepy() -> None:
 class RecordedEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
     """A wrapper that records the episodes of an env."""
 
-    __slots__ = ("_recorder",)  # not in `__dict__`, because the recorder is not part of the env's state
+    __slots__ = ("_recorder",)  # outside `__dict__`, because the recorder is not part of the env's state
 
     def __init__(self, env: Any, video_folder: VideoFolder, env_id: int) -> None:
         super().__init__(env)

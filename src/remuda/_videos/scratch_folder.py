@@ -1,4 +1,4 @@
-"""Temporary folders for the parts of videos. A process removes its folder when it ends, else a later process does."""
+"""Temporary folders for parts of videos. A process removes its folder at its end, else a later process does so."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pathlib import Path
 from remuda._wire.card import start_of
 
 _PREFIX = ".remuda-"
-_owned: dict[Path, int] = {}  # the owner's pid for each folder, because a forked child must not remove it
+_owned: dict[Path, int] = {}  # by folder: the owner's pid, because a forked child must not remove the folder
 
 
 def new_scratch(folder: str | os.PathLike[str]) -> Path:
@@ -56,12 +56,12 @@ def _remove_orphans(home: Path) -> None:
 
 
 def _is_orphan(owner: str) -> bool:
-    """Whether a folder's owner is known to be dead. Owners on other machines or in other containers are not checked."""
+    """Whether a folder's owner is known to be dead. An owner on another machine or in another container never is."""
     known = re.match(rf"(\d+)-([1-9]\d*)-{_place()}-", owner)
     return known is not None and start_of(int(known[1])) != int(known[2])
 
 
 def _place() -> str:
-    """Returns an id of this machine or container, within which a pid is valid."""
+    """Returns an id of the machine or container in which this process's pid is valid."""
     numbers = os.readlink("/proc/self/ns/pid") if sys.platform == "linux" else ""
     return f"{zlib.crc32(f'{socket.gethostname()} {numbers}'.encode()):08x}"

@@ -36,7 +36,7 @@ class VideoFolder:
         return self.scratch / f"{env_id}-{episode}.reel"
 
     def open_reels(self, env_id: int) -> list[tuple[int, Path]]:
-        """Returns the number and the file of each episode of this env with pictures that were not handed in."""
+        """Returns (number, file) for each episode of this env with pictures that were not handed in."""
         files = self.scratch.glob(f"{env_id}-*.reel")
         return [(int(file.stem.partition("-")[2]), file) for file in files]
 
@@ -49,7 +49,7 @@ class VideoFolder:
                 raise FileNotFoundError
             parts.mkdir(exist_ok=True)
             os.replace(reel, parts / str(env_id))
-        except FileNotFoundError:  # the video was made without this part, because the env was closed meanwhile
+        except FileNotFoundError:  # the env was closed meanwhile, and the video was made without this part
             reel.unlink(missing_ok=True)
 
     def leave(self, env_id: int) -> None:
@@ -89,7 +89,7 @@ class VideoFolder:
                 yield episode, folder
 
     def settle(self, episode: int, folder: Path) -> None:
-        """Removes the parts of a video that was written or failed. Parts that are handed in later are dropped."""
+        """Removes the parts of a video that was written or has failed. Parts that are handed in later are dropped."""
         self._settled.touch()
         with self._settled.open("r+b", buffering=0) as file:
             file.seek(episode)

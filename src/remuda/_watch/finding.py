@@ -54,7 +54,7 @@ def _check_is_ours(pid: int) -> None:
 
 def _own_processes() -> Iterator[int]:
     for entry in Path("/proc").iterdir():
-        with suppress(OSError):  # raised if the process has just ended
+        with suppress(OSError):  # the process may have just ended
             if entry.name.isdecimal() and entry.stat().st_uid == os.geteuid():
                 yield int(entry.name)
 
@@ -68,7 +68,7 @@ def _pools_of(pid: int) -> Iterator[SeenPool]:
     for link in links:
         if (pool := _seen_through(link)) is None:
             continue
-        is_copy = (pool.card.owner, pool.card.started) != (pid, started)  # whether a child inherited the descriptor.
+        is_copy = (pool.card.owner, pool.card.started) != (pid, started)  # an inherited descriptor.
         if is_copy or pool.file in files:  # another descriptor of the same pool was found before
             pool.close()
         else:
@@ -78,7 +78,7 @@ def _pools_of(pid: int) -> Iterator[SeenPool]:
 
 def _seen_through(link: Path) -> SeenPool | None:
     """Maps the pool behind a descriptor of its memory file. Returns None if it is no pool, or cannot be read."""
-    # The file may just have been closed or truncated, or belong to another version of remuda.
+    # The file may have just been closed or truncated, or another version of remuda may have written it.
     with suppress(OSError, RuntimeError, ValueError, NoCardError, NoBoardError):
         kind = _KINDS.get(os.readlink(link).removesuffix(" (deleted)"))
         if kind is not None:
@@ -86,5 +86,5 @@ def _seen_through(link: Path) -> SeenPool | None:
             try:
                 return kind(fd)
             finally:
-                os.close(fd)  # while it is open, other searches find the pool in this process, too
+                os.close(fd)  # while the descriptor is open, other searches find the pool in this process too
     return None

@@ -45,7 +45,7 @@ class Keys:
         if not ready:
             return []
         data = os.read(ready[0], 1024)
-        return names_of(data) if data else ["q"]  # a terminal that is gone counts as "q", which quits
+        return names_of(data) if data else ["q"]  # no data: the terminal is gone, which counts as the key "q" (quit)
 
 
 def names_of(data: bytes) -> list[str]:

@@ -48,7 +48,7 @@ class OpenPool(SeenPool):
         return read_stats(figures, self._setup, pids, self.pid, Origin(**self.card.origin))
 
     def page(self, first: PoolStats, last: PoolStats, view: View) -> Page:
-        """Returns the page to show, with rates and times between two snapshots."""
+        """Returns the page to show, with the rates and times of the span between two snapshots."""
         page = open_page(last, _between(first, last), view)
         if self.is_stopped:
             stopped = "the program is stopped: by SIGSTOP, Ctrl-Z or a debugger"
@@ -56,7 +56,7 @@ class OpenPool(SeenPool):
         return page
 
     def as_json(self, first: PoolStats, last: PoolStats) -> dict[str, Any]:
-        """Returns the figures of the last snapshot, and the differences between the two."""
+        """Returns the figures of the snapshot `last`, and their differences from the snapshot `first`."""
         late = _between(first, last)
         return {
             "name": self.name,

@@ -18,8 +18,8 @@ _HEADINGS = {
     "envs": ("env", "worker", "state", "steps/s", "step", "p99", "reset", "episodes", "return", "faults"),
     "workers": ("worker", "pid", "envs", "state", "steps/s", "busy", "CPU", "queued", "memory", "restarts"),
 }
-_LATE = 20  # an env is late if its call takes this multiple of its p99,
-_LEAST_LATE = 1.0  # and at least this number of seconds
+_LATE = 20  # an env is late if its call takes longer than this multiple of its p99.
+_LEAST_LATE = 1.0  # a call of fewer seconds is never late
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ class Page:
 
 
 def open_page(so_far: PoolStats, late: PoolStats, view: View) -> Page:
-    """Returns the page of an open pool. `so_far` has all figures since its start, `late` those of the last seconds."""
+    """Returns the page of an open pool. `so_far` has the figures since its start, `late` those of the last seconds."""
     if view.page != "env":
         return Page(summary(late), _KEYS, headings(view), rows(late, view))
     worker = so_far.workers[next(env.worker for env in so_far.envs if env.env_id == view.env)]

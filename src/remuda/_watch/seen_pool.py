@@ -33,7 +33,7 @@ class SeenPool(ABC):
 
     @abstractmethod
     def page(self, first: Any, last: Any, view: View) -> Page:
-        """Returns the page for the screen. `first` and `last` are two snapshots, or the same one twice."""
+        """Returns the page for the screen. `first` and `last` are two snapshots, or one snapshot twice."""
 
     @abstractmethod
     def as_json(self, first: Any, last: Any) -> dict[str, Any]:
@@ -75,7 +75,7 @@ class SeenPool(ABC):
     def _is_file(self, link: Path) -> bool:
         try:
             return _identity(link.stat()) == self.file
-        except OSError:  # raised if the file has just been closed
+        except OSError:  # the file may have just been closed
             return False
 
     def end_in_words(self) -> str:
@@ -88,7 +88,7 @@ def _identity(file: os.stat_result) -> tuple[int, int]:
     return file.st_dev, file.st_ino
 
 
-@lru_cache(maxsize=64)  # cached, because the program's name is shown even after its process has ended
+@lru_cache(maxsize=64)  # cached: the name is shown even after the process has ended
 def _program(pid: int) -> str:
     """Returns the script, module or program that a process runs; "" if /proc does not show it."""
     try:

@@ -17,7 +17,7 @@ from remuda._watch.starting_pool import StartingPool
 from remuda._wire.build_board import EnvBuild
 
 _PATIENCE = 30.0  # the seconds to wait for py-spy, which reads the symbols of every library.
-_own_stack = partial(stack_of, patience=5.0)  # seconds: workers may be slow on a busy machine
+_own_stack = partial(stack_of, patience=5.0)  # five seconds, because workers may be slow on a busy machine
 _INSTALL = 'pip install "remuda[stacks]" for the stacks of native code, and of the program itself'
 
 

@@ -12,8 +12,8 @@ from remuda._wire.build_board import BuildBoard, BuildCard, EnvBuild
 
 _HEADINGS = ("env", "worker", "pid", "state", "takes")
 _KEYS = "q quit  up down  tab next pool  j JSON"
-_LATE = 3  # a build is late after this multiple of the slowest build so far,
-_LEAST_LATE = 1.0  # and not before this number of seconds
+_LATE = 3  # a build is late after this multiple of the time of the slowest completed build.
+_LEAST_LATE = 1.0  # a build of fewer seconds is never late
 
 
 class StartingPool(SeenPool):
@@ -31,11 +31,11 @@ class StartingPool(SeenPool):
         self.title = f"{num_envs} envs in {num_workers} {card.backend} workers, being started"
 
     def look(self) -> list[EnvBuild]:
-        """Returns the state of each env's build: running builds (longest first), those not begun, completed ones."""
+        """Returns the builds of all envs, in this order: running (longest first), not begun, completed."""
         return sorted(self._board.builds(), key=lambda build: (build.is_built, -(build.seconds or 0.0)))
 
     def page(self, first: list[EnvBuild], last: list[EnvBuild], view: View) -> Page:
-        """Returns the page of the last snapshot. `first` and `view` have no effect."""
+        """Returns the page for the snapshot `last`. `first` and `view` have no effect."""
         slowest = max((build.seconds or 0.0 for build in last if build.is_built), default=float("inf"))
         late = max(_LEAST_LATE, _LATE * slowest)
         rows = [
@@ -45,7 +45,7 @@ class StartingPool(SeenPool):
         return Page(self._summary(last), _KEYS, _HEADINGS, rows)
 
     def as_json(self, first: list[EnvBuild], last: list[EnvBuild]) -> dict[str, Any]:
-        """Returns the state of each env in the last snapshot."""
+        """Returns the state of each env in the snapshot `last`."""
         return {"name": self.name, "pid": self.pid, "starting": [vars(build) for build in last]}
 
     def close(self) -> None:

@@ -18,7 +18,7 @@ from remuda._watch.screen import draw
 from remuda._watch.seen_pool import SeenPool
 from remuda._watch.starting_pool import StartingPool
 
-_LATE = 5  # recent figures cover this number of snapshots: from the first to the last
+_LATE = 5  # figures of the last seconds cover this number of snapshots
 
 
 class Top:
@@ -92,7 +92,7 @@ class Top:
             self._notice = f"{path} could not be written: {error.strerror}"
 
     def _drop_ended(self) -> str:
-        """Removes pools that have ended. Returns why the last one ended; "" if none has, or if another replaces it."""
+        """Removes pools that have ended. Returns why the last of them ended; "" if none has, or another replaces it."""
         shown, ended = self._pools[0], ""
         for pool in [pool for pool in self._pools if not pool.is_open]:
             ended = pool.end_in_words()

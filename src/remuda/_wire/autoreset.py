@@ -9,7 +9,7 @@ from remuda import _core
 
 @dataclass(frozen=True, kw_only=True)
 class AutoresetMode:
-    """The facts about one autoreset mode. Exactly one of the first four attributes is True.
+    """The properties of one autoreset mode. Exactly one of the first four attributes is True.
 
     Attributes:
         in_next_step: The next step resets the env, and ignores its action.

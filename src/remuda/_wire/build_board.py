@@ -122,7 +122,7 @@ class BuildBoard:
         return self
 
     def begin(self, place: int) -> None:
-        """Notes that the building of an env begins. `place`: the env's number, where a vector env counts once."""
+        """Notes that the building of an env begins. `place`: the env's number, if each vector env counts as one."""
         entry = self._entries[place]
         entry["pid"], entry["end"] = os.getpid(), 0
         entry["begin"] = time.monotonic_ns()
@@ -132,7 +132,7 @@ class BuildBoard:
         self._entries[place]["end"] = time.monotonic_ns()
 
     def clear(self) -> None:
-        """Marks all envs as not built, because they are built again."""
+        """Marks all envs as not built, before they are built again."""
         self._entries[:] = 0
 
     @property
@@ -165,7 +165,7 @@ class BuildBoard:
         self.fd = -1
 
     def drop_descriptors(self) -> None:
-        """Closes a forked child's copies of the board's descriptors. (The mapping has a descriptor too.)"""
+        """Closes a forked child's copies of the board's descriptors: of the file and of its mapping."""
         self.close()
 
     def close(self) -> None:
@@ -193,7 +193,7 @@ def _memory_file() -> int:
 
 
 def _entries(memory: mmap.mmap, tail: int) -> Any:
-    """Returns the board's entries, which lie between its head and the `tail` bytes of its card."""
+    """Returns the board's entries, which are between the head of the board and the last `tail` bytes, the card."""
     first = len(_MAGIC) + 8
     count, rest = divmod(len(memory) - first - tail, _ENTRY.itemsize)
     if rest:

@@ -1,4 +1,4 @@
-"""The card of a pool: a description with which other processes read the pool's figures. It lies behind the arena.
+"""The card of a pool, which follows the arena in the memory file. Other processes need it to read the pool's figures.
 
 The file of both has no name. Other processes find it among the descriptors of the pool's process. Therefore no file
 remains if that process is killed, and only its user has access to the file.
@@ -48,7 +48,7 @@ class Card:
     version: int = VERSION
 
     def write(self, fd: int, at: int) -> None:
-        """Writes the card into the file, behind the `at` bytes of the arena."""
+        """Writes the card into the file after the arena, which has `at` bytes."""
         text = json.dumps(asdict(self)).encode()
         os.pwrite(fd, text, at)
         os.ftruncate(fd, at + len(text))

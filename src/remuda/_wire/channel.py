@@ -21,7 +21,7 @@ import numpy as np
 from remuda import _core
 from remuda._wire.pickling import Parts, dump, load
 
-_HEAD = struct.Struct("<12sI")  # the mark of a message, and the number of its buffers
+_HEAD = struct.Struct("<12sI")  # the head of a message: a mark, and the number of buffers
 _MARK, _MAX_PARTS = _core.MESSAGE_MARK, _core.MAX_MESSAGE_PARTS
 _FD = struct.Struct("i")
 _FD_TRIES = 1000  # the number of tries to send descriptors, a millisecond apart.
@@ -61,7 +61,7 @@ class SocketChannel:
         sock.set_inheritable(False)  # programs that this process starts must not inherit the socket
         self._sock, self.peer = sock, peer
         self.deadline: float | None = None
-        self._inbox = bytearray()  # bytes that arrived during a write
+        self._inbox = bytearray()  # the bytes that arrived while this end wrote
         self._outbox: deque[memoryview] = deque()  # data of `post` that is not written yet
         self._pieces: list[_Piece] = []  # the buffers of the message that is being read
 
@@ -85,7 +85,7 @@ class SocketChannel:
         return self._recv(None)
 
     def post(self, parts: Parts = ()) -> bool:
-        """Sends a message as far as the other end accepts it now. Returns whether some data remains to be sent.
+        """Sends the part of a message that the other end accepts now. Returns whether a part remains to be sent.
 
         The rest is copied, so `parts` may change. The next call sends it first; a call without `parts` sends only it.
         """
@@ -132,7 +132,7 @@ class SocketChannel:
             except OSError as error:
                 if error.errno != errno.ETOOMANYREFS or not tries_left:
                     raise
-                time.sleep(0.001)  # too many descriptors that this user has sent are not yet received
+                time.sleep(0.001)  # this user has sent too many descriptors that are not yet received
 
     def recv_fds(self, count: int, most: int | None = None) -> list[int]:
         """Receives `count` file descriptors, or up to `most`. Raises EOFError if more or fewer arrive."""
@@ -162,7 +162,7 @@ class SocketChannel:
                     self._inbox += _some(self._sock.recv(1 << 16))
 
     def _write_some(self, pieces: deque[memoryview]) -> None:
-        """Sends pieces as far as the other end accepts them. If the socket is full, waits briefly for room."""
+        """Sends the pieces that the other end accepts. If the socket is full, waits briefly for room."""
         while pieces:
             try:
                 pieces[0] = pieces[0][self._sock.send(pieces[0], socket.MSG_DONTWAIT) :]
@@ -175,7 +175,7 @@ class SocketChannel:
                 pieces.popleft()
 
     def _piece(self, index: int, size: int, timeout_ms: int | None) -> memoryview:
-        """Returns a buffer of the message that arrives. An interrupted call may have read some of its bytes."""
+        """Returns a buffer of the arriving message. An earlier, interrupted call may have read some of the bytes."""
         if index == len(self._pieces):
             self._pieces.append(_Piece(size))
         piece = self._pieces[index]
@@ -190,7 +190,7 @@ class SocketChannel:
             del self._inbox[: len(early)]
             return
         self._wait(select.POLLIN, timeout_ms)
-        # One call reads and counts the bytes, so no signal handler runs between the two.
+        # One call reads the bytes and counts them, so no signal handler runs between read and count.
         next(map(piece.counts.append, map(self._sock.recv_into, [missing])))
         _some(piece.counts[-1])
 
@@ -217,7 +217,7 @@ class _Piece:
 
     def __init__(self, size: int) -> None:
         try:
-            # A wrong, huge size does little harm: the kernel assigns memory only as bytes arrive.
+            # If the size is wrong and huge, this does little harm: the kernel assigns memory only as bytes arrive.
             self.data: memoryview = np.empty(size, np.uint8).data
         except MemoryError:
             raise NonsenseError(f"expected a part of a message that there is memory for, got {size} bytes") from None

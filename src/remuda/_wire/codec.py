@@ -24,7 +24,7 @@ Nest: TypeAlias = Any  # ("column", i) | ("object", j) | ("dict", ((key, Nest), 
 
 @dataclass(frozen=True)
 class Choices:
-    """The inclusive bounds of a discrete space: one pair for all numbers of an element, or one pair for each number."""
+    """The inclusive bounds of a discrete space: a pair for each number of an element, or one pair for all of them."""
 
     low: np.ndarray[Any, Any]
     high: np.ndarray[Any, Any]
@@ -95,7 +95,7 @@ class SpaceCodec:
 
     @property
     def flat_nest(self) -> Nest:
-        """The tree of a flat tuple of all columns, without the objects."""
+        """The `Nest` of a tuple that has all columns in order, and no objects."""
         return "tuple", tuple(("column", i) for i in range(len(self.columns)))
 
     def difference(self, other: SpaceCodec) -> str | None:
@@ -184,13 +184,13 @@ class SpaceCodec:
         return arrays, per_env
 
     def columns_of(self, batch: Any, n: int) -> list[np.ndarray[Any, Any]]:
-        """Returns the arrays that `split_batch` returns; for a space without objects."""
+        """Returns the arrays of `split_batch`, for a space that has no objects."""
         return self.split_batch(batch, n)[0]
 
     def flatten_batch(
         self, batch: Any, n: int, name: str, error: Callable[[str], Exception] = ValueError
     ) -> tuple[list[np.ndarray[Any, Any]], list[list[Any]] | None]:
-        """Splits a batch like `split_batch`, without a check of discrete choices. Raises `error` if it does not fit."""
+        """Splits a batch like `split_batch`, without checking discrete choices. Raises `error` if it does not fit."""
         if self.is_single_column:
             return [coerce(batch, self.columns[0].dtype, (n, *self.columns[0].shape), name, error)], None
         arrays = []
@@ -273,7 +273,7 @@ def coerce(
         return value
     try:
         array = np.asarray(value)
-    except Exception as unusable:  # NumPy's message is the clearest
+    except Exception as unusable:  # the new error has NumPy's message
         raise error(f"expected {_array(dtype, shape)} at {path}, got {_brief(value)} ({unusable})") from None
     if array.shape != shape and _without_unit_axes(array.shape) == _without_unit_axes(shape):
         array = array.reshape(shape)
@@ -301,7 +301,7 @@ def _misfit(value: Any, dtype: np.dtype[Any], path: str) -> str:
         with np.errstate(invalid="ignore"):
             misfits = array.astype(dtype) != array
     else:
-        array = np.asarray(value, dtype=object)  # a string among numbers would make NumPy turn all values into strings
+        array = np.asarray(value, dtype=object)  # otherwise, a string among numbers would turn all values into strings
         misfits = np.array([not _fits_alone(one, dtype) for one in array.flat], bool).reshape(array.shape)
     if not misfits.any():
         return ""

@@ -38,7 +38,7 @@ class Computed:
         return path_of(self.name)
 
     def spec(self, env: Any, width: int | None) -> ColumnSpec:
-        """Returns the column's dtype and shape: as declared, or as the function's value for this newly built env.
+        """Returns the column's dtype and shape: the declared ones, or those of the function's value for a new env.
 
         Args:
             width: The number of envs of a vector env; None for a single env.
@@ -98,7 +98,7 @@ def compute(columns: Sequence[Computed], specs: Sequence[ColumnSpec], env: Any, 
 
 
 def check_same(reference: Sequence[ColumnSpec], name: str, found: Mapping[int, Sequence[ColumnSpec]]) -> None:
-    """Checks that each env in `found` has the columns `reference`. `name`: the source of `reference`, for the error.
+    """Checks that each env in `found` has the columns `reference`. Errors name the source of `reference` by `name`.
 
     Raises:
         InvalidEnvError: Names the envs and the difference.

@@ -13,7 +13,7 @@ from remuda.errors import EnvError, Failure, InvalidEnvError, RemoteTraceback
 
 
 def text_of(value: Any, make: Callable[[Any], str] = str, otherwise: str | None = None) -> str:
-    """Returns the text that `make` makes of a user's object, as a plain `str`.
+    """Returns `make(value)`, the text of a user's object, as a plain `str`.
 
     If `make` raises, returns `otherwise`, or by default the name of the object's class. Raises KeyboardInterrupt only.
     """
@@ -21,7 +21,7 @@ def text_of(value: Any, make: Callable[[Any], str] = str, otherwise: str | None 
         return str.__str__(make(value))
     except KeyboardInterrupt:
         raise
-    except BaseException:  # even SystemExit, because making a text must not end this process
+    except BaseException:  # even SystemExit, because `make` must not end this process
         return f"<{type(value).__qualname__}>" if otherwise is None else otherwise
 
 
@@ -58,7 +58,7 @@ def _pickle_exception(error: BaseException) -> bytes | None:
         loaded = load([pickled])
     except KeyboardInterrupt:
         raise
-    except BaseException:  # such as an exception that holds a lock. It is sent as text only
+    except BaseException:  # it cannot be pickled or loaded: only its text is sent
         return None
     same = type(loaded) is type(error) or type(error).__module__ == "__main__"
     return pickled if same and _can_be_handled(loaded) else None
@@ -80,7 +80,7 @@ def _can_be_handled(exception: Any) -> bool:
 
 def load_failure(parts: Parts) -> Failure:
     """Loads a `Failure` from the message that the worker's `EnvHost.describe` made."""
-    # The message consists of plain data, so only an interrupt can raise here. The caller can then call again.
+    # The message consists of plain data, so only an interrupt can raise here; the caller can call this again.
     slot, worker, operation, name, message, text, pickled = load(parts)
     return Failure(slot, worker, operation, load_exception(text, pickled), name, message, text)
 
@@ -96,7 +96,7 @@ def load_exception(text: str, pickled: bytes | None) -> BaseException | None:
     except BaseException:
         if not raises_again(lambda: _load_exception(text, pickled)):
             raise
-        return None  # its class cannot be imported here, for example
+        return None  # for example, the exception's class cannot be imported here
 
 
 def _load_exception(text: str, pickled: bytes) -> BaseException | None:
@@ -108,7 +108,7 @@ def _load_exception(text: str, pickled: bytes) -> BaseException | None:
 
 
 def dump_named(what: str, value: Any, shown: int | None = None) -> Parts:
-    """Pickles `value` like `dump`. Errors name it `what`, and show its first `shown` values; None: all values."""
+    """Pickles `value` like `dump`. Errors name the value `what`, and show its first `shown` elements; None: all."""
     try:
         return dump(value)
     except Exception as error:

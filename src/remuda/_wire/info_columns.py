@@ -31,7 +31,7 @@ class InfoField:
 
     @property
     def nbytes(self) -> int:
-        """The bytes of one row's value, in whole words, so that every column is aligned."""
+        """The number of bytes for the value in a row, rounded up to whole words, so that every column is aligned."""
         size = self.dtype.itemsize * int(np.prod(self.shape, dtype=np.int64))
         return -(-size // 8) * 8
 
@@ -40,7 +40,7 @@ class InfoField:
 class InfoColumn(InfoField):
     """A field that has a column."""
 
-    offset: int  # the column's first byte in a row's room for infos
+    offset: int  # the place of the value in a row's bytes for infos
 
 
 def field_of(path: tuple[str, ...], value: Any) -> InfoField | None:

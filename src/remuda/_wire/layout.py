@@ -138,7 +138,7 @@ class Layout:
 
     @property
     def reserved_bytes(self) -> int:
-        """The number of the arena's bytes that have memory from the start."""
+        """The number of the arena's bytes that have memory when it is made; the others are only addresses."""
         return sum(size for _, size in self.plan.reserved)
 
     @property
@@ -162,7 +162,7 @@ class Layout:
         return range(first, first + self.width)
 
     def by_env(self, items: Sequence[T]) -> list[Sequence[T]]:
-        """Groups items by env object. `items` has one for each slot, with all slots of an env object together."""
+        """Groups items by env object. `items` has one item for each slot; the slots of an env object are neighbours."""
         return [items[first : first + self.width] for first in range(0, len(items), self.width)]
 
     def renews_in_place(self, worker: int) -> bool:
@@ -226,7 +226,7 @@ class Layout:
         """Returns the number of entries of an action log, and its bytes for values in actions that have no column."""
         object_bytes = self.log_bytes // 2 if self.action.num_objects else 0
         entry_bytes = 1 + sum(column.nbytes for column in self.action.columns)
-        most = _LOG_ROWS // self.num_envs  # an index of a row has 32 bits
+        most = _LOG_ROWS // self.num_envs  # the index of a row has 32 bits
         entries = min((self.log_bytes - object_bytes) // entry_bytes, most)
         return (max(entries, _LEAST_ENTRIES) if self.log_bytes else 0), object_bytes
 
@@ -242,10 +242,10 @@ class Layout:
         return _columns(arena, self.action.columns, self.plan.actions)
 
     def sent_actions(self, arena: _core.Arena) -> _core.Actions:
-        """Returns the hub's columns for actions. `SpaceCodec` converts actions that NumPy cannot cast safely."""
+        """Returns the hub's columns for actions. If NumPy cannot cast actions safely, `SpaceCodec` converts them."""
         specs = zip(self.action_columns(arena), self.action.columns, strict=True)
         columns = [_core.ActionColumn(column, _bounds(spec)) for column, spec in specs]
-        if self.action.num_objects:  # the pool splits such actions, and passes a tuple of arrays to the hub
+        if self.action.num_objects:  # the pool splits actions with objects, and passes arrays to the hub
             return _core.Actions(columns, self.action.flat_nest, lambda arrays, _: arrays)
         return _core.Actions(columns, self.action.nest, self.action.columns_of)
 

@@ -1,4 +1,4 @@
-"""Parcels: data that is too large for a socket's buffer is sent as a sealed memory file.
+"""Parcels: sealed memory files for data that is too large for a socket's buffer.
 
 The sender never waits for the reader, and may end before it. Data that many readers share is written once.
 """

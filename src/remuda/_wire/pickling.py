@@ -16,19 +16,19 @@ from remuda._wire import by_value
 Parts: TypeAlias = Sequence[Any]  # bytes-like objects: the pickle, then its buffers.
 FlaggedParts: TypeAlias = "tuple[int, Parts | None] | None"  # a row's flags and pickled data, if any
 
-_HEAD = np.dtype([("flags", np.uint32), ("parts", np.uint32)])  # the entry of one row in the head of a bundle
+_HEAD = np.dtype([("flags", np.uint32), ("parts", np.uint32)])  # a row's entry in the head of a bundle
 
 
 def dump(value: Any) -> Parts:
     """Pickles `value`. The buffers of its arrays are not copied: use them before the arrays change."""
     try:
         return _dump_with(pickle.dumps, value)
-    except Exception:  # pickle refuses a lambda, for example, which cloudpickle accepts
+    except Exception:  # cloudpickle accepts more than pickle, for example a lambda
         return _dump_with(by_value.dumps, value)
 
 
 def dump_for_worker(value: Any) -> Parts:
-    """Pickles like `dump`, but objects of `__main__` by value, because a worker has another `__main__`."""
+    """Pickles like `dump`, but pickles objects of `__main__` by value, because a worker has another `__main__`."""
     parts = dump(value)
     return _dump_with(by_value.dumps, value) if b"__main__" in parts[0] else parts
 
@@ -87,7 +87,7 @@ def load_from_env(parts: Parts) -> Any:
 
 
 def raises_again(function: Callable[[], object]) -> bool:
-    """Calls a function that has raised an exception, and returns whether it raises one again.
+    """Calls a function that has just raised an exception, and returns whether it raises again.
 
     If not, a signal handler that ran during the first call raised.
     """

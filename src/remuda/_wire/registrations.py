@@ -36,7 +36,7 @@ def load_registrations(registrations: Registrations) -> dict[str, EnvSpec]:
     together, others = registrations
     specs: dict[str, EnvSpec] = pickle.loads(together)
     for env_id, spec in others.items():
-        with suppress(Exception):  # without this id, only an env that needs it fails
+        with suppress(Exception):  # if an id cannot be loaded, only an env that needs the id fails
             specs[env_id] = pickle.loads(spec)
     return specs
 
@@ -60,7 +60,7 @@ def _is_gymnasiums_own(function: FunctionType) -> bool:
 
 
 def says_nothing_new(filename: str, frame: FrameType | None) -> bool:
-    """Returns whether a warning, issued below `frame`, is only about an env id that was registered again, unchanged.
+    """Returns whether a warning is only about an env id that was registered again with an equal spec.
 
     A module that registers its ids on import does so in every worker, which already has them.
     """
@@ -82,5 +82,5 @@ def _are_equal(new: EnvSpec, known: EnvSpec | None) -> bool:
 
 
 def _names(value: Any) -> Any:
-    """Returns the value to compare: of a function its module and name, because unpickling may make another function."""
+    """Returns the value to compare: for a function, module and name, because unpickling may make another function."""
     return (value.__module__, value.__qualname__) if callable(value) and hasattr(value, "__qualname__") else value

@@ -43,7 +43,7 @@ class CallEnv:
 
 @dataclass(frozen=True)
 class AddInfoColumns:
-    """A request to add columns for infos. The pool numbers them from `first` on."""
+    """A request to add columns for infos. The first of them has the number `first`."""
 
     columns: Sequence[InfoColumn]
     first: int
@@ -51,10 +51,11 @@ class AddInfoColumns:
 
 @dataclass(frozen=True)
 class RepeatCalls:
-    """A request to repeat the lasting calls of the worker's predecessors. `replacements`: the number of predecessors.
+    """A request to repeat the lasting calls that the worker's predecessors received.
 
     Attributes:
         calls: The pickled `CallEnv`s, by env and by `about`.
+        replacements: The number of predecessors.
     """
 
     calls: Mapping[int, dict[Hashable, Parts]]
@@ -63,14 +64,14 @@ class RepeatCalls:
 
 @dataclass(frozen=True)
 class RememberOptions:
-    """A request to pass these pickled options, by env, to all later resets that have no options of their own."""
+    """A request to pass these pickled options, by env, to later resets that are sent without options."""
 
     options: Mapping[int, bytes | None]
 
 
 @dataclass(frozen=True)
 class TakeReplacement:
-    """A request to replace an env by the one that was built beside it; without `is_wanted`, to close the new one."""
+    """A request to replace an env by the new env that was built for it. If not `is_wanted`, the new env is closed."""
 
     is_wanted: bool
 
@@ -107,7 +108,7 @@ class RememberedCalls:
         """Adds a pickled call as the env's latest one, and removes an earlier call with the key `about`."""
         calls = self._calls.setdefault(env, {})
         calls.pop(about, None)
-        calls[about] = [bytes(part) for part in request]  # copies, because the memory of the parts may be reused
+        calls[about] = [bytes(part) for part in request]  # copied, because the memory of the parts may be reused
 
     def take_over(self, calls: Mapping[int, dict[Hashable, Parts]]) -> None:
         """Adds the calls that the worker's predecessor remembered."""

@@ -1,1 +1,1 @@
-"""The worker's side: its main function, and the hosts of its envs."""
+"""The code that runs in workers: their main function, and the hosts of their envs."""

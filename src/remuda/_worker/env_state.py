@@ -25,9 +25,9 @@ from remuda._wire.pickling import RefusingFiles, dump_whole
 from remuda._worker import simulator_states as simulators
 from remuda._worker.own_attribute import own_attribute
 
-# An env's place in its episode: observation, terminated, truncated, number of steps. The last item is None, or for an
-# env that was reset in advance: the observation and info of that reset, and the bytes of the computed columns from
-# before it (None: the pool has other computed columns). See `WorkerLoop::place_of`.
+# An env's place in its episode: observation, terminated, truncated, number of steps, and a reset in advance or None.
+# Such a reset has its observation and info, and the bytes of the computed columns before it (None: the pool has other
+# computed columns). See `WorkerLoop::place_of`.
 Place: TypeAlias = "tuple[Any, bool, bool, int, tuple[Any, Any, bytes | None] | None]"
 
 _Reference: TypeAlias = "tuple[int, str | None]"  # the depth of a layer, and its attribute (None: the layer itself)
@@ -163,8 +163,8 @@ def _put_nothing(env: Any, state: None) -> None:
     return None
 
 
-# By method name: the argument `fns` with which `_find_method` returns that method. The functions for "state_fns" are
-# placeholders, because the state contains the caller's `put`.
+# The argument `fns` with which `_find_method` returns a method, by the method's name. The functions for "state_fns" are
+# placeholders, because each state contains the caller's function that restores it.
 _FNS_OF: dict[str, StateFns] = {"attributes": "attributes", "state_fns": (_nothing, _put_nothing)}
 
 

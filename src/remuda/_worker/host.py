@@ -363,7 +363,7 @@ class EnvHost(RowPickling):
         rendered = renders(self._env_at(slot))
         try:
             self._env_at(slot).close()
-        except BaseException as error:  # only logged, because the env may be rebuilt for being broken
+        except BaseException as error:  # only logged, because a broken env is rebuilt anyway
             logger.warning("env %d raised when it was closed to be rebuilt: %s", slot, text_of(error, repr))
         self._put(slot, stand_in)
         if rendered:
@@ -440,7 +440,7 @@ class EnvHost(RowPickling):
 
     def _repeat(self, slot: int, env: Any) -> None:
         for parts in self._remembered.of(slot):
-            call: CallEnv = load(parts)  # for each env, because an env may change its arguments
+            call: CallEnv = load(parts)  # loaded for each env, because an env may change its arguments
             call.repeat(env, partial(self._derive_seed, slot))
 
     def _derive_seed(self, slot: int, seed: int) -> int:
@@ -474,7 +474,7 @@ class EnvHost(RowPickling):
         self._replacements = replacements
         self._remembered.take_over(calls)
         for slot in calls:
-            if (env := self._env_at(slot)) is not None:  # otherwise, building the slot's first env repeats them
+            if (env := self._env_at(slot)) is not None:  # otherwise the slot's first env gets them when built
                 self._repeat(slot, env)
 
     def _remember_options(self, options: Mapping[int, bytes | None]) -> None:

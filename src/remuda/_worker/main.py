@@ -128,7 +128,7 @@ def _serve(
     _set_up_process(config)
     sender = DatagramSender(socket.socket(fileno=relay), config.spec.info.index)
     host = make_host(config.spec, channel, lambda: sender.flush(_FLUSH_SECONDS))
-    host_ref = weakref.ref(host)  # weak: otherwise logging keeps the host until the core is gone
+    host_ref = weakref.ref(host)  # weak, because logging may outlive the core, which the host needs
     sender.before_record = lambda: host.note_record() if (host := host_ref()) else None
     start_relaying(sender, config.verbosity, lambda: host.current_env if (host := host_ref()) else None)
 

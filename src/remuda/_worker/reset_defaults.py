@@ -122,7 +122,7 @@ class ResetDefaults:
 
 
 def common_seed(seeds: Sequence[int | None]) -> int | list[int | None] | None:
-    """Returns a vector env's argument `seed`: the first seed if the others count up from it, None, or a list."""
+    """Returns a vector env's `seed`: None if all are None, the first one if the others count up from it, or a list."""
     first = seeds[0]
     if first is None:
         return None if all(seed is None for seed in seeds) else list(seeds)

@@ -22,8 +22,8 @@ class RowPickling:
     """
 
     _loop: _core.WorkerLoop | None = None
-    _largest, _share_of_infos = 0, 0.0  # the bytes of the largest measured row, and its info's share of them.
-    _share_to_send = 0.0  # the info's share of the bytes of the row that is sent next; 0: it has no info
+    _largest, _share_of_infos = 0, 0.0  # the bytes of the largest measured row, and the info's share.
+    _share_to_send = 0.0  # the share of the next row to send that is its info; 0 without an info
 
     def __init__(self, channel: Channel) -> None:
         self._channel = channel

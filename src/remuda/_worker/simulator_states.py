@@ -58,7 +58,7 @@ def put_emulator(env: Any, state: tuple[Any, Any]) -> None:
 
 
 def _frames(env: Any) -> int:
-    """Returns the frames until the emulator has almost surely taken a new action; 0 without sticky actions."""
+    """Returns in how many frames the emulator almost surely takes a new action; 0 without sticky actions."""
     sticky = env.ale.getFloat("repeat_action_probability")
     if not 0 < sticky < 1 or getattr(env, "continuous", False):
         return 0
@@ -66,7 +66,7 @@ def _frames(env: Any) -> int:
 
 
 def _repeat(ale: Any, frames: int, action: Any) -> None:
-    """Takes `action` until it is the emulator's last action, which restoring a clone does not change."""
+    """Makes `action` the emulator's last action, almost surely. Restoring a clone does not change the last action."""
     for _ in range(frames):
         ale.act(action)
 

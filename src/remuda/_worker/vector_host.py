@@ -94,7 +94,7 @@ class VectorHost(EnvHost):
     def close_quietly(self) -> list[tuple[int, BaseException]]:
         errors = super().close_quietly()
         self._last_obs, self._own_obs, self._last_computed = {}, {}, {}
-        self._rows = None  # otherwise it keeps the pool's memory alive
+        self._rows = None  # the rows would keep the pool's memory alive
         return errors
 
     # -- hooks -----------------------------------------------------------------------------------------
@@ -108,7 +108,7 @@ class VectorHost(EnvHost):
         return _extra(rows)
 
     def reset_vector_into_rows(self, slot: int, row: int) -> Extra:
-        """Resets all sub-envs. Their rows end episodes, so rewards, flags and terminal observations in them stay."""
+        """Resets all sub-envs after their episodes. Rewards, flags and terminal observations stay in the rows."""
         rows = self._begin(slot, row, {}) or [None] * self.width
         return _extra([(_core.HAS_FINAL | flags, parts) for flags, parts in (row or (0, None) for row in rows)])
 
@@ -276,7 +276,7 @@ def _ends_one_by_one(codec: SpaceCodec, sub_envs: Array, all_obs: Array) -> tupl
 
 
 def _ends_of_a_batch(codec: SpaceCodec, sub_envs: Array, all_obs: Any, n: int) -> tuple[list[Array], dict[int, Any]]:
-    """Returns the same as `_ends_one_by_one` from one batch with a row for each env, whether it ended or not."""
+    """Works like `_ends_one_by_one` if `all_obs` is one batch with a row for each of n envs, ended or not."""
     leaves, objects = codec.flatten_batch(all_obs, n, "final_obs")
     unlike_columns = {}
     if objects is not None:

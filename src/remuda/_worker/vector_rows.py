@@ -153,7 +153,7 @@ class VectorInfos:
 
 
 def value_of_sub_env(value: Any, sub_env: int, n: int) -> Any:
-    """Returns one env's value from a value for n envs. It shares no array with the other envs' values."""
+    """Returns one env's value from a value for n envs. The result shares no array with the other envs' values."""
     if isinstance(value, dict):
         return {
             key: value_of_sub_env(one, sub_env, n)

@@ -51,7 +51,7 @@ class HostSpec:
 
 
 class _Current(threading.local):
-    info: WorkerInfo | None = None  # the default of all threads
+    info: WorkerInfo | None = None  # the value in threads that have set no other
 
 
 _current = _Current()

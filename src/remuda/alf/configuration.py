@@ -10,7 +10,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Configuration:
-    """A program's command line, which names its configuration file, and the values set before the file was read.
+    """A program's command line, which names its configuration file, and the values that it set before reading the file.
 
     Attributes:
         argv: The command line.
@@ -35,7 +35,7 @@ class Configuration:
         return cls(tuple(sys.argv), tuple(alf.get_handled_pre_configs()), process.num_processes, process.ddp_rank)
 
     def make_first_env(self, constructor: Callable[..., Any], env_id: int | None) -> Any:
-        """Reads the configuration file, and returns the env that it makes; None if this process has read it before.
+        """Reads the configuration file, and returns the env that the file makes; None if it was read here before.
 
         ALF makes the env while it reads the file, because the file may use the env that it configures.
         """

@@ -37,7 +37,7 @@ def is_empty(nest: Nest) -> bool:
 
 
 def space_of(spec: Nest, outer: tuple[int, ...] = (), *, bounded: bool = False) -> Space[Any]:
-    """Returns the space of the nests that a spec describes. The `outer` axes precede those of each leaf.
+    """Returns the space of the nests that a spec describes. In each leaf, the `outer` axes come first.
 
     Args:
         spec: A nest of specs.
@@ -68,7 +68,7 @@ def _box(spec: Spec, outer: tuple[int, ...], bounded: bool) -> spaces.Box:
 
 
 def to_plain(spec: Nest) -> Convert | None:
-    """Returns a function that converts nests to dicts and tuples; None if the nests consist of these already.
+    """Returns a function that converts nests to dicts and tuples; None if the nests have no other containers.
 
     Named tuples count as tuples. Empty parts may be of any kind, because ALF does not distinguish `()` and `{}`.
     """
@@ -77,7 +77,7 @@ def to_plain(spec: Nest) -> Convert | None:
 
 
 def from_plain(spec: Nest) -> Convert | None:
-    """Returns a function that converts dicts and tuples to the containers in a spec; None if the spec has no others."""
+    """Returns a function that converts dicts and tuples to a spec's containers; None if the spec has no others."""
     is_plain = all(type(nest) in {dict, tuple} for nest in _inner_nests(spec))
     return None if is_plain else converter(spec, _as_it_is)
 

@@ -134,7 +134,7 @@ class ParallelEnvironment(HasNoPool, HasSpecs, AlfEnvironment):  # type: ignore[
             self._adopt(self._pool)
 
     def _adopt(self, pool: Pool) -> None:
-        """Adopts the specs and attributes that workers report for their envs. They must be the same for all envs."""
+        """Adopts the specs and attributes that workers report for their envs. All envs must have the same ones."""
         described = pool.apply(worker.describe)
         check_same(described)
         self._description = first = described[0]
@@ -163,7 +163,7 @@ class ParallelEnvironment(HasNoPool, HasSpecs, AlfEnvironment):  # type: ignore[
 
     @property
     def batch_size(self) -> int:
-        """The number of rows of the tensors: the sum of the batch sizes of all envs, without spares."""
+        """The number of rows of the tensors: the sum of the envs' batch sizes. Spares do not count."""
         return len(self.envs) * int(self._description.batch_size)
 
     @property
@@ -198,8 +198,8 @@ class ParallelEnvironment(HasNoPool, HasSpecs, AlfEnvironment):  # type: ignore[
             ClosedError: after :meth:`close`.
         """
         self._drop_what_is_under_way()
-        # Because of `options`, the pool uses no reset in advance: the env may have been seeded since. Empty options are
-        # not passed to the envs.
+        # `options` prevents the pool from using a reset in advance, which may precede a call of `seed`. Empty options
+        # are not passed to the envs.
         self._pool.send_reset(options={}, reseat=True)
         return self._time_steps.read(self._pool.recv(), None)
 
@@ -243,7 +243,7 @@ class ParallelEnvironment(HasNoPool, HasSpecs, AlfEnvironment):  # type: ignore[
 
     @translated
     def seed(self, seeds: Sequence[int]) -> list[Any]:
-        """Call the ``seed`` of each env, spares included. An env that is rebuilt gets a seed derived from this one.
+        """Call the ``seed`` of each env, spares included. An env that is rebuilt later gets a derived seed.
 
         Args:
             seeds: a seed for each of the constructors, in their order.

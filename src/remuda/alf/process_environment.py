@@ -19,7 +19,7 @@ from remuda.alf.remote_environment import Promise, RemoteEnvironment
 
 
 class _OpenCalls:
-    """The unanswered calls of an env, in order. Fault reports take the operation from them: even a reset is a call."""
+    """The unanswered calls of an env, in order. Each has its operation for fault reports: even a reset is a call."""
 
     def __init__(self) -> None:
         self._open: deque[tuple[Call, str, EnvProgress]] = deque()
@@ -38,14 +38,14 @@ class _OpenCalls:
         self._open.append((call, operation, self._counter.progress(0)))
 
     def operation_of(self, operation: str, where: EnvProgress) -> tuple[str, EnvProgress]:
-        """Returns operation and progress for a report: instead of "call", the operation of the first open call."""
+        """Returns operation and progress for a report. Replaces "call" by the operation of the first open call."""
         if operation != "call":
             return operation, self._counter.progress(where.env_id)
         unanswered = ((name, progress) for call, name, progress in self._open if not call.done)
         return next(unanswered, (operation, where))
 
     def _is_over(self) -> bool:
-        """Whether the latest time step is known to be LAST. Results that are lists of leaves do not show it."""
+        """Whether the latest time step is known to be LAST. If it is a list of leaves, this is not known."""
         if self._last_step is None or not self._last_step.done:
             return False
         try:

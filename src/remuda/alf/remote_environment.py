@@ -13,7 +13,7 @@ from remuda.alf.errors import EnvError, translated
 
 
 class Promise:
-    """The answer to a call, which may arrive later. Call the promise to get it, any number of times, in any order."""
+    """The answer to a call, which may arrive later. Call the promise to get the answer, as often as needed."""
 
     def __init__(self, answers: Call) -> None:
         self._answers = answers
@@ -32,7 +32,7 @@ class Promise:
 
 def _spec_method(name: str) -> Any:
     def spec(self: HasSpecs) -> Any:
-        """Returns the env's spec of the same name as this method, for one row."""
+        """Returns the env's spec with the name of this method, for one row."""
         return self._spec(name)
 
     spec.__name__ = name
@@ -40,7 +40,7 @@ def _spec_method(name: str) -> Any:
 
 
 class HasSpecs:
-    """Methods that return the specs of one or many envs. Subclasses implement `_spec`, which finds a spec by name."""
+    """Methods that return the specs of envs. Subclasses implement `_spec`, which finds a spec by its name."""
 
     action_spec = _spec_method("action_spec")
     observation_spec = _spec_method("observation_spec")
@@ -53,7 +53,7 @@ class HasSpecs:
 
 
 class RemoteEnvironment(HasSpecs):
-    """An env in a worker. A call runs after the step or reset under way has ended.
+    """An env in a worker. If a step or reset is under way, a call runs after it.
 
     All other attributes are fetched from the env. Specs are fetched once.
     """

@@ -36,10 +36,10 @@ def in_alfs_words(error: SpaceMismatchError) -> ValueError:
 
 
 def _kind_of_time_step(spaces: Sequence[Any]) -> str:
-    """Returns ALF's name for the part of time steps that differs. `spaces`: each env's space, a tuple of fields."""
+    """Returns ALF's name for the part of the time steps in which envs differ. `spaces`: a tuple space for each env."""
     first = spaces[0]
     odd = next(space for space in spaces if space != first)
-    if odd[0] != first[0]:  # step types differ in their shape, so the batch sizes differ
+    if odd[0] != first[0]:  # a step type has only the batch axes
         return "batched" if math.prod(odd[0].shape) == math.prod(first[0].shape) else "batch_size"
     *step, action = (odd[i] != first[i] for i in range(min(_NEVER_EMPTY, len(odd), len(first))))
     if action:

@@ -41,7 +41,7 @@ def action_reader(spec: Nest, num_envs: int, outer: tuple[int, ...]) -> Callable
 
 
 class TimeSteps:
-    """Converts batches to ALF's time steps. The tensors share the memory of the batch.
+    """Converts batches to ALF's time steps. Their tensors share the memory of the batch.
 
     Attributes:
         faults: The faults that ended episodes in the latest time step, by the env's row in the batch.
@@ -61,13 +61,13 @@ class TimeSteps:
         """Converts a batch to a ``TimeStep`` on ALF's default device. `actions` are the step's actions, as arrays."""
         columns = dict(zip(self._names, batch.obs, strict=True))
         self.faults = NO_FAULTS
-        if batch.truncated.any():  # only faults truncate episodes here
+        if batch.truncated.any():  # faults are the only truncations here
             self._end_episodes(batch, columns, actions)
         fields = {name: convert(columns[name]) for name, convert in zip(self._names, self._to_tensors, strict=True)}
         return _on_default_device(self._blank._replace(env_id=self._env_ids.clone(), **fields))
 
     def _end_episodes(self, batch: Batch, columns: Mapping[str, Nest], actions: Nest) -> None:
-        """Sets LAST in the rows of envs with an episode that a fault ended. The engine has repeated their last rows."""
+        """Sets LAST in the row of each env with an episode that a fault ended. The row repeats the env's last one."""
         lost = np.flatnonzero(batch.truncated)
         columns["step_type"][lost] = LAST
         columns["reward"][lost] = 0
@@ -89,7 +89,7 @@ def _copy_rows(target: Nest, source: Nest, rows: Any) -> None:
 
 
 def _on_default_device(time_step: Any) -> Any:
-    """Copies a time step to ALF's default device, unless that is the CPU. The copy keeps the original alive."""
+    """Copies a time step to ALF's default device, unless the device is the CPU. The copy keeps the original alive."""
     if alf.get_default_device() != "cuda":
         return time_step
     copied = alf.nest.map_structure(lambda tensor: tensor.cuda(), time_step)

@@ -36,7 +36,7 @@ class Setting:
     configuration: Configuration | None = None
 
     def make_env(self, constructor: Callable[..., Any], env_id: int | None) -> Any:
-        """Sets up the worker's process, if the worker has one of its own, and makes an env."""
+        """Makes an env. If the worker is a process of its own, this first sets up the process."""
         if not self.is_process:
             return constructor(env_id=env_id)
         import alf
@@ -55,7 +55,7 @@ class Setting:
 
 
 class HostedEnv:
-    """Gives an ALF env Gymnasium's methods. Its time step, without the env id, is the observation; infos are empty.
+    """Gives an ALF env Gymnasium's methods. The time step without the env id is the observation; infos are empty.
 
     A batched env resets its rows itself. For the engine it is one env with a single endless episode.
     """
@@ -125,7 +125,7 @@ class HostedEnv:
         return fields if self._to_plain is None else self._to_plain(fields)
 
     def _check(self, time_step: Any) -> None:
-        """Checks a time step. The errors name the field, which the errors of the engine's checks do not."""
+        """Checks a time step, because errors of the engine's own checks would not name the field."""
         for name, spec, value in zip(self._spec._fields, self._spec, time_step, strict=True):
             if name != "env_id":
                 check_nest(spec, value, self._outer, f"time_step.{name}")
@@ -230,7 +230,7 @@ def seed(hosted: HostedEnv, seeds: Sequence[Any]) -> Any:
 
 
 def seed_again(hosted: HostedEnv, derive: Callable[[int], int], seeds: Sequence[Any]) -> None:
-    """Seeds a rebuilt env with a derived seed: with the same seed it could repeat the failure of its predecessor.
+    """Seeds a rebuilt env with a derived seed, because the old seed could repeat the failure of its predecessor.
 
     `derive`: see ``Pool.apply_async``. A seed that is not a number is passed unchanged.
     """

@@ -27,8 +27,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         finally:
             if not sys.stdout.closed:  # a program that `remuda trace` runs may close standard output
                 sys.stdout.flush()
-    except BrokenPipeError:  # the reader of the output, for example `head`, has ended.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python flushes stdout when it ends
+    except BrokenPipeError:  # the reader of the output has ended, for example `head`.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python flushes stdout at exit
         status = _OF_A_CLOSED_PIPE
     sys.exit(status)
 

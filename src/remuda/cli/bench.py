@@ -82,7 +82,7 @@ def _num_workers(options: argparse.Namespace) -> int:
 
 
 def _reason_not_to(options: argparse.Namespace) -> str | None:
-    """Returns the reason why the race cannot be run or saved, else None. Called before the measurement."""
+    """Returns the reason why the race cannot be run or saved; None if it can. Called before the measurement."""
     if (workers := _num_workers(options)) > options.num_envs:
         return f"expected at most one worker per env, got {workers} workers for {options.num_envs} envs"
     return reason_not_to_write(options)

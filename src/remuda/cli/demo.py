@@ -71,7 +71,7 @@ def demo(options: argparse.Namespace) -> int:
 
 @contextmanager
 def _without_log() -> Iterator[None]:
-    """Drops the pool's warnings, which guess why the worker was killed: this program kills it."""
+    """Drops the pool's warnings about the death of a worker, because this program itself kills the worker."""
     logger = logging.getLogger("remuda")
     logger.disabled, before = True, logger.disabled
     try:

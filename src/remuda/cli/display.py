@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Display(Protocol):
-    """A function that shows the activity `doing`, the progress `done` of `total`, and the report so far, if any."""
+    """A function that shows the activity `doing`, the count `done` of `total`, and any report so far."""
 
     def __call__(self, doing: str, done: int, total: int, so_far: Report | None) -> None: ...
 

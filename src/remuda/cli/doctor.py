@@ -1,4 +1,4 @@
-"""``remuda doctor``: whether an env draws correctly beside others, on which GPU, and whether its resets leak memory."""
+"""``remuda doctor``: checks how an env draws beside others, on which GPU, and whether its resets leak memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Shared parts of the subcommands: descriptions of options, conversions of their values, and refusals."""
+"""Shared parts of the subcommands: descriptions of options, conversions of values, and error messages."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def add_subcommand(subcommands: Subcommands, run: Callable[[Any], int], name: st
 
 
 def at_least(least: float, kind: Callable[[str], Any] = int) -> Callable[[str], Any]:
-    """Returns a function for an option's ``type=`` that accepts numbers from `least` up."""
+    """Returns a function for an option's ``type=``, which accepts numbers of at least `least`."""
     name = "an int" if kind is int else "a number"
 
     def number(text: str) -> Any:

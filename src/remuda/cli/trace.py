@@ -58,7 +58,7 @@ def trace(options: argparse.Namespace) -> int:
 
 
 class _End:
-    """Writes the trace when the program ends, even if SIGTERM ends it, which Slurm and Docker send.
+    """Writes the trace when the program ends. SIGTERM, which Slurm and Docker send, also counts as an end.
 
     SIGTERM ends the program at once, but the trace is written before. If the program sets a handler, that replaces
     this one.
@@ -71,7 +71,7 @@ class _End:
             signal.signal(signal.SIGTERM, self._on_sigterm)
 
     def write(self) -> bool:
-        """Writes the trace, and returns whether it was written. Raises no OSError, so the program's error stays."""
+        """Writes the trace, and returns whether it was written. An OSError is only printed."""
         self._is_writing = True
         try:
             print(f"the trace: {self._recording.stop()}  (open it in https://ui.perfetto.dev)", file=sys.stderr)
@@ -86,9 +86,9 @@ class _End:
 
     def _on_sigterm(self, *_: object) -> None:
         self._is_due = True
-        if os.getpid() != self._owner:  # in a forked child: it ends at once, because its parent writes the trace
+        if os.getpid() != self._owner:  # a forked child ends at once: its parent writes the trace
             self._die()
-        if not self._is_writing:  # if the trace is being written, `write` ends the program afterwards
+        if not self._is_writing:  # else the trace is being written, and then `write` ends the program
             self.write()
 
     def _die(self) -> None:
@@ -100,7 +100,7 @@ class _End:
 def _is_module(name: str) -> bool:
     try:
         return importlib.util.find_spec(name) is not None
-    except (ImportError, ValueError):  # raised if the module's package does not exist
+    except (ImportError, ValueError):  # the module's package does not exist
         return False
 
 

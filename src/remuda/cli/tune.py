@@ -82,7 +82,7 @@ def _tune(trials: Trials, options: argparse.Namespace) -> Tuned:
 
 
 def _first(error: BaseException) -> BaseException:
-    """Returns the error that was raised first. The later one may have been raised when the pool was closed."""
+    """Returns the error that was raised first, because a later one may only be about closing the pool."""
     while isinstance(error.__context__, RemudaError):
         error = error.__context__
     return error

@@ -89,7 +89,7 @@ def pool_options(
 
 
 class SmallArray:
-    """A wrapper of a small array, which is pickled in half the time that NumPy takes, and unpickled as an array.
+    """A wrapper of a small array. Pickling it takes half the time of pickling the array. It is unpickled as an array.
 
     Its `repr`, which error reports show, is that of the array.
     """
@@ -113,10 +113,10 @@ def rebuild(char: str, shape: tuple[int, ...], data: bytes) -> np.ndarray[Any, A
 
 
 def quick(action: Any) -> Any:
-    """Returns the action in a form that is pickled quickly."""
+    """Returns an action in a form that is pickled fast: a small array is wrapped."""
     if type(action) is np.ndarray and action.size <= _SMALL and action.dtype.kind in "biuf" and action.dtype.isnative:
         return SmallArray(action)
     return action
 
 
-_SMALL = 64  # the most elements of a small array: for larger ones, the fixed cost of pickling is negligible
+_SMALL = 64  # the most elements of a small array: in larger ones, the fixed cost of pickling matters little

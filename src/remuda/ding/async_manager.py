@@ -132,7 +132,7 @@ class AsyncSubprocessEnvManager(HasNoPool, BaseEnvManager):  # type: ignore[misc
             self._cfg.get("remuda") or {},
             self._faults,
             self._cfg.context,
-            # The pool's time limit is one second longer than the worker's, so that the worker's applies first.
+            # The pool's time limit is one second longer, so that the worker's own time limit applies first.
             step_timeout=None if self._step_timeout is None else self._step_timeout + 1.0,
             reset_timeout=self._order(0).budget,
         )
@@ -153,7 +153,7 @@ class AsyncSubprocessEnvManager(HasNoPool, BaseEnvManager):  # type: ignore[misc
         try:
             return Pool(adapted, **options)
         except (InvalidEnvError, ResourceError, ValueError):
-            raise  # raised unchanged, because it is a mistake of the caller or a limit of the system
+            raise  # a mistake of the caller or a limit of the system, so not translated
         except RemudaError as error:
             raise RuntimeError(f"the envs could not be built: {error}") from error
 
@@ -208,7 +208,7 @@ class AsyncSubprocessEnvManager(HasNoPool, BaseEnvManager):  # type: ignore[misc
             for env_id in env_ids:
                 if (seed := self._new_seed(env_id)) is not None:
                     self._seeds[env_id], self._resets[env_id] = seed, 0
-                    self._env_seed[env_id] = None  # the seed is sent once; only rebuilt envs receive it again
+                    self._env_seed[env_id] = None  # a seed is sent once; only a rebuilt env receives it again
             self._begin_resets(env_ids)
             while any(map(self._resets_now, env_ids)):
                 self._receive()
@@ -222,7 +222,7 @@ class AsyncSubprocessEnvManager(HasNoPool, BaseEnvManager):  # type: ignore[misc
             self._resets[env_id] += 1
 
     def _new_seed(self, env_id: int) -> tuple[Any, ...] | None:
-        """Returns the arguments for the env's method ``seed``. Returns None if they were sent already."""
+        """Returns the arguments for the env's method ``seed``; None if they were already sent."""
         seed = self._env_seed[env_id]
         if seed is None:
             return None
@@ -294,7 +294,7 @@ class AsyncSubprocessEnvManager(HasNoPool, BaseEnvManager):  # type: ignore[misc
             raise KeyError(f"expected ids of envs, from 0 to {self._env_num - 1}, got {unknown}")
 
     def _gather(self, sent: int) -> dict[int, Any]:
-        """Waits for timesteps of ``wait_num`` envs or more, and for further ones while all of them end episodes."""
+        """Waits for timesteps of at least ``wait_num`` envs. If all of these end episodes, waits for more."""
         assert sent > 0, "expected actions for one env or more, got none"
         least, got = min(self._wait_num, sent), dict[int, Any]()
         while True:
@@ -305,7 +305,7 @@ class AsyncSubprocessEnvManager(HasNoPool, BaseEnvManager):  # type: ignore[misc
                 return got
 
     def _take(self, least: int, timeout: float | None) -> dict[int, Any]:
-        """Waits for the timesteps of all stepping envs. After ``timeout`` seconds, ``least`` timesteps are enough."""
+        """Waits for the timesteps of all stepping envs; after ``timeout`` seconds, only until there are ``least``."""
         deadline = time.monotonic() + timeout if timeout else None
         required = len(self._stepping) if deadline is None else least
         while len(self._arrived) < len(self._stepping):
@@ -347,12 +347,12 @@ class AsyncSubprocessEnvManager(HasNoPool, BaseEnvManager):  # type: ignore[misc
 
     @property
     def ready_env(self) -> list[int]:
-        """The envs that wait for an action."""
+        """The ids of the envs that wait for an action."""
         return [env_id for env_id in self.ready_obs_id if env_id not in self._stepping]
 
     @property
     def ready_obs_id(self) -> list[int]:
-        """The envs in the state RUN."""
+        """The ids of the envs in the state RUN."""
         self._look()
         return [i for i, state in self._env_states.items() if state == EnvState.RUN]
 
@@ -390,7 +390,7 @@ class AsyncSubprocessEnvManager(HasNoPool, BaseEnvManager):  # type: ignore[misc
                 self._receive()
 
     def _look(self) -> None:
-        """Receives the first observations of background resets that have ended. Does not wait."""
+        """Receives the first observations of finished resets in the background, without waiting."""
         if EnvState.RESET in self._env_states.values():
             with self._closed_on_failure():
                 self._receive(timeout=0.0)
@@ -447,7 +447,7 @@ class AsyncSubprocessEnvManager(HasNoPool, BaseEnvManager):  # type: ignore[misc
     # -- the pool's results ------------------------------------------------------------------------------
 
     def _receive(self, least: int = 1, timeout: float | None = None) -> None:
-        """Receives timesteps and first observations of ``least`` or more envs; after ``timeout`` seconds, of fewer."""
+        """Receives timesteps and first observations of at least ``least`` envs; after ``timeout`` seconds, of fewer."""
         try:
             batch = self._pool.recv(least, timeout)
         except EnvError as error:
@@ -463,7 +463,7 @@ class AsyncSubprocessEnvManager(HasNoPool, BaseEnvManager):  # type: ignore[misc
                 self._arrived[env_id] = timestep_of(obs, info, over)
 
     def _drop_steps(self, env_ids: Iterable[int]) -> None:
-        """Waits until none of these envs is in flight, and drops their timesteps and exceptions."""
+        """Waits until none of these envs is in flight. Drops the timesteps and exceptions of these envs."""
         while any((i in self._stepping and i not in self._arrived) or self._resets_now(i) for i in env_ids):
             try:
                 self._receive()
@@ -483,7 +483,7 @@ class AsyncSubprocessEnvManager(HasNoPool, BaseEnvManager):  # type: ignore[misc
         try:
             yield
         except (StateError, InvalidActionError):
-            raise  # raised unchanged: a mistake of the caller, nothing was sent
+            raise  # a mistake of the caller: nothing was sent, and the manager stays open
         except RemudaError as error:
             logging.error("%s", error)
             if not (self._faults.restarts and is_of_call(error)):

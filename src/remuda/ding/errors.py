@@ -21,7 +21,7 @@ def translate(error: RemudaError, max_retry: int) -> Exception:
     the caller are returned unchanged.
     """
     if isinstance(error, BrokenPoolError) and isinstance(error.__cause__, RestartLimitError):
-        error = error.__cause__  # the earlier error, because of which the env was lost
+        error = error.__cause__  # the earlier error that made the pool lose the env
     if isinstance(error, EnvError):
         return _of_env(error, max_retry)
     if isinstance(error, EnvTimeoutError) and error.operation != "reset":
@@ -37,7 +37,7 @@ def translate(error: RemudaError, max_retry: int) -> Exception:
 
 
 def is_of_call(error: RemudaError) -> bool:
-    """Returns whether the error was raised by envs, and only in calls. Such an error does not end an episode."""
+    """Returns whether envs raised the error in calls only. Errors in calls do not end an episode."""
     return isinstance(error, EnvError) and all(failure.operation == "call" for failure in error.failures)
 
 

@@ -17,7 +17,7 @@ from numpy.random import mtrand
 
 
 class OwnRandomness:
-    """One env's generator for ``np.random``. A worker's first env begins in the worker's state, others in other states.
+    """One env's generator for ``np.random``. The first env of a worker begins in the worker's state, others do not.
 
     NumPy draws normal numbers in pairs and caches the second one, which is lost if envs take turns.
     """
@@ -34,7 +34,7 @@ class OwnRandomness:
             mtrand.set_bit_generator(self._generator)
 
     def move_on(self, *path: int) -> None:
-        """Changes the generator's state, so that a rebuilt env with its predecessor's seed draws other numbers.
+        """Changes the generator's state, so that a rebuilt env, seeded like its predecessor, draws other numbers.
 
         Args:
             path: Any numbers. The same path changes the same state in the same way.

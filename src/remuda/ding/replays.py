@@ -1,4 +1,4 @@
-"""Implements ``enable_save_replay``. Envs that override it save their replays themselves; others are recorded."""
+"""Implements ``enable_save_replay``. An env that overrides it saves its own replays; other envs are recorded."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _INHERITED = (None, BaseEnv.enable_save_replay, DingEnvWrapper.enable_save_repla
 
 
 def replays_of(env: Any, num_envs: int, paths: Sequence[str] | None) -> Sequence[str | VideoFolder | None]:
-    """Returns for each env a path if it saves replays itself, a folder of videos if it is recorded, else ``None``.
+    """Returns for each env a path if it saves its own replays, a `VideoFolder` if it is recorded, else ``None``.
 
     Args:
         env: One of the envs, which are alike.

@@ -42,14 +42,14 @@ class ResetOrder:
 
     @property
     def pool_seed(self) -> int | None:
-        """The seed of this reset for the pool's reports and for the seeds of rebuilt envs. None: no seed."""
+        """The seed of this reset, which the pool reports, and uses for seeds of rebuilt envs; None: no seed."""
         if self.seed is None or not (self.resets == 0 or self.repeats_episodes):
             return None
         seed = self.seed[0]
         return int(seed) if isinstance(seed, (int, np.integer)) and seed >= 0 else None
 
     def with_seed(self, seed: int | None) -> ResetOrder:
-        """Returns the order with another seed, which the pool derived for a rebuilt env. None leaves it unchanged."""
+        """Returns the order with the seed that the pool derived for a rebuilt env. None leaves the order unchanged."""
         if seed is None or self.seed is None or self.repeats_episodes:
             return self
         return replace(self, seed=(seed, *self.seed[1:]))

@@ -64,7 +64,7 @@ def _observations(obs: Any, keys: Sequence[str] | None, copy: bool) -> Sequence[
     if keys is not None:
         parts = zip(*(_observations(obs[key], None, copy) for key in keys), strict=True)
         return [dict(zip(keys, each, strict=True)) for each in parts]
-    arrays = [obs[i, ...] for i in range(len(obs))]  # `...` makes each element an array, even one without axes
+    arrays = [obs[i, ...] for i in range(len(obs))]  # `...` keeps each element an array, even if it has no axes
     return [array.copy() for array in arrays] if copy else arrays
 
 
@@ -83,7 +83,7 @@ def _info(batch: Batch, row: int) -> dict[str, Any] | None:
 
 
 def timestep_of(obs: Any, info: dict[str, Any] | None, over: bool) -> Any:
-    """Restores the timestep that :func:`as_info` has converted. For a lost timestep, returns one with ``abnormal``.
+    """Restores the timestep that :func:`as_info` has converted. If it is lost, returns one with ``abnormal``.
 
     :func:`rows` yields the arguments.
     """

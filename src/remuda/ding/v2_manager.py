@@ -21,7 +21,7 @@ class SubprocessEnvManagerV2(SyncSubprocessEnvManager, BaseEnvManagerV2):  # typ
     """Steps envs together, in treetensors: DI-engine's ``SubprocessEnvManagerV2`` on a pool."""
 
     def __init__(self, env_fn: Sequence[Callable[[], Any]], cfg: Mapping[str, Any] | None = None) -> None:
-        self._shown: list[int] = []  # the envs in the rows of the latest ``ready_obs``, until a step or reset
+        self._shown: list[int] = []  # until a step or reset: the envs of the latest ``ready_obs``
         super().__init__(env_fn, cfg)
         shape, dtype = getattr(self._reward_space, "shape", None), getattr(self._reward_space, "dtype", None)
         self._reward: Any = np.zeros((1,) if shape is None else shape, dtype or np.float32)  # the latest reward.
@@ -47,7 +47,7 @@ class SubprocessEnvManagerV2(SyncSubprocessEnvManager, BaseEnvManagerV2):  # typ
             self._returns.pop(env_id, None)
 
     def step(self, actions: Any) -> list[Any]:  # type: ignore[override]  # so it is in the original
-        """Steps the envs in the rows of the latest ``ready_obs``; if it was not read, those in ``ready_obs_id``.
+        """Steps the envs of the latest ``ready_obs``; if that was not read, the envs in ``ready_obs_id``.
 
         Args:
             actions: a ``tnp.ndarray`` with a row for each of these envs, in their order, or a list of actions.
@@ -71,7 +71,7 @@ class SubprocessEnvManagerV2(SyncSubprocessEnvManager, BaseEnvManagerV2):  # typ
         return [_timestep_as_tree(env_id, timestep) for env_id, timestep in timesteps.items()]
 
     def _addressed(self, actions: Sequence[Any]) -> list[int]:
-        """Returns the envs of the actions: those in the latest ``ready_obs`` if their number fits, else all ready."""
+        """Returns the envs for the actions: those of the latest ``ready_obs`` if as many, else all ready envs."""
         ready, (shown, self._shown) = self.ready_obs_id, (self._shown, [])
         return shown if len(shown) == len(actions) else ready
 
@@ -123,7 +123,7 @@ def _timestep_as_tree(env_id: int, timestep: Any) -> Any:
 
 
 def _as_tree(value: Any) -> Any:
-    """Converts like ``tnp.array``, which would take most of a step's time because it renders each leaf as text."""
+    """Does the same as ``tnp.array``, which takes most of a step's time because it renders each leaf as text."""
     return tnp.ndarray(create_storage(_arrays(value))) if isinstance(value, _TREES) else np.array(value)
 
 

@@ -118,8 +118,8 @@ class Adapter:
             logging.warning("the env could not be seeded with %r: %r", order.seed, error)
 
     def _seed_like_predecessor(self, order: ResetOrder, *path: int) -> None:
-        """Seeds a rebuilt env with its predecessor's seed. Its episodes still differ, unless all have the same seed."""
-        with untouched() if self._randomness is None else nullcontext():  # restores the caller's `np.random`
+        """Seeds a rebuilt env like its predecessor. Their episodes differ, unless the order repeats episodes."""
+        with untouched() if self._randomness is None else nullcontext():  # `seed` may change `np.random`
             self._seed(order)
         if self._randomness is not None and not order.repeats_episodes:
             self._randomness.move_on(*path)
@@ -127,7 +127,7 @@ class Adapter:
     def _close_quietly(self) -> None:
         try:
             self.env.close()
-        except Exception as error:  # an error in `close` must not stop the next attempt of the reset
+        except Exception as error:  # if `close` fails, the next attempt of the reset must still run
             logging.warning("the env raised when it was closed after a failed reset: %r", error)
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
@@ -138,7 +138,7 @@ class Adapter:
             with time_limit(self._step_timeout, "step_timeout"):
                 timestep = self._step(action)
         if is_abnormal(timestep):
-            # The row repeats the last observation. Without rows, the info has the whole timestep.
+            # The row repeats the last observation, or the info has the whole timestep, if there are no rows.
             return self._last_obs, 0.0, False, False, as_info(timestep, over=False, has_row=self._has_rows)
         over = bool(timestep.done) and not self._reset_inplace
         info = as_info(timestep, over=over, has_row=self._has_rows)
@@ -152,7 +152,7 @@ class Adapter:
             timestep = self.env.step(action)
         except BaseException:
             if self._recorder is not None:
-                self._recorder.end()  # ends the video, because the env has failed
+                self._recorder.end()  # the env has failed: ends its video
             raise
         if self._recorder is not None:
             self._recorder.step(timestep.done or is_abnormal(timestep))

@@ -34,7 +34,7 @@ def check_max_concurrency(limit: Any) -> None:
 
 
 def refuse_worker(worker: Callable[..., None] | None) -> None:
-    """Raise an error if Gymnasium's argument ``worker`` is given: a function that replaces the worker's loop.
+    """Raise an error if Gymnasium's argument ``worker`` is given, which replaces the loop of Gymnasium's worker.
 
     Raises:
         ValueError: the original would refuse its signature, too.
@@ -114,7 +114,7 @@ def check_one_each(values: Sequence[Any], num_envs: int) -> None:
 
 
 def check_iterable(actions: Any) -> None:
-    """Raise ``TypeError`` for a single action: there must be one for each env."""
+    """Raise ``TypeError`` if ``actions`` is a single action instead of one for each env."""
     try:
         iter(actions)
     except TypeError:

@@ -22,7 +22,7 @@ def _translate(error: RemudaError, final: tuple[str, ...]) -> Exception:
     for failure in error.failures:
         ended = " - Shutting it down" if failure.operation in final else ""
         logger.error("Received the following error from Worker-%s%s", failure.worker, ended)
-        logger.error("%s", failure.traceback)  # the format is not the traceback, which may contain a percent sign
+        logger.error("%s", failure.traceback)  # "%s", because the traceback may contain a percent sign
     logger.error("Raising the last exception back to the main process.")
     return own_exception(error, error.failures[-1])
 

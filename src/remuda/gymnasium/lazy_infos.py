@@ -40,7 +40,7 @@ def _after_filling(name: str) -> Callable[..., Any]:
 
     @functools.wraps(method)
     def filling(*args: Any, **kwargs: Any) -> Any:
-        for arg in args:  # an argument may be lazy too, for example in a comparison
+        for arg in args:  # an argument may also be a `LazyInfos`, for example in a comparison
             if isinstance(arg, LazyInfos):
                 arg._fill()
         return method(*args, **kwargs)

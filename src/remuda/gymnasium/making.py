@@ -30,7 +30,7 @@ Wrappers: TypeAlias = Sequence[Callable[[Env[Any, Any]], Env[Any, Any]]]
 _OF_SIGNATURE = frozenset(inspect.signature(AsyncVectorEnv).parameters) - {"env_fns", "options"}
 _REFUSED = {**REFUSED, "vector_size": "it makes single envs; give AsyncVectorEnv the functions that build vector envs"}
 _OPTIONS = _OF_SIGNATURE | PoolOptions.__annotations__.keys()
-_KEYWORDS = _OPTIONS - {"name"}  # `name` goes to the env, because many envs have an argument of that name
+_KEYWORDS = _OPTIONS - {"name"}  # `name` goes to the env: many envs have an argument `name`
 
 
 def make_vec(
@@ -75,7 +75,7 @@ def make_vec(
         )
     _check_mode(vectorization_mode)
 
-    # `spec.kwargs` of a vector env has the arguments of its `make_vec`. They take precedence, as in gymnasium.make_vec.
+    # A vector env's spec has the arguments of its `make_vec` in `kwargs`. They take precedence, as in Gymnasium.
     recorded, spec.kwargs = spec.kwargs, {}
     recorded.pop("vectorization_mode", None)
     num_envs = recorded.pop("num_envs", num_envs)
@@ -86,7 +86,7 @@ def make_vec(
     env_kwargs = {**recorded, **kwargs}
 
     build = functools.partial(_build_env, spec, env_kwargs, wrappers)
-    # Without shared memory any space is accepted. The caller may set shared_memory=True.
+    # By default there is no shared memory, because then every space is accepted.
     defaults = {"shared_memory": False, **_open_layout(options.get("faults", "raise"))}
     try:
         envs: AsyncVectorEnv[Any, Any] = AsyncVectorEnv([build] * num_envs, **{**defaults, **options})
@@ -107,7 +107,7 @@ def _open_layout(faults: Any) -> dict[str, Any]:
 
 
 def _misspelt_option(error: TypeError, kwargs: Mapping[str, Any], options: Mapping[str, Any]) -> str | None:
-    """Returns the error's text if a keyword that the env refuses resembles an option, else None."""
+    """Returns the text of an error if the env refuses a keyword that resembles an option, else None."""
     unknown = re.search(r"unexpected keyword argument '(\w+)'", str(error))
     if unknown is None or unknown[1] not in kwargs:
         return None

@@ -94,13 +94,13 @@ class AsyncVectorEnvPart(PooledVectorEnv, VectorEnv[ObsType, ActType, npt.NDArra
 
     def _begin(self, pool: Pool, envs: Part) -> None:
         super()._begin(pool, envs)
-        self._is_scattered = False  # whether several commands were sent, with results that arrive in any order
+        self._is_scattered = False  # whether several commands are in flight, so that results arrive in any order
         self._call: Call | None = None
 
     def _settle(self, late: AsyncState = IDLE, *, has_leftovers: bool = False) -> None:
         super()._settle(late, has_leftovers=has_leftovers)
         if late is IDLE:
-            self._parts: list[Batch] = []  # the results so far of an incomplete reset or step
+            self._parts: list[Batch] = []  # the results so far of a reset or step that is not complete
 
     # -- reset -------------------------------------------------------------------------------------------
 
@@ -189,7 +189,7 @@ class AsyncVectorEnvPart(PooledVectorEnv, VectorEnv[ObsType, ActType, npt.NDArra
         except RemudaError as error:
             self._settle(has_leftovers=True)
             translated.raise_for(error)
-        except BaseException:  # after an interruption, such as Ctrl-C, `step_wait` can receive the results
+        except BaseException:  # if Ctrl-C, for example, interrupts this, `step_wait` can receive the results
             if self._envs.pending:
                 self._state, self._is_scattered = STEPPING, False
             raise
@@ -386,7 +386,7 @@ class AsyncVectorEnvPart(PooledVectorEnv, VectorEnv[ObsType, ActType, npt.NDArra
     # -- waiting -----------------------------------------------------------------------------------------
 
     def _result_of(self, call: AsyncState, receive: Callable[[float | None], T], timeout: float | None) -> T:
-        """Receives the results of ``call`` by ``receive(timeout)``. The call must be pending, or have timed out."""
+        """Receives the results of ``call`` with ``receive(timeout)``. The call must be pending, or have timed out."""
         if self.closed:
             self._check_open()
         if call not in (self._state, self._late):

@@ -17,7 +17,7 @@ AddInfo: TypeAlias = Callable[[dict[str, Any], dict[str, Any], int], dict[str, A
 
 @dataclass(frozen=True)
 class Joined:
-    """The results of all envs, joined from several batches. It has those attributes of a batch that this face reads."""
+    """The results of all envs, joined from several batches. It has the attributes of `Batch` that this face reads."""
 
     obs: Any
     reward: npt.NDArray[np.float64]
@@ -32,7 +32,7 @@ Results: TypeAlias = Batch | Joined
 
 
 def join(batches: Sequence[Batch], single_space: Space[Any], add_info: AddInfo) -> Joined:
-    """Joins copies of batches, which together have every env once, in the order of the envs."""
+    """Joins copies of batches in the order of the envs. Together, the batches have every env once."""
     order = np.argsort(np.concatenate([batch.env_ids for batch in batches]))
     return Joined(
         _gather(single_space, [batch.obs for batch in batches], order),
@@ -45,7 +45,7 @@ def join(batches: Sequence[Batch], single_space: Space[Any], add_info: AddInfo) 
 
 
 def _gather(space: Space[Any], parts: Sequence[Any], order: npt.NDArray[np.intp]) -> Any:
-    """Joins batched elements of ``space`` to one batched element, with all their rows in the given order."""
+    """Joins batched elements of ``space`` to one batched element. `order`: the order of the rows."""
     if isinstance(space, spaces.Dict):
         return {key: _gather(sub, [part[key] for part in parts], order) for key, sub in space.spaces.items()}
     if isinstance(space, spaces.Tuple):

@@ -52,7 +52,7 @@ def check_observation_mode(mode: ObservationMode) -> None:
 
 
 def check_observation_spaces(mode: ObservationMode, single: AnySpace, reported: Iterable[AnySpace]) -> None:
-    """Raise ``RuntimeError`` if a space differs from ``single``; unless ``mode`` is 'same', bounds may differ."""
+    """Raise ``RuntimeError`` if a space differs from ``single``. Bounds may differ unless ``mode`` is 'same'."""
     for space in reported:
         if mode == "same":
             if space != single:

@@ -1,4 +1,4 @@
-"""The agents of an env that are in the middle of an episode, which is cut off if the env fails."""
+"""The agents of an env that are in the middle of an episode. If the env fails, their episodes are cut off."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ def check_env_factory(env_factory: Any) -> None:
 
 
 def check_num_workers(num_workers: Any, n_env: int) -> None:
-    """Raises ``ValueError`` for a wrong number of workers. The pool's error would suggest "auto", which is invalid."""
+    """Raises ``ValueError`` for an invalid number of workers. (The pool's own error would suggest "auto".)"""
     if num_workers is None or (isinstance(num_workers, int) and 1 <= num_workers <= n_env):
         return
     why = ": a game computes in a process of its own, which measuring would not see" if num_workers == "auto" else ""
@@ -51,14 +51,14 @@ def check_num_workers(num_workers: Any, n_env: int) -> None:
 
 
 def run_options_of(options: RunOptions | EngineConfig) -> RunOptions:
-    """Returns the run options, made from the engine's configuration if an older program passes only that."""
+    """Returns the run options. If an older program passes only an `EngineConfig`, makes the run options from it."""
     if isinstance(options, EngineConfig):
         return RunOptions(engine_settings=EngineSettings(**options._asdict()))
     return options
 
 
 def policy_of(faults: FaultPolicy | Literal["raise", "restart"]) -> tuple[FaultPolicy, bool]:
-    """Returns the fault policy for the pool, and whether envs are restarted within ML-Agents' quotas.
+    """Returns the pool's fault policy, and whether failed envs are restarted within ML-Agents' quotas.
 
     The pool replaces every worker, without limit: a new worker is empty. ML-Agents' quotas decide whether it receives
     an env.

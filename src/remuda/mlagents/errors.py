@@ -53,14 +53,14 @@ def error_of(fault: Fault) -> BaseException:
     """Returns the exception to raise for a fault: the env's own exception, or the error about its worker."""
     error = fault.error
     original = error.failures[0].exception if isinstance(error, remuda.EnvError) else None
-    if isinstance(original, Exception):  # no SystemExit, which would end the program
+    if isinstance(original, Exception):  # not a SystemExit, which would end the program
         return original
     return translated.of(error)
 
 
 @contextmanager
 def unity_exceptions_that_travel() -> Iterator[None]:
-    """Replaces a Unity exception that cannot be pickled by one of ML-Agents' own classes, its nearest base.
+    """Replaces a Unity exception that cannot be pickled by an exception of its nearest base class in ML-Agents.
 
     The manager decides by the exception's class whether it restarts the worker.
     """

@@ -30,7 +30,7 @@ class Restarts:
         self._proven: set[int] = set()
 
     def prove(self, worker_id: int) -> None:
-        """Notes that a worker's env was reset: later failures are not due to the env's setup."""
+        """Notes that a worker's env was reset. Later failures of the worker are then not due to the env's setup."""
         self._proven.add(worker_id)
 
     def why_not(self, worker_id: int, error: BaseException, quotas: EnvironmentSettings) -> str | None:

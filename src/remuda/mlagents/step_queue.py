@@ -1,4 +1,4 @@
-"""A queue of the workers' answers, in the order of arrival, with the pool of these workers."""
+"""A queue of the answers of workers, in the order of arrival, and the pool of these workers."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class StepQueue:
         self._arrived: deque[_Arrival] = deque()
 
     def open_line(self, worker_id: int) -> Line:
-        """Returns the connection to a worker. Its next request builds an env. The first call starts all workers."""
+        """Returns the connection to a worker. The next request builds its env. The first call starts all workers."""
         line = self._lines.setdefault(worker_id, Line(self, worker_id))
         line.forget()
         self.process(worker_id)
@@ -58,7 +58,7 @@ class StepQueue:
         return next(worker for worker in self._get_pool().workers if worker_id in worker.env_ids)
 
     def operation_of(self, operation: str, where: EnvProgress) -> tuple[str, EnvProgress]:
-        """Returns an env's true operation and progress, for reports. To the pool, every operation is a step."""
+        """Returns an env's true operation and progress for reports, because the pool runs every operation as a step."""
         line = self._lines.get(where.env_id)
         return (operation, where) if line is None else line.operation_of(operation)
 
@@ -115,7 +115,7 @@ class StepQueue:
                 self._arrived.append(arrival)
 
     def put(self, to: EnvironmentCommand, response: EnvironmentResponse) -> None:
-        """Appends an answer that this process gives in place of a worker."""
+        """Appends an answer that this process makes without the worker."""
         self._arrived.append(_Arrival(to, response))
 
     # -- orders ------------------------------------------------------------------------------------------
@@ -127,7 +127,7 @@ class StepQueue:
 
     @translated
     def put_order(self, order: list[Request], worker_id: int) -> None:
-        """Sends an order as an object. The worker follows it when it receives an empty row."""
+        """Sends an order as an object. The worker executes the order when it receives an empty row."""
         self._get_pool().apply_async(put, (order,), env_ids=[worker_id])
 
     # -- life --------------------------------------------------------------------------------------------
@@ -172,7 +172,7 @@ class Line:
         self.forget()
         self._has_env = False
         self._in_flight: EnvironmentCommand | None = None  # the request in flight, which the worker will answer.
-        self._is_building = False  # whether the row in flight builds the env, for a request that is sent next
+        self._is_building = False  # whether the row in flight only builds the env, before the request is sent
 
     def forget(self) -> None:
         """Drops the agents and the waiting requests of an env that has failed."""
@@ -192,7 +192,7 @@ class Line:
             case EnvironmentCommand.STEP:
                 payload = {name: info.env_action for name, info in payload.items() if len(info.agent_ids) > 0}
             case EnvironmentCommand.RESET:
-                payload = None  # a reset has no parameters: they were sent before
+                payload = None  # the parameters were sent before the reset
             case EnvironmentCommand.ENVIRONMENT_PARAMETERS:
                 payload = dict(payload or {})
         self._unsent.append((command, payload))
@@ -208,7 +208,7 @@ class Line:
 
     def operation_of(self, operation: str) -> tuple[str, EnvProgress]:
         """Returns the env's true operation and progress. `operation` is the one that the pool reports."""
-        # If the worker died idle, the operation stays "nothing".
+        # If the worker died while it was idle, the operation stays "nothing".
         if operation == "step" and self._in_flight is not None:
             operation = "build" if self._is_building else _ANSWERED[self._in_flight]
         return operation, self._counter.progress(self._worker_id)
@@ -225,7 +225,7 @@ class Line:
         arrival = None
         if not self._has_env:
             if was_building:
-                self._take_order()  # drops the request, because the failure is its answer
+                self._take_order()  # drops the request: the failure is its answer
             error = error_of(batch.infos[row]["final_info"]["fault"])
             arrival = _Arrival(command, self._response(EnvironmentCommand.ENV_EXITED, error))
         elif was_building:
@@ -257,7 +257,7 @@ class Line:
         return answer.payload
 
     def _flush(self) -> None:
-        """Sends the unsent requests up to the first one that has an answer, if there is one and the worker is free."""
+        """If the worker is free, sends the unsent requests up to the first one that expects an answer."""
         command = next((command for command, _ in self._unsent if command in _ANSWERED), None)
         if command is None or self._in_flight is not None:
             return
@@ -271,7 +271,7 @@ class Line:
         return order
 
     def _dispatch(self, order: list[Request]) -> None:
-        """Sends an order, which is a list of requests; an empty one builds the env. A step has an order of its own."""
+        """Sends an order, a list of requests. An empty order builds the env. A step is alone in its order."""
         is_step = bool(order) and order[0][0] is EnvironmentCommand.STEP
         if not (is_step and wire.fill_with_actions(self._row[0], order[0][1])):
             self._row[0, 0] = 0

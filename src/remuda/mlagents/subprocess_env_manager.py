@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack  # `Unpack` is in `typing` since Python 3.11
 
 _logger = logging.getLogger("remuda")
-_DRAIN_TIMEOUT = 60.0  # the seconds to wait for steps in flight, if all envs are reset after a restart
+_DRAIN_TIMEOUT = 60.0  # the seconds to wait for steps in flight before all envs are reset after a restart
 
 EnvFactory = Callable[[int, list[SideChannel]], BaseEnv]
 
@@ -125,7 +125,7 @@ class SubprocessEnvManager(HasNoPool, EnvManager):  # type: ignore[misc]  # ML-A
                 factories(env_factory, self.run_options, n_env),
                 start_method=start_method,
                 max_concurrency=max_concurrency,
-                autoreset="same_step",  # so that a restarted worker is ready when its failure is reported
+                autoreset="same_step",  # a restarted worker is then ready when its failure is reported
                 **options,
             )
             pool.reset()
@@ -219,7 +219,7 @@ class SubprocessEnvManager(HasNoPool, EnvManager):  # type: ignore[misc]  # ML-A
     # -- restarts ----------------------------------------------------------------------------------------
 
     def _bring_back(self, worker_id: int, error: BaseException) -> EnvironmentStep:
-        """Restarts a failed worker while the others continue. Returns the step that ends its agents' episodes."""
+        """Restarts a failed worker while the others continue. Returns the step that ends the episodes of its agents."""
         failed = self.env_workers[worker_id]
         ends = failed.conn.cut_off()
         self._restart(worker_id, error)
@@ -234,9 +234,9 @@ class SubprocessEnvManager(HasNoPool, EnvManager):  # type: ignore[misc]  # ML-A
         return infos
 
     def _restart(self, worker_id: int, error: BaseException) -> None:
-        """Replaces a failed worker; its next reset builds another env. Raises ``error`` if it may not be restarted."""
+        """Replaces a failed worker. Its next reset builds another env. If no restart is allowed, raises ``error``."""
         if (why := self._restarts.why_not(worker_id, error, self.run_options.env_settings)) is not None:
-            # Corrects the pool's log, which reports a restart: the new worker has no env until it receives a request.
+            # Corrects the pool's log, which has reported a restart: the new worker has no env until a request arrives.
             _logger.warning(
                 "worker %d of ML-Agents gets no other env, and what was restarted for it stays empty: %s",
                 worker_id,
@@ -250,7 +250,7 @@ class SubprocessEnvManager(HasNoPool, EnvManager):  # type: ignore[misc]  # ML-A
         self._send_lasting(worker_id)
 
     def _send_lasting(self, worker_id: int) -> None:
-        """Sends the parameters and trainings of a lost env again. They precede the request that builds another env."""
+        """Sends the parameters and trainings of a lost env again, before the request that builds another env."""
         worker = self.env_workers[worker_id]
         if self._parameters:
             worker.send(EnvironmentCommand.ENVIRONMENT_PARAMETERS, self._parameters)
@@ -265,7 +265,7 @@ class SubprocessEnvManager(HasNoPool, EnvManager):  # type: ignore[misc]  # ML-A
     # -- resets ------------------------------------------------------------------------------------------
 
     def _reset_env(self, config: dict[str, Any] | None = None) -> list[EnvironmentStep]:
-        """Resets all envs in parallel, after waiting for steps in flight, which are dropped.
+        """Resets all envs in parallel. First waits for steps in flight, and drops them.
 
         Args:
             config: Environment parameters; see :meth:`set_env_parameters`.

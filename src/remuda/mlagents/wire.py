@@ -1,4 +1,4 @@
-"""Encodes small orders and answers as bytes in a row of shared memory, which takes half the time of sending objects.
+"""Encodes small orders and answers as bytes in a row of shared memory: half the time of sending objects.
 
 A step of ML-Agents is a dozen small arrays in objects of its own classes. Pickling these can take longer than the step
 of an env, so they are sent as bytes and shapes. The pool sends others as objects: those of other classes, and those
@@ -36,7 +36,7 @@ def is_empty(row: np.ndarray[Any, Any]) -> bool:
 
 
 def load_row(row: np.ndarray[Any, Any]) -> Any:
-    return pickle.loads(row.data)  # ignores the rest of the row, because a pickle marks its end
+    return pickle.loads(row.data)  # the rest of the row is ignored: a pickle marks its own end
 
 
 def _fill(row: np.ndarray[Any, Any], value: Any) -> bool:

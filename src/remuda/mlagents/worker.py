@@ -119,7 +119,7 @@ class Worker:
         return self._row, {}
 
     def step(self, row: np.ndarray[Any, Any]) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        """Executes the actions in the row, or for an empty row the order that :func:`put` has set."""
+        """Executes the actions in the row. If the row is empty, executes the order that :func:`put` has set."""
         with unity_exceptions_that_travel():
             if self._env is None:
                 self._build()
@@ -190,7 +190,7 @@ class Worker:
         return root
 
     def _new_specs(self) -> dict[str, Any]:
-        """Returns the behaviours' specs that were not sent yet: new behaviours may appear with any step."""
+        """Returns the specs of behaviours that were not sent yet, because new behaviours may appear with any step."""
         specs = self._env.behavior_specs
         new = {name: specs[name] for name in specs if self._sent_specs.get(name) != specs[name]}
         self._sent_specs.update(new)

@@ -41,7 +41,7 @@ def extras_of_hosted(extras: Any) -> tuple[Any, dict[str, Callable[[worker.Hoste
 
 
 def positions(indices: Indices, num_envs: int) -> list[int]:
-    """Returns the envs that `indices` selects. ``None`` selects all, -1 the last; an env may be selected twice.
+    """Returns the envs that `indices` selects. ``None`` selects all envs, -1 the last one. An env may occur twice.
 
     Raises:
         IndexError: there is no such env.
@@ -56,7 +56,7 @@ def positions(indices: Indices, num_envs: int) -> list[int]:
 
 
 def batch_actions(space: Space[Any], actions: Any, num_envs: int) -> Any:
-    """Batches actions: converts a sequence of one dict or tuple for each env to an element of the batched space.
+    """Batches actions: converts a sequence with a dict or tuple for each env to an element of the batched space.
 
     Raises:
         InvalidActionError: The number of actions is not that of envs, or an action does not fit.

@@ -36,7 +36,7 @@ def read_step(batch: Batch, reset_infos: Sequence[Info]) -> Step:
 
 
 def _terminal_info(info: Info, was_truncated: bool) -> Info:
-    """Removes the old episode's info and observation from the info of a reset, and returns them as one info."""
+    """Removes the old episode's info and terminal observation from a reset's info, and returns both as one info."""
     terminal: Info = info.pop("final_info")
     terminal[_WAS_TRUNCATED] = was_truncated
     terminal["terminal_observation"] = info.pop("final_obs")
@@ -44,7 +44,7 @@ def _terminal_info(info: Info, was_truncated: bool) -> Info:
 
 
 def _in_their_type(rewards: npt.NDArray[Any], infos: Sequence[Info]) -> npt.NDArray[Any]:
-    """Removes the dtypes of rewards from the infos, and converts the rewards to the common dtype."""
+    """Removes the dtypes of rewards from the infos, and converts the rewards to the common dtype of all envs."""
     if not [info for info in infos if REWARD_TYPE in info]:
         return rewards
     codes = {info.pop(REWARD_TYPE, _FLOAT64) for info in infos}

@@ -66,7 +66,7 @@ class RolloutBuffer(buffers.RolloutBuffer):
         self._is_dict = is_dict
         self.rollout: Rollout | None = None
         self._env: weakref.ref[SubprocVecEnv] | None = None
-        self._own: dict[str, Array] = {}  # memory for copies of observations.
+        self._own: dict[str, Array] = {}  # memory for observations that are copied.
         self._frames: dict[str, Array] = {}  # the rollout's observations, (buffer_size + 1, n_envs, ...)
         super().__init__(buffer_size, observation_space, action_space, device, gae_lambda, gamma, n_envs)
 
@@ -125,7 +125,7 @@ class RolloutBuffer(buffers.RolloutBuffer):
         self.full = self.pos == self.buffer_size
 
     def _lay_out(self, given: dict[str, Array]) -> None:
-        """Chooses the memory for observations: the rollout's frames if the observations lie there, else its own."""
+        """Chooses the memory for observations: the rollout's frames if they are there, else the buffer's own arrays."""
         if self.rollout is None or not all(_lies_like(given[key], self._frames[key]) for key in given):
             self.rollout, self._frames = None, {}
             self._env = self._find_env(given)
@@ -193,7 +193,7 @@ class RolloutBuffer(buffers.RolloutBuffer):
         view = self._views[key]
         frames = self._frames[key][:-1] if self.rollout is not None else view
         gathered = frames.reshape(-1, *frames.shape[2:]).take(rows, axis=0)
-        if view.strides != frames.strides:  # copied to SB3's memory layout, which affects torch's sums
+        if view.strides != frames.strides:  # copied to SB3's memory layout, because it affects torch's sums
             gathered = np.ascontiguousarray(_seen_as(view[0], gathered[None])[0])
         return self.to_torch(gathered.reshape(-1, *view.shape[2:]), copy=False)  # already a copy
 
@@ -203,7 +203,7 @@ def _address(array: Array) -> int:
 
 
 def _lies_like(obs: Array, frames: Array) -> bool:
-    """Whether observations have the layout of these frames, apart from the order of their axes."""
+    """Whether observations have the memory layout of these frames, if the order of the axes is ignored."""
     frame = frames[0]
     is_one_piece = obs.nbytes == frame.nbytes and obs.dtype == frame.dtype and len(obs) == len(frame)
     axes = sorted(zip(obs.strides[1:], obs.shape[1:], strict=True), reverse=True)

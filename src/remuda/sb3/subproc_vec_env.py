@@ -125,7 +125,7 @@ class SubprocVecEnvPart(PooledVectorEnv, VecEnv):
                 batch = self._envs.step(actions)
             except Exception:
                 raise
-            except BaseException:  # after an interruption, such as Ctrl-C, `step_wait` can receive the results
+            except BaseException:  # if Ctrl-C, for example, interrupts this, `step_wait` can receive the results
                 self._state = STEPPING if self._envs.pending else IDLE
                 raise
             self._has_leftovers = False
@@ -322,7 +322,7 @@ class SubprocVecEnvPart(PooledVectorEnv, VecEnv):
         return next((one for one in (name, _ALIASES.get(name)) if one in self._extras_functions), None)
 
     def _rows(self, column: str, indices: Indices) -> list[Any]:
-        """Returns copies of a column's rows. If a command was sent since the last step, the envs compute them again."""
+        """Returns copies of a column's rows. If a command followed the last step, the envs compute them again."""
         may_read = self.extras and not (self.closed or self.waiting or self._has_leftovers)
         if may_read and self._extras_sent == self._envs.last_sent:
             return [self.extras[column][env].copy() for env in positions(indices, self.num_envs)]
@@ -412,7 +412,7 @@ class SubprocVecEnv(SubprocVecEnvPart):
         options.setdefault("preload", ("stable_baselines3",))
         options["extras"], functions = extras_of_hosted(options.get("extras"))
         if start_method is not None:
-            multiprocessing.get_context(start_method)  # raises SB3's error for an unknown method
+            multiprocessing.get_context(start_method)  # for an unknown method, raises the same error as SB3
         pool = Pool(
             hosting(env_fns),
             start_method=start_method,  # type: ignore[arg-type]  # it was checked
@@ -423,7 +423,7 @@ class SubprocVecEnv(SubprocVecEnvPart):
         )
         with closed_on_error(pool):
             self._adopt(pool, pool, functions, keep_options=keep_options)
-        if "render_fps" in pool.metadata:  # for video recorders, which read the frame rate from the metadata
+        if "render_fps" in pool.metadata:  # video recorders read the frame rate from the metadata
             self.metadata["render_fps"] = pool.metadata["render_fps"]
         OPEN_ENVS.add(self)
 

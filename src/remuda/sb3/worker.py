@@ -77,7 +77,7 @@ def get_attribute(hosted: HostedEnv, name: str) -> Any:
 
 
 def has_attribute(hosted: HostedEnv, name: str) -> bool:
-    """Whether the env or a wrapper has the attribute. Its value is not sent, and need not be picklable."""
+    """Whether the env or a wrapper has the attribute. The value is not sent, so it need not be picklable."""
     try:
         hosted.env.get_wrapper_attr(name)
     except AttributeError:

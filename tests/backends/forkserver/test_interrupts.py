@@ -1,4 +1,4 @@
-"""The caller is interrupted while the fork server is asked for a worker: no descriptor is left, and no zombie."""
+"""Interrupts of the caller during a request to the fork server leave no descriptor and no zombie."""
 
 from __future__ import annotations
 
@@ -24,25 +24,27 @@ from remuda._backends.forkserver.client import ForkServer
 from remuda._backends.forkserver.messages import Fork
 
 PACKAGE = Path(remuda.__file__).parent
-WHERE = tuple(str(PACKAGE / place) for place in ("_backends", "_wire/parcel.py"))
-STRIDE = 83  # between the steps that are hit
+FILES = tuple(str(PACKAGE / place) for place in ("_backends", "_wire/parcel.py"))
+STRIDE = 83  # the distance of the lines at which the test interrupts
 
 
 def at_a_mark(frame: FrameType) -> bool:
-    """About to note that talking to the server has begun, or is through, or what it was asked."""
+    """Returns whether the frame is about to record that an exchange with the server begins or ends, or what it
+    requested.
+    """
     code = frame.f_code
     return code.co_name in ("_exchange", "_go_on") and code.co_code[frame.f_lasti] == dis.opmap["STORE_ATTR"]
 
 
 def await_no_zombies(pool: Pool) -> None:
-    """The server reaps without being waited for."""
+    """Steps until the server has reaped all zombies. The pool does not wait for that."""
     while zombies():
         pool.step([0, 0])
 
 
 @pytest.mark.watchdog(600)
 @pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")  # garbage collection closes them
-@pytest.mark.filterwarnings("ignore:subprocess .* is still running:ResourceWarning")  # a server that has just begun
+@pytest.mark.filterwarnings("ignore:subprocess .* is still running:ResourceWarning")  # a server that has just started
 @pytest.mark.parametrize(("counts", "stride", "least"), [(anywhere, STRIDE, 10), (at_a_mark, 1, 6)])
 def test_an_interrupt_in_the_start_of_a_successor_leaves_nothing(
     counts: Callable[[FrameType], bool], stride: int, least: int
@@ -53,7 +55,7 @@ def test_an_interrupt_in_the_start_of_a_successor_leaves_nothing(
         while True:
             restarts = pool.stats().restarts
             kill(pool, 1)
-            with interrupting(n, WHERE, counts) as hit:
+            with interrupting(n, FILES, counts) as hit:
                 try:
                     while pool.stats().restarts == restarts:
                         pool.step([0, 0])
@@ -74,22 +76,23 @@ def test_an_interrupt_in_the_start_of_a_successor_leaves_nothing(
 
 @pytest.mark.watchdog(600)
 @pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")  # garbage collection closes them
-@pytest.mark.filterwarnings("ignore:subprocess .* is still running:ResourceWarning")  # it is killed all the same
-def test_an_interrupt_in_the_start_of_a_server_leaves_none() -> None:
+# the server is killed all the same
+@pytest.mark.filterwarnings("ignore:subprocess .* is still running:ResourceWarning")
+def test_an_interrupt_in_the_start_of_a_server_leaves_nothing() -> None:
     before, n, places = holdings(), 0, []
-    where = (server_process.__file__, subprocess.__file__)
+    files = (server_process.__file__, subprocess.__file__)
 
     def starting(frame: FrameType) -> bool:
-        """Omits the lines in which Python's own `subprocess` would leak the descriptor that it closes."""
+        """Excludes lines at which an interrupt makes Python's `subprocess` leak a descriptor."""
         line = linecache.getline(frame.f_code.co_filename, frame.f_lineno or 0)
-        if frame.f_code.co_filename == where[1] and "os.close(" in line:
+        if frame.f_code.co_filename == files[1] and "os.close(" in line:
             return False
         while frame is not None and frame.f_code.co_name != "start_server":
             frame = frame.f_back  # type: ignore[assignment]
         return frame is not None
 
     while True:
-        with interrupting(n, where, starting) as hit, suppress(Interrupt):
+        with interrupting(n, files, starting) as hit, suppress(Interrupt):
             ForkServer(dict(os.environ)).close()
         gc.collect()
         assert holdings() == before, hit
@@ -100,7 +103,7 @@ def test_an_interrupt_in_the_start_of_a_server_leaves_none() -> None:
     assert len(places) > 10
 
 
-def test_a_worker_of_which_nobody_has_heard_is_no_zombie(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_worker_is_reaped_after_an_interrupted_start(monkeypatch: pytest.MonkeyPatch) -> None:
     pump, interrupted = ForkServer.pump, 0
 
     def pump_and_be_interrupted(server: ForkServer) -> None:
@@ -113,7 +116,7 @@ def test_a_worker_of_which_nobody_has_heard_is_no_zombie(monkeypatch: pytest.Mon
 
     with Pool(counting(2), faults=FaultPolicy("restart", backoff=0, max_restarts=10**6), advise=False) as pool:
         pool.reset()
-        while interrupted < 8:  # now the worker is killed before the server tells of it, now after
+        while interrupted < 8:  # the worker is killed sometimes before the server reports it, and sometimes after
             restarts = pool.stats().restarts
             kill(pool, 1)
             monkeypatch.setattr(ForkServer, "pump", pump_and_be_interrupted)

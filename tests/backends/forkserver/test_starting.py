@@ -1,4 +1,4 @@
-"""Workers are started and restarted while everybody else goes on, whatever keeps a fork server or an interpreter."""
+"""Starts and restarts of workers do not delay other envs, even if a fork server or an interpreter does not respond."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def stopped(pid: int) -> Iterator[None]:
 # -- a fork server that does not answer ------------------------------------------------------------------
 
 
-def test_a_stopped_server_is_late_and_then_replaced() -> None:
+def test_a_stopped_server_misses_the_start_timeout_and_is_replaced() -> None:
     with Pool(counting(1)) as pool:
         server = server_of(pool)
         watched = Watched([server])
@@ -64,10 +64,10 @@ def test_a_stopped_server_is_late_and_then_replaced() -> None:
         with Pool(counting(2)) as other:
             assert server_of(other) != server
         pool.reset()
-        assert pool.step([3]).reward.tolist() == [3]  # its worker lives on
+        assert pool.step([3]).reward.tolist() == [3]  # its worker remains alive
 
 
-def test_a_preload_that_hangs_is_late(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_preload_that_hangs_misses_the_start_timeout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "remuda_test_hanging.py").write_text("import threading; threading.Event().wait()")
     monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(StartTimeoutError, match="importing the modules in preload="):
@@ -76,8 +76,8 @@ def test_a_preload_that_hangs_is_late(tmp_path: Path, monkeypatch: pytest.Monkey
         assert pool.reset().obs.shape == (1, 4)
 
 
-def test_a_preload_that_hangs_as_soon_as_the_server_has_started_holds_up_nobody(script: Callable[..., Script]) -> None:
-    """Its pool has lost its patience before the server could begin with the import."""
+def test_a_preload_that_hangs_after_the_timeout_does_not_delay_other_pools(script: Callable[..., Script]) -> None:
+    """The start timeout ends before the server can begin the import."""
     run = script("""
 module = Path(__file__).parent / "remuda_test_hanging.py"
 module.write_text("import threading; threading.Event().wait()")
@@ -91,7 +91,7 @@ except StartTimeoutError:
     assert run.await_end() == (0, "", "")
 
 
-def test_a_slow_preload_of_one_pool_does_not_hold_up_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_slow_preload_of_one_pool_does_not_delay_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     gate = Gate(tmp_path)
     name = "remuda_test_slow"
     (tmp_path / f"{name}.py").write_text(f"from pool_envs import Gate\n{gate!r}.wait()")
@@ -101,8 +101,8 @@ def test_a_slow_preload_of_one_pool_does_not_hold_up_another(tmp_path: Path, mon
     thread.start()
     gate.await_arrival()
     with pytest.raises(StartTimeoutError):
-        Pool(counting(1), start_timeout=0.2)  # it does not know how long that will take
-    with Pool(counting(1)) as pool:  # but who comes next need not wait
+        Pool(counting(1), start_timeout=0.2)  # another pool's preload delays the server
+    with Pool(counting(1)) as pool:  # the next pool gets its own server
         assert pool.reset().obs.shape == (1, 4)
     gate.open()
     thread.join()
@@ -110,7 +110,7 @@ def test_a_slow_preload_of_one_pool_does_not_hold_up_another(tmp_path: Path, mon
     slow[0].close()
 
 
-def test_restarts_beside_a_stopped_server_hold_up_nobody() -> None:
+def test_restarts_by_a_stopped_server_do_not_delay_other_envs() -> None:
     with Pool(counting(4), faults=AT_ONCE) as pool:
         pool.reset()
         with stopped(server_of(pool)):
@@ -122,7 +122,7 @@ def test_restarts_beside_a_stopped_server_hold_up_nobody() -> None:
             for action in range(5):
                 pool.send([action], env_ids=[0])
                 assert pool.recv(min_envs=1).reward.tolist() == [action]
-            assert pool.stats().restarts == 3  # all of them are asked for, not one after another
+            assert pool.stats().restarts == 3  # all three restarts are requested at once
         assert sorted(pool.recv().env_ids) == [1, 2, 3]
         assert pool.step([1, 2, 3, 4]).reward.tolist() == [1, 2, 3, 4]
 
@@ -136,13 +136,13 @@ def test_a_server_that_does_not_answer_a_restart_is_replaced(monkeypatch: pytest
         with stopped(server):
             kill(pool, 1)
             pool.step([1, 1])
-            assert pool.step([1, 1]).reward.tolist() == [1, 0]  # its reset
+            assert pool.step([1, 1]).reward.tolist() == [1, 0]  # the reset of the restarted env
             watched.await_end()
         assert pool.step([1, 1]).reward.tolist() == [1, 1]
         assert pool.apply(parent, env_ids=[1]) != [server]
 
 
-def test_a_stopped_server_need_not_be_asked_how_workers_ended() -> None:
+def test_exit_codes_do_not_need_a_stopped_server() -> None:
     pool = Pool(counting(3), faults=AT_ONCE)
     pool.reset()
     with stopped(server_of(pool)):
@@ -156,7 +156,7 @@ def test_a_stopped_server_need_not_be_asked_how_workers_ended() -> None:
         assert other.reset().obs.shape == (1, 4)
 
 
-def test_more_workers_than_are_forked_at_a_time() -> None:
+def test_more_restarts_than_the_server_forks_at_once() -> None:
     many = 2 * forkserver._IN_FLIGHT + 3
     with Pool(counting(many), faults=AT_ONCE) as pool:
         pool.reset()
@@ -168,7 +168,7 @@ def test_more_workers_than_are_forked_at_a_time() -> None:
         assert pool.step(list(range(many))).reward.tolist() == list(range(many))
 
 
-def test_a_start_that_is_interrupted_leaves_nobody(script: Callable[..., Script]) -> None:
+def test_an_interrupted_start_leaves_no_process(script: Callable[..., Script]) -> None:
     run = script(
         """
 from remuda._backends.forkserver import client
@@ -191,7 +191,7 @@ with Pool(counting(1)) as first:
 """
     )
     assert run.read_line() == "starting"
-    await_sleep(run.process.pid)  # it waits for the server
+    await_sleep(run.process.pid)  # the program waits for the server
     os.kill(run.process.pid, signal.SIGINT)
     assert run.read_line() == "interrupted"
     assert run.read_line() == [2, 4]
@@ -200,7 +200,7 @@ with Pool(counting(1)) as first:
 
 @pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")  # garbage collection closes it
 @pytest.mark.parametrize("start_method", ["forkserver", "spawn", "fork"])
-def test_what_an_interrupted_start_may_have_left_is_looked_for_once(
+def test_processes_of_an_interrupted_start_are_searched_once(
     start_method: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     keys: list[str] = []
@@ -216,16 +216,16 @@ def test_what_an_interrupted_start_may_have_left_is_looked_for_once(
 
 
 def sizes(of: str) -> list[int]:
-    """Of the files in memory that we hold."""
+    """Returns the sizes of the memory files with this name that this process holds."""
     found = []
     for path in Path("/proc/self/fd").iterdir():
-        with suppress(OSError):  # the one that lists
+        with suppress(OSError):  # the descriptor that lists the directory
             if of in os.readlink(path):
                 found.append(path.stat().st_size)
     return found
 
 
-def test_a_server_that_has_ended_holds_nothing_while_its_workers_live() -> None:
+def test_a_dead_server_holds_no_descriptors_while_its_workers_live() -> None:
     with Pool(counting(2), faults=AT_ONCE) as pool:
         pool.reset()
         before, server = holdings(), server_of(pool)
@@ -235,11 +235,11 @@ def test_a_server_that_has_ended_holds_nothing_while_its_workers_live() -> None:
         kill(pool, 1)
         while pool.stats().restarts < 1:
             pool.step([0, 0])
-        assert len({server, *pool.apply(parent)}) == 3  # one worker is an orphan now, the other from another server
+        assert len({server, *pool.apply(parent)}) == 3  # one worker is an orphan, and the other has a new server
         assert holdings() == before
 
 
-def test_an_interrupt_while_a_successor_takes_over_costs_no_descriptor(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupt_while_a_successor_takes_over_leaks_no_descriptor(monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupt(process: WorkerProcess) -> None:
         monkeypatch.undo()
         raise KeyboardInterrupt
@@ -258,7 +258,7 @@ def test_an_interrupt_while_a_successor_takes_over_costs_no_descriptor(monkeypat
         assert holdings() == before
 
 
-# -- orders that nobody reads ----------------------------------------------------------------------------
+# -- messages that are not read -------------------------------------------------------------------------
 
 
 class Heavy:
@@ -271,7 +271,7 @@ class Heavy:
         return CountingEnv(self.tag)
 
 
-def test_an_interpreter_that_does_not_read_its_orders_holds_up_nobody(
+def test_an_interpreter_that_does_not_read_its_messages_delays_no_other_env(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     gate = Gate(tmp_path)
@@ -292,7 +292,7 @@ def test_an_interpreter_that_does_not_read_its_orders_holds_up_nobody(
         assert sorted(pool.recv().env_ids) == [0, 1]
 
 
-def test_what_many_factories_share_is_kept_once() -> None:
+def test_objects_that_factories_share_are_stored_once() -> None:
     heavy = Heavy(0)
     with Pool([heavy] * 4, start_method="spawn", num_workers=2, faults=AT_ONCE) as pool:
         pool.reset()
@@ -303,7 +303,7 @@ def test_what_many_factories_share_is_kept_once() -> None:
         assert pool.step([1] * 4).obs[:, 0].tolist() == [0] * 4
 
 
-# -- whose code workers run ------------------------------------------------------------------------------
+# -- the code that workers run --------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("start_method", ["forkserver", "spawn", "fork"])
@@ -327,7 +327,7 @@ with Pool(counting(1), start_method="{start_method}") as pool:
 
 
 @pytest.mark.parametrize("start_method", ["forkserver", "spawn"])
-def test_warnings_that_are_errors_here_do_not_end_workers(start_method: Any, script: Callable[..., Script]) -> None:
+def test_warning_filters_of_the_caller_do_not_end_workers(start_method: Any, script: Callable[..., Script]) -> None:
     run = script(
         f"""
 import warnings
@@ -343,7 +343,7 @@ with Pool(counting(1), start_method="{start_method}") as pool:
 
 @pytest.fixture
 def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str, str], None]]:
-    """Writes modules, each time of another length and time."""
+    """Returns a function that writes a module. Each version differs in size and time."""
     monkeypatch.syspath_prepend(tmp_path)
     written: set[str] = set()
 
@@ -362,7 +362,7 @@ def value_of(env: Any, name: str) -> Any:
     return importlib.import_module(name).VALUE
 
 
-def test_an_edited_module_is_read_again_by_pools_to_come(module: Callable[[str, str], None]) -> None:
+def test_later_pools_use_an_edited_module(module: Callable[[str, str], None]) -> None:
     name = "remuda_test_edited"
     module(name, "VALUE = 1")
     with Pool(counting(2), preload=[name], faults=AT_ONCE) as before:
@@ -373,10 +373,10 @@ def test_an_edited_module_is_read_again_by_pools_to_come(module: Callable[[str, 
             assert server_of(pool) == server_of(preloaded) != server_of(before)
         kill(before, 1)
         before.reset()
-        assert before.apply(value_of, name) == [1, 1]  # all its workers have the same code
+        assert before.apply(value_of, name) == [1, 1]  # all workers of a pool have the same code
 
 
-def test_what_a_preloaded_module_has_imported_counts_too(module: Callable[[str, str], None]) -> None:
+def test_later_pools_use_an_edited_import_of_a_preloaded_module(module: Callable[[str, str], None]) -> None:
     module("remuda_test_inner", "VALUE = 1")
     module("remuda_test_outer", "from remuda_test_inner import VALUE")
     Pool(counting(1), preload=["remuda_test_outer"]).close()
@@ -385,8 +385,8 @@ def test_what_a_preloaded_module_has_imported_counts_too(module: Callable[[str, 
         assert pool.apply(value_of, "remuda_test_outer") == [2]
 
 
-def test_a_reloaded_module_is_loaded_again_by_pools_to_come(module: Callable[[str, str], None]) -> None:
-    """As in a notebook: its file is the same, but what it is made of is not."""
+def test_later_pools_use_a_reloaded_module(module: Callable[[str, str], None]) -> None:
+    """In a notebook, too, the file is the same, but a new execution gives another value."""
     name = "remuda_test_reloaded"
     module(name, "import os\nVALUE = os.environ.get('REMUDA_TEST_VALUE')")
     own = importlib.import_module(name)
@@ -394,7 +394,7 @@ def test_a_reloaded_module_is_loaded_again_by_pools_to_come(module: Callable[[st
         assert pool.apply(value_of, name) == [None]
         server = server_of(pool)
     with Pool(counting(1), preload=[name]) as pool:
-        assert server_of(pool) == server  # nothing has changed
+        assert server_of(pool) == server  # the module was not reloaded
     importlib.reload(own)
     with Pool(counting(1), preload=[name]) as pool:
         assert server_of(pool) != server
@@ -406,12 +406,12 @@ def test_a_reloaded_module_is_loaded_again_by_pools_to_come(module: Callable[[st
 def links(pid: int | str, of: str) -> set[str]:
     found = set()
     for path in Path(f"/proc/{pid}/fd").iterdir():
-        with suppress(OSError):  # the one that lists
+        with suppress(OSError):  # the descriptor that lists the directory
             found.add(os.readlink(path))
     return {link for link in found if of in link}
 
 
-def test_a_forked_worker_holds_nothing_of_other_workers_and_pools() -> None:
+def test_a_forked_worker_holds_no_descriptors_of_other_workers_and_pools() -> None:
     with (
         Pool(counting(2), faults="restart") as of_server,
         Pool(counting(2), start_method="fork", faults=AT_ONCE) as one,
@@ -419,11 +419,11 @@ def test_a_forked_worker_holds_nothing_of_other_workers_and_pools() -> None:
     ):
         for pool in (of_server, one, other):
             pool.reset()
-        kill(other, 2)  # its successor comes when all have arenas
+        kill(other, 2)  # its successor starts when all pools have an arena
         other.reset()
-        ours = links("self", "socket:")
-        # But for where all of them send their logs to.
-        assert len({link for pid in pids_of(other) for link in links(pid, "socket:") & ours}) == 1
+        own_sockets = links("self", "socket:")
+        # All workers share one socket, through which they send their logs.
+        assert len({link for pid in pids_of(other) for link in links(pid, "socket:") & own_sockets}) == 1
         for pid in pids_of(other):
             assert not links(pid, "parcel of remuda")
             assert not links(pid, "memfd:remuda ")

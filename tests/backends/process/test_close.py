@@ -1,4 +1,4 @@
-"""A close has an end whatever the workers do, and tells who would not die."""
+"""`close` ends in every case, and reports the processes that it could not end."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="worker processe
 
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Does not wait long for those who will not die anyway."""
+    """Shortens the time for which `close` waits for processes that cannot be ended."""
     monkeypatch.setattr(launch, "_SIGTERM_SECONDS", 0.1)
     monkeypatch.setattr(launch, "_SIGKILL_SECONDS", 0.1)
 
 
 class Freezer:
-    """A control group whose processes do nothing, not even die."""
+    """A control group that freezes its processes, so that not even SIGKILL ends them."""
 
     def __init__(self) -> None:
         self._group = Path(f"/sys/fs/cgroup/freezer/remuda-test-{os.getpid()}")
@@ -64,7 +64,7 @@ def freezer() -> Iterator[Freezer]:
 
 
 @pytest.mark.parametrize("how", ["polite", "terminate"])
-def test_close_tells_who_would_not_die(how: str, freezer: Freezer, impatient: None) -> None:
+def test_close_reports_workers_that_do_not_end(how: str, freezer: Freezer, impatient: None) -> None:
     pool = Pool(counting(3))
     pool.reset()
     pid = pids_of(pool)[1]
@@ -75,16 +75,17 @@ def test_close_tells_who_would_not_die(how: str, freezer: Freezer, impatient: No
     assert (raised.value.pids, raised.value.workers) == ((pid,), (1,))
     assert isinstance(raised.value, (RemudaError, TimeoutError))
     assert pool.closed
-    pool.close()  # does nothing more
+    pool.close()  # a second close does nothing
     assert [worker.is_alive() for worker in pool.workers] == [False, True, False]
     freezer.thaw()
     watched.await_end()
-    assert [worker.exitcode for worker in pool.workers][1] in (-signal.SIGTERM, -signal.SIGKILL)  # both were waiting
+    # both signals were pending, and either may end it
+    assert [worker.exitcode for worker in pool.workers][1] in (-signal.SIGTERM, -signal.SIGKILL)
     assert not any(worker.is_alive() for worker in pool.workers)
 
 
-def test_an_end_that_does_not_come_is_told(impatient: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The same where no process can be frozen: here its end is only not seen."""
+def test_close_reports_a_worker_that_has_not_ended(impatient: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tests the same without a freezer: `wait` reports that one process does not end."""
     Pool(counting(1)).close()
     before = holdings()
     pool = Pool(counting(2))
@@ -107,14 +108,14 @@ def test_an_end_that_does_not_come_is_told(impatient: None, monkeypatch: pytest.
 
 
 @pytest.mark.parametrize("timeout", [0, 0.2])
-def test_a_worker_stopped_in_the_middle_of_its_answer_does_not_hold_up_close(timeout: float) -> None:
+def test_close_does_not_wait_for_a_worker_that_stopped_within_an_answer(timeout: float) -> None:
     pool = Pool([TextEnv])
     pool.reset()
     slow = pool.apply_async(lambda env: b"x" * 50_000_000)
     (pid,) = pids_of(pool)
-    await_sleep(pid)  # its answer is longer than the socket's buffer
+    await_sleep(pid)  # the answer is larger than the socket's buffer, so the worker sleeps
     os.kill(pid, signal.SIGSTOP)
-    with suppress(RemudaError):  # it did not say goodbye
+    with suppress(RemudaError):  # the worker was killed before it closed its env
         pool.close(timeout=timeout)
     assert pool.closed
     assert not any(worker.is_alive() for worker in pool.workers)
@@ -123,10 +124,10 @@ def test_a_worker_stopped_in_the_middle_of_its_answer_does_not_hold_up_close(tim
 
 
 @pytest.mark.parametrize(("faults", "has_died"), [("raise", False), ("raise", True), ("restart", True)])
-def test_simulators_that_would_not_die_are_told_too(
+def test_close_reports_simulators_that_do_not_end(
     faults: Any, has_died: bool, freezer: Freezer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also those of a worker that has died before, and may have been replaced."""
+    """`close` also reports those of a worker that has died, even if it was replaced."""
     import simulators
 
     monkeypatch.setattr(launch, "_FAMILY_SECONDS", 0.1)

@@ -1,4 +1,4 @@
-"""Ctrl-C in every phase: the caller gets his KeyboardInterrupt, and what he does next works."""
+"""Ctrl-C in every phase: the caller receives KeyboardInterrupt, and its next calls work."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ START_METHODS = ("forkserver", "spawn", "fork")
 
 USES = ("with Pool(fns, start_method=METHOD) as pool:", "pool = Pool(fns, start_method=METHOD)\nif pool:")
 PHASES = ("build", "reset", "step", "call")
-# While envs are built it is the start method's affair; later on workers are the same, and each phase is met once.
+# The start method matters only while envs are built, so each later phase is tested with one start method.
 CASES = covering(
     [(phase, USES[i % 2], start_method) for i, (phase, start_method) in enumerate(product(PHASES, START_METHODS))],
     lambda case: (case[0], case[2] if case[0] == "build" else None),
@@ -30,8 +30,10 @@ CASES = covering(
 
 
 @pytest.mark.parametrize(("phase", "use", "start_method"), CASES)
-def test_ctrl_c(phase: str, use: str, start_method: Any, script: Callable[..., Script], tmp_path: Path) -> None:
-    """One clean traceback, and no process left."""
+def test_ctrl_c_ends_a_program_in_each_phase(
+    phase: str, use: str, start_method: Any, script: Callable[..., Script], tmp_path: Path
+) -> None:
+    """The program ends with one traceback, and leaves no process."""
     gate = Gate(tmp_path)
     run = script(
         f"""
@@ -55,7 +57,7 @@ fns = hooked(3, {phase}=lambda *_: (gate.wait(), wait_for_ever()))
     assert code == -signal.SIGINT
 
 
-def test_ctrl_c_on_the_serial_backend_is_no_env_error(script: Callable[..., Script], tmp_path: Path) -> None:
+def test_ctrl_c_in_a_serial_env_is_not_caught_as_an_exception(script: Callable[..., Script], tmp_path: Path) -> None:
     gate = Gate(tmp_path)
     run = script(
         f"""
@@ -77,7 +79,7 @@ with Pool(fns, backend="serial") as pool:
     assert code == -signal.SIGINT
 
 
-def test_ctrl_c_may_be_caught_and_the_pool_used_on(script: Callable[..., Script], tmp_path: Path) -> None:
+def test_a_pool_stays_usable_after_ctrl_c(script: Callable[..., Script], tmp_path: Path) -> None:
     gate = Gate(tmp_path)
     run = script(
         f"""
@@ -101,8 +103,8 @@ with Pool(gated([None, gate])) as pool:
     assert run.await_end() == (0, "", "")
 
 
-def test_ctrl_c_in_the_middle_of_a_message_does_not_confuse_the_next(script: Callable[..., Script]) -> None:
-    """The worker is stopped halfway through a long answer; the interrupt comes while we wait for the rest."""
+def test_ctrl_c_within_a_message_does_not_disturb_the_next_one(script: Callable[..., Script]) -> None:
+    """The worker is stopped within a long answer, and the interrupt arrives while the pool waits for the rest."""
     run = script(
         """
 with Pool([TextEnv, TextEnv]) as pool:
@@ -120,7 +122,7 @@ with Pool([TextEnv, TextEnv]) as pool:
 """
     )
     pid, _ = run.read_line()
-    await_sleep(pid)  # its answer is longer than the socket's buffer
+    await_sleep(pid)  # the answer is larger than the socket's buffer, so the worker sleeps
     os.kill(pid, signal.SIGSTOP)
     run.process.send_signal(signal.SIGCONT)
     await_sleep(run.process.pid)
@@ -132,8 +134,10 @@ with Pool([TextEnv, TextEnv]) as pool:
     assert run.await_end() == (0, "", "")
 
 
-def test_ctrl_c_while_a_pool_starts_does_not_confuse_the_next(script: Callable[..., Script], tmp_path: Path) -> None:
-    """The fork server's answer to the interrupted request must not be taken for the next one's."""
+def test_ctrl_c_while_a_pool_starts_does_not_disturb_the_next_pool(
+    script: Callable[..., Script], tmp_path: Path
+) -> None:
+    """The next pool may not take the fork server's answer to the interrupted request for its own."""
     (tmp_path / "slow_module.py").write_text(
         "import script_head\nscript_head.say('importing')\nscript_head.wait_for_ever()\n"
     )
@@ -154,7 +158,7 @@ with Pool(counting(2)) as pool:
     assert run.await_end() == (0, "", "")
 
 
-def test_ctrl_c_during_a_close_only_cuts_the_patience_short(script: Callable[..., Script], tmp_path: Path) -> None:
+def test_ctrl_c_during_a_close_kills_the_workers_at_once(script: Callable[..., Script], tmp_path: Path) -> None:
     gate = Gate(tmp_path)
     run = script(
         f"""
@@ -179,13 +183,13 @@ except KeyboardInterrupt:
     assert run.read_line() == "sent"
     gate.let_pass()
     run.write_line()
-    gate.await_arrival()  # the SIGTERM has come, and is not heeded
+    gate.await_arrival()  # the worker has received SIGTERM and does not end
     os.killpg(run.process.pid, signal.SIGINT)
     assert run.read_line() == [False] * 3
     assert run.await_end() == (0, "", "")
 
 
-def test_ctrl_c_ends_a_close_beside_a_native_hang(script: Callable[..., Script], tmp_path: Path) -> None:
+def test_ctrl_c_ends_a_close_while_an_env_hangs_in_native_code(script: Callable[..., Script], tmp_path: Path) -> None:
     gate = Gate(tmp_path)
     run = script(
         f"""
@@ -199,7 +203,7 @@ except KeyboardInterrupt:
     say([worker.is_alive() for worker in pool.workers])
 """
     )
-    gate.await_arrival()  # of the other env, which is being closed
+    gate.await_arrival()  # the other env is being closed
     os.kill(run.process.pid, signal.SIGINT)
     assert run.read_line() == [False, False]
     assert run.await_end() == (0, "", "")

@@ -1,6 +1,6 @@
-"""Worker processes that die: who is told what, and nobody waits for them.
+"""Deaths of worker processes: the errors of the calls, and the pool's use of its other workers.
 
-Deaths are real signals to real processes, awaited through their process descriptors.
+The tests send real signals to real processes, and wait for their end through process descriptors.
 """
 
 from __future__ import annotations
@@ -39,22 +39,22 @@ def assert_death(error: WorkerDiedError, worker: int, pid: int, env_ids: tuple[i
 
 
 def assert_goes_on_without(pool: Pool, lost: Sequence[int]) -> None:
-    """The others' results are there, and they can be sent more; the lost envs are refused."""
-    others = [i for i in range(pool.num_envs) if i not in lost]
+    """Asserts that the other envs' results arrive and that these envs can be used. Calls of lost envs are refused."""
+    other_ids = [i for i in range(pool.num_envs) if i not in lost]
     batch = pool.recv()
-    assert sorted(batch.env_ids.tolist()) == others
+    assert sorted(batch.env_ids.tolist()) == other_ids
     assert pool.pending == 0
-    pool.send([7] * len(others), env_ids=others)
-    assert pool.recv().reward.tolist() == [7.0] * len(others)
+    pool.send([7] * len(other_ids), env_ids=other_ids)
+    assert pool.recv().reward.tolist() == [7.0] * len(other_ids)
     for call in (lambda: pool.step([0] * pool.num_envs), pool.reset, lambda: pool.call("pid"), pool.send_observe):
         with pytest.raises(BrokenPoolError, match=f"env {lost[0]} was lost to an earlier fault") as raised:
             call()
         assert isinstance(raised.value.__cause__, WorkerDiedError)
-    assert pool.call("tag", env_ids=others) == others
+    assert pool.call("tag", env_ids=other_ids) == other_ids
 
 
 @pytest.mark.parametrize("start_method", START_METHODS)
-@pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")  # newer Pythons, of fork
+@pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")  # Python 3.12 and newer warn about forks
 def test_death_in_step(start_method: Any, tmp_path: Path) -> None:
     gate = Gate(tmp_path)
     with Pool(gated([None, None, gate, None, None]), num_workers=3, start_method=start_method) as pool:
@@ -107,11 +107,11 @@ def test_death_while_idle() -> None:
         pool.send([1, 2, 3])
         with pytest.raises(WorkerDiedError) as raised:
             pool.recv()
-        assert_death(raised.value, 1, pid, (1,), "step")  # it was asked to step, and will never have
+        assert_death(raised.value, 1, pid, (1,), "step")  # the command in flight was a step
         assert_goes_on_without(pool, [1])
 
 
-def test_death_while_idle_is_told_by_a_call_too() -> None:
+def test_a_call_raises_a_death_while_idle() -> None:
     with Pool(counting(3)) as pool:
         pid = kill(pool, 0)
         with pytest.raises(WorkerDiedError) as raised:
@@ -140,8 +140,8 @@ def test_death_in_close() -> None:
     assert not any(worker.is_alive() for worker in pool.workers)
 
 
-def test_a_death_in_a_step_is_no_error_of_closing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Both workers end in the same step, the second one when it has been told to close: `step` alone raises."""
+def test_close_does_not_raise_a_death_in_a_step(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Both workers end in the same step, the second one after the close command. Only `step` raises."""
     gate, expect = Gate(tmp_path), Answers.expect
 
     def step(env: Any, action: Any) -> None:
@@ -169,7 +169,7 @@ def test_a_death_in_a_step_is_no_error_of_closing(monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.parametrize(
-    ("end", "exitcode", "says"),
+    ("end", "exitcode", "message"),
     [
         (lambda *_: os._exit(3), 3, "it exited with code 3"),
         (lambda *_: os._exit(0), 0, "it exited with code 0"),
@@ -180,16 +180,16 @@ def test_a_death_in_a_step_is_no_error_of_closing(monkeypatch: pytest.MonkeyPatc
         (lambda *_: os.kill(os.getpid(), signal.SIGRTMIN + 3), -signal.SIGRTMIN - 3, "killed by signal 37"),
     ],
 )
-def test_all_kinds_of_death_are_told(end: Callable[..., Any], exitcode: int, says: str) -> None:
+def test_the_error_names_the_kind_of_death(end: Callable[..., Any], exitcode: int, message: str) -> None:
     with Pool(hooked(2, step=end)) as pool:
         pool.reset()
-        with pytest.raises(WorkerDiedError, match=says) as raised:
+        with pytest.raises(WorkerDiedError, match=message) as raised:
             pool.step([0, 0])
         assert raised.value.exitcode == exitcode
         assert pool.recv().env_ids.tolist() == [0]
 
 
-def test_several_deaths_are_told_as_one_error() -> None:
+def test_several_deaths_are_raised_as_one_error() -> None:
     with Pool(counting(4)) as pool:
         pool.reset()
         for worker in (1, 2):
@@ -215,8 +215,8 @@ def test_all_workers_die() -> None:
             pool.reset()
 
 
-def test_a_death_is_told_though_others_keep_the_pool_busy() -> None:
-    """Whoever takes the first results that come never waits; the dead must not be forgotten over it."""
+def test_a_death_is_raised_while_other_envs_keep_the_pool_busy() -> None:
+    """recv with min_envs=1 always has a result, but must raise the death all the same."""
     with Pool(counting(3)) as pool:
         pool.reset()
         pid = kill(pool, 1)
@@ -229,7 +229,7 @@ def test_a_death_is_told_though_others_keep_the_pool_busy() -> None:
         pool.recv()
 
 
-def test_discard_outlives_a_death(tmp_path: Path) -> None:
+def test_discard_after_a_death(tmp_path: Path) -> None:
     gates = [Gate(tmp_path, f"gate{i}") for i in range(2)]
     with Pool(gated([*gates, None])) as pool:
         pool.reset()
@@ -239,7 +239,7 @@ def test_discard_outlives_a_death(tmp_path: Path) -> None:
         kill(pool, 0)
         opener = threading.Thread(target=gates[1].open)
         opener.start()
-        pool.discard()  # also what comes after the death
+        pool.discard()  # also discards results that arrive after the death
         opener.join()
         assert pool.pending == 0
         pool.send([1, 2], env_ids=[1, 2])
@@ -249,7 +249,7 @@ def test_discard_outlives_a_death(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("how", ["close", "terminate", "with"])
 def test_a_pool_with_a_dead_worker_closes_at_once(how: str) -> None:
-    """`timeout` is endless here: whoever waits for the dead worker's goodbye waits for the watchdog."""
+    """With this timeout a wait for the dead worker's answer would last until the watchdog ends the test."""
     pool = Pool(counting(3))
     pool.reset()
     kill(pool, 1)
@@ -261,8 +261,8 @@ def test_a_pool_with_a_dead_worker_closes_at_once(how: str) -> None:
     assert not any(worker.is_alive() for worker in pool.workers)
 
 
-def test_new_info_keys_after_a_death_hold_up_nobody() -> None:
-    """The workers are told of a new key's column; the dead one will never answer."""
+def test_new_info_keys_do_not_wait_for_a_dead_worker() -> None:
+    """The pool announces a new key's column to all workers, and the dead one does not answer."""
 
     def step(env: Any, action: Any) -> Any:
         return env.observe(), 0.0, False, False, {f"key {int(action)}": 1}
@@ -273,13 +273,13 @@ def test_new_info_keys_after_a_death_hold_up_nobody() -> None:
     with pytest.raises(WorkerDiedError):
         pool.step([0, 0, 0])
     pool.recv()
-    for i in range(200):  # more than the dead worker's ring has room for
+    for i in range(200):  # more messages than fit in the dead worker's ring
         pool.send([i, i], env_ids=[0, 2])
         assert pool.recv().infos.stack()[f"key {i}"].tolist() == [1, 1]
     pool.close(timeout=1e6)
 
 
-def test_a_worker_that_dies_while_it_waits_for_its_turn_blocks_nobody(tmp_path: Path) -> None:
+def test_a_worker_that_dies_while_it_waits_for_its_turn_does_not_block_others(tmp_path: Path) -> None:
     gates = [Gate(tmp_path, f"gate{i}") for i in range(3)]
     with Pool(gated(gates), max_concurrency=1) as pool:
         pool.reset()
@@ -295,7 +295,7 @@ def test_a_worker_that_dies_while_it_waits_for_its_turn_blocks_nobody(tmp_path: 
         opener.join()
 
 
-def test_a_worker_that_dies_in_its_turn_passes_it_on(tmp_path: Path) -> None:
+def test_a_worker_that_dies_in_its_turn_passes_the_turn_on(tmp_path: Path) -> None:
     gates = [Gate(tmp_path, f"gate{i}") for i in range(2)]
     with Pool(gated([*gates, None]), max_concurrency=1) as pool:
         pool.reset()
@@ -310,7 +310,7 @@ def test_a_worker_that_dies_in_its_turn_passes_it_on(tmp_path: Path) -> None:
         opener.join()
 
 
-def test_more_calls_than_room_to_a_worker_that_dies(tmp_path: Path) -> None:
+def test_more_calls_to_a_dying_worker_than_fit_in_its_ring(tmp_path: Path) -> None:
     gate = Gate(tmp_path)
     with Pool(gated([gate, None], "call")) as pool:
         first = pool.call_async("poke", env_ids=[0])
@@ -324,8 +324,8 @@ def test_more_calls_than_room_to_a_worker_that_dies(tmp_path: Path) -> None:
         assert len(pool.call("pid", env_ids=[1])) == 1
 
 
-def test_death_in_the_middle_of_a_message() -> None:
-    """Its text is too long for the socket's buffer: it dies while it waits for us to read."""
+def test_death_within_a_message() -> None:
+    """The text is larger than the socket's buffer, so that the worker dies while it waits for the pool to read."""
     with Pool([TextEnv, lambda: TextEnv(times=10**7)]) as pool:
         pool.reset()
         pool.send(("a", "b"))
@@ -348,7 +348,7 @@ def fork_a_child(*_):
 
 
 def test_a_forked_child_of_an_env_does_not_hide_its_death_in_build(script: Callable[..., Script]) -> None:
-    """The child keeps the worker's socket open: its end does not show there."""
+    """The child keeps the worker's socket open, so that the worker's end does not close it."""
     run = script(
         FORK_A_CHILD
         + """
@@ -368,7 +368,7 @@ except WorkerDiedError as error:
 
 @pytest.mark.parametrize("side", ["reading", "writing"])
 def test_a_forked_child_of_an_env_does_not_hide_its_death_later(side: str, script: Callable[..., Script]) -> None:
-    """Not when we wait for the rest of its message, nor when we wait for it to read the rest of ours."""
+    """The pool detects the death while it reads from the worker's socket, and while it writes to it."""
     ask = {"reading": "after_stop, os.getpid()", "writing": "lambda env, data: None, b'x' * 10**7"}[side]
     stop = {"reading": "", "writing": "os.kill(pids(pool)[0], signal.SIGSTOP)"}[side]
     run = script(
@@ -398,7 +398,7 @@ with Pool([TextEnv]) as pool:
 
 
 def _kill_in_the_middle(run: Script, pid: int) -> None:
-    """Stops the reader, upon which the writer fills its socket, and continues it when the writer is dead."""
+    """Stops the reader until the writer has filled its socket, and kills the writer before the reader continues."""
     run.process.send_signal(signal.SIGSTOP)
     await_sleep(pid)
     watched = Watched([pid])

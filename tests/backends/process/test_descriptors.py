@@ -1,4 +1,4 @@
-"""Programs that envs start get descriptors 0, 1 and 2, and nothing else of the pool's."""
+"""Programs that envs start inherit the descriptors 0, 1 and 2 and no other of the pool's."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ pytestmark = [
 LISTING = """
 import os
 held = [f"/proc/self/fd/{fd}" for fd in os.listdir("/proc/self/fd") if int(fd) > 2]
-told = [os.readlink(path) for path in held if os.path.exists(path)]  # not the one that lists
-open(%r, "a").write(f"{sorted(told)}\\n")
+links = [os.readlink(path) for path in held if os.path.exists(path)]  # excludes the listing's own
+open(%r, "a").write(f"{sorted(links)}\\n")
 """
 
 
 @pytest.mark.parametrize("start_method", ["forkserver", "spawn", "fork"])
-def test_programs_inherit_nothing(start_method: str, script: Callable[..., Script], tmp_path: Any) -> None:
-    """However they are started: from a constructor, a step or a call, from a successor, and from the pool's process."""
+def test_programs_inherit_no_descriptor(start_method: str, script: Callable[..., Script], tmp_path: Any) -> None:
+    """The programs are started from a constructor, a step, a call, a successor, and from the pool's process."""
     run = script(
         f"""
 from shlex import join
@@ -65,12 +65,12 @@ say(Path({str(tmp_path / "listing")!r}).read_text().splitlines())
     assert listings == ["[]"] * 3 * 5
 
 
-def test_what_comes_over_a_socket_is_closed_by_an_exec() -> None:
-    ours, theirs = socket.socketpair()
-    sender, receiver = SocketChannel(ours), SocketChannel(theirs)
+def test_received_descriptors_are_closed_on_exec() -> None:
+    near, far = socket.socketpair()
+    sender, receiver = SocketChannel(near), SocketChannel(far)
     sender.send_fds([0, 1])
     fds = receiver.recv_fds(2)
-    inheritable = [os.get_inheritable(fd) for fd in (*fds, ours.fileno(), theirs.fileno())]
+    inheritable = [os.get_inheritable(fd) for fd in (*fds, near.fileno(), far.fileno())]
     for fd in fds:
         os.close(fd)
     sender.close()
@@ -79,7 +79,7 @@ def test_what_comes_over_a_socket_is_closed_by_an_exec() -> None:
 
 
 @pytest.mark.parametrize(
-    ("sizes", "told"),
+    ("sizes", "message"),
     [
         ([2**63], "fits into this machine's memory"),
         ([2**64 - 1] * 3, "fits into this machine's memory"),
@@ -87,26 +87,26 @@ def test_what_comes_over_a_socket_is_closed_by_an_exec() -> None:
         (range(2**32 - 1, 2**32), "at most 16777216 parts"),
     ],
 )
-def test_sizes_that_make_no_sense_are_refused_before_there_is_memory_for_them(sizes: Any, told: str) -> None:
-    ours, theirs = socket.socketpair()
-    channel = SocketChannel(theirs)
+def test_impossible_sizes_are_refused_before_memory_is_allocated(sizes: Any, message: str) -> None:
+    near, far = socket.socketpair()
+    channel = SocketChannel(far)
     count = sizes[0] if isinstance(sizes, range) else len(sizes)
-    ours.sendall(struct.pack("<12sI", b"remuda: msg\n", count))
+    near.sendall(struct.pack("<12sI", b"remuda: msg\n", count))
     if not isinstance(sizes, range):
-        ours.sendall(struct.pack(f"<{count}Q", *sizes))
-    with pytest.raises(NonsenseError, match=told):
+        near.sendall(struct.pack(f"<{count}Q", *sizes))
+    with pytest.raises(NonsenseError, match=message):
         channel.recv()
-    ours.close()
+    near.close()
     channel.close()
 
 
-def test_a_size_is_no_memory_until_the_bytes_come() -> None:
-    """A header that claims half of this machine's memory, and nothing after it."""
+def test_memory_is_allocated_only_as_bytes_arrive() -> None:
+    """A header claims half of the machine's memory, and the bytes do not follow."""
     claimed = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2
-    ours, theirs = socket.socketpair()
-    channel = SocketChannel(theirs)
-    ours.sendall(struct.pack("<12sIQ", b"remuda: msg\n", 1, claimed) + b"x" * 1000)
-    ours.close()
+    near, far = socket.socketpair()
+    channel = SocketChannel(far)
+    near.sendall(struct.pack("<12sIQ", b"remuda: msg\n", 1, claimed) + b"x" * 1000)
+    near.close()
     before = resident()
     with pytest.raises(EOFError):
         channel.recv()
@@ -127,10 +127,10 @@ def is_open(fd: int) -> bool:
     return True
 
 
-def test_descriptors_are_closed_once_together_or_with_what_refers_to_them() -> None:
+def test_descriptors_are_closed_once() -> None:
     fds = _core.Descriptors()
     with pytest.raises(OSError, match="Bad file descriptor"):
-        fds.extend(map(os.dup, [0, 1, -1, 0]))  # what was opened before is there
+        fds.extend(map(os.dup, [0, 1, -1, 0]))  # the descriptors before the failing one are kept
     first, second = fds
     assert (fds[0], fds[1], len(fds)) == (first, second, 2)
     assert is_open(first)
@@ -141,7 +141,7 @@ def test_descriptors_are_closed_once_together_or_with_what_refers_to_them() -> N
     fds.extend(map(os.dup, [0]))
     (third,) = fds
     fds.close()
-    with open(os.dup(0)) as other:  # of the same number, and not closed again
+    with open(os.dup(0)) as other:  # has the same number, and must not be closed again
         assert other.fileno() == third
         fds.close()
         del fds

@@ -1,4 +1,4 @@
-"""Programs that end with a pool open: their exit code and their last words are their own."""
+"""Programs that end with an open pool: their exit code and output are unchanged."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from programs import Script
 
 pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc"),
-    pytest.mark.leaves_things,  # programs of their own do, or do not
+    pytest.mark.leaves_things,  # the programs leave things behind on purpose
 ]
 
-# For programs whose threads ask for the GIL while the interpreter finalises, which does not go on before they have.
+# For programs with threads that request the GIL during finalisation. The finalisation waits for these requests.
 LINGER = r"""
 class Linger:
     def __init__(self):
@@ -31,7 +31,7 @@ class Linger:
         os.read(self.read_end, 1)
 
 class End:
-    # It ends when the interpreter forgets its modules: lets those go who sleep, and waits until all sleep for good.
+    # Freed when the interpreter clears its modules: wakes the sleeping threads, and waits until all sleep permanently.
 
     def __init__(self, linger):
         self.linger = linger
@@ -71,9 +71,7 @@ sys.exit(7)
 @pytest.mark.parametrize(
     ("phase", "end"), [("step", "sys.exit(7)"), ("reset", ""), ("step", "raise ValueError('mine')")]
 )
-def test_an_env_may_come_back_when_the_interpreter_has_gone(
-    phase: str, end: str, script: Callable[..., Script]
-) -> None:
+def test_an_env_may_return_during_finalisation(phase: str, end: str, script: Callable[..., Script]) -> None:
     run = script(
         f"""{LINGER}
 pool = Pool(hooked(2, (1,), {phase}=linger.sleep), backend="thread")
@@ -90,8 +88,8 @@ linger.arrived.wait()
     assert err == "" or ("mine" in end and err.count("Traceback") == 1)
 
 
-def test_so_may_whatever_else_the_core_calls(script: Callable[..., Script]) -> None:
-    """What an env returns is pickled, below many frames of the core."""
+def test_pickling_may_end_during_finalisation(script: Callable[..., Script]) -> None:
+    """The env's result is pickled below many frames of the core."""
     run = script(
         f"""{LINGER}
 class Slow:
@@ -109,7 +107,7 @@ linger.arrived.wait()
     assert run.await_end() == (0, "lingered", "")
 
 
-def test_so_may_a_thread_of_the_program_that_waits_for_a_batch(script: Callable[..., Script]) -> None:
+def test_a_thread_may_wait_for_a_batch_during_finalisation(script: Callable[..., Script]) -> None:
     run = script(
         f"""{LINGER}
 pool = Pool(hooked(1, (0,), step=wait_for_ever), backend="thread")
@@ -129,8 +127,8 @@ while pool.stats().waited_seconds == waited:  # it looks up from time to time
     assert run.await_end() == (0, "lingered", "")
 
 
-def test_arrays_that_nobody_gives_back_are_not_reported(script: Callable[..., Script]) -> None:
-    """As a tensor made from a batch is not: the capsule between them outlives the module."""
+def test_arrays_that_are_not_freed_are_not_reported(script: Callable[..., Script]) -> None:
+    """An example is a tensor that was made from a batch: its DLPack capsule outlives the module."""
     run = script(
         """
 pool = Pool(counting(2))
@@ -143,10 +141,10 @@ pool.close()
 
 @pytest.mark.parametrize(("use", "phase"), [("step", "step"), ("call", "step"), ("close", "close"), ("start", "build")])
 @pytest.mark.parametrize("start_method", ["fork", "forkserver"])
-def test_a_daemon_thread_may_be_in_a_pool_at_the_end(
+def test_a_daemon_thread_may_use_a_pool_at_the_programs_end(
     use: str, phase: str, start_method: str, script: Callable[..., Script], tmp_path: Path
 ) -> None:
-    """It waits for a worker, whose end is no error to it."""
+    """The daemon thread waits for a worker, and the worker's end raises no error in the thread."""
     gate = Gate(tmp_path)
     run = script(
         f"""
@@ -171,7 +169,7 @@ gate.let_pass()
 
 
 @pytest.mark.parametrize("backend", ["process", "thread", "serial"])
-def test_a_daemon_thread_that_comes_back_to_a_pool_at_the_end_is_held(
+def test_a_daemon_thread_that_calls_a_pool_during_finalisation_is_held(
     backend: str, script: Callable[..., Script]
 ) -> None:
     run = script(

@@ -1,4 +1,4 @@
-"""How workers end is told truly, and nobody is taken for a worker who is none."""
+"""Exit codes of workers are reported correctly, and no other process is signalled in place of a worker."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ START_METHODS = ("forkserver", "spawn", "fork")
 
 @contextmanager
 def bystander() -> Iterator[subprocess.Popen[bytes]]:
-    """A process that has nothing to do with any pool, and leads a group of its own."""
+    """A process in its own group that belongs to no pool."""
     process = subprocess.Popen(["sleep", "100000"], start_new_session=True)
     yield process
     assert process.poll() is None
@@ -39,7 +39,9 @@ def bystander() -> Iterator[subprocess.Popen[bytes]]:
 
 @pytest.mark.parametrize("start_method", START_METHODS)
 def test_a_program_that_ignores_sigchld(start_method: str, script: Callable[..., Script]) -> None:
-    """The kernel tells it no exit codes: some it knows all the same, none is guessed."""
+    """The kernel reports no exit codes to such a program. The pool reports those that it learns otherwise, and guesses
+    none.
+    """
     run = script(
         f"""
 signal.signal(signal.SIGCHLD, signal.SIG_IGN)
@@ -64,17 +66,17 @@ with Pool(fns, start_method="{start_method}", faults="restart") as pool:
     say(pool.step([0, 0]).truncated.tolist())
 """
     )
-    assert run.read_line() == [3, 3]  # in workers exit codes are told
-    code, says = run.read_line()
-    assert code in ((-signal.SIGSEGV,) if start_method == "forkserver" else (-signal.SIGSEGV, None)), says
-    assert ("killed by SIGSEGV" if code else "its exit code is unknown") in says
+    assert run.read_line() == [3, 3]  # exit codes are available in workers
+    code, message = run.read_line()
+    assert code in ((-signal.SIGSEGV,) if start_method == "forkserver" else (-signal.SIGSEGV, None)), message
+    assert ("killed by SIGSEGV" if code else "its exit code is unknown") in message
     assert run.read_line() == [False, False]
     assert run.await_end()[:2] == (0, "")
 
 
 @pytest.mark.parametrize("start_method", START_METHODS)
 def test_a_program_that_waits_for_all_its_children(start_method: str, script: Callable[..., Script]) -> None:
-    """It takes exit codes that are not meant for it, before anybody else looks."""
+    """The program may take a worker's exit code before the pool does."""
     run = script(
         f"""
 pool = Pool(counting(2), start_method="{start_method}")
@@ -95,7 +97,7 @@ pool.close()
     assert run.await_end() == (0, "", "")
 
 
-def test_how_the_fork_server_ended_where_sigchld_is_ignored(script: Callable[..., Script], tmp_path: Path) -> None:
+def test_the_end_of_the_fork_server_if_sigchld_is_ignored(script: Callable[..., Script], tmp_path: Path) -> None:
     (tmp_path / "remuda_test_dying.py").write_text("import os; os._exit(3)")
     run = script(
         """
@@ -106,26 +108,26 @@ except RemudaError as error:
     say(str(error))
 """
     )
-    says = run.read_line()
-    assert "it exited with code 3" in says or "its exit code is unknown" in says
+    message = run.read_line()
+    assert "it exited with code 3" in message or "its exit code is unknown" in message
     assert run.await_end()[0] == 0
 
 
-def test_a_pid_that_is_anothers_by_now_is_not_killed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its exit code was taken by whoever takes in the orphans of a fork server that has died."""
+def test_a_reused_pid_is_not_killed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The worker's exit code was taken by the process that adopts the orphans of a dead fork server."""
     with bystander() as other, Pool(counting(2)) as pool:
         (server, _) = pool.apply(lambda env: os.getppid())
         end_process(server)
         process: Any = pool.workers[0]
         kill(pool, 0)
-        while _has_its_pid(process.process.pidfd):
-            with suppress(ChildProcessError):  # it did not come to us
+        while _has_pid(process.process.pidfd):
+            with suppress(ChildProcessError):  # the worker is no child of this process
                 os.waitid(os.P_PIDFD, process.process.pidfd, os.WEXITED)
-        monkeypatch.setattr(process.process, "pid", other.pid)  # as if the number had come round
+        monkeypatch.setattr(process.process, "pid", other.pid)  # as if the system had reused the worker's pid
         pool.close()
 
 
-def _has_its_pid(pidfd: int) -> bool:
+def _has_pid(pidfd: int) -> bool:
     try:
         signal.pidfd_send_signal(pidfd, 0)
     except ProcessLookupError:
@@ -133,8 +135,9 @@ def _has_its_pid(pidfd: int) -> bool:
     return True
 
 
-@pytest.mark.parametrize("start_method", ["forkserver", "fork"])  # others lead sessions, and cannot leave their group
-def test_a_worker_that_has_left_its_group(start_method: Any) -> None:
+# spawned workers lead sessions, and cannot leave their group
+@pytest.mark.parametrize("start_method", ["forkserver", "fork"])
+def test_a_worker_that_has_left_its_group_is_ended(start_method: Any) -> None:
     pool = Pool(counting(1), start_method=start_method)
     pool.reset()
     watched = Watched([*pids_of(pool), *pool.apply(lambda env: simulators.leave_the_group())])
@@ -143,7 +146,7 @@ def test_a_worker_that_has_left_its_group(start_method: Any) -> None:
     watched.await_end()
 
 
-def test_a_worker_that_has_left_its_group_and_hangs() -> None:
+def test_a_hung_worker_that_has_left_its_group_is_killed() -> None:
     def step(env: Any, action: Any) -> None:
         simulators.leave_the_group()
         signal.pause()
@@ -154,11 +157,11 @@ def test_a_worker_that_has_left_its_group_and_hangs() -> None:
             pool.step([0])
 
 
-# -- nothing that a search would need --------------------------------------------------------------------
+# -- without /proc or free descriptors ------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("start_method", START_METHODS)
-def test_simulators_end_though_no_descriptor_is_free(start_method: Any, script: Callable[..., Script]) -> None:
+def test_simulators_end_without_free_descriptors(start_method: Any, script: Callable[..., Script]) -> None:
     run = script(
         f"""
 import resource, simulators
@@ -177,11 +180,11 @@ say("closed")
 sys.stdin.readline()
 """
     )
-    assert run.outlives_those_told(then="closed") == (0, "", "")
+    assert run.await_end_of_processes(then="closed") == (0, "", "")
 
 
-def test_it_is_said_where_there_is_no_proc(script: Callable[..., Script]) -> None:
-    """What has left a worker's group may run until the end of the program."""
+def test_a_missing_proc_is_reported(script: Callable[..., Script]) -> None:
+    """Processes that left a worker's group may run until the program ends."""
     if subprocess.run(["unshare", "--mount", "true"], check=False, stderr=subprocess.DEVNULL).returncode != 0:
         pytest.skip("no mount of /proc can be taken away here")
     run = script(
@@ -203,4 +206,4 @@ pool.close()
     _, err = run.process.communicate()
     assert "expected to find in /proc what the workers that ended have started, got 'No such file or directory'" in err
     assert run.process.returncode == 0
-    watched.await_end()  # the watcher has a view of its own
+    watched.await_end()  # the watcher still sees /proc

@@ -1,4 +1,4 @@
-"""A forked copy of the process that owns a pool does the pool no harm, and may have pools of its own."""
+"""Forked copies of the process that owns a pool cannot disturb the pool, and may have pools of their own."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from remuda import (
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="worker processes need Linux")
 
 
-def in_a_fork(what: Callable[[], Any]) -> Any:
-    """What that returns in a forked copy of this process."""
+def in_a_fork(call: Callable[[], Any]) -> Any:
+    """Returns the result of a call in a forked copy of this process."""
     read, write = os.pipe()
     before = children()
     pid = os.fork()
     if pid == 0:
         try:
-            os.write(write, json.dumps(what()).encode())
+            os.write(write, json.dumps(call()).encode())
         finally:
             os._exit(0)
     os.close(write)
@@ -36,18 +36,18 @@ def in_a_fork(what: Callable[[], Any]) -> Any:
         answer = pipe.read()
     os.waitpid(pid, 0)
     if os.getpid() == 1:
-        for orphan in children() - before:  # what served the copy to its end
+        for orphan in children() - before:  # the processes that served the copy
             os.waitpid(orphan, 0)
     return json.loads(answer)
 
 
 @pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")
-def test_a_forked_copy_can_do_a_pool_no_harm() -> None:
+def test_a_forked_copy_cannot_use_the_pool() -> None:
     pool: Any = Pool(counting(2))
 
-    def try_all() -> list[str]:
+    def try_all_calls() -> list[str]:
         nonlocal pool
-        told = []
+        messages = []
         uses: list[Callable[[], Any]] = [
             lambda: pool.step([1, 2]),
             lambda: pool.send([1, 2]),
@@ -62,28 +62,30 @@ def test_a_forked_copy_can_do_a_pool_no_harm() -> None:
         for use in uses:
             try:
                 use()
-                told.append("nothing")
+                messages.append("nothing")
             except StateError as error:
-                told.append(str(error))
+                messages.append(str(error))
         uses.clear()
         pool = None
         gc.collect()
-        return told
+        return messages
 
     pool.reset()
-    told = in_a_fork(try_all)
-    assert len(told) == 9
-    assert all(f"this pool belongs to process {os.getpid()}, got a call from its forked copy" in text for text in told)
+    messages = in_a_fork(try_all_calls)
+    assert len(messages) == 9
+    assert all(
+        f"this pool belongs to process {os.getpid()}, got a call from its forked copy" in text for text in messages
+    )
     assert pool.step([1, 2]).reward.tolist() == [1, 2]
     pool.close()
 
 
 @pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")
-def test_a_forked_copy_may_have_pools_of_its_own() -> None:
+def test_a_forked_copy_may_have_its_own_pools() -> None:
     def own() -> list[float]:
-        with Pool(counting(2)) as mine:
-            mine.reset()
-            rewards: list[float] = mine.step([3, 4]).reward.tolist()
+        with Pool(counting(2)) as own_pool:
+            own_pool.reset()
+            rewards: list[float] = own_pool.step([3, 4]).reward.tolist()
             return rewards
 
     with Pool(counting(2)) as pool:
@@ -94,8 +96,8 @@ def test_a_forked_copy_may_have_pools_of_its_own() -> None:
 
 
 @pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")
-def test_a_forked_copy_that_ends_as_programs_do(script: Callable[..., Script]) -> None:
-    """With exit handlers, and out of a `with` block."""
+def test_a_forked_copy_may_exit_normally(script: Callable[..., Script]) -> None:
+    """The copy leaves the `with` block and runs exit handlers."""
     run = script(
         """
 with Pool(counting(2)) as pool:

@@ -1,4 +1,4 @@
-"""Pools that are forgotten, or closed while their workers are stuck, leave no process."""
+"""Pools that are not closed, or closed while their workers hang, leave no process."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_a_forgotten_pool_ends_with_its_last_reference(start_method: Any) -> Non
 
 
 class Untidy(str):
-    """Has garbage collected whenever it is pickled."""
+    """A string that runs the garbage collector when it is pickled."""
 
     __slots__ = ()
 
@@ -46,24 +46,26 @@ class Untidy(str):
         return str, (str(self),)
 
 
-def test_a_forgotten_pool_may_end_in_the_middle_of_anothers_start(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As garbage collection has it: the fork server is being asked for a worker, and is to reap others."""
+def test_a_forgotten_pool_may_end_while_another_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The garbage collector runs while the new pool requests a worker of the fork server, which has other workers to
+    reap.
+    """
     pool = Pool(counting(2))
     pids = pids_of(pool)
     monkeypatch.setattr(sys, "argv", [Untidy("program")])  # part of the request for a worker
-    gc.disable()  # not before
+    gc.disable()  # the collection happens only within the request
     try:
         cycle: list[Any] = [pool]
         cycle.append(cycle)
         del pool, cycle
         with Pool(counting(1)) as other:
             assert other.reset().obs[:, 0].tolist() == [0]
-            assert not any(Path(f"/proc/{pid}").exists() for pid in pids)  # reaped, too
+            assert not any(Path(f"/proc/{pid}").exists() for pid in pids)  # the fork server has reaped them
     finally:
         gc.enable()
 
 
-# How the interpreter comes to its end is nothing to the workers, but for the end that skips all that it does then.
+# Workers end in the same way for every exit of the interpreter except `os._exit`, which skips its cleanup.
 ENDS = [(end, start_method) for end in ("", "os._exit(3)") for start_method in START_METHODS]
 ENDS += [("sys.exit(3)", "forkserver"), ("raise ValueError('mine')", "forkserver")]
 
@@ -90,8 +92,8 @@ say(pids(pool))
         assert (code, err) == (3 if end else 0, "")
 
 
-def test_close_ends_all_however_stuck(tmp_path: Path) -> None:
-    """Envs that do not answer, and do not heed a SIGTERM either."""
+def test_close_ends_hung_workers(tmp_path: Path) -> None:
+    """The envs do not answer, and ignore SIGTERM."""
 
     def step(env: Any, action: Any) -> None:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
@@ -108,7 +110,7 @@ def test_close_ends_all_however_stuck(tmp_path: Path) -> None:
     assert not any(worker.is_alive() for worker in pool.workers)
 
 
-def test_close_ends_stopped_workers_too() -> None:
+def test_close_ends_stopped_workers() -> None:
     pool = Pool(counting(2))
     pool.reset()
     os.kill(pids_of(pool)[0], signal.SIGSTOP)

@@ -1,4 +1,4 @@
-"""Workers end with the process that owns them, whatever they are doing."""
+"""Workers end with the process that owns them, even while an env hangs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ START_METHODS = ("forkserver", "spawn", "fork")
 def test_no_worker_outlives_its_parent(
     stuck: str, start_method: Any, script: Callable[..., Script], tmp_path: Path
 ) -> None:
-    """However stuck it is; nor do the simulators that the envs have started."""
+    """The workers end while an env hangs. The simulators that the envs have started end with them."""
     gate = Gate(tmp_path)
     run = script(
         f"""
@@ -69,7 +69,7 @@ Pool([HookedEnv, lambda: HookedEnv(build=lambda env: (gate.wait(), hold_the_gil(
     assert run.family() == []
 
 
-def test_a_pool_within_a_worker(script: Callable[..., Script]) -> None:
+def test_workers_of_a_pool_within_a_worker_end_with_the_owner(script: Callable[..., Script]) -> None:
     run = script(
         """
 class Outer(CountingEnv):

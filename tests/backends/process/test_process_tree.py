@@ -1,4 +1,4 @@
-"""What envs have started ends with their worker, wherever it has gone and however the worker ends."""
+"""Processes that envs start end with their worker, in whatever session they are and however the worker ends."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ KEY = "REMUDA_WORKER_KEY"
 
 
 class Simulators:
-    """Those that run in a worker, each watched by what it is."""
+    """The simulators of a worker, by kind."""
 
     def __init__(self, pids: Mapping[str, int]) -> None:
         self._fds = {kind: os.pidfd_open(pid) for kind, pid in pids.items()}
@@ -86,7 +86,7 @@ def test_simulators_end_with_their_pool(end: str, start_method: Any) -> None:
 
 
 @each(start_method=START_METHODS, phase=["raises", "dies"])
-def test_simulators_end_when_the_pool_cannot_be_made(phase: str, start_method: Any, tmp_path: Any) -> None:
+def test_simulators_end_when_the_start_fails(phase: str, start_method: Any, tmp_path: Any) -> None:
     def build(env: Any) -> None:
         (tmp_path / "pid").write_text(str(simulators.in_a_session()))
         os._exit(3) if phase == "dies" else env.no_such_attribute
@@ -97,7 +97,7 @@ def test_simulators_end_when_the_pool_cannot_be_made(phase: str, start_method: A
 
 
 def is_running(pid: int) -> bool:
-    """Zombies, which somebody else has to reap, do not run."""
+    """Returns whether the process runs. A zombie does not, but another process has to reap it."""
     try:
         with open(f"/proc/{pid}/stat") as stat:
             return stat.read().rpartition(")")[2].split()[0] not in "ZX"
@@ -124,8 +124,8 @@ wait_for_ever()
     watched.await_end()
 
 
-def test_families_within_families(script: Callable[..., Script]) -> None:
-    """The inner workers are stopped, so that they cannot look after their own."""
+def test_processes_of_a_pool_within_a_worker_end(script: Callable[..., Script]) -> None:
+    """The inner workers are stopped, so that they cannot end their own processes."""
     run = script(
         """
 import simulators
@@ -148,10 +148,10 @@ except WorkerDiedError:
 sys.stdin.readline()
 """
     )
-    run.outlives_those_told(then="of the death")
+    run.await_end_of_processes(then="of the death")
 
 
-def test_what_has_no_key_may_stay() -> None:
+def test_processes_without_the_key_may_stay() -> None:
     with Pool(counting(1)) as pool:
         (pid,) = pool.apply(lambda env: simulators.without_the_key())
     assert is_running(pid)
@@ -161,7 +161,7 @@ def test_what_has_no_key_may_stay() -> None:
 
 
 @pytest.mark.parametrize("start_method", START_METHODS)
-def test_each_worker_has_a_key_of_its_own_and_the_pool_none(start_method: Any) -> None:
+def test_each_worker_has_its_own_key(start_method: Any) -> None:
     with Pool(counting(3), start_method=start_method) as pool:
         keys = pool.apply(lambda env: os.environ[KEY])
         shown = pool.apply(lambda env: Path("/proc/self/environ").read_text().split("\0"))

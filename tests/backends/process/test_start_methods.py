@@ -1,4 +1,4 @@
-"""How worker processes start and what they inherit: the same with every start method."""
+"""The start of worker processes and their inherited settings, equal for every start method."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ with Pool([Mine, lambda: Mine(tag=5)], start_method="{start_method}") as pool:
         say([type(failure.exception).__name__ + str(failure) for failure in error.failures])
 """
     )
-    assert run.read_line() == "run"  # once
+    assert run.read_line() == "run"  # the program ran once
     assert run.read_line() == [["red", "red"], [3, 3], "Thing"]
     assert run.read_line() == [True, True]
     assert run.read_line() == [1, 6]
@@ -91,9 +91,11 @@ with Pool([Mine, lambda: Mine(tag=5)], start_method="{start_method}") as pool:
 
 @pytest.mark.parametrize("start_method", START_METHODS)
 @pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")
-def test_workers_live_in_the_parents_world(start_method: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Environment variables, working directory and import path as they are now."""
-    Pool(counting(1), start_method=start_method).close()  # whatever stays between pools is started
+def test_workers_have_the_callers_environment(
+    start_method: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Workers have the current environment variables, working directory and import path."""
+    Pool(counting(1), start_method=start_method).close()  # starts the processes that remain between pools
     (tmp_path / f"new_module_{start_method}.py").write_text("VALUE = 42\n")
     monkeypatch.setenv("REMUDA_TEST_VARIABLE", "new")
     monkeypatch.delenv("HOME", raising=False)
@@ -110,13 +112,13 @@ def test_workers_live_in_the_parents_world(start_method: Any, tmp_path: Path, mo
         assert pool.apply(look) == [("new", None, str(tmp_path), 42)] * 2
 
 
-_build_counting: Any = lambda tag=0, **_: CountingEnv(tag)  # noqa: E731 - so that it travels by value
+_build_counting: Any = lambda tag=0, **_: CountingEnv(tag)  # noqa: E731 - a lambda is pickled by value
 
 
 @pytest.mark.parametrize("start_method", START_METHODS)
 @pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")
 @pytest.mark.filterwarnings("ignore:.*Overriding environment.*:UserWarning")
-def test_ids_registered_in_the_parent_are_known(start_method: Any) -> None:
+def test_workers_can_make_ids_that_the_caller_registered(start_method: Any) -> None:
     registry = gymnasium.envs.registration.registry
     before = dict(registry)
     try:
@@ -127,7 +129,7 @@ def test_ids_registered_in_the_parent_are_known(start_method: Any) -> None:
             entry_point="gymnasium.envs.classic_control.cartpole:CartPoleEnv",
             max_episode_steps=3,
         )
-        gymnasium.register("CartPole-v1", entry_point="pool_envs:CountingEnv")  # instead of the one there is
+        gymnasium.register("CartPole-v1", entry_point="pool_envs:CountingEnv")  # replaces the existing id
         gymnasium.register("remuda-test/Stuck-v0", entry_point=_build_counting, kwargs={"lock": threading.Lock()})
         fns: list[Callable[[], Any]] = [
             lambda: gymnasium.make("remuda-test/Counting-v0"),
@@ -152,7 +154,7 @@ def test_ids_registered_in_the_parent_are_known(start_method: Any) -> None:
 
 @pytest.mark.parametrize("start_method", START_METHODS)
 @pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")
-def test_workers_know_who_they_are(start_method: Any) -> None:
+def test_workers_have_worker_info(start_method: Any) -> None:
     def note(env: Any) -> None:
         env.built_as = worker_info()
 
@@ -195,7 +197,7 @@ def test_thread_limits(start_method: Any, monkeypatch: pytest.MonkeyPatch) -> No
 
 @pytest.mark.parametrize("start_method", START_METHODS)
 @pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")
-def test_workers_are_no_ranks_of_mpi(start_method: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_workers_have_no_variables_of_mpi(start_method: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK"):
         monkeypatch.setenv(name, "1")
     with Pool(counting(1), start_method=start_method) as pool:
@@ -206,7 +208,7 @@ def test_workers_are_no_ranks_of_mpi(start_method: Any, monkeypatch: pytest.Monk
 
 @pytest.mark.parametrize("start_method", START_METHODS)
 @pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")
-def test_what_workers_print_goes_where_we_print_now(start_method: Any, capfd: pytest.CaptureFixture[str]) -> None:
+def test_workers_print_to_the_callers_current_output(start_method: Any, capfd: pytest.CaptureFixture[str]) -> None:
     def shout(env: Any) -> None:
         print("from python")
         os.write(1, b"from below\n")
@@ -221,8 +223,8 @@ def test_what_workers_print_goes_where_we_print_now(start_method: Any, capfd: py
 
 
 @pytest.mark.parametrize("start_method", START_METHODS)
-def test_a_parent_without_output_streams(start_method: Any, script: Callable[..., Script], tmp_path: Path) -> None:
-    """As a daemon has them."""
+def test_a_caller_without_output_streams(start_method: Any, script: Callable[..., Script], tmp_path: Path) -> None:
+    """A daemon has no output streams."""
     run = script(
         f"""
 sys.stdout = sys.stderr = sys.stdin = None
@@ -239,13 +241,15 @@ with Pool(counting(2), start_method="{start_method}") as pool:
 
 @pytest.mark.parametrize("start_method", START_METHODS)
 @pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")
-def test_a_parents_world_may_be_odd(start_method: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No working directory any more, a variable that is no text, a path that is no string."""
+def test_the_callers_environment_may_be_unusual(
+    start_method: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The working directory was deleted, a variable is not valid text, and a path is no string."""
     if start_method == "spawn" and sys.version_info[:3] == (3, 13, 0):
         pytest.skip("without a working directory Python 3.13.0 cannot import NumPy")
     monkeypatch.setenv("REMUDA_TEST_BYTES", "caf\udce9")
     monkeypatch.setattr(sys, "path", [*sys.path, tmp_path, "quote'd \" path"])
-    monkeypatch.chdir(tmp_path)  # back again afterwards
+    monkeypatch.chdir(tmp_path)  # so that the fixture restores the directory
     (tmp_path / "gone").mkdir()
     os.chdir(tmp_path / "gone")
     (tmp_path / "gone").rmdir()
@@ -255,7 +259,7 @@ def test_a_parents_world_may_be_odd(start_method: Any, tmp_path: Path, monkeypat
 
 
 @pytest.mark.parametrize("start_method", START_METHODS)
-def test_too_few_descriptors_are_an_error_and_no_leak(start_method: Any, script: Callable[..., Script]) -> None:
+def test_too_few_descriptors_are_an_error_without_leaks(start_method: Any, script: Callable[..., Script]) -> None:
     run = script(
         f"""
 import resource
@@ -291,12 +295,13 @@ def test_global_random_numbers_differ_between_workers(start_method: Any) -> None
         drawn += pool.apply(lambda env: (int(np.random.randint(2**31)), __import__("random").random()))
     assert len({number for number, _ in drawn}) == 4
     assert len({number for _, number in drawn}) == 4
-    assert np.random.randint(2**31) == np.random.RandomState(0).randint(2**31)  # ours are as they were
+    # the caller's random numbers are unchanged
+    assert np.random.randint(2**31) == np.random.RandomState(0).randint(2**31)
 
 
 @pytest.mark.parametrize("start_method", START_METHODS)
 @pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")
-def test_a_pool_may_be_made_in_any_thread(start_method: Any) -> None:
+def test_a_pool_may_be_created_in_any_thread(start_method: Any) -> None:
     rewards: list[Any] = []
 
     def use() -> None:
@@ -316,17 +321,19 @@ def test_a_pool_may_be_made_in_any_thread(start_method: Any) -> None:
 @pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")
 def test_start_timeout(start_method: Any, tmp_path: Path) -> None:
     gate = Gate(tmp_path)
-    Pool(counting(1), start_method=start_method).close()  # what the first one opens stays
+    Pool(counting(1), start_method=start_method).close()  # descriptors of the first pool remain open
     before = len(os.listdir("/proc/self/fd"))
-    # A slow machine may not even have built the others by then.
-    told = r"within start_timeout=0.5 s, got no answer for the envs \[(0, 1, )?2, 3\]"
-    with pytest.raises(StartTimeoutError, match=told):
+    # Worker 0 may not have built its envs either on a slow machine.
+    message = r"within start_timeout=0.5 s, got no answer for the envs \[(0, 1, )?2, 3\]"
+    with pytest.raises(StartTimeoutError, match=message):
         Pool(gated([None, None, gate, None], "build"), num_workers=2, start_method=start_method, start_timeout=0.5)
     gc.collect()
-    assert len(os.listdir("/proc/self/fd")) <= before + 2  # the fork server's
+    assert len(os.listdir("/proc/self/fd")) <= before + 2  # the fork server's descriptors
 
 
-def test_a_factory_that_hangs_is_told_with_what_it_was_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_start_timeout_reports_the_stack_of_a_factory_that_hangs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     gate, hangs = Gate(tmp_path), threading.Event()
 
     def hang_in_here() -> CountingEnv:
@@ -343,9 +350,9 @@ def test_a_factory_that_hangs_is_told_with_what_it_was_in(tmp_path: Path, monkey
     with pytest.raises(StartTimeoutError) as caught:
         Pool([hang_in_here], start_timeout=1000.0)
     onlooker.join()
-    told = str(caught.value)
-    assert "worker 0 was in, the last call first:\n    File " in told
-    assert told.endswith(" in hang_in_here"), told
+    message = str(caught.value)
+    assert "worker 0 was in, the last call first:\n    File " in message
+    assert message.endswith(" in hang_in_here"), message
 
 
 def test_preload(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -366,7 +373,7 @@ def test_preload(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "error", "says"),
+    ("content", "error", "message"),
     [
         (None, ModuleNotFoundError, "No module named 'bad_module"),
         ("raise ValueError('not today')", ValueError, "not today"),
@@ -375,15 +382,15 @@ def test_preload(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         ("import os; os._exit(3)", Exception, "fork server"),
     ],
 )
-def test_modules_that_cannot_be_preloaded(
-    content: str | None, error: type[Exception], says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_the_error_of_a_failed_preload(
+    content: str | None, error: type[Exception], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     name = f"bad_module_{abs(hash(content))}"
     if content is not None:
         (tmp_path / f"{name}.py").write_text(content)
     monkeypatch.syspath_prepend(tmp_path)
     before = holdings()["children"]
-    with pytest.raises(error, match=says):
+    with pytest.raises(error, match=message):
         Pool(counting(2), preload=[name])
     with Pool(counting(1)) as pool:
         assert pool.reset().obs.shape == (1, 4)
@@ -398,23 +405,23 @@ def test_the_fork_server_may_be_killed() -> None:
         (server, _) = pool.apply(parent)
         end_process(server)
         pool.reset()
-        assert pool.step([1, 2]).reward.tolist() == [1, 2]  # its workers live on
+        assert pool.step([1, 2]).reward.tolist() == [1, 2]  # its workers remain alive
         with Pool(counting(1)) as other:
             assert other.apply(parent) != [server]
         kill(pool, 0)
         with pytest.raises(
             WorkerDiedError, match="its exit code is unknown|killed by SIGKILL"
-        ):  # it may have come to us
+        ):  # the exit code may have been sent to this process
             pool.step([1, 2])
     assert not any(worker.is_alive() for worker in pool.workers)
 
 
-def test_envs_are_built_in_workers_and_never_here() -> None:
+def test_envs_are_built_only_in_workers() -> None:
     with Pool(hooked(2, (0, 1), build=lambda env: setattr(env, "pid_of_birth", os.getpid()))) as pool:
         assert pool.get_attr("pid_of_birth") == pids_of(pool)
 
 
-def test_pools_side_by_side() -> None:
+def test_several_pools_at_once() -> None:
     with Pool(counting(2)) as one, Pool(counting(2)) as other, Pool(counting(2), backend="thread") as third:
         for pool in (one, other, third):
             pool.reset()

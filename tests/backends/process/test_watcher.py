@@ -1,4 +1,4 @@
-"""Whatever ends the owner, its workers and all that they have started end too, also if nobody of them can look."""
+"""The watcher ends the workers and their processes when the owner ends, even if all other processes are stopped."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ sys.stdin.readline()
 
 
 def with_simulators(script: Callable[..., Script], start_method: str, then: str = "") -> tuple[Script, Any, Any]:
-    """A program, the pids of its two workers, and of the eight simulators that they have started."""
+    """Returns a program, the pids of its two workers, and those of the eight simulators that the workers started."""
     run = script(f"METHOD = {start_method!r}" + STARTED + then)
     workers, simulators = run.read_line()
     assert (len(workers), len(simulators)) == (2, 8)
@@ -39,7 +39,9 @@ def watcher_of(run: Script) -> int:
 
 
 @pytest.mark.parametrize("start_method", START_METHODS)
-def test_workers_die_and_the_owner_before_it_has_looked(start_method: str, script: Callable[..., Script]) -> None:
+def test_the_owner_dies_before_it_detects_the_deaths_of_its_workers(
+    start_method: str, script: Callable[..., Script]
+) -> None:
     run, workers, _ = with_simulators(script, start_method)
     family, dead = Watched(run.family()), Watched(workers)
     run.process.send_signal(signal.SIGSTOP)
@@ -52,7 +54,7 @@ def test_workers_die_and_the_owner_before_it_has_looked(start_method: str, scrip
 
 
 @pytest.mark.parametrize("start_method", START_METHODS)
-def test_all_but_the_watcher_are_stopped_and_the_owner_dies(start_method: str, script: Callable[..., Script]) -> None:
+def test_the_watcher_ends_stopped_processes(start_method: str, script: Callable[..., Script]) -> None:
     run, *_ = with_simulators(script, start_method)
     family = Watched(run.family())
     for pid in set(family.pids) - {watcher_of(run)}:
@@ -63,7 +65,7 @@ def test_all_but_the_watcher_are_stopped_and_the_owner_dies(start_method: str, s
 
 
 @pytest.mark.parametrize("start_method", START_METHODS)
-def test_the_owner_becomes_another_program(start_method: str, script: Callable[..., Script]) -> None:
+def test_workers_end_when_the_owner_executes_another_program(start_method: str, script: Callable[..., Script]) -> None:
     run, workers, simulators = with_simulators(script, start_method, "os.execvp('cat', ['cat'])")
     left = Watched([*workers, *simulators])
     run.write_line()
@@ -72,8 +74,8 @@ def test_the_owner_becomes_another_program(start_method: str, script: Callable[.
     run.await_end()
 
 
-def test_a_forked_copy_of_the_owner_is_no_owner(script: Callable[..., Script]) -> None:
-    """It holds all descriptors that the owner had."""
+def test_workers_end_although_a_forked_copy_of_the_owner_lives(script: Callable[..., Script]) -> None:
+    """The copy holds all descriptors of the owner."""
     run, workers, simulators = with_simulators(
         script,
         "forkserver",
@@ -93,7 +95,7 @@ sys.stdin.readline()
     os.kill(copy, signal.SIGKILL)
 
 
-def test_a_watcher_that_was_killed_has_a_successor(script: Callable[..., Script]) -> None:
+def test_a_killed_watcher_is_replaced_by_the_next_pool(script: Callable[..., Script]) -> None:
     run, *_ = with_simulators(
         script,
         "fork",
@@ -117,7 +119,7 @@ sys.stdin.readline()
     family.await_end()
 
 
-def test_it_ends_with_a_program_that_has_closed_its_pool(script: Callable[..., Script]) -> None:
+def test_the_watcher_ends_with_its_program(script: Callable[..., Script]) -> None:
     run = script("with Pool(counting(1)) as pool:\n    pool.reset()\nsay('closed')\nsys.stdin.readline()\n")
     assert run.read_line() == "closed"
     watched = Watched([watcher_of(run)])
@@ -126,17 +128,17 @@ def test_it_ends_with_a_program_that_has_closed_its_pool(script: Callable[..., S
     watched.await_end()
 
 
-def test_an_interrupt_in_the_start_of_a_watcher_kills_nothing(script: Callable[..., Script]) -> None:
-    """At each step of the interpreter: what the owner has is watched over by the next one, and no zombie is left."""
+def test_an_interrupt_in_the_start_of_a_watcher_does_no_harm(script: Callable[..., Script]) -> None:
+    """Interrupts each line of the start. The next watcher watches the owner's workers, and no zombie is left."""
     run = script(
         """
 from interrupting import Interrupt, interrupting
 from programs import children, end_process
-from reaper import who_has
+from reaper import processes_with
 from remuda._backends.process import watcher
 
 def watchers():
-    family = [pid for pid in who_has("REMUDA_TEST=" + os.environ["REMUDA_TEST"]) if pid != os.getpid()]
+    family = [pid for pid in processes_with("REMUDA_TEST=" + os.environ["REMUDA_TEST"]) if pid != os.getpid()]
     return [pid for pid in family if "remuda-watcher" in Path(f"/proc/{pid}/cmdline").read_text()]
 
 with Pool(counting(1), start_method="fork") as pool:

@@ -1,4 +1,6 @@
-"""In a container remuda may run as the first process, to whom all orphans come: nobody else buries them."""
+"""The owner reaps its descendants' orphans, for example as the first process of a container, where no other process
+would.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,7 @@ pytestmark = [
 
 START_METHODS = ("forkserver", "spawn", "fork")
 
-# A process may take in its descendants' orphans without being the first of all.
+# By this setting a process adopts its descendants' orphans without being process 1.
 TAKES_IN_ORPHANS = """
 import select, simulators
 assert ctypes.CDLL(None).prctl(36, 1, 0, 0, 0) == 0
@@ -65,7 +67,7 @@ def test_orphans_are_reaped(start_method: str, script: Callable[..., Script]) ->
     assert run.await_end()[:2] == (0, "")
 
 
-def test_those_of_the_first_process_too(script: Callable[..., Script], tmp_path: Path) -> None:
+def test_orphans_of_process_1_are_reaped(script: Callable[..., Script], tmp_path: Path) -> None:
     unshare = ["unshare", "--fork", "--pid", "--mount-proc"]
     if subprocess.run([*unshare, "true"], check=False, stderr=subprocess.DEVNULL).returncode != 0:
         pytest.skip("no process can be the first one here")
@@ -80,8 +82,8 @@ def test_those_of_the_first_process_too(script: Callable[..., Script], tmp_path:
     run.await_end()
 
 
-def test_orphans_that_ended_by_themselves_are_reaped_too(script: Callable[..., Script]) -> None:
-    """Before their worker, so that they do not show its key any more, or long after."""
+def test_orphans_that_ended_by_themselves_are_reaped(script: Callable[..., Script]) -> None:
+    """One group ends before the worker, when the orphans no longer show its key. One orphan ends long after it."""
     run = script(
         TAKES_IN_ORPHANS
         + """
@@ -109,8 +111,8 @@ say("reaped")
 
 
 @pytest.mark.parametrize("end", ["os.kill(server, signal.SIGKILL)", "pool.close(); del pool; gc.collect()"])
-def test_workers_that_a_fork_server_has_not_come_to_are_reaped(end: str, script: Callable[..., Script]) -> None:
-    """It was stopped when they died, and then it ended."""
+def test_workers_that_a_fork_server_did_not_reap_are_reaped(end: str, script: Callable[..., Script]) -> None:
+    """The server was stopped when they died, and then ended."""
     run = script(
         TAKES_IN_ORPHANS
         + f"""
@@ -138,7 +140,7 @@ say(zombies())
 
 
 @pytest.mark.parametrize("start_method", START_METHODS)
-def test_an_interrupt_while_envs_are_built(start_method: str, script: Callable[..., Script]) -> None:
+def test_an_interrupt_while_envs_are_built_leaves_no_zombie(start_method: str, script: Callable[..., Script]) -> None:
     run = script(
         TAKES_IN_ORPHANS
         + f"""
@@ -169,10 +171,13 @@ send, signal.pidfd_send_signal = signal.pidfd_send_signal, send_and_wait
 
 
 @pytest.mark.parametrize("kills", ["", KILLS_AND_WAITS], ids=["dying", "dead"])
-def test_an_interrupt_while_the_fork_server_is_asked(kills: str, script: Callable[..., Script]) -> None:
-    """The server is ended, as its answer would be taken for another's. Its workers become our children.
+def test_an_interrupt_during_a_request_to_the_fork_server_leaves_no_zombie(
+    kills: str, script: Callable[..., Script]
+) -> None:
+    """The server is ended, because the next request would receive its answer. Its workers become children of this
+    process.
 
-    A worker that nobody wants is killed. It is reaped also where it is dead before anybody looks for it by its key.
+    An unused worker is killed. It is reaped even if it is dead before the pool searches for it by its key.
     """
     run = script(
         TAKES_IN_ORPHANS
@@ -214,7 +219,7 @@ say(zombies())
 
 
 class InterruptAt:
-    """A Ctrl-C at the n-th line that is executed in the starting of a process, in this one."""
+    """Raises KeyboardInterrupt at the n-th line of the start of a process, in this process."""
 
     def __init__(self, n: int) -> None:
         self._left, self._owner = n, os.getpid()
@@ -235,8 +240,8 @@ class InterruptAt:
 
 
 @pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")  # garbage collection closes them
-def test_an_interrupt_at_any_line_of_a_start() -> None:
-    """None of them leaves a process that nobody knows."""
+def test_an_interrupt_at_any_line_of_a_start_leaves_no_process() -> None:
+    """No interrupt leaves a process or a descriptor."""
     Pool(counting(1), start_method="fork").close()
     gc.collect()
     before = holdings()
@@ -256,19 +261,19 @@ def test_an_interrupt_at_any_line_of_a_start() -> None:
     assert line > 20
 
 
-def test_a_worker_that_was_killed_is_no_zombie() -> None:
+def test_a_killed_worker_is_reaped() -> None:
     with Pool(counting(2), faults="restart") as pool:
         pool.reset()
         pid = kill(pool, 0)
         pool.step([0, 0])
-        while Path(f"/proc/{pid}").exists():  # nobody waits for the fork server
+        while Path(f"/proc/{pid}").exists():  # the pool does not wait for the fork server to reap it
             pass
 
 
-def test_a_worker_of_which_nobody_has_heard_is_found_in_its_first_moment(
+def test_a_worker_is_found_before_it_runs_after_an_interrupted_start(
     script: Callable[..., Script], tmp_path: Path
 ) -> None:
-    """Before it has run a line of its own."""
+    """The worker has not yet run a line of its own code."""
     fifo = tmp_path / "fifo"
     (tmp_path / "pausing.py").write_text(
         f"""

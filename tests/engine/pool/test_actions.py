@@ -1,7 +1,6 @@
-"""Actions in any form that NumPy makes arrays of reach the envs with the values they had, or are refused as a whole.
+"""Every form of actions that NumPy converts to arrays reaches the envs with its values, or is refused as a whole.
 
-What the core does about them is held against `SpaceCodec.split_batch`, which says what is wrong with those that do not
-fit.
+The expected columns and error messages come from `SpaceCodec.split_batch`.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ N = 3
 
 
 class KeepingEnv(gymnasium.Env[Any, Any]):
-    """Keeps its last action."""
+    """An env that keeps its last action."""
 
     observation_space = spaces.Discrete(2)
     last: Any = None
@@ -46,7 +45,7 @@ def keeping(space: gymnasium.Space[Any]) -> list[Callable[[], KeepingEnv]]:
 
 
 class Convertible:
-    """Not an array, but something that can be made one."""
+    """An object that is no array but can be converted to one."""
 
     def __init__(self, array: Any) -> None:
         self.array = np.asarray(array)
@@ -134,7 +133,7 @@ SPACES: dict[str, gymnasium.Space[Any]] = {
 
 
 def expected(space: gymnasium.Space[Any], actions: Any) -> Any:
-    """The columns of these actions, or what is wrong with them."""
+    """Returns the columns that the actions should arrive as, or the error message that the pool should raise."""
     try:
         return SpaceCodec(space).split_batch(actions, N)[0]
     except InvalidActionError as error:
@@ -142,7 +141,7 @@ def expected(space: gymnasium.Space[Any], actions: Any) -> Any:
 
 
 def taken(pool: Pool, space: gymnasium.Space[Any], actions: Any) -> Any:
-    """The same, as the envs got them."""
+    """Steps with the actions. Returns the columns that the envs received, or the error message."""
     try:
         pool.step(actions)
     except InvalidActionError as error:
@@ -152,27 +151,27 @@ def taken(pool: Pool, space: gymnasium.Space[Any], actions: Any) -> Any:
     return [np.array(column, column[0].dtype) for column in zip(*each, strict=True)]
 
 
-def assert_same(one: Any, other: Any, what: Any) -> None:
-    assert type(one) is type(other), (what, one, other)
-    if isinstance(one, str):
-        assert one == other
+def assert_same(got: Any, right: Any, actions: Any) -> None:
+    assert type(got) is type(right), (actions, got, right)
+    if isinstance(got, str):
+        assert got == right
         return
-    for a, b in zip(one, other, strict=True):
-        assert a.dtype == b.dtype, what
-        np.testing.assert_array_equal(a, b, str(what))
+    for a, b in zip(got, right, strict=True):
+        assert a.dtype == b.dtype, actions
+        np.testing.assert_array_equal(a, b, str(actions))
 
 
 @pytest.mark.filterwarnings("ignore:overflow encountered in cast")
 @pytest.mark.parametrize("name", SPACES)
-def test_everything_that_numpy_makes_arrays_of(name: str) -> None:
+def test_actions_of_every_form_arrive_with_their_values_or_are_refused(name: str) -> None:
     space = SPACES[name]
     fits = 0
     with Pool(keeping(space), backend="serial") as pool:
         pool.reset()
         for actions in NUMBERS:
-            wanted = expected(space, actions)
-            assert_same(taken(pool, space, actions), wanted, actions)
-            fits += not isinstance(wanted, str)
+            right = expected(space, actions)
+            assert_same(taken(pool, space, actions), right, actions)
+            fits += not isinstance(right, str)
     assert 0 < fits < len(NUMBERS)
 
 
@@ -205,18 +204,18 @@ NESTS: list[Any] = [
 ]
 
 
-def test_nests_of_all_kinds() -> None:
+def test_nested_actions_of_every_form() -> None:
     fits = 0
     with Pool(keeping(NEST), backend="serial") as pool:
         pool.reset()
         for actions in NESTS:
-            wanted = expected(NEST, actions)
-            assert_same(taken(pool, NEST, actions), wanted, actions)
-            fits += not isinstance(wanted, str)
+            right = expected(NEST, actions)
+            assert_same(taken(pool, NEST, actions), right, actions)
+            fits += not isinstance(right, str)
     assert 0 < fits < len(NESTS)
 
 
-def test_an_action_that_is_refused_leaves_the_last_one_in_reports() -> None:
+def test_a_refused_action_does_not_change_the_action_in_reports() -> None:
     with Pool(keeping(NEST), backend="serial") as pool:
         pool.reset()
         pool.step(nest())
@@ -227,7 +226,7 @@ def test_an_action_that_is_refused_leaves_the_last_one_in_reports() -> None:
 
 
 def test_an_array_that_uses_the_pool_while_it_is_converted() -> None:
-    """Its call is refused in the middle of the outer one, which raises and leaves the pool as usable as before."""
+    """The array's own call of the pool raises in the middle of the outer call. The pool stays usable."""
 
     class Stepping(Convertible):
         def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
@@ -242,7 +241,7 @@ def test_an_array_that_uses_the_pool_while_it_is_converted() -> None:
         assert pool.step([5] * N).reward.tolist() == [5.0] * N
 
 
-def test_an_interrupt_while_actions_are_converted_comes_through() -> None:
+def test_an_interrupt_while_actions_are_converted_is_raised() -> None:
     class Interrupting:
         def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
             raise KeyboardInterrupt

@@ -1,4 +1,6 @@
-"""What a running pool says of its number of workers: only what it has measured, and once."""
+"""A running pool logs advice on its number of workers once per process, and only if its own measurements support the
+advice.
+"""
 
 from __future__ import annotations
 
@@ -19,12 +21,12 @@ from remuda._engine.stats.verdict import workers_verdict
 
 
 def crowd(waited: float = 1400, own: float = 95, workers: int = 64) -> PoolStats:
-    """64 CartPoles, by default each with a worker of its own, on two cores. In microseconds a batch."""
+    """Returns statistics of 64 CartPoles on two cores. `waited` and `own` are microseconds per batch."""
     return snapshot(steps=[each(23 * US)] * 64, workers=workers, waited=waited * US, own=own * US)
 
 
 def games(workers: int = 1, own: float = 95) -> PoolStats:
-    """8 games, of which each waits for a simulator."""
+    """Returns statistics of 8 games that each wait for a simulator."""
     return snapshot(steps=[each(5000 * US)] * 8, workers=workers, cpu=0.01, waited=40_000 * US / workers, own=own * US)
 
 
@@ -32,26 +34,26 @@ def games(workers: int = 1, own: float = 95) -> PoolStats:
     ("seen", "best"),
     [
         (crowd(), 1),
-        (crowd(own=1595), None),  # as long again is the policy's
-        (crowd(waited=300, own=1195), None),  # there is little to save
-        (crowd(workers=2), None),  # there is little to save
+        (crowd(own=1595), None),  # the policy takes as long as the envs
+        (crowd(waited=300, own=1195), None),  # the pool waits for too little of the time
+        (crowd(workers=2), None),  # the pool has too few workers to save much
         (games(), 8),
         (games(own=960_000), None),
         (
             snapshot(steps=[each(1000 * US)] * 8, workers=8, waited=4000 * US, own=95 * US),
             None,
-        ),  # the cores are the limit
+        ),  # all cores are busy
         (snapshot(steps=[each(4 * US)] * 4, workers=4, waited=50 * US, own=45 * US), None),
     ],
 )
-def test_what_is_said(seen: PoolStats, best: int | None) -> None:
+def test_advice_is_given_only_where_fewer_or_more_workers_are_faster(seen: PoolStats, best: int | None) -> None:
     text = advice(seen)
     assert (text is None) == (best is None)
     if text is not None:
         assert f"num_workers={best} should be faster" in text
 
 
-def test_it_names_remuda_and_what_was_measured() -> None:
+def test_advice_names_remuda_and_the_measurements() -> None:
     assert advice(crowd()) == (
         "remuda: too many workers: of 1.5 ms a batch, your program waits 1.4 ms for 64 envs in 64 workers on 2 "
         "cores, a step of which takes 23 us of CPU and 0 us of waiting; num_workers=1 should be faster. "
@@ -59,8 +61,8 @@ def test_it_names_remuda_and_what_was_measured() -> None:
     )
 
 
-def test_it_speaks_of_vector_envs() -> None:
-    """Each of four vector envs steps two envs at once."""
+def test_advice_counts_vector_envs() -> None:
+    """Each of the four vector envs steps two envs at once."""
     vectors = snapshot(
         steps=[each(10_000 * US)] * 8, workers=1, waited=40_400 * US, own=95 * US, cores=4, vector_size=2
     )
@@ -70,7 +72,7 @@ def test_it_speaks_of_vector_envs() -> None:
 
 
 @given(st.floats(1, 1e6), st.floats(0, 1e6), st.floats(0.1, 1e5), st.floats(0.01, 1), st.integers(1, 64), st.data())
-def test_nobody_is_advised_who_waits_for_less_than_half_of_the_time(
+def test_no_advice_if_the_program_waits_less_than_half_of_the_time(
     waited: float, own: float, step: float, cpu: float, cores: int, data: st.DataObject
 ) -> None:
     num_envs = data.draw(st.integers(1, 64))
@@ -90,22 +92,22 @@ def test_nobody_is_advised_who_waits_for_less_than_half_of_the_time(
         verdict = workers_verdict(seen)
         assert verdict is not None
         assert verdict.text in text
-        (told,) = re.findall(r"num_workers=(\d+) should", text)
-        assert int(told) != seen.setup.num_workers
-        assert 1 <= int(told) <= num_envs
+        (suggested,) = re.findall(r"num_workers=(\d+) should", text)
+        assert int(suggested) != seen.setup.num_workers
+        assert 1 <= int(suggested) <= num_envs
 
 
-def test_what_was_before_the_first_look_does_not_count() -> None:
+def test_steps_before_the_first_snapshot_do_not_count() -> None:
     slow = snapshot(steps=[each(5000 * US)] * 8, workers=1, cpu=0.01, waited=40_000 * US)
-    assert advice(slow - slow) is None  # where no step was taken nothing is known
+    assert advice(slow - slow) is None  # without a step there is no measurement
 
 
 # -- when ----------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
-def said(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> pytest.LogCaptureFixture:
-    """What is logged by pools that would always have something to say, in a process that was not advised before."""
+def advice_log(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> pytest.LogCaptureFixture:
+    """The log of a process without earlier advice, in which every pool has advice to give."""
     monkeypatch.setattr("remuda._engine.pool.pool.advice", lambda *_: "do something else")
     monkeypatch.setattr("remuda._engine.pool.pool.ADVISER", Adviser())
     caplog.set_level(logging.WARNING, "remuda")
@@ -119,16 +121,16 @@ def run(**options: Any) -> None:
             pool.step([0])
 
 
-def test_one_line_a_process(said: pytest.LogCaptureFixture) -> None:
+def test_a_process_logs_advice_once(advice_log: pytest.LogCaptureFixture) -> None:
     run()
     run()
-    assert [record.getMessage() for record in said.records] == ["do something else"]
+    assert [record.getMessage() for record in advice_log.records] == ["do something else"]
 
 
 @pytest.mark.parametrize("options", [{"advise": False}, {"num_workers": "auto"}, {"backend": "serial"}])
-def test_nothing_is_said_to_whom_it_is_of_no_use(options: Any, said: pytest.LogCaptureFixture) -> None:
+def test_no_advice_where_it_is_turned_off_or_of_no_use(options: Any, advice_log: pytest.LogCaptureFixture) -> None:
     run(**options)
-    assert said.records == []
+    assert advice_log.records == []
 
 
 def test_the_process_has_one_adviser() -> None:

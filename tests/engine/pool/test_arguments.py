@@ -1,4 +1,4 @@
-"""Errors about arguments name what the caller wrote, and what was meant."""
+"""Errors about arguments quote what the caller wrote and name the argument that was probably meant."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from remuda.gymnasium.autoreset import POOL_MODE, AutoresetMode
 
 
 @pytest.mark.parametrize("mode", [*GYMNASIUM_MODES.values(), "SameStep"])
-def test_gymnasiums_autoreset_modes_are_ours(mode: Any) -> None:
+def test_the_pool_accepts_gymnasiums_autoreset_modes(mode: Any) -> None:
     name = POOL_MODE[AutoresetMode(mode)]
     with Pool(counting(1, length=1), autoreset=mode, backend="serial") as pool:
         assert pool.autoreset == name
@@ -35,7 +35,7 @@ def test_other_modes_are_refused() -> None:
 
 
 @pytest.mark.parametrize("cls", [Pool, FaultPolicy, Recording])
-def test_a_misspelt_keyword_is_told_with_the_one_that_was_meant(cls: type) -> None:
+def test_the_error_of_a_misspelt_keyword_names_the_keyword_that_was_meant(cls: type) -> None:
     known = {Pool: "num_workers", FaultPolicy: "step_timeout", Recording: "max_files"}[cls]
     arguments = {Pool: (counting(1),), FaultPolicy: (), Recording: ("records",)}[cls]
     with pytest.raises(TypeError) as raised:
@@ -46,14 +46,14 @@ def test_a_misspelt_keyword_is_told_with_the_one_that_was_meant(cls: type) -> No
         cls(*arguments, zzz=1)
 
 
-def test_what_faults_may_be() -> None:
+def test_other_values_of_faults_are_refused() -> None:
     for faults, error in (("retry", ValueError), (True, TypeError), ({"on_fault": "raise"}, TypeError)):
         with pytest.raises(error, match="expected faults to be 'raise', 'restart' or a FaultPolicy, got"):
             Pool(counting(1), faults=faults)  # type: ignore[arg-type]
     assert FaultPolicy.of("restart") == FaultPolicy("restart")
 
 
-def test_a_timeout_that_is_no_number_changes_nothing() -> None:
+def test_a_timeout_that_is_no_number_is_refused_without_effect() -> None:
     with Pool(counting(2), num_workers=1) as pool:
         call = pool.call_async("echo")
         for wait in (lambda: call.result(timeout="soon"), lambda: pool.close(timeout="soon")):  # type: ignore[arg-type]
@@ -63,7 +63,7 @@ def test_a_timeout_that_is_no_number_changes_nothing() -> None:
         assert call.result() == [((), {})] * 2
 
 
-def test_errors_of_python_name_the_class_that_was_called() -> None:
+def test_python_errors_name_the_class_that_was_called() -> None:
     with Pool(counting(2), backend="serial") as pool:
         pool.reset()
         with pytest.raises(TypeError, match=r"^Pool\.step\(\) missing 1 required positional argument"):
@@ -76,7 +76,7 @@ def test_errors_of_python_name_the_class_that_was_called() -> None:
 
 
 @pytest.mark.parametrize(
-    ("actions", "told"),
+    ("actions", "message"),
     [
         ([0, 0.5], "actions[1] is 0.5"),
         ([0, "x"], "actions[1] is 'x'"),
@@ -85,17 +85,17 @@ def test_errors_of_python_name_the_class_that_was_called() -> None:
         (np.array([2.0**70, 0]), f"actions[0] is {2.0**70}"),
     ],
 )
-def test_an_action_that_does_not_fit_is_named(actions: Any, told: str) -> None:
+def test_the_error_of_an_action_names_the_value_that_does_not_fit(actions: Any, message: str) -> None:
     with Pool(counting(2), backend="serial") as pool:
         pool.reset()
         with pytest.raises(InvalidActionError, match="expected an array of shape") as raised:
             pool.step(actions)
-        assert str(raised.value).endswith(f", in which {told}")
+        assert str(raised.value).endswith(f", in which {message}")
         pool.step([0, 1])
 
 
 @pytest.mark.parametrize("backend", ["process", "serial"])
-def test_a_number_of_an_observation_that_does_not_fit_is_named(backend: Any) -> None:
+def test_the_error_of_an_observation_names_the_number_that_does_not_fit(backend: Any) -> None:
     space = spaces.Dict({"image": spaces.Box(0, 255, (2, 2), np.uint8)})
 
     def build(env: Any) -> None:
@@ -104,8 +104,11 @@ def test_a_number_of_an_observation_that_does_not_fit_is_named(backend: Any) -> 
     def reset(env: Any) -> Any:
         return {"image": np.array([[1, 2], [300, -1]])}, {}
 
-    told = r"dtype uint8 at obs\['image'\], got .*, in which obs\['image'\]\[1\]\[0\] is 300"
-    with Pool(hooked(1, [0], build=build, reset=reset), backend=backend) as pool, pytest.raises(EnvError, match=told):
+    message = r"dtype uint8 at obs\['image'\], got .*, in which obs\['image'\]\[1\]\[0\] is 300"
+    with (
+        Pool(hooked(1, [0], build=build, reset=reset), backend=backend) as pool,
+        pytest.raises(EnvError, match=message),
+    ):
         pool.reset()
 
 

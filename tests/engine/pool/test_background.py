@@ -1,4 +1,6 @@
-"""Background autoreset: a finished env leaves at once, resets by itself, and comes back with its first observation."""
+"""Background autoreset: at the end of an episode, an env is returned at once, resets by itself, and returns its first
+observation later.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,7 @@ from remuda import Batch, EnvError, FaultPolicy, Pool, StateError, WorkerDiedErr
 
 BACKENDS = ("process", "thread", "serial")
 CONCURRENT = ("process", "thread")
-LENGTHS = (3, 1, 5, 2, 4)  # of the episodes of each env
+LENGTHS = (3, 1, 5, 2, 4)  # steps per episode of each env
 
 
 def uneven(num_envs: int, **hooks: Callable[..., Any]) -> list[EnvFn]:
@@ -29,37 +31,39 @@ def uneven(num_envs: int, **hooks: Callable[..., Any]) -> list[EnvFn]:
 
 
 def waiting_for(gate: Gate, tag: int = 0, length: int = 2) -> list[EnvFn]:
-    """Two envs, one of whose autoresets stands before a gate."""
+    """Two envs. The autoreset of env `tag` waits at a gate."""
     return hooked(2, (tag,), length, autoreset=lambda _: gate.wait())
 
 
 def go_on(pool: Pool, batch: Batch) -> None:
-    """Steps whoever can be stepped."""
+    """Steps the envs of a batch that have not ended their episode."""
     if len(going := batch.env_ids[~(batch.terminated | batch.truncated)]):
         pool.send(np.arange(len(going)), going)
 
 
 def trajectories(pool: Pool, rows: int) -> dict[int, list[tuple[Any, ...]]]:
-    """What each env tells, `rows` of it; actions depend on env and row alone."""
-    told: dict[int, list[tuple[Any, ...]]] = {i: [] for i in range(pool.num_envs)}
+    """Returns the first `rows` rows of each env. An env's action depends only on its id and row number."""
+    rows_of_envs: dict[int, list[tuple[Any, ...]]] = {i: [] for i in range(pool.num_envs)}
     pool.send_reset(seed=3)
-    while min(map(len, told.values())) < rows:
+    while min(map(len, rows_of_envs.values())) < rows:
         batch = pool.recv(min_envs=1)
         going = []
         for row, env_id in enumerate(batch.env_ids.tolist()):
-            told[env_id].append((batch.obs[row].tolist(), batch.reward[row], batch.terminated[row], batch.infos[row]))
+            rows_of_envs[env_id].append(
+                (batch.obs[row].tolist(), batch.reward[row], batch.terminated[row], batch.infos[row])
+            )
             if not batch.terminated[row]:
                 going.append(env_id)
         if going:
-            pool.send([len(told[env_id]) % 100 for env_id in going], going)
-    return {env_id: rows_of[:rows] for env_id, rows_of in told.items()}
+            pool.send([len(rows_of_envs[env_id]) % 100 for env_id in going], going)
+    return {env_id: rows_of[:rows] for env_id, rows_of in rows_of_envs.items()}
 
 
 @each(num_workers=[1, 2, 5], backend=BACKENDS)
-def test_each_env_tells_what_it_would_tell_alone(num_workers: int, backend: Any) -> None:
+def test_each_env_returns_the_rows_that_it_returns_alone(num_workers: int, backend: Any) -> None:
     with Pool(uneven(5), autoreset="background", backend=backend, num_workers=num_workers) as pool:
-        told = trajectories(pool, rows=12)
-    for env_id, rows in told.items():
+        rows_of_envs = trajectories(pool, rows=12)
+    for env_id, rows in rows_of_envs.items():
         length = LENGTHS[env_id]
         for at, (obs, reward, terminated, info) in enumerate(rows):
             episode, step = divmod(at, length + 1)
@@ -69,14 +73,14 @@ def test_each_env_tells_what_it_would_tell_alone(num_workers: int, backend: Any)
 
 
 @pytest.mark.parametrize("backend", CONCURRENT)
-def test_the_others_go_on_meanwhile(backend: Any, tmp_path: Path) -> None:
+def test_other_envs_step_while_one_env_resets(backend: Any, tmp_path: Path) -> None:
     gate = Gate(tmp_path)
     with Pool(waiting_for(gate), autoreset="background", backend=backend) as pool:
         pool.reset()
         for _ in range(2):
             batch = pool.step([7, 8])
         assert batch.terminated.all()
-        assert pool.pending == 2  # they reset by themselves
+        assert pool.pending == 2  # both envs reset by themselves
         gate.await_arrival()
         for expected in ([1, 2, 0, -1], [1, 2, 1, 5], [1, 2, 2, 5], [1, 3, 0, -1]):
             batch = pool.recv(min_envs=1)
@@ -91,19 +95,19 @@ def test_the_others_go_on_meanwhile(backend: Any, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("backend", CONCURRENT)
-def test_a_reset_begins_before_its_episode_was_received(backend: Any, tmp_path: Path) -> None:
+def test_a_reset_begins_before_the_end_of_the_episode_is_received(backend: Any, tmp_path: Path) -> None:
     gate = Gate(tmp_path)
     with Pool(waiting_for(gate, length=1), autoreset="background", backend=backend) as pool:
         pool.reset()
         pool.send([1, 1])
-        gate.await_arrival()  # nobody has asked the pool for anything
+        gate.await_arrival()  # the reset has begun before any further call of the pool
         assert pool.recv().terminated.all()
         gate.open()
         assert pool.recv().obs[:, 1].tolist() == [2, 2]
 
 
 @pytest.mark.parametrize("backend", CONCURRENT)
-def test_an_env_that_resets_is_sent_nothing(backend: Any, tmp_path: Path) -> None:
+def test_sending_to_an_env_that_resets_is_refused(backend: Any, tmp_path: Path) -> None:
     gate = Gate(tmp_path)
     with Pool(waiting_for(gate, length=1), autoreset="background", backend=backend) as pool:
         pool.reset()
@@ -117,7 +121,7 @@ def test_an_env_that_resets_is_sent_nothing(backend: Any, tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_a_reset_that_is_asked_for_is_made_all_the_same(backend: Any) -> None:
+def test_a_requested_reset_resets_once_more(backend: Any) -> None:
     with Pool(counting(2, length=1), autoreset="background", backend=backend) as pool:
         pool.reset()
         assert pool.step([1, 1]).terminated.all()
@@ -138,29 +142,29 @@ def test_discard_leaves_every_env_in_an_episode(backend: Any) -> None:
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_fewer_may_run_than_there_are(backend: Any) -> None:
+def test_background_resets_work_with_max_concurrency(backend: Any) -> None:
     with Pool(uneven(5), autoreset="background", backend=backend, max_concurrency=1) as pool:
         assert len(trajectories(pool, rows=6)[4]) == 6
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_infos_of_resets_and_ends_come_with_their_rows(backend: Any) -> None:
-    def tell_reset(env: HookedEnv) -> Any:
+def test_infos_of_resets_and_ends_arrive_with_their_rows(backend: Any) -> None:
+    def reset(env: HookedEnv) -> Any:
         return env.observe(), {"began": env.episodes}
 
-    def tell_step(env: HookedEnv, action: int) -> Any:
+    def step(env: HookedEnv, action: int) -> Any:
         return env.observe(), 0.0, env.steps >= 2, False, {"step": env.steps}
 
-    envs = hooked(3, range(3), reset=tell_reset, autoreset=tell_reset, step=tell_step)
+    envs = hooked(3, range(3), reset=reset, autoreset=reset, step=step)
     with Pool(envs, autoreset="background", backend=backend) as pool:
-        told = trajectories(pool, rows=6)
-    for rows in told.values():
+        rows_of_envs = trajectories(pool, rows=6)
+    for rows in rows_of_envs.values():
         assert [info for *_, info in rows] == [
             {"began": 1}, {"step": 1}, {"step": 2}, {"began": 2}, {"step": 1}, {"step": 2}
         ]  # fmt: skip
 
 
-# -- what goes wrong ---------------------------------------------------------------------------------------
+# -- faults ------------------------------------------------------------------------------------------------
 
 
 def fail(*_: Any) -> None:
@@ -168,7 +172,7 @@ def fail(*_: Any) -> None:
 
 
 @each(num_workers=[1, 2], backend=BACKENDS)
-def test_a_reset_that_raises_is_told_with_the_next_batch(num_workers: int, backend: Any) -> None:
+def test_recv_raises_the_exception_of_a_background_reset(num_workers: int, backend: Any) -> None:
     envs = hooked(2, (0,), 1, autoreset=fail)
     with Pool(envs, autoreset="background", backend=backend, num_workers=num_workers) as pool:
         pool.reset()
@@ -182,7 +186,7 @@ def test_a_reset_that_raises_is_told_with_the_next_batch(num_workers: int, backe
             pool.send([1, 1])
 
 
-def die_once(directory: Path) -> Callable[[HookedEnv], None]:
+def dying_once(directory: Path) -> Callable[[HookedEnv], None]:
     def die(env: HookedEnv) -> None:
         if not (directory / f"died-{env.tag}").exists():
             (directory / f"died-{env.tag}").touch()
@@ -191,7 +195,7 @@ def die_once(directory: Path) -> Callable[[HookedEnv], None]:
     return die
 
 
-def test_a_worker_that_dies_in_a_reset_is_told() -> None:
+def test_recv_raises_the_death_of_a_worker_in_a_background_reset() -> None:
     kill = lambda _: os.kill(os.getpid(), signal.SIGKILL)  # noqa: E731
     with Pool(hooked(2, (0,), 1, autoreset=kill), autoreset="background") as pool:
         pool.reset()
@@ -202,7 +206,7 @@ def test_a_worker_that_dies_in_a_reset_is_told() -> None:
         assert raised.value.env_ids == (0,)
 
 
-def test_a_worker_that_was_dead_before_its_env_was_to_reset_is_told(tmp_path: Path) -> None:
+def test_recv_raises_a_death_that_precedes_the_background_reset(tmp_path: Path) -> None:
     gate = Gate(tmp_path)
     with Pool(waiting_for(gate, length=1), autoreset="background") as pool:
         pool.reset()
@@ -211,7 +215,7 @@ def test_a_worker_that_was_dead_before_its_env_was_to_reset_is_told(tmp_path: Pa
         os.kill(pool.workers[0].pid or 0, signal.SIGKILL)
         while pool.workers[0].is_alive():
             pass
-        pool.call("pid", env_ids=[1])  # it is noticed, and nobody waits for that env
+        pool.call("pid", env_ids=[1])  # the pool detects the death, although no call waits for env 0
         batch = pool.recv(max_envs=2)
         with pytest.raises(WorkerDiedError) as raised:
             while True:
@@ -221,8 +225,8 @@ def test_a_worker_that_was_dead_before_its_env_was_to_reset_is_told(tmp_path: Pa
 
 
 @pytest.mark.parametrize("num_workers", [1, 2])
-def test_restarts_join_the_others_again(num_workers: int, tmp_path: Path) -> None:
-    envs = hooked(2, (0, 1), 2, autoreset=die_once(tmp_path))
+def test_restarted_envs_are_stepped_again(num_workers: int, tmp_path: Path) -> None:
+    envs = hooked(2, (0, 1), 2, autoreset=dying_once(tmp_path))
     with Pool(envs, autoreset="background", num_workers=num_workers, faults="restart") as pool:
         pool.send_reset()
         episodes = {0: 0, 1: 0}
@@ -259,7 +263,7 @@ def test_a_reset_in_the_background_has_a_deadline(tmp_path: Path) -> None:
     with Pool(envs, autoreset="background", faults=policy) as pool:
         pool.reset()
         pool.step([1, 1])
-        gate.await_arrival()  # and stays there
+        gate.await_arrival()  # the reset never passes the gate
         for _ in itertools.count():
             batch = pool.recv(min_envs=1)
             if 0 in batch.env_ids:

@@ -1,4 +1,4 @@
-"""Mistakes of the caller get an error that says what was expected, what came and where; nothing is sent."""
+"""Mistakes of the caller raise errors with the expected value, the actual value and its place. Nothing is sent."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def spoilt_nest(**changes: Any) -> dict[str, Any]:
 
 
 BAD_ACTIONS: list[tuple[Any, Any, str]] = [
-    # too few, too many, none, another shape
+    # too few actions, too many, none, another shape
     (DISCRETE, [1, 2], r"shape \(3,\) and dtype int64 at actions, got .*\[1, 2\]"),
     (DISCRETE, np.zeros(4, int), r"shape \(3,\).* at actions, got an array of shape \(4,\)"),
     (DISCRETE, [], r"shape \(3,\)"),
@@ -170,7 +170,7 @@ def test_env_ids_of_many_kinds(env_ids: Any) -> None:
         assert dict(zip(batch.env_ids.tolist(), batch.reward.tolist(), strict=True)) == {2: 7.0, 0: 8.0}
 
 
-def test_no_env_ids_is_nobody() -> None:
+def test_empty_env_ids_select_no_env() -> None:
     with Pool(counting(2), backend="serial") as pool:
         pool.reset()
         pool.send([], env_ids=[])
@@ -253,7 +253,7 @@ def test_no_envs(num_workers: Any) -> None:
         (None, r"a sequence of functions .* got None"),
     ],
 )
-def test_factories_that_are_none(env_fns: Any, message: str) -> None:
+def test_values_that_are_no_factories(env_fns: Any, message: str) -> None:
     with pytest.raises(TypeError, match=f"^expected .*{message}"):
         Pool(env_fns)
 
@@ -265,7 +265,7 @@ def test_a_factory_that_cannot_be_pickled() -> None:
     assert isinstance(raised.value.__cause__, (TypeError, pickle.PicklingError))
 
 
-# -- at the wrong moment ---------------------------------------------------------------------------------
+# -- calls in a wrong state ------------------------------------------------------------------------------
 
 
 def test_step_before_reset() -> None:
@@ -340,13 +340,13 @@ def test_calls_after_close() -> None:
     ):
         with pytest.raises(ClosedError, match="the pool is closed; make a new one"):
             use()
-    assert len(call.result()) == 2  # it was answered before the envs were closed
+    assert len(call.result()) == 2  # close answered the call before it closed the envs
     pool.close()
     pool.close(terminate=True)
     assert "closed" in repr(pool)
 
 
-def test_a_call_that_a_close_cut_off() -> None:
+def test_close_with_terminate_cancels_a_call() -> None:
     pool = Pool(counting(2), backend="serial")
     call = pool.call_async("pid")
     pool.close(terminate=True)

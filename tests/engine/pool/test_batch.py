@@ -1,4 +1,4 @@
-"""A batch holds its frame and makes arrays of it when they are asked for; steps of some envs; parts that are gone."""
+"""Batches hold their frame and create their arrays on first use. Steps of some envs, and parts of an earlier split."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from pool_envs import NestedEnv, counting
 from remuda import Batch, Pool, StateError
 
 
-def test_a_batch_that_nobody_has_read_keeps_its_frame() -> None:
-    """More of them than there are frames."""
+def test_an_unread_batch_keeps_its_frame() -> None:
+    """There are more batches than frames."""
     with Pool(counting(3), num_workers=1, frames=3) as pool:
         pool.reset()
         batches = [pool.step([i] * 3) for i in range(8)]
@@ -26,7 +26,7 @@ def test_a_batch_that_nobody_has_read_keeps_its_frame() -> None:
         assert [batch.reward.tolist() for batch in batches] == [[float(i)] * 3 for i in range(8)]
 
 
-def test_an_array_keeps_the_frame_of_a_batch_that_is_gone() -> None:
+def test_an_array_keeps_the_frame_of_a_deleted_batch() -> None:
     with Pool(counting(3), num_workers=1, frames=3) as pool:
         pool.reset()
         obs = pool.step([5] * 3).obs
@@ -40,7 +40,7 @@ def test_arrays_are_made_once_and_outlive_the_pool() -> None:
         batch = pool.reset(seed=1)
         assert batch.obs is batch.obs
         assert batch.reward is batch.reward
-    assert batch.terminated.tolist() == [False] * 3  # made only now
+    assert batch.terminated.tolist() == [False] * 3  # the array is created only now
     assert batch.truncated is batch.truncated
     assert batch.env_ids.tolist() == [0, 1, 2]
 
@@ -55,7 +55,7 @@ def test_attributes_can_be_set() -> None:
         assert batch.obs[:, 3].tolist() == [4, 3]
 
 
-def test_a_copy_has_the_same() -> None:
+def test_a_copy_of_a_batch_has_the_same_values() -> None:
     with Pool([NestedEnv] * 2, backend="serial", autoreset="same_step") as pool:
         pool.reset(seed=0)
         for _ in range(12):
@@ -68,7 +68,7 @@ def test_a_copy_has_the_same() -> None:
                 assert list(map(repr, other.infos)) == list(map(repr, batch.infos))
 
 
-def test_a_copy_tells_terminal_observations_where_no_info_has_a_column() -> None:
+def test_a_copy_has_terminal_observations_if_no_info_has_a_column() -> None:
     with Pool([lambda: gymnasium.make("CartPole-v1")] * 2, backend="serial", autoreset="same_step") as pool:
         batch = pool.reset(seed=0)
         while not batch.done.any():
@@ -79,7 +79,7 @@ def test_a_copy_tells_terminal_observations_where_no_info_has_a_column() -> None
         assert "final_obs" in other.stack_infos()
 
 
-def test_a_batch_that_is_part_of_a_circle_goes_with_it() -> None:
+def test_a_batch_in_a_reference_cycle_is_collected() -> None:
     with Pool(counting(2), num_workers=1, frames=2) as pool:
         batch: Any = pool.reset()
         array = batch.reward
@@ -113,7 +113,7 @@ def _ids(ids: list[int]) -> Iterator[int]:
 
 
 @each(backend=["process", "serial"], ids=[[2, 0], [3, 2, 1, 0], [0, 1, 2, 3], [1], []])
-def test_rows_are_in_the_order_that_was_asked_for(ids: list[int], backend: Any) -> None:
+def test_rows_are_in_the_order_of_env_ids(ids: list[int], backend: Any) -> None:
     with Pool(counting(4), num_workers=2, backend=backend) as pool:
         pool.reset()
         actions = [10 + i for i in ids]
@@ -129,7 +129,7 @@ def test_rows_are_in_the_order_that_was_asked_for(ids: list[int], backend: Any) 
             assert pool.pending == 0
 
 
-def test_nothing_else_may_be_in_flight_in_a_step_of_some() -> None:
+def test_a_step_of_some_envs_is_refused_while_another_env_is_in_flight() -> None:
     with Pool(counting(3), backend="serial") as pool:
         pool.reset()
         pool.send([7], [1])
@@ -143,7 +143,7 @@ def test_nothing_else_may_be_in_flight_in_a_step_of_some() -> None:
 # -- parts ------------------------------------------------------------------------------------------------
 
 
-def test_parts_of_an_earlier_division_stand_for_none() -> None:
+def test_parts_of_an_earlier_split_are_refused() -> None:
     with Pool(counting(4), num_workers=2) as pool:
         pool.reset()
         first, second = pool.split(2)

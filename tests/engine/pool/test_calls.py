@@ -1,4 +1,4 @@
-"""Calls of envs: a call is done when all have answered, fails with all their failures, and holds up nobody."""
+"""Calls of envs end once all envs have answered, raise all failures together, and never delay other envs."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_a_call_waits_for_its_env_and_for_no_other(backend: Any, tmp_path: Path)
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_more_calls_in_flight_than_the_ring_has_room_for(backend: Any) -> None:
+def test_more_calls_in_flight_than_fit_in_the_ring(backend: Any) -> None:
     with Pool(counting(3), backend=backend, num_workers=2) as pool:
         pool.reset()
         pool.send([1, 2, 3])
@@ -104,7 +104,7 @@ def test_calls_and_attributes(backend: Any) -> None:
         assert pool.get_attr("tag") == [9, 7, 8]
         assert [frame.shape for frame in pool.render()] == [(2, 2, 3)] * 3
         array = pool.apply(lambda env: np.arange(3))[0]
-        array[:] = 5  # it is ours
+        array[:] = 5  # the caller may write to the array
         call = pool.call_async("echo")
         first = call.result()
         first.clear()
@@ -112,7 +112,7 @@ def test_calls_and_attributes(backend: Any) -> None:
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_an_answer_that_cannot_be_unpickled_is_an_error_of_that_call_alone(backend: Any) -> None:
+def test_an_answer_that_cannot_be_unpickled_fails_only_its_call(backend: Any) -> None:
     class Poison:
         def __reduce__(self) -> Any:
             return int, ("not a number",)
@@ -128,7 +128,7 @@ def test_an_answer_that_cannot_be_unpickled_is_an_error_of_that_call_alone(backe
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_an_info_that_cannot_be_unpickled_is_an_error_of_its_reader_alone(backend: Any) -> None:
+def test_an_info_that_cannot_be_unpickled_raises_only_when_it_is_read(backend: Any) -> None:
     class Poison:
         def __reduce__(self) -> Any:
             return int, ("not a number",)

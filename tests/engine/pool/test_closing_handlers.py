@@ -1,4 +1,4 @@
-"""A handler of what workers say, or of faults, closes the pool in the middle of a call: the call raises ClosedError."""
+"""A handler of logs, warnings or fault reports closes the pool during a call. The call raises ClosedError."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ USES: dict[str, Callable[[Pool], object]] = {
 
 
 class Closing(logging.Handler):
-    """Closes a pool when it is given a record."""
+    """A log handler that closes a pool at the first record."""
 
     def __init__(self, pool: Pool) -> None:
         super().__init__()
@@ -51,7 +51,7 @@ class Closing(logging.Handler):
 
 
 @contextmanager
-def closing_when_told(pool: Pool, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def closing_handlers(pool: Pool, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     handler = Closing(pool)
     for name in (logger.name, "remuda"):
         logging.getLogger(name).addHandler(handler)
@@ -66,21 +66,23 @@ def closing_when_told(pool: Pool, monkeypatch: pytest.MonkeyPatch) -> Iterator[N
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="worker processes need Linux")
-@each(use=list(USES), says=[log, warn])
-def test_what_an_env_says(use: str, says: Callable[..., None], monkeypatch: pytest.MonkeyPatch) -> None:
-    with Pool(hooked(2, which=(1,), step=says)) as pool:
+@each(use=list(USES), output=[log, warn])
+def test_a_handler_of_an_envs_output_closes_the_pool(
+    use: str, output: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Pool(hooked(2, which=(1,), step=output)) as pool:
         pool.reset()
-        with closing_when_told(pool, monkeypatch), pytest.raises(ClosedError, match="the pool is closed"):
+        with closing_handlers(pool, monkeypatch), pytest.raises(ClosedError, match="the pool is closed"):
             USES[use](pool)
         assert pool.closed
         assert not any(worker.is_alive() for worker in pool.workers)
 
 
 @each(use=list(USES), backend=["process", "thread", "serial"])
-def test_what_is_logged_of_a_fault(use: str, backend: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_handler_of_a_fault_report_closes_the_pool(use: str, backend: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     faults = FaultPolicy("restart", backoff=0)
     with Pool(hooked(2, which=(1,), step=fail), backend=backend, faults=faults) as pool:
         pool.reset()
-        with closing_when_told(pool, monkeypatch), pytest.raises(ClosedError, match="the pool is closed"):
+        with closing_handlers(pool, monkeypatch), pytest.raises(ClosedError, match="the pool is closed"):
             USES[use](pool)
         assert pool.closed

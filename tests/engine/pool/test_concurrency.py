@@ -1,4 +1,4 @@
-"""How many workers run at once, and any number of envs in any number of workers."""
+"""Limits of the number of workers that run at once, and pools with any number of envs and workers."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ CONCURRENT = ("process", "thread")
 
 
 def gauged(n: int, gauge: Gauge, gates: Sequence[Gate | None] | None = None) -> list[EnvFn]:
-    def one(i: int) -> EnvFn:
+    def factory(i: int) -> EnvFn:
         gate = gates[i] if gates else None
 
         def busy(env: Any, *action: Any) -> None:
@@ -42,7 +42,7 @@ def gauged(n: int, gauge: Gauge, gates: Sequence[Gate | None] | None = None) -> 
 
         return lambda: HookedEnv(i, step=busy, reset=busy)
 
-    return [one(i) for i in range(n)]
+    return [factory(i) for i in range(n)]
 
 
 @each(backend=BACKENDS, limit=[1, 2, 3])

@@ -1,5 +1,5 @@
-"""With seeding="per_episode" what an env does depends on the seed, the env and the episode's number alone:
-not on the number of workers, the backend, or on who has crashed meanwhile.
+"""With seeding="per_episode" an env's rows depend only on the seed, the env id and the episode number, and not on the
+number of workers, the backend or crashes of other envs.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ per_episode = partial(Pool, seeding="per_episode", advise=False)
 
 
 def formula(seed: int, env_id: int, episode: int) -> int:
-    """As it is documented."""
+    """Returns the seed by the formula in docs/pool.md."""
     (state,) = np.random.SeedSequence(seed, spawn_key=(env_id, episode)).generate_state(1)
     return int(state) % 2**31
 
@@ -40,7 +40,7 @@ def seeds_in(infos: Any) -> list[Any]:
 
 
 class Journal:
-    """What each env of a pool has told, in order."""
+    """Drives a pool and records the rows of each env in order."""
 
     def __init__(self, pool: Pool) -> None:
         self.pool = pool
@@ -52,7 +52,9 @@ class Journal:
         self._note(self.pool.reset(**arguments))
 
     def step(self, times: int = 1) -> None:
-        """Steps all, and resets whoever has nobody else to do it."""
+        """Steps all envs that are not resetting. With autoreset="disabled" it also resets envs that ended their
+        episode.
+        """
         for _ in range(times):
             self._steps += 1
             there = [i for i in range(self.pool.num_envs) if i not in self._resetting]
@@ -72,18 +74,18 @@ class Journal:
             self.rows[env_id].append((batch.obs[i].tobytes(), float(batch.reward[i]), *flags, seed))
 
     def seeds(self, env_id: int) -> list[int]:
-        """Of the env's episodes."""
+        """Returns the seeds of the env's episodes."""
         return [row[4] for row in self.rows[env_id] if row[4] is not None]
 
     def check_seeds(self, seed: int) -> None:
-        """Every env has had some episodes, with the seeds that this one means for them."""
+        """Asserts that each env had more than four episodes, with the seeds that follow from `seed`."""
         for i in range(self.pool.num_envs):
             seeds = self.seeds(i)
             assert len(seeds) > 4
             assert seeds == [formula(seed, i, n) for n in range(len(seeds))]
 
     def episodes(self, env_id: int) -> dict[int, list[bytes]]:
-        """The observations after the first of each episode, by its seed."""
+        """Returns the observations after the first of each episode, by the episode's seed."""
         found: dict[int, list[bytes]] = {}
         for obs, _, _, _, seed in self.rows[env_id]:
             if seed is not None:
@@ -111,7 +113,7 @@ def play(backend: Any, num_workers: int, mode: Any, **options: Any) -> list[list
 
 
 @each(mode=MODES, backend=BACKENDS)
-def test_seeds_are_those_of_the_formula(backend: Any, mode: Any) -> None:
+def test_seeds_follow_the_documented_formula(backend: Any, mode: Any) -> None:
     with per_episode([DiceEnv] * 3, backend=backend, num_workers=2, autoreset=mode) as pool:
         journal = Journal(pool)
         journal.reset(seed=42)
@@ -125,7 +127,7 @@ def test_seeds_are_those_of_the_formula(backend: Any, mode: Any) -> None:
             assert last[i] == seeds[-1]
 
 
-def test_no_two_episodes_have_the_same_seed_and_none_the_one_that_was_given() -> None:
+def test_all_episodes_have_different_seeds() -> None:
     with per_episode([DiceEnv] * 20, backend="serial", num_workers=1) as pool:
         journal = Journal(pool)
         journal.reset(seed=3)
@@ -136,7 +138,7 @@ def test_no_two_episodes_have_the_same_seed_and_none_the_one_that_was_given() ->
         assert all(type(seed) is int and 0 <= seed < 2**31 for seed in seeds)
 
 
-def test_resets_count_on_until_they_name_a_seed() -> None:
+def test_resets_without_a_seed_continue_the_sequence() -> None:
     with per_episode([DiceEnv] * 3, backend="serial") as pool:
         assert seeds_in(pool.reset(seed=5).infos) == [formula(5, i, 0) for i in range(3)]
         assert seeds_in(pool.reset().infos) == [formula(5, i, 1) for i in range(3)]
@@ -156,7 +158,7 @@ def test_seeds_of_any_size(seed: Any) -> None:
         assert seeds_in(pool.reset(seed=[seed, seed]).infos) == [formula(int(seed), i, 0) for i in range(2)]
 
 
-def test_without_a_seed_one_is_drawn() -> None:
+def test_without_a_seed_the_pool_draws_one() -> None:
     seen = []
     for _ in range(2):
         with per_episode([DiceEnv] * 3, backend="serial") as pool:
@@ -167,7 +169,7 @@ def test_without_a_seed_one_is_drawn() -> None:
     assert len(set(seen)) == 12 - 2
 
 
-def test_what_is_given_to_one_env_is_not_drawn_for_another() -> None:
+def test_a_seed_for_one_env_keeps_the_drawn_seed_of_the_other() -> None:
     with per_episode([DiceEnv] * 2, backend="serial") as pool:
         (first,) = seeds_in(pool.reset(env_ids=[0]).infos)
         assert seeds_in(pool.reset(seed=[None, 6]).infos) == [pool.get_attr("last_seed")[0], formula(6, 1, 0)]
@@ -184,7 +186,7 @@ def test_what_is_given_to_one_env_is_not_drawn_for_another() -> None:
         ("12", TypeError, "got '12'"),
     ],
 )
-def test_seeds_that_cannot_be(seed: Any, error: type[Exception], message: str) -> None:
+def test_wrong_seeds_are_refused(seed: Any, error: type[Exception], message: str) -> None:
     with per_episode([DiceEnv] * 2, backend="serial") as pool:
         pool.reset(seed=1)
         with pytest.raises(error, match=message):
@@ -193,7 +195,7 @@ def test_seeds_that_cannot_be(seed: Any, error: type[Exception], message: str) -
         assert seeds_in(pool.reset().infos) == [formula(1, i, 1) for i in range(2)]
 
 
-def test_a_reset_that_was_refused_changes_nothing() -> None:
+def test_a_refused_reset_changes_no_seed() -> None:
     with per_episode([DiceEnv] * 2, backend="serial") as pool:
         pool.reset(seed=1)
         expected = pool.action_spaces[0].sample()
@@ -220,7 +222,7 @@ def test_trajectories_do_not_depend_on_workers_and_backend(mode: Any) -> None:
 
 
 @pytest.mark.parametrize("mode", [*MODES, "background"])
-def test_spares_have_seeds_of_their_own(mode: Any) -> None:
+def test_spares_have_their_own_seeds(mode: Any) -> None:
     expected = play("serial", 5, mode, spares=2)
     seeds = [row[4] for rows in expected for row in rows if row[4] is not None]
     assert len(set(seeds)) == len(seeds) > 20
@@ -230,11 +232,12 @@ def test_spares_have_seeds_of_their_own(mode: Any) -> None:
 
 
 @each(in_advance=[True, False], backend=BACKENDS)
-def test_what_was_reset_in_advance_for_nothing_was_no_episode(backend: Any, in_advance: bool) -> None:
+def test_an_unused_reset_in_advance_uses_no_seed(backend: Any, in_advance: bool) -> None:
     with per_episode(counting(3, length=1), backend=backend, autoreset="disabled", spares=1) as pool:
         pool.reset(seed=7)
         pool.step([1, 1])
-        for _ in range(2 if in_advance else 0):  # a message comes first; who answers another has reset in between
+        # a worker resets in advance only after it has answered its first message
+        for _ in range(2 if in_advance else 0):
             pool.call("pid")
         assert seeds_in(pool.reset(options={}).infos) == [formula(7, i, 1) for i in range(2)]
         assert seeds_in(pool.reset(seed=[3, 4, 5]).infos) == [formula(3, 0, 0), formula(4, 1, 0)]
@@ -243,7 +246,9 @@ def test_what_was_reset_in_advance_for_nothing_was_no_episode(backend: Any, in_a
 
 
 @each(mode=MODES, num_workers__worker__hit=[(5, 2, [2]), (2, 0, [0, 1, 2])])
-def test_a_crash_changes_nothing_for_the_others(num_workers: int, worker: int, hit: list[int], mode: Any) -> None:
+def test_a_crash_does_not_change_the_episodes_of_other_envs(
+    num_workers: int, worker: int, hit: list[int], mode: Any
+) -> None:
     def run(crashes: int) -> Journal:
         with per_episode([DiceEnv] * 5, num_workers=num_workers, autoreset=mode, faults=RESTART) as pool:
             journal = Journal(pool)
@@ -262,18 +267,18 @@ def test_a_crash_changes_nothing_for_the_others(num_workers: int, worker: int, h
         seeds = stormy.seeds(i)
         assert seeds == [formula(11, i, n) for n in range(len(seeds))]
         episodes = calm.episodes(i)
-        for seed, told in stormy.episodes(i).items():
-            # Of an episode that was cut off, the last is told once more. Either run may have seen more of the last one.
-            both = min(len(told) - 1, len(episodes.get(seed, ())) - 1)
-            assert told[: max(0, both)] == episodes.get(seed, [])[: max(0, both)]
+        for seed, rows in stormy.episodes(i).items():
+            # The row of a fault repeats the last observation. The episode may have more rows in one of the two runs.
+            both = min(len(rows) - 1, len(episodes.get(seed, ())) - 1)
+            assert rows[: max(0, both)] == episodes.get(seed, [])[: max(0, both)]
         assert sum(row[3] for row in stormy.rows[i]) >= 2
 
 
-# -- where it is told --------------------------------------------------------------------------------------
+# -- where infos contain the seed --------------------------------------------------------------------------
 
 
 @each(mode=MODES, backend=BACKENDS)
-def test_the_first_row_of_an_episode_tells_its_seed_and_no_other(backend: Any, mode: Any) -> None:
+def test_only_the_first_row_of_an_episode_has_its_seed(backend: Any, mode: Any) -> None:
     with per_episode(counting(2, length=2), backend=backend, autoreset=mode) as pool:
         assert seeds_in(pool.reset(seed=9).infos) == [formula(9, 0, 0), formula(9, 1, 0)]
         for episode in (1, 2, 3):
@@ -290,7 +295,7 @@ def test_the_first_row_of_an_episode_tells_its_seed_and_no_other(backend: Any, m
                 assert begun.infos.stack()["episode_seed"].tolist() == following
 
 
-def test_the_dict_of_the_env_is_left_alone() -> None:
+def test_the_envs_info_dict_is_not_changed() -> None:
     with per_episode([DiceEnv] * 2, backend="serial") as pool:
         journal = Journal(pool)
         journal.reset()
@@ -299,7 +304,7 @@ def test_the_dict_of_the_env_is_left_alone() -> None:
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_nothing_is_told_and_nothing_is_seeded_by_gymnasiums_rule(mode: Any) -> None:
+def test_gymnasiums_rule_reports_no_seeds_and_seeds_no_autoreset(mode: Any) -> None:
     with Pool(counting(2, length=1), backend="serial", autoreset=mode) as pool:
         assert pool.seeding == "gymnasium"
         assert seeds_in(pool.reset(seed=5).infos) == [None, None]
@@ -313,7 +318,7 @@ def test_nothing_is_told_and_nothing_is_seeded_by_gymnasiums_rule(mode: Any) -> 
         assert pool.get_attr("last_seed") == [None, None]
 
 
-def test_a_rule_that_is_none() -> None:
+def test_an_unknown_seeding_rule_is_refused() -> None:
     with pytest.raises(ValueError, match=r"^expected seeding to be one of \('gymnasium', 'per_episode'\), got 'often'"):
         Pool(counting(1), backend="serial", seeding="often")  # type: ignore[arg-type]
 
@@ -322,7 +327,7 @@ def test_a_rule_that_is_none() -> None:
 
 
 @each(mode=MODES, backend=BACKENDS)
-def test_an_env_that_is_built_anew_goes_on_counting(backend: Any, mode: Any, tmp_path: Path) -> None:
+def test_a_rebuilt_env_continues_the_sequence_of_seeds(backend: Any, mode: Any, tmp_path: Path) -> None:
     act = die if backend == "process" else raising(lambda: ValueError("broken"))
     fails = once(tmp_path / "failed", act, when=lambda env: env.steps == 2)
     with per_episode(hooked(2, length=3, step=fails), backend=backend, autoreset=mode, faults=RESTART) as pool:
@@ -333,7 +338,7 @@ def test_an_env_that_is_built_anew_goes_on_counting(backend: Any, mode: Any, tmp
 
 
 @each(mode=MODES, backend__num_workers=[("process", 3), ("process", 1), ("thread", 2), ("serial", 1)])
-def test_envs_that_are_renewed_go_on_counting(backend: Any, num_workers: int, mode: Any) -> None:
+def test_renewed_envs_continue_the_sequence_of_seeds(backend: Any, num_workers: int, mode: Any) -> None:
     policy = FaultPolicy("raise", renew_every=2)
     env_fns = counting(3, length=2)
     with per_episode(env_fns, backend=backend, num_workers=num_workers, autoreset=mode, faults=policy) as pool:
@@ -344,7 +349,7 @@ def test_envs_that_are_renewed_go_on_counting(backend: Any, num_workers: int, mo
         assert max(pool.get_attr("episodes")) <= 2
 
 
-def test_a_spare_that_dies_unnoticed_gets_its_seed_all_the_same() -> None:
+def test_the_successor_of_a_dead_spare_uses_its_seed() -> None:
     with per_episode(counting(3, length=1), spares=1, faults=RESTART) as pool:
         pool.reset(seed=7)
         pool.reset(seed=8)
@@ -355,8 +360,8 @@ def test_a_spare_that_dies_unnoticed_gets_its_seed_all_the_same() -> None:
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_a_reset_that_fails_has_used_its_number(backend: Any, tmp_path: Path) -> None:
-    """A seed that an env cannot bear does not come back for ever."""
+def test_a_failed_reset_uses_its_seed(backend: Any, tmp_path: Path) -> None:
+    """The next attempt uses the next seed, because the env may fail with this seed each time."""
     act = die if backend == "process" else raising(lambda: ValueError("broken"))
     env_fns = hooked(2, reset=once(tmp_path / "failed", act))
     with per_episode(env_fns, backend=backend, faults=RESTART) as pool:
@@ -365,7 +370,7 @@ def test_a_reset_that_fails_has_used_its_number(backend: Any, tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_an_env_that_raised_goes_on_counting_when_it_is_reset(backend: Any, tmp_path: Path) -> None:
+def test_an_env_that_raised_continues_the_sequence_when_it_is_reset(backend: Any, tmp_path: Path) -> None:
     fails = once(tmp_path / "failed", raising(lambda: ValueError("broken")))
     with per_episode(hooked(2, step=fails), backend=backend) as pool:
         pool.reset(seed=7)
@@ -379,7 +384,7 @@ def test_an_env_that_raised_goes_on_counting_when_it_is_reset(backend: Any, tmp_
 
 
 @pytest.mark.parametrize("mode", ["next_step", "same_step"])
-def test_reports_tell_the_seed_of_the_episode(mode: Any, tmp_path: Path) -> None:
+def test_fault_reports_have_the_seed_of_the_episode(mode: Any, tmp_path: Path) -> None:
     fails = once(tmp_path / "failed", die, when=lambda env: env.episodes == 3 and env.steps == 1)
     with per_episode(hooked(2, length=2, step=fails), autoreset=mode, faults=RESTART) as pool:
         pool.reset(seed=7)
@@ -392,7 +397,7 @@ def test_reports_tell_the_seed_of_the_episode(mode: Any, tmp_path: Path) -> None
         assert f"seed {formula(7, 1, 2)}, last action" in str(where)
 
 
-def test_a_report_before_the_first_reset() -> None:
+def test_a_fault_report_of_the_first_reset_has_its_seed() -> None:
     with per_episode(hooked(1, which=[0], reset=raising(lambda: ValueError("broken")))) as pool:
         with pytest.raises(EnvError) as raised:
             pool.reset(seed=3)
@@ -401,10 +406,10 @@ def test_a_report_before_the_first_reset() -> None:
         assert (where.episode, where.seed) == (0, formula(3, 0, 0))
 
 
-def test_a_report_of_a_worker_that_did_not_come_to_the_reset_it_was_told() -> None:
+def test_a_fault_report_has_the_seed_of_a_reset_that_did_not_begin() -> None:
     with per_episode(counting(2)) as pool:
         pool.reset(seed=1)
-        pool.call("pid")  # the worker has no message left that it could die in
+        pool.call("pid")  # the worker has received all earlier messages
         kill(pool, 1)
         with pytest.raises(WorkerDiedError, match="while in reset") as raised:
             pool.reset(seed=2)
@@ -414,7 +419,7 @@ def test_a_report_of_a_worker_that_did_not_come_to_the_reset_it_was_told() -> No
 
 
 @each(mode=MODES, backend=BACKENDS)
-def test_records_have_the_seed_that_was_passed(backend: Any, mode: Any, tmp_path: Path) -> None:
+def test_crash_records_have_the_seed_of_the_episode(backend: Any, mode: Any, tmp_path: Path) -> None:
     fails = once(tmp_path / "failed", raising(lambda: ValueError("broken")), when=lambda env: env.episodes == 3)
     env_fns = hooked(2, length=2, step=fails)
     with per_episode(env_fns, backend=backend, autoreset=mode, record=tmp_path / "records") as pool:
@@ -467,7 +472,7 @@ def test_a_seed_for_one_env_seeds_its_action_space_alone() -> None:
 
 
 @pytest.mark.parametrize("backend", ["thread", "serial"])
-def test_the_envs_own_action_spaces_are_left_alone(backend: Any) -> None:
+def test_the_envs_own_action_spaces_are_not_seeded(backend: Any) -> None:
     with per_episode([DiceEnv] * 2, backend=backend) as pool:
         for env_id, own in enumerate(pool.get_attr("action_space")):
             assert own is not pool.action_spaces[env_id]

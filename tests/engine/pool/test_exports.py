@@ -1,4 +1,4 @@
-"""What other libraries make of a batch's arrays shares its memory, holds its lease, and may outlive everything."""
+"""Arrays that other libraries make of a batch's arrays share its memory, hold its lease, and may outlive the pool."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from remuda import Pool, _core
 BACKENDS = ("process", "thread", "serial")
 LIBRARIES = {"jax": "JAX is not installed (it takes 600 MB)", "torch": "torch is not installed"}
 
-# By name: which library, and how it takes an array.
+# Export by name: the library that makes the array, and the expression that makes it.
 EXPORTS = {
     "numpy.from_dlpack": ("numpy", "numpy.from_dlpack(array)"),
     "torch.from_numpy": ("torch", "torch.from_numpy(array)"),
     "torch.from_dlpack": ("torch", "torch.from_dlpack(array)"),
     "jax.numpy.from_dlpack": ("jax", "jax.numpy.from_dlpack(array)"),
 }
-# 16 rows of 16 bytes: each frame of observations begins at a multiple of 64 bytes, else JAX would copy it.
+# 16 rows of 16 bytes align each frame of observations to 64 bytes. JAX copies arrays that are less aligned.
 ENVS = [lambda: gymnasium.make("CartPole-v1")] * 16
 LEFT, RIGHT = np.zeros(16, int), np.ones(16, int)
 
@@ -35,8 +35,8 @@ def import_or_skip(library: str) -> Any:
     return importlib.import_module(library)
 
 
-def export(what: str, array: Any) -> Any:
-    library, expression = EXPORTS[what]
+def export(name: str, array: Any) -> Any:
+    library, expression = EXPORTS[name]
     return eval(expression, {library: import_or_skip(library), "array": array})
 
 
@@ -47,28 +47,28 @@ def address(made: Any) -> int:
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize("what", EXPORTS)
-def test_it_shares_the_frame_and_holds_it(what: str, backend: Any) -> None:
-    import_or_skip(EXPORTS[what][0])
+@pytest.mark.parametrize("name", EXPORTS)
+def test_an_exported_array_shares_the_frame_and_holds_its_lease(name: str, backend: Any) -> None:
+    import_or_skip(EXPORTS[name][0])
     with Pool(ENVS, backend=backend, num_workers=2, frames=2) as pool:
         pool.reset(seed=0)
         batch = pool.step(LEFT)
-        made, where, values = export(what, batch.obs), batch.obs.ctypes.data, batch.obs.tolist()
-        assert address(made) == where
+        made, place, values = export(name, batch.obs), batch.obs.ctypes.data, batch.obs.tolist()
+        assert address(made) == place
         del batch
-        for _ in range(5):  # the one frame that may be lent is held
+        for _ in range(5):  # the exported array holds the only frame that the pool may lend
             assert _core.arena_of(pool.step(RIGHT).obs) is None
         assert np.asarray(made).tolist() == values
         del made
         assert _core.arena_of(pool.step(LEFT).obs) is not None
 
 
-@pytest.mark.parametrize("what", EXPORTS)
-def test_it_outlives_the_pool(what: str) -> None:
-    import_or_skip(EXPORTS[what][0])
+@pytest.mark.parametrize("name", EXPORTS)
+def test_an_exported_array_outlives_the_pool(name: str) -> None:
+    import_or_skip(EXPORTS[name][0])
     pool = Pool(ENVS, backend="serial")
     batch = pool.reset(seed=0)
-    made, values = export(what, batch.obs), batch.obs.tolist()
+    made, values = export(name, batch.obs), batch.obs.tolist()
     pool.close()
     del pool, batch
     assert np.asarray(made).tolist() == values
@@ -94,10 +94,14 @@ WAYS = {
 
 @pytest.mark.leaves_things
 @pytest.mark.parametrize("library", dict.fromkeys(library for library, _ in EXPORTS.values()))
-def test_it_outlives_the_interpreter_without_a_word(library: str, script: Callable[..., Script]) -> None:
-    """Not even where the binding is asked to report whatever of it is left. One program for all: each imports a lot."""
+def test_an_exported_array_outlives_the_interpreter_without_leak_reports(
+    library: str, script: Callable[..., Script]
+) -> None:
+    """The interpreter ends without leak reports. One program tests all exports of a library, because its import is
+    slow.
+    """
     import_or_skip(library)
-    expressions = [expression for its, expression in EXPORTS.values() if its == library]
+    expressions = [expression for owner, expression in EXPORTS.values() if owner == library]
     program = BEGIN.format(library=library)
     for n, (expression, then) in enumerate(itertools.product(expressions, WAYS.values())):
         program += (HOLD + then).format(n=n, expression=expression)
@@ -105,8 +109,8 @@ def test_it_outlives_the_interpreter_without_a_word(library: str, script: Callab
 
 
 @pytest.mark.leaves_things
-def test_the_binding_does_report_what_is_left(script: Callable[..., Script]) -> None:
-    """Else the test above would find nothing whatever there is."""
+def test_the_binding_reports_a_leaked_object(script: Callable[..., Script]) -> None:
+    """This proves that the test above could fail."""
     run = script(
         """
 from remuda import _core
@@ -114,11 +118,11 @@ _core.set_leak_warnings(True)
 ctypes.pythonapi.Py_IncRef(ctypes.py_object(_core.InfoReader()))
 """
     )
-    code, _, said = run.await_end()
+    code, _, stderr = run.await_end()
     assert code == 0
-    assert "leaked 1 instances" in said
+    assert "leaked 1 instances" in stderr
 
 
-def test_arrays_of_others_are_of_no_arena() -> None:
+def test_other_arrays_belong_to_no_arena() -> None:
     for array in (np.zeros(3), np.zeros(3)[1:], np.frombuffer(b"abc", np.uint8)):
         assert _core.arena_of(array) is None

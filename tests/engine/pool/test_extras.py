@@ -1,4 +1,4 @@
-"""Columns of the caller's own: what a function makes of each env after its resets and steps."""
+"""Extras: columns that the caller's functions compute from each env after its resets and steps."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ BOTH = {"seen": seen, "steps": steps}
 
 
 @pairwise(backend=BACKENDS, mode=["next_step", "same_step", "disabled", "background"], spares=[0, 1])
-def test_they_are_of_the_same_moment_as_the_observation(backend: Any, mode: Any, spares: int) -> None:
+def test_extras_are_computed_at_the_same_moment_as_the_observation(backend: Any, mode: Any, spares: int) -> None:
     with Pool(counting(4 + spares, 3), backend=backend, autoreset=mode, spares=spares, extras=BOTH) as pool:
         batch = pool.reset(seed=0)
         check(batch)
@@ -52,26 +52,26 @@ def test_they_are_of_the_same_moment_as_the_observation(backend: Any, mode: Any,
             pool.send(np.full(4, i))
             batch = pool.recv(order="slot")
             check(batch)
-            if mode == "background" and pool.pending:  # first observations of those that have reset
+            if mode == "background" and pool.pending:  # the first observations of the envs that have reset
                 again = pool.recv(order="slot")
                 check(again)
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_an_observe_repeats_them(backend: Any) -> None:
+def test_an_observe_repeats_extras(backend: Any) -> None:
     with Pool(counting(3, 2), backend=backend, resets_ahead=True, extras=BOTH) as pool:
         pool.reset()
         before = pool.step([1, 2, 3])
-        pool.step([1, 2, 3])  # it is over, and may be reset already
+        pool.step([1, 2, 3])  # the episodes end, and the envs may reset in advance
         pool.send_observe()
         check(pool.recv())
         assert before.extras["steps"].tolist() == [1, 1, 1]
 
 
-def test_batches_that_are_copied_have_them_too() -> None:
+def test_copied_batches_have_extras() -> None:
     with Pool(counting(4), num_workers=2, frames=2, extras=BOTH) as pool:
         held = [pool.reset()]
-        held += [pool.step(np.full(4, i)) for i in range(5)]  # more than there are frames
+        held += [pool.step(np.full(4, i)) for i in range(5)]  # more batches than frames
         for batch in held:
             check(batch)
         assert [batch.extras["steps"][0] for batch in held] == [0, 1, 2, 3, 4, 5]
@@ -81,7 +81,7 @@ def test_batches_that_are_copied_have_them_too() -> None:
         assert some.env_ids.tolist() == [1, 3]
 
 
-def test_parts_have_theirs() -> None:
+def test_parts_have_extras() -> None:
     with Pool(counting(4), num_workers=2, extras=BOTH) as pool:
         for part in pool.split(2):
             check(part.reset())
@@ -90,7 +90,7 @@ def test_parts_have_theirs() -> None:
 
 @pytest.mark.parametrize("mode", ["next_step", "same_step"])
 @pytest.mark.parametrize("parts", [1, 2])
-def test_rollouts_have_them_of_every_frame(mode: Any, parts: int) -> None:
+def test_rollouts_have_the_extras_of_every_frame(mode: Any, parts: int) -> None:
     with Pool(counting(4, 3), num_workers=2, autoreset=mode, extras=BOTH) as pool:
         pool.reset()
         rollout = pool.rollout(8, parts=parts)
@@ -103,7 +103,7 @@ def test_rollouts_have_them_of_every_frame(mode: Any, parts: int) -> None:
         assert not rollout.extras["seen"].flags.owndata
 
 
-def test_rollouts_of_partial_batches_have_them() -> None:
+def test_rollouts_of_partial_batches_have_extras() -> None:
     with Pool(counting(4, 3), num_workers=4, extras=BOTH) as pool:
         pool.reset()
         rollout = pool.rollout(5)
@@ -113,14 +113,14 @@ def test_rollouts_of_partial_batches_have_them() -> None:
         np.testing.assert_array_equal(rollout.extras["seen"], rollout.obs)
 
 
-def test_a_copy_of_a_batch_has_them() -> None:
+def test_a_copy_of_a_batch_has_extras() -> None:
     with Pool(counting(2), num_workers=1, extras=BOTH) as pool:
         pool.reset()
         batch = pool.step([1, 2])
         assert_same(copy.copy(batch).extras, batch.extras)
 
 
-def test_they_are_views_of_the_frame() -> None:
+def test_extras_are_views_of_the_frame() -> None:
     with Pool(counting(2), num_workers=1, extras=BOTH) as pool:
         batch = pool.reset()
         first = batch.extras["seen"]
@@ -132,7 +132,7 @@ def test_they_are_views_of_the_frame() -> None:
         np.testing.assert_array_equal(first, kept)
 
 
-def test_without_any_there_are_none() -> None:
+def test_a_pool_without_extras_returns_none() -> None:
     with Pool(counting(2), num_workers=1) as pool:
         assert pool.reset().extras == {}
 
@@ -141,7 +141,7 @@ def test_without_any_there_are_none() -> None:
 
 
 @each(mode=["next_step", "same_step"], backend=BACKENDS)
-def test_a_vector_env_is_asked_once_for_all_of_its_envs(mode: Any, backend: Any) -> None:
+def test_extras_of_a_vector_env_are_computed_once_for_all_its_envs(mode: Any, backend: Any) -> None:
     extras = {
         "seen": lambda env: env.obs,
         "steps": lambda env: env.obs[:, 2].tolist(),
@@ -157,7 +157,7 @@ def test_a_vector_env_is_asked_once_for_all_of_its_envs(mode: Any, backend: Any)
         check(pool.recv())
 
 
-def test_a_vector_env_must_have_a_row_for_each() -> None:
+def test_extras_of_a_vector_env_need_a_row_for_each_env() -> None:
     with pytest.raises(
         InvalidEnvError, match=r"expected 2 rows at extras\['one'\], one for each env, got the shape \(\)"
     ):
@@ -183,7 +183,7 @@ def test_a_vector_env_must_have_a_row_for_each() -> None:
         (1j, np.complex128, ()),
     ],
 )
-def test_dtype_and_shape_are_found(value: Any, dtype: Any, shape: tuple[int, ...]) -> None:
+def test_dtype_and_shape_of_extras_are_inferred(value: Any, dtype: Any, shape: tuple[int, ...]) -> None:
     with Pool(counting(2), backend="serial", extras={"it": lambda env: value}) as pool:
         column = pool.reset().extras["it"]
         assert (column.dtype, column.shape) == (dtype, (2, *shape))
@@ -199,9 +199,9 @@ def test_dtype_and_shape_are_found(value: Any, dtype: Any, shape: tuple[int, ...
         ((3, np.uint16), np.uint16, (3,)),
     ],
 )
-def test_dtype_and_shape_may_be_declared(declared: Any, dtype: Any, shape: tuple[int, ...]) -> None:
+def test_dtype_and_shape_of_extras_may_be_declared(declared: Any, dtype: Any, shape: tuple[int, ...]) -> None:
     def value(env: Any) -> Any:
-        assert env.episodes  # it is not asked before the first reset
+        assert env.episodes  # the pool does not call the function before the first reset
         return [1, 0, 1]
 
     with Pool(counting(2), num_workers=1, extras={"it": (value, declared)}) as pool:
@@ -209,7 +209,7 @@ def test_dtype_and_shape_may_be_declared(declared: Any, dtype: Any, shape: tuple
         assert (column.dtype, column.shape, column[1].tolist()) == (dtype, (2, *shape), [1, 0, 1])
 
 
-def test_who_is_needed_for_the_shape_and_knows_nothing_before_a_reset_is_told_to_declare_it() -> None:
+def test_the_error_of_extras_that_need_a_reset_suggests_a_declaration() -> None:
     def value(env: Any) -> Any:
         return env.board
 
@@ -219,7 +219,7 @@ def test_who_is_needed_for_the_shape_and_knows_nothing_before_a_reset_is_told_to
     assert "extras={'board': (function, (shape, dtype))}" in str(raised.value)
 
 
-def test_all_envs_must_agree() -> None:
+def test_extras_of_all_envs_need_one_shape_and_dtype() -> None:
     with pytest.raises(InvalidEnvError) as raised:
         Pool(counting(4), num_workers=2, extras={"row": lambda env: [0] * (3 if env.tag < 2 else 4)})
     assert (
@@ -229,7 +229,7 @@ def test_all_envs_must_agree() -> None:
 
 
 @pytest.mark.parametrize(
-    ("extras", "error", "says"),
+    ("extras", "error", "message"),
     [
         ([seen], TypeError, "expected extras to be a dict of functions by name"),
         ({3: seen}, TypeError, "expected the names of extras to be strings, got 3"),
@@ -245,22 +245,22 @@ def test_all_envs_must_agree() -> None:
         ({"mask": (seen, spaces.Dict(a=spaces.Discrete(2)))}, ValueError, "one array of numbers"),
     ],
 )
-def test_what_cannot_be_is_refused_before_anything_starts(extras: Any, error: type[Exception], says: str) -> None:
-    with pytest.raises(error, match=says):
+def test_wrong_extras_are_refused_before_an_env_is_built(extras: Any, error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
         Pool([lambda: pytest.fail("it was built")], extras=extras)
 
 
-def test_what_cannot_be_pickled_is_named() -> None:
+def test_the_error_names_extras_that_cannot_be_pickled() -> None:
     lock = __import__("threading").Lock()
     with pytest.raises(InvalidEnvError, match=r"expected extras\['held'\] that can be pickled"):
         Pool(counting(2), num_workers=1, extras={"steps": steps, "held": lambda env: lock.locked()})
 
 
-# -- what goes wrong -----------------------------------------------------------------------------------------
+# -- faults ----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_what_a_function_raises_is_raised_by_its_env_and_names_it(backend: Any) -> None:
+def test_an_exception_of_a_function_is_a_fault_of_the_env_and_names_the_function(backend: Any) -> None:
     def picky(env: Any) -> int:
         if env.tag == 1 and env.steps == 2:
             raise KeyError("nothing here")
@@ -277,7 +277,7 @@ def test_what_a_function_raises_is_raised_by_its_env_and_names_it(backend: Any) 
         assert pool.reset().extras["picky"].tolist() == [0, 0]
 
 
-def test_a_value_that_does_not_fit_is_told_with_its_place() -> None:
+def test_the_error_of_a_value_that_does_not_fit_names_its_column() -> None:
     def growing(env: Any) -> Any:
         return np.zeros(2 + env.steps)
 
@@ -291,7 +291,7 @@ def test_a_value_that_does_not_fit_is_told_with_its_place() -> None:
 
 @pytest.mark.parametrize("mode", ["next_step", "same_step"])
 @pytest.mark.parametrize("kind", ["death", "exception"])
-def test_after_a_fault_the_row_repeats_the_last_and_the_new_env_goes_on(mode: Any, kind: str, tmp_path: Path) -> None:
+def test_the_row_of_a_fault_repeats_the_last_extras(mode: Any, kind: str, tmp_path: Path) -> None:
     act = accidents.kill_myself if kind == "death" else accidents.raise_value_error
     fail = once(tmp_path / "once", act, lambda env: env.steps == 3)
     with Pool(hooked(3, step=fail), autoreset=mode, faults=FaultPolicy("restart", backoff=0), extras=BOTH) as pool:
@@ -304,7 +304,7 @@ def test_after_a_fault_the_row_repeats_the_last_and_the_new_env_goes_on(mode: An
                 assert batch.extras["steps"].tolist() == [i + 1, 2 if mode == "next_step" else 0, i + 1]
 
 
-def test_a_function_that_kills_its_worker_costs_no_more_than_the_env(tmp_path: Path) -> None:
+def test_a_function_that_kills_its_worker_ends_one_episode(tmp_path: Path) -> None:
     deadly = once(tmp_path / "once", accidents.kill_myself, lambda env: env.steps == 2)
 
     def extra(env: CountingEnv) -> int:
@@ -322,7 +322,7 @@ def test_a_function_that_kills_its_worker_costs_no_more_than_the_env(tmp_path: P
         assert ended == 1
 
 
-def test_a_successor_whose_columns_are_others_is_refused(tmp_path: Path) -> None:
+def test_a_successor_with_other_columns_is_refused(tmp_path: Path) -> None:
     marker = tmp_path / "dead"
 
     def row(env: Any) -> Any:
@@ -340,7 +340,7 @@ def test_a_successor_whose_columns_are_others_is_refused(tmp_path: Path) -> None
                 pool.step([0, 0])
 
 
-def test_an_env_that_takes_anothers_place_has_the_same_columns() -> None:
+def test_a_replacement_needs_the_same_columns() -> None:
     def row(env: Any) -> Any:
         return [env.tag] * (3 if env.tag == 9 else 2)
 
@@ -352,10 +352,10 @@ def test_an_env_that_takes_anothers_place_has_the_same_columns() -> None:
         assert pool.step([0, 0]).extras["row"].tolist() == [[0, 0], [8, 8]]
 
 
-def test_an_env_is_measured_with_what_is_computed_of_it() -> None:
-    asked: list[int] = []
+def test_measuring_an_env_computes_its_extras() -> None:
+    calls: list[int] = []
     env = CountingEnv()
-    measured = measure(env, computed=[lambda env: asked.append(env.steps)])
+    measured = measure(env, computed=[lambda env: calls.append(env.steps)])
     assert measured.raised is None
-    assert len(asked) >= measured.steps
+    assert len(calls) >= measured.steps
     assert measure(env, computed=[lambda env: env.board]).raised is not None

@@ -1,4 +1,4 @@
-"""A child that the program forks (a data loader's, say) has its own copy of the batches that are held, and no pool."""
+"""A forked child of the program, such as a data loader, has its own copy of held batches, and cannot use the pool."""
 
 from __future__ import annotations
 
@@ -29,30 +29,30 @@ BACKENDS = ["process", "thread", "serial"]
 
 
 class Child:
-    """A forked child, which does something when it is told to and says what came of it."""
+    """A forked child. `ask` calls its function in it and returns the result."""
 
     def __init__(self, work: Callable[[], Any]) -> None:
         go, self._go = os.pipe()
-        self._told, told = os.pipe()
+        self._answer, answer_end = os.pipe()
         self.pid = os.fork()
         if self.pid == 0:
             os.close(self._go)
             os.read(go, 1)
             status = 1
             try:
-                os.write(told, pickle.dumps(work()))
+                os.write(answer_end, pickle.dumps(work()))
                 status = 0
             finally:
                 os._exit(status)
         os.close(go)
-        os.close(told)
+        os.close(answer_end)
 
     def ask(self) -> Any:
-        """Lets it work, and waits for its end."""
+        """Makes the child call its function and waits for the child's exit."""
         os.write(self._go, b"!")
         os.close(self._go)
-        with open(self._told, "rb") as told:
-            answer = told.read()
+        with open(self._answer, "rb") as answer_end:
+            answer = answer_end.read()
         assert os.waitpid(self.pid, 0)[1] == 0
         return pickle.loads(answer)
 
@@ -66,11 +66,11 @@ def scored(env: Any, action: Any) -> Any:
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_a_batch_stays_what_it_was_while_the_pool_goes_on(backend: Any) -> None:
-    """Also when the parent no longer holds it, and its memory has been used many times since."""
+def test_a_childs_batch_keeps_its_values_while_the_pool_steps(backend: Any) -> None:
+    """The copy stays valid after the parent drops the batch and reuses its memory many times."""
     with Pool(hooked(4, range(4), step=scored), num_workers=2, backend=backend) as pool:
         pool.reset()
-        pool.step([1] * 4)  # its info key has a column from now on
+        pool.step([1] * 4)  # its info key has a column after this step
         held = [pool.step([10 + i] * 4) for i in range(3)]
         before = [arrays(batch) for batch in held]
         child = Child(lambda: [arrays(batch) for batch in held])
@@ -81,7 +81,7 @@ def test_a_batch_stays_what_it_was_while_the_pool_goes_on(backend: Any) -> None:
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_what_a_child_writes_is_its_own(backend: Any) -> None:
+def test_the_parent_does_not_see_a_childs_writes(backend: Any) -> None:
     def write() -> list[Any]:
         batch.obs[:] = -7
         batch.reward[:] = -7
@@ -91,13 +91,13 @@ def test_what_a_child_writes_is_its_own(backend: Any) -> None:
         pool.reset()
         batch = pool.step([1, 2, 3])
         before = arrays(batch)
-        theirs = Child(write).ask()
-        assert (theirs[0] == -7).all() and (theirs[1] == -7).all()
+        child_arrays = Child(write).ask()
+        assert (child_arrays[0] == -7).all() and (child_arrays[1] == -7).all()
         np.testing.assert_equal(arrays(batch), before)
         assert pool.step([4, 5, 6]).reward.tolist() == [4, 5, 6]
 
 
-def test_what_the_parent_writes_is_its_own() -> None:
+def test_a_child_does_not_see_the_parents_writes() -> None:
     with Pool(counting(3)) as pool:
         batch = pool.reset()
         child = Child(lambda: batch.obs.copy())
@@ -106,7 +106,7 @@ def test_what_the_parent_writes_is_its_own() -> None:
         np.testing.assert_array_equal(child.ask(), before)
 
 
-def test_parts_and_batches_that_outlive_their_pool() -> None:
+def test_a_child_may_read_batches_of_parts_and_of_a_closed_pool() -> None:
     pool = Pool(counting(4), num_workers=2)
     whole = pool.reset()
     left, right = pool.split(2)
@@ -121,7 +121,7 @@ def test_parts_and_batches_that_outlive_their_pool() -> None:
         np.testing.assert_equal(child.ask(), before)
 
 
-def test_terminal_observations_too() -> None:
+def test_a_childs_terminal_observations_keep_their_values() -> None:
     with Pool(counting(2, length=2), autoreset="same_step") as pool:
         pool.reset()
         pool.step([1, 2])
@@ -134,13 +134,14 @@ def test_terminal_observations_too() -> None:
 
 @pytest.mark.parametrize("faults", ["raise", "restart"])
 @pytest.mark.parametrize("holds", [True, False])
-def test_a_child_keeps_nothing_of_the_pools(faults: Any, holds: bool) -> None:
-    """Neither mapping nor descriptor of the shared memory, which would not be freed while the child is there."""
+def test_a_child_does_not_keep_the_pools_memory_allocated(faults: Any, holds: bool) -> None:
+    """A child has no mapping and no descriptor of the shared memory. Either would keep the memory allocated."""
 
     def look() -> tuple[list[str], list[str]]:
         maps = [line for line in Path("/proc/self/maps").read_text().splitlines() if "memfd:remuda (" in line]
         links = [Path(f"/proc/self/fd/{fd}") for fd in os.listdir("/proc/self/fd")]
-        targets = [os.readlink(link) for link in links if link.is_symlink()]  # but for the one that was listing
+        # excludes the descriptor that `listdir` used
+        targets = [os.readlink(link) for link in links if link.is_symlink()]
         return maps, [target for target in targets if "memfd:remuda (" in target]
 
     with Pool(counting(2), faults=faults) as pool:
@@ -152,10 +153,10 @@ def test_a_child_keeps_nothing_of_the_pools(faults: Any, holds: bool) -> None:
         assert Child(look).ask() == ([], [])
 
 
-def test_a_child_is_told_that_the_pool_is_not_its_own() -> None:
+def test_a_childs_calls_of_the_pool_are_refused() -> None:
     def use() -> list[str]:
-        said = []
-        for use_it in (
+        messages = []
+        for call in (
             pool.reset,
             lambda: pool.step([0, 0]),
             pool.recv,
@@ -164,17 +165,17 @@ def test_a_child_is_told_that_the_pool_is_not_its_own() -> None:
             lambda: pool.call("tag"),
         ):
             try:
-                use_it()
+                call()
             except StateError as error:
-                said.append(str(error))
-        return said
+                messages.append(str(error))
+        return messages
 
     with Pool(counting(2)) as pool:
         pool.reset()
-        said = Child(use).ask()
-        assert len(said) == 6
+        messages = Child(use).ask()
+        assert len(messages) == 6
         assert all(
-            f"this pool belongs to process {os.getpid()}, got a call from its forked copy" in text for text in said
+            f"this pool belongs to process {os.getpid()}, got a call from its forked copy" in text for text in messages
         )
         assert pool.step([1, 2]).reward.tolist() == [1, 2]
 
@@ -190,14 +191,14 @@ def test_a_child_may_fork_and_make_pools_of_its_own() -> None:
     with Pool(counting(2)) as pool:
         batch = pool.reset()
         before = batch.obs.copy()
-        theirs, fresh = Child(grow).ask()
-        assert (theirs == 5).all()
+        child_arrays, fresh = Child(grow).ask()
+        assert (child_arrays == 5).all()
         np.testing.assert_array_equal(fresh, before)
         np.testing.assert_array_equal(batch.obs, before)
 
 
 def test_a_factory_may_hold_a_batch_of_another_pool() -> None:
-    """With workers that are forked it is theirs, as it was then."""
+    """A forked worker has its own copy of the batch, with the values at the time of the fork."""
     with Pool(counting(2)) as pool:
         batch = pool.step([7, 8]) if pool.reset() else None
         assert batch is not None
@@ -208,12 +209,12 @@ def test_a_factory_may_hold_a_batch_of_another_pool() -> None:
             assert other.call("tag") == [8]
 
 
-def test_the_memory_of_a_closed_pool_goes_though_workers_of_another_were_forked_from_its_process() -> None:
+def test_a_closed_pools_memory_is_freed_though_another_pool_has_forked_workers() -> None:
     pool = Pool(counting(2))
     pool.reset()
     with Pool(counting(1), start_method="fork") as other:
         maps = other.apply(lambda env: Path("/proc/self/maps").read_text())[0]
-        assert maps.count("memfd:remuda") == 1  # its own
+        assert maps.count("memfd:remuda") == 1  # the other pool's own memory
         pool.close()
 
 
@@ -228,8 +229,8 @@ class Filling(gymnasium.Env[Any, Any]):
         return np.full(1 << 16, action, np.uint8), 0.0, False, False, {}
 
 
-def test_only_what_is_held_is_copied() -> None:
-    """A child's memory, and so the time that a fork takes, grows with what is held, not with the pool."""
+def test_a_fork_copies_only_held_frames() -> None:
+    """A child's memory, and the duration of a fork, grow with the size of the held batches, not of the pool."""
 
     def private_bytes() -> int:
         address = batch.obs.ctypes.data
@@ -249,20 +250,22 @@ def test_only_what_is_held_is_copied() -> None:
         assert held <= Child(private_bytes).ask() < 4 * held
 
 
-def test_a_child_that_dies_changes_nothing() -> None:
+def test_a_killed_child_does_not_disturb_the_pool() -> None:
     with Pool(counting(2)) as pool:
         batch = pool.reset()
         child = Child(lambda: None)
         os.kill(child.pid, signal.SIGKILL)
         os.waitpid(child.pid, 0)
         os.close(child._go)
-        os.close(child._told)
+        os.close(child._answer)
         assert batch.obs.shape == (2, 4)
         assert pool.step([1, 2]).reward.tolist() == [1, 2]
 
 
-def test_a_child_drops_rollouts_while_a_thread_of_the_parent_takes_memory_for_one() -> None:
-    """The thread of the parent is in the core, without the GIL, which no other call of its gives up."""
+def test_a_child_drops_rollouts_while_a_thread_of_the_parent_reserves_memory() -> None:
+    """The parent's thread is inside the core's `_reserve` without the GIL. No other call of the thread releases the
+    GIL.
+    """
     held: list[Any] = []
 
     def drop() -> bool:

@@ -1,4 +1,4 @@
-"""Infos of numbers through a pool: whatever takes columns, what a caller reads is what the envs have said."""
+"""Infos with numbers: the caller reads the infos that the envs returned, whether or not their keys have columns."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ from pool_envs import EnvFn, Info, StepResult, assert_same
 from remuda import FaultPolicy, Pool
 
 MODES = ("next_step", "same_step")
-STEPS = 4  # of a script, which is gone through three times: by the second its columns are there
+STEPS = 4  # steps of a script; each script runs three times, and its keys have columns by the second
 
 
-class TellingEnv(gymnasium.Env[Any, Any]):
-    """Tells what a script says, over and over: an info for each step, and whether the episode ends there.
+class ScriptedInfoEnv(gymnasium.Env[Any, Any]):
+    """Returns the infos and episode ends of a script, over and over.
 
-    Like many envs it goes on using what it has told: the dicts change afterwards.
+    Like many envs it changes the returned dicts afterwards.
     """
 
     action_space = spaces.Discrete(2)
@@ -47,9 +47,9 @@ class TellingEnv(gymnasium.Env[Any, Any]):
         return self._look(), {"begins": self.count}
 
     def step(self, action: Any) -> StepResult:
-        told, ends = self._script[self.count % len(self._script)]
+        infos, ends = self._script[self.count % len(self._script)]
         self.count += 1
-        return self._look(), 1.0, ends, False, copy.deepcopy(told)
+        return self._look(), 1.0, ends, False, copy.deepcopy(infos)
 
 
 NUMBERS: list[st.SearchStrategy[Any]] = [
@@ -70,7 +70,7 @@ ODD_KEYS = ["_a", "_b", "final_info", "_final_obs"]
 
 @st.composite
 def shapes(draw: st.DrawFn, depth: int = 2) -> dict[str, Any]:
-    """What infos are made of: of one kind for each path, as Gymnasium's arrays need it."""
+    """Draws the keys of infos and one kind of value for each, because Gymnasium's arrays need one kind per key."""
     shape: dict[str, Any] = {}
     for key in draw(st.lists(st.sampled_from(KEYS), unique=True, max_size=4)):
         is_dict = depth and key != "final_obs" and draw(st.integers(0, 2)) == 0
@@ -96,14 +96,14 @@ def scripts(draw: st.DrawFn) -> list[list[tuple[Info, bool]]]:
 
 
 def wild_infos(depth: int = 2) -> st.SearchStrategy[dict[Any, Any]]:
-    """With a key that is once a number and once a dict, or of another type each time."""
+    """Draws infos in which a key may have a number once and a dict or another type the next time."""
     values = st.one_of(*NUMBERS, *THINGS, *([wild_infos(depth - 1)] if depth else []))
     return st.dictionaries(st.sampled_from([*KEYS, *ODD_KEYS, 7]), values, max_size=4)
 
 
 @contextmanager
-def telling(scripts: Sequence[Any], mode: str, **options: Any) -> Iterator[Pool]:
-    fns: list[EnvFn] = [functools.partial(TellingEnv, script) for script in scripts]
+def info_pool(scripts: Sequence[Any], mode: str, **options: Any) -> Iterator[Pool]:
+    fns: list[EnvFn] = [functools.partial(ScriptedInfoEnv, script) for script in scripts]
     with Pool(fns, autoreset=mode, advise=False, **{"backend": "serial", **options}) as pool:  # type: ignore[arg-type]
         yield pool
 
@@ -116,14 +116,14 @@ def no_actions(n: int) -> Any:
 @given(scripts())
 @draws(15)
 def test_infos_equal_those_of_gymnasiums_vector_env(mode: str, scripts: list[Any]) -> None:
-    theirs = sync_vector_env([functools.partial(TellingEnv, script) for script in scripts], mode)
-    theirs.reset()
-    with telling(scripts, mode) as pool:
+    vector_env = sync_vector_env([functools.partial(ScriptedInfoEnv, script) for script in scripts], mode)
+    vector_env.reset()
+    with info_pool(scripts, mode) as pool:
         pool.reset()
         for i in range(3 * STEPS):
             try:
-                expected = theirs.step(no_actions(len(scripts)))[4]
-            except Exception:  # a mask, say, that is also a key of its own: there is nothing to be equal to
+                expected = vector_env.step(no_actions(len(scripts)))[4]
+            except Exception:  # for example, if a key is also the name of a mask: there is nothing to compare with
                 return
             batch = pool.step(no_actions(len(scripts)))
             assert_same(batch.infos.stack(), expected, f"step {i}")
@@ -144,28 +144,28 @@ def test_infos_equal_those_of_gymnasiums_vector_env(mode: str, scripts: list[Any
     ],
 )
 @pytest.mark.parametrize("mode", MODES)
-def test_keys_that_are_masks_of_others(mode: str, info: Info) -> None:
+def test_keys_with_the_name_of_another_keys_mask(mode: str, info: Info) -> None:
     test_infos_equal_those_of_gymnasiums_vector_env.hypothesis.inner_test(mode, [[(info, False), (info, True)]] * 2)
 
 
 @pytest.mark.parametrize("mode", [*MODES, "background", "disabled"])
 @given(st.lists(st.lists(st.tuples(wild_infos(), st.booleans()), min_size=2, max_size=2), min_size=1, max_size=2))
 @draws(12)
-def test_each_info_is_what_the_env_has_said(mode: str, scripts: list[Any]) -> None:
+def test_each_info_equals_the_envs_info(mode: str, scripts: list[Any]) -> None:
     if mode in ("background", "disabled"):
         scripts = [[(info, False) for info, _ in script] for script in scripts]
-    twins = [TellingEnv(script) for script in scripts]
+    twins = [ScriptedInfoEnv(script) for script in scripts]
     due = [False] * len(twins)
-    with telling(scripts, mode) as pool:
+    with info_pool(scripts, mode) as pool:
         pool.reset()
         for i in range(8):
-            expected = [_told(twin, j, due, mode) for j, twin in enumerate(twins)]
+            expected = [_expected_info(twin, j, due, mode) for j, twin in enumerate(twins)]
             infos = pool.step(no_actions(len(twins))).infos
             assert_same(list(infos), expected, f"step {i}")
             assert_same([infos[j] for j in range(len(twins))], expected, f"step {i}")
 
 
-def _told(twin: TellingEnv, j: int, due: list[bool], mode: str) -> Info:
+def _expected_info(twin: ScriptedInfoEnv, j: int, due: list[bool], mode: str) -> Info:
     if due[j]:
         due[j] = False
         return twin.reset()[1]
@@ -211,9 +211,9 @@ ENDS = {
 
 @pytest.mark.parametrize(("obs", "space"), ENDS.values(), ids=ENDS)
 @pytest.mark.parametrize("mode", MODES)
-def test_nothing_of_an_end_is_pickled(obs: Any, space: Any, mode: str) -> None:
+def test_the_end_of_an_episode_is_not_pickled(obs: Any, space: Any, mode: str) -> None:
     script = [({"lives": 3}, False), ({"episode": EPISODE, "deep": {"er": {"still": True}}}, True)]
-    fns = [functools.partial(TellingEnv, script, obs, space)] * 2
+    fns = [functools.partial(ScriptedInfoEnv, script, obs, space)] * 2
     with Pool(fns, autoreset=mode, backend="serial") as pool:  # type: ignore[arg-type]
         pool.reset()
         for _ in range(3 * STEPS):
@@ -241,8 +241,8 @@ def test_nothing_of_an_end_is_pickled(obs: Any, space: Any, mode: str) -> None:
     ],
 )
 @pytest.mark.filterwarnings("ignore:overflow encountered in cast")
-def test_casts_are_numpys(obs: Any) -> None:
-    with Pool([functools.partial(TellingEnv, [({}, False)], obs)], backend="serial") as pool:
+def test_observations_are_cast_as_numpy_casts(obs: Any) -> None:
+    with Pool([functools.partial(ScriptedInfoEnv, [({}, False)], obs)], backend="serial") as pool:
         batch = pool.reset()
         expected = np.asarray(obs, np.float64).reshape(2).astype(np.float32)
         assert batch.obs.tobytes() == expected.tobytes()
@@ -250,19 +250,19 @@ def test_casts_are_numpys(obs: Any) -> None:
 
 @pytest.mark.skipif(np.__version__.startswith("1.23."), reason="NumPy 1.23 says nothing of casts")
 @pytest.mark.parametrize(("obs", "setting"), [(np.array([1e300, 0.0]), "over"), (np.array([1e-42, 0.0]), "under")])
-def test_casts_raise_where_numpy_is_told_to(obs: Any, setting: str) -> None:
+def test_casts_raise_if_numpy_is_set_to_raise(obs: Any, setting: str) -> None:
     raising: Any = {setting: "raise"}
     with (
-        Pool([functools.partial(TellingEnv, [({}, False)], obs)], backend="serial") as pool,
+        Pool([functools.partial(ScriptedInfoEnv, [({}, False)], obs)], backend="serial") as pool,
         np.errstate(**raising),
         pytest.raises(Exception, match="encountered in cast"),
     ):
         pool.reset()
 
 
-def test_a_terminal_observation_is_what_the_env_gave_and_not_what_fitted() -> None:
+def test_the_terminal_observation_in_infos_is_not_cast() -> None:
     obs = np.array([0.1, 0.2])
-    with Pool([functools.partial(TellingEnv, [({}, True)], obs)], autoreset="same_step", backend="serial") as pool:
+    with Pool([functools.partial(ScriptedInfoEnv, [({}, True)], obs)], autoreset="same_step", backend="serial") as pool:
         pool.reset()
         for _ in range(3):
             batch = pool.step(no_actions(1))
@@ -288,9 +288,9 @@ class OwnDict(dict[str, Any]):
     ],
 )
 @pytest.mark.parametrize("mode", MODES)
-def test_what_is_no_plain_dict_of_numbers_stays_what_it_is(odd: Any, mode: str) -> None:
+def test_an_episode_info_that_is_no_plain_dict_of_numbers_is_unchanged(odd: Any, mode: str) -> None:
     plain = {"episode": EPISODE}
-    with telling([[(plain, True), (odd, True)]], mode) as pool:
+    with info_pool([[(plain, True), (odd, True)]], mode) as pool:
         pool.reset()
         seen = []
         for _ in range(3 * STEPS):
@@ -298,33 +298,33 @@ def test_what_is_no_plain_dict_of_numbers_stays_what_it_is(odd: Any, mode: str) 
             if batch.terminated[0]:
                 info = batch.infos[0]
                 seen.append(info["final_info"] if mode == "same_step" else {**info})
-        top = (lambda info: info) if mode == "same_step" else dict  # infos themselves are dicts, whatever they were
+        top = (lambda info: info) if mode == "same_step" else dict  # an info itself is always a plain dict
         assert_same(seen[:4], [plain, top(odd)] * 2)
 
 
-def test_a_dict_that_contains_itself_is_as_before() -> None:
-    with telling([[({"a": 1}, False)]], "next_step") as pool:
+def test_an_info_may_contain_itself() -> None:
+    with info_pool([[({"a": 1}, False)]], "next_step") as pool:
         pool.reset()
         info: dict[str, Any] = {"x": 1.0}
         info["me"] = info
-        pool.apply(_tell, info)
+        pool.apply(_set_info, info)
         for _ in range(3):
-            told = pool.step(no_actions(1)).infos[0]
-            assert told["me"]["me"]["me"]["x"] == 1.0
+            infos = pool.step(no_actions(1)).infos[0]
+            assert infos["me"]["me"]["me"]["x"] == 1.0
 
 
-def _tell(env: TellingEnv, info: Any) -> None:
+def _set_info(env: ScriptedInfoEnv, info: Any) -> None:
     env._script = [(info, False)]
 
 
-def test_new_keys_for_ever_take_no_more_than_there_is() -> None:
+def test_ever_new_keys_do_not_exhaust_the_columns() -> None:
     with Pool([CountingKeysEnv] * 2, backend="serial") as pool:
         pool.reset()
         for i in range(1, 1500):
             assert list(pool.step(no_actions(2)).infos) == [{f"key {i}": {"n": i}}] * 2
 
 
-class CountingKeysEnv(TellingEnv):
+class CountingKeysEnv(ScriptedInfoEnv):
     def __init__(self) -> None:
         super().__init__([({}, False)])
 
@@ -336,9 +336,10 @@ class CountingKeysEnv(TellingEnv):
 # -- deaths ------------------------------------------------------------------------------------------------
 
 
-class DyingEnv(TellingEnv):
-    """Told to by action 1, the first one dies when some of its info is written: with the key that comes last, or in the
-    reset that follows the end of its episode. The next one tells other things."""
+class DyingEnv(ScriptedInfoEnv):
+    """Action 1 kills the worker of the first build while its info is written, or in the reset after the episode. Later
+    builds return other keys.
+    """
 
     def __init__(self, builds: Path, dies_in_reset: bool) -> None:
         with builds.open("ab") as file:
@@ -366,45 +367,45 @@ class DyingEnv(TellingEnv):
 
 
 class Killer:
-    """A key that kills: its hash is asked when it goes into the env's own dict, and again when it goes into another."""
+    """A key that kills its process when it is hashed for the second time, in the process of copying its dict."""
 
     def __init__(self) -> None:
-        self.asked = 0
+        self.hashes = 0
 
     def __hash__(self) -> int:
-        self.asked += 1
-        if self.asked == 2:
+        self.hashes += 1
+        if self.hashes == 2:
             kill_myself()
         return 7
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_a_worker_that_dies_while_it_writes_an_info(mode: str, tmp_path: Path) -> None:
-    """What it has written is no part of the row that tells of its end. Its successor has other keys."""
+def test_a_worker_dies_while_it_writes_an_info(mode: str, tmp_path: Path) -> None:
+    """The row of the fault has nothing that the dead worker wrote. Its successor returns other keys."""
     dying = functools.partial(DyingEnv, tmp_path / "builds", dies_in_reset=mode == "same_step")
-    fns: list[EnvFn] = [dying, functools.partial(TellingEnv, [({}, False)])]
+    fns: list[EnvFn] = [dying, functools.partial(ScriptedInfoEnv, [({}, False)])]
     with Pool(fns, autoreset=mode, faults="restart", advise=False) as pool:  # type: ignore[arg-type]
         pool.reset()
         for _ in range(6):
             pool.step(no_actions(2))
         batch = pool.step(np.array([1, 0]))
-        while not batch.truncated[0]:  # that step was a reset
+        while not batch.truncated[0]:  # steps that were autoresets
             batch = pool.step(np.array([1, 0]))
         info = batch.infos[0]
         if mode == "same_step":
             assert set(info) == {"final_info", "final_obs", "begins"}
             info = info["final_info"]
         assert set(info) == {"fault"}
-        told = [pool.step(no_actions(2)).infos[0] for _ in range(6)]
-    assert_same([one for one in told if "episode" in one][-1]["other"], {"b": np.float32(2.0)})
-    assert not any("mine" in one for one in told)
+        infos = [pool.step(no_actions(2)).infos[0] for _ in range(6)]
+    assert_same([one for one in infos if "episode" in one][-1]["other"], {"b": np.float32(2.0)})
+    assert not any("mine" in one for one in infos)
 
 
 @pytest.mark.parametrize("options", [{"spares": 2}, {"faults": FaultPolicy(renew_every=1)}], ids=["spares", "renewal"])
-def test_an_end_in_a_row_that_another_env_completes(options: Any) -> None:
-    """Two envs write one row: each its own columns."""
+def test_the_end_of_one_env_and_the_reset_of_another_share_a_row(options: Any) -> None:
+    """Two envs write columns of the same row."""
     script = [({"lives": 3, "episode": EPISODE}, False), ({"lives": 2, "episode": EPISODE}, True)]
-    fns: list[EnvFn] = [functools.partial(TellingEnv, script)] * (2 + options.get("spares", 0))
+    fns: list[EnvFn] = [functools.partial(ScriptedInfoEnv, script)] * (2 + options.get("spares", 0))
     with Pool(fns, autoreset="same_step", advise=False, **options) as pool:
         pool.reset()
         for i in range(12):
@@ -416,12 +417,12 @@ def test_an_end_in_a_row_that_another_env_completes(options: Any) -> None:
                     assert set(info) == {"final_info", "final_obs", "begins"}
 
 
-def test_all_arrays_are_apart_so_that_each_can_be_written_into() -> None:
-    """As Gymnasium's are, be it that keys come together."""
+def test_stacked_arrays_do_not_share_memory() -> None:
+    """The arrays of one info are separate, as Gymnasium's are, even if its keys arrive together."""
     ends: Info = {"episode": {"r": 1.0, "l": 2}, "often": 3}
-    with telling([[(ends, False), ({"often": 1}, False)], [({"often": 2}, False)] * 2], "next_step") as pool:
+    with info_pool([[(ends, False), ({"often": 1}, False)], [({"often": 2}, False)] * 2], "next_step") as pool:
         pool.reset()
-        for _ in range(3):  # by the third all have columns
+        for _ in range(3):  # all keys have columns by the third step
             batch = pool.step(no_actions(2))
         stacked, apart = batch.stack_infos(), batch.infos.stack()
     assert_same(stacked, apart)

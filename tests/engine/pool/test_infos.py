@@ -1,4 +1,4 @@
-"""Infos: from columns and pickles back to dicts, and stacked as Gymnasium has them."""
+"""Infos: conversion from columns and pickles to dicts, and to stacked arrays in Gymnasium's format."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ KEYS = st.sampled_from(["a", "b", "_a", "c", *FINAL_OBS, "é", 7])
 
 @st.composite
 def info_batches(draw: st.DrawFn, depth: int = 1) -> list[dict[Any, Any]]:
-    """Infos of some envs: of one kind for each key, as Gymnasium's arrays need it, in an order of its own for each."""
+    """Draws infos of some envs in varying key order. Each key has one kind of value, as Gymnasium's arrays require."""
     n = draw(st.integers(1, 5))
     infos: list[dict[Any, Any]] = [{} for _ in range(n)]
     for key in draw(st.lists(KEYS, unique=True, max_size=5)):
@@ -53,7 +53,7 @@ def info_batches(draw: st.DrawFn, depth: int = 1) -> list[dict[Any, Any]]:
     return infos
 
 
-def theirs(infos: list[dict[Any, Any]]) -> dict[Any, Any]:
+def stack_with_gymnasium(infos: list[dict[Any, Any]]) -> dict[Any, Any]:
     envs: VectorEnv[Any, Any, Any] = VectorEnv()
     envs.num_envs = len(infos)
     stacked: dict[Any, Any] = {}
@@ -66,14 +66,14 @@ def theirs(infos: list[dict[Any, Any]]) -> dict[Any, Any]:
 @draws(100)
 def test_stacked_infos_equal_gymnasiums(infos: list[dict[Any, Any]]) -> None:
     try:
-        expected = theirs(infos)
+        expected = stack_with_gymnasium(infos)
     except Exception:
         return
     extras: Any = {i: (0, [pickle.dumps(([], info, None, None))], None) for i, info in enumerate(infos)}
-    ours = Infos(np.zeros(len(infos), np.uint64), _core.InfoReader(), None, PickledRows(extras), lambda row: None)
-    assert_same(ours.stack(), expected)
-    assert_same(list(ours), infos)
-    assert_same([ours[i] for i in range(len(infos))], infos)
+    result = Infos(np.zeros(len(infos), np.uint64), _core.InfoReader(), None, PickledRows(extras), lambda row: None)
+    assert_same(result.stack(), expected)
+    assert_same(list(result), infos)
+    assert_same([result[i] for i in range(len(infos))], infos)
 
 
 @given(
@@ -84,7 +84,7 @@ def test_stacked_infos_equal_gymnasiums(infos: list[dict[Any, Any]]) -> None:
 )
 @draws(70)
 def test_infos_in_columns_equal_gymnasiums(table: list[list[Any]], data: st.DataObject) -> None:
-    """`table` has the values of each path for 4 envs."""
+    """`table` has the values of 4 envs for each path."""
     book, reader = InfoColumns(room=10_000), _core.InfoReader()
     infos: list[dict[str, Any]] = [{} for _ in range(4)]
     mask = np.zeros(4, np.uint64)
@@ -92,7 +92,7 @@ def test_infos_in_columns_equal_gymnasiums(table: list[list[Any]], data: st.Data
     for k, values in enumerate(table):
         path = data.draw(st.sampled_from([("key",), ("sub", "key"), ("sub", "sub", "key"), ("final_info", "key")]))
         path = (*path[:-1], f"key {k}")
-        (column,) = book.assign([asked(path, values[0])])
+        (column,) = book.assign([new_field(path, values[0])])
         reader.add(column.path, column.type)
         arrays.append(np.zeros((4, *column.shape), column.dtype))
         for i, value in enumerate(values):
@@ -100,23 +100,23 @@ def test_infos_in_columns_equal_gymnasiums(table: list[list[Any]], data: st.Data
                 arrays[-1][i] = value
                 put(infos[i], path, value)
                 mask[i] |= np.uint64(1 << k)
-    ours = Infos(mask, reader, arrays, PickledRows(None), lambda row: None)
-    assert_same(ours.stack(), theirs(infos))
-    assert_same(list(ours), infos)
-    assert_same([ours[i] for i in range(4)], infos)
+    result = Infos(mask, reader, arrays, PickledRows(None), lambda row: None)
+    assert_same(result.stack(), stack_with_gymnasium(infos))
+    assert_same(list(result), infos)
+    assert_same([result[i] for i in range(4)], infos)
 
 
 def a_reader() -> _core.InfoReader:
-    """Of the statistics of episodes, and of an array."""
+    """Returns a reader with columns for episode statistics and an array."""
     book, reader = InfoColumns(room=10_000), _core.InfoReader()
-    asked_for = [(("episode", "r"), 1.5), (("episode", "l"), 3), ("pos", np.zeros(2))]
-    for column in book.assign([asked(path, value) for path, value in asked_for]):
+    fields = [(("episode", "r"), 1.5), (("episode", "l"), 3), ("pos", np.zeros(2))]
+    for column in book.assign([new_field(path, value) for path, value in fields]):
         reader.add(column.path, column.type)
     return reader
 
 
 def stacked_by(reader: _core.InfoReader, numbers: list[float]) -> dict[str, Any]:
-    """Those of envs that all tell this of their episodes; the first tells nothing."""
+    """Returns the stacked infos of envs that end their episodes with these numbers. The first env has an empty info."""
     values = np.array(numbers)
     mask = np.full(len(values), 7, np.uint64)
     mask[0] = 0
@@ -126,11 +126,11 @@ def stacked_by(reader: _core.InfoReader, numbers: list[float]) -> dict[str, Any]
 
 def expected_of(numbers: list[float]) -> dict[str, Any]:
     infos = [{"episode": {"r": n, "l": int(n)}, "pos": np.array([n, n])} for n in numbers]
-    return theirs([{}, *infos[1:]])
+    return stack_with_gymnasium([{}, *infos[1:]])
 
 
 @pytest.mark.parametrize("keep", [lambda array: array, lambda array: array[1:], memoryview, np.from_dlpack])
-def test_arrays_of_stacked_infos_are_not_written_to_while_somebody_holds_them(keep: Any) -> None:
+def test_held_arrays_of_stacked_infos_are_not_overwritten(keep: Any) -> None:
     reader = a_reader()
     held = []
     for i in range(5):
@@ -144,7 +144,7 @@ def test_arrays_of_stacked_infos_are_not_written_to_while_somebody_holds_them(ke
         assert np.asarray(has_ended)[-1] == 1
 
 
-def test_what_somebody_makes_of_stacked_infos_is_his_alone() -> None:
+def test_changes_to_stacked_infos_do_not_affect_later_ones() -> None:
     reader = a_reader()
     for n in [3, 2, 2, 5, 3, 3, 3]:
         numbers = [float(i) for i in range(n)]
@@ -159,7 +159,7 @@ def test_what_somebody_makes_of_stacked_infos_is_his_alone() -> None:
         stacked["more"] = 1
 
 
-def test_arrays_of_stacked_infos_with_a_weak_reference_end_when_nobody_holds_them() -> None:
+def test_arrays_of_stacked_infos_with_a_weak_reference_end_when_dropped() -> None:
     reader = a_reader()
     ended = []
     for i in range(6):
@@ -174,43 +174,43 @@ def put(info: dict[str, Any], path: tuple[str, ...], value: Any) -> None:
     info[path[-1]] = value
 
 
-def asked(path: tuple[str, ...] | str, value: Any) -> InfoField:
+def new_field(path: tuple[str, ...] | str, value: Any) -> InfoField:
     field = field_of((path,) if isinstance(path, str) else path, value)
     assert field is not None
     return field
 
 
 def columns_of(book: InfoColumns, **values: Any) -> list[str]:
-    """Which of these keys get a column; `a__b` stands for "b" in the dict "a"."""
-    fields = [asked(tuple(key.split("__")), value) for key, value in values.items()]
+    """Returns the keys that get a column. `a__b` stands for "b" in the dict "a"."""
+    fields = [new_field(tuple(key.split("__")), value) for key, value in values.items()]
     return ["__".join(column.path) for column in book.assign(fields)]
 
 
-def test_columns_are_given_once_while_there_is_room() -> None:
+def test_each_key_gets_one_column_while_there_is_room() -> None:
     book = InfoColumns(room=32)
     assert columns_of(book, a=1, b=2.0) == ["a", "b"]
     assert columns_of(book, a=1) == []
-    (vector,) = book.assign([asked("v", np.zeros(2, np.float32))])
+    (vector,) = book.assign([new_field("v", np.zeros(2, np.float32))])
     assert vector == InfoColumn(("v",), np.ndarray, np.dtype(np.float32), (2,), 16)
-    assert columns_of(book, w=np.zeros(2)) == []  # 8 bytes are left
-    assert [c.offset for c in book.assign([asked("x", True), asked("y", 1)])] == [24]
+    assert columns_of(book, w=np.zeros(2)) == []  # only 8 bytes are left
+    assert [c.offset for c in book.assign([new_field("x", True), new_field("y", 1)])] == [24]
     assert [c.path for c in book.columns] == [("a",), ("b",), ("v",), ("x",)]
 
 
-def test_no_more_columns_than_bits() -> None:
+def test_at_most_64_keys_get_a_column() -> None:
     assert len(columns_of(InfoColumns(room=10_000), **{f"k{i}": i for i in range(100)})) == 64
 
 
-def test_what_means_two_things_has_no_second_column() -> None:
-    """A number here and a dict there; and a key that is the mask of another one in Gymnasium's format."""
+def test_a_key_with_two_meanings_has_no_second_column() -> None:
+    """A key is once a number and once a dict, or it is the mask of another key in Gymnasium's format."""
     assert columns_of(InfoColumns(room=10_000), a=1, a__b=1, b__a=1, b=1) == ["a", "b__a"]
     assert columns_of(InfoColumns(room=10_000), a=1, _a=True, _b=1, b__c=1, c=1) == ["a", "_b", "c"]
     assert columns_of(InfoColumns(room=10_000), a__b=1, a___b=1, a__c=1, _a__b=1) == ["a__b", "a__c"]
 
 
-def test_dots_are_nothing_special() -> None:
+def test_keys_may_contain_dots() -> None:
     book = InfoColumns(room=10_000)
-    assert len(book.assign([asked("a.b", 1), asked(("a", "b"), 1), asked(("a.b", "c"), 1)])) == 2
+    assert len(book.assign([new_field("a.b", 1), new_field(("a", "b"), 1), new_field(("a.b", "c"), 1)])) == 2
 
 
 @pytest.mark.parametrize(
@@ -227,11 +227,11 @@ def test_dots_are_nothing_special() -> None:
         np.array([None]),
     ],
 )
-def test_what_gets_no_column(value: Any) -> None:
+def test_values_that_get_no_column(value: Any) -> None:
     assert field_of(("a",), value) is None
 
 
-def test_bits_of_columns_that_are_not_there_are_ignored() -> None:
+def test_mask_bits_of_missing_columns_are_ignored() -> None:
     reader = _core.InfoReader()
     reader.add(("a",), int)
     reader.add(("b",), int)
@@ -261,10 +261,10 @@ def test_a_reader_checks_the_arrays(mask: Any, arrays: Any) -> None:
             read()
 
 
-def test_a_reader_of_one_row_out_of_several() -> None:
+def test_a_reader_of_one_row_with_a_larger_stride() -> None:
     reader = _core.InfoReader()
     reader.add(("a",), np.ndarray)
-    array = np.arange(8.0).reshape(4, 2)[::4]  # its stride is that of four rows
+    array = np.arange(8.0).reshape(4, 2)[::4]  # the array's stride spans four rows
     assert reader.infos(np.ones(1, np.uint64), [array])[0]["a"].tolist() == [0.0, 1.0]
     assert reader.stack(np.ones(1, np.uint64), [array], None)["a"].tolist() == [[0.0, 1.0]]
     assert reader.stack(np.ones(0, np.uint64), [array[:0]], None) == {}

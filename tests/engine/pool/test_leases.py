@@ -1,4 +1,4 @@
-"""Batches are views of the pool's memory, and nobody overwrites what somebody holds."""
+"""Batches are views of the pool's memory, which stays unchanged while the caller holds them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from gymnasium import spaces
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pairs import each
-from pool_envs import CountingEnv, NestedEnv, TextEnv, counting, telling
+from pool_envs import CountingEnv, NestedEnv, TextEnv, counting, with_infos
 
 from remuda import Batch, Pool, _core
 
@@ -25,7 +25,7 @@ BACKENDS = ("process", "thread", "serial")
 
 
 @pytest.fixture(autouse=True)
-def _no_pools_of_others() -> Iterator[None]:
+def _no_mapping_is_left() -> Iterator[None]:
     gc.collect()
     before = len(arenas())
     yield
@@ -57,7 +57,7 @@ def test_views_of_one_frame_do_not_overlap() -> None:
 
 
 def test_a_stepping_loop_uses_two_frames() -> None:
-    """The batch one holds, and the one that the workers write."""
+    """The caller holds a batch in one frame while the workers write to the other."""
     with Pool(counting(2), backend="serial") as pool:
         batch = pool.reset()
         seen = {address(batch.obs)}
@@ -68,7 +68,7 @@ def test_a_stepping_loop_uses_two_frames() -> None:
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_arrays_are_writable_and_yours(backend: Any) -> None:
+def test_the_caller_may_write_to_arrays(backend: Any) -> None:
     with Pool(counting(3), backend=backend, num_workers=1) as pool:
         batch = pool.reset()
         for array in arrays_of(batch):
@@ -102,7 +102,7 @@ def test_held_batches_keep_their_values(backend: Any, frames: int) -> None:
 
 @pytest.mark.parametrize("frames", [1, 2, 4, 63])
 def test_all_frames_but_one_can_be_held(frames: int) -> None:
-    """One is always left for the workers; what does not fit into the others is copied out."""
+    """One frame always remains for the workers. If all others are held, batches are copies."""
     with Pool(counting(2), backend="serial", frames=frames) as pool:
         held = [pool.reset(), *(pool.step([i, i]) for i in range(frames + 3))]
         assert [is_view(batch.obs) for batch in held] == [True] * (frames - 1) + [False] * 5
@@ -146,65 +146,65 @@ DERIVED = [
 ]
 
 
-class Telling(CountingEnv):
-    """Has a number in each info of a step, and so infos that are in the frame."""
+class NumberInfoEnv(CountingEnv):
+    """An env with a number in its infos, so that the frame has a column for it."""
 
     def step(self, action: Any) -> Any:
         return *super().step(action)[:4], {"number": 1}
 
 
-@pytest.mark.parametrize("what", DERIVED)
-def test_whatever_views_a_frame_keeps_it(what: str) -> None:
-    with Pool([Telling] * 2, backend="serial", frames=2) as pool:
+@pytest.mark.parametrize("kind", DERIVED)
+def test_every_view_of_a_frame_holds_it(kind: str) -> None:
+    with Pool([NumberInfoEnv] * 2, backend="serial", frames=2) as pool:
         pool.reset()
         pool.step([5, 6])
         batch = pool.step([5, 6])
-        held = _derived(batch)[what]
-        where, values = address(batch.obs), batch.obs.tolist()
+        held = _derived(batch)[kind]
+        place, values = address(batch.obs), batch.obs.tolist()
         del batch
         for _ in range(10):
-            assert not is_view(pool.step([7, 8]).obs)  # the only frame to lend is held
+            assert not is_view(pool.step([7, 8]).obs)  # the caller holds the only frame that the pool may lend
         del held
         batch = pool.step([9, 9])
         assert is_view(batch.obs)
         assert values[0][3] == 5
-        assert where in arenas()[0]
+        assert place in arenas()[0]
 
 
-@pytest.mark.parametrize("what", ["copy", "scalar", "list", "stack", "info dict", "iterator", "reward sum"])
-def test_what_is_no_view_keeps_nothing(what: str) -> None:
-    with Pool(telling(2, lambda tag, count: {"n": count, "v": np.arange(3)}), backend="serial", frames=2) as pool:
+@pytest.mark.parametrize("kind", ["copy", "scalar", "list", "stack", "info dict", "iterator", "reward sum"])
+def test_copies_do_not_hold_the_frame(kind: str) -> None:
+    with Pool(with_infos(2, lambda tag, count: {"n": count, "v": np.arange(3)}), backend="serial", frames=2) as pool:
         pool.reset()
         pool.step([1, 1])
         batch = pool.step([1, 1])
-        what_is_kept: dict[str, Any] = {
+        makers: dict[str, Any] = {
             "copy": lambda: batch.obs.copy(),
             "scalar": lambda: batch.obs[0],
             "list": lambda: batch.reward.tolist(),
             "stack": lambda: batch.infos.stack(),
             "info dict": lambda: batch.infos[0],
-            "iterator": lambda: iter(batch.infos),  # it has built them all
+            "iterator": lambda: iter(batch.infos),  # `iter` has built all infos
             "reward sum": lambda: batch.reward.sum(),
         }
-        kept = what_is_kept[what]()
+        kept = makers[kind]()
         del batch
         assert is_view(pool.step([0, 0]).obs)
         assert kept is not None
 
 
-def test_a_frame_comes_back_with_its_last_view() -> None:
+def test_a_frame_returns_to_the_pool_with_its_last_view() -> None:
     with Pool(counting(2), backend="serial", frames=3) as pool:
         batch = pool.reset()
-        where = address(batch.obs)
+        place = address(batch.obs)
         parts = [batch.obs[i:] for i in range(2)] + [batch.reward, batch.infos]
         del batch
         other = pool.step([0, 0])
         while parts:
             pool.step([0, 0])
-            assert where not in {address(pool.step([0, 0]).obs) for _ in range(4)}
+            assert place not in {address(pool.step([0, 0]).obs) for _ in range(4)}
             parts.pop()
         del other
-        assert where in {address(pool.step([0, 0]).obs) for _ in range(4)}
+        assert place in {address(pool.step([0, 0]).obs) for _ in range(4)}
 
 
 def test_views_may_be_dropped_in_other_threads() -> None:
@@ -223,14 +223,14 @@ def test_views_may_be_dropped_in_other_threads() -> None:
 @given(st.lists(st.one_of(st.just(None), st.integers(0, 40)), max_size=40), st.integers(1, 6))
 @settings(max_examples=50, deadline=None)
 def test_holding_and_dropping_in_any_order(plan: list[int | None], frames: int) -> None:
-    """None steps the pool; a number drops one of the batches that are held."""
+    """None steps the pool. A number drops one of the held batches."""
     with Pool(counting(3), backend="serial", frames=frames) as pool:
         held = [(pool.reset(), [0.0] * 3)]
-        for i, what in enumerate(plan):
-            if what is None:
+        for i, kind in enumerate(plan):
+            if kind is None:
                 held.append((pool.step([i, i + 1, i + 2]), [i, i + 1, i + 2]))
             elif held:
-                held.pop(what % len(held))
+                held.pop(kind % len(held))
             for batch, rewards in held:
                 assert batch.reward.tolist() == rewards
         views = [address(batch.obs) for batch, _ in held if is_view(batch.obs)]
@@ -267,14 +267,14 @@ def test_arrays_outlive_the_pool(how: str, backend: Any) -> None:
     assert is_view(part)
     assert part.tolist() == [3, 4]
     del part, pool
-    for thread in threads:  # it has the memory until it ends, for which nobody waits where envs are not closed
+    for thread in threads:  # a thread holds the memory until it ends
         thread.join()
     gc.collect()
     assert not arenas()
 
 
 @each(backend=BACKENDS, how=["close", "terminate", "delete"])
-def test_without_arrays_the_memory_goes_with_the_pool(how: str, backend: Any) -> None:
+def test_without_arrays_the_memory_is_freed_with_the_pool(how: str, backend: Any) -> None:
     pool = Pool(counting(3), backend=backend, num_workers=2)
     pool.reset()
     pool.step([1, 2, 3])
@@ -287,7 +287,7 @@ def test_without_arrays_the_memory_goes_with_the_pool(how: str, backend: Any) ->
         pool.close(terminate=how == "terminate")
     del pool
     gc.collect()
-    for thread in threads:  # a thread cannot be killed: it is told to end, and does
+    for thread in threads:  # a thread cannot be killed, but ends soon
         thread.join()
     assert not arenas()
 
@@ -322,8 +322,8 @@ def test_partial_batches_are_copies(backend: Any) -> None:
         assert is_view(pool.step([0] * 4).obs)
 
 
-def test_frames_taken_in_parts_are_not_lost() -> None:
-    """Also a frame that was received in pieces, discarded, or partly failed comes back."""
+def test_frames_received_in_parts_are_reused() -> None:
+    """A frame returns to the pool even if it was received in pieces, discarded, or partly failed."""
     with Pool(counting(3), backend="serial", frames=2) as pool:
         pool.reset()
         for _ in range(10):
@@ -337,7 +337,7 @@ def test_frames_taken_in_parts_are_not_lost() -> None:
             assert is_view(pool.step([1, 2, 3]).obs)
 
 
-def test_all_envs_in_an_order_of_ones_own() -> None:
+def test_a_full_batch_is_in_slot_order() -> None:
     with Pool(counting(3), backend="serial") as pool:
         pool.reset()
         pool.send([30, 10, 20], env_ids=[2, 0, 1])
@@ -348,7 +348,7 @@ def test_all_envs_in_an_order_of_ones_own() -> None:
 
 
 def test_env_ids_of_full_batches_cannot_be_changed() -> None:
-    """They are one array, shared by all batches."""
+    """All full batches share one array of env ids."""
     with Pool(counting(3), backend="serial") as pool:
         batch = pool.reset()
         with pytest.raises(ValueError, match="read-only"):
@@ -356,7 +356,7 @@ def test_env_ids_of_full_batches_cannot_be_changed() -> None:
         assert batch.env_ids.dtype == np.int64
 
 
-def test_objects_are_no_views() -> None:
+def test_batches_of_objects_are_no_views() -> None:
     with Pool([TextEnv] * 2, backend="serial", frames=2) as pool:
         pool.reset()
         batches = [pool.step((f"a{i}", f"b{i}")) for i in range(10)]
@@ -387,26 +387,26 @@ def test_observations_of_any_size(shape: tuple[int, ...], dtype: Any) -> None:
         assert (pool.recv().obs == 4).all()
 
 
-def test_memory_is_reserved_now_or_refused_now() -> None:
+def test_a_pool_reserves_its_memory_at_the_start_or_is_refused() -> None:
     with pytest.raises(MemoryError, match=r"expected \d+ MB of free memory for the pool's batches, got \d+ MB"):
         Pool(counting(4000), num_workers=1, frames=63, observation_space=spaces.Box(0, 1, (1 << 22,), np.uint8))
     assert not arenas()
 
 
 @pytest.fixture
-def nobody_gives_way() -> Iterator[None]:
-    """No thread is made to let another run, so another one runs only where the GIL is let go of."""
+def no_thread_switches() -> Iterator[None]:
+    """The interpreter does not switch threads by itself, so that others run only while the GIL is released."""
     before = sys.getswitchinterval()
     sys.setswitchinterval(1000)
     yield
     sys.setswitchinterval(before)
 
 
-def test_other_threads_run_while_memory_is_reserved(nobody_gives_way: None) -> None:
+def test_other_threads_run_while_memory_is_reserved(no_thread_switches: None) -> None:
     assert any(_runs_beside(lambda: _core.Arena.create(1 << 28)) for _ in range(20))
 
 
-def test_other_threads_run_while_memory_is_given_back(nobody_gives_way: None) -> None:
+def test_other_threads_run_while_memory_is_freed(no_thread_switches: None) -> None:
     assert any(_runs_beside([_core.Arena.create(1 << 28)].pop) for _ in range(20))
 
 
@@ -426,8 +426,8 @@ def _runs_beside(work: Callable[[], Any]) -> bool:
     return did_run
 
 
-def test_a_batch_can_be_sent_on() -> None:
-    """To other processes it goes by value, like any array."""
+def test_an_array_can_be_pickled() -> None:
+    """Other processes receive a copy of the array, as with any NumPy array."""
     import pickle
 
     with Pool(counting(2), backend="serial") as pool:
@@ -437,7 +437,7 @@ def test_a_batch_can_be_sent_on() -> None:
         assert not is_view(copy)
 
 
-def test_reading_an_array_costs_no_reference_to_the_pool() -> None:
+def test_batches_hold_no_reference_to_the_pool() -> None:
     with Pool(counting(2), backend="serial") as pool:
         before = sys.getrefcount(pool)
         batches = [pool.step([0, 0]) if i else pool.reset() for i in range(3)]
@@ -445,12 +445,13 @@ def test_reading_an_array_costs_no_reference_to_the_pool() -> None:
         del batches
 
 
-def test_the_file_of_the_memory_has_no_name() -> None:
+def test_the_memory_has_no_file_in_dev_shm() -> None:
     names = set(os.listdir("/dev/shm"))
     with Pool(counting(2), num_workers=1):
         assert set(os.listdir("/dev/shm")) == names
         links = [os.readlink(f"/proc/self/fd/{fd}") for fd in os.listdir("/proc/self/fd") if _is_open(fd)]
-        assert sum("memfd:remuda (" in link for link in links) == 1  # who watches the pool from outside finds it so
+        # tools that inspect the pool from outside find its memory by this name
+        assert sum("memfd:remuda (" in link for link in links) == 1
 
 
 def _is_open(fd: str) -> bool:

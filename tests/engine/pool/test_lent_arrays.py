@@ -1,4 +1,4 @@
-"""The arrays of a frame are handed out again when nobody holds them: nobody can tell, but by a weak reference."""
+"""The pool reuses array objects of a frame that the caller dropped. Only a weak reference could reveal the reuse."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def _give_dtype(array: Any) -> None:
 
 @pytest.mark.parametrize("change", [_make_read_only, _give_shape, _give_dtype])
 @pytest.mark.parametrize("is_held", [False, True])
-def test_what_somebody_makes_of_an_array_is_his_alone(is_held: bool, change: Callable[[Any], None]) -> None:
+def test_changes_to_an_array_object_do_not_affect_later_batches(is_held: bool, change: Callable[[Any], None]) -> None:
     with Pool(counting(2), backend="serial", frames=16) as pool:
         before = pool.reset()
         kinds = [(array.shape, array.dtype, str(array.flags)) for array in arrays_of(before)]
@@ -45,7 +45,7 @@ def test_what_somebody_makes_of_an_array_is_his_alone(is_held: bool, change: Cal
 
 
 @pytest.mark.filterwarnings("ignore:Setting the:DeprecationWarning")
-def test_an_array_that_was_changed_holds_its_frame_like_any_other() -> None:
+def test_a_changed_array_object_holds_its_frame() -> None:
     with Pool(counting(2), backend="serial", frames=2) as pool:
         pool.reset()
         pool.step([1, 1])
@@ -54,7 +54,7 @@ def test_an_array_that_was_changed_holds_its_frame_like_any_other() -> None:
         obs.shape = (8,)
         del batch
         for _ in range(4):
-            assert not is_view(pool.step([7, 8]).obs)  # the only frame to lend is held
+            assert not is_view(pool.step([7, 8]).obs)  # the caller holds the only frame that the pool may lend
         assert obs[[3, 7]].tolist() == [5, 6]
         del obs
         pool.step([7, 8])
@@ -62,8 +62,8 @@ def test_an_array_that_was_changed_holds_its_frame_like_any_other() -> None:
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_an_array_with_a_weak_reference_ends_when_nobody_holds_it(backend: Any) -> None:
-    """Whoever has one is told of the end, and never finds another batch's values."""
+def test_an_array_with_a_weak_reference_ends_when_dropped(backend: Any) -> None:
+    """The weak reference ends with the batch and never refers to an array with another batch's values."""
     with Pool(counting(2), backend=backend, num_workers=1) as pool:
         pool.reset()
         ended: list[int] = []
@@ -81,8 +81,8 @@ def test_an_array_with_a_weak_reference_ends_when_nobody_holds_it(backend: Any) 
         assert ended == list(range(8))
 
 
-def test_the_end_of_an_array_cannot_split_the_pool() -> None:
-    """A weak reference is called in the middle of the next call, which refuses the split."""
+def test_a_callback_of_a_weak_reference_cannot_split_the_pool() -> None:
+    """The callback of the weak reference runs during the next call, and its split is refused."""
     with Pool(counting(4), backend="serial") as pool:
         pool.reset()
         refused = []
@@ -99,7 +99,7 @@ def test_the_end_of_an_array_cannot_split_the_pool() -> None:
         assert obs() is None and len(refused) == 1
 
 
-def test_what_halves_held_is_kept_when_the_pool_is_whole_again() -> None:
+def test_arrays_of_parts_keep_their_values_after_split_1() -> None:
     with Pool(counting(4), backend="serial", frames=3) as pool:
         pool.reset()
         batches = [half.step([5, 6]) for half in pool.split(2) for _ in range(2)]

@@ -1,4 +1,4 @@
-"""Batches of a fixed number of rows, whatever came: the results first, then zeros, in memory that is used again."""
+"""Batches padded to a fixed number of rows: first the results, then zeros, in reused memory."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 from pairs import each
-from pool_envs import CountingEnv, NestedEnv, TextEnv, counting, gated, make_gates, telling
+from pool_envs import CountingEnv, NestedEnv, TextEnv, counting, gated, make_gates, with_infos
 from programs import kill
 from vector_envs import plain
 
@@ -31,7 +31,7 @@ def leaves(value: Any) -> Iterator[Any]:
 
 
 def assert_padded(batch: Batch, rows: int, ids: list[int]) -> None:
-    """All that is in no row of an env is zero."""
+    """Asserts that the batch has `rows` rows: those of `ids`, then zeros."""
     count = len(ids)
     assert len(batch) == rows
     assert sorted(batch.env_ids[:count].tolist()) == sorted(ids)
@@ -44,7 +44,7 @@ def assert_padded(batch: Batch, rows: int, ids: list[int]) -> None:
 
 
 @each(backend=BACKENDS, rows=[2, 3, 4, 7, 64])
-def test_a_batch_has_as_many_rows_as_asked_for(rows: int, backend: Any) -> None:
+def test_a_padded_batch_has_pad_to_rows(rows: int, backend: Any) -> None:
     with Pool(counting(4), backend=backend, num_workers=2) as pool:
         pool.reset()
         for i in range(12):
@@ -56,14 +56,14 @@ def test_a_batch_has_as_many_rows_as_asked_for(rows: int, backend: Any) -> None:
             assert pool.pending == 0
 
 
-def test_no_more_are_waited_for_and_taken_than_fit(tmp_path: Path) -> None:
+def test_recv_takes_at_most_pad_to_results(tmp_path: Path) -> None:
     gates = make_gates(tmp_path, 4)
     with Pool(gated(gates), num_workers=4) as pool:
         pool.reset()
         pool.send([1, 2, 3, 4])
         for gate in (gates[2], gates[0]):
             gate.let_pass()
-        batch = pool.recv(pad_to=2)  # not for the other two
+        batch = pool.recv(pad_to=2)  # recv does not wait for the other two results
         assert_padded(batch, 2, [0, 2])
         assert pool.pending == 2
         for gate in (gates[1], gates[3]):
@@ -71,7 +71,7 @@ def test_no_more_are_waited_for_and_taken_than_fit(tmp_path: Path) -> None:
         assert_padded(pool.recv(pad_to=5), 5, [1, 3])
 
 
-def test_with_a_timeout_there_may_be_nothing_but_padding(tmp_path: Path) -> None:
+def test_after_a_timeout_a_batch_may_be_all_padding(tmp_path: Path) -> None:
     (gate,) = make_gates(tmp_path, 1)
     with Pool(gated([gate]), num_workers=1) as pool:
         pool.reset()
@@ -96,7 +96,7 @@ def test_a_step_can_be_padded(backend: Any) -> None:
 # -- memory -----------------------------------------------------------------------------------------------
 
 
-def test_the_memory_is_used_again_and_never_while_it_is_held() -> None:
+def test_padded_memory_is_reused_unless_it_is_held() -> None:
     with Pool(counting(3), backend="serial", frames=2) as pool:
         pool.reset()
         held, seen = [], set()
@@ -104,7 +104,7 @@ def test_the_memory_is_used_again_and_never_while_it_is_held() -> None:
             held.append(pool.step([i], [0], pad_to=2))
         assert [batch.reward.tolist() for batch in held] == [[i, 0] for i in range(6)]
         leased = [_core.arena_of(batch.obs) is not None for batch in held]
-        assert leased == [True, True] + [False] * 4  # the rest has memory of its own
+        assert leased == [True, True] + [False] * 4  # the other batches are copies outside the arena
         for batch in held:
             assert_padded(batch, 2, [0])
         held.clear()
@@ -112,7 +112,7 @@ def test_the_memory_is_used_again_and_never_while_it_is_held() -> None:
         for i in range(10):
             batch = pool.step([i], [0], pad_to=2)
             seen.add(batch.obs.ctypes.data)
-            batch.obs[:] = 77  # it is the caller's
+            batch.obs[:] = 77  # the caller may write to it
             batch.env_ids[:] = 77
         assert len(seen) <= 2
         assert_padded(pool.step([1], [0], pad_to=2), 2, [0])
@@ -126,7 +126,7 @@ def test_a_whole_batch_is_the_frame_itself() -> None:
 
 
 @pytest.mark.parametrize("how", ["close", "delete"])
-def test_it_outlives_the_pool(how: str) -> None:
+def test_a_padded_batch_outlives_the_pool(how: str) -> None:
     pool = Pool(counting(3), num_workers=1)
     pool.reset()
     batch = pool.step([5], [2], pad_to=2)
@@ -137,18 +137,18 @@ def test_it_outlives_the_pool(how: str) -> None:
     assert batch.reward.tolist() == [5, 0]
 
 
-def test_a_copy_has_the_same() -> None:
+def test_a_copy_of_a_padded_batch_has_the_same_values() -> None:
     with Pool(counting(3), backend="serial") as pool:
         pool.reset()
         batch = pool.step([5], [2], pad_to=2)
         arguments = batch.__reduce__()[1]
         assert_padded(Batch(*arguments), 2, [2])
-        with pytest.raises(Exception, match="pickle|cannot|can't"):  # as of any batch: it knows the pool's workers
+        with pytest.raises(Exception, match="pickle|cannot|can't"):  # no batch can be pickled
             pickle.dumps(batch)
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork")
-def test_a_forked_child_has_its_own_copy() -> None:
+def test_a_forked_child_has_its_own_copy_of_padded_batches() -> None:
     with Pool(counting(3), num_workers=1, frames=2) as pool:
         pool.reset()
         batches = [pool.step([5 + i], [2], pad_to=2) for i in range(2)]
@@ -168,10 +168,10 @@ def test_a_forked_child_has_its_own_copy() -> None:
         os.close(read_end), os.close(write_end)
 
 
-# -- with the rest ----------------------------------------------------------------------------------------
+# -- with other features ----------------------------------------------------------------------------------
 
 
-def test_nests_ends_and_infos() -> None:
+def test_padding_of_nested_observations_terminal_observations_and_infos() -> None:
     with Pool([NestedEnv] * 3, backend="serial", autoreset="same_step") as pool:
         pool.reset(seed=0)
         ended = 0
@@ -179,23 +179,23 @@ def test_nests_ends_and_infos() -> None:
             actions = {"push": np.zeros((2, 2)), "keys": (np.zeros(2, int), np.zeros((2, 2), int))}
             batch = pool.step(actions, [2, 1], pad_to=4)
             assert_padded(batch, 4, [1, 2])
-            told = batch.infos.stack()["_total" if batch.final_obs is None else "_final_info"]
-            assert len(told) == 4 and told[:2].any() and not told[2:].any()
+            mask = batch.infos.stack()["_total" if batch.final_obs is None else "_final_info"]
+            assert len(mask) == 4 and mask[:2].any() and not mask[2:].any()
             if batch.final_obs is not None:
                 ended += 1
                 assert all(len(leaf) == 4 and not leaf[2:].any() for leaf in leaves(batch.final_obs))
         assert ended > 0
 
 
-def test_infos_that_are_no_numbers() -> None:
-    with Pool(telling(2, lambda tag, count: {"text": f"{tag}.{count}"}), backend="serial") as pool:
+def test_padding_of_infos_without_numbers() -> None:
+    with Pool(with_infos(2, lambda tag, count: {"text": f"{tag}.{count}"}), backend="serial") as pool:
         pool.reset()
         batch = pool.step([0], [1], pad_to=3)
         assert list(batch.infos) == [{"text": "1.2"}, {}, {}]
 
 
 @pytest.mark.parametrize("autoreset", ["next_step", "same_step", "disabled", "background"])
-def test_every_autoreset(autoreset: Any) -> None:
+def test_padding_in_every_autoreset_mode(autoreset: Any) -> None:
     with Pool(counting(3, length=3), num_workers=2, autoreset=autoreset) as pool:
         pool.send_reset()
         rows = 0
@@ -212,7 +212,7 @@ def test_every_autoreset(autoreset: Any) -> None:
                 pool.send(np.zeros(going.sum(), int), batch.env_ids[going])
 
 
-def test_spares_and_parts() -> None:
+def test_padding_with_spares_and_parts() -> None:
     with Pool(counting(6, length=4), spares=2) as pool:
         parts = pool.split(2)
         for part in parts:
@@ -224,7 +224,7 @@ def test_spares_and_parts() -> None:
                 part.send([0, 0], batch.env_ids[batch.valid])
 
 
-def test_vector_envs_go_in_as_a_whole() -> None:
+def test_padded_batches_have_whole_vector_envs() -> None:
     with Pool(plain(3, 2), vector_size=2, num_workers=3) as pool:
         pool.send_reset()
         seen = []
@@ -239,7 +239,7 @@ def test_vector_envs_go_in_as_a_whole() -> None:
             pool.recv(pad_to=1)
 
 
-def test_a_death_in_the_middle() -> None:
+def test_padding_after_a_death() -> None:
     with Pool(counting(4), num_workers=2, faults="restart") as pool:
         pool.reset()
         kill(pool, 0, signal.SIGKILL)
@@ -250,10 +250,10 @@ def test_a_death_in_the_middle() -> None:
         assert_padded(pool.step([5, 6], [0, 3], pad_to=3), 3, [0, 3])
 
 
-# -- what cannot be ---------------------------------------------------------------------------------------
+# -- refused arguments -----------------------------------------------------------------------------------
 
 
-def test_what_does_not_fit_is_refused_before_anything_is_sent() -> None:
+def test_wrong_pad_to_is_refused_before_anything_is_sent() -> None:
     with Pool(counting(4), backend="serial") as pool:
         pool.reset()
         with pytest.raises(ValueError, match=r"expected pad_to to be at least 4 \(min_envs\), got 3"):
@@ -280,8 +280,8 @@ def test_what_does_not_fit_is_refused_before_anything_is_sent() -> None:
         pool.step([1, 2, 3, 4], pad_to=4)
 
 
-def test_without_memory_nothing_is_taken() -> None:
-    """The kernel would kill somebody: it is not tried."""
+def test_a_refused_pad_to_takes_no_result() -> None:
+    """Zeroing so much memory would make the kernel kill a process. The pool refuses it beforehand."""
     with Pool([Wide] * 2, backend="serial") as pool:
         pool.reset()
         pool.send([1, 2])

@@ -17,7 +17,7 @@ from gymnasium.vector import SyncVectorEnv
 from gymnasium.vector.utils import batch_space, iterate
 from old_gymnasium import FINAL_OBS, discrete, sync_vector_env
 from pairs import each
-from pool_envs import CountingEnv, EnvFn, Info, NestedEnv, assert_same, counting, hooked, telling
+from pool_envs import CountingEnv, EnvFn, Info, NestedEnv, assert_same, counting, hooked, with_infos
 
 from remuda import Batch, Pool
 
@@ -32,52 +32,52 @@ def assert_parity(
     reference_fns: Sequence[EnvFn] | None = None,
     **options: Any,
 ) -> None:
-    """Steps both with the same seeded actions and compares everything that they return."""
+    """Steps a pool and Gymnasium's SyncVectorEnv with the same seeded actions, and compares their results."""
     reference = sync_vector_env(reference_fns or env_fns, autoreset)
     reference.action_space.seed(11)
     with Pool(env_fns, autoreset=autoreset, advise=False, **options) as pool:
         _assert_same_reset(pool.reset(seed=5), reference.reset(seed=5))
         for i in range(steps):
             actions = reference.action_space.sample()
-            theirs = reference.step(actions)
-            _assert_same_step(pool.step(actions), theirs, f"step {i}")
-            done = theirs[2] | theirs[3]
+            expected = reference.step(actions)
+            _assert_same_step(pool.step(actions), expected, f"step {i}")
+            done = expected[2] | expected[3]
             if autoreset == "disabled" and done.any():
-                _reset_the_done(pool, reference, done, f"reset after step {i}")
+                _reset_done_envs(pool, reference, done, f"reset after step {i}")
     reference.close()
 
 
-def _assert_same_step(batch: Batch, theirs: Sequence[Any], where: str) -> None:
-    obs, reward, terminated, truncated, infos = theirs
-    assert_same(batch.obs, obs, f"{where}: obs")
-    assert_same(batch.reward, reward, f"{where}: reward")
-    assert_same(batch.terminated, terminated, f"{where}: terminated")
-    assert_same(batch.truncated, truncated, f"{where}: truncated")
-    assert_same(batch.infos.stack(), infos, f"{where}: infos")
+def _assert_same_step(batch: Batch, expected: Sequence[Any], place: str) -> None:
+    obs, reward, terminated, truncated, infos = expected
+    assert_same(batch.obs, obs, f"{place}: obs")
+    assert_same(batch.reward, reward, f"{place}: reward")
+    assert_same(batch.terminated, terminated, f"{place}: terminated")
+    assert_same(batch.truncated, truncated, f"{place}: truncated")
+    assert_same(batch.infos.stack(), infos, f"{place}: infos")
 
 
-def _assert_same_reset(batch: Batch, theirs: Sequence[Any]) -> None:
-    assert_same(batch.obs, theirs[0], "reset: obs")
-    assert_same(batch.infos.stack(), theirs[1], "reset: infos")
+def _assert_same_reset(batch: Batch, expected: Sequence[Any]) -> None:
+    assert_same(batch.obs, expected[0], "reset: obs")
+    assert_same(batch.infos.stack(), expected[1], "reset: infos")
     assert not batch.reward.any()
     assert not batch.terminated.any()
     assert not batch.truncated.any()
 
 
-def _reset_the_done(pool: Pool, reference: SyncVectorEnv, done: Any, where: str) -> None:
+def _reset_done_envs(pool: Pool, reference: SyncVectorEnv, done: Any, place: str) -> None:
     ids = np.flatnonzero(done)
     all_obs, infos = reference.reset(options={"reset_mask": done.copy()})
     batch = pool.reset(env_ids=ids.tolist())
     order = np.argsort(batch.env_ids)
     assert batch.env_ids[order].tolist() == ids.tolist()
-    mine = list(iterate(batch_space(pool.single_observation_space, len(ids)), batch.obs))
-    theirs = list(iterate(reference.observation_space, all_obs))
-    assert_same([mine[i] for i in order], [theirs[i] for i in ids], f"{where}: obs")
+    actual = list(iterate(batch_space(pool.single_observation_space, len(ids)), batch.obs))
+    expected = list(iterate(reference.observation_space, all_obs))
+    assert_same([actual[i] for i in order], [expected[i] for i in ids], f"{place}: obs")
     stacked = batch.infos.stack()
     assert stacked.keys() == infos.keys()
     for key in stacked:
         if isinstance(stacked[key], np.ndarray):
-            assert_same(stacked[key][order], infos[key][ids], f"{where}: infos[{key!r}]")
+            assert_same(stacked[key][order], infos[key][ids], f"{place}: infos[{key!r}]")
 
 
 def cartpoles(n: int) -> list[EnvFn]:
@@ -98,7 +98,7 @@ ENVS: dict[str, Callable[[int], list[EnvFn]]] = {"cartpole": cartpoles, "frozen_
 # -- envs x modes x backends x workers -------------------------------------------------------------------
 
 
-# Any env with two workers; the one with all that envs can tell, with any number of them.
+# Each env with two workers, and the env with every kind of result also with one and five.
 PLACES = [*product(ENVS, MODES, [2]), *product(["nested"], MODES, [1, 5])]
 
 
@@ -124,7 +124,7 @@ def test_serial_workers(num_workers: int) -> None:
 
 
 @pytest.mark.parametrize("start_method", ["forkserver", "spawn", "fork"])
-@pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")  # newer Pythons, of fork
+@pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")  # Python 3.12 and newer warn about forks
 def test_start_methods(start_method: Any) -> None:
     assert_parity(nested(2), 200, start_method=start_method)
 
@@ -137,7 +137,7 @@ def test_any_number_of_frames(frames: int) -> None:
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("mode", MODES)
 def test_envs_may_reuse_their_buffers(mode: Any, backend: Any) -> None:
-    """SyncVectorEnv's terminal observations would be overwritten by the reset, so its envs make new arrays."""
+    """The reset would overwrite SyncVectorEnv's terminal observations, so its envs do not reuse buffers here."""
     assert_parity(nested(3, reuse=True), 100, mode, nested(3), backend=backend, num_workers=2)
 
 
@@ -172,7 +172,7 @@ class Whole(int):
 
 
 def numbers(tag: int, count: int) -> Info:
-    """Every kind of number that there is."""
+    """Returns an info with every kind of number."""
     return {
         "int": count * (-1) ** tag,
         "largest": 2**63 - 1 - tag,
@@ -249,7 +249,7 @@ def come_and_go(tag: int, count: int) -> Info:
 
 
 def change_type(tag: int, count: int) -> Info:
-    """The array of a key has the type of the first env's value; the others are cast to it."""
+    """The first env's value determines the dtype of a key's array. The values of the other envs are cast."""
     i = (tag + count) % 3
     return {
         "number": (count, count + 0.75, count % 2 == 0)[i],
@@ -261,7 +261,7 @@ def change_type(tag: int, count: int) -> Info:
 
 
 def change_kind(tag: int, count: int) -> Info:
-    """A key that is a number now and a text or an array then, in all envs at once."""
+    """A key has a number in one step and a text or an array in the next, in all envs at once."""
     kinds = [("text", None), (1, 2.5), (np.array([1.0]), np.array([3])), ({"a": 1}, {"b": 2.5})]
     return {"anything": kinds[count % 4][(tag + count) % 2]}
 
@@ -271,7 +271,7 @@ def many_keys(tag: int, count: int) -> Info:
 
 
 def look_like_masks(tag: int, count: int) -> Info:
-    """Keys that are equal to the name of another key's mask."""
+    """Keys that have the name of another key's mask."""
     if tag % 2:
         return {"x": count, "_x": count + 1, "__x": 2}
     return {"_y": 5, "y": count} if count % 2 else {"_lonely": count}
@@ -286,32 +286,32 @@ INFOS += [reserved] if FINAL_OBS else []
 
 
 @pytest.mark.parametrize(("info", "mode"), [(i, m) for i in INFOS for m in MODES if (i, m) != (reserved, "same_step")])
-def test_infos(info: Callable[[int, int], Info], mode: Any) -> None:
-    assert_parity(telling(4, info), 40, mode, backend="serial", num_workers=2)
+def test_stacked_infos_equal_gymnasiums_in_every_mode(info: Callable[[int, int], Info], mode: Any) -> None:
+    assert_parity(with_infos(4, info), 40, mode, backend="serial", num_workers=2)
 
 
-def test_infos_that_change_their_kind() -> None:
-    assert_parity(telling(4, change_kind), 40, backend="serial")
-    assert_parity(telling(4, change_kind), 40, num_workers=2)
+def test_infos_with_keys_that_change_their_kind() -> None:
+    assert_parity(with_infos(4, change_kind), 40, backend="serial")
+    assert_parity(with_infos(4, change_kind), 40, num_workers=2)
 
 
 @pytest.mark.parametrize("info", INFOS)
 def test_infos_from_processes(info: Callable[[int, int], Info]) -> None:
-    assert_parity(telling(4, info), 40, "next_step" if info is reserved else "same_step", num_workers=2)
+    assert_parity(with_infos(4, info), 40, "next_step" if info is reserved else "same_step", num_workers=2)
 
 
 @pytest.mark.parametrize("info", INFOS)
-def test_each_info_is_what_the_env_gave(info: Callable[[int, int], Info]) -> None:
-    with Pool(telling(3, info, length=1000), backend="serial") as pool:
+def test_each_info_equals_the_info_of_the_env(info: Callable[[int, int], Info]) -> None:
+    with Pool(with_infos(3, info, length=1000), backend="serial") as pool:
         batches = [pool.reset(), *(pool.step([0, 1, 0]) for _ in range(20))]
         for count, batch in enumerate(batches, start=1):
             for tag in range(3):
                 assert_same(batch.infos[tag], info(tag, count), f"step {count}: infos[{tag}]")
 
 
-def test_a_huge_int_is_told_as_it_is() -> None:
-    """Gymnasium's format has no room for it: its array of int overflows, and so does ours."""
-    with Pool(telling(2, lambda tag, count: {"n": 10 ** (18 * count)}, length=100), backend="serial") as pool:
+def test_an_info_may_have_a_huge_int() -> None:
+    """Stacked as an array of int, such a number overflows, as in Gymnasium."""
+    with Pool(with_infos(2, lambda tag, count: {"n": 10 ** (18 * count)}, length=100), backend="serial") as pool:
         for batch in (pool.reset(), pool.step([0, 0]), pool.step([0, 0])):
             count = int(batch.obs[0]) + 0
             assert [info["n"] for info in batch.infos] == [10 ** (18 * count)] * 2
@@ -319,8 +319,8 @@ def test_a_huge_int_is_told_as_it_is() -> None:
             batch.infos.stack()
 
 
-def test_infos_that_nobody_read_in_time_are_the_same_later() -> None:
-    with Pool(telling(2, numbers, length=1000), num_workers=1) as pool:
+def test_infos_may_be_read_later() -> None:
+    with Pool(with_infos(2, numbers, length=1000), num_workers=1) as pool:
         pool.reset()
         batches = [pool.step([0, 0]) for _ in range(20)]
     for count, batch in enumerate(batches, start=2):
@@ -331,8 +331,8 @@ def test_infos_that_nobody_read_in_time_are_the_same_later() -> None:
             batch.infos[2]
 
 
-def test_an_info_is_yours() -> None:
-    with Pool(telling(2, arrays, length=1000), backend="serial") as pool:
+def test_the_caller_may_change_an_info() -> None:
+    with Pool(with_infos(2, arrays, length=1000), backend="serial") as pool:
         batch = pool.reset()
         batch = pool.step([0, 0])
         batch.infos[0]["vector"][:] = 99
@@ -392,13 +392,13 @@ def test_any_number_is_a_reward(value: Any) -> None:
 
 
 @pytest.mark.parametrize("flag", [True, 0, 1.0, np.bool_(True), np.array(False), np.array([True])])
-def test_any_truth_is_a_flag(flag: Any) -> None:
+def test_any_truth_value_is_a_flag(flag: Any) -> None:
     fns = hooked(1, (0,), step=lambda env, action: (env.observe(), 0, flag, False, {}))
     assert_parity(fns, 3, backend="serial")
 
 
 class FixedEnv(CountingEnv):
-    """Observes the same value again and again."""
+    """An env with one fixed observation."""
 
     def __init__(self, space: spaces.Space[Any], value: Any) -> None:
         super().__init__(length=2)

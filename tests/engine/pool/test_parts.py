@@ -1,4 +1,4 @@
-"""A split pool: its parts are sent and received apart from each other, each with frames of its own."""
+"""Parts of a split pool: each has its own frames, and sends and receives independently of the others."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ CONCURRENT = ("process", "thread")
 
 
 @each(num_workers=[1, 2, 3, 8], backend=BACKENDS)
-def test_every_env_does_what_it_would_do_in_one_piece(num_workers: int, backend: Any) -> None:
+def test_envs_of_parts_return_the_rows_of_an_undivided_pool(num_workers: int, backend: Any) -> None:
     with Pool(counting(8, length=3), backend=backend, num_workers=num_workers) as pool:
         parts = pool.split(3)
         assert sorted(env_id for part in parts for env_id in part.env_ids.tolist()) == list(range(8))
@@ -41,7 +41,8 @@ def test_every_env_does_what_it_would_do_in_one_piece(num_workers: int, backend:
                 part.send(part.env_ids * 10)
         for part in parts:
             assert part.recv().reward.tolist() == (part.env_ids * 10).tolist()
-        assert pool.get_attr("last_seed") == [None] * 8  # of the autoreset; calls are the pool's
+        # the autoreset had no seed; `get_attr` remains a call of the whole pool
+        assert pool.get_attr("last_seed") == [None] * 8
         for part in parts:
             part.reset(seed=7)
         assert pool.get_attr("last_seed") == list(range(7, 15))
@@ -63,7 +64,7 @@ def test_shares_are_equal(workers: list[int], data: st.DataObject) -> None:
             assert share == sorted(share)
 
 
-def test_all_workers_are_busy_with_each_part() -> None:
+def test_each_part_has_envs_of_all_workers() -> None:
     with Pool(counting(8), num_workers=2, backend="serial") as pool:
         assert [part.env_ids.tolist() for part in pool.split(2)] == [[0, 1, 4, 5], [2, 3, 6, 7]]
 
@@ -87,7 +88,7 @@ def test_a_part_does_not_wait_for_another(backend: Any, tmp_path: Path) -> None:
 
 
 @each(num_workers=[1, 2], backend=BACKENDS)
-def test_batches_are_views_of_frames_that_nobody_writes_to(num_workers: int, backend: Any) -> None:
+def test_held_batches_of_parts_keep_their_values(num_workers: int, backend: Any) -> None:
     with Pool(counting(6), backend=backend, num_workers=num_workers, frames=3) as pool:
         held = [(pool.reset().obs, [0] * 6)]
         for count in (2, 3, 1, 2):
@@ -104,8 +105,8 @@ def test_batches_are_views_of_frames_that_nobody_writes_to(num_workers: int, bac
             assert obs[:, 2].tolist() == steps
 
 
-def test_dividing_costs_the_same_however_often_it_was_done_while_a_batch_is_held() -> None:
-    """Were each division to ask the ones before it, and these those before them, this would never end."""
+def test_repeated_splits_stay_fast_while_a_batch_is_held() -> None:
+    """A new split may not call the views of all earlier splits, since their number would double each time."""
     with Pool(counting(4), backend="serial", frames=3) as pool:
         held = pool.reset().obs
         for step in range(1, 65):
@@ -116,7 +117,7 @@ def test_dividing_costs_the_same_however_often_it_was_done_while_a_batch_is_held
         assert held[:, 2].tolist() == [0] * 4
 
 
-def test_calls_of_a_part_reach_its_envs_alone() -> None:
+def test_calls_of_a_part_reach_only_its_envs() -> None:
     with Pool(counting(4), num_workers=2) as pool:
         first, second = pool.split(2)
         first.set_attr("label", "a")
@@ -128,7 +129,7 @@ def test_calls_of_a_part_reach_its_envs_alone() -> None:
             first.get_attr("label", env_ids=[1])
 
 
-def test_reset_options_of_a_part_are_its_envs_alone() -> None:
+def test_reset_options_of_a_part_reach_only_its_envs() -> None:
     with Pool(counting(4), num_workers=2) as pool:
         first, second = pool.split(2)
         first.set_reset_options({"level": 1})
@@ -139,20 +140,20 @@ def test_reset_options_of_a_part_are_its_envs_alone() -> None:
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_zero_copy(backend: Any) -> None:
+def test_full_batches_of_parts_are_views(backend: Any) -> None:
     with Pool(counting(4), backend=backend, num_workers=2) as pool:
         for part in pool.split(2):
             part.reset()
             batch = part.step([1, 2])
             assert _core.arena_of(batch.obs) is not None
-            some = part.env_ids[:1]
-            part.send([1], some)
-            assert part.recv().env_ids.tolist() == some.tolist()
+            first_id = part.env_ids[:1]
+            part.send([1], first_id)
+            assert part.recv().env_ids.tolist() == first_id.tolist()
 
 
 @pytest.mark.parametrize("make", [NestedEnv, TextEnv])
-def test_nests_and_objects(make: Callable[[], Any]) -> None:
-    def told(backend: Any) -> list[Any]:
+def test_parts_with_nested_observations_and_objects(make: Callable[[], Any]) -> None:
+    def observations(backend: Any) -> list[Any]:
         with Pool([lambda: make()] * 4, backend=backend, num_workers=2) as pool:
             parts, seen = pool.split(2), []
             for part in parts:
@@ -167,7 +168,7 @@ def test_nests_and_objects(make: Callable[[], Any]) -> None:
                     seen.append(part.step(actions).obs)
             return seen
 
-    np.testing.assert_equal(told("process"), told("serial"))
+    np.testing.assert_equal(observations("process"), observations("serial"))
 
 
 def stack(pool: Pool, actions: list[Any]) -> Any:
@@ -202,7 +203,7 @@ def test_a_split_pool_is_used_through_its_parts() -> None:
             first.step([1, 1])
 
 
-def test_nothing_is_split_in_flight() -> None:
+def test_a_split_is_refused_while_envs_are_in_flight() -> None:
     with Pool(counting(4), backend="serial") as pool:
         pool.send_reset()
         with pytest.raises(StateError, match="in flight"):
@@ -217,12 +218,12 @@ def test_nothing_is_split_in_flight() -> None:
 
 
 @pytest.mark.parametrize("parts", [0, 5, True, 1.5, "2"])
-def test_parts_that_cannot_be(parts: Any) -> None:
+def test_wrong_numbers_of_parts_are_refused(parts: Any) -> None:
     with Pool(counting(4), backend="serial") as pool, pytest.raises(ValueError, match="from 1 to 4"):
         pool.split(parts)
 
 
-def test_parts_keep_their_pool_open_and_no_longer() -> None:
+def test_parts_keep_their_pool_open_while_they_are_held() -> None:
     pool = Pool(counting(4))
     workers = pool.workers
     parts = pool.split(2)
@@ -242,78 +243,78 @@ def fail(*_: Any) -> None:
 
 
 def halves(pool: Pool) -> tuple[Part, Part]:
-    """The part that has env 3, and the other."""
+    """Returns the part that has env 3, and the other part."""
     first, second = pool.split(2)
     return (first, second) if 3 in first.env_ids else (second, first)
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_a_fault_of_one_part_leaves_the_other_whole(backend: Any) -> None:
+def test_a_fault_of_one_part_does_not_disturb_the_other(backend: Any) -> None:
     with Pool(hooked(4, (3,), step=fail), backend=backend) as pool:
-        theirs, other = halves(pool)
-        for part in (theirs, other):
+        failing, other = halves(pool)
+        for part in (failing, other):
             part.reset()
-        theirs.send([1, 1])
+        failing.send([1, 1])
         with pytest.raises(EnvError):
-            theirs.recv()
+            failing.recv()
         assert other.step([1, 1]).reward.tolist() == [1.0, 1.0]
-        assert len(theirs.recv()) == 1
-        theirs.reset()
+        assert len(failing.recv()) == 1
+        failing.reset()
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_a_fault_is_told_to_its_own_part_while_both_are_in_flight(backend: Any) -> None:
+def test_a_fault_is_raised_by_its_own_part_while_both_are_in_flight(backend: Any) -> None:
     with Pool(hooked(4, (3,), step=fail), backend=backend, num_workers=1) as pool:
-        theirs, other = halves(pool)
+        failing, other = halves(pool)
         for _ in range(2):
-            for part in (theirs, other):
+            for part in (failing, other):
                 part.reset()
-            for part in (theirs, other):
+            for part in (failing, other):
                 part.send([1, 1])
             assert len(other.recv()) == 2
             with pytest.raises(EnvError) as raised:
-                theirs.recv()
+                failing.recv()
             assert raised.value.env_ids == (3,)
-        for part in (theirs, other):
+        for part in (failing, other):
             part.reset()
-        theirs.send([1, 1])
+        failing.send([1, 1])
         other.send([1, 1])
         other.discard()
-        with pytest.raises(EnvError):  # it was not dropped with the other's
-            theirs.recv()
+        with pytest.raises(EnvError):  # `other.discard()` did not drop the fault
+            failing.recv()
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_a_fault_is_pending_until_its_own_part_is_told(backend: Any) -> None:
+def test_a_fault_is_pending_until_its_own_part_receives_it(backend: Any) -> None:
     with Pool(hooked(4, (3,), step=fail), backend=backend, num_workers=1) as pool:
-        theirs, other = halves(pool)
-        beside = theirs.env_ids[theirs.env_ids != 3]
+        failing, other = halves(pool)
+        beside = failing.env_ids[failing.env_ids != 3]
 
-        def fail_unnoticed_by_us() -> None:
-            theirs.reset()
+        def fail_without_receiving() -> None:
+            failing.reset()
             other.reset()
-            theirs.send([1], [3])
-            assert len(other.step([1, 1])) == 2  # one worker: env 3 has failed by then, and the pool knows it
-            assert theirs.pending == 1
+            failing.send([1], [3])
+            assert len(other.step([1, 1])) == 2  # the only worker steps env 3 first, so the pool has received its fault
+            assert failing.pending == 1
 
         uses: list[Callable[[], Any]] = [
-            lambda: theirs.send([1], [3]), lambda: theirs.send_reset(env_ids=[3]), lambda: theirs.send_observe([3]),
-            lambda: theirs.step([1], beside), theirs.reset, lambda: pool.split(1),
+            lambda: failing.send([1], [3]), lambda: failing.send_reset(env_ids=[3]), lambda: failing.send_observe([3]),
+            lambda: failing.step([1], beside), failing.reset, lambda: pool.split(1),
         ]  # fmt: skip
-        fail_unnoticed_by_us()
+        fail_without_receiving()
         for use in uses:
             with pytest.raises(StateError, match="in flight|env 3; call reset first"):
                 use()
         with pytest.raises(EnvError) as raised:
-            theirs.recv(min_envs=1, timeout=0)
+            failing.recv(min_envs=1, timeout=0)
         assert raised.value.env_ids == (3,)
-        assert theirs.pending == 0
+        assert failing.pending == 0
         with pytest.raises(StateError, match="env 3; call reset first"):
-            theirs.send([1], [3])
-        fail_unnoticed_by_us()
-        theirs.discard()
-        assert theirs.pending == 0
-        assert len(theirs.reset()) == 2
+            failing.send([1], [3])
+        fail_without_receiving()
+        failing.discard()
+        assert failing.pending == 0
+        assert len(failing.reset()) == 2
 
 
 @pytest.mark.parametrize("num_workers", [2, 4])

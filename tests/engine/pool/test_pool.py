@@ -1,4 +1,4 @@
-"""What a pool says of itself."""
+"""The properties of a pool that describe its envs, and its `repr`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pool_envs import CountingEnv, DrawingEnv, SampleEnv, counting
 from remuda import EnvError, Pool
 
 
-def test_a_pool_tells_what_its_envs_are() -> None:
+def test_a_pool_describes_its_envs() -> None:
     pool = Pool([DrawingEnv, *counting(2)], backend="serial", num_workers=2)
     assert pool.metadata == CountingEnv.metadata
     assert pool.metadata is not CountingEnv.metadata
@@ -26,7 +26,7 @@ def test_a_pool_tells_what_its_envs_are() -> None:
     assert repr(pool) == "<Pool of 3 envs, closed>"
 
 
-def test_an_env_whose_spec_cannot_be_pickled_has_none() -> None:
+def test_a_spec_that_cannot_be_pickled_is_none() -> None:
     def build() -> Any:
         env = CountingEnv()
         env.spec = EnvSpec("Held-v0", entry_point="pool_envs:CountingEnv", kwargs={"held": (i for i in range(3))})
@@ -39,7 +39,7 @@ def test_an_env_whose_spec_cannot_be_pickled_has_none() -> None:
             assert pool.reset().obs.shape == (1, 4)
 
 
-def test_a_space_that_cannot_be_pickled_is_told() -> None:
+def test_a_space_that_cannot_be_pickled_is_an_error() -> None:
     class Stuck(spaces.Box):
         def __reduce__(self) -> Any:
             raise TypeError("this space stays here")

@@ -1,4 +1,4 @@
-"""Calls of a pool in the middle of another one: refused, and a close is put off until that call has ended."""
+"""Calls of a pool during another call are refused. A close during a call takes effect after that call."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ CALLS: dict[str, Callable[[Pool], Any]] = {
 
 
 def announcing(num: int, text: int = 0) -> list[Any]:
-    """Envs of which the first sends its owner SIGUSR1 in each step, so while the pool waits for it."""
+    """Envs of which the first sends SIGUSR1 to its owner in each step, while the pool waits for its result."""
     owner = os.getpid()
 
     def step(env: Any, action: Any) -> Any:
@@ -43,7 +43,7 @@ def announcing(num: int, text: int = 0) -> list[Any]:
 
 @contextmanager
 def on_signal(act: Callable[[], Any]) -> Iterator[list[BaseException]]:
-    """Calls `act` whenever SIGUSR1 comes; yields what that has raised."""
+    """Calls `act` at each SIGUSR1. Yields the list of exceptions that `act` has raised."""
     raised: list[BaseException] = []
 
     def handle(*_: Any) -> None:
@@ -65,7 +65,7 @@ def test_a_signal_handler_that_calls_the_pool_is_refused(name: str, text: int) -
     with Pool(announcing(2, text), num_workers=2) as pool:
         pool.reset()
         with on_signal(lambda: CALLS[name](pool)) as raised:
-            while not raised:  # a signal may also come between two calls into the core
+            while not raised:  # a signal may also arrive between two calls into the core
                 pool.split(1)
                 pool.step([1, 1])
                 if pool.pending:
@@ -76,7 +76,7 @@ def test_a_signal_handler_that_calls_the_pool_is_refused(name: str, text: int) -
 
 @pytest.mark.watchdog(120)
 @pytest.mark.parametrize("text", [0, 300_000])
-def test_a_close_in_the_middle_of_a_call_is_put_off(text: int) -> None:
+def test_a_close_during_a_call_takes_effect_after_it(text: int) -> None:
     pool = Pool(announcing(2, text), num_workers=2)
     pool.reset()
     workers = pool.workers
@@ -89,7 +89,7 @@ def test_a_close_in_the_middle_of_a_call_is_put_off(text: int) -> None:
 
 
 def test_a_close_while_an_env_hangs_ends_the_wait() -> None:
-    """The other env never answers; the signal comes from the one that does."""
+    """Env 1 never answers. Env 0 sends the signal and answers."""
     owner = os.getpid()
 
     def step(env: Any, action: Any) -> Any:
@@ -106,7 +106,7 @@ def test_a_close_while_an_env_hangs_ends_the_wait() -> None:
 
 
 class _Cycle:
-    """Calls a function when the garbage collector finds it."""
+    """An object in a reference cycle that calls a function when the garbage collector frees it."""
 
     def __init__(self, act: Callable[[], Any]) -> None:
         self.myself, self.act = self, act
@@ -116,7 +116,7 @@ class _Cycle:
 
 
 class _Collecting:
-    """An action whose conversion to an array runs the garbage collector, in the middle of `send`."""
+    """An action that runs the garbage collector while `send` converts it to an array."""
 
     def __init__(self, *values: int) -> None:
         self.values = values
@@ -158,7 +158,7 @@ def test_a_finalizer_that_closes_the_pool_closes_it_after_the_call() -> None:
     assert pool.closed
 
 
-def test_a_call_that_raises_says_so_where_the_pool_was_closed_in_it() -> None:
+def test_a_failing_call_raises_closed_error_if_the_pool_was_closed_during_it() -> None:
     pool = Pool(counting(2), num_workers=1)
     pool.reset()
     _Cycle(pool.close)
@@ -191,7 +191,7 @@ def test_an_env_in_the_callers_thread_that_calls_its_pool_is_refused(name: str) 
 @pytest.mark.watchdog(120)
 @pytest.mark.parametrize("name", ["step", "call", "close"])
 def test_another_thread_is_refused_and_closes_after_the_call(name: str) -> None:
-    """The second thread calls while the first one waits for an env."""
+    """The second thread calls the pool while the first one waits for an env."""
     stepping, go_on = threading.Event(), threading.Event()
 
     def step(env: Any, action: Any) -> Any:
@@ -203,14 +203,14 @@ def test_another_thread_is_refused_and_closes_after_the_call(name: str) -> None:
     with Pool(hooked(2, which=[0], step=step), backend="thread", num_workers=2) as pool:
         pool.reset()
 
-        def wait() -> None:
+        def step_once() -> None:
             try:
                 pool.step([1, 1])
             except BaseException as error:
                 outcome.append(error)
 
-        waiting = threading.Thread(target=wait)
-        waiting.start()
+        stepping_thread = threading.Thread(target=step_once)
+        stepping_thread.start()
         assert stepping.wait(100)
         if name == "close":
             closing = threading.Timer(0, go_on.set)
@@ -220,8 +220,8 @@ def test_another_thread_is_refused_and_closes_after_the_call(name: str) -> None:
             assert pool.closed
         else:
             with pytest.raises(StateError, match="from one thread at a time"):
-                while True:  # the first thread may be about to wait only
+                while True:  # the first thread may not have begun to wait
                     CALLS[name](pool)
         go_on.set()
-        waiting.join()
+        stepping_thread.join()
         assert [type(error) for error in outcome] in ([], [ClosedError])

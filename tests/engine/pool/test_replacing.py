@@ -1,4 +1,4 @@
-"""replace: other envs in living workers."""
+"""`pool.replace`: other envs in running workers."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ BACKENDS = [("process", 3), ("process", 1), ("thread", 2), ("serial", 1)]
 MODES = ["next_step", "same_step", "disabled", "background"]
 
 
-def other(tag: int, **arguments: Any) -> Callable[[], CountingEnv]:
+def replacement(tag: int, **arguments: Any) -> Callable[[], CountingEnv]:
     return partial(CountingEnv, tag, **arguments)
 
 
 @pytest.fixture
 def closed(tmp_path: Path) -> Path:
-    """Where envs whose `close` is `note_close` write their tags."""
+    """A file to which the envs of `noting` append their tags when they are closed."""
     (tmp_path / "closed").write_text("")
     return tmp_path / "closed"
 
@@ -60,12 +60,12 @@ def fails() -> Any:
 
 
 @pytest.mark.parametrize(("backend", "num_workers"), BACKENDS)
-def test_another_env_takes_the_place_and_the_old_one_is_closed(backend: Any, num_workers: int, closed: Path) -> None:
+def test_replace_closes_the_old_env(backend: Any, num_workers: int, closed: Path) -> None:
     with Pool([noting(i, closed) for i in range(3)], backend=backend, num_workers=num_workers) as pool:
         pool.reset()
         pool.step([1, 2, 3])
         before = pids_of(pool)
-        pool.replace([2, 0], [other(20), other(10)])
+        pool.replace([2, 0], [replacement(20), replacement(10)])
         assert sorted(closed.read_text().split()) == ["0", "2"]
         assert pool.get_attr("tag") == [10, 1, 20]
         assert pids_of(pool) == before
@@ -76,11 +76,11 @@ def test_another_env_takes_the_place_and_the_old_one_is_closed(backend: Any, num
 
 
 @each(backend__num_workers=BACKENDS, mode=MODES)
-def test_who_resets_it_is_the_autoreset_modes_affair(mode: Any, backend: Any, num_workers: int) -> None:
+def test_a_replacement_is_reset_as_the_autoreset_mode_requires(mode: Any, backend: Any, num_workers: int) -> None:
     with Pool(counting(3), backend=backend, num_workers=num_workers, autoreset=mode) as pool:
         pool.reset(seed=5)
         pool.step([1, 1, 1])
-        pool.replace([1], [other(10)])
+        pool.replace([1], [replacement(10)])
         if mode == "next_step":
             batch = pool.step([2, 2, 2])
             assert not (batch.terminated | batch.truncated).any()
@@ -90,17 +90,18 @@ def test_who_resets_it_is_the_autoreset_modes_affair(mode: Any, backend: Any, nu
                 pool.step([2, 2, 2])
             assert pool.reset(env_ids=[1]).obs.tolist() == [[10, 1, 0, -1]]
         assert pool.step([3, 3, 3]).obs[1].tolist() == [10, 1, 1, 3]
-        assert pool.get_attr("last_seed")[1] not in (None, 6)  # derived: a fresh env would begin anywhere
+        # the seed is derived, because an unseeded reset would not be reproducible
+        assert pool.get_attr("last_seed")[1] not in (None, 6)
 
 
 @pytest.mark.parametrize(("backend", "num_workers"), BACKENDS)
-def test_what_cannot_be_built_costs_nobody_an_env(backend: Any, num_workers: int, closed: Path) -> None:
+def test_a_failed_build_keeps_the_old_envs(backend: Any, num_workers: int, closed: Path) -> None:
     with Pool(counting(3), backend=backend, num_workers=num_workers) as pool:
         pool.reset()
         with pytest.raises(EnvError, match=r"env 2 \(worker \d\) raised ValueError in build: no such task") as raised:
             pool.replace([1, 2], [noting(10, closed), fails])
         assert raised.value.env_ids == (2,)
-        pool.call("pid")  # what was built for env 1 is closed by now
+        pool.call("pid")  # the worker closes env 10 before it answers this call
         assert closed.read_text().split() == ["10"]
         assert pool.step([7, 8, 9]).obs.tolist() == [[0, 1, 1, 7], [1, 1, 1, 8], [2, 1, 1, 9]]
 
@@ -134,7 +135,7 @@ def bad(env: Any) -> Callable[[], Any]:
         (lambda: gymnasium.vector.SyncVectorEnv([CountingEnv]), InvalidEnvError, "got the vector env"),
     ],
 )
-def test_what_does_not_fit_costs_nobody_an_env(
+def test_an_env_that_does_not_fit_keeps_the_old_env(
     env_fn: Any, error: Any, message: str, backend: Any, num_workers: int
 ) -> None:
     with Pool(counting(3), backend=backend, num_workers=num_workers) as pool:
@@ -144,28 +145,28 @@ def test_what_does_not_fit_costs_nobody_an_env(
         assert pool.step([7, 8, 9]).obs.tolist() == [[0, 1, 1, 7], [1, 1, 1, 8], [2, 1, 1, 9]]
 
 
-def test_bad_arguments_are_told_before_anything_is_built() -> None:
+def test_bad_arguments_of_replace_are_refused_before_anything_is_built() -> None:
     with Pool(counting(3)) as pool:
         pool.reset()
         with pytest.raises(ValueError, match="expected 2 env_fns, one for each env to replace, got 1"):
-            pool.replace([1, 2], [other(10)])
+            pool.replace([1, 2], [replacement(10)])
         with pytest.raises(TypeError, match=r"expected env_fns\[0\] to be a function that builds an env, got 3"):
             pool.replace([1], [3])  # type: ignore[list-item]
         with pytest.raises(ValueError, match="env_ids"):
-            pool.replace([3], [other(10)])
+            pool.replace([3], [replacement(10)])
         with pytest.raises(InvalidEnvError, match="expected the new factory of env 0 to be one that can be pickled"):
             lock = threading.Lock()
             pool.replace([0], [lambda: lock])
         pool.send([1, 1, 1])
         with pytest.raises(StateError, match="expected no env in flight where envs are replaced, got env 1"):
-            pool.replace([1], [other(10)])
+            pool.replace([1], [replacement(10)])
         assert pool.recv().obs[:, 0].tolist() == [0, 1, 2]
     with Pool(counting(3), spares=1) as pool, pytest.raises(ValueError, match="expected a pool without spares"):
-        pool.replace([1], [other(10)])
+        pool.replace([1], [replacement(10)])
 
 
 @pytest.mark.parametrize("backend", ["thread", "serial"])
-def test_factories_need_not_be_pickled_where_no_process_is_in_between(backend: Any) -> None:
+def test_factories_need_not_be_pickled_without_worker_processes(backend: Any) -> None:
     lock = threading.Lock()
 
     def build() -> CountingEnv:
@@ -184,12 +185,12 @@ def step_until_fault(pool: Pool, env: int) -> None:
 
 @pytest.mark.parametrize("start_method", ["forkserver", "spawn", "fork"])
 @pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")
-def test_a_worker_that_is_restarted_builds_the_new_ones(start_method: Any) -> None:
+def test_a_restarted_worker_builds_the_replacements(start_method: Any) -> None:
     faults = FaultPolicy("restart", backoff=0)
     with Pool(counting(4), num_workers=2, faults=faults, start_method=start_method) as pool:
         pool.reset()
-        for tag in (10, 20):  # twice: the second takes the place of the first
-            pool.replace([1, 2], [other(tag + 1), other(tag + 2)])
+        for tag in (10, 20):  # twice, so that the second replacement replaces the first
+            pool.replace([1, 2], [replacement(tag + 1), replacement(tag + 2)])
             pool.reset()
             kill(pool, 0)
             step_until_fault(pool, 1)
@@ -200,7 +201,7 @@ def test_a_worker_that_is_restarted_builds_the_new_ones(start_method: Any) -> No
 
 
 @pytest.mark.parametrize(("backend", "num_workers"), BACKENDS)
-def test_an_env_that_raises_or_is_renewed_is_built_by_the_new_factory(backend: Any, num_workers: int) -> None:
+def test_a_replacement_that_raises_or_is_renewed_is_rebuilt_by_its_factory(backend: Any, num_workers: int) -> None:
     def step(env: Any, action: int) -> None:
         if action == 13:
             raise ValueError("broken")
@@ -217,18 +218,18 @@ def test_an_env_that_raises_or_is_renewed_is_built_by_the_new_factory(backend: A
         assert pool.get_attr("tag") == [0, 10, 2]
 
 
-def test_lasting_attributes_and_options_are_told_again() -> None:
+def test_a_replacement_receives_lasting_attributes_and_options() -> None:
     with Pool(counting(2)) as pool:
         pool.set_attr("level", 7, lasting=True)
         pool.set_reset_options({"hard": True})
         pool.reset()
-        pool.replace([1], [other(10)])
+        pool.replace([1], [replacement(10)])
         pool.reset()
         assert pool.get_attr("level") == [7, 7]
         assert pool.get_attr("last_options") == [{"hard": True}] * 2
 
 
-def test_a_worker_that_dies_while_it_builds_is_told_and_restarts_with_what_it_had(closed: Path) -> None:
+def test_a_worker_that_dies_in_a_replacement_restarts_with_the_old_envs(closed: Path) -> None:
     def dies() -> Any:
         os.kill(os.getpid(), signal.SIGKILL)
 
@@ -258,7 +259,7 @@ def test_start_timeout_is_the_limit_of_each_build() -> None:
         assert pool.get_attr("tag") == [0, 1]
 
 
-def test_crash_records_name_the_new_one(tmp_path: Path) -> None:
+def test_crash_records_name_the_replacement(tmp_path: Path) -> None:
     def step(env: Any, action: int) -> None:
         raise ValueError("broken")
 
@@ -274,7 +275,7 @@ def test_crash_records_name_the_new_one(tmp_path: Path) -> None:
     assert record.beginning is not None
 
 
-def test_spaces_are_the_new_ones() -> None:
+def test_spaces_are_those_of_the_replacement() -> None:
     def bounded() -> CountingEnv:
         env = CountingEnv(10)
         env.observation_space = spaces.Box(-5, 5, (4,), np.int64)
@@ -304,7 +305,7 @@ def test_whole_vector_envs_are_replaced(mode: Any, num_workers: int) -> None:
         assert pool.step([1] * 4).obs[:, 0].tolist() == [0, 1, 10, 11]
 
 
-def test_a_vector_env_that_resets_otherwise_is_refused() -> None:
+def test_a_vector_env_with_another_autoreset_mode_is_refused() -> None:
     require_mode("same_step")
 
     def make(mode: str) -> Any:
@@ -316,11 +317,11 @@ def test_a_vector_env_that_resets_otherwise_is_refused() -> None:
         assert pool.reset().obs[:, 0].tolist() == [0, 0]
 
 
-def test_an_episode_in_advance_is_forgotten() -> None:
+def test_replace_discards_a_reset_in_advance() -> None:
     with Pool(counting(2, length=1), resets_ahead=True, seeding="per_episode") as pool:
         pool.reset(seed=1)
         assert pool.step([1, 1]).terminated.all()
-        pool.replace([1], [other(10, length=1)])
+        pool.replace([1], [replacement(10, length=1)])
         batch = pool.step([1, 1])
         assert batch.obs[:, :2].tolist() == [[0, 2], [10, 1]]
         seeds = [batch.infos[i]["episode_seed"] for i in range(2)]
@@ -336,22 +337,22 @@ def interrupted(signum: int, frame: Any) -> None:
 
 
 @pytest.mark.parametrize("mode", ["same_step", "disabled"])
-def test_a_reset_after_an_interrupt_is_not_asked_for_again(mode: Any, tmp_path: Path) -> None:
+def test_a_reset_after_an_interrupted_replace_is_not_repeated(mode: Any, tmp_path: Path) -> None:
     gate, main = Gate(tmp_path), os.getpid()
 
-    def close(env: Any) -> None:  # of the old env, when the new one takes its place
+    def close(env: Any) -> None:  # the worker closes the old env once the new one is built
         os.kill(main, signal.SIGUSR1)
         gate.wait()
 
     before = signal.signal(signal.SIGUSR1, interrupted)
     try:
-        with Pool([other(0), partial(HookedEnv, 1, close=close)], autoreset=mode) as pool:
+        with Pool([replacement(0), partial(HookedEnv, 1, close=close)], autoreset=mode) as pool:
             pool.reset()
             with pytest.raises(KeyboardInterrupt):
-                pool.replace([1], [other(10)])
+                pool.replace([1], [replacement(10)])
             with pytest.raises(StateError, match="got env 1; call reset first"):
                 pool.step([1, 1])
-            pool.send_reset()  # before the late answer has come
+            pool.send_reset()  # the late answer has not arrived
             gate.let_pass()
             assert pool.recv(order="slot").obs[:, 0].tolist() == [0, 10]
             assert pool.step([1, 1]).obs[:, 2].tolist() == [1, 1]
@@ -359,20 +360,20 @@ def test_a_reset_after_an_interrupt_is_not_asked_for_again(mode: Any, tmp_path: 
         signal.signal(signal.SIGUSR1, before)
 
 
-def test_parts_replace_their_own() -> None:
+def test_parts_replace_only_their_envs() -> None:
     with Pool(counting(4), num_workers=2) as pool:
         pool.reset()
         half, rest = pool.split(2)
         ids = half.env_ids.tolist()
         rest.send([1, 1])
-        half.replace(ids, [other(10), other(11)])
+        half.replace(ids, [replacement(10), replacement(11)])
         assert half.reset().obs[:, 0].tolist() == [10, 11]
         with pytest.raises(ValueError, match="env_ids"):
-            half.replace(rest.env_ids, [other(10), other(11)])
+            half.replace(rest.env_ids, [replacement(10), replacement(11)])
         rest.recv()
 
 
-def test_a_broken_build_leaves_nothing_behind_when_the_pool_is_closed(closed: Path) -> None:
+def test_close_after_a_failed_build_closes_the_new_envs(closed: Path) -> None:
     pool = Pool(counting(2), num_workers=1)
     with suppress(EnvError):
         pool.replace([0, 1], [noting(10, closed), fails])

@@ -1,4 +1,4 @@
-"""Envs that render are closed and freed before others are built in their places."""
+"""Replacement of envs that render: the old env is closed and freed before the new one is built."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_an_env_that_renders_is_closed_before_its_successor_is_built(
 @each(
     backend__num_workers=BACKENDS, mode=MODES, replacement__error=[(fails, EnvError), (OtherSpaces, SpaceMismatchError)]
 )
-def test_one_whose_successor_does_not_stay_is_built_again_by_the_next_reset(
+def test_the_next_reset_rebuilds_the_old_env_after_a_failed_replacement(
     backend: Any, num_workers: Any, mode: Any, replacement: Any, error: Any
 ) -> None:
     with Pool([drawing(0)], backend=backend, num_workers=num_workers, autoreset=mode) as pool:
@@ -72,12 +72,12 @@ def test_one_whose_successor_does_not_stay_is_built_again_by_the_next_reset(
             with pytest.raises(StateError, match="got env 0; call reset first"):
                 pool.step([2])
             assert pool.reset().obs.tolist() == [[0, 1, 0, -1]]
-        assert pool.get_attr("last_seed")[0] not in (None, 5)  # derived, as of any env that is built again
+        assert pool.get_attr("last_seed")[0] not in (None, 5)  # the seed is derived, as for every rebuilt env
         assert pool.step([3]).obs.tolist() == [[0, 1, 1, 3]]
         assert pictures(pool) == [colour(0, 1)]
 
 
-def test_all_that_render_are_built_again_if_one_cannot_be_replaced() -> None:
+def test_all_replaced_envs_are_rebuilt_if_one_cannot_be_replaced() -> None:
     with Pool([drawing(0), drawing(1), drawing(2)], num_workers=None) as pool:
         pool.reset(seed=0)
         pool.step([0, 0, 0])
@@ -90,7 +90,7 @@ def test_all_that_render_are_built_again_if_one_cannot_be_replaced() -> None:
         assert pictures(pool) == [colour(0), colour(7), colour(2)]
 
 
-def test_one_that_renders_may_be_called_and_put_into_a_state_before_it_is_reset() -> None:
+def test_calls_and_set_state_rebuild_an_env_after_a_failed_replacement() -> None:
     def take(env: Any) -> int:
         return int(env.steps)
 
@@ -109,7 +109,7 @@ def test_one_that_renders_may_be_called_and_put_into_a_state_before_it_is_reset(
 
 
 @pytest.mark.parametrize(("backend", "num_workers"), BACKENDS)
-def test_a_reset_that_cannot_build_the_old_env_again_says_so_and_the_next_one_tries_again(
+def test_a_reset_that_cannot_rebuild_the_old_env_raises_and_the_next_one_retries(
     backend: Any, num_workers: Any, tmp_path: Path
 ) -> None:
     broken = tmp_path / "broken"
@@ -131,7 +131,7 @@ def test_a_reset_that_cannot_build_the_old_env_again_says_so_and_the_next_one_tr
         assert pool.reset().obs.tolist() == [[0, 1, 0, -1]]
 
 
-def test_standing_calls_are_repeated_when_it_is_built_again() -> None:
+def test_a_rebuilt_env_receives_lasting_attributes() -> None:
     with Pool([drawing(0)], num_workers=None) as pool:
         pool.set_attr("mood", "calm", lasting=True)
         pool.reset(seed=0)
@@ -141,17 +141,17 @@ def test_standing_calls_are_repeated_when_it_is_built_again() -> None:
         assert pool.get_attr("mood") == ["calm"]
 
 
-def raise_when_told(env: Any, action: int) -> None:
+def raise_on_action_9(env: Any, action: int) -> None:
     if action == 9:
         raise ValueError("broken")
 
 
 @each(backend=["process", "thread"], action__renew_every=[(0, 1), (9, None)])
-def test_an_env_that_is_rebuilt_in_its_process_is_closed_and_freed_first(
+def test_an_env_is_closed_before_it_is_rebuilt_in_its_process(
     backend: Any, action: int, renew_every: Any, tmp_path: Path
 ) -> None:
     log, faults = tmp_path / "log", FaultPolicy("restart", renew_every=renew_every)
-    env_fns = [drawing(3, log, step=raise_when_told), CountingEnv]
+    env_fns = [drawing(3, log, step=raise_on_action_9), CountingEnv]
     with Pool(env_fns, backend=backend, num_workers=1, faults=faults) as pool:
         for _ in range(3):
             pool.reset(seed=0)

@@ -1,4 +1,4 @@
-"""Options that envs remember: every reset that names none has them, whoever asked for it."""
+"""`set_reset_options`: each reset without options of its own uses the options that are set for its env."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def levels(batch: Any) -> list[int]:
 
 
 def next_levels(pool: Pool) -> list[int]:
-    """Of the episodes after these, of envs with a length of 1."""
+    """Returns the levels of the next episodes. The envs' episodes have one step."""
     n = pool.num_envs
     batch = pool.step([1] * n)
     if pool.autoreset == "next_step":
@@ -36,7 +36,7 @@ def next_levels(pool: Pool) -> list[int]:
 
 
 @each(mode=MODES, backend=BACKENDS)
-def test_every_reset_that_names_none_has_them_until_they_are_set_again(backend: Any, mode: Any) -> None:
+def test_resets_without_options_use_the_set_options(backend: Any, mode: Any) -> None:
     with Pool(levelled(3, length=1), backend=backend, num_workers=2, autoreset=mode) as pool:
         pool.set_reset_options({"level": 5})
         assert levels(pool.reset()) == [5, 5, 5]
@@ -56,7 +56,7 @@ def test_every_reset_that_names_none_has_them_until_they_are_set_again(backend: 
 
 
 @each(mode=MODES, backend=BACKENDS)
-def test_options_of_a_reset_are_for_that_reset(backend: Any, mode: Any) -> None:
+def test_options_of_one_reset_do_not_last(backend: Any, mode: Any) -> None:
     with Pool(levelled(3, length=1), backend=backend, autoreset=mode) as pool:
         pool.set_reset_options({"level": 5})
         assert levels(pool.reset(options={"level": 1})) == [1, 1, 1]
@@ -66,12 +66,12 @@ def test_options_of_a_reset_are_for_that_reset(backend: Any, mode: Any) -> None:
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_they_are_copied_when_they_are_set_and_for_each_reset(backend: Any) -> None:
+def test_options_are_copied_when_set_and_for_each_reset(backend: Any) -> None:
     seen = lambda env: env.unwrapped.seen  # noqa: E731
 
     def spoil(env: Any) -> None:
         env.seen = {key: np.array(value).tolist() for key, value in env.last_options.items()}
-        env.last_options["course"][:] = -1  # it can be written to
+        env.last_options["course"][:] = -1  # the env may write to its copy
         env.last_options.clear()
 
     with Pool(levelled(2, length=1, reset=spoil, autoreset=spoil), backend=backend, autoreset="same_step") as pool:
@@ -84,7 +84,7 @@ def test_they_are_copied_when_they_are_set_and_for_each_reset(backend: Any) -> N
             assert pool.apply(seen) == [{"level": 5, "course": [0, 1, 2]}] * 2
 
 
-def test_no_reset_asks_for_what_nobody_has_set(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_resets_do_not_look_for_options_if_none_are_set(monkeypatch: pytest.MonkeyPatch) -> None:
     with Pool(levelled(2, length=1), backend="serial", autoreset="same_step") as pool:
         pool.reset(seed=1, options={"level": 3})
         monkeypatch.setattr("remuda._worker.host.EnvHost.complete_reset", raising(lambda: ValueError("asked")))
@@ -93,7 +93,7 @@ def test_no_reset_asks_for_what_nobody_has_set(monkeypatch: pytest.MonkeyPatch) 
         pool.reset()
 
 
-def test_nobody_asks_any_more_once_they_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_resets_do_not_look_for_options_after_they_are_removed(monkeypatch: pytest.MonkeyPatch) -> None:
     with Pool(levelled(2, length=1), backend="serial", num_workers=1, autoreset="same_step") as pool:
         pool.set_reset_options({"level": 3})
         assert levels(pool.reset()) == [3, 3]
@@ -107,8 +107,8 @@ def test_nobody_asks_any_more_once_they_are_forgotten(monkeypatch: pytest.Monkey
 
 
 @each(backend=["process", "thread"], phase=["step", "reset"])
-def test_an_env_in_flight_finishes_what_it_does(phase: str, backend: Any, tmp_path: Path) -> None:
-    """Also where a reset is part of that, and begins later."""
+def test_options_do_not_affect_envs_in_flight(phase: str, backend: Any, tmp_path: Path) -> None:
+    """A reset that is part of a running step uses the options that were set before the step was sent."""
     gate = Gate(tmp_path)
     wait = {phase: lambda env, *_: gate.wait() if env.tag == 1 else None}
     with Pool(levelled(3, length=1, **wait), backend=backend, num_workers=1, autoreset="same_step") as pool:
@@ -128,7 +128,7 @@ def test_an_env_in_flight_finishes_what_it_does(phase: str, backend: Any, tmp_pa
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_of_several_the_last_that_was_set_before_a_reset_was_sent(backend: Any) -> None:
+def test_a_reset_uses_the_options_that_were_set_last_before_it_was_sent(backend: Any) -> None:
     with Pool(levelled(2), backend=backend) as pool:
         for level in range(10):
             pool.set_reset_options({"level": level})
@@ -139,7 +139,7 @@ def test_of_several_the_last_that_was_set_before_a_reset_was_sent(backend: Any) 
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_who_was_reset_in_advance_is_reset_once_more(backend: Any) -> None:
+def test_an_env_that_reset_in_advance_resets_again_with_new_options(backend: Any) -> None:
     with Pool(levelled(4, length=1), backend=backend, spares=2, seeding="per_episode") as pool:
         seeds = [info["episode_seed"] for info in pool.reset(seed=7).infos]
         pool.apply(id)
@@ -155,20 +155,20 @@ def test_who_was_reset_in_advance_is_reset_once_more(backend: Any) -> None:
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_envs_that_reset_in_the_background_have_them(backend: Any) -> None:
+def test_background_resets_use_the_set_options(backend: Any) -> None:
     with Pool(levelled(2, length=1), backend=backend, autoreset="background") as pool:
         pool.set_reset_options([{"level": 1}, {"level": 2}])
         assert levels(pool.reset()) == [1, 2]
         pool.send([1, 1])
-        pool.set_reset_options({"level": 3}, env_ids=[1])  # before the reset was sent
+        pool.set_reset_options({"level": 3}, env_ids=[1])  # the reset is not sent yet
         pool.recv()
-        pool.set_reset_options({"level": 4}, env_ids=[0])  # after
+        pool.set_reset_options({"level": 4}, env_ids=[0])  # the reset was sent before
         assert levels(pool.recv(order="slot")) == [1, 3]
         pool.step([1, 1])
         assert levels(pool.recv(order="slot")) == [4, 3]
 
 
-def test_spares_have_those_of_all() -> None:
+def test_options_of_a_pool_with_spares_must_be_the_same_for_all_envs() -> None:
     with Pool(levelled(3), backend="serial", spares=1) as pool:
         for options, env_ids in (([{}, {}], None), ({"level": 1}, [0]), (None, [1])):
             with pytest.raises(ValueError, match="expected one mapping .* for all envs where there are spares"):
@@ -180,7 +180,7 @@ def test_spares_have_those_of_all() -> None:
 
 
 @each(mode=MODES, num_workers=[3, 1])
-def test_successors_of_a_worker_know_them(num_workers: int, mode: Any) -> None:
+def test_successors_of_a_worker_use_the_set_options(num_workers: int, mode: Any) -> None:
     with Pool(levelled(3, length=1), num_workers=num_workers, autoreset=mode, faults=RESTART) as pool:
         pool.set_reset_options([{"level": i} for i in range(3)])
         pool.reset()
@@ -191,7 +191,7 @@ def test_successors_of_a_worker_know_them(num_workers: int, mode: Any) -> None:
             assert next_levels(pool) == [0, 1, 2]
 
 
-def test_what_is_set_when_a_worker_is_dead_already_reaches_its_successor() -> None:
+def test_options_that_are_set_after_a_death_reach_the_successor() -> None:
     with Pool(levelled(2), faults=RESTART) as pool:
         pool.set_reset_options({"level": 1})
         pool.reset()
@@ -202,7 +202,7 @@ def test_what_is_set_when_a_worker_is_dead_already_reaches_its_successor() -> No
         assert levels(pool.reset()) == [2, 3]
 
 
-def test_what_is_set_while_a_successor_builds_reaches_it(tmp_path: Path) -> None:
+def test_options_that_are_set_while_a_successor_builds_reach_it(tmp_path: Path) -> None:
     gate = Gate(tmp_path)
     built = tmp_path / "built"
 
@@ -225,7 +225,7 @@ def test_what_is_set_while_a_successor_builds_reaches_it(tmp_path: Path) -> None
 
 
 @each(mode=MODES, backend=BACKENDS)
-def test_an_env_that_is_built_anew_in_its_worker_has_them(backend: Any, mode: Any, tmp_path: Path) -> None:
+def test_an_env_that_is_rebuilt_in_its_worker_uses_the_set_options(backend: Any, mode: Any, tmp_path: Path) -> None:
     fails = once(tmp_path / "failed", raising(lambda: ValueError("broken")), when=lambda env: env.tag == 1)
     env_fns = levelled(2, length=1, step=fails)
     with Pool(env_fns, backend=backend, num_workers=1, autoreset=mode, faults=RESTART) as pool:
@@ -236,7 +236,7 @@ def test_an_env_that_is_built_anew_in_its_worker_has_them(backend: Any, mode: An
 
 
 @each(mode=MODES, backend__num_workers=[("process", 2), ("process", 1), ("thread", 2), ("serial", 1)])
-def test_envs_that_are_renewed_have_them(backend: Any, num_workers: int, mode: Any) -> None:
+def test_renewed_envs_use_the_set_options(backend: Any, num_workers: int, mode: Any) -> None:
     policy = FaultPolicy("raise", renew_every=1)
     with Pool(levelled(2, length=1), backend=backend, num_workers=num_workers, autoreset=mode, faults=policy) as pool:
         pool.set_reset_options({"level": 4})
@@ -247,14 +247,14 @@ def test_envs_that_are_renewed_have_them(backend: Any, num_workers: int, mode: A
         assert pool.get_attr("episodes") == [1, 1]
 
 
-def test_a_reset_that_is_tried_again_has_them(tmp_path: Path) -> None:
+def test_a_repeated_reset_uses_the_set_options(tmp_path: Path) -> None:
     with Pool(levelled(2, reset=once(tmp_path / "failed", die)), faults=RESTART) as pool:
         pool.set_reset_options({"level": 4})
         assert levels(pool.reset()) == [4, 4]
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_crash_records_have_them(backend: Any, tmp_path: Path) -> None:
+def test_crash_records_have_the_set_options(backend: Any, tmp_path: Path) -> None:
     broken = raising(lambda: ValueError("broken"))
     env_fns = levelled(1, step=broken)
     with Pool(env_fns, backend=backend, record=tmp_path / "records", seeding="per_episode") as pool:
@@ -282,7 +282,7 @@ def test_crash_records_have_them(backend: Any, tmp_path: Path) -> None:
         ([{}, 1, {}], TypeError, "expected a dict or None as the options of env 1, got 1"),
     ],
 )
-def test_options_that_cannot_be(options: Any, error: type[Exception], message: str, backend: Any) -> None:
+def test_wrong_options_are_refused(options: Any, error: type[Exception], message: str, backend: Any) -> None:
     with Pool(levelled(3), backend=backend, num_workers=2) as pool:
         pool.set_reset_options({"level": 5})
         with pytest.raises(error, match=message):
@@ -291,7 +291,7 @@ def test_options_that_cannot_be(options: Any, error: type[Exception], message: s
 
 
 @pytest.mark.parametrize("env_ids", [[3], [0, 0], ["a"], [True]])
-def test_envs_that_are_none(env_ids: Any) -> None:
+def test_wrong_env_ids_of_options_are_refused(env_ids: Any) -> None:
     with Pool(levelled(3), backend="serial") as pool:
         with pytest.raises((ValueError, TypeError), match=r"^expected .*env_ids"):
             pool.set_reset_options({"level": 5}, env_ids=env_ids)
@@ -299,7 +299,7 @@ def test_envs_that_are_none(env_ids: Any) -> None:
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_what_cannot_be_unpickled_there_is_the_envs_error(backend: Any) -> None:
+def test_options_that_cannot_be_unpickled_are_an_error_of_the_env(backend: Any) -> None:
     with Pool(levelled(2), backend=backend, num_workers=1) as pool:
         pool.set_reset_options([{"level": 1}, {"error": NeedsArguments(1, "no reason")}])
         with pytest.raises(EnvError, match=r"env 1 .* in reset: .*argument"):
@@ -309,7 +309,7 @@ def test_what_cannot_be_unpickled_there_is_the_envs_error(backend: Any) -> None:
         assert levels(pool.reset()) == [2, 2]
 
 
-def test_envs_that_are_lost_and_pools_that_are_closed() -> None:
+def test_options_of_lost_envs_and_closed_pools_are_refused() -> None:
     pool = Pool(levelled(2))
     pool.reset()
     kill(pool, 1)
@@ -326,8 +326,8 @@ def test_envs_that_are_lost_and_pools_that_are_closed() -> None:
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_a_reset_in_advance_that_options_come_too_late_for_keeps_no_seed(backend: Any) -> None:
-    """An env that was rebuilt has the seed that it would have had, be its first reset made in time or not."""
+def test_options_that_arrive_after_a_reset_in_advance_do_not_change_the_seed(backend: Any) -> None:
+    """A rebuilt env has the same derived seed, whether or not options arrive after its reset in advance."""
 
     def after_the_end(*, are_late: bool) -> tuple[list[int], list[int | None]]:
         faults = FaultPolicy("raise", renew_every=1)

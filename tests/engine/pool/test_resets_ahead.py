@@ -1,4 +1,4 @@
-"""Resets that begin when an episode ends, and whose results wait for the next step."""
+"""Resets in advance: they begin when an episode ends, and the pool returns their results with the next step."""
 
 from __future__ import annotations
 
@@ -22,38 +22,38 @@ from remuda import Batch, EnvError, FaultPolicy, Pool, WorkerDiedError
 BACKENDS = ("process", "thread", "serial")
 
 
-def told(batch: Batch) -> tuple[Any, ...]:
+def values_of(batch: Batch) -> tuple[Any, ...]:
     return batch.obs.copy(), batch.reward.copy(), batch.terminated.copy(), batch.truncated.copy(), list(batch.infos)
 
 
 @pairwise(seeding=["gymnasium", "per_episode"], num_workers=[1, 2, 5], backend=BACKENDS)
-def test_what_steps_return_is_the_same(backend: Any, num_workers: int, seeding: Any) -> None:
+def test_resets_in_advance_do_not_change_results(backend: Any, num_workers: int, seeding: Any) -> None:
     options: dict[str, Any] = {"num_workers": num_workers, "backend": backend, "seeding": seeding}
     with Pool([DiceEnv] * 5, **options) as plain, Pool([DiceEnv] * 5, resets_ahead=True, **options) as ahead:
-        assert_same(told(ahead.reset(seed=3)), told(plain.reset(seed=3)))
+        assert_same(values_of(ahead.reset(seed=3)), values_of(plain.reset(seed=3)))
         for _ in range(60):
-            assert_same(told(ahead.step([0] * 5)), told(plain.step([0] * 5)))
+            assert_same(values_of(ahead.step([0] * 5)), values_of(plain.step([0] * 5)))
 
 
 @pytest.mark.parametrize("backend", ["process", "thread"])
-def test_a_reset_begins_before_it_is_asked_for(backend: Any, tmp_path: Path) -> None:
+def test_a_reset_in_advance_begins_before_it_is_requested(backend: Any, tmp_path: Path) -> None:
     gate = Gate(tmp_path)
     envs = hooked(2, (0,), 1, autoreset=lambda _: gate.wait())
     with Pool(envs, backend=backend, resets_ahead=True) as pool:
         pool.reset()
         assert pool.step([1, 1]).terminated.all()
-        gate.let_pass()  # nobody has asked the pool for anything
+        gate.let_pass()  # the pool was not called since the step
         assert pool.step([2, 2]).obs.tolist() == [[0, 2, 0, -1], [1, 2, 0, -1]]
 
 
-def test_steps_of_others_in_the_worker_come_first(tmp_path: Path) -> None:
-    """In the worker an env resets when the others' steps are told, and a step is answered before the next reset."""
+def test_steps_of_other_envs_precede_resets_in_advance(tmp_path: Path) -> None:
+    """A worker resets in advance after it has sent all step results, and executes a new step before further resets."""
     gates = [Gate(tmp_path, str(i)) for i in range(2)]
     envs = [lambda gate=gate: HookedEnv(0, 1, autoreset=lambda _: gate.wait()) for gate in gates]
     with Pool([*envs, *counting(1)], num_workers=1, resets_ahead=True) as pool:
         pool.reset()
         assert pool.step([1, 1, 1]).obs[:, 2].tolist() == [1, 1, 1]
-        gates[0].await_arrival()  # env 0 resets, env 1 is to do so
+        gates[0].await_arrival()  # env 0 resets, env 1 waits for its reset
         pool.send([5], [2])
         gates[0].open()
         assert pool.recv().obs[0, 2] == 2
@@ -62,24 +62,24 @@ def test_steps_of_others_in_the_worker_come_first(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_a_reset_that_is_asked_for(backend: Any) -> None:
+def test_a_requested_reset_uses_the_reset_in_advance(backend: Any) -> None:
     with Pool(counting(2, length=1), backend=backend, resets_ahead=True) as pool:
         pool.reset()
         pool.step([1, 1])
-        assert pool.reset().obs[:, 1].tolist() == [2, 2]  # it has been made
+        assert pool.reset().obs[:, 1].tolist() == [2, 2]  # this reset was made in advance
         pool.step([1, 1])
         assert pool.reset(seed=4).obs[:, 2].tolist() == [0, 0]
         assert pool.get_attr("last_seed") == [4, 5]
 
 
-def test_an_exception_is_told_by_the_step_that_wants_the_reset(tmp_path: Path) -> None:
+def test_an_exception_of_a_reset_in_advance_is_raised_by_the_next_step(tmp_path: Path) -> None:
     def fail(_: Any) -> None:
         raise ValueError("broken")
 
     with Pool(hooked(2, length=1, autoreset=once(tmp_path / "once", fail)), resets_ahead=True) as pool:
         pool.reset()
         assert pool.step([1, 1]).terminated.all()
-        assert pool.call("pid")  # it has been noticed by nobody
+        assert pool.call("pid")  # the worker has failed, and the pool has not reported it
         with pytest.raises(EnvError, match="env 1 .* raised ValueError in reset"):
             pool.step([1, 1])
         pool.discard()
@@ -87,7 +87,7 @@ def test_an_exception_is_told_by_the_step_that_wants_the_reset(tmp_path: Path) -
 
 
 @pytest.mark.parametrize("num_workers", [1, 2])
-def test_a_death_is_repeated_with_restarts(num_workers: int, tmp_path: Path) -> None:
+def test_a_reset_in_advance_is_repeated_after_a_death(num_workers: int, tmp_path: Path) -> None:
     die = once(tmp_path / "died", lambda _: os.kill(os.getpid(), signal.SIGKILL))
     envs = hooked(2, length=2, autoreset=die)
     with Pool(envs, num_workers=num_workers, resets_ahead=True, faults="restart") as pool:
@@ -104,7 +104,7 @@ def test_a_death_is_repeated_with_restarts(num_workers: int, tmp_path: Path) -> 
         assert pool.stats().restarts == 1
 
 
-def test_a_death_is_raised(tmp_path: Path) -> None:
+def test_a_death_in_a_reset_in_advance_is_raised(tmp_path: Path) -> None:
     gate = Gate(tmp_path)
     with Pool(hooked(2, length=1, autoreset=lambda _: gate.wait()), resets_ahead=True) as pool:
         pool.reset()
@@ -116,7 +116,7 @@ def test_a_death_is_raised(tmp_path: Path) -> None:
         assert raised.value.env_ids == (1,)
 
 
-def test_it_has_a_deadline(tmp_path: Path) -> None:
+def test_a_reset_in_advance_has_a_deadline(tmp_path: Path) -> None:
     gate = Gate(tmp_path)
     hang = once(tmp_path / "once", lambda _: gate.wait())
     with Pool(
@@ -124,7 +124,7 @@ def test_it_has_a_deadline(tmp_path: Path) -> None:
     ) as pool:
         pool.reset()
         pool.step([1, 1])
-        gate.await_arrival()  # and stays there
+        gate.await_arrival()  # the reset never passes the gate
         batch = pool.step([1, 1])
         assert batch.obs[:, 2].tolist() == [0, 0]
         assert not batch.truncated.any()
@@ -139,12 +139,12 @@ def test_it_has_a_deadline(tmp_path: Path) -> None:
         ({"vector_size": 2}, "resets_ahead=False with vector_size=2"),
     ],
 )
-def test_where_it_cannot_be(options: dict[str, Any], message: str) -> None:
+def test_resets_ahead_is_refused_with_other_modes_and_options(options: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         Pool(counting(2), resets_ahead=True, **options)
 
 
-def test_with_spares_it_changes_nothing() -> None:
+def test_resets_ahead_changes_nothing_with_spares() -> None:
     with Pool(counting(3, length=1), spares=1, resets_ahead=True) as pool:
         assert pool.reset().obs[:, 0].tolist() == [0, 1]
         assert pool.step(np.array([1, 1])).terminated.all()
@@ -152,7 +152,7 @@ def test_with_spares_it_changes_nothing() -> None:
 
 
 class EndsAtOnce(DiceEnv):
-    """Each of its steps ends the episode, when `act` is over."""
+    """Each step calls `act` and ends the episode."""
 
     def __init__(self, act: Callable[[], Any]) -> None:
         super().__init__()
@@ -165,7 +165,7 @@ class EndsAtOnce(DiceEnv):
 
 
 def take_a_moment() -> None:
-    """Longer than results are held back for those that come after them."""
+    """Sleeps longer than the time for which a worker holds back a result to send several together."""
     time.sleep(0.001)
 
 
@@ -179,20 +179,22 @@ def step_with_new_options(pool: Pool) -> None:
 
 
 @pytest.mark.parametrize("go_on", [reset_with_options, step_with_new_options])
-def test_random_numbers_are_as_if_there_had_been_time_for_it(go_on: Callable[[Pool], None], tmp_path: Path) -> None:
-    """Env 0 is told of options before its worker, which is still with env 1, can have reset it in advance."""
+def test_late_options_give_the_random_numbers_of_a_reset_in_advance(
+    go_on: Callable[[Pool], None], tmp_path: Path
+) -> None:
+    """Env 0 receives options while its worker still steps env 1, before env 0 could reset in advance."""
 
-    def told_with(backend: Any, stay: Callable[[], Any], leave: Callable[[], Any]) -> list[Any]:
+    def rows_with(backend: Any, stay: Callable[[], Any], leave: Callable[[], Any]) -> list[Any]:
         envs = [partial(EndsAtOnce, take_a_moment), partial(EndsAtOnce, stay)]
         with Pool(envs, num_workers=1, resets_ahead=True, backend=backend) as pool:
             pool.reset(seed=3)
             pool.send([0, 0])
-            told = pool.recv(min_envs=1, max_envs=1).obs.tolist()
+            values_of = pool.recv(min_envs=1, max_envs=1).obs.tolist()
             go_on(pool)
             leave()
             while pool.pending:
-                told += pool.recv().obs.tolist()
-            return sorted(told)
+                values_of += pool.recv().obs.tolist()
+            return sorted(values_of)
 
     gate = Gate(tmp_path)
-    assert told_with("process", gate.wait, gate.let_pass) == told_with("serial", take_a_moment, take_a_moment)
+    assert rows_with("process", gate.wait, gate.let_pass) == rows_with("serial", take_a_moment, take_a_moment)

@@ -1,4 +1,4 @@
-"""Envs that write each observation to the same array: the last one is shown as it was, whatever the env does next."""
+"""Envs that write each observation to the same array: the pool repeats the last observation as the env returned it."""
 
 from __future__ import annotations
 
@@ -32,17 +32,17 @@ def check(batch: Batch, obs: Any) -> None:
 
 
 def ended(pool: Pool) -> Any:
-    """Every env has ended its episode, and the next ones have been begun ahead. Returns the last observations."""
+    """Ends the episode of each env and lets the envs reset in advance. Returns the last observations."""
     batch = pool.step([5, 6])
     assert batch.terminated.all()
     obs = batch.obs.copy()
-    pool.apply(repr)  # the reset that is due is made before it, or before the next message
+    pool.apply(repr)  # a worker makes a reset that is due before or after this call, at the latest before the next one
     pool.apply(repr)
     return obs
 
 
 @each(backend=BACKENDS, options=AHEAD)
-def test_an_observe_after_the_end_shows_the_end(backend: Any, options: Any) -> None:
+def test_an_observe_after_the_end_returns_the_terminal_observation(backend: Any, options: Any) -> None:
     with Pool(buffered(2 + options.get("spares", 0), 1), backend=backend, extras=EXTRAS, **options) as pool:
         pool.reset(seed=0)
         for _ in range(2):
@@ -52,7 +52,7 @@ def test_an_observe_after_the_end_shows_the_end(backend: Any, options: Any) -> N
 
 
 @each(backend=BACKENDS, options=AHEAD)
-def test_a_rollout_after_the_end_begins_with_the_end(backend: Any, options: Any) -> None:
+def test_a_rollout_after_the_end_begins_with_the_terminal_observation(backend: Any, options: Any) -> None:
     with Pool(buffered(2 + options.get("spares", 0), 1), backend=backend, extras=EXTRAS, **options) as pool:
         pool.reset(seed=0)
         obs = ended(pool)
@@ -64,7 +64,7 @@ def test_a_rollout_after_the_end_begins_with_the_end(backend: Any, options: Any)
 
 
 @each(backend=BACKENDS, options=AHEAD)
-def test_a_state_after_the_end_is_one_of_the_end(backend: Any, options: Any) -> None:
+def test_a_state_after_the_end_has_the_terminal_observation(backend: Any, options: Any) -> None:
     with Pool(buffered(2 + options.get("spares", 0), 1), backend=backend, extras=EXTRAS, **options) as pool:
         pool.reset(seed=0)
         obs = ended(pool)
@@ -78,7 +78,7 @@ def test_a_state_after_the_end_is_one_of_the_end(backend: Any, options: Any) -> 
             assert [state.is_over for state in pool.get_state(state_fns="attributes")] == [True, True]
 
 
-def test_columns_that_a_state_lacks_are_computed_of_the_env() -> None:
+def test_columns_that_a_state_lacks_are_computed_from_the_env() -> None:
     with Pool(buffered(2, 1), num_workers=1, extras=EXTRAS, resets_ahead=True) as pool:
         pool.reset()
         obs = ended(pool)
@@ -95,7 +95,7 @@ def test_columns_that_a_state_lacks_are_computed_of_the_env() -> None:
 
 
 @each(backend=BACKENDS, restarts=[False, True])
-def test_an_observe_after_replace_shows_what_the_env_before_has_shown(backend: Any, restarts: bool) -> None:
+def test_an_observe_after_replace_returns_the_old_envs_last_observation(backend: Any, restarts: bool) -> None:
     faults = FaultPolicy("restart") if restarts else FaultPolicy()
     with Pool(buffered(2), backend=backend, extras=EXTRAS, faults=faults) as pool:
         pool.reset()
@@ -110,7 +110,7 @@ def test_an_observe_after_replace_shows_what_the_env_before_has_shown(backend: A
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_so_it_does_after_a_vector_env_was_replaced_or_called(backend: Any) -> None:
+def test_an_observe_of_a_replaced_or_called_vector_env_returns_the_last_observation(backend: Any) -> None:
     make = partial(Pool, vector_size=2, backend=backend)
     with make([partial(BufferedVector, [0, 1]), partial(BufferedVector, [2, 3])]) as pool:
         pool.reset()
@@ -121,7 +121,7 @@ def test_so_it_does_after_a_vector_env_was_replaced_or_called(backend: Any) -> N
 
 
 @pytest.mark.parametrize("backend", ["thread", "serial"])
-def test_so_it_does_after_an_env_was_renewed_ahead(backend: Any) -> None:
+def test_an_observe_after_a_renewal_in_advance_returns_the_terminal_observation(backend: Any) -> None:
     faults = FaultPolicy(renew_every=1)
     with Pool(buffered(2, 1), backend=backend, extras=EXTRAS, faults=faults, resets_ahead=True) as pool:
         pool.reset()
@@ -133,7 +133,7 @@ def test_so_it_does_after_an_env_was_renewed_ahead(backend: Any) -> None:
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_calls_do_not_change_what_was_shown(backend: Any) -> None:
+def test_calls_do_not_change_the_last_observation(backend: Any) -> None:
     with Pool(buffered(2), backend=backend, extras=EXTRAS) as pool:
         pool.reset()
         obs = pool.step([5, 6]).obs.copy()
@@ -143,7 +143,7 @@ def test_calls_do_not_change_what_was_shown(backend: Any) -> None:
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_what_a_failed_step_has_written_is_not_shown(backend: Any) -> None:
+def test_a_failed_step_does_not_change_the_last_observation(backend: Any) -> None:
     with Pool(buffered(2), backend=backend, extras=EXTRAS, faults=FaultPolicy("restart", backoff=0)) as pool:
         pool.reset()
         obs = pool.step([5, 6]).obs.copy()
@@ -156,7 +156,7 @@ def test_what_a_failed_step_has_written_is_not_shown(backend: Any) -> None:
         assert pool.step([1, 1]).obs[1].tolist() == [1, 1, 0, -1]
 
 
-def test_an_env_that_has_failed_can_be_called() -> None:
+def test_a_failed_env_can_be_called() -> None:
     with Pool(buffered(2), num_workers=1) as pool:
         pool.reset()
         pool.set_attr("broken", True, [1])

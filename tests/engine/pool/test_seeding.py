@@ -1,4 +1,4 @@
-"""Which seed and which options each env is reset with."""
+"""The seeds and options that `reset` passes to each env."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def test_an_int_seeds_each_env_by_its_id(seed: int, env_ids: list[int]) -> None:
 
 
 @given(st.lists(st.one_of(st.none(), st.integers()), max_size=8))
-def test_a_sequence_has_a_seed_for_each(seeds: list[int | None]) -> None:
+def test_a_sequence_has_a_seed_for_each_env(seeds: list[int | None]) -> None:
     assert seeds_for(seeds, range(len(seeds))) == seeds
     assert seeds_for(None, range(3)) == [None] * 3
     with pytest.raises(ValueError, match=f"expected {len(seeds) + 1} seeds"):
@@ -26,13 +26,13 @@ def test_a_sequence_has_a_seed_for_each(seeds: list[int | None]) -> None:
 
 def test_options_are_copied() -> None:
     options = {"a": 1}
-    (one,) = options_for([options], [0])
-    assert one == options
-    assert one is not options
+    (copied,) = options_for([options], [0])
+    assert copied == options
+    assert copied is not options
     assert options_for(options, [0, 1])[1] is not options
 
 
-def test_reset_is_called_with_what_was_given() -> None:
+def test_reset_passes_only_the_arguments_that_were_given() -> None:
     assert reset_arguments(None, None) is None
     assert reset_arguments(0, None) == {"seed": 0}
     assert reset_arguments(None, {}) == {"options": {}}

@@ -1,4 +1,4 @@
-"""Sending and receiving in any order: every action is answered exactly once, by the right env, however late."""
+"""Sends and receives in any order: each action has exactly one result, from the right env, however late."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_limits_of_recv(backend: Any) -> None:
     with Pool(counting(4), backend=backend) as pool:
         pool.send_reset()
         assert len(pool.recv(min_envs=4, max_envs=3)) == 3
-        assert len(pool.recv(min_envs=1000)) == 1  # all that there are
+        assert len(pool.recv(min_envs=1000)) == 1  # only one env is left in flight
         pool.send([1, 2, 3, 4])
         assert len(pool.recv(max_envs=0)) == 0
         assert len(pool.recv(min_envs=4, max_envs=1000)) == 4
@@ -77,7 +77,7 @@ def test_rows_by_arrival_or_by_slot(backend: Any) -> None:
         pool.reset()
         for pending, env_id in enumerate((2, 0, 3), start=1):
             pool.send([env_id], [env_id])
-            pool.recv(min_envs=pending, max_envs=0)  # it has arrived
+            pool.recv(min_envs=pending, max_envs=0)  # waits until the result has arrived
         batch = pool.recv(min_envs=1)
         assert batch.env_ids.tolist() == batch.reward.tolist() == [2, 0, 3]
         for pending, env_id in enumerate((2, 0, 3), start=1):
@@ -131,13 +131,13 @@ def test_arrays_that_are_no_ids(ids: Any, error: type[Exception], backend: Any) 
 
 
 @each(num_workers=[1, 2, 4], backend=BACKENDS)
-def test_nobody_starves(num_workers: int, backend: Any) -> None:
-    """Whoever is served and is done again at once comes after all that were done before."""
+def test_results_are_received_in_turn(num_workers: int, backend: Any) -> None:
+    """An env that is stepped again is received after all results that arrived earlier."""
     with Pool(counting(4), backend=backend, num_workers=num_workers) as pool:
         pool.send_reset()
         served = []
         for _ in range(20):
-            batch = pool.recv(min_envs=4, max_envs=1)  # all four are done
+            batch = pool.recv(min_envs=4, max_envs=1)  # all four results have arrived
             served += batch.env_ids.tolist()
             pool.send([1], batch.env_ids)
         for turn in range(0, 20, 4):
@@ -193,7 +193,7 @@ def test_late_results_are_neither_lost_nor_mixed_up(backend: Any, tmp_path: Path
 
 
 @pytest.mark.parametrize("backend", CONCURRENT)
-def test_the_first_to_finish_come_first(backend: Any, tmp_path: Path) -> None:
+def test_results_are_received_in_the_order_of_arrival(backend: Any, tmp_path: Path) -> None:
     gates = make_gates(tmp_path, 4)
     order = [2, 0, 3, 1]
     with Pool(gated(gates), backend=backend) as pool:
@@ -207,7 +207,7 @@ def test_the_first_to_finish_come_first(backend: Any, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("backend", CONCURRENT)
-def test_a_late_env_does_not_hold_up_the_others_in_other_workers(backend: Any, tmp_path: Path) -> None:
+def test_a_late_env_does_not_delay_envs_of_other_workers(backend: Any, tmp_path: Path) -> None:
     (gate,) = make_gates(tmp_path, 1)
     with Pool(gated([None, None, gate, None]), backend=backend, num_workers=2) as pool:
         pool.reset()
@@ -220,14 +220,14 @@ def test_a_late_env_does_not_hold_up_the_others_in_other_workers(backend: Any, t
         assert rewards(pool.recv()) == {2: 2.0, 3: 3.0}
 
 
-def test_a_timeout_takes_what_is_there(tmp_path: Path) -> None:
+def test_recv_with_a_timeout_returns_the_results_that_have_arrived(tmp_path: Path) -> None:
     gates = make_gates(tmp_path, 2)
     with Pool(gated([gates[0], None, gates[1]]), backend="thread") as pool:
         pool.reset()
         pool.send([0, 1, 2])
         for gate in gates:
             gate.await_arrival()
-        pool.call("pid", env_ids=[1])  # it has stepped when it answers
+        pool.call("pid", env_ids=[1])  # the worker steps env 1 before it answers this call
         assert rewards(pool.recv(timeout=0)) == {1: 1.0}
         gates[1].open()
         assert rewards(pool.recv(min_envs=1)) == {2: 2.0}
@@ -256,7 +256,7 @@ def test_discard(backend: Any) -> None:
 
 
 @pytest.mark.parametrize("backend", CONCURRENT)
-def test_discard_waits_for_what_is_in_flight(backend: Any, tmp_path: Path) -> None:
+def test_discard_waits_for_envs_in_flight(backend: Any, tmp_path: Path) -> None:
     (gate,) = make_gates(tmp_path, 1)
     with Pool(gated([None, gate]), backend=backend) as pool:
         pool.reset()
@@ -294,7 +294,7 @@ def test_observe_with_objects() -> None:
         assert pool.recv().obs == ("one", "two")
 
 
-# -- threads and numbers about it ------------------------------------------------------------------------
+# -- threads and statistics ------------------------------------------------------------------------------
 
 
 def test_another_thread_may_use_the_pool_later() -> None:
@@ -309,7 +309,7 @@ def test_another_thread_may_use_the_pool_later() -> None:
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_stats_count(backend: Any) -> None:
+def test_stats_count_steps_and_batches(backend: Any) -> None:
     with Pool(counting(4), num_workers=2, backend=backend) as pool:
         pool.reset()
         for _ in range(5):
@@ -326,7 +326,7 @@ def test_stats_count(backend: Any) -> None:
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_without_autoreset_an_env_that_is_over_is_stepped_like_any_other(backend: Any) -> None:
+def test_without_autoreset_a_finished_env_can_be_stepped(backend: Any) -> None:
     with Pool(counting(2, length=2), backend=backend, autoreset="disabled") as pool:
         pool.reset()
         batches = [pool.step([7, 8]) for _ in range(4)]

@@ -1,4 +1,4 @@
-"""Sending and receiving, drawn at random, against a model."""
+"""Random sequences of sends and receives, compared with a model of the pool."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from remuda import Batch, Pool, StateError
 
 
 class Model(RuleBasedStateMachine):
-    """A pool of counting envs beside their obvious description.
+    """A pool of counting envs and a plain model of it.
 
-    What rules draw must not depend on which results have come: that is chance where workers are threads.
+    Draws may not depend on the order in which results arrive, because that order is random with threads.
     """
 
     backend: Any = "serial"
@@ -47,7 +47,7 @@ class Model(RuleBasedStateMachine):
         )
         self.envs = [CountingEnv(tag, self.length) for tag in range(self.num_envs)]
         self.done = [False] * self.num_envs
-        self.expected: dict[int, tuple[list[int], float, bool]] = {}  # of what is in flight
+        self.expected: dict[int, tuple[list[int], float, bool]] = {}  # expected results of the envs in flight
         self.reset = [False] * self.num_envs
         self.next_action = 0
         self.calls: list[tuple[Any, list[int]]] = []
@@ -115,7 +115,7 @@ class Model(RuleBasedStateMachine):
         if timeout is None:
             assert len(batch) >= min(least, limit, pending)
         for row, i in enumerate(batch.env_ids.tolist()):
-            obs, reward, done = self.expected.pop(i)  # exactly once: a second time is a KeyError
+            obs, reward, done = self.expected.pop(i)  # a second result of the env would raise a KeyError
             assert batch.obs[row].tolist() == obs
             assert (batch.reward[row], batch.terminated[row], batch.truncated[row]) == (reward, done, False)
             if done and self.mode == "background":
@@ -127,12 +127,12 @@ class Model(RuleBasedStateMachine):
             self.held.append((batch, batch.reward.tolist()))
 
     @rule(which=st.integers(0, 3))
-    def send_to_one_in_flight(self, which: int) -> None:
+    def send_to_an_env_in_flight(self, which: int) -> None:
         if self.expected:
-            others = self._idle(range(4))
+            idle = self._idle(range(4))
             busy = sorted(self.expected)[which % len(self.expected)]
             with pytest.raises(StateError):
-                self.pool.send([1] * (len(others) + 1), env_ids=[*others, busy])
+                self.pool.send([1] * (len(idle) + 1), env_ids=[*idle, busy])
 
     @rule()
     def discard(self) -> None:
@@ -144,7 +144,7 @@ class Model(RuleBasedStateMachine):
 
     @rule(ids=st.permutations(range(4)), count=st.integers(0, 4))
     def call(self, ids: list[int], count: int) -> None:
-        """A call comes after all that was sent to its env before."""
+        """A call of an env runs after all commands that were sent to the env earlier."""
         self.calls.append((self.pool.call_async("get_wrapper_attr", "total_steps", env_ids=ids[:count]), [
             self.envs[i].total_steps for i in ids[:count]
         ]))  # fmt: skip
@@ -168,7 +168,7 @@ class Model(RuleBasedStateMachine):
             assert batch.reward.tolist() == reward
 
     @invariant()
-    def as_many_are_pending(self) -> None:
+    def pending_counts_envs_in_flight(self) -> None:
         if hasattr(self, "pool"):
             assert self.pool.pending == len(self.expected)
 
@@ -188,12 +188,12 @@ TestModelOnThreads.settings = draws(15, stateful_step_count=40)
 
 
 def dawdle(env: HookedEnv, action: int) -> None:
-    time.sleep((17 * env.tag + 31 * int(action)) % 7 * 1e-4)  # so that they arrive in any order
+    time.sleep((17 * env.tag + 31 * int(action)) % 7 * 1e-4)  # varying durations make results arrive in any order
 
 
 @pytest.mark.parametrize("seed", range(4))
 def test_a_random_walk_on_processes(seed: int) -> None:
-    """As the model, but one long walk: starting processes for each of hundreds would take too long."""
+    """One long random walk instead of many short ones, because starting processes is slow."""
     rng = np.random.default_rng(seed)
     n = 5
     envs = hooked(n, range(n), step=dawdle) if seed % 2 else counting(n)

@@ -1,4 +1,4 @@
-"""Simulators whose render code never makes its graphics context current draw in a pool what they draw alone."""
+"""Simulators that never make their graphics context current render the same pictures in a pool as alone."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def same(drawn: Any, env: int, expected: Any) -> bool:
 
 
 @each(gl__env_fns=SIMULATORS)
-def test_by_default_each_env_draws_what_it_draws_alone(gl: str, env_fns: Any) -> None:
+def test_by_default_each_env_renders_the_pictures_that_it_renders_alone(gl: str, env_fns: Any) -> None:
     require(gl)
     with Pool(env_fns, num_workers="auto", worker_env=variables(gl), start_timeout=300) as pool:
         drawn = frames(pool)
@@ -36,7 +36,7 @@ def test_by_default_each_env_draws_what_it_draws_alone(gl: str, env_fns: Any) ->
 
 
 @each(gl__env_fns=SIMULATORS)
-def test_an_env_that_takes_the_place_of_another_one_draws_what_it_draws_alone(gl: str, env_fns: Any) -> None:
+def test_a_replacement_renders_the_pictures_that_it_renders_alone(gl: str, env_fns: Any) -> None:
     require(gl)
     first, second, _ = env_fns
     with Pool([first], num_workers=1, worker_env=variables(gl), start_timeout=300) as pool:
@@ -51,10 +51,10 @@ def test_an_env_that_takes_the_place_of_another_one_draws_what_it_draws_alone(gl
 
 
 @each(gl__env_fns=SIMULATORS[1:2])
-def test_envs_that_share_a_process_draw_wrong_pictures_and_are_warned_of(
+def test_envs_that_share_a_process_render_wrong_pictures_and_cause_a_warning(
     gl: str, env_fns: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The reason for all this: if simulators ever select their contexts, the warning is no longer true."""
+    """Without wrong pictures here, the warning would no longer be true."""
     require(gl)
     with Pool(env_fns, num_workers=1, worker_env=variables(gl), start_timeout=300) as pool:
         drawn = frames(pool)

@@ -1,4 +1,4 @@
-"""States of simulators: from a state an env goes on bit by bit as one that was never put anywhere."""
+"""States of simulators: after `set_state` an env continues bit for bit as an undisturbed env."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ MUJOCO = (
 )
 
 
-def goes_on_like_a_twin(env_id: str, restores: int, steps: int) -> None:
-    """Env 0 is never put anywhere; its states are put into env 1, which is elsewhere each time."""
+def assert_continues_like_a_twin(env_id: str, restores: int, steps: int) -> None:
+    """Copies the state of env 0 into env 1 several times, and compares the steps that follow."""
     with Pool([lambda: gymnasium.make(env_id)] * 2, backend="serial") as pool:
         pool.reset(seed=0)
         space = pool.single_action_space
@@ -31,19 +31,19 @@ def goes_on_like_a_twin(env_id: str, restores: int, steps: int) -> None:
 
 
 @pytest.mark.parametrize("env_id", MUJOCO)
-def test_mujocos_steps_read_what_they_would_have(env_id: str) -> None:
+def test_mujoco_envs_continue_from_a_state(env_id: str) -> None:
     pytest.importorskip("mujoco")
-    goes_on_like_a_twin(env_id, restores=100, steps=3)
+    assert_continues_like_a_twin(env_id, restores=100, steps=3)
 
 
 @pytest.mark.parametrize("game", ["Pong", "Breakout"])
-def test_ataris_sticky_actions_are_those_that_they_would_have_been(game: str) -> None:
+def test_atari_envs_with_sticky_actions_continue_from_a_state(game: str) -> None:
     ale_py = pytest.importorskip("ale_py")
     gymnasium.register_envs(ale_py)
-    goes_on_like_a_twin(f"ALE/{game}-v5", restores=40, steps=4)
+    assert_continues_like_a_twin(f"ALE/{game}-v5", restores=40, steps=4)
 
 
-def test_taking_the_state_of_an_atari_game_changes_none_of_its_steps() -> None:
+def test_get_state_does_not_change_the_steps_of_an_atari_game() -> None:
     ale_py = pytest.importorskip("ale_py")
     gymnasium.register_envs(ale_py)
     with Pool([lambda: gymnasium.make("ALE/Pong-v5")] * 2, backend="serial") as pool:

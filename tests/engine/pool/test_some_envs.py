@@ -1,4 +1,4 @@
-"""Steps of some envs, and the reset that begins again after an error."""
+"""Steps of some envs, and resets of all envs after an error."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from remuda import EnvError, InvalidActionError, Pool, StateError
 BACKENDS = ["process", "thread", "serial"]
 
 
-def telling(env: Any, action: Any) -> Any:
-    """A step whose info has a number, which travels in a column, and a text, which does not."""
+def step_with_info(env: Any, action: Any) -> Any:
+    """A step with an info that has a number, which gets a column, and a text, which does not."""
     over = env.steps >= env.length
     return env.observe(), float(action), over, False, {"tag": env.tag, "name": f"env {env.tag}"}
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_a_step_of_some_envs_is_in_their_order(backend: Any) -> None:
-    with Pool(hooked(4, range(4), step=telling), num_workers=2, backend=backend, advise=False) as pool:
+def test_a_step_of_some_envs_returns_rows_in_the_order_of_env_ids(backend: Any) -> None:
+    with Pool(hooked(4, range(4), step=step_with_info), num_workers=2, backend=backend, advise=False) as pool:
         pool.reset()
         for env_ids in ([2, 0, 3], [1], [3, 2, 1, 0], [0, 1, 2, 3], np.array([1, 2])):
             batch = pool.step([10 + i for i in env_ids], env_ids)
@@ -34,7 +34,7 @@ def test_a_step_of_some_envs_is_in_their_order(backend: Any) -> None:
 
 
 def test_terminal_observations_and_irregular_infos_follow_the_order() -> None:
-    env_fns = hooked(3, range(3), length=1, step=telling)
+    env_fns = hooked(3, range(3), length=1, step=step_with_info)
     with Pool(env_fns, num_workers=1, autoreset="same_step", backend="serial") as pool:
         pool.reset()
         batch = pool.step([7, 8, 9], [2, 0, 1])
@@ -44,7 +44,7 @@ def test_terminal_observations_and_irregular_infos_follow_the_order() -> None:
     assert [info["final_info"]["name"] for info in batch.infos] == ["env 2", "env 0", "env 1"]
 
 
-def test_a_step_of_some_envs_sends_nothing_where_it_cannot() -> None:
+def test_a_refused_step_of_some_envs_sends_nothing() -> None:
     with Pool(counting(3), num_workers=1) as pool:
         pool.reset()
         for actions, env_ids, error in (
@@ -61,13 +61,13 @@ def test_a_step_of_some_envs_sends_nothing_where_it_cannot() -> None:
         assert pool.step([1], [0]).obs[:, 2].tolist() == [1]
 
 
-def test_the_halves_of_a_pool_step_some_of_theirs() -> None:
+def test_parts_step_some_of_their_envs() -> None:
     with Pool(counting(4), num_workers=2) as pool:
         pool.reset()
         one, other = pool.split(2)
-        some = other.env_ids.tolist()[::-1]
+        env_ids = other.env_ids.tolist()[::-1]
         one.send([1, 1])
-        assert other.step([3, 4], some).env_ids.tolist() == some
+        assert other.step([3, 4], env_ids).env_ids.tolist() == env_ids
         assert one.recv().env_ids.tolist() == one.env_ids.tolist()
 
 
@@ -77,7 +77,7 @@ def broken(env: Any, action: Any) -> None:
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_a_reset_of_all_begins_anew_after_an_error(backend: Any) -> None:
+def test_a_reset_of_all_envs_discards_results_after_an_error(backend: Any) -> None:
     with Pool(hooked(3, step=broken), num_workers=3, backend=backend, advise=False) as pool:
         for _ in range(2):
             pool.reset()
@@ -89,13 +89,13 @@ def test_a_reset_of_all_begins_anew_after_an_error(backend: Any) -> None:
         assert pool.step([1, 1, 1]).obs[:, 2].tolist() == [1, 1, 1]
 
 
-def test_results_that_no_error_has_left_are_not_thrown_away() -> None:
+def test_results_without_a_preceding_error_are_not_discarded() -> None:
     with Pool(hooked(3, step=broken), num_workers=3) as pool:
         pool.reset()
         with pytest.raises(EnvError):
             pool.step([1, 13, 1])
         with pytest.raises(StateError, match="expected no env in flight"):
-            pool.reset(env_ids=[1])  # the others' results would be mixed with it
+            pool.reset(env_ids=[1])  # other envs' results would be mixed with those of the reset
         assert pool.recv().env_ids.tolist() == [0, 2] or pool.pending == 0
         pool.reset(env_ids=[1])
         pool.send([1, 1, 1])
@@ -105,6 +105,6 @@ def test_results_that_no_error_has_left_are_not_thrown_away() -> None:
         with pytest.raises(EnvError):
             pool.step([1, 13, 1])
         pool.discard()
-        pool.send([1], [0])  # no leftover
+        pool.send([1], [0])  # this result does not remain from the failed step
         with pytest.raises(StateError, match="expected no env in flight"):
             pool.reset()

@@ -14,7 +14,7 @@ from remuda import Part, Pool
 
 
 def check(envs: Part, n: int) -> None:
-    """What the envs take and return are elements of the batched spaces, for each of several steps."""
+    """Asserts that actions and observations of several steps are elements of the batched spaces."""
     assert envs.observation_space == batch_space(envs.single_observation_space, n)
     assert envs.action_space == batch_space(envs.single_action_space, n)
     assert envs.reset(seed=1).obs in envs.observation_space
@@ -31,7 +31,7 @@ def test_batches_and_actions_are_elements_of_the_batched_spaces(backend: Any, en
             check(part, part.num_envs)
 
 
-def test_sub_envs_of_vector_envs_are_counted() -> None:
+def test_batched_spaces_count_the_envs_of_vector_envs() -> None:
     fns = [lambda: gymnasium.make_vec("CartPole-v1", num_envs=3, vectorization_mode="sync")] * 2
     with Pool(fns, vector_size=3, backend="serial") as pool:
         check(pool, 6)
@@ -47,4 +47,5 @@ def test_a_batched_space_is_the_same_object_each_time_and_keeps_its_seed(seeding
             samples.append(pool.action_space.sample().tolist())
         assert pool.observation_space is pool.observation_space
     assert samples[0] == samples[1]
-    assert pool.action_space.shape == pool.observation_space.shape[:1] == (3,)  # also of a closed pool
+    # the spaces of a closed pool remain available
+    assert pool.action_space.shape == pool.observation_space.shape[:1] == (3,)

@@ -1,4 +1,4 @@
-"""Drawn spaces: observations and actions go through the pool as they go through Gymnasium's SyncVectorEnv."""
+"""Random spaces: a pool and Gymnasium's SyncVectorEnv return the same observations and pass the same actions."""
 
 from __future__ import annotations
 
@@ -104,22 +104,22 @@ def assert_parity(env_fns: Sequence[EnvFn], steps: int, mode: Any, **options: An
         assert_same(pool.reset(seed=1).obs, reference.reset(seed=1)[0], "reset")
         for i in range(steps):
             actions = reference.action_space.sample()
-            batch, theirs = pool.step(actions), reference.step(actions)
-            assert_same(batch.obs, theirs[0], f"step {i}: obs")
-            assert_same(batch.reward, theirs[1], f"step {i}: reward")
-            assert_same(batch.infos.stack(), theirs[4], f"step {i}: infos")
-            _assert_final_obs(batch, theirs[4])
+            batch, expected = pool.step(actions), reference.step(actions)
+            assert_same(batch.obs, expected[0], f"step {i}: obs")
+            assert_same(batch.reward, expected[1], f"step {i}: reward")
+            assert_same(batch.infos.stack(), expected[4], f"step {i}: infos")
+            _assert_final_obs(batch, expected[4])
 
 
 def _assert_final_obs(batch: Any, infos: dict[str, Any]) -> None:
-    """`final_obs` is batched like `obs`, and has the values of the infos' one by one."""
+    """Compares `final_obs` with the terminal observations in the infos."""
     assert (batch.final_obs is None) == ("final_obs" not in infos)
     for i in np.flatnonzero(infos.get("_final_obs", [])).tolist():
         _assert_values(batch.infos[i]["final_obs"], _row(batch.final_obs, batch.obs, i))
 
 
 def _assert_values(given: Any, row: Any) -> None:
-    """The infos have it as the env gave it, a batch in the dtype of the space."""
+    """Compares values from an info, as the env returned them, with a row of a batch, cast to the space's dtype."""
     if isinstance(row, dict):
         for key, value in row.items():
             _assert_values(given[key], value)
@@ -143,7 +143,7 @@ def _row(final: Any, like: Any, i: int) -> Any:
 @draws(80, suppress_health_check=list(HealthCheck))
 def test_serial(observation: spaces.Space[Any], action: spaces.Space[Any], mode: str) -> None:
     if _has_objects(observation):
-        mode = "next_step"  # `_row` cannot tell a tuple of spaces from a tuple of envs
+        mode = "next_step"  # `_row` cannot distinguish a tuple of spaces from a tuple of envs
     assert_parity([lambda: SampleEnv(observation, action)] * 3, 6, mode, backend="serial", num_workers=2)
 
 
@@ -180,7 +180,7 @@ def _has_objects(space: spaces.Space[Any]) -> bool:
     return not isinstance(space, (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary))
 
 
-# -- what Gymnasium cannot batch, but a pool can ---------------------------------------------------------
+# -- spaces that only a pool can batch -------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("space", [spaces.Dict({}), spaces.Tuple(()), spaces.Dict(a=spaces.Tuple(()))])
@@ -197,7 +197,7 @@ def test_empty_spaces(space: spaces.Space[Any]) -> None:
 
 
 class CollectingEnv(CountingEnv):
-    """Keeps all actions that it was given, and overwrites arrays afterwards, as an env may."""
+    """An env that keeps all its actions and then overwrites the arrays, as envs may do."""
 
     def __init__(self, action_space: spaces.Space[Any]) -> None:
         super().__init__()
@@ -225,7 +225,7 @@ class CollectingEnv(CountingEnv):
         (spaces.Dict(a=spaces.Box(0, 1, (1,), np.float64)), "dict(a=ndarray float64(1,))"),
     ],
 )
-def test_each_action_is_an_object_of_its_own(space: spaces.Space[Any], types: str) -> None:
+def test_each_action_is_a_separate_object(space: spaces.Space[Any], types: str) -> None:
     fns = [lambda: CollectingEnv(space)] * 2
     reference = SyncVectorEnv(fns)
     reference.action_space.seed(0)
@@ -256,12 +256,12 @@ def test_an_env_may_write_to_its_action() -> None:
             scribble(self, action)
             return super().step(0)
 
-    mine = np.zeros((2, 2))
+    actions = np.zeros((2, 2))
     with Pool([Env] * 2, backend="serial") as pool:
         pool.reset()
         for _ in range(3):
-            pool.step(mine)
-        assert not mine.any()
+            pool.step(actions)
+        assert not actions.any()
         assert all(not np.any(kept) for kept in pool.get_attr("kept"))
 
 
@@ -281,7 +281,7 @@ CASTABLE: list[tuple[spaces.Space[Any], Any]] = [
 
 
 @pytest.mark.parametrize(("space", "actions"), CASTABLE)
-def test_actions_that_lose_nothing_are_cast(space: Any, actions: Any) -> None:
+def test_actions_are_cast_if_no_value_changes(space: Any, actions: Any) -> None:
     expected = np.asarray(actions).astype(space.dtype).reshape(2, *space.shape)
     with Pool([lambda: CollectingEnv(space)] * 2, backend="serial") as pool:
         pool.reset()
@@ -306,7 +306,7 @@ LOSSY: list[tuple[spaces.Space[Any], Any]] = [
 
 
 @pytest.mark.parametrize(("space", "actions"), LOSSY)
-def test_actions_that_would_lose_something_are_refused(space: Any, actions: Any) -> None:
+def test_actions_that_a_cast_would_change_are_refused(space: Any, actions: Any) -> None:
     with Pool([lambda: CollectingEnv(space)] * 2, backend="serial") as pool:
         pool.reset()
         with pytest.raises(InvalidActionError, match="^expected "):
@@ -318,7 +318,7 @@ def test_actions_that_would_lose_something_are_refused(space: Any, actions: Any)
 
 
 class ForeignEnv(SampleEnv):
-    """Observes Python's numbers where its spaces want big-endian ones; its info has an array of those."""
+    """An env that observes native numbers for big-endian spaces, and returns big-endian arrays in its infos."""
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         super().reset(seed=seed)
@@ -330,7 +330,7 @@ class ForeignEnv(SampleEnv):
 
 
 @pytest.mark.parametrize("backend", ["serial", "process"])
-def test_numbers_of_another_byte_order_arrive_as_they_were(backend: Any) -> None:
+def test_numbers_of_another_byte_order_keep_their_values(backend: Any) -> None:
     foreign: Any = np.dtype(">i8")
     observation = spaces.Dict(
         choice=discrete(5, foreign),
@@ -338,7 +338,7 @@ def test_numbers_of_another_byte_order_arrive_as_they_were(backend: Any) -> None
     )
     action = spaces.Tuple((discrete(5, foreign), spaces.Box(-9, 9, (2,), foreign)))
     with Pool([lambda: ForeignEnv(observation, action)] * 2, backend=backend) as pool:
-        for _ in range(2):  # the second time, infos come in columns
+        for _ in range(2):  # infos arrive in columns the second time
             batch = pool.reset()
             assert {key: obs.tolist() for key, obs in batch.obs.items()} == {"choice": [3, 3], "number": [-4, -4]}
             assert [(info["array"].tolist(), info["number"]) for info in batch.infos] == [([5, 6], 7)] * 2
@@ -351,7 +351,7 @@ def test_numbers_of_another_byte_order_arrive_as_they_were(backend: Any) -> None
 
 
 @pytest.mark.parametrize("action", [np.array([4, 0], ">i8"), [4, 0]])
-def test_actions_of_another_byte_order_are_checked_and_taken(action: Any) -> None:
+def test_actions_of_another_byte_order_are_accepted(action: Any) -> None:
     with Pool([lambda: CountingEnv()] * 2, backend="thread") as pool:
         pool.reset()
         assert pool.step(action).reward.tolist() == [4.0, 0.0]

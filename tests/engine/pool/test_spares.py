@@ -1,4 +1,4 @@
-"""Spare envs: a slot whose episode is over goes on with a fresh env at once, in an order that is always the same."""
+"""Spares: at the end of an episode, a slot continues at once with an env that has reset in advance."""
 
 from __future__ import annotations
 
@@ -25,20 +25,20 @@ MODES = ("next_step", "same_step", "disabled", "background")
 
 def run(pool: Pool, mode: Any, steps: int, seed: int | None = 0) -> list[Any]:
     batch = pool.reset(seed=seed)
-    told: list[Any] = [batch.obs.tolist()]
+    rows: list[Any] = [batch.obs.tolist()]
     for _ in range(steps):
         batch = step(pool, mode, batch)
         final = None if batch.final_obs is None else batch.final_obs[batch.terminated].tolist()
         arrays = (batch.env_ids, batch.obs, batch.reward, batch.terminated)
-        told.append((*[array.tolist() for array in arrays], final))
-    return told
+        rows.append((*[array.tolist() for array in arrays], final))
+    return rows
 
 
 # -- order -----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_who_has_waited_longest_is_next(backend: Any) -> None:
+def test_the_spare_that_has_waited_longest_is_next(backend: Any) -> None:
     with Pool(counting(5, length=2), spares=2, backend=backend) as pool:
         assert pool.num_envs == 3
         assert tags(pool.reset()) == [0, 1, 2]
@@ -55,33 +55,33 @@ def test_who_has_waited_longest_is_next(backend: Any) -> None:
 
 
 @each(mode=MODES, backend=CONCURRENT)
-def test_every_backend_and_every_run_tell_the_same(backend: Any, mode: Any) -> None:
-    def told(backend: Any) -> list[Any]:
+def test_every_backend_and_every_run_return_the_same_rows(backend: Any, mode: Any) -> None:
+    def rows(backend: Any) -> list[Any]:
         with Pool(uneven(7), spares=3, autoreset=mode, backend=backend) as pool:
             return run(pool, mode, 40)
 
-    assert told(backend) == told("serial") == told("serial")
+    assert rows(backend) == rows("serial") == rows("serial")
 
 
 @each(mode=MODES, backend=BACKENDS)
-def test_a_seed_begins_everything_anew(backend: Any, mode: Any) -> None:
+def test_a_seed_restores_the_order_of_spares(backend: Any, mode: Any) -> None:
     with Pool(uneven(7), spares=3, autoreset=mode, backend=backend) as pool:
         first = run(pool, mode, 17)
         pool.discard()
         again = run(pool, mode, 17)
 
-    def without_episode(told: Any) -> Any:
-        if not isinstance(told, (list, tuple)):
-            return told
-        if len(told) == 4 and all(isinstance(number, int) for number in told):
-            return (told[0], *told[2:])
-        return [without_episode(one) for one in told]
+    def without_episode(rows: Any) -> Any:
+        if not isinstance(rows, (list, tuple)):
+            return rows
+        if len(rows) == 4 and all(isinstance(number, int) for number in rows):
+            return (rows[0], *rows[2:])
+        return [without_episode(one) for one in rows]
 
     assert without_episode(first) == without_episode(again)
 
 
 @each(mode=MODES, backend=BACKENDS)
-def test_each_slot_tells_whole_episodes(backend: Any, mode: Any) -> None:
+def test_each_slot_returns_whole_episodes(backend: Any, mode: Any) -> None:
     with Pool(uneven(7), spares=3, autoreset=mode, backend=backend) as pool:
         batch = pool.reset()
         at = {slot: (int(row[0]), int(row[2])) for slot, row in enumerate(batch.obs)}  # env, step
@@ -107,7 +107,7 @@ def test_each_slot_tells_whole_episodes(backend: Any, mode: Any) -> None:
 
 
 def pool_observed(pool: Pool, batch: Batch) -> dict[int, tuple[int, int]]:
-    """After the reset of whoever has ended: where each slot is now."""
+    """Resets the slots that ended their episode. Returns the env and the step of each slot."""
     for slot in batch.env_ids[batch.terminated].tolist():
         pool.reset(env_ids=[slot])
     pool.send_observe()
@@ -117,7 +117,7 @@ def pool_observed(pool: Pool, batch: Batch) -> dict[int, tuple[int, int]]:
 
 
 @pytest.mark.parametrize("backend", CONCURRENT)
-def test_in_the_same_step_who_was_sent_first_chooses_first(backend: Any, tmp_path: Path) -> None:
+def test_in_the_same_step_the_slot_that_was_sent_first_gets_the_first_spare(backend: Any, tmp_path: Path) -> None:
     gate = Gate(tmp_path)
     envs = hooked(4, (0,), 1, step=lambda *_: gate.wait())
     with Pool(envs, spares=2, autoreset="same_step", backend=backend) as pool:
@@ -133,8 +133,10 @@ def test_in_the_same_step_who_was_sent_first_chooses_first(backend: Any, tmp_pat
 
 @pytest.mark.parametrize("act", [accidents.kill_myself, accidents.raise_value_error])
 @pytest.mark.parametrize("failing", [0, 1])
-def test_who_fails_in_the_same_step_chooses_no_sooner(failing: int, act: Any, tmp_path: Path) -> None:
-    """Slot 0 was sent its step first, and is done last: whether it fails or ends its episode, it comes first."""
+def test_a_fault_does_not_change_the_order_of_spares(failing: int, act: Any, tmp_path: Path) -> None:
+    """Slot 0 was sent its step first. It receives the first spare though it finishes last, by a fault or by the end of
+    its episode.
+    """
     gate = Gate(tmp_path)
 
     def step(env: HookedEnv, _: int) -> None:
@@ -149,18 +151,18 @@ def test_who_fails_in_the_same_step_chooses_no_sooner(failing: int, act: Any, tm
         pool.send([1, 1])
         gate.await_arrival()
         with suppress(WorkerDiedError):
-            pool.call("echo", env_ids=[1])  # it is done with its step before
+            pool.call("echo", env_ids=[1])  # env 1 has finished its step when it answers or dies
         gate.open()
         batch = pool.recv()
         assert tags(batch) == [2, 3]
         assert batch.truncated.tolist() == [failing == 0, failing == 1]
 
 
-# -- nobody waits ----------------------------------------------------------------------------------------
+# -- slow resets ------------------------------------------------------------------------------------------
 
 
 @each(mode=MODES, backend=CONCURRENT)
-def test_a_slow_reset_holds_up_nobody(backend: Any, mode: Any, tmp_path: Path) -> None:
+def test_a_slow_reset_delays_no_slot(backend: Any, mode: Any, tmp_path: Path) -> None:
     gate = Gate(tmp_path)
     envs = [
         lambda: HookedEnv(0, 1 if mode == "same_step" else 2, autoreset=lambda _: gate.wait()),
@@ -170,7 +172,7 @@ def test_a_slow_reset_holds_up_nobody(backend: Any, mode: Any, tmp_path: Path) -
         batch = pool.reset()
         for _ in range(1 if mode == "same_step" else 2):
             batch = step(pool, mode, batch)
-        gate.await_arrival()  # env 0 resets, and will not be done
+        gate.await_arrival()  # the reset of env 0 does not end before the gate opens
         if mode != "same_step":
             batch = pool.recv(min_envs=1) if mode == "background" else step(pool, mode, batch)
         assert batch.env_ids[0] == 0
@@ -201,7 +203,7 @@ def test_an_env_resets_once_for_each_episode(backend: Any) -> None:
             assert episodes == list(range(first, first + 5))
 
 
-# -- resets that are asked for ---------------------------------------------------------------------------
+# -- requested resets -------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
@@ -220,16 +222,16 @@ def test_seeds_and_options_reach_the_spares(backend: Any) -> None:
 
 
 @each(mode=["next_step", "disabled"], backend=BACKENDS)
-def test_a_seed_is_given_to_the_env_that_is_there(backend: Any, mode: Any) -> None:
+def test_a_seed_goes_to_the_env_in_the_slot(backend: Any, mode: Any) -> None:
     with Pool(counting(3, length=1), spares=1, autoreset=mode, backend=backend) as pool:
         pool.reset()
         assert pool.step([1, 1]).terminated.all()
         assert tags(pool.reset(seed=[5], env_ids=[1])) == [1]
-        assert tags(pool.reset(env_ids=[0])) == [2]  # none is asked for: a fresh one will do
+        assert tags(pool.reset(env_ids=[0])) == [2]  # without a seed a spare takes the slot
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_envs_take_their_places_again_without_a_seed(backend: Any) -> None:
+def test_reseat_returns_envs_to_their_slots(backend: Any) -> None:
     with Pool(counting(4, length=1), spares=2, backend=backend) as pool:
         pool.reset(seed=10)
         for expected in ([2, 3], [0, 1]):
@@ -250,7 +252,7 @@ def test_envs_take_their_places_again_without_a_seed(backend: Any) -> None:
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_attributes_are_set_in_the_spares_too(backend: Any) -> None:
+def test_set_attr_also_reaches_spares(backend: Any) -> None:
     with Pool(counting(3, length=1), spares=1, backend=backend) as pool:
         pool.reset()
         pool.set_attr("length", 5)
@@ -274,21 +276,21 @@ def test_answers_of_spares_are_not_unpickled(backend: Any) -> None:
         assert pool.apply_async(answer, with_spares=True).result() == [0, 1]
 
 
-# -- the rest --------------------------------------------------------------------------------------------
+# -- other ------------------------------------------------------------------------------------------------
 
 
-def test_objects_travel_from_spares_too() -> None:
+def test_spares_may_observe_objects() -> None:
     def run(backend: Any) -> list[Any]:
         with Pool([lambda: TextEnv()] * 3, spares=1, backend=backend) as pool:
-            told = [pool.reset(seed=0).obs]
-            told += [pool.step(["abc", "d" * 9]).obs for _ in range(12)]
-            return told
+            rows = [pool.reset(seed=0).obs]
+            rows += [pool.step(["abc", "d" * 9]).obs for _ in range(12)]
+            return rows
 
     assert run("process") == run("serial")
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "rows"),
     [
         ({"spares": -1}, "spares to be an int from 0 to 3"),
         ({"spares": 4}, "spares to be an int from 0 to 3"),
@@ -297,18 +299,18 @@ def test_objects_travel_from_spares_too() -> None:
         ({"spares": 1, "max_concurrency": 2}, "max_concurrency=None"),
     ],
 )
-def test_what_cannot_be(arguments: dict[str, Any], told: str) -> None:
-    with pytest.raises(ValueError, match=told):
+def test_wrong_options_with_spares_are_refused(arguments: dict[str, Any], rows: str) -> None:
+    with pytest.raises(ValueError, match=rows):
         Pool(counting(4), backend="serial", **arguments)
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_a_seed_reaches_a_spare_that_is_due_for_renewal(backend: Any) -> None:
-    """It was in the middle of its last episode when all were reset."""
+    """The spare was within its last episode before its renewal when all envs were reset."""
     with Pool(counting(2, length=1), spares=1, faults=FaultPolicy(renew_every=1), backend=backend) as pool:
         pool.reset(seed=0)
         pool.step([1])
-        assert tags(pool.step([1])) == [1]  # which is to be renewed when its episode is over
+        assert tags(pool.step([1])) == [1]  # env 1 is renewed after this episode
         pool.reset(seed=10)
         pool.step([1])
         assert pool.step([1]).obs[0, :2].tolist() == [1, 1]
@@ -316,7 +318,7 @@ def test_a_seed_reaches_a_spare_that_is_due_for_renewal(backend: Any) -> None:
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_a_spare_that_is_taken_in_the_step_in_which_it_became_one_is_renewed_before(backend: Any) -> None:
+def test_a_spare_is_renewed_before_it_is_used_in_the_same_step(backend: Any) -> None:
     faults = FaultPolicy(renew_every=1)
     with Pool(counting(3, length=1), spares=1, faults=faults, autoreset="same_step", backend=backend) as pool:
         pool.reset()
@@ -338,7 +340,7 @@ def test_a_seed_outlives_the_worker_of_a_spare(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_spares_of_parts_have_seeds_for_their_episodes(backend: Any) -> None:
+def test_spares_of_parts_use_per_episode_seeds(backend: Any) -> None:
     with Pool(counting(3, length=1), spares=1, seeding="per_episode", backend=backend) as pool:
         first, second = pool.split(2)
         first.reset(seed=1)
@@ -350,7 +352,7 @@ def test_spares_of_parts_have_seeds_for_their_episodes(backend: Any) -> None:
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_a_reset_that_is_refused_changes_nothing(backend: Any) -> None:
+def test_a_refused_reset_does_not_change_the_slots(backend: Any) -> None:
     with Pool(counting(3, length=1), spares=1, backend=backend) as pool:
         pool.reset()
         pool.step([1, 1])
@@ -367,7 +369,7 @@ def test_a_reset_that_is_refused_changes_nothing(backend: Any) -> None:
         assert tags(pool.recv()) == [2, 0]
 
 
-def test_no_advice_is_given_that_could_not_be_taken(caplog: pytest.LogCaptureFixture) -> None:
+def test_pools_with_spares_give_no_advice_on_num_workers(caplog: pytest.LogCaptureFixture) -> None:
     with Pool(counting(9), spares=1) as pool:
         pool.reset()
         for _ in range(260):

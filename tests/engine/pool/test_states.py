@@ -1,4 +1,4 @@
-"""States of envs: taken, kept, put into the same or other envs, from which they go on as if nothing had been."""
+"""States of envs: an env that is put into a state continues as the env of the state did."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from vector_envs import synced
 
 from remuda import Batch, EnvError, InvalidEnvError, Pool, StateError
 
-TAXI = "Taxi-v4" if "Taxi-v4" in gymnasium.registry else "Taxi-v3"  # Gymnasium 1.0's
+TAXI = "Taxi-v4" if "Taxi-v4" in gymnasium.registry else "Taxi-v3"  # Gymnasium 1.0 has Taxi-v3
 
 BACKENDS = ("process", "thread", "serial")
 FNS = (take, put)
@@ -40,46 +40,46 @@ def walks(num_envs: int, kind: Callable[[int], Any] = SavingWalkEnv, limit: int 
 
 
 def rows(batch: Batch) -> list[Any]:
-    """By env."""
-    told = []
+    """Returns the rows of a batch in the order of the env ids."""
+    rows_ = []
     for i in np.argsort(batch.env_ids):
         flags = bool(batch.terminated[i]), bool(batch.truncated[i])
-        told.append((int(batch.env_ids[i]), batch.obs[i].copy(), float(batch.reward[i]), *flags, dict(batch.infos[i])))
-    return told
+        rows_.append((int(batch.env_ids[i]), batch.obs[i].copy(), float(batch.reward[i]), *flags, dict(batch.infos[i])))
+    return rows_
 
 
 def play(pool: Pool, steps: int, mode: str = "next_step") -> list[Any]:
-    """What a number of steps tell, whoever resets."""
-    told = []
+    """Returns the rows of some steps and of the resets that follow them."""
+    rows_ = []
     for i in range(steps):
         pool.send(np.full(pool.num_envs, i % 10))
         batch = pool.recv()
-        told.append(rows(batch))
+        rows_.append(rows(batch))
         over = np.flatnonzero(batch.terminated | batch.truncated).tolist()
         if over and mode == "disabled":
-            told.append(rows(pool.reset(env_ids=over)))
-        if pool.pending:  # those that reset in the background
-            told.append(rows(pool.recv()))
-    return told
+            rows_.append(rows(pool.reset(env_ids=over)))
+        if pool.pending:  # envs that reset in the background
+            rows_.append(rows(pool.recv()))
+    return rows_
 
 
-def goes_on(pool: Pool, fns: Any = None, steps: int = 25, mode: str = "next_step") -> None:
-    """From states it goes on as from the moment when they were taken."""
+def assert_continues(pool: Pool, fns: Any = None, steps: int = 25, mode: str = "next_step") -> None:
+    """Asserts that the rows after `set_state` equal the rows that followed `get_state`."""
     states = pool.get_state(state_fns=fns)
     first = play(pool, steps, mode)
     pool.set_state(states)
     assert_same(play(pool, steps, mode), first)
 
 
-# -- going on ------------------------------------------------------------------------------------------------
+# -- continuing ------------------------------------------------------------------------------------------------
 
 
 @each(backend=BACKENDS, mode=["next_step", "same_step", "disabled", "background"])
-def test_from_a_state_an_env_goes_on_as_it_did(backend: Any, mode: Any) -> None:
+def test_an_env_continues_from_a_state(backend: Any, mode: Any) -> None:
     with Pool(walks(4), backend=backend, autoreset=mode) as pool:
         pool.reset(seed=1)
         for _ in range(3):
-            goes_on(pool, mode=mode)
+            assert_continues(pool, mode=mode)
             play(pool, 1, mode)
 
 
@@ -96,16 +96,16 @@ def test_from_a_state_an_env_goes_on_as_it_did(backend: Any, mode: Any) -> None:
         (lambda tag: Recent(WalkEnv(tag)), "attributes", "attributes"),
     ],
 )
-def test_in_whatever_way_it_was_taken(kind: Any, fns: Any, method: str) -> None:
+def test_an_env_continues_from_a_state_of_each_method(kind: Any, fns: Any, method: str) -> None:
     with Pool(walks(2, kind), num_workers=1) as pool:
         pool.reset(seed=2)
         play(pool, 3)
         assert {state.method for state in pool.get_state(state_fns=fns)} == {method}
-        goes_on(pool, fns)
+        assert_continues(pool, fns)
 
 
 @pytest.mark.parametrize("env_id", ["CartPole-v1", "Acrobot-v1", "FrozenLake-v1", TAXI, "Blackjack-v1"])
-def test_gymnasiums_plain_envs_need_nothing(env_id: str) -> None:
+def test_gymnasiums_own_envs_need_no_state_functions(env_id: str) -> None:
     def make() -> Any:
         return gymnasium.wrappers.RecordEpisodeStatistics(gymnasium.make(env_id, max_episode_steps=30))
 
@@ -114,12 +114,12 @@ def test_gymnasiums_plain_envs_need_nothing(env_id: str) -> None:
         pool.single_action_space.seed(0)
         actions = [np.array([pool.single_action_space.sample() for _ in range(2)]) for _ in range(60)]
         states = pool.get_state()
-        told = []
+        rows_ = []
         for _ in range(2):
             batches = [pool.step(action) for action in actions]
-            told.append([(np.asarray(b.obs).tolist(), b.reward.tolist(), b.truncated.tolist()) for b in batches])
+            rows_.append([(np.asarray(b.obs).tolist(), b.reward.tolist(), b.truncated.tolist()) for b in batches])
             pool.set_state(states)
-        assert told[0] == told[1]
+        assert rows_[0] == rows_[1]
 
 
 @pytest.mark.parametrize(
@@ -129,7 +129,7 @@ def test_gymnasiums_plain_envs_need_nothing(env_id: str) -> None:
         ("ale_py", lambda: _atari()),
     ],
 )
-def test_simulators_are_put_where_they_were(package: str, make: Any) -> None:
+def test_simulators_continue_from_a_state(package: str, make: Any) -> None:
     pytest.importorskip(package)
     with Pool([make] * 2, num_workers=2) as pool:
         pool.reset(seed=0)
@@ -150,11 +150,11 @@ def _atari() -> Any:
     import ale_py
 
     gymnasium.register_envs(ale_py)
-    return gymnasium.make("ALE/Breakout-v5")  # with sticky actions, which it draws
+    return gymnasium.make("ALE/Breakout-v5")  # the emulator draws random numbers for sticky actions
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_what_comes_back_is_the_moment_of_the_state(backend: Any) -> None:
+def test_set_state_returns_the_observation_of_the_state(backend: Any) -> None:
     extras = {"place": lambda env: env.unwrapped.place}
     with Pool(walks(3), backend=backend, extras=extras) as pool:
         pool.reset(seed=5)
@@ -175,7 +175,7 @@ def test_what_comes_back_is_the_moment_of_the_state(backend: Any) -> None:
 # -- other envs ----------------------------------------------------------------------------------------------
 
 
-def test_one_state_goes_into_many_envs() -> None:
+def test_one_state_can_be_copied_into_many_envs() -> None:
     with Pool(walks(4), num_workers=2) as pool:
         pool.reset(seed=0)
         play(pool, 2)
@@ -183,12 +183,12 @@ def test_one_state_goes_into_many_envs() -> None:
         assert batch.env_ids.tolist() == [0, 1, 2]
         pool.send_observe()
         assert pool.recv().obs[:, 1:].tolist() == [batch.obs[0, 1:].tolist()] * 4
-        told = play(pool, 20)
-        for envs in told:  # but for their tags
-            assert len({(*obs[1:].tolist(), *others) for _, obs, *others, _ in envs}) == 1
+        rows_ = play(pool, 20)
+        for envs in rows_:  # equal apart from the tags
+            assert len({(*obs[1:].tolist(), *numbers) for _, obs, *numbers, _ in envs}) == 1
 
 
-def test_envs_can_change_places() -> None:
+def test_envs_can_exchange_states() -> None:
     with Pool(walks(2), num_workers=2) as pool:
         pool.reset(seed=0)
         before = pool.step([0, 2]).obs.copy()
@@ -196,7 +196,7 @@ def test_envs_can_change_places() -> None:
         assert pool.fork_state(1, 0).obs.tolist() == before[:1].tolist()
 
 
-def test_a_state_can_be_kept_and_put_into_another_pool_that_was_never_reset() -> None:
+def test_a_state_can_be_pickled_and_put_into_another_pool() -> None:
     with Pool(walks(3), num_workers=2) as pool:
         pool.reset(seed=9)
         play(pool, 3)
@@ -217,13 +217,13 @@ def test_a_state_can_be_put_into_envs_that_were_not_built_yet(backend: Any) -> N
         assert_same(play(other, 5), expected)
 
 
-def test_parts_have_states_of_their_own() -> None:
+def test_parts_get_and_set_states_of_their_envs() -> None:
     with Pool(walks(4), num_workers=2) as pool:
         pool.reset(seed=0)
         one, other = pool.split(2)
         states = one.get_state()
         first = [one.step([0, 0]).obs.copy() for _ in range(3)]
-        other.send([1, 1])  # in flight, which is no concern of the first
+        other.send([1, 1])  # the other part may be in flight
         assert one.set_state(states).env_ids.tolist() == one.env_ids.tolist()
         assert [one.step([0, 0]).obs.tolist() for _ in range(3)] == [obs.tolist() for obs in first]
         other.recv()
@@ -234,7 +234,7 @@ def test_parts_have_states_of_their_own() -> None:
 
 
 def until_over(pool: Pool) -> Batch:
-    """Every env has ended its episode, in one step: the limit."""
+    """Steps until the time limit has ended the episode of each env. Returns the last batch."""
     batch = pool.step(np.zeros(pool.num_envs, int))
     while not (batch.truncated | batch.terminated).all():
         batch = pool.step(np.zeros(pool.num_envs, int))
@@ -242,7 +242,7 @@ def until_over(pool: Pool) -> Batch:
 
 
 @each(options=[{}, {"resets_ahead": True}, {"spares": 2}], backend=["process", "serial"])
-def test_after_the_end_of_an_episode_the_next_one_begins_as_it_did(backend: Any, options: Any) -> None:
+def test_an_env_continues_from_a_state_after_the_end_of_an_episode(backend: Any, options: Any) -> None:
     with Pool(counting(2 + options.get("spares", 0), 3), backend=backend, **options) as pool:
         pool.reset(seed=0)
         until_over(pool)
@@ -254,19 +254,19 @@ def test_after_the_end_of_an_episode_the_next_one_begins_as_it_did(backend: Any,
         assert back.terminated.all()
         again = pool.step([0, 0]).obs.tolist()
         assert [obs[2:] for obs in again] == [[0, -1]] * 2
-        if not options.get("spares"):  # else others stand in
+        if not options.get("spares"):  # with spares, other envs take the slots
             assert again == following
 
 
 @pytest.mark.parametrize("resets_ahead", [False, True])
-def test_random_numbers_go_on_from_the_end_of_an_episode(resets_ahead: bool) -> None:
+def test_random_numbers_continue_from_a_state_after_the_end(resets_ahead: bool) -> None:
     with Pool(walks(2, limit=3), backend="process", num_workers=1, resets_ahead=resets_ahead) as pool:
         pool.reset(seed=4)
         until_over(pool)
-        goes_on(pool)
+        assert_continues(pool)
 
 
-def test_no_state_after_an_end_fits_where_the_next_episode_begins_at_once() -> None:
+def test_same_step_pools_refuse_a_state_after_the_end_of_an_episode() -> None:
     with Pool(counting(1, 2), num_workers=1) as pool:
         pool.reset()
         until_over(pool)
@@ -278,35 +278,35 @@ def test_no_state_after_an_end_fits_where_the_next_episode_begins_at_once() -> N
         assert pool.step([1]).obs[0, 2] == 1
 
 
-def test_episodes_have_the_seeds_that_they_would_have_had() -> None:
+def test_set_state_does_not_change_later_seeds() -> None:
     def seeds(puts: bool) -> list[int]:
         with Pool(walks(1, limit=2), seeding="per_episode", backend="serial") as pool:
             batch = pool.reset(seed=7)
-            told = [batch.infos[0]["episode_seed"]]
+            rows_ = [batch.infos[0]["episode_seed"]]
             for i in range(12):
                 batch = pool.step([0])
-                told += [info["episode_seed"] for info in batch.infos if "episode_seed" in info]
+                rows_ += [info["episode_seed"] for info in batch.infos if "episode_seed" in info]
                 if puts and i in (1, 4) and not batch.truncated[0]:
                     pool.set_state(pool.get_state())
-            return told
+            return rows_
 
     assert seeds(True) == seeds(False)
 
 
-def test_an_env_that_was_put_into_a_state_first_has_seeds_for_its_episodes() -> None:
+def test_an_env_that_was_never_reset_has_seeds_after_set_state() -> None:
     with Pool(walks(1, limit=2), num_workers=1) as pool:
         pool.reset(seed=0)
         state = pool.get_state()
     with Pool(walks(1, limit=2), num_workers=1, seeding="per_episode") as pool:
         pool.set_state(state)
-        told = [info for _ in range(7) for info in pool.step([0]).infos if "episode_seed" in info]
-        assert len({info["episode_seed"] for info in told}) == 2
+        rows_ = [info for _ in range(7) for info in pool.step([0]).infos if "episode_seed" in info]
+        assert len({info["episode_seed"] for info in rows_}) == 2
 
 
 # -- refusals ------------------------------------------------------------------------------------------------
 
 
-def test_an_env_that_offers_no_state_is_told_before_anything_is_sent() -> None:
+def test_an_env_without_state_methods_is_an_error_before_anything_is_sent() -> None:
     with Pool([lambda: TimeLimit(CountingEnv(), 5)] * 2, num_workers=1) as pool:
         pool.reset()
         with pytest.raises(InvalidEnvError) as raised:
@@ -315,7 +315,7 @@ def test_an_env_that_offers_no_state_is_told_before_anything_is_sent() -> None:
         assert pool.get_state(state_fns="attributes")
 
 
-def test_what_cannot_be_pickled_is_named_and_the_episode_goes_on() -> None:
+def test_a_state_that_cannot_be_pickled_does_not_end_the_episode() -> None:
     with Pool(walks(2), num_workers=1) as pool:
         pool.reset()
         with pytest.raises(EnvError, match="the attribute 'lock' of SavingWalkEnv"):
@@ -323,7 +323,7 @@ def test_what_cannot_be_pickled_is_named_and_the_episode_goes_on() -> None:
         assert (pool.step([0, 0]).obs[:, 2] == 1).all()
 
 
-def test_envs_must_have_been_reset_and_be_done() -> None:
+def test_get_state_is_refused_for_envs_in_flight_or_without_reset() -> None:
     with Pool(walks(2), num_workers=1) as pool:
         with pytest.raises(StateError, match="expected envs that have been reset, got envs 0, 1"):
             pool.get_state()
@@ -337,7 +337,7 @@ def test_envs_must_have_been_reset_and_be_done() -> None:
         pool.recv()
 
 
-def test_an_env_that_is_still_at_it_is_not_waited_for(tmp_path: Path) -> None:
+def test_get_state_does_not_wait_for_an_env_in_flight(tmp_path: Path) -> None:
     gate = Gate(tmp_path)
     with Pool(gated([gate, None]), num_workers=2) as pool:
         pool.reset()
@@ -349,7 +349,7 @@ def test_an_env_that_is_still_at_it_is_not_waited_for(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("call", "error", "says"),
+    ("call", "error", "message"),
     [
         (lambda pool, states: pool.set_state(states[:1]), ValueError, "expected 2 states, one for each env, got 1"),
         (lambda pool, states: pool.set_state([1, 2]), TypeError, "expected a sequence of states that get_state has"),
@@ -363,11 +363,13 @@ def test_an_env_that_is_still_at_it_is_not_waited_for(tmp_path: Path) -> None:
         (lambda pool, states: pool.set_state([], []), ValueError, "expected at least one env to put into a state"),
     ],
 )
-def test_bad_arguments_are_told_before_anything_is_sent(call: Any, error: type[Exception], says: str) -> None:
+def test_bad_arguments_of_states_are_refused_before_anything_is_sent(
+    call: Any, error: type[Exception], message: str
+) -> None:
     with Pool(walks(2), num_workers=1) as pool:
         pool.reset()
         states = pool.get_state()
-        with pytest.raises(error, match=says):
+        with pytest.raises(error, match=message):
             call(pool, states)
         assert (pool.step([0, 0]).obs[:, 2] == 1).all()
 
@@ -376,13 +378,13 @@ def test_a_state_of_another_kind_of_env_is_refused() -> None:
     with Pool(walks(1), num_workers=1) as pool, Pool([WalkEnv], num_workers=1) as other:
         pool.reset()
         other.reset()
-        says = "expected a state of WalkEnv for env 0, got one of TimeLimit<SavingWalkEnv>"
-        with pytest.raises(ValueError, match=says):
+        message = "expected a state of WalkEnv for env 0, got one of TimeLimit<SavingWalkEnv>"
+        with pytest.raises(ValueError, match=message):
             other.set_state(pool.get_state())
 
 
 @pytest.mark.parametrize("faults", ["raise", "restart"])
-def test_a_state_of_an_env_of_another_shape_is_refused_and_costs_no_env(faults: Any) -> None:
+def test_a_state_with_another_observation_shape_is_refused_without_effect(faults: Any) -> None:
     with Pool([lambda: SizedEnv(3)], num_workers=1) as other:
         other.reset()
         states = other.get_state(state_fns="attributes")
@@ -395,7 +397,7 @@ def test_a_state_of_an_env_of_another_shape_is_refused_and_costs_no_env(faults: 
 
 
 @pytest.mark.parametrize("fns", ["attributes", (take_log, put)])
-def test_an_open_file_is_no_state(fns: Any, tmp_path: Path) -> None:
+def test_a_state_with_an_open_file_is_refused(fns: Any, tmp_path: Path) -> None:
     with Pool([lambda: WritingEnv(tmp_path / "log")], num_workers=1) as pool:
         pool.reset()
         with pytest.raises(EnvError, match="open file"):
@@ -404,7 +406,7 @@ def test_an_open_file_is_no_state(fns: Any, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_an_env_that_was_replaced_has_no_state_before_its_reset(backend: Any) -> None:
+def test_a_replaced_env_has_no_state_before_its_reset(backend: Any) -> None:
     with Pool(walks(2), backend=backend) as pool:
         pool.reset()
         pool.replace([1], walks(1))
@@ -414,7 +416,7 @@ def test_an_env_that_was_replaced_has_no_state_before_its_reset(backend: Any) ->
         assert len(pool.get_state()) == 2
 
 
-def test_vector_envs_are_refused() -> None:
+def test_states_of_vector_envs_are_refused() -> None:
     with Pool(synced(counting(2), 2), vector_size=2) as pool:
         pool.reset()
         for call in (pool.get_state, lambda: pool.set_state([]), lambda: pool.fork_state(0, 1)):

@@ -1,4 +1,4 @@
-"""What a pool says of the time that it has taken."""
+"""CPU time and wall time in `pool.stats()`."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from pool_envs import CountingEnv
 
 from remuda import Pool
 
-SECONDS = 0.02  # of CPU time, or of sleep
+SECONDS = 0.02  # CPU time or sleep of each step
 
 
 class BusyEnv(CountingEnv):
-    """A step takes CPU time."""
+    """An env that uses CPU time in its steps."""
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         burn(SECONDS)
@@ -23,7 +23,7 @@ class BusyEnv(CountingEnv):
 
 
 class SleepyEnv(CountingEnv):
-    """A step takes time, but none of the CPU's."""
+    """An env that sleeps in its steps."""
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         time.sleep(SECONDS)
@@ -38,20 +38,20 @@ def burn(seconds: float) -> None:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere CPU time is not measured")
 @pytest.mark.parametrize("backend", ["process", "thread", "serial"])
-def test_cpu_time_is_what_envs_use_and_not_what_their_caller_does(backend: Any) -> None:
+def test_cpu_time_excludes_the_callers(backend: Any) -> None:
     with Pool([BusyEnv, BusyEnv], num_workers=2, backend=backend) as pool:
         pool.reset()
         for _ in range(3):
             pool.step([0, 0])
             burn(10 * SECONDS)
         stats = pool.stats()
-    assert 5 * SECONDS <= stats.cpu_seconds < 12 * SECONDS  # how long workers have spun is known but nearly
+    assert 5 * SECONDS <= stats.cpu_seconds < 12 * SECONDS  # the time for which workers spin is an estimate
     assert stats.env_seconds >= 6 * SECONDS
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere CPU time is not measured")
 @pytest.mark.parametrize("backend", ["process", "thread", "serial"])
-def test_time_that_envs_sleep_is_no_cpu_time(backend: Any) -> None:
+def test_cpu_time_excludes_sleep(backend: Any) -> None:
     with Pool([SleepyEnv, SleepyEnv], num_workers=2, backend=backend) as pool:
         pool.reset()
         for _ in range(10):

@@ -1,4 +1,4 @@
-"""Envs that are vectors: their slots read as if each were an env of its own."""
+"""Vector envs: their slots return the same rows as single envs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from gymnasium.vector.utils import batch_space
 from gymnasium.wrappers.vector import RecordEpisodeStatistics
 from odd_exceptions import raising
 from pairs import each
-from pool_envs import CountingEnv, EnvFn, Info, NestedEnv, SampleEnv, TextEnv, assert_same, counting, telling
+from pool_envs import CountingEnv, EnvFn, Info, NestedEnv, SampleEnv, TextEnv, assert_same, counting, with_infos
 from vector_envs import plain, synced
 
 from remuda import (
@@ -33,7 +33,7 @@ BACKENDS = ("process", "thread", "serial")
 
 
 class Twins:
-    """The same envs in vector envs and singly. What is done to both must look the same."""
+    """A pool of vector envs and a pool of the same envs as single ones. Their results must be equal."""
 
     def __init__(self, env_fns: Sequence[EnvFn], size: int, mode: Any, **options: Any) -> None:
         self.size, self.mode = size, mode
@@ -52,17 +52,17 @@ class Twins:
             if self.mode == "disabled" and over.any():
                 self._reset(over, f"reset after step {i}")
 
-    def _reset(self, over: Any, where: str) -> None:
-        """Gymnasium's vector envs reset those in a mask."""
+    def _reset(self, over: Any, place: str) -> None:
+        """Resets the envs at the end of an episode. Gymnasium's vector envs select them by a mask."""
         masks = over.reshape(-1, self.size)
         ids = np.flatnonzero(np.repeat(masks.any(1), self.size)).tolist()
         options = [{"reset_mask": masks[env // self.size]} for env in ids]
-        ours = self.vectors.reset(env_ids=ids, options=options)
-        theirs = self.singles.reset(env_ids=np.flatnonzero(over).tolist(), options={})
-        mine = dict(zip(ours.env_ids.tolist(), range(len(ours)), strict=True))
-        rows = [mine[env] for env in theirs.env_ids.tolist()]
-        assert_same(leaves_of(ours.obs, rows), leaves_of(theirs.obs, range(len(theirs))), f"{where}: obs")
-        assert_same([ours.infos[row] for row in rows], list(theirs.infos), f"{where}: infos")
+        actual = self.vectors.reset(env_ids=ids, options=options)
+        expected = self.singles.reset(env_ids=np.flatnonzero(over).tolist(), options={})
+        row_of = dict(zip(actual.env_ids.tolist(), range(len(actual)), strict=True))
+        rows = [row_of[env] for env in expected.env_ids.tolist()]
+        assert_same(leaves_of(actual.obs, rows), leaves_of(expected.obs, range(len(expected))), f"{place}: obs")
+        assert_same([actual.infos[row] for row in rows], list(expected.infos), f"{place}: infos")
 
     def __enter__(self) -> Twins:
         return self
@@ -80,15 +80,15 @@ def leaves_of(obs: Any, rows: Any) -> Any:
     return obs[list(rows)]
 
 
-def assert_same_batch(ours: Batch, theirs: Batch, where: str) -> None:
+def assert_same_batch(actual: Batch, expected: Batch, place: str) -> None:
     for name in ("env_ids", "obs", "reward", "terminated", "truncated"):
-        assert_same(getattr(ours, name), getattr(theirs, name), f"{where}: {name}")
-    assert_same(list(ours.infos), list(theirs.infos), f"{where}: infos")
-    assert_same(ours.infos.stack(), theirs.infos.stack(), f"{where}: stacked infos")
-    over = np.flatnonzero(theirs.terminated | theirs.truncated)
-    assert (ours.final_obs is None) == (theirs.final_obs is None), where
-    if theirs.final_obs is not None:
-        assert_same(leaves_of(ours.final_obs, over), leaves_of(theirs.final_obs, over), f"{where}: final_obs")
+        assert_same(getattr(actual, name), getattr(expected, name), f"{place}: {name}")
+    assert_same(list(actual.infos), list(expected.infos), f"{place}: infos")
+    assert_same(actual.infos.stack(), expected.infos.stack(), f"{place}: stacked infos")
+    over = np.flatnonzero(expected.terminated | expected.truncated)
+    assert (actual.final_obs is None) == (expected.final_obs is None), place
+    if expected.final_obs is not None:
+        assert_same(leaves_of(actual.final_obs, over), leaves_of(expected.final_obs, over), f"{place}: final_obs")
 
 
 def ending(num_envs: int) -> list[EnvFn]:
@@ -100,10 +100,10 @@ def nested(num_envs: int) -> list[EnvFn]:
 
 
 def informed(num_envs: int) -> list[EnvFn]:
-    return telling(num_envs, _tell, length=3)
+    return with_infos(num_envs, _info, length=3)
 
 
-def _tell(tag: int, count: int) -> Info:
+def _info(tag: int, count: int) -> Info:
     info: Info = {
         "count": count,
         "half": count / 2,
@@ -135,7 +135,7 @@ ENVS: dict[str, Callable[[int], list[EnvFn]]] = {
 @pytest.mark.parametrize(
     ("envs", "mode", "num_workers"), [*product(ENVS, MODES, [2]), *product(["nested"], MODES, [1, 3])]
 )
-def test_slots_read_as_single_envs(envs: str, mode: Any, num_workers: int) -> None:
+def test_slots_of_vector_envs_return_the_rows_of_single_envs(envs: str, mode: Any, num_workers: int) -> None:
     with Twins(ENVS[envs](6), 2, mode, num_workers=num_workers) as twins:
         twins.run(40)
 
@@ -143,19 +143,21 @@ def test_slots_read_as_single_envs(envs: str, mode: Any, num_workers: int) -> No
 @pytest.mark.parametrize(
     ("envs", "mode", "backend"), [*product(ENVS, MODES, ["serial"]), *product(["nested"], MODES, ["thread"])]
 )
-def test_slots_read_as_single_envs_in_this_process(envs: str, mode: Any, backend: Any) -> None:
+def test_slots_of_vector_envs_return_the_rows_of_single_envs_without_processes(
+    envs: str, mode: Any, backend: Any
+) -> None:
     with Twins(ENVS[envs](6), 3, mode, backend=backend) as twins:
         twins.run(60)
 
 
 @pytest.mark.parametrize("size", [1, 4])
-def test_one_vector_env_may_be_all(size: int) -> None:
+def test_a_pool_of_one_vector_env(size: int) -> None:
     with Twins(ending(size), size, "next_step") as twins:
         twins.run(20)
 
 
 @each(backend=BACKENDS, mode=["next_step", "same_step"])
-def test_texts_travel_for_each_slot(mode: Any, backend: Any) -> None:
+def test_vector_envs_with_text_observations(mode: Any, backend: Any) -> None:
     fns: list[EnvFn] = [lambda: TextEnv(2)] * 4
     with Pool(synced(fns, 2, mode), vector_size=2, autoreset=mode, backend=backend) as pool:
         batch = pool.reset(options={"text": "hello"})
@@ -169,7 +171,7 @@ def test_texts_travel_for_each_slot(mode: Any, backend: Any) -> None:
 # -- vector envs that are not Gymnasium's ----------------------------------------------------------------
 
 
-def test_the_batch_is_still_a_view_of_a_frame() -> None:
+def test_batches_of_vector_envs_are_views_of_a_frame() -> None:
     with Pool(plain(2, 3), vector_size=3) as pool:
         batches = [pool.reset(), *(pool.step(np.arange(6)) for _ in range(2))]
         assert all(_core.arena_of(batch.obs) is not None for batch in batches)
@@ -177,7 +179,7 @@ def test_the_batch_is_still_a_view_of_a_frame() -> None:
 
 
 def test_infos_of_a_wrapper() -> None:
-    """A dict whose arrays have no masks, but that has one itself."""
+    """The wrapper's info is a dict with a mask, but the arrays in the dict have no masks of their own."""
 
     def build() -> Any:
         return RecordEpisodeStatistics(SyncVectorEnv(ending(2)))
@@ -203,7 +205,7 @@ def pool() -> Iterator[Pool]:
 
 
 def resets_of(pool: Pool) -> list[Any]:
-    """What each vector env was last reset with."""
+    """Returns the arguments of the last reset of each vector env."""
     return [resets[-1] for resets in pool.get_attr("resets")[::2]]
 
 
@@ -216,12 +218,12 @@ def resets_of(pool: Pool) -> list[Any]:
         ([None, 1, 1, None, np.int64(3), 4], [{"seed": [None, 1]}, {"seed": [1, None]}, {"seed": 3}]),
     ],
 )
-def test_seeds(pool: Pool, seed: Any, expected: list[Info]) -> None:
+def test_seeds_of_vector_envs(pool: Pool, seed: Any, expected: list[Info]) -> None:
     pool.reset(seed=seed)
     assert_same(resets_of(pool), expected)
 
 
-def test_options_are_those_of_all_slots(pool: Pool) -> None:
+def test_options_must_be_equal_for_all_slots_of_a_vector_env(pool: Pool) -> None:
     pool.reset(options={"level": 1})
     assert resets_of(pool) == [{"options": {"level": 1}}] * 3
     masks = [{"mask": np.array([True, i > 2]), "more": [1, {"a": (i // 2,)}]} for i in range(4)]
@@ -238,7 +240,7 @@ def test_options_are_those_of_all_slots(pool: Pool) -> None:
     ("env_ids", "culprit"),
     [([0], 0), ([1, 2], 1), ([1, 0], 1), ([0, 2, 1, 3], 0), ([0, 1, 3], 3), ([2, 3, 0, 1, 4], 4)],
 )
-def test_env_ids_name_whole_vector_envs(pool: Pool, env_ids: Any, culprit: int, kind: Any) -> None:
+def test_env_ids_must_name_whole_vector_envs(pool: Pool, env_ids: Any, culprit: int, kind: Any) -> None:
     pool.reset()
     env_ids = kind(env_ids)
     wrong = f"whole vector envs.* got env {culprit} in "
@@ -268,7 +270,7 @@ def test_some_vector_envs_in_any_order(pool: Pool, kind: Any) -> None:
     assert not batch.reward.any()
 
 
-def test_the_first_to_arrive_come_whole(pool: Pool) -> None:
+def test_partial_batches_have_whole_vector_envs(pool: Pool) -> None:
     pool.send_reset()
     seen: list[int] = []
     while len(seen) < 6:
@@ -279,7 +281,7 @@ def test_the_first_to_arrive_come_whole(pool: Pool) -> None:
     assert sorted(seen) == list(range(6))
 
 
-def test_a_limit_is_of_whole_vector_envs(pool: Pool) -> None:
+def test_max_envs_must_be_a_multiple_of_vector_size(pool: Pool) -> None:
     pool.send_reset()
     pool.recv(min_envs=6, max_envs=4)
     with pytest.raises(ValueError, match="expected max_envs to be a multiple of vector_size=2, or None, got 3"):
@@ -287,7 +289,7 @@ def test_a_limit_is_of_whole_vector_envs(pool: Pool) -> None:
     assert len(pool.recv(max_envs=2)) == 2
 
 
-def test_options_for_resets_that_nobody_asks_for_are_refused(pool: Pool) -> None:
+def test_set_reset_options_is_refused_for_vector_envs(pool: Pool) -> None:
     with pytest.raises(ValueError, match="vector_size=2: vector envs reset theirs by themselves"):
         pool.set_reset_options({"level": 1})
     pool.reset()
@@ -295,7 +297,7 @@ def test_options_for_resets_that_nobody_asks_for_are_refused(pool: Pool) -> None
 
 
 @pytest.mark.parametrize("parts", [1, 2, 3])
-def test_parts_are_of_whole_vector_envs(parts: int) -> None:
+def test_parts_have_whole_vector_envs(parts: int) -> None:
     with Pool(plain(5, 2), vector_size=2, num_workers=2) as pool:
         shares = pool.split(parts)
         for part in shares:
@@ -314,7 +316,7 @@ def test_parts_are_of_whole_vector_envs(parts: int) -> None:
             pool.split(6)
 
 
-def test_a_division_keeps_vectors_whole() -> None:
+def test_a_split_keeps_vector_envs_whole() -> None:
     with Pool(plain(3, 3), vector_size=3, num_workers=2, backend="thread") as pool:
         assert [part.env_ids.tolist() for part in pool.split(2)] == [[0, 1, 2, 6, 7, 8], [3, 4, 5]]
 
@@ -323,7 +325,7 @@ def test_a_division_keeps_vectors_whole() -> None:
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_each_vector_env_is_asked_once(backend: Any) -> None:
+def test_a_call_runs_once_in_each_vector_env(backend: Any) -> None:
     with Pool(plain(2, 3), vector_size=3, backend=backend) as pool:
         assert pool.call("poke") == [1] * 6
         assert pool.call("poke", env_ids=[1, 5, 2]) == [2, 2, 2]
@@ -342,7 +344,7 @@ def test_each_vector_env_is_asked_once(backend: Any) -> None:
         assert len(raised.value.failures) == 1
 
 
-# -- the rest --------------------------------------------------------------------------------------------
+# -- other -----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -352,7 +354,7 @@ def test_auto_counts_vector_envs(mode: Any) -> None:
         assert pool.num_envs == 4
 
 
-def test_what_a_pool_tells_of_itself() -> None:
+def test_properties_of_a_pool_of_vector_envs() -> None:
     with Pool(synced(counting(6), 3), vector_size=3) as pool:
         assert (pool.num_envs, pool.num_workers, pool.vector_size) == (6, 2, 3)
         assert [worker.env_ids for worker in pool.workers] == [(0, 1, 2), (3, 4, 5)]
@@ -377,7 +379,7 @@ def test_an_env_that_raises_in_close() -> None:
         pool.close()
 
 
-def test_an_id_of_gymnasium() -> None:
+def test_vector_envs_of_make_vec() -> None:
     def build() -> Any:
         return gymnasium.make_vec("CartPole-v1", 4, vectorization_mode="vector_entry_point")
 

@@ -1,4 +1,4 @@
-"""Advantages of rollouts: those of a plain loop over each episode."""
+"""The advantages of rollouts equal those of a plain loop over each episode."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ GAMMA, LAM = 0.9, 0.8
 
 
 def plain_loop(rollout: Any, values: Any, finals: Any = None) -> tuple[Any, Any]:
-    """Equation 16 of Schulman et al. 2015 for each step of each episode: a sum over what is left of the episode."""
+    """Computes advantages by equation 16 of Schulman et al. 2015, as a sum over the rest of each episode."""
     steps, envs = rollout.rewards.shape
     advantages, returns = np.zeros((steps, envs)), np.zeros((steps, envs))
     for env in range(envs):
@@ -31,7 +31,7 @@ def plain_loop(rollout: Any, values: Any, finals: Any = None) -> tuple[Any, Any]
 
 
 def episodes_of(rollout: Any, env: int) -> list[list[int]]:
-    """The steps of each episode, as far as they are in the rollout."""
+    """Returns the steps of each episode that are in the rollout."""
     episodes: list[list[int]] = [[]]
     for t in range(rollout.steps):
         if rollout.valid[t, env]:
@@ -60,17 +60,17 @@ def guesses(shape: tuple[int, ...]) -> Any:
 def assert_like_the_loop(rollout: Any, finals: Any = None) -> None:
     values = guesses((rollout.steps + 1, rollout.num_envs))
     expected = plain_loop(rollout, values, finals)
-    for got, wanted in zip(rollout.gae(values, GAMMA, LAM, final_values=finals), expected, strict=True):
+    for got, reference in zip(rollout.gae(values, GAMMA, LAM, final_values=finals), expected, strict=True):
         assert got.dtype == np.float64
-        np.testing.assert_allclose(got, wanted, rtol=1e-12, atol=1e-12)
+        np.testing.assert_allclose(got, reference, rtol=1e-12, atol=1e-12)
 
 
 @each(autoreset=["next_step", "same_step"], with_finals=[False, True], parts=[1, 2], backend=["process", "serial"])
-def test_they_are_those_of_each_episode(autoreset: Any, with_finals: bool, parts: int, backend: Any) -> None:
+def test_advantages_equal_a_loop_over_each_episode(autoreset: Any, with_finals: bool, parts: int, backend: Any) -> None:
     env_fns = [*ending([1, 3, 50]), *(partial(CutOffEnv, length) for length in (1, 4, 50))]
     with Pool(env_fns, num_workers=2, autoreset=autoreset, backend=backend) as pool:
         pool.reset(seed=0)
-        for _ in range(2):  # the second begins within episodes, or after their ends
+        for _ in range(2):  # the second rollout begins within episodes or just after their ends
             rollout = pool.rollout(11, parts=parts)
             for t, step in enumerate(rollout):
                 step.act((step.env_ids * 3 + t) % 5)
@@ -78,16 +78,16 @@ def test_they_are_those_of_each_episode(autoreset: Any, with_finals: bool, parts
             assert_like_the_loop(rollout, guesses((11, 6)) if with_finals else None)
 
 
-def test_the_value_of_the_terminal_observation_is_found_where_it_is() -> None:
-    """The critic is exact, so advantages are 0, but where nothing is known of what would have come."""
+def test_advantages_use_the_value_of_the_terminal_observation() -> None:
+    """The critic is exact, so advantages are constant, except where the terminal observation has no value."""
 
     def critic(obs: Any) -> Any:
-        return obs[..., 2] * 1.0  # steps of the episode
+        return obs[..., 2] * 1.0  # the steps of the episode
 
     for autoreset in ("next_step", "same_step"):
         with Pool([partial(CutOffEnv, 3)], backend="serial", autoreset=autoreset) as pool:  # type: ignore[arg-type]
             pool.reset()
-            rollout = fill(pool.rollout(8), 0)  # reward 0; each value is the next one's, less 1
+            rollout = fill(pool.rollout(8), 0)  # rewards are 0, and each value is one less than the next
             finals = None if rollout.final_obs is None else critic(rollout.final_obs)
             advantages, returns = rollout.gae(critic(rollout.obs), 1.0, 0.0, final_values=finals)
             assert (advantages[rollout.valid] == 1.0).all()
@@ -99,7 +99,7 @@ def test_the_value_of_the_terminal_observation_is_found_where_it_is() -> None:
 
 
 @pytest.mark.parametrize("autoreset", ["next_step", "same_step"])
-def test_rows_that_are_no_steps_are_0_and_lead_nowhere(autoreset: Any) -> None:
+def test_advantages_of_rows_without_a_step_are_zero(autoreset: Any) -> None:
     with Pool(counting(2), num_workers=1, autoreset=autoreset) as pool:
         pool.reset()
         rollout = pool.rollout(5)
@@ -107,7 +107,7 @@ def test_rows_that_are_no_steps_are_0_and_lead_nowhere(autoreset: Any) -> None:
             pool.step([1, 2])
         rollout.close()
         values = guesses((6, 2))
-        values[4:] = np.nan  # of observations that there are not
+        values[4:] = np.nan  # these observations do not exist
         advantages, returns = rollout.gae(values, GAMMA, LAM)
         expected = plain_loop(rollout, values)
         np.testing.assert_allclose([advantages, returns], expected, rtol=1e-12)
@@ -115,7 +115,7 @@ def test_rows_that_are_no_steps_are_0_and_lead_nowhere(autoreset: Any) -> None:
 
 
 @pytest.mark.parametrize("autoreset", ["next_step", "same_step"])
-def test_episodes_that_were_cut_off_by_faults_are_truncated(autoreset: Any) -> None:
+def test_advantages_of_episodes_that_a_fault_truncated(autoreset: Any) -> None:
     faults = FaultPolicy("restart", backoff=0)
     with Pool(ending([4] * 4), num_workers=2, faults=faults, autoreset=autoreset) as pool:
         pool.reset()
@@ -129,7 +129,7 @@ def test_episodes_that_were_cut_off_by_faults_are_truncated(autoreset: Any) -> N
 
 
 @pytest.mark.parametrize("at", [0, 4])
-def test_episodes_of_envs_that_were_replaced_are_truncated(at: int) -> None:
+def test_advantages_of_episodes_that_a_replacement_truncated(at: int) -> None:
     with Pool(counting(3), num_workers=1) as pool:
         pool.reset()
         rollout = pool.rollout(9)
@@ -140,17 +140,17 @@ def test_episodes_of_envs_that_were_replaced_are_truncated(at: int) -> None:
         assert_like_the_loop(rollout)
 
 
-def test_those_of_a_shards_rollout_are_the_same() -> None:
+def test_advantages_of_a_shards_rollout() -> None:
     for autoreset in ("next_step", "same_step"):
         with Pool([partial(CutOffEnv, 3)] * 2, backend="serial", autoreset=autoreset) as pool:  # type: ignore[arg-type]
             pool.reset()
             rollout = fill(pool.rollout(8), 2)
             names = ("env_ids", "obs", "actions", "rewards", "terminations", "truncations", "valid", "episode_starts")
-            its = {name: getattr(rollout, name) for name in (*names, "final_obs")}
-            assert_like_the_loop(ShardRollout(shard=0, node="here", policy_version=0, **its))
+            fields = {name: getattr(rollout, name) for name in (*names, "final_obs")}
+            assert_like_the_loop(ShardRollout(shard=0, node="here", policy_version=0, **fields))
 
 
-def test_lists_and_tensors_are_values_too() -> None:
+def test_values_may_be_lists_or_tensors() -> None:
     torch = pytest.importorskip("torch")
     rollout = made()
     values = guesses((4, 2))
@@ -177,12 +177,12 @@ def made() -> Rollout:
         ({"lam": -0.1}, "expected lam to be a number from 0 to 1, got -0.1"),
     ],
 )
-def test_other_arguments_are_refused(arguments: dict[str, Any], text: str) -> None:
+def test_wrong_arguments_of_gae_are_refused(arguments: dict[str, Any], text: str) -> None:
     with pytest.raises(ValueError, match=text):
         made().gae(**{"values": np.zeros((4, 2)), **arguments})
 
 
-def test_one_that_is_still_being_filled_has_none() -> None:
+def test_gae_of_an_unfinished_rollout_is_refused() -> None:
     with Pool(counting(2), backend="serial") as pool:
         pool.reset()
         rollout = pool.rollout(3)

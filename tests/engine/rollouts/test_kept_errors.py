@@ -1,4 +1,4 @@
-"""Errors that are kept do not keep the pool's memory: their frames hold no rollout and no batch."""
+"""An exception that the caller keeps does not keep the pool's memory. Its frames refer to no rollout or batch."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from typing import Any
 import pytest
 from arena_views import arenas
 from pool_envs import counting
-from rollout_envs import FailingEnv, TellingEnv, fill
+from rollout_envs import FailingEnv, NumberInfoEnv, fill
 
 import remuda
 from remuda import Pool
 
 
 class Unloadable:
-    """Pickles, but cannot be unpickled."""
+    """An object that can be pickled but not unpickled."""
 
     def __reduce__(self) -> Any:
         return int, ("no number",)
 
 
-class UnloadableEnv(TellingEnv):
-    """Its infos have numbers, and what cannot be unpickled."""
+class UnloadableEnv(NumberInfoEnv):
+    """An env with infos that have numbers and an object that cannot be unpickled."""
 
     def step(self, action: Any) -> Any:
         *rest, info = super().step(action)
@@ -85,7 +85,7 @@ CALLS: dict[str, Callable[[Pool], Any]] = {
 
 
 def kept_error(call: Callable[[Pool], Any], env_fns: Any, **options: Any) -> BaseException:
-    """What a call raises, with its traceback from the call on; the pool is closed."""
+    """Returns the exception of a call, with its traceback from the call on. The pool is closed."""
     pool = Pool(env_fns, num_workers=2, **options)
     pool.reset()
     try:
@@ -102,7 +102,7 @@ def kept_error(call: Callable[[Pool], Any], env_fns: Any, **options: Any) -> Bas
 def test_an_error_does_not_keep_memory(call: str) -> None:
     if "nothing" in call:
         pytest.importorskip("torch")
-    error = kept_error(CALLS[call], [TellingEnv, FailingEnv])
+    error = kept_error(CALLS[call], [NumberInfoEnv, FailingEnv])
     assert error.__traceback__ is not None
     assert not arenas()
 
@@ -123,16 +123,17 @@ def test_an_error_of_an_info_does_not_keep_memory(read: str) -> None:
     assert not arenas()
 
 
-def test_what_the_callers_own_frames_have_is_left_to_them() -> None:
+def test_the_callers_frames_keep_their_variables() -> None:
     def policy(obs: Any) -> Any:
-        mine = "kept"
-        raise KeyError(mine)
+        value = "kept"
+        raise KeyError(value)
 
     with Pool(counting(2), num_workers=1) as pool:
         pool.reset()
         with pytest.raises(KeyError) as raised:
             next(remuda.collect(pool, policy, steps=4, parts=1))
         frames = [entry.frame.f_locals for entry in raised.traceback]
-        assert frames[-1]["mine"] == "kept"
-        assert [entry.name for entry in raised.traceback][-2:] == ["_fill", "policy"]  # with all of its lines
+        assert frames[-1]["value"] == "kept"
+        # remuda's own frames are cleared, and the caller's are not
+        assert [entry.name for entry in raised.traceback][-2:] == ["_fill", "policy"]
         del frames, raised

@@ -1,4 +1,4 @@
-"""Envs that are replaced while a rollout is open, or before one begins."""
+"""Replacement of envs before a rollout begins, and while it is open."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ REFUSED = [
 
 
 @each(backend=BACKENDS, at=[0, 1, 3], faults=["raise", "restart"])
-def test_an_env_that_is_replaced_ends_its_episode_in_an_open_rollout(backend: Any, at: int, faults: Any) -> None:
+def test_a_replacement_truncates_the_episode_in_an_open_rollout(backend: Any, at: int, faults: Any) -> None:
     with Pool(counting(3), backend=backend, num_workers=2, faults=faults) as pool:
         pool.reset()
         rollout = pool.rollout(6)
@@ -49,10 +49,10 @@ def test_an_env_that_is_replaced_ends_its_episode_in_an_open_rollout(backend: An
         advantages, _ = rollout.gae(np.ones((7, 3)), 0.5, 1.0)
         assert advantages[at, 1] == 0
         if at:
-            assert advantages[at - 1, 1] == 0.5  # 1 + 0.5 - 1, of the old env alone
+            assert advantages[at - 1, 1] == 0.5  # 1 + 0.5 - 1, from the old env's last step only
 
 
-def test_an_end_that_was_there_stays_what_it_was() -> None:
+def test_a_replacement_after_a_termination_does_not_truncate() -> None:
     with Pool(ending([2, 50]), num_workers=1) as pool:
         pool.reset()
         rollout = pool.rollout(5)
@@ -65,7 +65,7 @@ def test_an_end_that_was_there_stays_what_it_was() -> None:
         assert rollout.valid[:, 0].tolist() == [True, True, False, True, True]
 
 
-def test_one_that_was_lost_before_it_was_replaced_ends_once() -> None:
+def test_an_env_that_was_lost_before_its_replacement_truncates_once() -> None:
     with Pool(counting(2), num_workers=2, faults=FaultPolicy("restart", backoff=0)) as pool:
         pool.reset()
         rollout = pool.rollout(6)
@@ -82,7 +82,7 @@ def test_one_that_was_lost_before_it_was_replaced_ends_once() -> None:
         assert not rollout.valid[first - 1, 1] and rollout.obs[first, 1, 2] == 0
 
 
-def test_whole_vector_envs_that_are_replaced_end_all_their_episodes() -> None:
+def test_a_replaced_vector_env_truncates_all_its_episodes() -> None:
     make = partial(PlainVector, 2, mode="next_step")
     with Pool([partial(make, 0), partial(make, 2)], vector_size=2, num_workers=2, faults="restart") as pool:
         pool.reset()
@@ -117,7 +117,7 @@ def test_a_rollout_after_replace_begins_with_the_reset_of_the_env(faults: Any, b
         assert pool.stats().restarts == 0
 
 
-def test_a_vector_env_that_was_replaced_is_observed_and_is_no_fault() -> None:
+def test_a_replaced_vector_env_can_be_observed_and_is_no_fault() -> None:
     make = partial(PlainVector, 2, mode="next_step")
     with Pool([partial(make, 0), partial(make, 2)], vector_size=2, num_workers=2, faults="restart") as pool:
         pool.reset()
@@ -131,9 +131,7 @@ def test_a_vector_env_that_was_replaced_is_observed_and_is_no_fault() -> None:
 
 
 @each(mode__look=REFUSED, faults=["raise", "restart"], backend=BACKENDS)
-def test_where_no_step_resets_it_one_that_was_not_reset_since_is_refused(
-    mode: Any, look: str, faults: Any, backend: Any
-) -> None:
+def test_a_replaced_env_needs_a_reset_if_no_step_resets_it(mode: Any, look: str, faults: Any, backend: Any) -> None:
     with Pool(counting(3), backend=backend, num_workers=2, autoreset=mode, faults=faults) as pool:
         pool.reset()
         pool.step([1] * 3)

@@ -1,4 +1,4 @@
-"""Columns of the caller's own: no value changes on its way into a rollout, and what does not fit is not sent."""
+"""Columns that the caller adds to a rollout: values that would change are refused before anything is sent."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from remuda import Pool
 
 
 def filled(values: list[Any], columns: Any = None) -> Any:
-    """A rollout of two envs with these values, one after another, in its column `v`."""
+    """Returns column `v` of a rollout of two envs in which these values were stored one after another."""
     with Pool(counting(2), backend="serial") as pool:
         pool.reset()
         rollout = pool.rollout(len(values), columns)
@@ -37,7 +37,7 @@ def filled(values: list[Any], columns: Any = None) -> Any:
         ([[0, 0], ["x", "y"]], None),
     ],
 )
-def test_a_column_is_widened_where_later_values_need_it(values: list[Any], dtype: Any) -> None:
+def test_a_column_is_widened_for_later_values(values: list[Any], dtype: Any) -> None:
     if dtype is None:
         with pytest.raises(ValueError, match="expected v= to fit into its column of dtype int64"):
             filled(values)
@@ -66,7 +66,7 @@ def test_a_column_is_widened_where_later_values_need_it(values: list[Any], dtype
         ("U3", [1, 2], "1"),
     ],
 )
-def test_what_would_change_is_refused_and_nothing_is_sent(dtype: Any, value: Any, got: str) -> None:
+def test_values_that_a_cast_would_change_are_refused_before_anything_is_sent(dtype: Any, value: Any, got: str) -> None:
     with Pool(counting(2), num_workers=1) as pool:
         pool.reset()
         rollout = pool.rollout(2, {"v": dtype})
@@ -98,13 +98,13 @@ def test_what_would_change_is_refused_and_nothing_is_sent(dtype: Any, value: Any
         ("datetime64[s]", np.array(["2020-01-01", "2021-01-01"], "datetime64[D]")),
     ],
 )
-def test_what_fits_is_kept_in_the_columns_dtype(dtype: Any, value: Any) -> None:
+def test_values_are_cast_to_the_columns_dtype(dtype: Any, value: Any) -> None:
     column = filled([value], {"v": dtype})
     assert column.dtype == np.dtype(dtype)
     np.testing.assert_array_equal(column[0], np.asarray(value).astype(dtype))
 
 
-def test_an_action_that_is_refused_leaves_columns_as_they_were() -> None:
+def test_a_refused_action_does_not_change_columns() -> None:
     with Pool(counting(2), backend="serial") as pool:
         pool.reset()
         rollout = pool.rollout(2)
@@ -123,7 +123,7 @@ def test_an_action_that_is_refused_leaves_columns_as_they_were() -> None:
         rollout.close()
 
 
-def test_a_policys_columns_are_widened_too() -> None:
+def test_columns_of_a_policy_are_widened() -> None:
     with Pool(counting(2), num_workers=1) as pool:
         pool.reset()
         values = iter([[0, 0], [0.5, 1.5], [2, 3]])
@@ -144,9 +144,7 @@ def test_a_policys_columns_are_widened_too() -> None:
     ],
 )
 @pytest.mark.parametrize("parts", [1, 2])
-def test_columns_of_another_form_are_refused_and_nothing_has_changed(
-    columns: Any, kind: Any, text: str, parts: int
-) -> None:
+def test_wrong_columns_are_refused_without_effect(columns: Any, kind: Any, text: str, parts: int) -> None:
     with Pool(counting(2), num_workers=1) as pool:
         pool.reset()
         rollout = pool.rollout(2)

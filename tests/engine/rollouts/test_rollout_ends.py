@@ -1,4 +1,4 @@
-"""Rollouts that do not end as planned: nothing is lost that was in flight, and the pool goes on as a whole."""
+"""Rollouts that end early: results in flight are not lost, and the pool remains usable."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from remuda import EnvError, Pool, Rollout, StateError
 BACKENDS = ("process", "thread", "serial")
 
 
-def one_that_fails() -> list[Any]:
-    """The last of them raises where it is told to do 4."""
+def envs_with_a_failing_one() -> list[Any]:
+    """Returns four envs. The last one raises at action 4."""
     return [*ending([1, 50, 50]), FailingEnv]
 
 
@@ -28,8 +28,8 @@ def one_that_fails() -> list[Any]:
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_results_that_a_failing_close_leaves_in_flight_keep_rewards_and_flags(backend: Any) -> None:
-    with Pool(one_that_fails(), backend=backend, num_workers=2) as pool:
+def test_results_in_flight_after_a_failed_close_keep_rewards_and_flags(backend: Any) -> None:
+    with Pool(envs_with_a_failing_one(), backend=backend, num_workers=2) as pool:
         pool.reset()
         rollout = pool.rollout(3)
         pool.send([7, 8, 9, 4])
@@ -46,8 +46,8 @@ def test_results_that_a_failing_close_leaves_in_flight_keep_rewards_and_flags(ba
         assert rollout.valid.tolist() == [[True, True, True, False], [False] * 4, [False] * 4]
 
 
-def test_closing_again_receives_what_is_left() -> None:
-    with Pool(one_that_fails(), num_workers=2) as pool:
+def test_closing_again_receives_the_remaining_results() -> None:
+    with Pool(envs_with_a_failing_one(), num_workers=2) as pool:
         pool.reset()
         rollout = pool.rollout(3)
         pool.send([7, 8, 9, 4])
@@ -57,8 +57,8 @@ def test_closing_again_receives_what_is_left() -> None:
         assert (pool.pending, rollout.rewards[0].tolist()) == (0, [7.0, 8.0, 9.0, 0.0])
 
 
-def test_closing_again_leaves_a_later_rollout_alone() -> None:
-    with Pool(one_that_fails(), num_workers=2) as pool:
+def test_closing_again_does_not_disturb_a_later_rollout() -> None:
+    with Pool(envs_with_a_failing_one(), num_workers=2) as pool:
         pool.reset()
         first = pool.rollout(3)
         pool.send([7, 8, 9, 4])
@@ -76,8 +76,8 @@ def test_closing_again_leaves_a_later_rollout_alone() -> None:
 
 
 @pytest.mark.parametrize("drop", [lambda pool: pool.discard(), lambda pool: pool.reset()])
-def test_rows_of_results_that_were_dropped_are_empty(drop: Callable[[Pool], Any]) -> None:
-    with Pool(one_that_fails(), num_workers=2) as pool:
+def test_rows_of_discarded_results_are_empty(drop: Callable[[Pool], Any]) -> None:
+    with Pool(envs_with_a_failing_one(), num_workers=2) as pool:
         pool.reset()
         rollout = pool.rollout(3)
         pool.send([7, 8, 9, 4])
@@ -88,10 +88,10 @@ def test_rows_of_results_that_were_dropped_are_empty(drop: Callable[[Pool], Any]
         assert not (rollout.terminations | rollout.truncations).any()
 
 
-def test_rows_that_were_not_filled_are_empty_while_it_is_open() -> None:
+def test_unfilled_rows_of_an_open_rollout_are_empty() -> None:
     with Pool(ending([1, 50]), num_workers=1) as pool:
         pool.reset()
-        fill(pool.rollout(4))  # there is something in that memory
+        fill(pool.rollout(4))  # fills the memory that the next rollout reuses
         rollout = pool.rollout(4)
         pool.step([3, 3])
         assert rollout.rewards[1:].tolist() == [[0.0, 0.0]] * 3
@@ -102,7 +102,7 @@ def test_rows_that_were_not_filled_are_empty_while_it_is_open() -> None:
 
 
 def leave(pool: Pool, parts: int, turns: int) -> Rollout:
-    """A rollout that is left after so many turns, in parts."""
+    """Returns a rollout in parts that the caller leaves after `turns` turns."""
     rollout = pool.rollout(4, parts=parts)
     for turn, step in enumerate(rollout):
         step.act([1] * len(step.env_ids))
@@ -111,8 +111,8 @@ def leave(pool: Pool, parts: int, turns: int) -> Rollout:
     return rollout
 
 
-def goes_on(pool: Pool) -> None:
-    """Whether the pool is whole."""
+def assert_usable(pool: Pool) -> None:
+    """Asserts that the pool steps, fills rollouts in one and two parts, and has no env in flight."""
     pool.step([1] * pool.num_envs)
     for parts in (1, 2):
         assert fill(pool.rollout(3, parts=parts)).valid.all()
@@ -120,7 +120,7 @@ def goes_on(pool: Pool) -> None:
 
 
 @each(backend=BACKENDS, turns=[1, 2, 3], recover=["reset", "discard", "send_reset"])
-def test_a_pool_that_was_left_divided_is_recovered(backend: Any, turns: int, recover: str) -> None:
+def test_a_pool_recovers_from_an_unfinished_rollout_in_parts(backend: Any, turns: int, recover: str) -> None:
     with Pool(counting(4), backend=backend, num_workers=2) as pool:
         pool.reset()
         held = leave(pool, 2, turns)
@@ -135,9 +135,9 @@ def test_a_pool_that_was_left_divided_is_recovered(backend: Any, turns: int, rec
             pool.split(2)
             pool.send_reset()
             pool.recv()
-        goes_on(pool)
+        assert_usable(pool)
         held.close()
-        goes_on(pool)
+        assert_usable(pool)
 
 
 @each(backend=BACKENDS, turns=[1, 2, 3])
@@ -146,11 +146,11 @@ def test_a_pool_is_whole_again_when_a_rollout_is_dropped(backend: Any, turns: in
         pool.reset()
         leave(pool, 2, turns)
         steps = pool.step([1] * 4).obs[:, 2]
-        assert steps.sum() == 2 * turns + 4  # what was in flight was waited for
-        goes_on(pool)
+        assert steps.sum() == 2 * turns + 4  # the step waited for the envs in flight
+        assert_usable(pool)
 
 
-def test_a_turn_that_is_left_over_does_not_hold_a_rollout() -> None:
+def test_a_remaining_turn_does_not_hold_the_rollout() -> None:
     with Pool(counting(4), num_workers=2) as pool:
         pool.reset()
         for turn, step in enumerate(pool.rollout(4, parts=2)):
@@ -163,7 +163,7 @@ def test_a_turn_that_is_left_over_does_not_hold_a_rollout() -> None:
             step.act([1, 1])
 
 
-def test_what_a_dropped_rollout_has_left_to_raise_is_raised() -> None:
+def test_an_error_of_a_dropped_rollout_is_raised_by_the_next_step() -> None:
     with Pool([FailingEnv] * 4, num_workers=2) as pool:
         pool.reset()
         for step in pool.rollout(4, parts=2):
@@ -172,28 +172,28 @@ def test_what_a_dropped_rollout_has_left_to_raise_is_raised() -> None:
         with pytest.raises(EnvError, match="four"):
             pool.step([1] * 4)
         pool.reset()
-        goes_on(pool)
+        assert_usable(pool)
 
 
-def test_a_pool_that_its_user_divided_is_recovered_too() -> None:
+def test_discard_and_reset_recover_a_split_pool() -> None:
     with Pool(counting(4), num_workers=2) as pool:
         pool.reset()
         first, second = pool.split(2)
         first.send([1, 1])
         assert pool.pending == 2
         with pytest.raises(StateError, match="split"):
-            pool.step([1] * 4)  # parts that somebody holds are parts
+            pool.step([1] * 4)  # the pool stays split while the caller holds its parts
         pool.discard()
-        goes_on(pool)
+        assert_usable(pool)
         with pytest.raises(StateError, match="split"):
             second.step([1, 1])
         first, second = pool.split(2)
         second.send([1, 1])
         assert pool.reset().obs[:, 2].tolist() == [0] * 4
-        goes_on(pool)
+        assert_usable(pool)
 
 
-def test_a_part_that_failed_does_not_keep_the_pool_divided() -> None:
+def test_reset_recovers_a_pool_after_a_part_failed() -> None:
     with Pool([FailingEnv] * 4, num_workers=2) as pool:
         pool.reset()
         rollout = pool.rollout(4, parts=2)
@@ -201,12 +201,12 @@ def test_a_part_that_failed_does_not_keep_the_pool_divided() -> None:
             for step in rollout:
                 step.act([1, 4])
         assert pool.reset().obs[:, 2].tolist() == [0] * 4
-        goes_on(pool)
+        assert_usable(pool)
 
 
 @each(backend=BACKENDS, error=[KeyError, KeyboardInterrupt])
-def test_collect_leaves_a_pool_that_goes_on(backend: Any, error: type[BaseException]) -> None:
-    """The policy raises while an env that acted before it fails, too."""
+def test_a_pool_is_usable_after_a_failed_collect(backend: Any, error: type[BaseException]) -> None:
+    """The policy raises while an env that has already acted fails."""
     with Pool([FailingEnv] * 4, backend=backend, num_workers=2) as pool:
         pool.reset()
         calls = []
@@ -221,11 +221,11 @@ def test_collect_leaves_a_pool_that_goes_on(backend: Any, error: type[BaseExcept
             next(remuda.collect(pool, policy, steps=4, parts=2))
         calls.clear()
         pool.reset()
-        goes_on(pool)
+        assert_usable(pool)
 
 
 @pytest.mark.parametrize("close_first", [True, False])
-def test_closing_one_that_has_ended_leaves_later_parts_alone(close_first: bool) -> None:
+def test_closing_an_ended_rollout_does_not_disturb_later_parts(close_first: bool) -> None:
     with Pool(counting(4), num_workers=2) as pool:
         pool.reset()
         ended = pool.rollout(4, parts=2)
@@ -240,7 +240,7 @@ def test_closing_one_that_has_ended_leaves_later_parts_alone(close_first: bool) 
             step.act([1, 1])
         assert rollout.valid.all() and not ended.valid.any()
         halves = pool.split(2)
-        rollout.close()  # neither does one that is full
+        rollout.close()  # closing a full rollout does not change the parts
         assert halves[0].step([1, 1]).reward.tolist() == [1.0, 1.0]
 
 
@@ -248,7 +248,7 @@ def test_closing_one_that_has_ended_leaves_later_parts_alone(close_first: bool) 
 
 
 @each(parts=[1, 2], face=["gymnasium", "sb3"])
-def test_a_vector_env_is_reset_after_a_rollout_that_was_left(face: str, parts: int) -> None:
+def test_a_face_can_be_reset_after_an_unfinished_rollout(face: str, parts: int) -> None:
     make: Any = remuda.gymnasium.AsyncVectorEnv if face == "gymnasium" else remuda.sb3.SubprocVecEnv
     envs = make(counting(4), num_workers=2)
     envs.reset()
@@ -263,13 +263,13 @@ def test_a_vector_env_is_reset_after_a_rollout_that_was_left(face: str, parts: i
 # -- reports ----------------------------------------------------------------------------------------------
 
 
-def test_a_death_between_rollouts_tells_of_the_last_action() -> None:
+def test_a_death_between_rollouts_reports_the_last_action() -> None:
     for parts in (1, 2):
         with Pool(counting(4), num_workers=2) as pool:
             pool.reset()
             pool.step([9] * 4)
             fill(pool.rollout(5, parts=parts), 3)
-            pool.rollout(50).close()  # other memory, and the first rollout's is gone
+            pool.rollout(50).close()  # this uses other memory and frees the first rollout's
             kill(pool, 1)
             with pytest.raises(remuda.WorkerDiedError) as raised:
                 pool.rollout(4)
@@ -277,7 +277,7 @@ def test_a_death_between_rollouts_tells_of_the_last_action() -> None:
             assert (raised.value.where.step, int(raised.value.where.action)) == (6, 3)
 
 
-def test_a_death_after_a_division_tells_of_the_envs_own_last_action() -> None:
+def test_a_death_after_a_split_reports_the_envs_last_action() -> None:
     with Pool(counting(4), num_workers=2) as pool:
         pool.reset()
         pool.step([5, 6, 7, 8])

@@ -1,4 +1,4 @@
-"""Rollouts: what is refused, and what a turn that somebody else has dealt with comes to."""
+"""Errors of rollouts: wrong arguments, wrong states, and turns with envs that another call has stepped or reset."""
 
 from __future__ import annotations
 
@@ -28,7 +28,9 @@ def bad_calls() -> Sequence[tuple[type[Exception], str, Callable[[Pool], Any]]]:
 
 
 @pytest.mark.parametrize(("kind", "text", "call"), bad_calls(), ids=[text for _, text, _ in bad_calls()])
-def test_bad_arguments_change_nothing(kind: type[Exception], text: str, call: Callable[[Pool], Any]) -> None:
+def test_bad_arguments_of_rollouts_have_no_effect(
+    kind: type[Exception], text: str, call: Callable[[Pool], Any]
+) -> None:
     with Pool(counting(3), num_workers=1) as pool:
         pool.reset()
         with pytest.raises(kind, match=text):
@@ -38,21 +40,21 @@ def test_bad_arguments_change_nothing(kind: type[Exception], text: str, call: Ca
 
 
 @pytest.mark.parametrize("autoreset", ["disabled", "background"])
-def test_resets_that_have_no_row_are_refused(autoreset: Any) -> None:
+def test_rollouts_are_refused_in_autoreset_modes_without_reset_rows(autoreset: Any) -> None:
     with Pool(counting(2), autoreset=autoreset) as pool:
         pool.reset()
         with pytest.raises(ValueError, match=f"got '{autoreset}'"):
             pool.rollout(3)
 
 
-def test_what_has_no_column_is_refused() -> None:
+def test_rollouts_are_refused_for_observations_without_columns() -> None:
     with Pool([TextEnv] * 2) as pool:
         pool.reset()
         with pytest.raises(ValueError, match="expected an .* space of arrays for a rollout, got a Text"):
             pool.rollout(3)
 
 
-def test_it_needs_envs_that_were_reset_and_are_idle() -> None:
+def test_a_rollout_needs_envs_that_were_reset_and_are_not_in_flight() -> None:
     with Pool(counting(2)) as pool:
         with pytest.raises(StateError, match="reset"):
             pool.rollout(3)
@@ -88,7 +90,7 @@ def test_each_turn_has_one_act() -> None:
 
 
 @pytest.mark.parametrize("do", [pickle.dumps, copy.copy, copy.deepcopy])
-def test_its_arrays_can_be_pickled_and_copied_and_it_cannot(do: Callable[[Any], Any]) -> None:
+def test_arrays_of_a_rollout_can_be_pickled_but_not_the_rollout(do: Callable[[Any], Any]) -> None:
     with Pool(counting(2), num_workers=1) as pool:
         pool.reset()
         rollout = fill(pool.rollout(4))
@@ -100,7 +102,7 @@ def test_its_arrays_can_be_pickled_and_copied_and_it_cannot(do: Callable[[Any], 
 
 @pytest.mark.parametrize("how", ["step", "reset", "rollout", "split", "close"])
 @pytest.mark.parametrize("way", ["lockstep", "partial"])
-def test_a_turn_in_which_somebody_else_deals_with_the_envs_is_refused(way: str, how: str) -> None:
+def test_a_turn_is_refused_after_another_call_used_the_envs(way: str, how: str) -> None:
     with Pool(counting(4), num_workers=2) as pool:
         pool.reset()
         rollout = pool.rollout(6)
@@ -129,7 +131,7 @@ def test_a_turn_in_which_somebody_else_deals_with_the_envs_is_refused(way: str, 
             assert other.valid.all()
 
 
-def test_to_close_one_that_was_filled_by_steps_leaves_the_next_one_alone() -> None:
+def test_closing_a_full_rollout_does_not_disturb_the_next_one() -> None:
     with Pool(counting(2), num_workers=1) as pool:
         pool.reset()
         first = pool.rollout(2)
@@ -145,7 +147,7 @@ def test_to_close_one_that_was_filled_by_steps_leaves_the_next_one_alone() -> No
         assert first.valid.all() and second.valid.all()
 
 
-def test_a_turn_of_a_part_in_which_somebody_else_steps_it_is_refused() -> None:
+def test_a_turn_of_a_part_is_refused_after_another_step() -> None:
     with Pool(counting(4), num_workers=2) as pool:
         pool.reset()
         rollout = pool.rollout(6, parts=2)
@@ -157,7 +159,7 @@ def test_a_turn_of_a_part_in_which_somebody_else_steps_it_is_refused() -> None:
         assert rollout.valid.sum() == 2
 
 
-def test_more_steps_than_can_be_counted_are_refused() -> None:
+def test_too_many_steps_are_refused() -> None:
     with Pool(counting(2), num_workers=1) as pool:
         pool.reset()
         for steps in (10**10, 2**63):

@@ -1,4 +1,4 @@
-"""Rollouts: what workers write is what the learner reads, row by row as a serial pool has it."""
+"""Rollouts: the learner reads the rows that the workers write, equal to the rows of a serial pool."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from arena_views import address, is_view
 from pairs import each
 from pool_envs import CountingEnv, NestedEnv, counting
 from programs import kill
-from rollout_envs import FailingEnv, TellingEnv, ending, fill
+from rollout_envs import FailingEnv, NumberInfoEnv, ending, fill
 from vector_envs import synced
 
 from remuda import ClosedError, EnvError, FaultPolicy, Pool, Rollout
@@ -20,7 +20,7 @@ BACKENDS = ("process", "thread", "serial")
 
 
 class Twin:
-    """A pool that is stepped row by row, and keeps what it says."""
+    """A serial pool that is stepped beside the tested pool and keeps its batches."""
 
     def __init__(self, pool: Pool, seed: int = 3) -> None:
         self._pool = pool
@@ -52,11 +52,11 @@ def actions_of(t: int, n: int) -> Any:
     return (np.arange(n) * 7 + t) % 5
 
 
-# -- what is in it ---------------------------------------------------------------------------------------
+# -- contents --------------------------------------------------------------------------------------------
 
 
 @each(autoreset=["next_step", "same_step"], backend=BACKENDS)
-def test_it_has_what_steps_would_have_returned(backend: Any, autoreset: Any) -> None:
+def test_a_rollout_has_the_rows_of_steps(backend: Any, autoreset: Any) -> None:
     with (
         Pool(counting(5), backend=backend, num_workers=2, autoreset=autoreset) as pool,
         Pool(counting(5), backend="serial", autoreset=autoreset) as serial,
@@ -78,7 +78,7 @@ def test_it_has_what_steps_would_have_returned(backend: Any, autoreset: Any) -> 
 
 
 @each(simulator__backend=simulator_envs.PLACES, autoreset=["next_step", "same_step"])
-def test_simulators_fill_it_with_what_steps_would_have_returned(simulator: str, backend: Any, autoreset: Any) -> None:
+def test_a_rollout_of_simulators_has_the_rows_of_steps(simulator: str, backend: Any, autoreset: Any) -> None:
     env_fns = simulator_envs.env_fns(simulator, simulator_envs.num_envs_in_a_process(simulator))
     with Pool(env_fns, backend=backend, autoreset=autoreset) as pool:
         pool.reset(seed=3)
@@ -95,7 +95,7 @@ def test_simulators_fill_it_with_what_steps_would_have_returned(simulator: str, 
 
 
 @pytest.mark.parametrize("autoreset", ["next_step", "same_step"])
-def test_it_says_which_rows_are_steps_and_where_episodes_begin(autoreset: Any) -> None:
+def test_a_rollout_marks_valid_rows_and_episode_starts(autoreset: Any) -> None:
     with Pool(ending([2, 3, 50]), num_workers=2, autoreset=autoreset) as pool:
         pool.reset()
         first, second = pool.rollout(4), None
@@ -118,11 +118,11 @@ def test_it_says_which_rows_are_steps_and_where_episodes_begin(autoreset: Any) -
         assert valid.all()
         np.testing.assert_array_equal(starts[1:], dones)
         ends = first.terminations | first.truncations
-        assert (first.final_obs[ends][:, 2] == [2, 3, 2]).all()  # steps of their episodes
+        assert (first.final_obs[ends][:, 2] == [2, 3, 2]).all()  # the steps of the ended episodes
     np.testing.assert_array_equal(second.episode_starts[0], first.episode_starts[-1])
 
 
-def test_nested_spaces_are_nested_arrays_of_the_arena() -> None:
+def test_nested_spaces_give_nested_arrays_of_the_arena() -> None:
     with Pool([NestedEnv] * 3, num_workers=2, autoreset="same_step") as pool:
         pool.reset()
         rollout = pool.rollout(6)
@@ -137,8 +137,8 @@ def test_nested_spaces_are_nested_arrays_of_the_arena() -> None:
         np.testing.assert_array_equal(rollout.actions["keys"][1], np.ones((6, 3, 2), int))
 
 
-def test_nothing_is_copied() -> None:
-    """What the policy sees, and what the learner reads, are the same bytes, and lie in the arena frame after frame."""
+def test_a_rollout_copies_no_array() -> None:
+    """The policy and the learner read the same memory, in which the frames are contiguous."""
     with Pool(counting(4), num_workers=2) as pool:
         pool.reset()
         rollout = pool.rollout(5)
@@ -154,12 +154,12 @@ def test_nothing_is_copied() -> None:
 @pytest.mark.parametrize("autoreset", ["next_step", "same_step"])
 def test_numbers_in_infos_are_arrays_over_steps_and_envs(autoreset: Any) -> None:
     with (
-        Pool([TellingEnv] * 3, num_workers=1, autoreset=autoreset) as pool,
-        Pool([TellingEnv] * 3, backend="serial", autoreset=autoreset) as serial,
+        Pool([NumberInfoEnv] * 3, num_workers=1, autoreset=autoreset) as pool,
+        Pool([NumberInfoEnv] * 3, backend="serial", autoreset=autoreset) as serial,
     ):
         pool.reset(seed=3)
         twin = Twin(serial)
-        for _ in range(2):  # in the first, the first of each key has no column yet
+        for _ in range(2):  # the first info of each key precedes its column
             rollout = pool.rollout(12)
             for t, step in enumerate(rollout):
                 step.act(actions_of(t, 3))
@@ -180,18 +180,18 @@ def test_numbers_in_infos_are_arrays_over_steps_and_envs(autoreset: Any) -> None
             twin.begin()
 
 
-class OddlyTellingEnv(CountingEnv):
-    """Tells of two numbers in each step, but once of one of them alone, in another form."""
+class IrregularInfoEnv(CountingEnv):
+    """An env that returns two numbers in each step, but in step 8 one of them alone, with another type."""
 
     def step(self, action: Any) -> Any:
         obs, reward, terminated, truncated, _ = super().step(action)
         return obs, reward, terminated, truncated, {"a": 1} if self.total_steps == 8 else {"a": 1.0, "b": 2.0}
 
 
-def test_a_number_without_a_column_says_nothing_of_others() -> None:
-    with Pool([OddlyTellingEnv], backend="serial") as pool:
+def test_a_number_without_a_column_does_not_hide_other_numbers() -> None:
+    with Pool([IrregularInfoEnv], backend="serial") as pool:
         pool.reset(seed=0)
-        for _ in range(2):  # in the second the keys have columns
+        for _ in range(2):  # the keys have columns in the second rollout
             rollout = pool.rollout(6)
             for step in rollout:
                 step.act(np.zeros(1, int))
@@ -202,10 +202,10 @@ def test_a_number_without_a_column_says_nothing_of_others() -> None:
 # -- ends ------------------------------------------------------------------------------------------------
 
 
-def test_one_that_is_closed_early_has_what_was_filled() -> None:
+def test_a_rollout_that_is_closed_early_has_the_filled_rows() -> None:
     with Pool(counting(3), num_workers=1) as pool:
         pool.reset()
-        fill(pool.rollout(5), 4)  # there is something in that memory
+        fill(pool.rollout(5), 4)  # fills the memory that the next rollout reuses
         rollout = pool.rollout(5)
         for t, step in enumerate(rollout):
             step.act([2, 2, 2])
@@ -217,10 +217,10 @@ def test_one_that_is_closed_early_has_what_was_filled() -> None:
         assert rollout.rewards.tolist() == [[2.0] * 3] * 3 + [[0.0] * 3] * 2
         assert not rollout.episode_starts[4:].any()
         assert (pool.step([1, 1, 1]).obs[:, 2] == 9).all()
-        assert rollout.rewards[3].tolist() == [0.0] * 3  # that step went elsewhere
+        assert rollout.rewards[3].tolist() == [0.0] * 3  # later steps do not write to a closed rollout
 
 
-def test_a_reset_ends_it() -> None:
+def test_a_reset_ends_a_rollout() -> None:
     with Pool(counting(3), num_workers=1) as pool:
         pool.reset()
         rollout = pool.rollout(5)
@@ -230,7 +230,7 @@ def test_a_reset_ends_it() -> None:
         assert rollout.valid.tolist() == [[True] * 3] + [[False] * 3] * 4
 
 
-def test_steps_of_the_pool_fill_it_too() -> None:
+def test_steps_of_the_pool_fill_a_rollout() -> None:
     with Pool(counting(3), num_workers=2) as pool:
         pool.reset()
         rollout = pool.rollout(3)
@@ -241,7 +241,7 @@ def test_steps_of_the_pool_fill_it_too() -> None:
         assert rollout.valid.all()
 
 
-def test_the_next_one_may_begin_while_another_is_open() -> None:
+def test_a_rollout_may_begin_while_another_is_open() -> None:
     with Pool(counting(3), num_workers=1) as pool:
         pool.reset()
         abandoned = pool.rollout(5)
@@ -251,7 +251,7 @@ def test_the_next_one_may_begin_while_another_is_open() -> None:
         assert abandoned.valid.sum() == 3
 
 
-def test_closing_the_pool_ends_it() -> None:
+def test_closing_the_pool_ends_a_rollout() -> None:
     pool = Pool(counting(3), num_workers=1)
     pool.reset()
     rollout = pool.rollout(5)
@@ -268,7 +268,7 @@ def test_closing_the_pool_ends_it() -> None:
 # -- halves and partial batches ----------------------------------------------------------------------------
 
 
-def test_parts_fill_one_rollout_in_turn() -> None:
+def test_parts_fill_one_rollout_alternately() -> None:
     with (
         Pool(ending([3, 4, 5, 6, 7, 8]), num_workers=2) as pool,
         Pool(ending([3, 4, 5, 6, 7, 8]), backend="serial") as serial,
@@ -290,10 +290,10 @@ def test_parts_fill_one_rollout_in_turn() -> None:
             np.testing.assert_array_equal(rollout.columns["who"], [rollout.env_ids] * 9)
             assert rollout.obs.flags.c_contiguous and is_view(rollout.obs)
             twin.begin()
-        assert len(pool.step(np.arange(6) % 5)) == 6  # it is whole again
+        assert len(pool.step(np.arange(6) % 5)) == 6  # the pool is whole again
 
 
-def test_a_part_has_rollouts_of_its_own() -> None:
+def test_a_part_has_its_own_rollouts() -> None:
     with Pool(counting(4), num_workers=2) as pool:
         pool.reset()
         halves = pool.split(2)
@@ -308,7 +308,7 @@ def test_a_part_has_rollouts_of_its_own() -> None:
 
 
 @each(backend=BACKENDS, min_envs=[1, 3, 5])
-def test_with_partial_batches_each_env_has_a_clock_of_its_own(backend: Any, min_envs: int) -> None:
+def test_with_partial_batches_each_env_has_its_own_row_number(backend: Any, min_envs: int) -> None:
     lengths = [2, 3, 4, 50, 60]
     with (
         Pool(ending(lengths), backend=backend, num_workers=3) as pool,
@@ -353,7 +353,7 @@ def test_vector_envs_fill_rollouts() -> None:
 
 
 @pytest.mark.parametrize("autoreset", ["next_step", "same_step"])
-def test_an_env_that_is_lost_is_truncated_and_comes_back(autoreset: Any) -> None:
+def test_a_lost_env_is_truncated_and_restarted(autoreset: Any) -> None:
     with Pool(ending([50] * 4), num_workers=2, faults="restart", autoreset=autoreset) as pool:
         pool.reset()
         rollout = pool.rollout(12)
@@ -375,7 +375,7 @@ def test_an_env_that_is_lost_is_truncated_and_comes_back(autoreset: Any) -> None
 
 
 @pytest.mark.parametrize("autoreset", ["next_step", "same_step"])
-def test_an_env_that_was_lost_between_rollouts_begins_another_episode(autoreset: Any) -> None:
+def test_an_env_that_was_lost_between_rollouts_begins_a_new_episode(autoreset: Any) -> None:
     with Pool(ending([50] * 4), num_workers=2, faults="restart", autoreset=autoreset) as pool:
         pool.reset()
         fill(pool.rollout(3))
@@ -397,7 +397,7 @@ def test_an_env_that_was_lost_between_rollouts_begins_another_episode(autoreset:
             assert rollout.obs[-1, 2:, 2].tolist() == [5, 5]
 
 
-def test_an_env_that_raises_ends_the_loop_and_the_pool_goes_on() -> None:
+def test_an_env_that_raises_ends_the_loop_and_the_pool_stays_usable() -> None:
     with Pool([CountingEnv, FailingEnv], num_workers=2) as pool:
         pool.reset()
         rollout = pool.rollout(5)
@@ -424,7 +424,7 @@ FEATURES: list[dict[str, Any]] = [
 
 @pytest.mark.parametrize("autoreset", ["next_step", "same_step"])
 @pytest.mark.parametrize("feature", FEATURES, ids=lambda feature: next(iter(feature)))
-def test_other_features_make_no_difference(feature: dict[str, Any], autoreset: Any) -> None:
+def test_rollouts_with_other_features_equal_steps(feature: dict[str, Any], autoreset: Any) -> None:
     if autoreset == "same_step" and "resets_ahead" in feature:
         pytest.skip("the pool refuses the two")
     options = {"autoreset": autoreset, **feature}

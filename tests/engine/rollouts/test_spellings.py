@@ -1,4 +1,4 @@
-"""Attributes of batches and rollouts are found in singular and plural, and by Gymnasium's words."""
+"""Attributes of batches and rollouts may be spelled in singular or plural, and with Gymnasium's names."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from rollout_envs import TellingEnv, fill
+from rollout_envs import NumberInfoEnv, fill
 
 from remuda import Batch, Pool, ShardRollout
 
@@ -19,8 +19,8 @@ OTHERS = [("obs", "observation"), ("obs", "observations"), ("infos", "info"), ("
 
 @pytest.fixture
 def made() -> Iterator[dict[str, Any]]:
-    """One of each kind."""
-    with Pool([TellingEnv] * 2, num_workers=1, autoreset="same_step") as pool:
+    """A batch, a rollout, and a rollout of a shard."""
+    with Pool([NumberInfoEnv] * 2, num_workers=1, autoreset="same_step") as pool:
         pool.reset()
         batch = pool.step([1, 2])
         rollout = fill(pool.rollout(6))
@@ -30,19 +30,19 @@ def made() -> Iterator[dict[str, Any]]:
         del batch, rollout, shards
 
 
-@pytest.mark.parametrize(("one", "other"), [*SINGULAR_PLURAL, *OTHERS])
-def test_both_spellings_are_the_same_thing(made: dict[str, Any], one: str, other: str) -> None:
+@pytest.mark.parametrize(("first", "second"), [*SINGULAR_PLURAL, *OTHERS])
+def test_both_spellings_give_the_same_value(made: dict[str, Any], first: str, second: str) -> None:
     for each in made.values():
-        np.testing.assert_equal(getattr(each, one), getattr(each, other))
+        np.testing.assert_equal(getattr(each, first), getattr(each, second))
     made.clear()
 
 
-@pytest.mark.parametrize(("one", "other"), SINGULAR_PLURAL)
-def test_those_of_tensors_are_too(made: dict[str, Any], one: str, other: str) -> None:
+@pytest.mark.parametrize(("first", "second"), SINGULAR_PLURAL)
+def test_both_spellings_give_the_same_tensor(made: dict[str, Any], first: str, second: str) -> None:
     pytest.importorskip("torch")
     for kind in ("Batch", "Rollout"):
         tensors = made[kind].to("cpu")
-        assert getattr(tensors, one) is getattr(tensors, other)
+        assert getattr(tensors, first) is getattr(tensors, second)
         del tensors
     made.clear()
 
@@ -59,14 +59,16 @@ def test_those_of_tensors_are_too(made: dict[str, Any], one: str, other: str) ->
         ("ShardRollout", "vald", "; use 'valid'"),
     ],
 )
-def test_the_error_names_the_attribute_that_is_there(made: dict[str, Any], kind: str, name: str, advice: str) -> None:
+def test_the_error_of_a_missing_attribute_suggests_an_existing_one(
+    made: dict[str, Any], kind: str, name: str, advice: str
+) -> None:
     with pytest.raises(AttributeError, match=f"^'{kind}' object has no attribute '{name}'{advice}$"):
         getattr(made[kind], name)
     assert not hasattr(made[kind], name)
     made.clear()
 
 
-def test_they_are_pickled_and_copied_as_before(made: dict[str, Any]) -> None:
+def test_spellings_do_not_affect_pickling_and_copying(made: dict[str, Any]) -> None:
     rollout = made["ShardRollout"]
     for twin in (pickle.loads(pickle.dumps(rollout)), copy.deepcopy(rollout), copy.copy(rollout)):
         np.testing.assert_array_equal(twin.reward, rollout.rewards)
@@ -75,13 +77,13 @@ def test_they_are_pickled_and_copied_as_before(made: dict[str, Any]) -> None:
     made.clear()
 
 
-def test_a_property_that_has_no_such_attribute_itself_says_so() -> None:
+def test_the_error_of_a_failing_property_names_the_missing_attribute() -> None:
     class Broken(Batch):
         @property
         def odd(self) -> Any:
             return self.nothing  # type: ignore[attr-defined]
 
-    with Pool([TellingEnv], backend="serial") as pool:
+    with Pool([NumberInfoEnv], backend="serial") as pool:
         made = pool.reset()
         broken = Broken(*made.__reduce__()[1])
         with pytest.raises(AttributeError, match="no attribute 'nothing'"):

@@ -1,4 +1,4 @@
-"""Pools that measure before they start: what they say, what runs then, and that no trial breaks a start."""
+"""`num_workers="auto"` and `backend="auto"`: the choice and its report, equal results, and failures of the trial."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarn
 
 
 class Diary:
-    """What envs note in a file, which all processes share."""
+    """A file to which envs of all processes append lines."""
 
     def __init__(self, path: Path) -> None:
         self._path = str(path)
@@ -47,13 +47,13 @@ def diary(tmp_path: Path) -> Diary:
 
 @pytest.fixture
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """On a machine that is as slow as you like, builds are quick."""
+    """Treats each build as quick, so that slow machines also make the trial."""
     monkeypatch.setattr(auto, "LIMITS", Limits(alone=1e9, importing=1e9))
 
 
 @pytest.fixture
 def finds(monkeypatch: pytest.MonkeyPatch, patient: None) -> Any:
-    """Measuring goes its way, and comes to a result that the test names."""
+    """Returns a function that fixes the result of the choice. The measurement itself still runs."""
 
     def found(num_workers: int, backend: Any = "process") -> None:
         monkeypatch.setattr(auto, "choose", lambda *_: Choice(num_workers, backend, "the test says so"))
@@ -63,14 +63,14 @@ def finds(monkeypatch: pytest.MonkeyPatch, patient: None) -> Any:
 
 @pytest.fixture
 def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No build is quick."""
+    """Treats each build as slow, so that no trial is made."""
     monkeypatch.setattr(auto, "LIMITS", Limits(alone=0.0, importing=0.0))
 
 
-# -- what is chosen --------------------------------------------------------------------------------------------
+# -- the choice ------------------------------------------------------------------------------------------------
 
 
-def test_it_is_said_and_shown(finds: Any, caplog: pytest.LogCaptureFixture) -> None:
+def test_the_choice_is_logged_and_shown(finds: Any, caplog: pytest.LogCaptureFixture) -> None:
     finds(2)
     with caplog.at_level(logging.INFO, "remuda"), Pool(counting(4), num_workers="auto", start_method="fork") as pool:
         assert pool.num_workers == len(pool.workers) == 2
@@ -100,7 +100,9 @@ def test_it_is_said_and_shown(finds: Any, caplog: pytest.LogCaptureFixture) -> N
         ({"backend": "serial"}, False),
     ],
 )
-def test_who_is_measured(options: dict[str, Any], measures: bool, finds: Any, diary: Diary) -> None:
+def test_options_decide_whether_envs_are_measured(
+    options: dict[str, Any], measures: bool, finds: Any, diary: Diary
+) -> None:
     finds(1)
     with Pool(hooked(3, (0, 1, 2), build=lambda env: diary.note(env.tag)), **options) as pool:
         assert (len(diary.lines()) > 3) == measures
@@ -110,14 +112,14 @@ def test_who_is_measured(options: dict[str, Any], measures: bool, finds: Any, di
 
 
 @pytest.mark.usefixtures("measured_by_default", "patient")
-def test_the_caller_steps_the_envs_where_that_is_best_and_he_says_so(finds: Any, diary: Diary) -> None:
+def test_the_caller_steps_the_envs_if_backend_auto_finds_it_fastest(finds: Any, diary: Diary) -> None:
     finds(1, "serial")
     with Pool(hooked(3, (0, 1, 2), build=lambda env: diary.note(os.getpid())), backend="auto") as pool:
         assert (pool.backend, pool.num_workers) == ("serial", 1)
         assert pool.options["backend"] == "serial"
         assert pool.reset(seed=1).obs[:, 0].tolist() == [0, 1, 2]
         assert diary.lines()[-3:] == [str(os.getpid())] * 3
-        assert str(os.getpid()) not in diary.lines()[:-3]  # nothing was tried here
+        assert str(os.getpid()) not in diary.lines()[:-3]  # the trial ran in another process
 
 
 @pytest.mark.parametrize(
@@ -143,30 +145,30 @@ def test_the_caller_steps_the_envs_where_that_is_best_and_he_says_so(finds: Any,
     ids=str,
 )
 @pytest.mark.usefixtures("measured_by_default")
-def test_who_wants_something_of_processes_gets_processes(
+def test_options_that_need_processes_select_processes(
     options: dict[str, Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    told: list[Any] = []
+    calls: list[Any] = []
     real = auto.choose
 
     def noting(measured: Any, num_envs: int, cores: int, backend: Any, wake: Any) -> Choice:
-        told.append(wake)
+        calls.append(wake)
         return real(measured, num_envs, cores, backend, None if wake is None else 1e9)
 
     monkeypatch.setattr(auto, "choose", noting)
     with Pool(counting(3), **{"backend": "auto", **options}) as pool:
         assert pool.backend == "process"
         assert None not in [worker.pid for worker in pool.workers]
-    assert set(told) <= {None}
+    assert set(calls) <= {None}
 
 
 @pytest.mark.usefixtures("measured_by_default", "patient")
-def test_a_wake_up_is_measured_where_it_matters(monkeypatch: pytest.MonkeyPatch) -> None:
-    told: list[Any] = []
-    monkeypatch.setattr(auto, "choose", lambda *found: told.append(found) or Choice(1, "process", ""))
+def test_the_wake_up_time_is_measured_for_backend_auto(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[Any] = []
+    monkeypatch.setattr(auto, "choose", lambda *found: calls.append(found) or Choice(1, "process", ""))
     Pool(counting(3), backend="auto").close()
-    ((measured, num_envs, _, backend, wake),) = told
+    ((measured, num_envs, _, backend, wake),) = calls
     assert (num_envs, backend) == (3, "process")
     assert measured.cost is not None
     assert wake is not None
@@ -181,11 +183,11 @@ def test_envs_of_several_kinds_are_not_tried(diary: Diary) -> None:
         assert "their factories differ" in str(pool.choice)
 
 
-# -- what runs is as it would have been ------------------------------------------------------------------------
+# -- results are unchanged -------------------------------------------------------------------------------------
 
 
 class StainedEnv(DiceEnv):
-    """Draws also from random numbers that all envs of a process share, and says how many were built in it before."""
+    """An env that also draws from its process's random numbers, and reports how many envs the process has built."""
 
     built = 0
 
@@ -210,13 +212,13 @@ def trajectory(pool: Pool) -> list[Any]:
 
 
 @each(start_method=START_METHODS, num_workers=[1, 2, 4])
-def test_runs_are_bit_identical_to_those_of_a_pool_that_was_told(
+def test_results_equal_those_of_a_pool_with_a_fixed_number_of_workers(
     num_workers: int, start_method: Any, finds: Any
 ) -> None:
     finds(num_workers)
     found = []
-    for asked in ("auto", num_workers):
-        with Pool([StainedEnv] * 4, num_workers=asked, start_method=start_method) as pool:
+    for num in ("auto", num_workers):
+        with Pool([StainedEnv] * 4, num_workers=num, start_method=start_method) as pool:
             assert pool.num_workers == num_workers
             found.append(trajectory(pool))
     assert_same(found[0], found[1])
@@ -252,7 +254,7 @@ def test_an_env_that_builds_slowly_is_built_once_and_not_tried(start_method: Any
 
 @pytest.mark.usefixtures("patient")
 def test_an_env_that_cannot_be_built_twice_is_built_once(tmp_path: Path) -> None:
-    """The one that was built first is there, and was not touched."""
+    """The env that was built first is used. The trial did not step it."""
 
     def build(env: Any) -> None:
         (tmp_path / f"lock-{env.tag}").touch(exist_ok=False)
@@ -265,7 +267,7 @@ def test_an_env_that_cannot_be_built_twice_is_built_once(tmp_path: Path) -> None
 
 @pytest.mark.usefixtures("hasty")
 @pytest.mark.parametrize("faults", ["raise", "restart"])
-def test_the_worker_that_stays_is_a_worker_like_others(faults: Any) -> None:
+def test_the_worker_of_the_trial_has_deaths_and_restarts_like_others(faults: Any) -> None:
     def die(env: Any, action: Any) -> None:
         if action == 9:
             os._exit(3)
@@ -281,7 +283,7 @@ def test_the_worker_that_stays_is_a_worker_like_others(faults: Any) -> None:
             assert pool.step([0, 0]).obs[:, 0].tolist() == [0, 1]
 
 
-# -- what goes wrong -------------------------------------------------------------------------------------------
+# -- failures --------------------------------------------------------------------------------------------------
 
 
 def test_a_factory_that_raises_is_called_once(diary: Diary) -> None:
@@ -295,7 +297,7 @@ def test_a_factory_that_raises_is_called_once(diary: Diary) -> None:
     assert diary.lines() == ["0"]
 
 
-def test_one_that_dies_is_called_once(diary: Diary) -> None:
+def test_a_factory_that_kills_its_worker_is_called_once(diary: Diary) -> None:
     def build(env: Any) -> None:
         diary.note(env.tag)
         os._exit(3)
@@ -305,7 +307,7 @@ def test_one_that_dies_is_called_once(diary: Diary) -> None:
     assert diary.lines() == ["0"]
 
 
-def test_one_that_hangs_has_its_time(tmp_path: Path) -> None:
+def test_a_factory_that_hangs_has_the_start_timeout(tmp_path: Path) -> None:
     gate = Gate(tmp_path)
     with pytest.raises(StartTimeoutError, match=r"start_timeout=1 s, got no answer for the envs \[0\]"):
         Pool(hooked(2, (0, 1), build=lambda _: gate.wait()), num_workers="auto", start_timeout=1)
@@ -333,10 +335,10 @@ def stumble(*_: Any) -> None:
     ],
 )
 @pytest.mark.parametrize("backend", ["auto", "process"])
-def test_no_trial_breaks_a_start(
+def test_a_failed_trial_does_not_fail_the_start(
     backend: Any, phase: str, hook: Any, why: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """An env that goes wrong in the trial, and only there, is as if it had not been tried."""
+    """An env that fails only in the trial is started as if there had been no trial."""
     monkeypatch.setattr(auto, "PATIENCE_SECONDS", 1.0)
     monkeypatch.setattr("remuda._backends.process.backend.PATIENCE_SECONDS", 1.0)
     main = os.getpid()
@@ -365,7 +367,7 @@ def test_no_trial_breaks_a_start(
 
 @pytest.mark.parametrize(("ends", "why"), [(end, "its worker died"), (lambda *_: signal.pause(), "took more than 1 s")])
 @pytest.mark.usefixtures("patient")
-def test_a_second_build_that_ends_its_worker_is_not_missed(
+def test_a_second_build_that_kills_its_worker_does_not_fail_the_start(
     ends: Any, why: str, diary: Diary, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("remuda._backends.process.backend.PATIENCE_SECONDS", 1.0)
@@ -382,7 +384,7 @@ def test_a_second_build_that_ends_its_worker_is_not_missed(
     assert sorted(diary.lines()) == ["0", "0", "0", "1"]
 
 
-def test_a_program_that_is_interrupted_in_the_trial_leaves_nothing(script: Any) -> None:
+def test_an_interrupt_in_the_trial_leaves_no_process(script: Any) -> None:
     program: Script = script(
         """
 gate = Gate(Path(os.environ["REMUDA_TEST"]))
@@ -399,7 +401,7 @@ except KeyboardInterrupt:
     assert program.await_end()[0] == 0
 
 
-def test_numbers_that_are_none() -> None:
+def test_wrong_numbers_of_workers_are_refused() -> None:
     for wrong in (0, 4, "some", True):
         with pytest.raises(ValueError, match=r"expected num_workers to be 'auto', None, or an int from 1 to 3"):
             Pool(counting(3), num_workers=wrong)  # type: ignore[arg-type]
@@ -410,21 +412,21 @@ def test_numbers_that_are_none() -> None:
 
 
 @pytest.mark.parametrize("backend", ["process", "thread", "serial"])
-def test_a_number_is_found_for_every_backend(backend: Any) -> None:
+def test_auto_chooses_a_number_for_every_backend(backend: Any) -> None:
     with Pool(counting(6), num_workers="auto", backend=backend) as pool:
         assert 1 <= pool.num_workers <= 6
         assert pool.backend == backend
         assert pool.reset().obs[:, 0].tolist() == list(range(6))
 
 
-def test_threads_are_tried_where_they_run(diary: Diary) -> None:
+def test_the_trial_of_threads_runs_in_the_callers_process(diary: Diary) -> None:
     step = lambda env, _: diary.note(os.getpid()) if env.total_steps == 1 else None  # noqa: E731
     with Pool(hooked(2, (0, 1), step=step), num_workers="auto", backend="thread") as pool:
         assert set(diary.lines()) == {str(os.getpid())}
         assert pool.reset().obs[:, 1].tolist() == [1, 1]
 
 
-def test_spares_have_a_worker_each() -> None:
+def test_auto_gives_each_spare_a_worker() -> None:
     with Pool([CountingEnv] * 3, num_workers="auto", spares=1) as pool:
         assert pool.num_workers == 3
         assert "spares" in str(pool.choice)

@@ -1,4 +1,4 @@
-"""Factories that give no env, or envs that do not fit each other."""
+"""Errors about factories: lists that are no factories, factories that return no env, and envs that do not match."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from remuda.gymnasium import AsyncVectorEnv
 BACKENDS: tuple[Any, ...] = ("process", "thread", "serial")
 
 
-def test_what_is_no_list_of_functions_is_told_with_what_to_write() -> None:
+def test_the_error_of_wrong_factories_suggests_the_code_to_write() -> None:
     env, instead = CountingEnv(), "write [make_env] * 8, where make_env is a function that returns a new env"
     by_id = "write [lambda: gymnasium.make('CartPole-v1')] * 8, or call remuda.make_vec('CartPole-v1', num_envs=8)"
     sequence = "expected env_fns to be a sequence of functions that build an env each, got "
@@ -57,21 +57,21 @@ def test_factories_that_return_no_env(value: Any, message: str, backend: Any) ->
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_the_same_env_twice_in_a_worker(backend: Any) -> None:
+def test_the_same_env_twice_in_a_worker_is_refused(backend: Any) -> None:
     env = CountingEnv()
     with pytest.raises(InvalidEnvError, match=r"env_fns\[2\] .* of its own, got the same object as env_fns\[1\]"):
         Pool([CountingEnv, lambda: env, lambda: env], backend=backend, num_workers=1)
 
 
 @pytest.mark.parametrize("backend", ["thread", "serial"])
-def test_the_same_env_in_two_workers(backend: Any) -> None:
+def test_the_same_env_in_two_workers_is_refused(backend: Any) -> None:
     env = CountingEnv()
     with pytest.raises(InvalidEnvError, match=r"env_fns\[2\] .* of its own, got the same object as env_fns\[0\]"):
         Pool([lambda: env, CountingEnv, lambda: env], backend=backend)
 
 
 @each(backend=BACKENDS, name=["observation_space", "action_space"])
-def test_an_env_without_a_space(name: str, backend: Any) -> None:
+def test_an_env_without_a_space_is_refused(name: str, backend: Any) -> None:
     def fn() -> Any:
         env = CountingEnv()
         setattr(env, name, None)
@@ -110,18 +110,18 @@ PLAIN = _with_spaces(BOX2, spaces.Discrete(2))
         ),
     ],
 )
-def test_spaces_that_disagree(odd: Callable[[], Any], message: str) -> None:
+def test_different_spaces_are_refused(odd: Callable[[], Any], message: str) -> None:
     with pytest.raises(SpaceMismatchError, match=message):
         Pool([PLAIN, odd, odd], backend="serial")
 
 
-def test_objects_that_disagree() -> None:
+def test_different_object_spaces_are_refused() -> None:
     graph, text = spaces.Graph(spaces.Discrete(2), None), spaces.Text(3)
     with pytest.raises(SpaceMismatchError, match=r"env 1: Text instead of Graph at \['x'\]"):
         Pool([_with_spaces(spaces.Dict(x=space), BOX2) for space in (graph, text)], backend="serial")
 
 
-def test_nested_spaces_that_disagree() -> None:
+def test_different_nested_spaces_are_refused() -> None:
     one, other = (spaces.Dict(a=spaces.Tuple((BOX2, spaces.Box(0, 1, shape)))) for shape in [(1,), (4,)])
     with pytest.raises(SpaceMismatchError, match=r"env 1: shape \(4,\) instead of \(1,\) at \['a'\]\[1\]"):
         Pool([_with_spaces(one, BOX2), _with_spaces(other, BOX2)], backend="serial")

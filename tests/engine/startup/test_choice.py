@@ -1,4 +1,4 @@
-"""How many workers: what is chosen out of what was measured, and which factories are taken for one kind."""
+"""The choice of the number of workers from measurements, and the test whether factories build the same kind of env."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MICROSECOND = 1e-6
 
 
 def cost(wall: float, cpu: float | None = None) -> StepCost:
-    """In microseconds."""
+    """Returns a step cost. `wall` and `cpu` are microseconds."""
     return StepCost(wall * MICROSECOND, (wall if cpu is None else cpu) * MICROSECOND)
 
 
@@ -39,25 +39,25 @@ IMAGE = measured(0.5, obs_bytes=1_000_000)
 @pytest.mark.parametrize(
     ("env", "num_envs", "cores", "workers"),
     [
-        (NOOP, 8, 2, 1),  # a second worker takes longer to wake than it saves
+        (NOOP, 8, 2, 1),  # a wake-up of the second worker costs more time than the worker saves
         (CARTPOLE, 4, 2, 1),
         (CARTPOLE, 8, 2, 1),
-        (CARTPOLE, 64, 2, 1),  # a core for the policy is worth more
+        (CARTPOLE, 64, 2, 1),  # the second core is worth more to the policy
         (CARTPOLE, 256, 2, 2),
         (CARTPOLE, 64, 1, 1),
         (CARTPOLE, 1, 8, 1),
         (CHEETAH, 8, 2, 1),
         (CHEETAH, 64, 2, 2),
-        (MILLISECOND, 8, 2, 2),  # all of it CPU: the cores are the limit
+        (MILLISECOND, 8, 2, 2),  # steps use CPU time only, so the cores are the limit
         (MILLISECOND, 64, 16, 16),
-        (MILLISECOND, 2, 16, 2),  # never more than envs
-        (GAME, 8, 2, 8),  # it only waits: all at the same time
+        (MILLISECOND, 2, 16, 2),  # there are at most as many workers as envs
+        (GAME, 8, 2, 8),  # the env only waits, so all envs can wait at the same time
         (GAME, 64, 2, 64),
         (GAME, 64, 1, 64),
-        (IMAGE, 8, 2, 2),  # cheap but for its observation, which somebody has to write
+        (IMAGE, 8, 2, 2),  # the step is cheap, but the worker has to write a large observation
     ],
 )
-def test_the_number_of_workers(env: Measured, num_envs: int, cores: int, workers: int) -> None:
+def test_the_choice_of_the_number_of_workers(env: Measured, num_envs: int, cores: int, workers: int) -> None:
     chosen = choose(env, num_envs, cores, "process")
     assert (chosen.num_workers, chosen.backend) == (workers, "process")
     assert f"{workers} worker" in str(chosen)
@@ -77,10 +77,10 @@ def test_the_number_of_workers(env: Measured, num_envs: int, cores: int, workers
         (CHEETAH, 8, 100, "serial"),
         (IMAGE, 8, 20, "process"),
         (GAME, 2, 1000, "process"),
-        (NOOP, 8, None, "process"),  # something asks for processes
+        (NOOP, 8, None, "process"),  # an option needs processes
     ],
 )
-def test_the_caller_steps_what_workers_would_hardly_make_faster(
+def test_the_caller_steps_the_envs_if_workers_save_little(
     env: Measured, num_envs: int, wake: float | None, backend: str
 ) -> None:
     chosen = choose(env, num_envs, 2, "process", None if wake is None else wake * MICROSECOND)
@@ -90,14 +90,14 @@ def test_the_caller_steps_what_workers_would_hardly_make_faster(
         assert f"to wake a worker {span(wake * MICROSECOND)}" in chosen.reason
 
 
-def test_one_env_is_the_callers() -> None:
+def test_the_caller_steps_a_single_env() -> None:
     chosen = choose(GAME, 1, 2, "process", WAKE_SECONDS)
     assert (chosen.num_workers, chosen.backend) == (1, "serial")
     assert str(chosen) == "stepped by the caller: it is one env, a step of which takes 5 ms"
-    assert choose(GAME, 1, 2, "process").backend == "process"  # something asks for processes
+    assert choose(GAME, 1, 2, "process").backend == "process"  # an option needs processes
 
 
-def test_an_env_that_was_not_measured_has_a_worker() -> None:
+def test_an_env_without_measurements_has_its_own_worker() -> None:
     chosen = choose(Measured(None, 3, 0, "ValueError: illegal move"), 5, 2, "process", 1.0)
     assert chosen == one_each(5, "process", "env 0 cannot be played at random (ValueError: illegal move)")
     assert (chosen.num_workers, chosen.backend) == (5, "process")
@@ -111,7 +111,7 @@ costs = st.builds(lambda wall, share: StepCost(wall, wall * share), st.floats(1e
 
 
 @given(costs, st.integers(1, 500), st.integers(1, 128), st.floats(0, 1e-2))
-def test_the_best_number_is_possible_and_nearly_the_fastest(
+def test_the_best_number_of_workers_is_nearly_the_fastest(
     step: StepCost, num_envs: int, cores: int, wake: float
 ) -> None:
     best = best_num_workers(step, num_envs, cores, wake)
@@ -127,10 +127,11 @@ def test_the_caller_steps_the_envs_unless_workers_are_expected_to_be_faster_besi
     step: StepCost, num_envs: int, cores: int, wake: float
 ) -> None:
     chosen = choose(Measured(step, 100, 0), num_envs, cores, "process", wake)
-    loop = num_envs * (step.wall + 0.3 * MICROSECOND)  # to write a row costs something
+    loop = num_envs * (step.wall + 0.3 * MICROSECOND)  # includes the cost of writing a row
     fastest = batch_seconds(step, num_envs, best_num_workers(step, num_envs, cores, wake), cores, wake)
     if chosen.backend == "process":
-        assert fastest <= 1.2 * loop  # the policy finds its caches warm
+        # the factor allows for the policy: its caches stay warm if workers step the envs
+        assert fastest <= 1.2 * loop
     else:
         assert loop <= 1.1 * (fastest + num_envs * 0.3 * MICROSECOND)
 
@@ -154,7 +155,7 @@ class Maker:
 
 
 def itself() -> Any:
-    """A function that refers to itself by a cell."""
+    """Returns a function that refers to itself through a closure cell."""
 
     def build(again: bool = False) -> Any:
         return build
@@ -182,7 +183,7 @@ ONE = made(1)
         tuple(counting(2)),
     ],
 )
-def test_of_one_kind(one: Any, other: Any) -> None:
+def test_factories_that_build_the_same_kind_of_env(one: Any, other: Any) -> None:
     assert are_alike([one, other])
 
 
@@ -204,11 +205,11 @@ def test_of_one_kind(one: Any, other: Any) -> None:
         (made(b"a"), made(b"b")),
     ],
 )
-def test_of_two_kinds(one: Any, other: Any) -> None:
+def test_factories_that_build_different_kinds_of_env(one: Any, other: Any) -> None:
     assert not are_alike([one, other])
     assert not are_alike([one, one, other])
 
 
-def test_one_that_is_full_of_things_is_not_looked_through() -> None:
+def test_factories_with_large_contents_are_compared_quickly() -> None:
     heaps = [made([[str(i) * 5] * 1000 for i in range(1000)]) for _ in range(2)]
     assert are_alike(heaps)

@@ -1,4 +1,4 @@
-"""devices: GPUs that workers take in turn."""
+"""`devices`: the GPUs that are assigned to workers in turn."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="worker processe
 
 @pytest.fixture(autouse=True)
 def machine(monkeypatch: pytest.MonkeyPatch) -> list[Gpu]:
-    """Four GPUs; all that is near the last two is the last core."""
+    """Replaces the machine's GPUs by four. The last core is near the last two GPUs; no core here is near the others."""
     last = frozenset({max(os.sched_getaffinity(0))})
     gpus = [Gpu(f"GPU-{i}{i}{i}", last if i > 1 else frozenset({10_000})) for i in range(4)]
     monkeypatch.setattr("remuda._engine.options.devices.installed_gpus", lambda: gpus)
@@ -47,14 +47,14 @@ def of(name: str, visible: str, place: str | None) -> tuple[str | None, ...]:
         ("auto", [of(f"cuda:{i}", str(i), str(i)) for i in range(3)]),
     ],
 )
-def test_workers_take_them_in_turn(devices: Any, expected: Any) -> None:
+def test_workers_get_devices_in_turn(devices: Any, expected: Any) -> None:
     with Pool([CountingEnv] * 3, num_workers=3, devices=devices) as pool:
         assert pool.apply(seen) == expected
         assert pool.options["devices"] == devices
     assert "CUDA_VISIBLE_DEVICES" not in os.environ
 
 
-def test_they_are_counted_as_this_program_sees_them(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_devices_are_numbered_by_cuda_visible_devices(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3,GPU-1,-1,2")
     with Pool([CountingEnv] * 3, num_workers=3, devices="auto") as pool:
         two = [of("cuda:0", "3", "3"), of("cuda:1", "GPU-1", "1")]
@@ -63,15 +63,15 @@ def test_they_are_counted_as_this_program_sees_them(monkeypatch: pytest.MonkeyPa
         Pool([CountingEnv], devices=[2])
 
 
-def test_auto_is_none_where_there_is_none(machine: list[Gpu]) -> None:
+def test_auto_assigns_no_device_without_gpus(machine: list[Gpu]) -> None:
     machine.clear()
     with Pool([CountingEnv], devices="auto") as pool:
         assert pool.apply(seen) == [(None,) * 4]
-    with Pool([CountingEnv], devices=["cuda:5"]) as pool:  # of a maker of whom nothing is known
+    with Pool([CountingEnv], devices=["cuda:5"]) as pool:  # GPUs of an unknown vendor
         assert pool.apply(seen) == [of("cuda:5", "5", "5")]
 
 
-def test_factories_and_successors_know_theirs_and_worker_env_has_the_last_word() -> None:
+def test_factories_and_successors_see_their_device_and_worker_env_overrides_it() -> None:
     def build() -> CountingEnv:
         info = worker_info()
         assert info is not None
@@ -91,14 +91,14 @@ def test_factories_and_successors_know_theirs_and_worker_env_has_the_last_word()
         assert pool.get_attr("mine") == expected
 
 
-def test_pinned_workers_are_near_theirs() -> None:
+def test_pinned_workers_use_cores_near_their_device() -> None:
     def cores(env: Any) -> set[int]:
         return os.sched_getaffinity(0)
 
     allowed = sorted(os.sched_getaffinity(0))
     with Pool([CountingEnv] * 4, num_workers=4, devices=[0, 2, 3, 2], pin_workers=True) as pool:
         near_none, *near_last = pool.apply(cores)
-        assert near_none == {allowed[0]}  # what is near its GPU may not be used
+        assert near_none == {allowed[0]}  # the cores near its GPU are not allowed
         assert near_last == [{allowed[-1]}] * 3
 
 
@@ -114,7 +114,7 @@ def test_pinned_workers_are_near_theirs() -> None:
         ([-1], ValueError, "got 'cuda:-1'"),
     ],
 )
-def test_what_cannot_be_is_told_before_anything_starts(
+def test_wrong_devices_are_refused_before_a_worker_starts(
     devices: Any, error: type[Exception], message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def must_not(*_: Any) -> Any:
@@ -126,6 +126,6 @@ def test_what_cannot_be_is_told_before_anything_starts(
 
 
 @pytest.mark.parametrize("backend", ["thread", "serial"])
-def test_workers_in_this_process_see_what_it_sees(backend: Any) -> None:
+def test_devices_are_refused_without_worker_processes(backend: Any) -> None:
     with pytest.raises(ValueError, match=f"expected devices=None for backend='{backend}'"):
         Pool([CountingEnv], backend=backend, devices="auto")

@@ -1,4 +1,4 @@
-"""lazy: envs are built at their first use."""
+"""`lazy=True`: envs are built at their first use."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ BACKENDS = [("process", 3), ("process", 1), ("thread", 2), ("serial", 1)]
 
 
 class Builds:
-    """What has been built and closed, in a file that several processes share."""
+    """A file to which all processes append the builds and closes of envs."""
 
     def __init__(self, directory: Path) -> None:
         self.path = str(directory / "builds")
@@ -67,7 +67,7 @@ def test_an_env_is_built_by_its_first_reset(backend: Any, num_workers: int, buil
 
 
 @pytest.mark.parametrize(("backend", "num_workers"), BACKENDS)
-def test_what_is_never_used_is_never_built(backend: Any, num_workers: int, builds: Builds) -> None:
+def test_an_unused_env_is_never_built(backend: Any, num_workers: int, builds: Builds) -> None:
     with Pool(builds.env_fns(3), backend=backend, num_workers=num_workers, lazy=True) as pool:
         pool.reset(env_ids=[0, 1])
         pool.step([1, 1], env_ids=[0, 1])
@@ -75,7 +75,7 @@ def test_what_is_never_used_is_never_built(backend: Any, num_workers: int, build
 
 
 @pytest.mark.parametrize(("backend", "num_workers"), BACKENDS)
-def test_a_call_is_a_use(backend: Any, num_workers: int, builds: Builds) -> None:
+def test_a_call_builds_an_env(backend: Any, num_workers: int, builds: Builds) -> None:
     with Pool(builds.env_fns(3), backend=backend, num_workers=num_workers, lazy=True) as pool:
         assert pool.get_attr("tag", env_ids=[2]) == [2]
         assert builds.noted() == ["+0", "+2"]
@@ -86,7 +86,7 @@ def test_a_call_is_a_use(backend: Any, num_workers: int, builds: Builds) -> None
 
 
 @pytest.mark.parametrize("mode", [*MODES, "background"])
-def test_episodes_go_on_as_ever(mode: Any, builds: Builds) -> None:
+def test_lazy_does_not_change_episodes(mode: Any, builds: Builds) -> None:
     def play(**options: Any) -> list[Any]:
         with Pool(builds.env_fns(3, length=2), num_workers=2, autoreset=mode, **options) as pool:
             seen = [pool.reset(seed=3)]
@@ -104,7 +104,7 @@ def test_episodes_go_on_as_ever(mode: Any, builds: Builds) -> None:
 
 
 @pytest.mark.parametrize(("backend", "num_workers"), BACKENDS)
-def test_a_failure_is_told_where_it_happens_and_tried_again(backend: Any, num_workers: int, tmp_path: Path) -> None:
+def test_a_failed_build_is_raised_by_its_first_use_and_retried(backend: Any, num_workers: int, tmp_path: Path) -> None:
     door = tmp_path / "door"
 
     def build(tag: int) -> CountingEnv:
@@ -138,7 +138,9 @@ class Other(CountingEnv):
     ],
     backend__num_workers=BACKENDS,
 )
-def test_what_does_not_fit_is_no_env(env_fn: Any, message: str, backend: Any, num_workers: int) -> None:
+def test_an_env_that_does_not_fit_is_an_error_of_its_first_reset(
+    env_fn: Any, message: str, backend: Any, num_workers: int
+) -> None:
     env_fns = [CountingEnv, env_fn, CountingEnv]
     with Pool(env_fns, backend=backend, num_workers=num_workers, lazy=True) as pool:
         with pytest.raises(EnvError, match=message):
@@ -146,7 +148,7 @@ def test_what_does_not_fit_is_no_env(env_fn: Any, message: str, backend: Any, nu
         assert sorted(pool.recv().env_ids.tolist()) == [0, 2]
 
 
-def test_a_successor_builds_what_it_is_asked_for(builds: Builds) -> None:
+def test_a_successor_builds_only_the_envs_that_are_used(builds: Builds) -> None:
     faults = FaultPolicy("restart", backoff=0)
     with Pool(builds.env_fns(4), num_workers=2, lazy=True, faults=faults) as pool:
         pool.set_attr("mark", 5, env_ids=[2], lasting=True)
@@ -163,7 +165,7 @@ def test_a_successor_builds_what_it_is_asked_for(builds: Builds) -> None:
         assert pool.reset(env_ids=[3]).obs.tolist() == [[3, 1, 0, -1]]
 
 
-def test_a_build_that_fails_is_repeated_as_often_as_the_policy_has_it() -> None:
+def test_a_failed_build_is_repeated_up_to_max_restarts() -> None:
     def fails() -> Any:
         raise ValueError("no licence")
 
@@ -185,7 +187,7 @@ def test_start_timeout_is_the_limit_of_each_build() -> None:
             pool.reset(env_ids=[1])
 
 
-def test_a_death_in_a_build_is_told_as_one() -> None:
+def test_a_death_in_a_lazy_build_is_raised() -> None:
     def dies() -> Any:
         os.kill(os.getpid(), signal.SIGKILL)
 
@@ -194,7 +196,7 @@ def test_a_death_in_a_build_is_told_as_one() -> None:
 
 
 @each(mode=MODES, num_workers=[1, 2])
-def test_vector_envs(mode: Any, num_workers: int, builds: Builds) -> None:
+def test_lazy_vector_envs(mode: Any, num_workers: int, builds: Builds) -> None:
     def build(first: int) -> PlainVector:
         builds.note(f"+{first}")
         return PlainVector(2, first, mode=mode)
@@ -216,7 +218,7 @@ def test_spares_are_built_when_they_reset_in_advance(builds: Builds) -> None:
         assert sorted(builds.noted()) == ["+0", "+1", "+2"]
 
 
-def test_replaced_renewed_and_unbuilt(builds: Builds) -> None:
+def test_lazy_envs_may_be_replaced_and_renewed(builds: Builds) -> None:
     with Pool(builds.env_fns(3, length=1), num_workers=1, lazy=True, faults=FaultPolicy(renew_every=1)) as pool:
         pool.replace([1], [partial(builds.build, 10, length=1)])
         assert builds.noted() == ["+0", "+10"]
@@ -228,7 +230,7 @@ def test_replaced_renewed_and_unbuilt(builds: Builds) -> None:
         assert "+1" not in builds.noted()
 
 
-def test_factories_know_their_worker_and_what_else_they_are_told() -> None:
+def test_lazy_factories_have_worker_info() -> None:
     def build() -> gymnasium.Env[Any, Any]:
         info = worker_info()
         assert info is not None
@@ -241,13 +243,13 @@ def test_factories_know_their_worker_and_what_else_they_are_told() -> None:
         Pool([build], lazy=1)  # type: ignore[arg-type]
 
 
-def test_nobody_is_built_for_a_trial_unless_that_is_asked_for(measured_by_default: None, builds: Builds) -> None:
+def test_lazy_pools_make_no_trial_by_default(measured_by_default: None, builds: Builds) -> None:
     with Pool(builds.env_fns(3), lazy=True) as pool:
         assert pool.num_workers == 3
         assert builds.noted() == ["+0"]
 
 
-def test_one_that_is_not_built_can_be_put_into_a_state() -> None:
+def test_set_state_builds_an_env() -> None:
     env_fns = [partial(gymnasium.make, "CartPole-v1")] * 2
     with Pool(env_fns, lazy=True) as pool:
         first = pool.reset(seed=3, env_ids=[0])

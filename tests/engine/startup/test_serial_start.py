@@ -1,4 +1,4 @@
-"""Workers that start one after another."""
+"""`starts_serially=True`: workers that start one after another."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from remuda import EnvError, Pool, StartTimeoutError, WorkerDiedError
 
 
 def noting(path: Path, num_envs: int) -> list[Any]:
-    """Factories that note when they begin and end, with something to do in between."""
+    """Returns factories that write a line when they begin and end, and are busy in between."""
 
     def build(env: HookedEnv) -> None:
         with path.open("a") as notes:
@@ -29,34 +29,34 @@ def noting(path: Path, num_envs: int) -> list[Any]:
 
 @each(start_method=["forkserver", "fork"], num_workers=[6, 3])
 @pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")
-def test_one_after_another(num_workers: int, start_method: Any, tmp_path: Path) -> None:
+def test_workers_start_one_after_another(num_workers: int, start_method: Any, tmp_path: Path) -> None:
     notes = tmp_path / "notes"
     with Pool(noting(notes, 6), num_workers=num_workers, starts_serially=True, start_method=start_method) as pool:
         assert pool.reset().obs[:, 0].tolist() == list(range(6))
-    assert notes.read_text().split("\n")[:-1] == [f"{what} {i}" for i in range(6) for what in ("begin", "end")]
+    assert notes.read_text().split("\n")[:-1] == [f"{event} {i}" for i in range(6) for event in ("begin", "end")]
 
 
-def test_side_by_side_otherwise(tmp_path: Path) -> None:
-    """Who builds waits for somebody who builds, too."""
+def test_workers_start_concurrently_by_default(tmp_path: Path) -> None:
+    """Builds wait for each other in both directions, so they must overlap."""
     first, second = Gate(tmp_path, "first"), Gate(tmp_path, "second")
     builds = [lambda _: first.wait(), lambda _: first.let_pass(), lambda _: second.wait(), lambda _: second.let_pass()]
     with Pool([lambda build=build: HookedEnv(build=build) for build in builds]) as pool:
         pool.reset()
 
 
-def test_who_fails_is_the_last_to_be_started(tmp_path: Path) -> None:
+def test_a_failed_build_is_the_last_one(tmp_path: Path) -> None:
     notes = tmp_path / "notes"
 
     def fail() -> Any:
         raise ValueError("broken")
 
-    first, *others = noting(notes, 3)
+    first, *rest = noting(notes, 3)
     with pytest.raises(EnvError, match="env 1 .*broken"):
-        Pool([first, fail, *others], starts_serially=True)
+        Pool([first, fail, *rest], starts_serially=True)
     assert notes.read_text() == "begin 0\nend 0\n"
 
 
-def test_who_dies() -> None:
+def test_a_death_during_a_serial_start_is_raised() -> None:
     with pytest.raises(WorkerDiedError, match="worker 1"):
         Pool([*counting(1), lambda: exit_now(), *counting(1)], starts_serially=True)
 
@@ -67,7 +67,7 @@ def exit_now() -> Any:
     os._exit(3)
 
 
-def test_the_time_is_for_all_of_them(tmp_path: Path) -> None:
+def test_start_timeout_covers_all_builds_of_a_serial_start(tmp_path: Path) -> None:
     gate = Gate(tmp_path)
     with pytest.raises(StartTimeoutError, match=r"=1 s, got no answer for the envs \[1\] \(workers \[1\]\)"):
         Pool(gated([None, gate, None], "build"), starts_serially=True, start_timeout=1)

@@ -1,4 +1,4 @@
-"""Envs that render: each is alone in its process, unless the caller says otherwise, which is warned of."""
+"""Envs that render: each one has its own process by default. If several share a process, the pool warns."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def warnings_of(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [record.getMessage() for record in caplog.records if "alone in its process" in record.getMessage()]
 
 
-def test_by_default_each_env_that_renders_has_a_worker_and_draws_what_it_draws_alone(
+def test_each_env_that_renders_has_its_own_worker_by_default(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     with Pool(drawing(3), num_workers="auto") as pool:
@@ -41,7 +41,7 @@ def test_by_default_each_env_that_renders_has_a_worker_and_draws_what_it_draws_a
     assert not warnings_of(caplog)
 
 
-def test_an_env_that_renders_is_neither_stepped_by_the_caller_nor_built_twice() -> None:
+def test_an_env_that_renders_is_not_stepped_by_the_caller() -> None:
     with Pool(drawing(1), num_workers="auto", backend="auto") as pool:
         assert pool.backend == "process"
         pool.reset(seed=0)
@@ -49,7 +49,7 @@ def test_an_env_that_renders_is_neither_stepped_by_the_caller_nor_built_twice() 
 
 
 @pytest.mark.parametrize(
-    ("options", "where", "what_to_do"),
+    ("options", "place", "advice"),
     [
         ({"num_workers": 2}, "envs 0, 1 in the process of worker 0", "use num_workers=None"),
         ({"num_workers": 1, "lazy": True}, "envs 0, 1, 2 in the process of worker 0", "use num_workers=None"),
@@ -57,16 +57,16 @@ def test_an_env_that_renders_is_neither_stepped_by_the_caller_nor_built_twice() 
         ({"backend": "serial"}, "envs 0, 1, 2 in the caller's process", "use backend='process' and num_workers=None"),
     ],
 )
-def test_several_that_render_in_one_process_are_warned_of_once(
-    options: Any, where: str, what_to_do: str, caplog: pytest.LogCaptureFixture
+def test_envs_that_render_in_one_process_cause_one_warning(
+    options: Any, place: str, advice: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     with Pool(drawing(3), **options) as pool:
         assert pool.num_workers == options.get("num_workers", pool.num_workers)
         pool.replace([2], [partial(ContextEnv, 5)])
-    (told,) = warnings_of(caplog)
-    assert where in told
-    assert what_to_do in told
-    assert "remuda doctor" in told
+    (warning,) = warnings_of(caplog)
+    assert place in warning
+    assert advice in warning
+    assert "remuda doctor" in warning
 
 
 @pytest.mark.parametrize(
@@ -79,7 +79,7 @@ def test_several_that_render_in_one_process_are_warned_of_once(
         ([TextEnv] * 3, {"num_workers": 1}),
     ],
 )
-def test_one_that_renders_in_a_process_is_not_warned_of(
+def test_one_env_that_renders_in_a_process_causes_no_warning(
     env_fns: Any, options: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     with Pool(env_fns, **options):
@@ -87,7 +87,7 @@ def test_one_that_renders_in_a_process_is_not_warned_of(
     assert not warnings_of(caplog)
 
 
-def test_text_is_not_drawn() -> None:
+def test_envs_that_render_text_do_not_count_as_rendering() -> None:
     with Pool([TextEnv] * 2, num_workers="auto") as pool:
         assert "renders" not in str(pool.choice)
 

@@ -1,4 +1,4 @@
-"""Who may spin while waiting: never more than there are cores beside the caller's."""
+"""Spinning of waiting workers and of the pool: there are never more spinning threads than cores beside the caller's."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from remuda._system.cores import usable_cores
 from remuda._wire.layout import Spinning
 
 
-def test_with_a_core_for_each_worker_and_one_for_the_caller_all_may_spin() -> None:
+def test_all_may_spin_with_a_core_for_each_worker_and_the_caller() -> None:
     spinning = spinning_for("process", num_workers=3, max_concurrency=None, cores=4)
     assert spinning.worker_ns > 0
     assert spinning.pool_ns > 0
     assert not spinning.one_sleeps
 
 
-def test_of_as_many_workers_as_cores_one_leaves_its_core_to_the_caller() -> None:
+def test_with_as_many_workers_as_cores_one_worker_sleeps() -> None:
     spinning = spinning_for("process", num_workers=4, max_concurrency=None, cores=4)
     assert spinning.worker_ns > 0
     assert spinning.one_sleeps
-    assert spinning.pool_ns == 0  # its core is that worker's while the pool waits
+    assert spinning.pool_ns == 0  # the worker without a core of its own uses the caller's core while the pool waits
 
 
 @pytest.mark.parametrize("cores", [0, 1, 3])
-def test_workers_that_crowd_the_cores_do_not_spin(cores: int) -> None:
+def test_more_workers_than_cores_do_not_spin(cores: int) -> None:
     spinning = spinning_for("process", num_workers=max(1, cores + 1), max_concurrency=None, cores=cores)
     assert spinning.worker_ns == spinning.pool_ns == 0
 
@@ -39,9 +39,7 @@ def test_on_a_single_core_a_single_worker_does_not_spin() -> None:
 
 
 @pytest.mark.parametrize(("max_concurrency", "may_spin"), [(3, True), (4, False), (100, False)])
-def test_the_caller_may_spin_while_fewer_workers_than_cores_can_be_at_work(
-    max_concurrency: int, may_spin: bool
-) -> None:
+def test_the_pool_may_spin_if_max_concurrency_leaves_it_a_core(max_concurrency: int, may_spin: bool) -> None:
     spinning = spinning_for("process", num_workers=8, max_concurrency=max_concurrency, cores=4)
     assert (spinning.pool_ns > 0) == may_spin
     assert spinning.worker_ns == 0
@@ -52,8 +50,8 @@ def test_threads_do_not_spin(backend: str) -> None:
     assert spinning_for(backend, num_workers=1, max_concurrency=None, cores=64) == Spinning()  # type: ignore[arg-type]
 
 
-def test_a_worker_that_goes_to_the_callers_core_may_leave_it() -> None:
-    """One stands aside, and follows the caller to its core, which changes here with every step."""
+def test_a_worker_that_migrates_to_the_callers_core_keeps_its_affinity() -> None:
+    """One worker sleeps, and migrates to the caller's core, which changes here with each step."""
     cores = usable_cores()
     if cores < 2:
         pytest.skip("takes two cores")

@@ -1,4 +1,4 @@
-"""worker_env: environment variables of each worker, before anything of the envs is imported."""
+"""`worker_env`: environment variables of each worker, set before modules of the envs are imported."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ def of_child(env: Any) -> str:
 
 
 @pytest.mark.parametrize("start_method", ["forkserver", "spawn", "fork"])
-def test_each_worker_and_what_it_starts_has_its_own(start_method: Any) -> None:
+def test_each_worker_and_its_child_processes_have_their_variables(start_method: Any) -> None:
     with Pool([CountingEnv] * 3, num_workers=2, start_method=start_method, worker_env=of_worker) as pool:
         assert pool.apply(seen) == [("5", "here"), ("5", "here"), ("6", "here")]
         assert pool.apply(of_child) == ["5\n", "5\n", "6\n"]
     assert "HERD_GPU" not in os.environ
 
 
-def test_modules_of_factories_find_them_when_they_are_imported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_modules_of_factories_see_the_variables_at_import(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "herd_simulator.py").write_text(
         "import os\nfrom pool_envs import CountingEnv\nGPU = os.environ['HERD_GPU']\n"
         "class Env(CountingEnv):\n    def gpu(self):\n        return GPU\n"
@@ -53,7 +53,7 @@ def test_modules_of_factories_find_them_when_they_are_imported(tmp_path: Path, m
         assert pool.call("gpu") == ["5", "6"]
 
 
-def test_a_mapping_is_for_all_and_replacements_get_the_same() -> None:
+def test_a_mapping_applies_to_all_workers_and_their_successors() -> None:
     variables = {"HERD_GPU": "7"}
     policy = FaultPolicy("restart", backoff=0)
     with Pool([CountingEnv] * 2, worker_env=variables, faults=policy, autoreset="next_step") as pool:
@@ -65,7 +65,7 @@ def test_a_mapping_is_for_all_and_replacements_get_the_same() -> None:
         assert pool.apply(seen) == [("7", None)] * 2
 
 
-def test_what_is_measured_has_the_first_workers() -> None:
+def test_measured_envs_see_the_variables_of_the_first_worker() -> None:
     def build() -> CountingEnv:
         assert os.environ["HERD_GPU"] in {"5", "6"}
         return CountingEnv()
@@ -91,7 +91,7 @@ def raises(_: int) -> dict[str, str]:
         (raises, KeyError, "no such GPU"),
     ],
 )
-def test_what_cannot_be_is_told_before_anything_starts(
+def test_wrong_worker_env_is_refused_before_a_worker_starts(
     given: Any, error: type[Exception], message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def must_not(*_: Any) -> Any:
@@ -103,6 +103,6 @@ def test_what_cannot_be_is_told_before_anything_starts(
 
 
 @pytest.mark.parametrize("backend", ["thread", "serial"])
-def test_workers_in_this_process_have_no_environment_of_their_own(backend: Any) -> None:
+def test_worker_env_is_refused_without_worker_processes(backend: Any) -> None:
     with pytest.raises(ValueError, match=f"expected worker_env=None for backend='{backend}'"):
         Pool([CountingEnv], backend=backend, worker_env=of_worker)

@@ -1,4 +1,4 @@
-"""What a verdict suggests keeps what the pool was asked for: its options, and its isolation."""
+"""The code that a verdict suggests keeps the options of the pool and the isolation of its workers."""
 
 from __future__ import annotations
 
@@ -35,15 +35,15 @@ BUSY: dict[str, Any] = {
 POLICY: dict[str, Any] = {"steps": [each(6 * US)] * 8, "workers": 8, "waited": 50 * US, "own": 500 * US}
 
 
-def asked(**options: Any) -> dict[str, Any]:
-    """Of a setup."""
+def setup_options(**options: Any) -> dict[str, Any]:
+    """Returns the keywords of a `snapshot` for a pool that was made with these options."""
     policy = FaultPolicy.of(options.get("faults", "raise"))
     given = {**{name: option.default for name, option in OPTIONS.items()}, **options}
     return vars(Asked.of(given, policy))
 
 
 def keywords(code: str | None) -> dict[str, str]:
-    """The options of the call that code ends with."""
+    """Returns the keywords of the call at the end of the code."""
     assert code is not None
     call = ast.parse(code).body[-1].value  # type: ignore[attr-defined]
     return {str(one.arg): ast.unparse(one.value).replace("'", '"') for one in call.keywords}
@@ -53,8 +53,8 @@ def keywords(code: str | None) -> dict[str, str]:
 @pytest.mark.parametrize(
     "options", [{"faults": "restart"}, {"faults": FaultPolicy(step_timeout=1.0)}, {"max_worker_memory": "1GiB"}]
 )
-def test_less_isolation_than_was_asked_for_is_never_suggested(figures: Any, options: Any) -> None:
-    stats = snapshot(**figures, **asked(**options))
+def test_less_isolation_is_never_suggested(figures: Any, options: Any) -> None:
+    stats = snapshot(**figures, **setup_options(**options))
     verdict = stats.verdict
     assert "num_workers" not in f"{verdict.text} {verdict.code}"
     assert "auto" not in f"{verdict.text} {verdict.code}"
@@ -62,37 +62,37 @@ def test_less_isolation_than_was_asked_for_is_never_suggested(figures: Any, opti
     assert advice(stats) is None
 
 
-def test_a_policy_gets_more_envs_and_each_keeps_its_worker() -> None:
+def test_more_envs_for_a_slow_policy_keep_one_worker_each() -> None:
     policy = "restart"
-    assert keywords(snapshot(**POLICY, **asked(faults=policy)).verdict.code) == {"faults": '"restart"'}
-    crowded = snapshot(**{**POLICY, "workers": 4}, **asked(faults=policy, num_workers=4))
+    assert keywords(snapshot(**POLICY, **setup_options(faults=policy)).verdict.code) == {"faults": '"restart"'}
+    crowded = snapshot(**{**POLICY, "workers": 4}, **setup_options(faults=policy, num_workers=4))
     assert keywords(crowded.verdict.code) == {"faults": '"restart"', "num_workers": "8"}
 
 
-def test_more_workers_keep_the_options_that_are_in_force() -> None:
+def test_more_workers_keep_the_other_options() -> None:
     policy = FaultPolicy("restart", step_timeout=0.5)
     options: dict[str, Any] = {"num_workers": 1, "faults": policy, "frames": 8, "worker_env": lambda worker: {}}
-    stats = snapshot(**IN_A_ROW, **asked(**options, autoreset="next_step"))
+    stats = snapshot(**IN_A_ROW, **setup_options(**options, autoreset="next_step"))
     assert keywords(stats.verdict.code) == {
         "num_workers": "8",
         "faults": 'remuda.FaultPolicy(on_fault="restart", step_timeout=0.5)',
         "frames": "8",
-        "worker_env": "worker_env",  # code cannot show what that is
+        "worker_env": "worker_env",  # the function has no source that the code could show
     }
-    told = advice(stats) or ""
-    assert "num_workers=8 should be faster" in told
-    assert "'auto'" not in told  # it could choose fewer
+    text = advice(stats) or ""
+    assert "num_workers=8 should be faster" in text
+    assert "'auto'" not in text  # "auto" might choose fewer workers
 
 
-def test_spares_keep_the_options_but_for_the_number_of_workers() -> None:
+def test_spares_keep_all_options_except_num_workers() -> None:
     resets = remuda.Durations.of([0.3] * 10)
     figures: dict[str, Any] = {"steps": [each(1 * MS)] * 8, "resets": [resets] * 8, "workers": 8, "cpu": 0.02}
-    stats = snapshot(**figures, waited=24 * MS, **asked(num_workers=8, seeding="per_episode"))
+    stats = snapshot(**figures, waited=24 * MS, **setup_options(num_workers=8, seeding="per_episode"))
     code = keywords(stats.verdict.code)
     assert stats.verdict.cause == "slow resets"
     assert (code.keys(), code["seeding"]) == ({"spares", "seeding"}, '"per_episode"')
-    limited = snapshot(**figures, waited=24 * MS, **asked(max_concurrency=2))
-    assert limited.verdict.code is None  # spares cannot be had with that
+    limited = snapshot(**figures, waited=24 * MS, **setup_options(max_concurrency=2))
+    assert limited.verdict.code is None  # spares and max_concurrency exclude each other
 
 
 @pytest.mark.parametrize(
@@ -107,18 +107,18 @@ def test_the_code_of_a_value_makes_it(value: Any) -> None:
 
 
 @pytest.mark.parametrize("value", [object(), len, [len], {"a": len}, float("inf")])
-def test_what_code_cannot_show_has_none(value: Any) -> None:
+def test_a_value_without_source_has_no_code(value: Any) -> None:
     assert as_code(value) is None
 
 
 def suggested_for(stats: PoolStats) -> dict[str, str]:
-    """What is suggested to a pool of that setup that is too small."""
+    """Returns the keywords that the verdict suggests for a pool of this setup with too few workers."""
     few = snapshot(**IN_A_ROW)
     setup = replace(stats.setup, envs_of_worker=(8,), is_chosen=False, backend="process")
     return keywords(replace(few, setup=setup).verdict.code)
 
 
-def test_a_pool_is_told_its_own_options() -> None:
+def test_a_suggestion_has_the_pools_options() -> None:
     with Pool(counting(2), num_workers=1, backend="thread", faults="restart", frames=6) as pool:
         stats = pool.stats()
     assert stats.setup.keeps_apart
@@ -131,7 +131,7 @@ def test_a_pool_is_told_its_own_options() -> None:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="worker processes need Linux")
-def test_a_face_is_told_its_options_under_its_own_names() -> None:
+def test_a_suggestion_for_a_face_uses_its_option_names() -> None:
     envs = AsyncVectorEnv([CountingEnv] * 2, num_workers=1, autoreset_mode="SameStep", context="spawn", frames=6)
     try:
         stats = envs.stats()
@@ -145,5 +145,5 @@ def test_a_face_is_told_its_options_under_its_own_names() -> None:
     }
 
 
-def test_a_setup_keeps_nothing_unless_it_was_asked_for() -> None:
+def test_a_setup_without_options_keeps_none() -> None:
     assert (Setup((1,)).options, Setup((1,)).keeps_apart, Setup((1,)).needs_processes) == ((), False, False)

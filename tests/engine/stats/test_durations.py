@@ -1,4 +1,4 @@
-"""Durations: what is counted in buckets tells means exactly, and quantiles nearly."""
+"""`Durations`: counts in buckets, with exact means and approximate quantiles."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 
 from remuda import Durations
 
-some = st.lists(st.floats(300e-9, 100.0), min_size=1, max_size=300)
+seconds_lists = st.lists(st.floats(300e-9, 100.0), min_size=1, max_size=300)
 
 
-@given(some)
-def test_counts_and_means_are_exact_and_quantiles_known_nearly(seconds: list[float]) -> None:
+@given(seconds_lists)
+def test_counts_and_means_are_exact_and_quantiles_approximate(seconds: list[float]) -> None:
     durations = Durations.of(seconds)
     assert durations.count == len(seconds)
     assert durations.total == pytest.approx(sum(seconds))
@@ -25,8 +25,8 @@ def test_counts_and_means_are_exact_and_quantiles_known_nearly(seconds: list[flo
     assert durations.p50 <= durations.p99 <= durations.max
 
 
-@given(some, some)
-def test_a_difference_is_what_came_in_between(before: list[float], after: list[float]) -> None:
+@given(seconds_lists, seconds_lists)
+def test_a_difference_has_the_durations_in_between(before: list[float], after: list[float]) -> None:
     between = Durations.of(before + after) - Durations.of(before)
     assert between.count == len(after)
     assert between.total == pytest.approx(sum(after), abs=1e-6)
@@ -34,12 +34,12 @@ def test_a_difference_is_what_came_in_between(before: list[float], after: list[f
     assert (Durations.of(before) + Durations.of(after)).count == len(before + after)
 
 
-def test_of_nothing_all_is_zero() -> None:
+def test_empty_durations_are_all_zero() -> None:
     none = Durations()
     assert (none.count, none.mean, none.max, none.p50, none.p99, none.slowest_of(8)) == (0, 0.0, 0.0, 0.0, 0.0, 0.0)
 
 
-def test_what_is_shorter_or_longer_than_any_bucket_is_counted() -> None:
+def test_durations_outside_of_all_buckets_are_counted() -> None:
     durations = Durations.of([1e-9, 1e6])
     assert (durations.count, durations.max) == (2, 1e6)
 
@@ -52,7 +52,7 @@ def test_the_slowest_of_many_is_slower_than_one() -> None:
     assert same.slowest_of(64) == pytest.approx(5e-3, rel=0.15)
 
 
-def test_nobody_changes_them() -> None:
+def test_durations_are_read_only() -> None:
     durations = Durations.of([1.0])
     with pytest.raises(ValueError, match="read-only"):
         durations._counts[0] = 1

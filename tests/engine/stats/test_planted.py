@@ -1,6 +1,6 @@
-"""Real pools with something planted in them, so large that no other program hides it: the verdict names it.
+"""Real pools with one planted cause of slowness, large enough to dominate all others: the verdict names it.
 
-What is about cores (too many workers, a busy machine) is in `test_verdict`, with figures made up.
+Causes that depend on cores, such as a busy machine, are tested in `test_verdict` with made-up figures.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ SHORT, LONG = 0.001, 0.04
 
 
 def sleeper(step: Callable[[int], float], reset: float = 0.0, length: int = 1_000_000) -> Callable[[], Any]:
-    """`step`: seconds of the n-th step."""
+    """Returns a factory of envs that sleep in their n-th step for `step(n)` seconds."""
 
     def build() -> Any:
         steps = 0
@@ -57,7 +57,7 @@ def verdict_of(env_fns: Sequence[Callable[[], Any]], policy: float = 0.0, **opti
 
 
 @pytest.mark.parametrize("backend", ["process", "thread"])
-def test_one_slow_env_among_eight(backend: Any) -> None:
+def test_the_verdict_names_one_slow_env_among_eight(backend: Any) -> None:
     verdict = verdict_of(
         [sleeper(always(LONG if env == 5 else SHORT)) for env in range(8)], num_workers=8, backend=backend
     )
@@ -66,7 +66,7 @@ def test_one_slow_env_among_eight(backend: Any) -> None:
     assert "min_envs=7" in (verdict.code or "")
 
 
-def test_any_env_that_is_slow_now_and_then() -> None:
+def test_the_verdict_names_envs_that_are_rarely_slow() -> None:
     def seldom(env: int) -> Callable[[int], float]:
         return lambda step: LONG if step % 8 == env else SHORT
 
@@ -75,44 +75,44 @@ def test_any_env_that_is_slow_now_and_then() -> None:
     assert "min_envs=6" in (verdict.code or "")
 
 
-def test_resets_that_all_others_wait_for() -> None:
+def test_the_verdict_names_slow_resets() -> None:
     verdict = verdict_of([sleeper(always(SHORT), reset=LONG, length=4 + env) for env in range(4)], num_workers=4)
     assert verdict.cause == "slow resets", verdict
     assert "spares=" in (verdict.code or "")
 
 
-def test_the_same_with_spares_is_no_matter_of_resets() -> None:
+def test_with_spares_slow_resets_are_not_the_cause() -> None:
     verdict = verdict_of([sleeper(always(SHORT), reset=LONG, length=4)] * 6, spares=2)
     assert verdict.cause != "slow resets", verdict
 
 
 @pytest.mark.parametrize("backend", ["process", "thread", "serial"])
-def test_a_policy_that_takes_longest(backend: Any) -> None:
+def test_the_verdict_names_a_slow_policy(backend: Any) -> None:
     verdict = verdict_of([sleeper(always(0.0))] * 2, policy=LONG, num_workers=2, backend=backend)
     assert verdict.cause == "policy", verdict
 
 
-def test_envs_that_wait_in_a_row() -> None:
+def test_the_verdict_names_too_few_workers_for_envs_that_wait() -> None:
     verdict = verdict_of([sleeper(always(LONG / 4))] * 8, num_workers=1)
     assert verdict.cause == "too few workers", verdict
     assert "num_workers=8" in (verdict.code or "")
 
 
-def test_envs_that_wait_at_the_same_time_are_as_they_should_be() -> None:
+def test_the_verdict_names_the_env_step_if_all_envs_wait_at_once() -> None:
     verdict = verdict_of([sleeper(always(LONG))] * 4, num_workers=4)
     assert verdict.cause == "env step", verdict
 
 
-def telling(info: Callable[[], dict[str, Any]], length: int = 1_000_000) -> Callable[[], Any]:
-    """An env whose steps return such infos."""
+def returning_infos(info: Callable[[], dict[str, Any]], length: int = 1_000_000) -> Callable[[], Any]:
+    """Returns a factory of envs that return these infos."""
     return lambda: HookedEnv(0, length, step=lambda env, _: (env.observe(), 0.0, False, env.steps >= length, info()))
 
 
 @pytest.mark.parametrize("backend", ["process", "thread", "serial"])
 @pytest.mark.parametrize("mode", ["next_step", "same_step"])
-def test_infos_that_are_pickled(backend: Any, mode: Any) -> None:
-    env_fns = [telling(lambda: {"x": 1.0, "map": np.zeros(1 << 19), "name": "one"}, length=4)] * 4
-    # One batch in 16 is timed: on a busy machine that one may have lost its core.
+def test_the_verdict_names_a_pickled_info(backend: Any, mode: Any) -> None:
+    env_fns = [returning_infos(lambda: {"x": 1.0, "map": np.zeros(1 << 19), "name": "one"}, length=4)] * 4
+    # The pool times one batch in 16, and on a busy machine that batch may have lost its core.
     measured = (verdict_of(env_fns, num_workers=1, backend=backend, autoreset=mode) for _ in range(5))
     verdict = next((one for one in measured if one.cause == "infos"), None)
     assert verdict is not None
@@ -121,8 +121,8 @@ def test_infos_that_are_pickled(backend: Any, mode: Any) -> None:
     ast.parse(verdict.code or "")
 
 
-def test_infos_that_are_unpickled_are_no_policy() -> None:
-    with Pool([telling(lambda: {"words": ["word"] * 20_000})] * 2, num_workers=2, advise=False) as pool:
+def test_unpickling_of_infos_does_not_count_as_the_policy() -> None:
+    with Pool([returning_infos(lambda: {"words": ["word"] * 20_000})] * 2, num_workers=2, advise=False) as pool:
         pool.reset()
         before = pool.stats()
         for _ in range(16):
@@ -136,8 +136,8 @@ def test_infos_that_are_unpickled_are_no_policy() -> None:
 
 
 @pytest.mark.parametrize("backend", ["process", "thread", "serial"])
-def test_infos_that_have_columns_cost_nothing(backend: Any) -> None:
-    with Pool([telling(lambda: {"x": 1.0})] * 2, num_workers=1, backend=backend) as pool:
+def test_infos_with_columns_are_not_pickled(backend: Any) -> None:
+    with Pool([returning_infos(lambda: {"x": 1.0})] * 2, num_workers=1, backend=backend) as pool:
         pool.reset()
         pool.step([0, 0])
         before = pool.stats()
@@ -148,7 +148,7 @@ def test_infos_that_have_columns_cost_nothing(backend: Any) -> None:
     assert stats.caller.unpickling == 0.0
 
 
-def test_observations_without_columns_are_no_infos() -> None:
+def test_pickled_observations_do_not_count_as_infos() -> None:
     space = gymnasium.spaces.Text(1 << 20)
 
     def build() -> Any:
@@ -166,7 +166,7 @@ def test_observations_without_columns_are_no_infos() -> None:
 
 
 def failing(how: Callable[[], Any], every: int) -> Callable[[], Any]:
-    """An env that fails in each step of that number, and takes a while to build."""
+    """Returns a factory of envs that are slow to build and fail in step `every` of each episode."""
 
     def on_step(env: Any, _: Any) -> None:
         if env.steps == every:
@@ -190,7 +190,7 @@ def refuse() -> None:
 @pytest.mark.parametrize(
     ("how", "backend"), [(hang, "process"), (die, "process"), (refuse, "process"), (refuse, "thread")]
 )
-def test_faults_take_the_time_from_the_failure_to_the_fresh_env(how: Any, backend: Any) -> None:
+def test_the_verdict_names_faults(how: Any, backend: Any) -> None:
     deadline = {"step_timeout": 0.5} if how is hang else {}
     policy = FaultPolicy("restart", max_restarts=100, **deadline)
     verdict = verdict_of([failing(how, 4)] * 2, backend=backend, faults=policy)
@@ -200,21 +200,21 @@ def test_faults_take_the_time_from_the_failure_to_the_fresh_env(how: Any, backen
 
 
 @pytest.mark.parametrize("threads", [1, 2])
-def test_threads_of_pytorch_beside_workers(threads: int) -> None:
-    """They spin on the cores of the workers while they wait for each other."""
+def test_the_verdict_names_pytorch_threads_that_disturb_workers(threads: int) -> None:
+    """PyTorch's threads spin on the workers' cores while they wait for each other."""
     stats = snapshot(steps=[each(6e-6)] * 8, workers=2, waited=50e-6, own=500e-6)
     busy = replace(stats.caller, cpu=1.9 * stats.seconds, torch_threads=threads)
     verdict = replace(stats, caller=busy).verdict
     assert verdict.cause == "policy"
     assert ("torch.set_num_threads(1)" in (verdict.code or "")) == (threads == 2)
-    idle = replace(busy, cpu=0.9 * stats.seconds)  # one core: no thread spins
+    idle = replace(busy, cpu=0.9 * stats.seconds)  # a program that uses one core has no spinning threads
     assert "torch" not in replace(stats, caller=idle).verdict.text
 
 
-def test_threads_are_read_where_pytorch_was_imported(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_number_of_threads_is_read_only_if_pytorch_is_imported(monkeypatch: pytest.MonkeyPatch) -> None:
     with Pool([sleeper(always(0.0))], backend="serial") as pool:
         monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(get_num_threads=lambda: 5))
         assert pool.stats().caller.torch_threads == 5
         monkeypatch.delitem(sys.modules, "torch")
         assert pool.stats().caller.torch_threads is None
-        assert "torch" not in sys.modules  # and nothing imports it for that
+        assert "torch" not in sys.modules  # `stats()` does not import PyTorch

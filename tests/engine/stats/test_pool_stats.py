@@ -1,4 +1,4 @@
-"""What a pool says that it has done is what was done to it: by every backend, in every mode, across restarts."""
+"""`pool.stats()` counts the pool's steps, resets and faults, on every backend, in every mode and across restarts."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ MODES = ("next_step", "same_step", "disabled", "background")
 
 
 def totals(stats: PoolStats) -> list[tuple[int, int, int]]:
-    """Of each env: steps, resets, episodes."""
+    """Returns the steps, resets and episodes of each env."""
     return [(env.steps, env.reset.count, env.episodes) for env in stats.envs]
 
 
@@ -44,7 +44,7 @@ def test_steps_resets_and_episodes_of_each_env(backend: Any) -> None:
     with Pool([lambda: CountingEnv(0, 3), lambda: CountingEnv(1, 5)], backend=backend, num_workers=2) as pool:
         play(pool, 8)
         stats = pool.stats()
-    # 3 steps, a reset, 3 steps, a reset; and 5 steps, a reset, 2 steps.
+    # Env 0 made 3 steps, a reset, 3 steps and a reset. Env 1 made 5 steps, a reset and 2 steps.
     assert totals(stats) == [(6, 3, 2), (7, 2, 1)]
     assert [env.lengths for env in stats.envs] == [(3, 3), (5,)]
     assert stats.batches == 9
@@ -69,12 +69,12 @@ def test_returns_are_sums_of_rewards_in_every_mode(mode: Any) -> None:
                     total[env] = 0.0
         stats = pool.stats()
     assert any(rewards)
-    for env in (0, 1):  # the last may have ended in a batch that was not received yet
+    for env in (0, 1):  # an episode may have ended in a batch that was not received
         assert list(stats.envs[env].returns[: len(rewards[env])]) == pytest.approx(rewards[env])
         assert set(stats.envs[env].lengths) == {2 + env}
 
 
-def test_the_last_episodes_are_told() -> None:
+def test_the_last_15_episodes_are_kept() -> None:
     with Pool(counting(1, length=1), autoreset="same_step", backend="serial") as pool:
         pool.reset()
         for action in range(40):
@@ -85,7 +85,7 @@ def test_the_last_episodes_are_told() -> None:
     assert set(env.lengths) == {1}
 
 
-def test_a_difference_is_what_was_done_in_between() -> None:
+def test_a_difference_of_snapshots_counts_what_happened_in_between() -> None:
     with Pool(counting(2, length=3), backend="thread", num_workers=1) as pool:
         play(pool, 4)
         before = pool.stats()
@@ -120,7 +120,7 @@ def test_the_later_snapshot_comes_first() -> None:
                 figures(earlier) - figures(now)
 
 
-def test_what_is_no_snapshot_cannot_be_taken_off() -> None:
+def test_only_a_snapshot_can_be_subtracted() -> None:
     with Pool([CountingEnv], num_workers=1, backend="serial") as pool, pytest.raises(TypeError, match="unsupported op"):
         _ = pool.stats() - 3  # type: ignore[operator]
 
@@ -129,23 +129,23 @@ def test_a_snapshot_never_changes() -> None:
     with Pool(counting(2), backend="serial") as pool:
         play(pool, 2)
         stats = pool.stats()
-        told = str(stats)
+        text = str(stats)
         play(pool, 2)
-        assert str(stats) == told
+        assert str(stats) == text
         assert pool.stats().steps == 2 * stats.steps
     with pytest.raises(dataclasses.FrozenInstanceError):
         stats.seconds = 0.0  # type: ignore[misc]
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_what_takes_long_is_told(backend: Any) -> None:
-    """Sleeping is no matter of a busy machine: it never takes less."""
+def test_slow_steps_and_resets_are_measured(backend: Any) -> None:
+    """The envs sleep, because a sleep never takes less time than requested, even on a busy machine."""
     reset, late = 0.03, 0.02
 
     def sleepy(seconds: float) -> Callable[..., None]:
         return lambda *_: time.sleep(seconds)
 
-    envs = hooked(2, length=3, reset=sleepy(reset), autoreset=sleepy(reset), step=sleepy(late))  # the second
+    envs = hooked(2, length=3, reset=sleepy(reset), autoreset=sleepy(reset), step=sleepy(late))  # env 1 is the slow one
     with Pool(envs, backend=backend, num_workers=2, autoreset="same_step") as pool:
         play(pool, 6, "same_step")
         stats = pool.stats()
@@ -154,7 +154,7 @@ def test_what_takes_long_is_told(backend: Any) -> None:
     assert slow.step.mean >= late
     assert slow.reset.count == 3
     assert slow.reset.mean >= reset
-    assert slow.step.p50 < late + reset  # a reset within a step is no part of it
+    assert slow.step.p50 < late + reset  # a reset within a step does not count as step time
     assert slow.step.total + slow.reset.total <= stats.workers[1].busy * 1.001
     assert fast.step.total < slow.step.total
     assert stats.caller.waiting >= 6 * late
@@ -164,7 +164,7 @@ def test_what_takes_long_is_told(backend: Any) -> None:
 
 
 @on_linux
-def test_a_worker_that_is_killed_goes_on_counting_in_its_successor() -> None:
+def test_a_successor_continues_the_counts_of_a_killed_worker() -> None:
     with Pool(counting(2), num_workers=2, faults=FaultPolicy("restart", backoff=0), advise=False) as pool:
         pool.reset()
         pool.step([0, 0])
@@ -173,19 +173,19 @@ def test_a_worker_that_is_killed_goes_on_counting_in_its_successor() -> None:
         os.kill(first, signal.SIGKILL)
         while not pool.step([0, 0]).truncated[1]:
             pass
-        for _ in range(2):  # a reset, and a step
+        for _ in range(2):  # a reset and a step
             pool.step([0, 0])
         stats = pool.stats()
         assert [env.faults for env in stats.envs] == [0, 1]
         assert [worker.restarts for worker in stats.workers] == [0, 1]
         assert stats.restarts == stats.faults == 1
         assert stats.workers[1].pid not in (None, first)
-        assert stats.envs[1].steps >= 2  # one of them its predecessor's
+        assert stats.envs[1].steps >= 2  # including one of its predecessor
         assert stats.envs[1].reset.count == 2
 
 
 @pytest.mark.parametrize("policy", ["raise", "restart"])
-def test_an_env_that_raises_has_had_a_fault(policy: Any) -> None:
+def test_an_exception_counts_as_a_fault(policy: Any) -> None:
     def fail(*_: Any) -> None:
         raise ValueError("once")
 
@@ -200,7 +200,7 @@ def test_an_env_that_raises_has_had_a_fault(policy: Any) -> None:
 
 
 @on_linux
-def test_spares_are_envs_like_any_other() -> None:
+def test_spares_are_counted_as_envs() -> None:
     with Pool(uneven(6), spares=2) as pool:
         play(pool, 12)
         stats = pool.stats()
@@ -219,7 +219,7 @@ def test_a_vector_env_is_timed_as_a_whole(mode: Any) -> None:
             pool.step(np.zeros(4, int))
         stats = pool.stats()
     assert [env.steps for env in stats.envs] == [6, 6, 6, 6]
-    assert stats.step.count == 12  # of two vector envs
+    assert stats.step.count == 12  # steps of two vector envs
     assert stats.envs[0].step.total == stats.envs[1].step.total
     ended = 2 if mode == "same_step" else 1
     assert [(env.episodes, env.lengths) for env in stats.envs] == [(ended, (3,) * ended)] * 4
@@ -244,7 +244,7 @@ def test_parts_and_partial_batches_are_counted_together() -> None:
 
 
 @on_linux
-def test_processes_have_memory_and_a_place_in_the_queue() -> None:
+def test_processes_report_memory_and_queueing() -> None:
     with Pool(counting(2), num_workers=2) as pool:
         play(pool, 2)
         stats = pool.stats()
@@ -256,8 +256,8 @@ def test_processes_have_memory_and_a_place_in_the_queue() -> None:
 
 
 @on_linux
-def test_the_memory_of_a_worker_is_what_its_limit_goes_by() -> None:
-    """That of what its env has started, too."""
+def test_the_reported_memory_is_the_memory_that_is_limited() -> None:
+    """The memory includes that of the processes that the env has started."""
     with Pool([partial(LeakyEnv, tag, 2, outside=tag == 1) for tag in (0, 1)], num_workers=2) as pool:
         pool.reset()
         shown = [worker.memory for worker in pool.stats().workers]
@@ -267,7 +267,7 @@ def test_the_memory_of_a_worker_is_what_its_limit_goes_by() -> None:
 
 
 @on_linux
-def test_a_worker_that_is_restarted_takes_what_its_successor_takes(tmp_path: Any) -> None:
+def test_a_restarting_worker_reports_the_memory_of_its_successor(tmp_path: Any) -> None:
     gate = Gate(tmp_path)
     was_built, is_built_again = tmp_path / "built", tmp_path / "again"
 
@@ -298,7 +298,7 @@ def test_a_worker_that_is_restarted_takes_what_its_successor_takes(tmp_path: Any
 
 
 @on_linux
-def test_a_worker_that_is_gone_takes_no_memory() -> None:
+def test_a_lost_worker_reports_no_memory() -> None:
     with Pool(counting(2), num_workers=2) as pool:
         pool.reset()
         assert pool.workers[0].pid is not None
@@ -312,7 +312,7 @@ def test_a_worker_that_is_gone_takes_no_memory() -> None:
 
 @on_linux
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere nobody tells")
-def test_what_the_machine_had_done_before_the_pool_was_is_not_counted() -> None:
+def test_the_machines_work_before_the_pool_is_not_counted() -> None:
     before, began = usage_of_cores(os.sched_getaffinity(0)), time.monotonic()
     with Pool([CountingEnv] * 4, num_workers=2) as pool:
         pool.reset()
@@ -330,7 +330,7 @@ def test_what_the_machine_had_done_before_the_pool_was_is_not_counted() -> None:
         assert (stats - stats).machine.seconds == 0
 
 
-def test_it_tells_what_workers_do_at_this_moment(tmp_path: Any) -> None:
+def test_stats_report_the_current_command_of_workers(tmp_path: Any) -> None:
     gate = Gate(tmp_path)
     with Pool(gated([gate, None]), num_workers=2) as pool:
         pool.reset()
@@ -343,7 +343,7 @@ def test_it_tells_what_workers_do_at_this_moment(tmp_path: Any) -> None:
         pool.recv()
 
 
-def test_nothing_was_done_yet() -> None:
+def test_stats_of_an_unused_pool() -> None:
     with Pool(counting(2), backend="serial") as pool:
         stats = pool.stats()
         assert (stats.seconds, stats.batches, stats.steps, stats.steps_per_second) == (0.0, 0, 0, 0.0)

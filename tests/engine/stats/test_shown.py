@@ -1,4 +1,4 @@
-"""Snapshots as tables and as scalars."""
+"""Snapshots of statistics as tables and as scalars."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ def test_a_table_has_workers_envs_the_callers_time_and_the_verdict(shown: str) -
     lines = shown.splitlines()
     assert lines[0].startswith("8 envs in 1 process workers on 2 cores: 8080 steps")
     assert "waits for envs 100%" in lines[1]
-    assert any(line.split()[:3] == ["0", "1000", "0-7"] for line in lines)  # a worker, its pid, its envs
+    assert any(line.split()[:3] == ["0", "1000", "0-7"] for line in lines)  # the columns worker, pid and envs
     assert sum("5 ms" in line for line in lines) >= 8
     assert GAMES.verdict.text in shown
     assert f"    {GAMES.verdict.code}" in lines
 
 
-def test_of_many_envs_the_slowest_are_shown() -> None:
+def test_a_table_of_many_envs_shows_the_slowest() -> None:
     stats = snapshot(steps=[each(1 * MS)] * 99 + [each(9 * MS)], workers=50, waited=10 * MS)
     text = str(stats)
     assert "envs: 12 of 100, the slowest" in text
@@ -48,12 +48,12 @@ def test_scalars_are_flat_numbers_with_a_prefix() -> None:
     assert scalars["remuda/steps"] == 8080
     assert scalars["remuda/step/mean_seconds"] == pytest.approx(5 * MS)
     assert scalars["remuda/caller/waiting_share"] == pytest.approx(1.0, abs=1e-3)
-    assert "remuda/idle/p99_seconds" not in scalars  # nobody was idle
+    assert "remuda/idle/p99_seconds" not in scalars  # no worker was idle
     assert "remuda/episode_return_mean" not in scalars
     assert set(GAMES.scalars("")) == {name.removeprefix("remuda/") for name in scalars}
 
 
-def test_nothing_done_is_shown_as_such() -> None:
+def test_a_snapshot_of_an_unused_pool_is_shown() -> None:
     nothing = snapshot(steps=[Durations()] * 2, workers=1, waited=0.0, gathering=0.0, batches=0)
     assert "0 steps, 0 a second" in str(nothing)
     assert nothing.scalars()["remuda/steps"] == 0.0

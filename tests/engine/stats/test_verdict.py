@@ -1,4 +1,4 @@
-"""What the verdict says of made-up figures: each cause by its name, with the figures, and code to paste."""
+"""Verdicts on made-up statistics: the name of each cause, its figures, and code to paste."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from remuda._worker.measuring import StepCost
 MS = 1e-3
 
 CARTPOLES = [each(6 * US)] * 8
-GAMES = [each(5 * MS)] * 8  # each waits for a game of its own
+GAMES = [each(5 * MS)] * 8  # each env waits for its own game
 RARELY_SLOW = Durations.of([1 * MS] * (BATCHES * 9 // 10) + [20 * MS] * (BATCHES // 10))
 STOOD_STILL = Durations.of([1 * MS] * (BATCHES - 1) + [800 * MS])
-RESETS = Durations.of([300 * MS] * (BATCHES // 100))  # an episode has a hundred steps
+RESETS = Durations.of([300 * MS] * (BATCHES // 100))  # each episode has a hundred steps
 
 CASES: dict[str, tuple[PoolStats, str, str]] = {
     "a policy that takes ten times as long as the envs": (
@@ -110,7 +110,7 @@ CASES: dict[str, tuple[PoolStats, str, str]] = {
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_each_cause_has_its_name(case: str) -> None:
+def test_the_verdict_names_each_cause(case: str) -> None:
     stats, cause, code = CASES[case]
     verdict = stats.verdict
     assert verdict.cause == cause, verdict.text
@@ -122,12 +122,12 @@ def test_each_cause_has_its_name(case: str) -> None:
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_the_code_can_be_pasted(case: str) -> None:
+def test_the_suggested_code_is_valid(case: str) -> None:
     stats, _, _ = CASES[case]
     ast.parse(stats.verdict.code or "")
 
 
-def test_it_names_the_slow_env_and_what_it_takes() -> None:
+def test_the_verdict_has_the_figures_of_the_slow_env() -> None:
     stats, _, _ = CASES["one slow env among sixteen"]
     assert stats.verdict.text == (
         "slow env: env 15 takes 10 ms a step, the others 1 ms, and every batch of 10.1 ms waits for that; take "
@@ -135,7 +135,7 @@ def test_it_names_the_slow_env_and_what_it_takes() -> None:
     )
 
 
-def test_it_tells_what_the_host_of_a_virtual_machine_takes() -> None:
+def test_the_verdict_has_the_cores_that_the_host_takes() -> None:
     stats, _, _ = CASES["the host takes half of each core that envs without any waiting need"]
     assert stats.verdict.text.startswith(
         "busy machine: the host of this virtual machine takes 0.5 of 2 cores away (`st` in `top`), and envs stand "
@@ -144,14 +144,14 @@ def test_it_tells_what_the_host_of_a_virtual_machine_takes() -> None:
     assert stats.verdict.code is None
 
 
-def test_it_speaks_of_what_the_pool_was_made_with() -> None:
+def test_the_code_uses_the_call_that_made_the_pool() -> None:
     stats = snapshot(
         steps=GAMES, workers=1, cpu=0.01, waited=40 * MS, make="envs = AsyncVectorEnv({env_fns}, {options})"
     )
     assert stats.verdict.code == "envs = AsyncVectorEnv(env_fns, num_workers=8)"
 
 
-def test_it_saves_no_more_than_is_waited_for() -> None:
+def test_the_savings_are_at_most_the_waiting_time() -> None:
     for stats, _, _ in CASES.values():
         assert 0 <= stats.verdict.saves <= 1
         assert (
@@ -162,21 +162,21 @@ def test_it_saves_no_more_than_is_waited_for() -> None:
 
 @pytest.mark.parametrize("case", ["sixty-four workers on two cores", "one worker for eight games"])
 @pytest.mark.parametrize("setup", [{"is_chosen": True}, {"spares": 1}])
-def test_whom_auto_has_served_is_never_told_another_number_of_workers(case: str, setup: dict[str, Any]) -> None:
-    told = {
+def test_after_auto_no_other_number_of_workers_is_suggested(case: str, setup: dict[str, Any]) -> None:
+    cases = {
         "sixty-four workers on two cores": {"steps": [each(23 * US)] * 64, "workers": 64, "waited": 1400 * US},
         "one worker for eight games": {"steps": GAMES, "workers": 1, "waited": 40 * MS, "cpu": 0.01},
     }
-    verdict = snapshot(**told[case], **setup).verdict  # type: ignore[arg-type]
+    verdict = snapshot(**cases[case], **setup).verdict  # type: ignore[arg-type]
     assert "workers" not in verdict.cause
     assert "num_workers" not in (verdict.code or "")
 
 
 @given(st.floats(1 * US, 0.1), st.floats(0.01, 1), st.integers(1, 32), st.integers(1, 64), st.floats(1, 3), st.data())
-def test_it_says_of_workers_what_auto_would(
+def test_the_suggested_number_of_workers_equals_that_of_auto(
     wall: float, cpu: float, num_envs: int, cores: int, slack: float, data: st.DataObject
 ) -> None:
-    """Within the cores, where nothing has to be guessed."""
+    """Tested only with at most one worker per core, where the verdict needs no estimate."""
     num_workers = data.draw(st.integers(1, min(num_envs, cores)))
     waited = slack * wall * -(-num_envs // num_workers)
     stats = snapshot(
@@ -189,14 +189,14 @@ def test_it_says_of_workers_what_auto_would(
         assert best != num_workers
 
 
-def test_simulators_that_wait_are_no_busy_machine() -> None:
-    """Their games take all the cores, and the workers none."""
+def test_waiting_for_simulators_does_not_count_as_a_busy_machine() -> None:
+    """The games use all cores, and the workers none."""
     verdict = snapshot(steps=GAMES, workers=8, cpu=0.01, waited=5.2 * MS, others=2.0).verdict
     assert verdict.cause == "env step"
 
 
 @pytest.mark.parametrize("setup", [{"autoreset": "background"}, {"spares": 2}])
-def test_resets_that_nobody_waits_for_are_not_blamed(setup: dict[str, Any]) -> None:
+def test_resets_without_waiting_are_not_the_cause(setup: dict[str, Any]) -> None:
     steps = [each(1 * MS)] * 8
     assert snapshot(steps=steps, resets=[RESETS] * 8, workers=8, cpu=0.02, waited=1.1 * MS, **setup).verdict.cause in {
         "env step",
@@ -204,6 +204,6 @@ def test_resets_that_nobody_waits_for_are_not_blamed(setup: dict[str, Any]) -> N
     }
 
 
-def test_nobody_who_steps_in_the_callers_thread_is_told_to_split() -> None:
+def test_split_is_not_suggested_for_the_serial_backend() -> None:
     stats = snapshot(steps=CARTPOLES, workers=1, waited=50 * US, own=60 * US, backend="serial")
     assert "split" not in (stats.verdict.code or "")

@@ -1,4 +1,4 @@
-"""Native code of an env that runs wild: over our shared memory, and into our socket."""
+"""Native code of an env that overwrites the pool's shared memory or writes to the worker's socket."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from wild_envs import WildTextEnv, overwrite_memory, write_to_socket
 from remuda import BrokenPoolError, CorruptReplyError, FaultPolicy, Pool
 
 
-def test_memory_that_was_overwritten_is_told_as_such() -> None:
+def test_overwritten_memory_is_raised_as_a_corrupt_reply() -> None:
     with Pool(hooked(2, step=overwrite_memory), num_workers=1) as pool:
         pool.reset()
         with pytest.raises(CorruptReplyError, match="it wrote invalid data, and was killed") as raised:
@@ -38,7 +38,7 @@ def test_a_worker_that_overwrote_memory_is_replaced(mode: Any, tmp_path: Path) -
             assert pool.step([i, i]).obs[:, 2:].tolist() == [[i, i]] * 2
 
 
-def test_a_socket_that_was_written_to_is_told_as_such(tmp_path: Path) -> None:
+def test_a_corrupted_socket_is_raised_as_a_corrupt_reply(tmp_path: Path) -> None:
     marker = str(tmp_path / "wild")
     with Pool([TextEnv, lambda: WildTextEnv(marker)]) as pool:
         pool.reset()
@@ -47,7 +47,7 @@ def test_a_socket_that_was_written_to_is_told_as_such(tmp_path: Path) -> None:
         assert pool.recv().obs == ("a",)
 
 
-def test_a_worker_whose_socket_was_written_to_is_replaced(tmp_path: Path) -> None:
+def test_a_worker_with_a_corrupted_socket_is_replaced(tmp_path: Path) -> None:
     marker, text = str(tmp_path / "wild"), "x" * 3_000_000
     with Pool([TextEnv, lambda: WildTextEnv(marker)], faults="restart") as pool:
         pool.reset()
@@ -57,6 +57,6 @@ def test_a_worker_whose_socket_was_written_to_is_replaced(tmp_path: Path) -> Non
         assert [len(obs) for obs in pool.step(("a", text)).obs] == [1, 3_000_000]
 
 
-def test_a_socket_that_is_written_to_while_envs_are_built() -> None:
+def test_a_socket_that_is_corrupted_while_envs_are_built() -> None:
     with pytest.raises(CorruptReplyError, match=r"^worker 1 .* in build"):
         Pool(hooked(2, build=write_to_socket))

@@ -1,4 +1,4 @@
-"""Every accident in every phase, and what comes of it: the table is in crash_matrix.py, and in docs/faults.md."""
+"""Every accident in every phase, with its outcome by the tables of crash_matrix.py, shown in docs/faults.md."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ ERRORS: dict[Outcome, type[Exception]] = {
     Outcome.EPISODE_GOES_ON: EnvError,
 }
 
-# By phase: the hook, the operation in reports, what the limit is called, and how long episodes are.
+# For each phase: the hook, the operation in reports, the option that limits it, and the length of episodes.
 DETAILS: dict[Phase, tuple[str, str, str, int]] = {
     Phase.BUILD: ("build", "build", "", 9),
     Phase.REBUILD: ("build", "build", "", 9),
@@ -62,11 +62,11 @@ CALLS = (Phase.CALL, Phase.RENDER)
 FRESH = [1, 1, 0, -1]  # env 1 after its first reset
 
 
-# -- what happens ----------------------------------------------------------------------------------------
+# -- the accident ----------------------------------------------------------------------------------------
 
 
 def build(row: Row, phase: Phase, policy: Policy, backend: Any, directory: Path) -> Pool:
-    """Two envs, the second of which is to meet with the accident, once."""
+    """Returns a pool of two envs. The accident happens once, in env 1."""
     hook, _, limit, length = DETAILS[phase]
     rebuilds = phase in (Phase.REBUILD, Phase.REBUILD_IN_PLACE)
     hooks = {hook: once(directory / "accident", row.act, skip=int(rebuilds))}
@@ -86,7 +86,7 @@ def build(row: Row, phase: Phase, policy: Policy, backend: Any, directory: Path)
     )
 
 
-def meet_with_it(pool: Pool, phase: Phase) -> Any:
+def run_into_accident(pool: Pool, phase: Phase) -> Any:
     batch = pool.reset()
     if phase is Phase.CALL:
         return pool.call("poke")
@@ -98,7 +98,7 @@ def meet_with_it(pool: Pool, phase: Phase) -> Any:
     return batch
 
 
-# -- what comes of it ------------------------------------------------------------------------------------
+# -- its outcome -----------------------------------------------------------------------------------------
 
 
 def check_report(error: Any, row: Row, phase: Phase, kind_of_pool: str = "process") -> None:
@@ -122,7 +122,7 @@ def check_fault(fault: Any, row: Row, phase: Phase) -> None:
 
 
 def check_text(fault: str, row: Row, phase: Phase) -> None:
-    """As the log has it."""
+    """Checks the text of the fault in the log."""
     if phase is Phase.REBUILD and row.kind == "hang":
         assert fault == "worker 1 did not build its envs within 2.0 s; it is restarted at once"
     else:
@@ -130,22 +130,22 @@ def check_text(fault: str, row: Row, phase: Phase) -> None:
         assert f"in {DETAILS[phase][1]}" in fault
 
 
-def the_others_go_on(pool: Pool) -> None:
-    """Whatever has become of env 1."""
+def assert_env_0_works(pool: Pool) -> None:
+    """Asserts that env 0 still works, in whatever state env 1 is."""
     if pool.pending:
         assert pool.recv().env_ids.tolist() == [0]
     assert pool.call("echo", 7, env_ids=[0]) == [((7,), {})]
 
 
 def after_a_loss(pool: Pool) -> None:
-    the_others_go_on(pool)
+    assert_env_0_works(pool)
     with pytest.raises(BrokenPoolError, match="env 1 was lost"):
         pool.step([1, 1])
 
 
 def after_an_exception(pool: Pool, phase: Phase) -> None:
-    the_others_go_on(pool)
-    if phase in CALLS:  # the episode goes on
+    assert_env_0_works(pool)
+    if phase in CALLS:  # the exception did not end the episode
         assert pool.step([5, 5]).obs[1].tolist() == [1, 1, 1, 5]
     assert pool.reset(env_ids=[1]).obs[0, 2:].tolist() == [0, -1]
     assert pool.call("poke", env_ids=[1]) == ["poked"]
@@ -177,7 +177,7 @@ def check_closing(row: Row, policy: Policy, backend: Any, directory: Path) -> No
 
 def check_raising(pool: Pool, row: Row, phase: Phase) -> None:
     outcome = OUTCOMES["raise"][row.kind][phase]
-    check_error(outcome, row, phase, lambda: meet_with_it(pool, phase))
+    check_error(outcome, row, phase, lambda: run_into_accident(pool, phase))
     if outcome is Outcome.RAISED:
         after_an_exception(pool, phase)
     else:
@@ -187,10 +187,10 @@ def check_raising(pool: Pool, row: Row, phase: Phase) -> None:
 def check_restarting(pool: Pool, row: Row, phase: Phase, faults: list[str]) -> None:
     outcome = OUTCOMES["restart"][row.kind][phase]
     if phase in CALLS:
-        check_error(outcome, row, phase, lambda: meet_with_it(pool, phase))
+        check_error(outcome, row, phase, lambda: run_into_accident(pool, phase))
         batch = pool.step([5, 5])
     else:
-        batch = meet_with_it(pool, phase)
+        batch = run_into_accident(pool, phase)
     if outcome is Outcome.EPISODE_GOES_ON:
         assert batch.obs.tolist() == [[0, 1, 1, 5], [1, 1, 1, 5]]
         assert not faults
@@ -225,7 +225,7 @@ def check_truncation(batch: Batch, row: Row, phase: Phase) -> None:
 
 @pytest.fixture(scope="module")
 def fork_server() -> None:
-    """It stays."""
+    """Starts the fork server and leaves it running."""
     Pool(counting(1)).close()
     gc.collect()
 
@@ -240,7 +240,7 @@ def nothing_is_held(fork_server: None) -> Iterator[None]:
 
 @pytest.fixture
 def simulators_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[Row], None]:
-    """What an env has started has ended when the end of its worker is told."""
+    """Returns a check that the processes that an env has started ended before the death of its worker was reported."""
     pids = tmp_path / "simulators"
     monkeypatch.setenv(accidents.SIMULATORS, str(pids))
 
@@ -253,19 +253,21 @@ def simulators_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[
 
 def is_running(pid: int) -> bool:
     try:
-        return "\nState:\tZ" not in Path(f"/proc/{pid}/status").read_text()  # where nobody reaps, as in a container
+        # in a container without an init process, dead orphans stay as zombies
+        return "\nState:\tZ" not in Path(f"/proc/{pid}/status").read_text()
     except OSError:
         return False
 
 
 @pytest.fixture
 def faults() -> Iterator[list[str]]:
-    """Those that the pool has logged."""
+    """The faults that the pool has logged."""
     found: list[str] = []
 
     class Collector(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
-            if record.levelno == logging.WARNING:  # no less, and no error: that would be Python's of a simulator
+            # faults are logged as warnings; errors may be Python's own, about a simulator
+            if record.levelno == logging.WARNING:
                 found.append(record.getMessage())
 
     collector = Collector()
@@ -276,7 +278,7 @@ def faults() -> Iterator[list[str]]:
 
 @dataclass(frozen=True)
 class Cell:
-    """Who does what, when and where."""
+    """A row of the table with a phase, a policy and a backend."""
 
     row: Row
     phase: Phase
@@ -287,7 +289,7 @@ class Cell:
     def makes_sense(self) -> bool:
         if OUTCOMES[self.policy][self.row.kind][self.phase] is Outcome.NEVER:
             return False
-        # RemoteBackend than in a process it would be the caller's own end, and nobody could end his hang.
+        # A death or hang in the caller's own thread or process could not be survived.
         return self.backend == "process" or (self.row.kind == "exception" and self.phase is not Phase.REBUILD)
 
     @property
@@ -296,8 +298,8 @@ class Cell:
 
 
 ALL = starmap(Cell, product(ROWS, Phase, OUTCOMES, ("process", "thread", "serial")))
-# Every accident in every phase, and every cell of the document's tables, which know kinds, on every backend: where the
-# consequences are decided nobody knows any more which of its kind it was.
+# The tests cover each accident in each phase, and each cell of the document's tables on each backend. All other
+# combinations are equivalent, because the pool's reaction depends only on the kind of accident.
 CELLS = covering(
     [cell for cell in ALL if cell.makes_sense],
     lambda cell: (cell.row, cell.phase),
@@ -311,7 +313,7 @@ CELLS = covering(
     ("row", "phase", "policy", "backend"),
     [pytest.param(cell.row, cell.phase, cell.policy, cell.backend, id=cell.name) for cell in CELLS],
 )
-def test_cell(
+def test_an_accident_has_its_documented_outcome(
     row: Row,
     phase: Phase,
     policy: Policy,
@@ -338,7 +340,7 @@ def test_cell(
 
 @pytest.mark.parametrize("policy", OUTCOMES)
 def test_nothing_outlives_a_pool_whose_process_is_killed(policy: Policy, script: Callable[..., Script]) -> None:
-    """Whatever the envs are at, and hold on to."""
+    """The watcher ends all workers and simulators in every phase, although the envs hang with the GIL."""
     program = script(ORPHANS, POLICY=policy)
     phases = program.read_line()
     assert {program.read_line() for _ in phases} == set(phases)
@@ -347,7 +349,7 @@ def test_nothing_outlives_a_pool_whose_process_is_killed(policy: Policy, script:
     assert program.await_end()[0] == -signal.SIGKILL
 
 
-# A pool for each phase, in a thread of its own: env 1 starts simulators, says so, and hangs with the GIL in its hand.
+# A program with a pool for each phase in its own thread. Env 1 starts simulators, reports it, and hangs with the GIL.
 ORPHANS = """
 import accidents, simulators
 
@@ -378,6 +380,6 @@ for phase in phases:
 """
 
 
-def test_the_document_has_this_very_table() -> None:
+def test_the_document_has_this_table() -> None:
     text = DOCUMENT.read_text()
     assert with_tables(text) == text, "run tests/crash_matrix.py"

@@ -1,4 +1,4 @@
-"""Ctrl-C is no fault where the caller steps the envs himself: it is his, and nothing is restarted in its place."""
+"""Ctrl-C in an env that the caller steps is no fault: the caller receives KeyboardInterrupt, and nothing restarts."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ interrupt = raising(KeyboardInterrupt)
 
 
 @pytest.mark.parametrize("phase", ["reset", "step", "call"])
-def test_it_reaches_the_caller(phase: str, tmp_path: Path) -> None:
+def test_ctrl_c_reaches_the_caller(phase: str, tmp_path: Path) -> None:
     hooks = {phase: once(tmp_path / "interrupted", interrupt)}
     with Pool(hooked(2, **hooks), backend="serial", faults="restart") as pool:
         with pytest.raises(KeyboardInterrupt):
@@ -30,7 +30,7 @@ def test_it_reaches_the_caller(phase: str, tmp_path: Path) -> None:
         assert not pool.step([1, 1]).truncated.any()
 
 
-def test_it_reaches_the_caller_from_a_build_that_is_repeated_later(tmp_path: Path) -> None:
+def test_ctrl_c_reaches_the_caller_from_a_rebuild_and_the_rebuild_is_repeated(tmp_path: Path) -> None:
     hooks = {
         "build": once(tmp_path / "interrupted", interrupt, skip=1),
         "step": once(tmp_path / "reason", accidents.raise_value_error),

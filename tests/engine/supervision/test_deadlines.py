@@ -1,6 +1,6 @@
-"""Envs that take too long: their worker is killed from outside, wherever it hangs.
+"""Envs that miss a deadline: the pool kills their worker, wherever it hangs.
 
-What is late here hangs for ever, and nothing else is asked while a deadline runs: no speed of any machine matters.
+The tests are independent of the machine's speed: late envs hang forever, and no other command has a deadline.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def test_a_missed_deadline_is_raised(phase: str, hang: str) -> None:
         assert error.exitcode == -signal.SIGKILL
         assert not pool.workers[1].is_alive()
         if phase != "call":
-            assert sorted(pool.recv().env_ids) == [0, 2]  # in the order of their arrival
+            assert sorted(pool.recv().env_ids) == [0, 2]  # results may arrive in any order
         with pytest.raises(BrokenPoolError, match="env 1 was lost"):
             pool.step([1, 1, 1])
 
@@ -82,7 +82,7 @@ def test_autoresets_have_the_deadline_of_resets(mode: Any, tmp_path: Path) -> No
     with Pool(hooked(2, length=1, autoreset=hangs), faults=faults, autoreset=mode) as pool:
         pool.reset()
         batch = pool.step([1, 1])
-        if mode == "next_step":  # nothing is told of a reset that was tried again
+        if mode == "next_step":  # a reset that was repeated leaves no trace in the batch
             batch = pool.step([1, 1])
             assert not batch.truncated.any()
         else:
@@ -101,17 +101,17 @@ def test_a_call_that_hangs_costs_the_episode(tmp_path: Path) -> None:
         assert pool.call("poke") == ["poked"] * 2
 
 
-def test_a_deadline_is_kept_while_others_keep_the_pool_busy() -> None:
+def test_a_deadline_is_kept_while_other_envs_keep_the_pool_busy() -> None:
     with Pool(hooked(3, step=hold_the_gil), faults=FaultPolicy(step_timeout=LIMIT)) as pool:
         pool.reset()
         pool.send([1, 1, 1])
         with pytest.raises(EnvTimeoutError):
-            while True:  # whoever takes what is there never waits
+            while True:  # recv with min_envs=1 always has a result and never waits
                 batch = pool.recv(min_envs=1)
                 pool.send([1] * len(batch), env_ids=batch.env_ids)
 
 
-def test_several_miss_a_deadline_at_once() -> None:
+def test_several_envs_miss_a_deadline_at_once() -> None:
     with Pool(hooked(4, which=[1, 2], step=hold_the_gil), faults=FaultPolicy("restart", step_timeout=LIMIT)) as pool:
         pool.reset()
         batch = pool.step([1] * 4)
@@ -120,7 +120,7 @@ def test_several_miss_a_deadline_at_once() -> None:
 
 
 def test_idle_workers_miss_no_deadline(tmp_path: Path) -> None:
-    """However long the learner learns: longer than the limit, as a clock shows that we and the pool share."""
+    """The learner takes longer than the limit, measured by the clock that the pool also uses."""
     with Pool(counting(2), faults=FaultPolicy("restart", step_timeout=LIMIT, reset_timeout=LIMIT)) as pool:
         before = pids_of(pool)
         pool.reset()
@@ -132,7 +132,7 @@ def test_idle_workers_miss_no_deadline(tmp_path: Path) -> None:
         assert pids_of(pool) == before
 
 
-def test_waiting_for_a_successor_is_no_deadline_of_a_step(tmp_path: Path) -> None:
+def test_waiting_for_a_successor_does_not_count_for_a_deadline(tmp_path: Path) -> None:
     gate = Gate(tmp_path)
     built = str(tmp_path / "built")
     second = lambda env: os.path.exists(built) or open(built, "w").close()  # noqa: E731
@@ -152,9 +152,9 @@ def test_waiting_for_a_successor_is_no_deadline_of_a_step(tmp_path: Path) -> Non
 # -- messages too large for a socket's buffer --------------------------------------------------------------
 
 
-def stop_in_the_middle_of_its_answer(pool: Pool, worker: int) -> int:
+def stop_within_an_answer(pool: Pool, worker: int) -> int:
     pid = pids_of(pool)[worker]
-    await_sleep(pid)  # it waits for us to read on
+    await_sleep(pid)  # the worker sleeps until the pool reads the rest of its answer
     os.kill(pid, signal.SIGSTOP)
     return pid
 
@@ -164,14 +164,14 @@ TEXTS = [TextEnv, lambda: TextEnv(times=LONG)]
 
 
 @pytest.mark.parametrize("phase", ["step", "call"])
-def test_who_stops_in_the_middle_of_an_answer_is_late(phase: str) -> None:
+def test_a_worker_that_stops_within_an_answer_misses_its_deadline(phase: str) -> None:
     with Pool(TEXTS, faults=FaultPolicy(**{f"{phase}_timeout": LIMIT})) as pool:  # type: ignore[arg-type]
         pool.reset()
         if phase == "call":
             call = pool.apply_async(lambda env: "b" * LONG, env_ids=[1])
         else:
             pool.send(("a", "b"))
-        stop_in_the_middle_of_its_answer(pool, 1)
+        stop_within_an_answer(pool, 1)
         with pytest.raises(EnvTimeoutError, match=f"longer than {phase}_timeout={LIMIT} s") as raised:
             pool.recv() if phase == "step" else call.result()
         assert raised.value.env_ids == (1,)
@@ -180,11 +180,11 @@ def test_who_stops_in_the_middle_of_an_answer_is_late(phase: str) -> None:
         assert pool.call("times", env_ids=[0]) == [1]
 
 
-def test_an_answer_goes_on_where_its_worker_stopped() -> None:
+def test_a_stopped_worker_continues_its_answer() -> None:
     with Pool(TEXTS) as pool:
         pool.reset()
         pool.send(("a", "b"))
-        pid = stop_in_the_middle_of_its_answer(pool, 1)
+        pid = stop_within_an_answer(pool, 1)
         assert pool.recv(timeout=0.05).obs == ("a",)
         for _ in range(3):
             assert pool.recv(timeout=0.01).env_ids.tolist() == []
@@ -194,19 +194,19 @@ def test_an_answer_goes_on_where_its_worker_stopped() -> None:
         assert pool.recv().obs == ("b" * LONG,)
 
 
-def test_time_in_which_nobody_reads_an_answer_is_not_its_workers() -> None:
-    """It is late by its clock, but only because we have done something else meanwhile."""
+def test_time_in_which_the_pool_reads_no_answer_does_not_count() -> None:
+    """The answer is late by the clock, but only because the pool did not read it meanwhile."""
     with Pool(TEXTS, faults=FaultPolicy(step_timeout=2.0)) as pool:
         pool.reset()
         pool.send(("a", "b"))
         await_sleep(pids_of(pool)[1])
         began = time.monotonic()
-        while time.monotonic() < began + 2.2:  # the learner's own time
+        while time.monotonic() < began + 2.2:  # time that the learner takes
             pass
         assert pool.recv(order="slot").obs == ("a", "b" * LONG)
 
 
-def test_a_message_that_its_worker_does_not_read_holds_up_nobody(tmp_path: Path) -> None:
+def test_a_message_that_a_worker_does_not_read_delays_no_other_env(tmp_path: Path) -> None:
     gate = Gate(tmp_path)
     large = bytes(LONG)
     with Pool(gated([None, gate])) as pool:
@@ -222,7 +222,7 @@ def test_a_message_that_its_worker_does_not_read_holds_up_nobody(tmp_path: Path)
         assert sorted(pool.recv().env_ids) == [0, 1]
 
 
-def test_who_does_not_read_a_message_is_late() -> None:
+def test_a_worker_that_does_not_read_a_message_misses_its_deadline() -> None:
     with Pool(counting(2), faults=FaultPolicy(call_timeout=LIMIT)) as pool:
         pool.reset()
         os.kill(pids_of(pool)[1], signal.SIGSTOP)
@@ -232,7 +232,7 @@ def test_who_does_not_read_a_message_is_late() -> None:
         assert pool.call("tag", env_ids=[0]) == [0]
 
 
-def test_what_is_sent_to_a_successor_may_be_large(tmp_path: Path) -> None:
+def test_messages_to_a_successor_may_be_large(tmp_path: Path) -> None:
     large = bytes(LONG)
     with Pool(counting(2), faults=FaultPolicy("restart", backoff=0)) as pool:
         pool.reset()
@@ -242,7 +242,7 @@ def test_what_is_sent_to_a_successor_may_be_large(tmp_path: Path) -> None:
         assert [call.result()[1][0] for call in calls] == [(large, i) for i in range(2)]
 
 
-# -- a job that is frozen as a whole, as containers and schedulers do it ---------------------------------
+# -- a job that is stopped as a whole, as containers and schedulers do -----------------------------------
 
 FROZEN = """
 import pickle
@@ -301,7 +301,7 @@ say([worker.exitcode for worker in pool.workers] if {backend!r} == "process" els
 
 
 @pytest.mark.parametrize(
-    ("program", "told"),
+    ("program", "expected"),
     [
         (IN_THE_FIRST_BUILD, [1, 1]),
         (IN_THE_CLOSE.format(backend="process"), [0, 0]),
@@ -319,8 +319,8 @@ say([worker.exitcode for worker in pool.workers] if {backend!r} == "process" els
         "in the build of a successor",
     ],
 )
-def test_time_in_which_the_whole_job_is_frozen_counts_for_no_deadline(
-    program: str, told: Any, script: Callable[..., Script], tmp_path: Path
+def test_time_in_which_the_whole_job_is_stopped_does_not_count(
+    program: str, expected: Any, script: Callable[..., Script], tmp_path: Path
 ) -> None:
     gate = Gate(tmp_path)
     (tmp_path / "gate").write_bytes(pickle.dumps(gate))
@@ -330,20 +330,20 @@ def test_time_in_which_the_whole_job_is_frozen_counts_for_no_deadline(
     job = owner.family()
     for pid in job:
         os.kill(pid, signal.SIGSTOP)
-    end = time.monotonic() + 4.0  # twice the limit, as a clock shows that we and they share
+    end = time.monotonic() + 4.0  # twice the limit, measured by the clock that the pool also uses
     while (left := end - time.monotonic()) > 0:
-        select.select([], [], [], left)  # the test is about this time, which a loop would spend on a core
+        select.select([], [], [], left)  # sleeps, since a busy loop would occupy a core during the tested time
     while not all(is_stopped(pid) for pid in job):
         pass
     for pid in job:
-        with suppress(ProcessLookupError):  # one that had ended is reaped as soon as its parent goes on
+        with suppress(ProcessLookupError):  # a process that has ended is reaped as soon as its parent continues
             os.kill(pid, signal.SIGCONT)
     owner.write_line()
     gate.open()
-    assert owner.read_line() == told
+    assert owner.read_line() == expected
     assert owner.await_end()[0] == 0
 
 
 def is_stopped(pid: int) -> bool:
-    """Or has ended, and waits for a parent that is stopped."""
+    """Returns whether the process is stopped, or has ended and waits for its stopped parent to reap it."""
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] in {"T", "Z"}

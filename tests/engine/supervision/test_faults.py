@@ -1,4 +1,4 @@
-"""What several envs and workers have failed of is raised together."""
+"""Failures of several envs and workers are raised together."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from remuda import EnvError, WorkerDiedError
 from remuda._engine.running.changes import Changes
 
 
-def test_failures_are_told_together_in_order() -> None:
+def test_failures_are_raised_together_in_order() -> None:
     faults = faults_of(3)
     changes = Changes()
     faults.add_failures([failure(2)], [2], changes)
@@ -43,4 +43,4 @@ def test_faults_are_raised_together_deaths_first() -> None:
     assert second is deaths[1]
     assert isinstance(raising, EnvError)
     assert f"; and {second}; and {raising}" in str(raised.value)
-    faults.raise_any()  # they were told
+    faults.raise_any()  # all faults have been raised

@@ -1,4 +1,4 @@
-"""What is asked of an env between its fault and its next episode, and of a worker between two processes."""
+"""Commands to an env between its fault and its next episode, and to a worker while its successor starts."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from programs import kill
 from remuda import Batch, EnvError, FaultPolicy, Pool, RestartLimitError, StateError, WorkerDiedError
 
 RESTART = FaultPolicy("restart", backoff=0)
-WAITING = FaultPolicy("restart", backoff=0.2)  # before every restart but the first
+WAITING = FaultPolicy("restart", backoff=0.2)  # a delay before each restart except the first
 
 
 def restarting(env_fns: Any, faults: FaultPolicy = RESTART, **options: Any) -> Pool:
@@ -30,7 +30,7 @@ def observe(pool: Pool) -> Batch:
 
 
 def clumsy(tag: int) -> Callable[[], Any]:
-    """An env that fails in the second step of every episode."""
+    """Returns a factory of envs that fail in the second step of each episode."""
 
     def fail(env: Any, action: int) -> None:
         if env.steps == 2:
@@ -39,11 +39,11 @@ def clumsy(tag: int) -> Callable[[], Any]:
     return lambda: HookedEnv(tag, step=fail)
 
 
-# -- what they were told ---------------------------------------------------------------------------------
+# -- lasting attributes ----------------------------------------------------------------------------------
 
 
 class Wish:
-    """What an env is told, and changes."""
+    """A value that is set as an attribute and that the env changes."""
 
     def __init__(self) -> None:
         self.granted = 0
@@ -55,7 +55,7 @@ def grant(env: Any, *_: Any) -> None:
 
 @pytest.mark.parametrize("kind", ["death", "exception"])
 @pytest.mark.parametrize("options", [{}, {"num_workers": 1}, {"backend": "thread"}], ids=str)
-def test_attributes_that_were_set_are_set_again(kind: str, options: dict[str, Any], tmp_path: Path) -> None:
+def test_lasting_attributes_are_set_again(kind: str, options: dict[str, Any], tmp_path: Path) -> None:
     if kind == "death" and "backend" in options:
         pytest.skip("a thread does not die")
     fail = once(tmp_path / "accident", ACTS[kind], skip=1)
@@ -68,7 +68,7 @@ def test_attributes_that_were_set_are_set_again(kind: str, options: dict[str, An
         pool.set_attr("wish", Wish(), lasting=True)
         pool.set_attrs("level", [10, 11], lasting=True)
         pool.set_attr("level", 12, env_ids=[1], lasting=True)
-        pool.set_attr("tag", 5)  # for this env alone
+        pool.set_attr("tag", 5)  # only the current env gets this attribute
         pool.step([1, 1])
         assert pool.step([1, 1]).truncated[1]
         assert pool.get_attr("level") == [10, 12]
@@ -77,7 +77,7 @@ def test_attributes_that_were_set_are_set_again(kind: str, options: dict[str, An
         assert [wish.granted for wish in pool.get_attr("wish")] == [0 if i in gone else 2 for i in range(2)]
 
 
-def test_and_so_they_are_by_envs_that_are_built_anew_for_no_fault() -> None:
+def test_lasting_attributes_are_set_again_after_a_renewal() -> None:
     for num_workers in (1, 2):
         policy = FaultPolicy("restart", renew_every=1)
         with restarting(counting(2, length=1), policy, num_workers=num_workers) as pool:
@@ -89,7 +89,7 @@ def test_and_so_they_are_by_envs_that_are_built_anew_for_no_fault() -> None:
 
 
 class ReservedEnv(CountingEnv):
-    """Takes a level once only, wherever it was built."""
+    """An env that accepts a level only once, even after it was rebuilt."""
 
     marker: Path
 
@@ -100,7 +100,7 @@ class ReservedEnv(CountingEnv):
         super().set_wrapper_attr(name, value)
 
 
-def test_an_env_that_cannot_be_told_again_is_a_fault_of_its_build(tmp_path: Path) -> None:
+def test_an_exception_when_an_attribute_is_set_again_is_a_fault_of_the_build(tmp_path: Path) -> None:
     ReservedEnv.marker = tmp_path / "told"
     with restarting([ReservedEnv], FaultPolicy("restart", max_restarts=2, backoff=0), start_method="fork") as pool:
         pool.reset()
@@ -111,7 +111,7 @@ def test_an_env_that_cannot_be_told_again_is_a_fault_of_its_build(tmp_path: Path
                 pool.step([1])
 
 
-def test_what_an_env_refused_is_not_told_again() -> None:
+def test_a_failed_call_is_not_repeated() -> None:
     with restarting(hooked(2, call=stumble)) as pool:
         pool.reset()
         with pytest.raises(EnvError, match="broken"):
@@ -134,7 +134,7 @@ def stumble(*_: Any) -> None:
 
 
 @pytest.mark.parametrize("autoreset", ["next_step", "same_step", "disabled"])
-def test_the_last_observation_is_known_also_when_it_was_asked_for(autoreset: Any) -> None:
+def test_the_last_observation_is_kept_after_an_observe(autoreset: Any) -> None:
     with restarting(counting(2), autoreset=autoreset) as pool:
         pool.reset()
         pool.step([1, 1])
@@ -148,8 +148,8 @@ def test_the_last_observation_is_known_also_when_it_was_asked_for(autoreset: Any
 
 
 @pytest.mark.parametrize("backend", ["process", "thread", "serial"])
-def test_an_env_that_failed_is_observed_as_it_was(backend: Any) -> None:
-    """It was rebuilt, and knows nothing of that."""
+def test_an_observe_of_a_failed_env_repeats_its_last_observation(backend: Any) -> None:
+    """The pool repeats the observation, since the rebuilt env does not have it."""
     with restarting([CountingEnv, clumsy(1)], backend=backend) as pool:
         pool.reset()
         pool.step([1, 1])
@@ -164,12 +164,12 @@ def test_an_env_that_failed_is_observed_as_it_was(backend: Any) -> None:
 
 
 @pytest.mark.parametrize("autoreset", ["next_step", "disabled"])
-def test_an_env_whose_worker_died_between_episodes_is_observed_as_it_was(autoreset: Any) -> None:
+def test_an_observe_after_a_death_between_episodes_repeats_the_last_observation(autoreset: Any) -> None:
     with restarting([short_text_env()] * 2, autoreset=autoreset) as pool:
         pool.reset()
         assert pool.step(("a", "b")).terminated.all()
         kill(pool, 1)
-        batch = observe(pool)  # the death is noticed on the way
+        batch = observe(pool)  # the pool detects the death during this call
         assert (batch.obs, batch.truncated.tolist()) == (("a", "b"), [False, False])
         if autoreset == "next_step":
             assert observe(pool).obs == ("a", "b")
@@ -177,7 +177,7 @@ def test_an_env_whose_worker_died_between_episodes_is_observed_as_it_was(autores
 
 
 def short_text_env() -> Any:
-    """A class of envs whose episodes have one step. (It travels by value.)"""
+    """Returns a class of envs with one step per episode. Classes of functions are pickled by value."""
 
     class ShortTextEnv(TextEnv):
         def step(self, action: Any) -> Any:
@@ -187,7 +187,7 @@ def short_text_env() -> Any:
     return ShortTextEnv
 
 
-def test_without_autoreset_an_env_that_was_built_anew_must_be_reset() -> None:
+def test_without_autoreset_a_rebuilt_env_must_be_reset() -> None:
     with restarting(counting(2, length=1), autoreset="disabled") as pool:
         pool.reset()
         assert pool.step([1, 1]).terminated.all()
@@ -202,10 +202,10 @@ def test_without_autoreset_an_env_that_was_built_anew_must_be_reset() -> None:
 # -- between two processes -------------------------------------------------------------------------------
 
 
-def test_what_is_too_big_for_shared_memory_waits_for_the_successor() -> None:
+def test_large_messages_wait_for_the_successor() -> None:
     text = "x" * 3_000_000
     with restarting([TextEnv] * 2, WAITING) as pool:
-        for _ in range(2):  # the second time nobody is there for a while
+        for _ in range(2):  # the second death is followed by a delay in which env 1 has no worker
             pool.reset()
             kill(pool, 1)
             assert pool.step(("a", "b")).truncated.tolist() == [False, True]
@@ -215,7 +215,7 @@ def test_what_is_too_big_for_shared_memory_waits_for_the_successor() -> None:
         assert size.result() == [len(text)]
 
 
-def test_what_is_too_big_for_shared_memory_survives_a_build_that_fails(tmp_path: Path) -> None:
+def test_large_messages_survive_a_failed_build(tmp_path: Path) -> None:
     text, builds = "x" * 3_000_000, Gauge(tmp_path / "builds")
     gate = Gate(tmp_path)
 
@@ -235,14 +235,14 @@ def test_what_is_too_big_for_shared_memory_survives_a_build_that_fails(tmp_path:
         assert pool.recv().obs == (text,)
 
 
-def test_a_successor_that_does_not_get_its_envs_built_is_ended(tmp_path: Path) -> None:
+def test_a_successor_with_a_hanging_build_is_killed(tmp_path: Path) -> None:
     builds, note = Gauge(tmp_path / "builds"), tmp_path / "pid"
 
     def make() -> CountingEnv:
         builds.enter()
         if builds.entries() == 2:
             note.write_text(str(os.getpid()))
-            Gate(tmp_path).wait()  # nobody comes
+            Gate(tmp_path).wait()  # the gate never opens
         return CountingEnv(1)
 
     with restarting([CountingEnv, make], start_timeout=2.0) as pool:
@@ -255,7 +255,7 @@ def test_a_successor_that_does_not_get_its_envs_built_is_ended(tmp_path: Path) -
 
 @pytest.mark.parametrize("kind", ["death", "exception", "timeout"])
 def test_faults_of_a_build_have_their_kind_and_hold_no_memory_of_the_pool(kind: str, tmp_path: Path) -> None:
-    """(That no memory is held is seen by whoever watches the test.)"""
+    """A fixture of all tests checks that no memory of the pool remains."""
     builds, gate = Gauge(tmp_path / "builds"), Gate(tmp_path)
 
     def make() -> CountingEnv:
@@ -286,11 +286,11 @@ def test_faults_of_a_build_have_their_kind_and_hold_no_memory_of_the_pool(kind: 
 KEPT: list[Any] = []
 
 
-# -- the end ---------------------------------------------------------------------------------------------
+# -- close -----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("backend", ["process", "thread", "serial"])
-def test_an_env_that_fails_while_the_pool_closes_is_not_built_anew(backend: Any, tmp_path: Path) -> None:
+def test_an_env_that_fails_while_the_pool_closes_is_not_rebuilt(backend: Any, tmp_path: Path) -> None:
     builds = Gauge(tmp_path / "builds")
 
     make = clumsy(1)
@@ -303,5 +303,5 @@ def test_an_env_that_fails_while_the_pool_closes_is_not_built_anew(backend: Any,
     pool.reset()
     pool.step([1])
     pool.send([2])
-    pool.close(timeout=1e6)  # and nobody waits for it
+    pool.close(timeout=1e6)  # close does not wait for the env
     assert builds.entries() == 1

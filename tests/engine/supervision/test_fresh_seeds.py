@@ -1,4 +1,4 @@
-"""The seeds of envs that were rebuilt: the same in every run, and none of before."""
+"""Seeds of rebuilt envs: equal in every run, and different from all earlier seeds."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from vector_envs import plain
 from remuda import Fault, FaultPolicy, Pool
 
 RESTART = FaultPolicy("restart", backoff=0, max_restarts=20)
-FAULTS = [  # backend, workers, and what happens there: only a process dies
+FAULTS = [  # the backend, the number of workers, and the kind of fault; only processes can die
     *((*place, "exception") for place in [("process", 2), ("process", 1), ("thread", 2), ("serial", 1)]),
     ("process", 2, "death"),
     ("process", 1, "death"),
@@ -26,7 +26,7 @@ FAULTS = [  # backend, workers, and what happens there: only a process dies
 
 
 def formula(seed: int, env_id: int, n: int) -> int:
-    """As it is documented."""
+    """Returns the seed by the formula in docs/pool.md."""
     (state,) = np.random.SeedSequence(seed, spawn_key=(env_id, n)).generate_state(1)
     return int(state) % 2**31
 
@@ -36,7 +36,7 @@ def restarting(env_fns: Any, faults: FaultPolicy = RESTART, **options: Any) -> P
 
 
 def step(pool: Pool, times: int = 1) -> list[Fault]:
-    """Steps all, and resets whoever has nobody else to do it; what went wrong."""
+    """Steps all envs, and resets ended ones if autoreset is disabled. Returns the faults."""
     faults = []
     for _ in range(times):
         batch = pool.step([1] * pool.num_envs)
@@ -48,7 +48,7 @@ def step(pool: Pool, times: int = 1) -> list[Fault]:
 
 
 @each(mode=MODES, backend__num_workers__kind=FAULTS)
-def test_they_are_derived_from_the_last_one_given(
+def test_seeds_are_derived_from_the_last_given_seed(
     kind: str, backend: Any, num_workers: int, mode: Any, tmp_path: Path
 ) -> None:
     fail = once(tmp_path / "failed", ACTS[kind], when=lambda env: env.steps == 2)
@@ -62,22 +62,22 @@ def test_they_are_derived_from_the_last_one_given(
         expected = [formula(7 + i, i, 1) if i in gone else None for i in range(2)]
         assert pool.get_attr("last_seed") == expected
         pool.reset()
-        assert pool.get_attr("last_seed") == [None, None]  # it goes on with its random numbers
+        assert pool.get_attr("last_seed") == [None, None]  # an unseeded reset continues with the env's random numbers
 
 
-def test_reports_say_the_seed_that_the_env_was_given() -> None:
+def test_fault_reports_have_the_last_seed() -> None:
     def fail(env: Any, _: Any) -> None:
         if env.steps == 2:
             raise ValueError("broken")
 
     with restarting(hooked(2, step=fail, length=2)) as pool:
         pool.reset(seed=7)
-        told = [(fault.where.seed, fault.where.resets_since_seed) for fault in step(pool, 8)]
-        assert told == [(8, 0), (formula(8, 1, 1), 0), (formula(8, 1, 2), 0)]
+        seeds = [(fault.where.seed, fault.where.resets_since_seed) for fault in step(pool, 8)]
+        assert seeds == [(8, 0), (formula(8, 1, 1), 0), (formula(8, 1, 2), 0)]
         pool.reset(seed=[None, 5])
         pool.reset()
-        told = [(fault.where.seed, fault.where.resets_since_seed) for fault in step(pool, 5)]
-        assert told == [(5, 1), (formula(5, 1, 1), 0)]
+        seeds = [(fault.where.seed, fault.where.resets_since_seed) for fault in step(pool, 5)]
+        assert seeds == [(5, 1), (formula(5, 1, 1), 0)]
 
 
 @pytest.mark.parametrize("backend", ["process", "thread", "serial"])
@@ -91,7 +91,7 @@ def test_a_reset_that_fails_has_used_its_seed(backend: Any, tmp_path: Path) -> N
 
 
 @each(num_workers=[1, 2], mode=[*MODES, "background"])
-def test_envs_that_are_renewed_have_such_seeds_too(mode: Any, num_workers: int) -> None:
+def test_renewed_envs_have_derived_seeds(mode: Any, num_workers: int) -> None:
     policy = FaultPolicy(renew_every=2)
     with restarting([DiceEnv] * 2, policy, num_workers=num_workers, autoreset=mode) as pool:
         pool.reset(seed=7)
@@ -103,7 +103,7 @@ def test_envs_that_are_renewed_have_such_seeds_too(mode: Any, num_workers: int) 
 
 
 def mortal(directory: Path, tag: int, kind: str) -> Callable[[], Any]:
-    """A factory of envs whose rows are drawn by chance, and all of which fail in the same step, twice."""
+    """Returns a factory of envs with random rows that fail in step 4, twice in all."""
     markers = [once(directory / f"{tag}", ACTS[kind], when=lambda env: env.steps == 4, skip=i) for i in range(2)]
 
     class Mortal(DiceEnv):
@@ -138,20 +138,20 @@ def test_a_run_with_faults_can_be_repeated(kind: str, options: dict[str, Any], t
     assert play(tmp_path / "one", kind, options) == play(tmp_path / "other", kind, options)
 
 
-def test_what_was_drawn_before_is_not_drawn_again() -> None:
+def test_rebuilt_envs_draw_other_random_numbers() -> None:
     seen: set[bytes] = set()
     with restarting([DiceEnv]) as pool:
         for batch in [pool.reset(seed=7)] + [pool.step([1]) for _ in range(5)]:
             seen.add(batch.obs.tobytes())
         for _ in range(3):
             kill(pool, 0)
-            pool.step([1])  # the end of what was cut off
+            pool.step([1])  # the row of the fault
             fresh = [pool.step([1]).obs.tobytes() for _ in range(6)]
             assert not seen & set(fresh)
             seen.update(fresh)
 
 
-def test_envs_of_a_pool_that_nobody_has_seeded_stay_so() -> None:
+def test_rebuilt_envs_of_an_unseeded_pool_are_unseeded() -> None:
     with restarting(counting(2)) as pool:
         pool.reset()
         pool.reset(seed=[None, 3])
@@ -163,7 +163,7 @@ def test_envs_of_a_pool_that_nobody_has_seeded_stay_so() -> None:
         assert pool.get_attr("last_seed") == [None, formula(3, 1, 1)]
 
 
-def test_a_seed_of_the_caller_comes_first() -> None:
+def test_a_given_seed_precedes_a_derived_one() -> None:
     with restarting(counting(1), autoreset="disabled") as pool:
         pool.reset(seed=7)
         kill(pool, 0)
@@ -175,19 +175,19 @@ def test_a_seed_of_the_caller_comes_first() -> None:
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_a_spare_whose_first_reset_fails_repeats_it(mode: Any, tmp_path: Path) -> None:
+def test_a_spare_repeats_a_failed_first_reset(mode: Any, tmp_path: Path) -> None:
     gate = Gate(tmp_path)
     wait = once(tmp_path / "waited", lambda _: gate.wait())
     with restarting(hooked(3, which=[2], length=2, reset=wait), spares=1, autoreset=mode) as pool:
         pool.reset(seed=7)
-        gate.await_arrival()  # in its first reset
+        gate.await_arrival()  # in the spare's first reset
         kill(pool, 2)
-        step(pool, 2 if mode == "same_step" else 3)  # the first slot goes on with it
+        step(pool, 2 if mode == "same_step" else 3)  # the spare takes the first slot
         assert pool.get_attr("last_seed")[0] == 9
 
 
 @each(mode=MODES, backend=["process", "thread", "serial"])
-def test_a_spare_whose_first_reset_raises_repeats_it(backend: Any, mode: Any, tmp_path: Path) -> None:
+def test_a_spare_repeats_a_first_reset_that_raised(backend: Any, mode: Any, tmp_path: Path) -> None:
     fail = once(tmp_path / "failed", ACTS["exception"])
     with restarting(hooked(3, which=[2], length=2, reset=fail), spares=1, autoreset=mode, backend=backend) as pool:
         pool.reset(seed=7, options={"level": 3})
@@ -198,14 +198,14 @@ def test_a_spare_whose_first_reset_raises_repeats_it(backend: Any, mode: Any, tm
 @each(
     mode=MODES,
     seeds__expected=[
-        (7, lambda n: formula(7, 0, n)),  # an int, for there are some that take no more than one
+        (7, lambda n: formula(7, 0, n)),  # an int, because some vector envs accept no list
         (-7, lambda n: formula(7, 0, n)),
         ([3, None], lambda n: [formula(3, 0, n), None]),
         ([3, 9], lambda n: [formula(3, 0, n), formula(9, 1, n)]),
         (None, lambda _: None),
     ],
 )
-def test_vector_envs_get_what_they_were_given(seeds: Any, expected: Callable[[int], Any], mode: Any) -> None:
+def test_rebuilt_vector_envs_have_derived_seeds(seeds: Any, expected: Callable[[int], Any], mode: Any) -> None:
     with restarting(plain(1, 2, 3, mode), vector_size=2, autoreset=mode) as pool:
         pool.reset(seed=seeds)
         for n in (1, 2):

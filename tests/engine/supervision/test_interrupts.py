@@ -1,7 +1,7 @@
-"""The caller is interrupted while the pool deals with a fault: nothing is lost, and nobody waits for ever.
+"""Interrupts of the caller while the pool handles a fault: no result is lost, and no later call hangs.
 
-A signal handler that raises may do so between any two lines. Here a tracer raises at the n-th line of the engine's, for
-one n after another, until all is done before that line comes.
+A signal handler may raise between any two lines. Here a tracer raises at the n-th line of the engine, for increasing n,
+until the operation ends before that line.
 """
 
 from __future__ import annotations
@@ -32,23 +32,25 @@ from remuda._backends.process.backend import ProcessBackend
 
 PACKAGE = Path(remuda.__file__).parent
 ENGINE = str(PACKAGE / "_engine")
-# Between the lines that are hit; with `make soak` each of them is.
+# The distance of the lines at which the tests interrupt. `make soak` interrupts at each line.
 STRIDE = 1 if os.environ.get("REMUDA_SOAK_MINUTES") else 41
 
 
 class Interrupt(BaseException):
-    """Nobody expects it."""
+    """An exception that the engine does not catch."""
 
 
 @contextmanager
-def interrupting(n: int, *where: str) -> Iterator[list[str]]:
-    """Raises at the n-th line of the engine, or of these files, that is run; the list tells where."""
+def interrupting(n: int, *files: str) -> Iterator[list[str]]:
+    """Raises at the n-th line that runs in these files, by default the engine's. Yields a list with the place of that
+    line.
+    """
     hit: list[str] = []
     left = n
 
     def trace(frame: FrameType, event: str, _: Any) -> Any:
         nonlocal left
-        if not frame.f_code.co_filename.startswith(where or ENGINE) or hit:
+        if not frame.f_code.co_filename.startswith(files or ENGINE) or hit:
             return None
         if event == "line":
             left -= 1
@@ -66,7 +68,9 @@ def interrupting(n: int, *where: str) -> Iterator[list[str]]:
 
 
 def each_line(body: Callable[[int], list[str]], first: int = 0, stride: int = STRIDE) -> None:
-    """`body(n)`: what was hit; nothing any more when the n-th line does not come."""
+    """Calls `body(n)` for increasing n. `body` returns the interrupted place, or nothing if the n-th line was not
+    reached.
+    """
     n, places = first, []
     while hit := body(n):
         places += hit
@@ -76,7 +80,7 @@ def each_line(body: Callable[[int], list[str]], first: int = 0, stride: int = ST
 
 @pytest.mark.watchdog(600)
 @pytest.mark.parametrize("mode", MODES)
-def test_a_death_that_is_to_be_restarted_is_dealt_with_in_the_end(mode: Any) -> None:
+def test_a_restart_completes_despite_an_interrupt(mode: Any) -> None:
     with Pool(counting(3), faults=FaultPolicy("restart", backoff=0, max_restarts=10**6), autoreset=mode) as pool:
 
         def body(n: int) -> list[str]:
@@ -102,7 +106,7 @@ def test_a_death_that_is_to_be_restarted_is_dealt_with_in_the_end(mode: Any) -> 
 
 
 @pytest.mark.watchdog(600)
-def test_a_death_that_is_to_be_raised_is_told_or_known_in_the_end() -> None:
+def test_a_death_is_raised_or_recorded_despite_an_interrupt() -> None:
     def body(n: int) -> list[str]:
         with Pool(counting(2)) as pool:
             pool.reset()
@@ -127,7 +131,7 @@ def test_a_death_that_is_to_be_raised_is_told_or_known_in_the_end() -> None:
 
 @pytest.mark.watchdog(600)
 @pytest.mark.parametrize("faults", ["raise", "restart"])
-def test_failures_of_envs_and_answers_are_dealt_with_in_the_end(faults: Any, tmp_path: Path) -> None:
+def test_failures_and_answers_are_handled_despite_an_interrupt(faults: Any, tmp_path: Path) -> None:
     policy = FaultPolicy(faults, backoff=0, max_restarts=10**6)
     fails = lambda env, action: raising(lambda: ValueError("broken"))() if action == 9 else None  # noqa: E731
     with Pool(hooked(2, step=fails), num_workers=1, faults=policy) as pool:
@@ -152,8 +156,8 @@ def test_failures_of_envs_and_answers_are_dealt_with_in_the_end(faults: Any, tmp
         each_line(body)
 
 
-def test_a_kill_that_is_interrupted_is_made_up_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A vector env that has raised is rebuilt by another worker alone: the command is not its own any more."""
+def test_an_interrupted_kill_is_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A vector env that raised is rebuilt only by a new worker, because its command has ended for the old one."""
     fails = raising(lambda: ValueError("broken"))
     factories = [lambda: PlainVector(2, step=lambda env, actions: fails() if actions[0] == 9 else None)] * 2
     with Pool(factories, vector_size=2, faults=FaultPolicy("restart", backoff=0)) as pool:
@@ -175,7 +179,7 @@ def test_a_kill_that_is_interrupted_is_made_up_for(monkeypatch: pytest.MonkeyPat
 
 @pytest.mark.watchdog(600)
 @pytest.mark.parametrize("faults", ["raise", "restart"])
-def test_a_failure_that_the_caller_describes_is_told_in_the_end(faults: Any) -> None:
+def test_an_interrupt_while_the_caller_describes_a_failure(faults: Any) -> None:
     fails = lambda env, action: raising(lambda: ValueError("broken"))() if action == 9 else None  # noqa: E731
     policy = FaultPolicy(faults, backoff=0, max_restarts=10**6)
     files = ("_worker/host.py", "_wire/failures.py", "_wire/pickling.py")
@@ -199,7 +203,7 @@ def test_a_failure_that_the_caller_describes_is_told_in_the_end(faults: Any) -> 
 
 
 @pytest.mark.watchdog(600)
-def test_new_columns_of_infos_are_made_known_in_the_end() -> None:
+def test_new_info_columns_reach_all_workers_despite_an_interrupt() -> None:
     def step(env: Any, action: Any) -> Any:
         return env.observe(), 0.0, False, False, {f"key {n}": float(n + env.tag) for n in range(int(action))}
 
@@ -216,9 +220,9 @@ def test_new_columns_of_infos_are_made_known_in_the_end() -> None:
                 except Interrupt:
                     pass
             pool.discard()
-            for told in (keys, max(0, keys - 2)):
-                infos = pool.step([told] * 3).infos
-                assert list(infos) == [{f"key {n}": float(n + env) for n in range(told)} for env in range(3)], hit
+            for logged in (keys, max(0, keys - 2)):
+                infos = pool.step([logged] * 3).infos
+                assert list(infos) == [{f"key {n}": float(n + env) for n in range(logged)} for env in range(3)], hit
             return hit
 
         each_line(body)
@@ -226,7 +230,7 @@ def test_new_columns_of_infos_are_made_known_in_the_end() -> None:
 
 @pytest.mark.watchdog(600)
 @pytest.mark.parametrize("first", [0, 5])
-def test_a_close_that_is_interrupted_can_be_repeated(first: int) -> None:
+def test_an_interrupted_close_can_be_repeated(first: int) -> None:
     def body(n: int) -> list[str]:
         pool = Pool(counting(2))
         pool.reset()
@@ -248,15 +252,15 @@ def test_a_close_that_is_interrupted_can_be_repeated(first: int) -> None:
 
 
 @each(kind=[Interrupt, KeyboardInterrupt], mode=MODES)
-def test_a_handler_of_logs_that_raises_loses_no_death(mode: Any, kind: Any) -> None:
-    """It raises for each of three deaths: each time some of them are still to be dealt with."""
+def test_a_log_handler_that_raises_loses_no_death(mode: Any, kind: Any) -> None:
+    """The handler raises at each of three deaths, while the pool has still to handle some of them."""
 
     class Raising(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
-            told.append(record.env)  # type: ignore[attr-defined]
+            logged.append(record.env)  # type: ignore[attr-defined]
             raise kind
 
-    told: list[int] = []
+    logged: list[int] = []
     handler, logger = Raising(), logging.getLogger("remuda")
     with Pool(counting(4), faults=FaultPolicy("restart", backoff=0), autoreset=mode) as pool:
         pool.reset()
@@ -274,15 +278,15 @@ def test_a_handler_of_logs_that_raises_loses_no_death(mode: Any, kind: Any) -> N
                     raised += 1
         finally:
             logger.removeHandler(handler)
-        assert (sorted(told), raised) == ([1, 2, 3], 3)
+        assert (sorted(logged), raised) == ([1, 2, 3], 3)
         assert batch.truncated.tolist() == [False, True, True, True]
         assert [fault_in(batch, env).env_id for env in (1, 2, 3)] == [1, 2, 3]
         pool.reset()
         assert pool.step([2] * 4).obs[:, 2].tolist() == [1] * 4
 
 
-def test_signals_while_workers_die_by_the_dozen(tmp_path: Path) -> None:
-    """Real ones, whenever they come: the handler raises, as that of Ctrl-C does."""
+def test_signals_while_many_workers_die(tmp_path: Path) -> None:
+    """Real signals at random times, with a handler that raises, as that of Ctrl-C does."""
 
     def interrupt(*_: Any) -> None:
         raise Interrupt
@@ -295,18 +299,18 @@ def test_signals_while_workers_die_by_the_dozen(tmp_path: Path) -> None:
             for delay in range(12):
                 pool.reset()
                 kill(pool, delay % 3)
-                ticker = threading.Thread(target=_signal_after, args=(delay * 500, died))
+                signaller = threading.Thread(target=_signal_after, args=(delay * 500, died))
                 try:
-                    ticker.start()
+                    signaller.start()
                     while True:
                         pool.step([1] * 3)
-                        if not ticker.is_alive():
+                        if not signaller.is_alive():
                             break
                 except Interrupt:
                     pass
-                while ticker.is_alive():  # at last it is ours, whatever it did
+                while signaller.is_alive():  # the signal is sent once the thread has ended
                     try:
-                        ticker.join()
+                        signaller.join()
                     except Interrupt:
                         pass
                 try:
@@ -327,7 +331,7 @@ def _signal_after(turns: int, died: threading.Event) -> None:
 
 @pytest.mark.watchdog(600)
 @pytest.mark.parametrize("parts", [1, 2])
-def test_a_rollout_that_is_interrupted_loses_no_result_and_leaves_a_pool_that_goes_on(parts: int) -> None:
+def test_an_interrupted_rollout_loses_no_result_and_leaves_a_usable_pool(parts: int) -> None:
     with Pool(counting(4), num_workers=2) as pool:
         pool.reset()
 
@@ -355,7 +359,7 @@ def test_a_rollout_that_is_interrupted_loses_no_result_and_leaves_a_pool_that_go
 
 @pytest.mark.watchdog(600)
 @pytest.mark.parametrize("recover", ["reset", "discard", "drop"])
-def test_a_division_that_is_interrupted_is_undone(recover: str) -> None:
+def test_an_interrupted_split_is_undone(recover: str) -> None:
     with Pool(counting(4), num_workers=2) as pool:
         pool.reset()
 

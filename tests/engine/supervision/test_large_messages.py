@@ -1,6 +1,6 @@
-"""Messages that are too large for shared memory, with signals that come while they are sent and received.
+"""Messages too large for shared memory, with signals that arrive while they are sent and received.
 
-The handler raises, as that of Ctrl-C does. A message is then sent whole or not at all, and no answer is lost.
+The handler raises, as that of Ctrl-C does. A message is then sent completely or not at all, and no answer is lost.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from remuda import Pool
 
 pytestmark = [
     pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="there are no interval timers"),
-    # The handler may raise in the moment in which a file of `/proc` is opened: Python closes it then.
+    # The handler may raise just as a file in /proc is opened. Python then closes the file later, with a warning.
     pytest.mark.filterwarnings("ignore:unclosed file:ResourceWarning"),
 ]
 
 LETTERS = 400_000
 ROUNDS = 60
-BACKENDS = ["process", "thread"]  # the serial one sends no message
+BACKENDS = ["process", "thread"]  # the serial backend sends no messages
 
 
 class Interrupt(BaseException):
-    """An exception that no code of the pool expects."""
+    """An exception that the pool does not catch."""
 
 
 @pytest.fixture(autouse=True)
@@ -44,7 +44,7 @@ def _alarm_interrupts() -> Iterator[None]:
 
 
 def disturbed(microseconds: int, act: Callable[[], Any]) -> Any:
-    """Calls `act` with an interrupt so many microseconds from now, and once more if the interrupt ends it."""
+    """Calls `act` and interrupts it after so many microseconds. If the interrupt ends the call, calls `act` again."""
     result = None
     try:
         signal.setitimer(signal.ITIMER_REAL, microseconds * 1e-6)
@@ -56,12 +56,12 @@ def disturbed(microseconds: int, act: Callable[[], Any]) -> Any:
 
 
 def receive(pool: Pool) -> Any:
-    """The batch; None if an interrupt came after it was taken and before the caller had it."""
+    """Receives the batch. Returns None if an interrupt lost the batch between the pool and the caller."""
     return pool.recv() if pool.pending else None
 
 
 class Reader(gymnasium.Env[Any, Any]):
-    """Its actions are texts; the reward is the length of one, and the info repeats its first letter."""
+    """An env with texts as actions. The reward is the length of the text, and the info repeats its first letter."""
 
     observation_space = gymnasium.spaces.Box(-1, 1, (1,), np.float32)
     action_space = gymnasium.spaces.Text(LETTERS, charset="abc")
@@ -113,8 +113,8 @@ def test_a_large_answer_to_a_call_is_not_lost(backend: Any) -> None:
             assert disturbed(1 + n * 23, call.result) == [((bytes([n]) * 100_000,), {})]
 
 
-def test_a_message_that_comes_while_its_worker_is_away_reaches_the_successor() -> None:
-    """The call goes out while the worker is dead: its successor has it, however large it is."""
+def test_a_large_message_to_a_dead_worker_reaches_the_successor() -> None:
+    """The call is sent while the worker is dead. The successor receives it in spite of its size."""
     with Pool(hooked(2), num_workers=2, faults="restart") as pool:
         pool.reset()
         os.kill(pids_of(pool)[1], signal.SIGKILL)

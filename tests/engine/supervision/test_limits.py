@@ -1,4 +1,4 @@
-"""How often an env may fail, and what follows when it fails once more."""
+"""Limits of the number of faults, and the behaviour after the last allowed one."""
 
 from __future__ import annotations
 
@@ -36,20 +36,20 @@ def policy(**options: Any) -> FaultPolicy:
 
 
 @each(backend=["process", "thread", "serial"], max_restarts=[0, 1, 3])
-def test_an_env_that_fails_too_often_is_told_with_the_whole_history(backend: Any, max_restarts: int) -> None:
+def test_an_env_that_fails_too_often_is_raised_with_all_its_faults(backend: Any, max_restarts: int) -> None:
     env_fns = hooked(3, step=ALWAYS)
     with Pool(env_fns, backend=backend, faults=policy(max_restarts=max_restarts), autoreset="same_step") as pool:
         pool.reset()
         for _ in range(max_restarts):
             assert pool.step([1, 1, 1]).truncated.tolist() == [False, True, False]
-        told = f"more faults than max_restarts={max_restarts} of one env"
-        with pytest.raises(RestartLimitError, match=told) as raised:
+        message = f"more faults than max_restarts={max_restarts} of one env"
+        with pytest.raises(RestartLimitError, match=message) as raised:
             pool.step([1, 1, 1])
         history = raised.value.faults
         assert [(fault.env_id, fault.kind) for fault in history] == [(1, "exception")] * (max_restarts + 1)
         assert isinstance(raised.value.__cause__, EnvError)
         assert str(raised.value).count("raised ValueError in step: broken") == max_restarts + 1
-        batch = pool.recv()  # the others' results are still there
+        batch = pool.recv()  # results of the other envs can still be received
         assert (sorted(batch.env_ids.tolist()), batch.obs[:, 2].tolist()) == ([0, 2], [max_restarts + 1] * 2)
         with pytest.raises(BrokenPoolError, match="env 1 was lost") as broken:
             pool.step([1, 1, 1])
@@ -59,9 +59,9 @@ def test_an_env_that_fails_too_often_is_told_with_the_whole_history(backend: Any
 
 
 @pytest.mark.parametrize("lost", [0, 1])
-def test_a_worker_one_of_whose_envs_is_lost_is_restarted_for_the_others(lost: int) -> None:
+def test_a_worker_with_a_lost_env_is_restarted_for_the_other_envs(lost: int) -> None:
     env_fns = hooked(3, which=[lost], step=ALWAYS)
-    others = [env for env in range(3) if env != lost]
+    other_ids = [env for env in range(3) if env != lost]
     with Pool(env_fns, num_workers=1, faults=policy(max_restarts=1)) as pool:
         pool.reset()
         with pytest.raises(RestartLimitError, match="max_restarts=1"):
@@ -69,11 +69,11 @@ def test_a_worker_one_of_whose_envs_is_lost_is_restarted_for_the_others(lost: in
                 pool.step([1, 1, 1])
         pool.discard()
         kill(pool, 0)
-        batch = pool.step([2, 2], env_ids=others)
+        batch = pool.step([2, 2], env_ids=other_ids)
         assert batch.truncated.tolist() == [True, True]
-        assert {info["fault"].env_id for info in batch.infos} == set(others)
-        assert pool.step([2, 2], env_ids=others).obs[:, 2].tolist() == [0, 0]
-        assert pool.step([2, 2], env_ids=others).obs[:, 2].tolist() == [1, 1]
+        assert {info["fault"].env_id for info in batch.infos} == set(other_ids)
+        assert pool.step([2, 2], env_ids=other_ids).obs[:, 2].tolist() == [0, 0]
+        assert pool.step([2, 2], env_ids=other_ids).obs[:, 2].tolist() == [1, 1]
         with pytest.raises(BrokenPoolError, match=f"env {lost} was lost"):
             pool.step([1, 1, 1])
 
@@ -93,7 +93,7 @@ def test_deaths_count_for_each_env_of_the_worker() -> None:
             pool.call("pid")
 
 
-def test_the_pool_as_a_whole_has_a_limit_too() -> None:
+def test_the_pool_as_a_whole_has_a_limit() -> None:
     with Pool(counting(3), faults=policy(max_pool_restarts=2), autoreset="same_step") as pool:
         pool.reset()
         for worker in (0, 1):
@@ -105,8 +105,8 @@ def test_the_pool_as_a_whole_has_a_limit_too() -> None:
         assert [fault.env_id for fault in raised.value.faults] == [0, 1, 2]
 
 
-def test_faults_before_the_period_are_forgotten() -> None:
-    """The period is so short that each fault is the only one in it."""
+def test_faults_before_the_period_do_not_count() -> None:
+    """The period is so short that it never contains two faults."""
     with Pool(hooked(1, which=[0], step=ALWAYS), backend="serial", faults=policy(max_restarts=1, period=1e-9)) as pool:
         pool.reset()
         for _ in range(5):
@@ -128,7 +128,7 @@ def _spoilt_when_built_again(path: Path, spoil: Any) -> Any:
 @pytest.mark.parametrize(
     ("backend", "num_workers"), [("process", 3), ("process", 1), ("thread", 3), ("thread", 1), ("serial", 1)]
 )
-def test_an_env_that_cannot_be_built_again(backend: Any, num_workers: int, tmp_path: Path) -> None:
+def test_an_env_that_cannot_be_rebuilt_is_lost(backend: Any, num_workers: int, tmp_path: Path) -> None:
     build = _spoilt_when_built_again(tmp_path, ALWAYS)
     env_fns = hooked(3, build=build, step=ALWAYS)
     faults = policy(max_restarts=2)
@@ -141,7 +141,7 @@ def test_an_env_that_cannot_be_built_again(backend: Any, num_workers: int, tmp_p
             pool.step([1, 1, 1])
 
 
-def test_a_build_that_fails_once_is_tried_again(tmp_path: Path) -> None:
+def test_a_failed_rebuild_is_repeated(tmp_path: Path) -> None:
     def fail_second(env: Any) -> None:
         number = len(list(tmp_path.iterdir()))
         (tmp_path / str(number)).touch()
@@ -156,7 +156,7 @@ def test_a_build_that_fails_once_is_tried_again(tmp_path: Path) -> None:
         assert len(list(tmp_path.iterdir())) == 3
 
 
-def test_a_worker_that_dies_while_it_builds_again(tmp_path: Path) -> None:
+def test_a_death_during_a_rebuild_counts_as_a_fault(tmp_path: Path) -> None:
     gate = Gate(tmp_path)
     build = _spoilt_when_built_again(tmp_path, lambda env: (gate.wait(), die()))
     with Pool(hooked(2, build=build), faults=policy(max_restarts=1)) as pool:
@@ -170,7 +170,7 @@ def test_a_worker_that_dies_while_it_builds_again(tmp_path: Path) -> None:
         assert isinstance(raised.value.__cause__, WorkerDiedError)
 
 
-def test_a_build_that_hangs_is_ended_at_start_timeout(tmp_path: Path) -> None:
+def test_a_rebuild_that_hangs_ends_after_start_timeout(tmp_path: Path) -> None:
     build = _spoilt_when_built_again(tmp_path, lambda env: signal.pause())
     with Pool(hooked(2, build=build), faults=policy(max_restarts=1), start_timeout=60) as pool:
         limit_builds_of_successors(pool)
@@ -183,7 +183,7 @@ def test_a_build_that_hangs_is_ended_at_start_timeout(tmp_path: Path) -> None:
 
 
 class Shrinking(CountingEnv):
-    """Its second incarnation observes something else."""
+    """An env that has another observation space after its second build."""
 
     def __init__(self, path: str) -> None:
         super().__init__()
@@ -192,7 +192,7 @@ class Shrinking(CountingEnv):
         open(path, "w").close()
 
 
-def test_an_env_whose_spaces_change_cannot_come_back(tmp_path: Path) -> None:
+def test_an_env_with_changed_spaces_is_not_restarted(tmp_path: Path) -> None:
     path = str(tmp_path / "built")
     with Pool([CountingEnv, lambda: Shrinking(path)], faults=policy(max_restarts=1), autoreset="same_step") as pool:
         pool.reset()
@@ -210,7 +210,7 @@ def test_delays_double_up_to_a_limit() -> None:
 
 
 def test_a_second_restart_waits(tmp_path: Path) -> None:
-    """So long that only the close ends it; meanwhile the others step, and it is not forgotten how the env fails."""
+    """The delay before the restart ends only with the close. Meanwhile the other env steps."""
     with Pool(counting(2), faults=policy(backoff=1e6, max_backoff=1e6), autoreset="next_step") as pool:
         pool.reset()
         for _ in range(2):
@@ -238,13 +238,13 @@ def test_a_second_restart_waits(tmp_path: Path) -> None:
         ({"renew_every": 0}, "renew_every"),
     ],
 )
-def test_policies_that_cannot_be(options: dict[str, Any], message: str) -> None:
+def test_wrong_fault_policies_are_refused(options: dict[str, Any], message: str) -> None:
     with pytest.raises((ValueError, TypeError), match=f"expected {message}"):
         FaultPolicy(**options)
 
 
 @pytest.mark.parametrize("faults", [None, 3, "retry", {"on_fault": "raise"}])
-def test_arguments_that_are_no_policy(faults: Any) -> None:
+def test_wrong_values_of_faults_are_refused(faults: Any) -> None:
     with pytest.raises((ValueError, TypeError), match=r"expected (faults|on_fault) to be"):
         Pool(counting(1), faults=faults)
 

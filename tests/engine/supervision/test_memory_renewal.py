@@ -1,4 +1,4 @@
-"""max_worker_memory: a worker that grows past it is replaced between two episodes."""
+"""`max_worker_memory`: a worker that exceeds it is replaced between two episodes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from remuda._engine.options.checks import memory_limit
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="worker processes need Linux")
 
-LIMIT = "256MiB"  # far more than a worker takes that leaks nothing
+LIMIT = "256MiB"  # far more than a worker without leaks uses
 
 
 def leaky(*leaks: bool, length: int = 2, outside: bool = False) -> list[Any]:
@@ -30,7 +30,7 @@ def leaky(*leaks: bool, length: int = 2, outside: bool = False) -> list[Any]:
 
 
 def play_until_replaced(pool: Pool, env: int, pid: int) -> list[Any]:
-    """Rows of the env, from a reset on until it lives in another process, and to the end of that episode."""
+    """Returns the env's rows from a reset until the env is in another process, and to the end of that episode."""
     rows = [pool.reset()]
     while pids_of(pool)[env] == pid:
         rows += step_or_reset(pool)
@@ -48,7 +48,7 @@ def step_or_reset(pool: Pool) -> list[Any]:
 
 
 @each(mode=MODES, on_fault=["raise", "restart"])
-def test_it_goes_between_two_episodes(mode: Any, on_fault: Any, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_worker_is_replaced_between_two_episodes(mode: Any, on_fault: Any, caplog: pytest.LogCaptureFixture) -> None:
     with Pool(leaky(False, True), autoreset=mode, faults=on_fault, max_worker_memory=LIMIT) as pool:
         before = pids_of(pool)
         rows = play_until_replaced(pool, 1, before[1])
@@ -56,23 +56,23 @@ def test_it_goes_between_two_episodes(mode: Any, on_fault: Any, caplog: pytest.L
         assert not any(truncated for _, _, truncated in rows)
         steps = [obs[2] for obs, _, _ in rows]
         whole = [0, 1] if mode == "same_step" else [0, 1, 2]
-        assert steps[: len(whole) * 3] == whole * 3  # no episode was cut off
+        assert steps[: len(whole) * 3] == whole * 3  # no episode was truncated
         assert pool.stats().memory_renewals == 1
         assert pool.stats().restarts == 1
-    told = [record.getMessage() for record in caplog.records if "max_worker_memory" in record.getMessage()]
-    assert len(told) == 1
-    assert "worker 1 takes" in told[0]
-    assert "256 MiB; it is replaced between two episodes" in told[0]
+    messages = [record.getMessage() for record in caplog.records if "max_worker_memory" in record.getMessage()]
+    assert len(messages) == 1
+    assert "worker 1 takes" in messages[0]
+    assert "256 MiB; it is replaced between two episodes" in messages[0]
 
 
-def test_what_it_has_started_counts_too() -> None:
+def test_memory_of_child_processes_counts() -> None:
     with Pool(leaky(True, outside=True), max_worker_memory=LIMIT) as pool:
         before = pids_of(pool)[0]
         play_until_replaced(pool, 0, before)
         assert pool.stats().memory_renewals == 1
 
 
-def test_one_that_does_not_grow_stays(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_worker_below_the_limit_is_not_replaced(caplog: pytest.LogCaptureFixture) -> None:
     with Pool(leaky(False, False, length=1), max_worker_memory=LIMIT) as pool:
         before = pids_of(pool)
         pool.reset()
@@ -83,7 +83,7 @@ def test_one_that_does_not_grow_stays(caplog: pytest.LogCaptureFixture) -> None:
     assert not caplog.records
 
 
-def test_a_limit_that_is_too_low_lets_each_worker_live_for_an_episode() -> None:
+def test_a_limit_that_is_too_low_replaces_the_worker_after_each_episode() -> None:
     with Pool(leaky(False, length=3), max_worker_memory=1, autoreset="same_step") as pool:
         pool.reset()
         for _ in range(3):
@@ -94,7 +94,7 @@ def test_a_limit_that_is_too_low_lets_each_worker_live_for_an_episode() -> None:
         assert pool.stats().memory_renewals == 3
 
 
-def test_a_reset_in_mid_episode_is_a_boundary_with_its_seed_and_options() -> None:
+def test_a_worker_may_be_replaced_at_a_reset_within_an_episode() -> None:
     with Pool(leaky(False, length=100), max_worker_memory=1) as pool:
         pool.reset()
         pool.step([1])
@@ -104,7 +104,7 @@ def test_a_reset_in_mid_episode_is_a_boundary_with_its_seed_and_options() -> Non
         assert (pool.get_attr("last_seed"), pool.get_attr("last_options")) == ([7], [{"level": 2}])
 
 
-def test_deaths_and_renewals() -> None:
+def test_memory_renewals_with_deaths_and_renewals() -> None:
     faults = FaultPolicy("restart", backoff=0, max_restarts=100, renew_every=3)
     with Pool(leaky(False, False), max_worker_memory=1, faults=faults) as pool:
         pool.reset()
@@ -115,7 +115,7 @@ def test_deaths_and_renewals() -> None:
         assert all(worker.is_alive() for worker in pool.workers)
 
 
-def test_spares_and_background_resets() -> None:
+def test_memory_renewals_with_spares_and_background_resets() -> None:
     with Pool(leaky(False, False, False), max_worker_memory=1, spares=1) as pool:
         pool.reset(seed=3)
         for _ in range(9):
@@ -134,7 +134,7 @@ def test_spares_and_background_resets() -> None:
     ("written", "size"),
     [(12345, 12345), ("12345", 12345), ("2GiB", 2 << 30), ("1.5 g", 3 << 29), ("500MB", 500_000_000), ("7KiB", 7168)],
 )
-def test_sizes(written: Any, size: int) -> None:
+def test_formats_of_max_worker_memory(written: Any, size: int) -> None:
     assert memory_limit(written) == size
     with Pool([CountingEnv], max_worker_memory=written) as pool:
         assert pool.options["max_worker_memory"] == size
@@ -152,18 +152,18 @@ def test_sizes(written: Any, size: int) -> None:
         ({"max_worker_memory": 1, "vector_size": 1}, ValueError, "expected max_worker_memory=None with vector_size=1"),
     ],
 )
-def test_what_cannot_be(options: Any, error: Any, message: str) -> None:
+def test_wrong_values_of_max_worker_memory_are_refused(options: Any, error: Any, message: str) -> None:
     with pytest.raises(error, match=message):
         Pool([CountingEnv] * 2, **options)
 
 
-def test_nothing_is_measured_for_it(measured_by_default: None) -> None:
+def test_max_worker_memory_disables_the_trial(measured_by_default: None) -> None:
     for options in ({}, {"num_workers": "auto"}):
         with Pool([CountingEnv] * 3, max_worker_memory="1TiB", **options) as pool:  # type: ignore[arg-type]
             assert pool.num_workers == 3
 
 
-def test_the_log_is_a_warning(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_memory_renewal_is_logged_as_a_warning(caplog: pytest.LogCaptureFixture) -> None:
     with Pool(leaky(False, length=1), max_worker_memory=1) as pool:
         pool.reset()
         pool.step([1])

@@ -1,4 +1,4 @@
-"""Envs that cannot be rebuilt at the first try, and what is told of that."""
+"""Envs that fail in their first rebuild, and the reports of these faults."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ ONE = FaultPolicy("restart", max_restarts=1, backoff=0)
 
 
 def spoilt_when_built_again(directory: Path, accident: accidents.Accident, gate: Gate) -> list[Any]:
-    """Two envs; env 1 dies in its first step. Its successor waits at the gate, and then meets with the accident."""
+    """Returns two envs. Env 1 dies in its first step; its successor waits at the gate and then has the accident."""
 
-    def meet_with_it(*args: Any) -> None:
+    def fail(*args: Any) -> None:
         gate.wait()
         accident(*args)
 
     hooks = {
-        "build": once(directory / "accident", meet_with_it, skip=1),
+        "build": once(directory / "accident", fail, skip=1),
         "step": once(directory / "reason", accidents.kill_myself),
     }
     return hooked(2, which=(1,), **hooks)
@@ -38,7 +38,7 @@ def spoilt_when_built_again(directory: Path, accident: accidents.Accident, gate:
         (accidents.stop_myself, "timeout"),
     ],
 )
-def test_a_fault_of_a_successor_is_called_what_it_is(accident: accidents.Accident, kind: str, tmp_path: Path) -> None:
+def test_a_failed_rebuild_is_reported_with_its_kind(accident: accidents.Accident, kind: str, tmp_path: Path) -> None:
     gate = Gate(tmp_path)
     with Pool(spoilt_when_built_again(tmp_path, accident, gate), faults=ONE, start_timeout=60) as pool:
         if kind == "timeout":
@@ -51,7 +51,7 @@ def test_a_fault_of_a_successor_is_called_what_it_is(accident: accidents.Acciden
     assert [(fault.kind, fault.operation) for fault in raised.value.faults] == [("death", "step"), (kind, "build")]
 
 
-def test_the_env_that_could_not_be_built_is_named_and_not_the_first_of_its_worker(tmp_path: Path) -> None:
+def test_a_failed_rebuild_names_the_env_at_fault(tmp_path: Path) -> None:
     gate = Gate(tmp_path)
     env_fns = spoilt_when_built_again(tmp_path, accidents.raise_value_error, gate)
     with Pool(env_fns, num_workers=1, faults=ONE) as pool:
@@ -64,7 +64,7 @@ def test_the_env_that_could_not_be_built_is_named_and_not_the_first_of_its_worke
     assert [(fault.env_id, fault.shared) for fault in build] == [(0, True), (1, False)]
 
 
-def test_a_worker_that_has_all_the_messages_it_takes_can_be_told_to_build_anew(tmp_path: Path) -> None:
+def test_a_worker_with_a_full_ring_can_be_sent_a_rebuild(tmp_path: Path) -> None:
     gate = Gate(tmp_path)
     spoil = [once(tmp_path / f"accident {i}", accidents.raise_value_error) for i in range(2)]
 
@@ -86,8 +86,8 @@ def test_a_worker_that_has_all_the_messages_it_takes_can_be_told_to_build_anew(t
 
 @pytest.mark.watchdog(30)
 @pytest.mark.parametrize("backend", ["process", "thread", "serial"])
-def test_a_pool_that_closes_does_not_wait_for_an_env_to_be_built_anew(backend: Any) -> None:
+def test_close_does_not_wait_for_a_rebuild(backend: Any) -> None:
     pool = Pool(hooked(1, which=(0,), step=accidents.raise_value_error), backend=backend, faults="restart")
     pool.reset()
-    pool.send([1])  # nobody looks for what comes of it before the close
+    pool.send([1])  # the env fails, and no call receives its result before the close
     pool.close(timeout=1e6)

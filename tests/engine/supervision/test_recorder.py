@@ -1,4 +1,4 @@
-"""Crash records: what is written of an env's fault, when, and where to."""
+"""Crash records: the contents and the place of the file that describes an env's fault."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ BACKENDS = ["process", "thread", "serial"]
 MODES = ["next_step", "same_step", "disabled"]
 
 
-# -- what is recorded ------------------------------------------------------------------------------------
+# -- contents --------------------------------------------------------------------------------------------
 
 
-@pytest.mark.filterwarnings("ignore::UserWarning")  # as which Gymnasium logs
-def test_gymnasiums_face_records_too(tmp_path: Path) -> None:
+@pytest.mark.filterwarnings("ignore::UserWarning")  # Gymnasium logs by warnings
+def test_gymnasiums_face_writes_crash_records(tmp_path: Path) -> None:
     env_fns = hooked(2, step=at_step(2, broken))
     with closing(AsyncVectorEnv(env_fns, record=tmp_path / "records", advise=False)) as envs:
         envs.reset(seed=3)
@@ -74,7 +74,7 @@ def test_an_exception_is_recorded_and_replayed(backend: Any, tmp_path: Path) -> 
     assert record.versions["python"] == ".".join(map(str, sys.version_info[:3]))
     run = replay(record, "--trust")
     assert_reproduced(run, "the env raised ValueError: broken in step 4")
-    assert run.stdout.count("in broken") == 2  # the worker's traceback, and the replay's
+    assert run.stdout.count("in broken") == 2  # the traceback of the worker and that of the replay
 
 
 @each(mode=MODES, backend=BACKENDS)
@@ -100,16 +100,17 @@ def test_with_restarts_the_fault_names_its_record(backend: Any, mode: Any, tmp_p
     assert load_record(fault.record).actions[0][-2:].tolist() == [5, 6]
     assert second.name == "env-1-episode-1-step-2.remuda"
     record = load_record(second)
-    assert record.kinds.tolist() == [0, 2, 4, 4]  # of the env that took the place, with a seed of its own
+    # the record begins with the reset of the rebuilt env, which has its own seed
+    assert record.kinds.tolist() == [0, 2, 4, 4]
     assert record.actions[0][-2:].tolist() == [8, 9]
     assert_reproduced(replay(second, "--trust"))
 
 
 @each(mode=["next_step", "same_step"], backend=BACKENDS)
-def test_the_last_of_many_episodes_begins_with_the_random_numbers_of_then(
+def test_a_record_of_a_late_episode_has_the_state_of_its_random_numbers(
     backend: Any, mode: Any, tmp_path: Path
 ) -> None:
-    """Nothing else is left of what was before: the log is short."""
+    """The log is so short that it contains only the last episode."""
     policy = Recording(tmp_path, bytes_per_env=9 * 64)
     with recording(
         hooked(1, [0], step=drawing(0.0003)), tmp_path, backend=backend, autoreset=mode, record=policy
@@ -126,7 +127,7 @@ def test_the_last_of_many_episodes_begins_with_the_random_numbers_of_then(
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_an_episode_with_a_seed_of_its_own_and_remembered_options(backend: Any, tmp_path: Path) -> None:
+def test_a_record_has_the_episodes_seed_and_set_options(backend: Any, tmp_path: Path) -> None:
     env_fns = hooked(2, step=drawing(0.003))
     with recording(env_fns, tmp_path, backend=backend, seeding="per_episode") as pool:
         pool.set_reset_options({"level": 3})
@@ -141,11 +142,11 @@ def test_an_episode_with_a_seed_of_its_own_and_remembered_options(backend: Any, 
 
 
 @pytest.mark.parametrize("generator", ["PCG64DXSM", "MT19937", "Philox", "SFC64"])
-def test_random_states_of_every_kind(generator: str, tmp_path: Path) -> None:
-    def use_it(env: Any) -> None:
+def test_records_have_random_states_of_every_generator(generator: str, tmp_path: Path) -> None:
+    def use_generator(env: Any) -> None:
         env.np_random = np.random.Generator(getattr(np.random, generator)(5))
 
-    with recording(hooked(1, [0], build=use_it, step=drawing(0.02)), tmp_path, backend="serial") as pool:
+    with recording(hooked(1, [0], build=use_generator, step=drawing(0.02)), tmp_path, backend="serial") as pool:
         pool.reset()
         error = fail(pool)
     record = load_record(error.record)
@@ -154,7 +155,7 @@ def test_random_states_of_every_kind(generator: str, tmp_path: Path) -> None:
     assert_reproduced(replay(record, "--trust"), f"the env raised ValueError: {record.fault.message} in")
 
 
-def test_a_fault_in_a_reset(tmp_path: Path) -> None:
+def test_a_record_of_a_fault_in_a_reset(tmp_path: Path) -> None:
     def reset(env: Any) -> None:
         drawn = float(env.np_random.random())
         if drawn < 0.1:
@@ -173,7 +174,7 @@ def test_only_the_env_at_fault_is_recorded(tmp_path: Path) -> None:
     with recording(hooked(3, [1], step=die), tmp_path, num_workers=1, faults="restart") as pool:
         pool.reset()
         pool.step([1, 1, 1])
-        # Env 0 may have told of its step before the worker died: then it tells of its end with the next.
+        # Env 0 may have finished its step before the worker died. It then reports the fault in the next step.
         faults = {i: info["fault"] for _ in range(2) for i, info in enumerate(pool.step([2, 2, 2]).infos) if info}
     (path,) = (tmp_path / "records").iterdir()
     assert path.name == "env-1-episode-0-step-2.remuda"
@@ -190,7 +191,7 @@ def test_nothing_is_recorded_without_a_fault(tmp_path: Path) -> None:
     assert list((tmp_path / "records").iterdir()) == []
 
 
-def test_a_file_is_never_written_over(tmp_path: Path) -> None:
+def test_records_never_overwrite_a_file(tmp_path: Path) -> None:
     names = []
     for _ in range(3):
         with recording(hooked(1, [0], step=at_step(1, broken)), tmp_path, backend="serial") as pool:
@@ -200,7 +201,7 @@ def test_a_file_is_never_written_over(tmp_path: Path) -> None:
     assert sorted(path.name for path in (tmp_path / "records").iterdir()) == sorted(names)
 
 
-def test_a_pool_writes_so_many_files_and_no_more(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_pool_writes_at_most_max_files_records(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     policy = Recording(tmp_path / "records", max_files=2)
     records = []
     with recording(hooked(1, [0], step=at_step(1, broken)), tmp_path, backend="serial", record=policy) as pool:
@@ -222,15 +223,17 @@ def test_a_record_that_cannot_be_written_breaks_nothing(tmp_path: Path, caplog: 
         assert "remuda replay" not in str(fault)
         pool.step([1])
         assert pool.step([1]).obs.tolist() == [[0, 1, 1, 1]]
-    (told,) = [record for record in caplog.records if record.levelno == logging.ERROR]
-    assert "the crash record of env 0 could not be written" in told.getMessage()
+    (error,) = [record for record in caplog.records if record.levelno == logging.ERROR]
+    assert "the crash record of env 0 could not be written" in error.getMessage()
 
 
 @pytest.mark.parametrize(
     ("record", "error"),
     [(5, TypeError), (["somewhere"], TypeError), ("a file/records", NotADirectoryError)],
 )
-def test_a_place_that_cannot_be(record: Any, error: type[Exception], tmp_path: Path, monkeypatch: Any) -> None:
+def test_wrong_places_of_records_are_refused(
+    record: Any, error: type[Exception], tmp_path: Path, monkeypatch: Any
+) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "a file").touch()
     with pytest.raises(error):
@@ -239,7 +242,7 @@ def test_a_place_that_cannot_be(record: Any, error: type[Exception], tmp_path: P
 
 @pytest.mark.parametrize("name", ["bytes_per_env", "max_files"])
 @pytest.mark.parametrize("value", [0, -1, 1.5, True, None])
-def test_numbers_that_cannot_be(name: str, value: Any) -> None:
+def test_wrong_limits_of_recording_are_refused(name: str, value: Any) -> None:
     with pytest.raises(ValueError, match=f"expected {name} to be an int from 1 up"):
         Recording("records", **{name: value})
 
@@ -247,7 +250,7 @@ def test_numbers_that_cannot_be(name: str, value: Any) -> None:
 # -- actions and options ---------------------------------------------------------------------------------
 
 
-def test_actions_of_several_arrays(tmp_path: Path) -> None:
+def test_records_with_actions_of_several_arrays(tmp_path: Path) -> None:
     class Pressed(NestedEnv):
         def step(self, action: Any) -> Any:
             if action["keys"][0] == 3:
@@ -268,7 +271,7 @@ def test_actions_of_several_arrays(tmp_path: Path) -> None:
 
 def verses() -> list[Any]:
     class Verse(TextEnv):
-        """Cannot stand a word."""
+        """An env that raises at a certain word."""
 
         def step(self, action: Any) -> Any:
             if "mule" in action:
@@ -294,8 +297,8 @@ def test_actions_without_a_fixed_size_need_trust(tmp_path: Path) -> None:
     assert (other.exit_code, "not reproduced: nothing failed" in other.stdout) == (3, True)
 
 
-def test_actions_too_long_for_the_log(tmp_path: Path) -> None:
-    """They go to the worker through its socket; what is lost of them is said."""
+def test_records_lack_actions_that_are_too_long(tmp_path: Path) -> None:
+    """The worker receives such actions through its socket. The replay reports those that the log does not contain."""
     with recording(verses(), tmp_path, record=Recording(tmp_path / "records", bytes_per_env=4096)) as pool:
         pool.reset(seed=5)
         pool.step(["x" * 100_000])
@@ -306,7 +309,7 @@ def test_actions_too_long_for_the_log(tmp_path: Path) -> None:
     assert "Recording(bytes_per_env=...)" in run.stderr
 
 
-def test_options_that_are_no_plain_data_need_trust(tmp_path: Path) -> None:
+def test_pickled_options_need_trust(tmp_path: Path) -> None:
     def reset(env: Any) -> None:
         if env.last_options is not None and env.last_options["level"].number == 3:
             raise ValueError("too hard")
@@ -322,7 +325,7 @@ def test_options_that_are_no_plain_data_need_trust(tmp_path: Path) -> None:
     assert_reproduced(replay(record, "--trust"), "the env raised ValueError: too hard in the reset")
 
 
-def test_options_too_long_to_keep(tmp_path: Path) -> None:
+def test_records_lack_options_that_are_too_long(tmp_path: Path) -> None:
     with recording(hooked(1, [0], step=at_step(1, broken)), tmp_path) as pool:
         pool.reset(seed=1, options={"map": "x" * 100_000})
         record = load_record(fail(pool).record)

@@ -1,4 +1,4 @@
-"""Envs that are rebuilt after so many episodes, for simulators that rot."""
+"""`renew_every`: envs that are rebuilt after a number of episodes, for simulators that degrade."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ BACKENDS = [("process", 3), ("process", 1), ("thread", 3), ("serial", 1)]
 
 
 def play(pool: Pool, episodes: int, length: int) -> list[list[Any]]:
-    """Observations of env 1, reset and step by step."""
+    """Returns the observations of env 1 from resets and steps."""
     seen = [pool.reset().obs[1].tolist()]
     for _ in range(episodes):
         for step in range(length):
@@ -32,7 +32,7 @@ def play(pool: Pool, episodes: int, length: int) -> list[list[Any]]:
 
 
 @pairwise(mode=MODES, backend__num_workers=BACKENDS, on_fault=["raise", "restart"])
-def test_an_env_is_built_anew_after_so_many_episodes(
+def test_an_env_is_rebuilt_after_renew_every_episodes(
     on_fault: Any, backend: Any, num_workers: int, mode: Any, tmp_path: Path
 ) -> None:
     builds = tmp_path / "builds"
@@ -57,7 +57,7 @@ def test_an_env_is_built_anew_after_so_many_episodes(
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_terminal_results_are_whole(mode: Any) -> None:
+def test_a_renewal_does_not_change_terminal_results(mode: Any) -> None:
     with Pool(counting(2, length=2), faults=FaultPolicy(renew_every=1), autoreset=mode) as pool:
         pool.reset()
         for _ in range(4):
@@ -73,7 +73,7 @@ def test_terminal_results_are_whole(mode: Any) -> None:
                 pool.reset()
 
 
-def test_a_worker_of_one_env_is_replaced_and_closed_politely(tmp_path: Path) -> None:
+def test_a_worker_of_one_env_closes_it_and_is_replaced(tmp_path: Path) -> None:
     closed = tmp_path / "closed"
 
     def close(env: Any) -> None:
@@ -91,7 +91,7 @@ def test_a_worker_of_one_env_is_replaced_and_closed_politely(tmp_path: Path) -> 
         assert kept == [after, [0, 1]]
 
 
-def test_a_worker_of_several_stays() -> None:
+def test_a_worker_of_several_envs_is_not_replaced() -> None:
     with Pool(counting(4, length=1), num_workers=2, faults=FaultPolicy(renew_every=1), autoreset="same_step") as pool:
         before = pids_of(pool)
         pool.reset()
@@ -101,7 +101,7 @@ def test_a_worker_of_several_stays() -> None:
         assert pool.get_attr("total_steps") == [0] * 4
 
 
-def test_renewals_are_no_faults() -> None:
+def test_renewals_do_not_count_as_faults() -> None:
     faults = FaultPolicy("restart", renew_every=1, max_restarts=0)
     with Pool(counting(2, length=1), faults=faults, autoreset="same_step") as pool:
         pool.reset()
@@ -111,7 +111,7 @@ def test_renewals_are_no_faults() -> None:
             assert "fault" not in batch.infos[1]["final_info"] if "final_info" in batch.infos[1] else True
 
 
-def test_an_env_that_raises_or_hangs_in_close_is_renewed_all_the_same() -> None:
+def test_an_env_that_raises_in_close_is_renewed() -> None:
     env_fns = hooked(2, length=1, close=raising(lambda: ValueError("stuck")))
     with Pool(env_fns, faults=FaultPolicy(renew_every=1), autoreset="next_step") as pool:
         pool.reset()
@@ -122,7 +122,7 @@ def test_an_env_that_raises_or_hangs_in_close_is_renewed_all_the_same() -> None:
         pool.close(terminate=True)
 
 
-def test_a_close_that_is_too_long_is_nothing_that_the_successor_dies_of() -> None:
+def test_a_close_that_hangs_is_no_fault_of_the_successor() -> None:
     faults = FaultPolicy("restart", renew_every=1, backoff=0, call_timeout=0.2)
     with Pool(hooked(2, length=2, close=lambda env: signal.pause()), faults=faults, autoreset="next_step") as pool:
         pool.reset()
@@ -138,7 +138,7 @@ def test_a_close_that_is_too_long_is_nothing_that_the_successor_dies_of() -> Non
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_a_death_and_a_renewal(mode: Any) -> None:
+def test_renewals_with_deaths(mode: Any) -> None:
     faults = FaultPolicy("restart", renew_every=2, backoff=0)
     with Pool(counting(2, length=2), faults=faults, autoreset=mode) as pool:
         pool.reset()
@@ -159,11 +159,11 @@ def test_seeds_of_a_reset_reach_the_successor() -> None:
             pool.step([1, 1])
 
 
-# -- what counts as an episode ---------------------------------------------------------------------------
+# -- the count of episodes -------------------------------------------------------------------------------
 
 
 @each(backend__num_workers=BACKENDS, mode=MODES)
-def test_episodes_that_a_reset_cuts_off_count_wherever_the_env_is(mode: Any, backend: Any, num_workers: int) -> None:
+def test_episodes_that_a_reset_ends_count_on_every_backend(mode: Any, backend: Any, num_workers: int) -> None:
     with Pool(
         counting(3, length=3),
         backend=backend,
@@ -171,11 +171,11 @@ def test_episodes_that_a_reset_cuts_off_count_wherever_the_env_is(mode: Any, bac
         faults=FaultPolicy(renew_every=2),
         autoreset=mode,
     ) as pool:
-        episodes = [pool.reset(seed=seed).obs[1, 1].item() for seed in range(4)]  # each ends the one before
+        episodes = [pool.reset(seed=seed).obs[1, 1].item() for seed in range(4)]  # each reset ends the previous episode
         assert episodes == [1, 2, 1, 2]
         assert pool.get_attr("last_seed") == [3, 4, 5]
         pool.step([1] * 3)
-        assert pool.reset(options={"level": 1}).obs[:, 1].tolist() == [1] * 3  # the two are over
+        assert pool.reset(options={"level": 1}).obs[:, 1].tolist() == [1] * 3  # each env has had its two episodes
         assert pool.get_attr("last_options") == [{"level": 1}] * 3
         assert pool.reset(env_ids=[1]).obs[0, 1] == 2
         batch = [pool.step([1] * 3) for _ in range(3)][-1]
@@ -186,16 +186,18 @@ def test_episodes_that_a_reset_cuts_off_count_wherever_the_env_is(mode: Any, bac
 
 
 @pytest.mark.parametrize(("backend", "num_workers"), [("process", 1), ("process", 2), ("thread", 2)])
-def test_a_reset_in_advance_that_nobody_wants_is_no_episode(backend: Any, num_workers: int, tmp_path: Path) -> None:
+def test_an_unused_reset_in_advance_does_not_count_as_an_episode(
+    backend: Any, num_workers: int, tmp_path: Path
+) -> None:
     gate = Gate(tmp_path)
     env_fns = hooked(2, length=1, autoreset=lambda env: gate.wait())
     faults = FaultPolicy(renew_every=2)
     with Pool(env_fns, backend=backend, num_workers=num_workers, faults=faults, resets_ahead=True) as pool:
         pool.reset()
         assert pool.step([1, 1]).terminated.all()
-        gate.let_pass()  # the reset in advance
-        pool.send_reset(options={"level": 1}, env_ids=[1])  # it is made again, with these
+        gate.let_pass()  # this is the reset in advance
+        pool.send_reset(options={"level": 1}, env_ids=[1])  # the worker resets again, with these options
         gate.let_pass()
         assert pool.recv().obs.tolist() == [[1, 3, 0, -1]]
         assert pool.step([1, 1]).terminated[1]
-        assert pool.step([1, 1]).obs[1, 1] == 1  # of the env rebuilt
+        assert pool.step([1, 1]).obs[1, 1] == 1  # the env was rebuilt

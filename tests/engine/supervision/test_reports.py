@@ -1,4 +1,4 @@
-"""What is told of a fault: in errors, in infos and in logs."""
+"""Reports of faults in errors, infos and logs."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def broken_in_third_step(env: Any, _: Any) -> None:
 
 
 @pytest.mark.parametrize("backend", ["process", "thread", "serial"])
-def test_an_exception_says_how_far_the_env_had_come(backend: Any) -> None:
+def test_an_exception_reports_episode_step_seed_and_action(backend: Any) -> None:
     with Pool(hooked(3, step=broken_in_third_step), backend=backend) as pool:
         pool.reset(seed=40)
         pool.step([7, 8, 9])
@@ -57,7 +57,7 @@ def test_an_exception_says_how_far_the_env_had_come(backend: Any) -> None:
         assert "broken_in_third_step" in str(raised.value.__cause__.__cause__)
 
 
-def test_a_death_says_how_far_the_env_had_come() -> None:
+def test_a_death_reports_episode_step_seed_and_action() -> None:
     dies = lambda env, _: die() if (env.episodes, env.steps) == (3, 2) else None  # noqa: E731
     with Pool(hooked(3, length=4, step=dies), num_workers=2, autoreset="same_step") as pool:
         pool.reset(seed=[5, 6, 7])
@@ -74,7 +74,7 @@ def test_a_death_says_how_far_the_env_had_come() -> None:
         assert "(env 1, episode 2, step 2, seed 6 and 2 resets, last action 2): killed by SIGKILL" in str(error)
 
 
-def test_a_seed_counts_from_the_reset_that_had_it() -> None:
+def test_a_report_counts_resets_since_the_last_seed() -> None:
     with Pool(hooked(1, which=[0], step=BROKEN), backend="serial") as pool:
         pool.reset(seed=9)
         pool.reset()
@@ -87,7 +87,7 @@ def test_a_seed_counts_from_the_reset_that_had_it() -> None:
         assert (where.episode, where.seed, where.resets_since_seed) == (3, 11, 1)
 
 
-def test_actions_of_several_leaves_are_told() -> None:
+def test_a_report_has_actions_of_several_arrays() -> None:
     class Falls(NestedEnv):
         def step(self, action: Any) -> Any:
             raise ValueError("fallen")
@@ -113,14 +113,14 @@ def test_a_death_is_logged_once_with_env_and_worker(caplog: pytest.LogCaptureFix
         kill(pool, 1)
         with caplog.at_level(logging.WARNING, logger="remuda"):
             pool.step([1] * 8)
-    (told,) = faults_in(caplog)
-    assert (told.worker, told.env) == (1, 4)
-    assert [fault[:2] for fault in told.faults] == [(env, 1) for env in range(4, 8)]
-    assert told.faults[1][2].startswith("env 5 went with its worker: worker 1 ")
-    assert re.match(r"worker 1 \(pid \d+, envs 4-7\) died .*; it is restarted at once$", told.message)
+    (records,) = faults_in(caplog)
+    assert (records.worker, records.env) == (1, 4)
+    assert [fault[:2] for fault in records.faults] == [(env, 1) for env in range(4, 8)]
+    assert records.faults[1][2].startswith("env 5 went with its worker: worker 1 ")
+    assert re.match(r"worker 1 \(pid \d+, envs 4-7\) died .*; it is restarted at once$", records.message)
 
 
-def test_what_follows_is_told_before_what_the_worker_has_printed(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_log_has_the_consequence_before_the_workers_output(caplog: pytest.LogCaptureFixture) -> None:
     def stick(*_: Any) -> None:
         print("sim stuck", flush=True)
         die()
@@ -130,13 +130,13 @@ def test_what_follows_is_told_before_what_the_worker_has_printed(caplog: pytest.
     ) as pool:
         pool.reset()
         pool.step([1])
-    (told,) = faults_in(caplog)
-    first, *others = told.message.splitlines()
+    (records,) = faults_in(caplog)
+    first, *rest = records.message.splitlines()
     assert first.endswith("; it is restarted at once")
-    assert others[-1].strip() == "sim stuck"
+    assert rest[-1].strip() == "sim stuck"
 
 
-def test_a_log_tells_when_a_worker_will_be_restarted(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_log_has_the_time_of_the_restart(caplog: pytest.LogCaptureFixture) -> None:
     policy = FaultPolicy("restart", backoff=0.25, max_restarts=2)
     with Pool(counting(1), faults=policy, autoreset="same_step") as pool:
         pool.reset()
@@ -150,15 +150,15 @@ def test_a_log_tells_when_a_worker_will_be_restarted(caplog: pytest.LogCaptureFi
     assert ends == ["it is restarted at once", "it is restarted in 0.25 s", "it is no longer restarted"]
 
 
-def test_equal_exceptions_are_told_as_one(caplog: pytest.LogCaptureFixture) -> None:
+def test_equal_exceptions_are_logged_as_one(caplog: pytest.LogCaptureFixture) -> None:
     def step(env: Any, action: Any) -> None:
         raise ValueError("odd" if env.tag == 7 else "broken")
 
     with Pool(hooked(10, range(1, 10), step=step), num_workers=1, faults="restart", autoreset="same_step") as pool:
         pool.reset()
         pool.step([1] * 10)
-    told = [(record.env, re.sub(r" \(env.*\)| \(episode.*\)", "", record.message)) for record in faults_in(caplog)]
-    assert told == [
+    records = [(record.env, re.sub(r" \(env.*\)| \(episode.*\)", "", record.message)) for record in faults_in(caplog)]
+    assert records == [
         (1, "envs 1-6, 8, 9 (worker 0) raised ValueError in step: broken; it is rebuilt"),
         (7, "env 7 (worker 0) raised ValueError in step: odd; it is rebuilt"),
     ]
@@ -191,7 +191,7 @@ def test_exceptions_that_differ_in_an_address_are_equal() -> None:
         assert str(raised.value).count("raised") == 1
 
 
-def test_a_limit_tells_of_each_death_once() -> None:
+def test_a_restart_limit_error_has_each_death_once() -> None:
     with Pool(counting(8), num_workers=2, faults=FaultPolicy("restart", max_restarts=0)) as pool:
         pool.reset()
         kill(pool, 1)
@@ -203,7 +203,7 @@ def test_a_limit_tells_of_each_death_once() -> None:
 
 
 def test_a_fault_can_be_pickled_and_keeps_its_text() -> None:
-    """For whoever sends infos on, to a logger or another machine."""
+    """Faults in infos may be sent to a logger or another machine."""
     faults = FaultPolicy("restart", backoff=0)
     with Pool(hooked(2, step=BROKEN), faults=faults, autoreset="same_step") as pool:
         pool.reset()
@@ -228,12 +228,12 @@ def test_stats_count_restarts() -> None:
 
 
 def test_a_format_may_name_worker_and_env_in_every_record(tmp_path: Path) -> None:
-    """Also in those that are about none, such as that the last crash record was written."""
-    told: list[str] = []
+    """Records that concern no worker or env, such as that of the last crash record, also have these fields."""
+    records: list[str] = []
 
     class Keeping(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
-            told.append(self.format(record))
+            records.append(self.format(record))
 
     handler = Keeping()
     handler.setFormatter(logging.Formatter("[%(worker)s %(env)s] %(message)s"))
@@ -246,6 +246,6 @@ def test_a_format_may_name_worker_and_env_in_every_record(tmp_path: Path) -> Non
                 pool.step([0])
     finally:
         logging.getLogger("remuda").removeHandler(handler)
-    (line,) = told
+    (line,) = records
     assert line.startswith("[None None] ")
     assert "max_files=1" in line

@@ -1,4 +1,4 @@
-"""Envs that fail are restarted, each by itself; the others never miss a step."""
+"""Restarts: each env that fails is restarted by itself, and the others never miss a step."""
 
 from __future__ import annotations
 
@@ -45,16 +45,16 @@ PLACES = [("process", name) for name in FAILURES] + [
 
 
 def failures(modes: Iterable[str]) -> Sequence[tuple[str, str, str]]:
-    """Of backends, failures and modes every two that can be together."""
+    """Returns cells that cover every possible pair of backend, failure and mode."""
     cells = [(*place, mode) for place, mode in itertools.product(PLACES, modes)]
     return covering(cells, lambda cell: cell[:2], lambda cell: cell[1:], lambda cell: cell[::2])
 
 
-# -- what the learner sees -------------------------------------------------------------------------------
+# -- batches ---------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("backend", "failure", "mode"), failures(MODES))
-def test_an_episode_that_a_fault_cuts_off_ends_truncated_and_the_env_comes_back(
+def test_a_fault_truncates_the_episode_and_the_env_is_restarted(
     backend: Any, failure: str, mode: Any, tmp_path: Path
 ) -> None:
     fails = once(tmp_path / "failed", FAILURES[failure], when=lambda env: env.steps == 3)
@@ -71,7 +71,7 @@ def test_an_episode_that_a_fault_cuts_off_ends_truncated_and_the_env_comes_back(
         assert batch.obs[[0, 2]].tolist() == [[0, 1, 3, 3], [2, 1, 3, 3]]
         assert batch.truncated.tolist() == [False, True, False]
         if mode == "same_step":
-            assert batch.obs[1].tolist() == [1, 1, 0, -1]  # of the fresh env
+            assert batch.obs[1].tolist() == [1, 1, 0, -1]  # the observation of the rebuilt env
         batch = rejoin(pool, [5, 5, 5])
         assert batch.obs[1].tolist() == [1, 1, 1, 5]
         assert batch.obs[0, 1] == 1  # the same episode
@@ -79,42 +79,43 @@ def test_an_episode_that_a_fault_cuts_off_ends_truncated_and_the_env_comes_back(
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_envs_that_share_a_worker_share_its_fate(mode: Any, tmp_path: Path) -> None:
+def test_a_death_truncates_the_episodes_of_all_envs_of_the_worker(mode: Any, tmp_path: Path) -> None:
     fails = once(tmp_path / "failed", die, when=lambda env: env.steps == 2)
     with restarting(hooked(5, which=[1], step=fails), num_workers=2, autoreset=mode) as pool:  # 0 1 2 | 3 4
         pool.reset()
         pool.step([1] * 5)
         batch = pool.step([2] * 5)
         reasons = [assert_cut_off(batch, row, [row, 1, 1, 1]) for row in range(3) if batch.truncated[row]]
-        # What was done before the death counts: env 0 had its second step already, if that was published.
+        # Env 0 may have published its second step before the death. That step then counts.
         assert batch.truncated.tolist()[1:] == [True, True, False, False]
         assert [(fault.env_id, fault.shared) for fault in reasons if fault.env_id != 0] == [(1, False), (2, True)]
         assert batch.obs[3:].tolist() == [[3, 1, 2, 2], [4, 1, 2, 2]]
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_a_worker_that_dies_idle_is_told_with_the_next_step(mode: Any) -> None:
+def test_the_death_of_an_idle_worker_truncates_the_next_step(mode: Any) -> None:
     with restarting(counting(3), autoreset=mode) as pool:
         pool.reset()
         pool.step([1, 1, 1])
         kill(pool, 1)
         batch = pool.step([2, 2, 2])
         fault = assert_cut_off(batch, 1, [1, 1, 1, 1])
-        assert (fault.kind, fault.operation, fault.where.step) == ("death", "step", 1)  # what it was told to do
+        # the report names the command that was sent to the dead worker
+        assert (fault.kind, fault.operation, fault.where.step) == ("death", "step", 1)
         assert batch.obs[[0, 2], 2].tolist() == [2, 2]
         batch = rejoin(pool, [3, 3, 3])
         assert batch.obs[1].tolist() == [1, 1, 1, 3]
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_a_death_between_episodes_costs_no_episode(mode: Any) -> None:
+def test_a_death_between_episodes_truncates_no_episode(mode: Any) -> None:
     with restarting(counting(2, length=1), autoreset=mode) as pool:
         pool.reset()
         batch = pool.step([1, 1])
         assert batch.terminated.all()
         kill(pool, 1)
         batch = pool.reset() if mode == "disabled" else pool.step([2, 2])
-        if mode == "same_step":  # the next one had begun
+        if mode == "same_step":  # the next episode had begun
             assert_cut_off(batch, 1, [1, 2, 0, -1])
         else:
             assert batch.obs.tolist() == [[0, 2, 0, -1], [1, 1, 0, -1]]
@@ -122,9 +123,7 @@ def test_a_death_between_episodes_costs_no_episode(mode: Any) -> None:
 
 
 @pytest.mark.parametrize(("backend", "failure"), PLACES)
-def test_a_reset_that_fails_is_tried_again_with_the_same_seed_and_options(
-    backend: Any, failure: str, tmp_path: Path
-) -> None:
+def test_a_failed_reset_is_repeated_with_its_seed_and_options(backend: Any, failure: str, tmp_path: Path) -> None:
     with restarting(hooked(3, reset=once(tmp_path / "failed", FAILURES[failure])), backend=backend) as pool:
         batch = pool.reset(seed=[5, 6, 7], options={"level": 3})
         assert batch.obs.tolist() == [[0, 1, 0, -1], [1, 1, 0, -1], [2, 1, 0, -1]]
@@ -135,7 +134,7 @@ def test_a_reset_that_fails_is_tried_again_with_the_same_seed_and_options(
 
 
 @pytest.mark.parametrize(("backend", "failure", "mode"), failures(["next_step", "same_step"]))
-def test_an_autoreset_that_fails_is_tried_again(backend: Any, failure: str, mode: Any, tmp_path: Path) -> None:
+def test_a_failed_autoreset_is_repeated(backend: Any, failure: str, mode: Any, tmp_path: Path) -> None:
     fails = once(tmp_path / "failed", FAILURES[failure])
     with restarting(hooked(2, length=1, autoreset=fails), backend=backend, autoreset=mode) as pool:
         pool.reset()
@@ -152,7 +151,7 @@ def test_an_autoreset_that_fails_is_tried_again(backend: Any, failure: str, mode
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_several_fail_at_once(mode: Any, tmp_path: Path) -> None:
+def test_several_envs_fail_at_once(mode: Any, tmp_path: Path) -> None:
     fails = once(tmp_path / "death", die, when=lambda env: env.tag == 1 and env.steps == 1)
     raises = once(tmp_path / "raise", FAILURES["exception"], when=lambda env: env.tag == 2 and env.steps == 1)
     both = lambda env, action: fails(env, action) or raises(env, action)  # noqa: E731
@@ -166,8 +165,8 @@ def test_several_fail_at_once(mode: Any, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_observations_of_every_kind_are_told_once_more(mode: Any, tmp_path: Path) -> None:
-    """Also those that have no column, or several."""
+def test_the_row_of_a_fault_repeats_observations_of_every_kind(mode: Any, tmp_path: Path) -> None:
+    """Observations with no column, with one and with several."""
     gallery: list[Callable[[], Any]] = [
         NestedEnv,
         lambda: SampleEnv(
@@ -201,11 +200,11 @@ def rows(pool: Pool, obs: Any) -> list[Any]:
     return [copy.deepcopy(row) for row in iterate(batch_space(pool.single_observation_space, pool.num_envs), obs)]
 
 
-# -- while it comes back ---------------------------------------------------------------------------------
+# -- during a restart ------------------------------------------------------------------------------------
 
 
 class Rebuilt:
-    """Envs of which env 1 dies in its third step, and stands before a gate when it is built the second time."""
+    """Envs of which env 1 dies in its third step. Its second build waits at a gate."""
 
     def __init__(self, tmp_path: Path, num_envs: int = 3) -> None:
         self.gate = Gate(tmp_path)
@@ -224,7 +223,7 @@ class Rebuilt:
         return pool.step([3] * pool.num_envs)
 
 
-def test_nobody_waits_for_a_successor_who_does_not_want_its_results(tmp_path: Path) -> None:
+def test_partial_batches_do_not_wait_for_a_successor(tmp_path: Path) -> None:
     rebuilt = Rebuilt(tmp_path)
     with restarting(rebuilt.env_fns) as pool:
         batch = rebuilt.fail(pool)
@@ -258,7 +257,7 @@ def test_calls_are_answered_by_the_successor(tmp_path: Path) -> None:
         assert big.result() == [5_000_000]
 
 
-def test_a_call_whose_worker_dies_says_so_and_the_pool_goes_on() -> None:
+def test_a_call_in_a_dying_worker_raises_and_the_pool_stays_usable() -> None:
     with restarting(counting(3)) as pool:
         pool.reset()
         pool.step([1, 1, 1])
@@ -271,7 +270,7 @@ def test_a_call_whose_worker_dies_says_so_and_the_pool_goes_on() -> None:
         assert pool.call("pid") == pids_of(pool)
 
 
-def test_an_exception_in_a_call_is_no_fault() -> None:
+def test_an_exception_in_a_call_does_not_restart_the_env() -> None:
     with restarting(hooked(2, call=FAILURES["exception"])) as pool:
         pool.reset()
         with pytest.raises(EnvError, match="env 1 .* in call: broken"):
@@ -279,8 +278,8 @@ def test_an_exception_in_a_call_is_no_fault() -> None:
         assert pool.step([1, 1]).obs[:, 2].tolist() == [1, 1]
 
 
-def test_a_big_action_waits_for_the_successor(tmp_path: Path) -> None:
-    """It travels by the socket, which nobody reads before the successor has been told to."""
+def test_a_large_action_waits_for_the_successor(tmp_path: Path) -> None:
+    """The action is sent through the socket, which the successor begins to read later."""
     with restarting([TextEnv, TextEnv], autoreset="next_step") as pool:
         pool.reset()
         kill(pool, 1)
@@ -292,19 +291,19 @@ def test_a_big_action_waits_for_the_successor(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("terminate", [False, True])
-def test_close_while_a_successor_builds(tmp_path: Path, terminate: bool) -> None:
+def test_close_ends_a_successor_that_builds(tmp_path: Path, terminate: bool) -> None:
     rebuilt = Rebuilt(tmp_path)
     pool = restarting(rebuilt.env_fns)
     rebuilt.fail(pool)
     rebuilt.gate.await_arrival()
     while not pool.workers[1].is_alive():
-        pass  # its pid is told by the fork server, which may be a moment later
+        pass  # the fork server may report the pid a moment later
     watched = Watched(pids_of(pool))
     pool.close(terminate=terminate)
     watched.await_end()
 
 
-def test_a_pool_that_is_dropped_while_a_successor_builds(tmp_path: Path) -> None:
+def test_dropping_a_pool_ends_a_successor_that_builds(tmp_path: Path) -> None:
     rebuilt = Rebuilt(tmp_path)
     pool = restarting(rebuilt.env_fns)
     rebuilt.fail(pool)
@@ -338,7 +337,7 @@ def test_max_concurrency_survives_deaths(mode: Any, tmp_path: Path) -> None:
         assert pool.step([3] * 4).obs[:, 2].tolist() == [1] * 4
 
 
-def test_batches_held_through_a_restart_do_not_change(tmp_path: Path) -> None:
+def test_held_batches_keep_their_values_during_a_restart(tmp_path: Path) -> None:
     rebuilt = Rebuilt(tmp_path)
     with restarting(rebuilt.env_fns, frames=2) as pool:
         held = [rebuilt.fail(pool)]
@@ -355,7 +354,7 @@ def test_batches_held_through_a_restart_do_not_change(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("start_method", ["forkserver", "spawn", "fork"])
 @pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")
-def test_every_start_method_has_successors(start_method: Any) -> None:
+def test_workers_of_every_start_method_are_replaced(start_method: Any) -> None:
     with restarting(counting(2), start_method=start_method) as pool:
         pool.reset()
         before = pids_of(pool)
@@ -367,7 +366,7 @@ def test_every_start_method_has_successors(start_method: Any) -> None:
         assert pool.workers[0].is_alive()
 
 
-def test_captured_output_of_the_dead_is_part_of_the_fault(tmp_path: Path) -> None:
+def test_a_fault_has_the_captured_output_of_the_dead_worker(tmp_path: Path) -> None:
     def scream(*_: Any) -> None:
         print("the simulator is on fire")
         die()

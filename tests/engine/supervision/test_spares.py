@@ -1,4 +1,4 @@
-"""Faults of spare envs, and renewals among them."""
+"""Faults and renewals of envs in a pool with spares."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MODES = ("next_step", "same_step", "disabled", "background")
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_a_spare_that_cannot_reset_is_told_when_it_is_wanted(backend: Any) -> None:
+def test_a_spare_that_cannot_reset_raises_when_it_is_used(backend: Any) -> None:
     with Pool(hooked(3, (2,), 1, reset=raise_value_error), spares=1, backend=backend) as pool:
         pool.reset()
         assert pool.step([1, 1]).terminated.all()
@@ -34,7 +34,7 @@ def test_a_spare_that_cannot_reset_is_told_when_it_is_wanted(backend: Any) -> No
         assert tags(pool.reset()) == [2, 0]
 
 
-def test_a_spare_that_dies_is_told() -> None:
+def test_the_death_of_a_spare_is_raised() -> None:
     with Pool(counting(3, length=1), spares=1) as pool:
         pool.reset()
         os.kill(pool.workers[2].pid or 0, signal.SIGKILL)
@@ -45,16 +45,16 @@ def test_a_spare_that_dies_is_told() -> None:
         with pytest.raises(BrokenPoolError):
             for _ in range(4):
                 pool.discard()
-                with suppress(WorkerDiedError):  # told once more, where it was sent something meanwhile
+                with suppress(WorkerDiedError):  # an env that was sent a command meanwhile raises once more
                     pool.step([1, 1])
 
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("kill", [False, True])
-def test_a_fault_in_a_step_costs_its_episode_and_no_time(kill: bool, mode: Any, tmp_path: Path) -> None:
+def test_a_spare_takes_the_slot_of_a_failed_env_at_once(kill: bool, mode: Any, tmp_path: Path) -> None:
     gate = Gate(tmp_path)
 
-    def break_once(env: HookedEnv, action: int) -> None:
+    def fail_first_step(env: HookedEnv, action: int) -> None:
         if not (tmp_path / "broken").exists():
             (tmp_path / "broken").touch()
             os.kill(os.getpid(), signal.SIGKILL) if kill else raise_value_error()
@@ -63,7 +63,7 @@ def test_a_fault_in_a_step_costs_its_episode_and_no_time(kill: bool, mode: Any, 
         if (tmp_path / "broken").exists():
             gate.wait()
 
-    envs = hooked(3, (0,), 5, step=break_once, build=build)
+    envs = hooked(3, (0,), 5, step=fail_first_step, build=build)
     with Pool(envs, spares=1, autoreset=mode, faults="restart") as pool:
         pool.reset()
         pool.send([1, 1])
@@ -73,7 +73,7 @@ def test_a_fault_in_a_step_costs_its_episode_and_no_time(kill: bool, mode: Any, 
             assert batch.infos[0]["fault"].env_id == 0
             batch = step(pool, mode, batch)
         assert tags(batch) == [2, 1]
-        gate.let_pass()  # only now is it there again
+        gate.let_pass()  # the rebuilt env becomes a spare only after the gate opens
         seen: set[int] = set()
         for _ in range(24):
             batch = step(pool, mode, batch)
@@ -81,8 +81,8 @@ def test_a_fault_in_a_step_costs_its_episode_and_no_time(kill: bool, mode: Any, 
         assert seen == {0, 1, 2}
 
 
-def test_a_worker_that_dies_when_its_episode_is_over_costs_the_slot_nothing(tmp_path: Path) -> None:
-    """Its slot waits for a spare, until it is known whether those sent something before it need one, too."""
+def test_a_death_after_the_end_of_an_episode_does_not_affect_the_slot(tmp_path: Path) -> None:
+    """The slot waits for a spare until the slots that were sent their step earlier have received theirs."""
     gate = Gate(tmp_path)
 
     def stand_before_gate(env: HookedEnv, _: int) -> None:
@@ -120,7 +120,7 @@ def test_any_worker_may_die_at_any_time(mode: Any) -> None:
 
 
 @each(mode=MODES, backend=BACKENDS)
-def test_renewals(backend: Any, mode: Any) -> None:
+def test_renewals_with_spares(backend: Any, mode: Any) -> None:
     policy = FaultPolicy("restart", renew_every=2)
     with Pool(uneven(5), spares=2, autoreset=mode, backend=backend, faults=policy) as pool:
         batch = pool.reset()
@@ -131,7 +131,7 @@ def test_renewals(backend: Any, mode: Any) -> None:
         assert episodes == 2
 
 
-def test_a_crash_record_names_the_env(tmp_path: Path) -> None:
+def test_a_crash_record_names_the_env_in_the_slot(tmp_path: Path) -> None:
     envs = hooked(3, (2,), 1, step=raise_value_error)
     with Pool(envs, spares=1, record=tmp_path) as pool:
         pool.reset(seed=3)

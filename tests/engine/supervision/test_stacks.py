@@ -1,4 +1,4 @@
-"""What a hung env was in: its stack, in the error and in the crash record, taken before its worker is killed."""
+"""The stack of a hung env, captured before its worker is killed, in the error and in the crash record."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def spin(*_: Any) -> None:
 
 
 def hold_the_gil(*_: Any) -> None:
-    ctypes.PyDLL(None).pause()  # which a signal would end, if it went on
+    ctypes.PyDLL(None).pause()  # a signal would end `pause`, but Python cannot run the handler
 
 
 def sleep(*_: Any) -> None:
@@ -42,18 +42,18 @@ def read_a_pipe(*_: Any) -> None:
     ("hang", "innermost"),
     [(spin, "look_for_ever"), (hold_the_gil, "hold_the_gil"), (sleep, "sleep"), (read_a_pipe, "read_a_pipe")],
 )
-def test_the_error_and_its_text_have_the_calls_that_it_hung_in(hang: Any, innermost: str) -> None:
+def test_the_error_has_the_stack_of_the_hung_env(hang: Any, innermost: str) -> None:
     with Pool(hooked(2, step=hang), faults=FaultPolicy(step_timeout=LIMIT)) as pool:
         pool.reset()
         with pytest.raises(EnvTimeoutError) as raised:
             pool.step([1, 1])
     stack, text = raised.value.stack.splitlines(), str(raised.value)
     assert stack[0].endswith(f"in {innermost}") and __file__.rpartition("/")[2] in stack[0]
-    assert stack[-1].endswith("in step") and "pool_envs.py" in stack[-1]  # nothing of remuda's own
+    assert stack[-1].endswith("in step") and "pool_envs.py" in stack[-1]  # without remuda's own frames
     assert f"was killed\n  it was in, the last call first:\n    {stack[0]}\n" in text
 
 
-def test_the_crash_record_has_it_too_and_so_has_a_restarts_fault(tmp_path: Path) -> None:
+def test_the_crash_record_and_the_fault_have_the_stack(tmp_path: Path) -> None:
     faults = FaultPolicy("restart", step_timeout=LIMIT)
     with Pool(hooked(2, step=spin), faults=faults, record=tmp_path) as pool:
         pool.reset()
@@ -65,7 +65,7 @@ def test_the_crash_record_has_it_too_and_so_has_a_restarts_fault(tmp_path: Path)
 
 
 @pytest.mark.parametrize("how", ["stopped", "deaf"])
-def test_one_that_cannot_answer_is_killed_without(how: str) -> None:
+def test_a_worker_that_cannot_report_its_stack_is_killed(how: str) -> None:
     def hang(*_: Any) -> None:
         if how == "stopped":
             os.kill(os.getpid(), signal.SIGSTOP)
@@ -79,7 +79,7 @@ def test_one_that_cannot_answer_is_killed_without(how: str) -> None:
     assert raised.value.stack == "" and "it was in" not in str(raised.value)
 
 
-def test_deep_recursion_is_cut_off() -> None:
+def test_the_stack_of_a_deep_recursion_is_shortened() -> None:
     def down(n: int) -> None:
         if n == 0:
             look_for_ever()

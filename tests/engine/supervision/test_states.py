@@ -1,4 +1,4 @@
-"""Envs that fail after they were put into a state, or while they are."""
+"""Envs that fail during `set_state` or after it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ACTS = {"death": accidents.kill_myself, "exception": accidents.raise_value_error
 
 @pytest.mark.parametrize("mode", ["next_step", "same_step", "disabled"])
 @pytest.mark.parametrize("kind", ACTS)
-def test_a_failure_after_it_ends_the_episode_at_the_state(mode: Any, kind: str, tmp_path: Path) -> None:
+def test_a_fault_after_set_state_repeats_the_observation_of_the_state(mode: Any, kind: str, tmp_path: Path) -> None:
     fail = once(tmp_path / "once", ACTS[kind], lambda env: env.last_action == 9)
     policy = FaultPolicy("restart", backoff=0)
     with Pool(hooked(2, step=fail), autoreset=mode, faults=policy, extras={"steps": lambda env: env.steps}) as pool:
@@ -41,7 +41,7 @@ def test_a_failure_after_it_ends_the_episode_at_the_state(mode: Any, kind: str, 
         assert pool.step([0, 0]).obs[1, 2] == (0 if mode == "next_step" else 1)
 
 
-def test_an_idle_death_after_it_does_so_too() -> None:
+def test_a_death_after_set_state_repeats_the_observation_of_the_state() -> None:
     with Pool(hooked(2), faults=FaultPolicy("restart", backoff=0)) as pool:
         pool.reset(seed=0)
         pool.step([1, 1])
@@ -54,7 +54,7 @@ def test_an_idle_death_after_it_does_so_too() -> None:
 
 @pytest.mark.parametrize("mode", ["next_step", "same_step", "disabled"])
 @pytest.mark.parametrize("is_idle", [True, False])
-def test_an_env_that_was_built_anew_has_no_state_before_its_reset(mode: Any, is_idle: bool, tmp_path: Path) -> None:
+def test_a_rebuilt_env_has_no_state_before_its_reset(mode: Any, is_idle: bool, tmp_path: Path) -> None:
     fail = once(tmp_path / "once", accidents.raise_value_error, lambda env: env.last_action == 9)
     policy = FaultPolicy("restart", backoff=0)
     fns = take_counts, Putting()
@@ -66,7 +66,7 @@ def test_an_env_that_was_built_anew_has_no_state_before_its_reset(mode: Any, is_
                 pool.get_state([1], state_fns=fns)
         else:
             assert pool.step([0, 9]).truncated.tolist() == [False, True]
-        if mode != "same_step" or is_idle:  # else the row of the fault has begun the next episode
+        if mode != "same_step" or is_idle:  # in the other cases the row of the fault begins the next episode
             for _ in range(2):
                 with pytest.raises(StateError, match="env 1"):
                     pool.get_state(state_fns=fns)
@@ -95,7 +95,7 @@ def test_a_renewed_env_has_no_state_before_its_reset() -> None:
 
 
 @pytest.mark.parametrize("kind", ACTS)
-def test_an_env_that_fails_in_it_is_built_anew_and_put_there(kind: str, tmp_path: Path) -> None:
+def test_set_state_is_repeated_after_a_fault(kind: str, tmp_path: Path) -> None:
     fail = once(tmp_path / "once", ACTS[kind], lambda env: env.tag == 1)
     with Pool(hooked(2), faults=FaultPolicy("restart", backoff=0)) as pool:
         pool.reset(seed=0)
@@ -108,7 +108,7 @@ def test_an_env_that_fails_in_it_is_built_anew_and_put_there(kind: str, tmp_path
         assert pool.step([0, 0]).obs[:, 2].tolist() == [2, 2]
 
 
-def test_without_restarts_it_must_be_reset(tmp_path: Path) -> None:
+def test_without_restarts_a_failed_set_state_needs_a_reset(tmp_path: Path) -> None:
     fail = once(tmp_path / "once", accidents.raise_value_error, lambda env: env.tag == 1)
     with Pool(hooked(2), num_workers=1) as pool:
         pool.reset()
@@ -118,11 +118,11 @@ def test_without_restarts_it_must_be_reset(tmp_path: Path) -> None:
             pool.set_state(states)
         with pytest.raises(StateError, match="expected envs that have been reset, got env 1"):
             pool.step([0, 0])
-        pool.discard()  # the other one has been put there
+        pool.discard()  # discards the result of env 0, because its state was set
         assert pool.set_state(states).obs[:, 2].tolist() == [1, 1]
 
 
-def test_reports_count_the_steps_from_there(tmp_path: Path) -> None:
+def test_reports_count_steps_from_the_state(tmp_path: Path) -> None:
     fail = once(tmp_path / "once", accidents.raise_value_error, lambda env: env.last_action == 9)
     with Pool(hooked(2, step=fail), num_workers=1) as pool:
         pool.reset()
@@ -135,7 +135,7 @@ def test_reports_count_the_steps_from_there(tmp_path: Path) -> None:
             pool.step([0, 9])
 
 
-def test_a_record_says_why_it_cannot_be_replayed(tmp_path: Path) -> None:
+def test_a_record_of_an_episode_with_set_state_cannot_be_replayed(tmp_path: Path) -> None:
     from remuda._replay.plan import extents
 
     fail = once(tmp_path / "once", accidents.raise_value_error, lambda env: env.last_action == 9, skip=1)
@@ -143,7 +143,7 @@ def test_a_record_says_why_it_cannot_be_replayed(tmp_path: Path) -> None:
     with Pool(hooked(2, step=fail), faults=policy, record=tmp_path / "records") as pool:
         pool.reset(seed=0)
         pool.step([1, 1])
-        pool.step([1, 9])  # the first time it does nothing
+        pool.step([1, 9])  # the first failure is skipped
         pool.set_state(pool.get_state(state_fns=(take_counts, Putting())))
         batch = pool.step([1, 9])
         (path,) = (tmp_path / "records").glob("*.remuda")
@@ -154,7 +154,7 @@ def test_a_record_says_why_it_cannot_be_replayed(tmp_path: Path) -> None:
             extents(record)
 
 
-def test_the_record_of_an_episode_after_that_can_be(tmp_path: Path) -> None:
+def test_a_record_of_a_later_episode_can_be_replayed(tmp_path: Path) -> None:
     from remuda._replay.plan import extents
 
     fail = once(tmp_path / "once", accidents.raise_value_error, lambda env: env.last_action == 9)

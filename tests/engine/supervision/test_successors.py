@@ -1,4 +1,4 @@
-"""What is known of an env when it is rebuilt: the columns of infos, and its last observation."""
+"""The pool's memory of a rebuilt env: the columns of its infos, and its last observation."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import accidents
 import pytest
 from accidents import die, once
 from failing import MODES, assert_cut_off
-from late_keys import LATE, LATER, tell, tell_lanes, with_a_lock
+from late_keys import LATE, LATER, step_vector_with_late_keys, step_with_late_keys, with_a_lock
 from pool_envs import Gate, HookedEnv, hooked
 from programs import kill
 from vector_envs import PlainVector
@@ -22,16 +22,16 @@ RESTART = FaultPolicy("restart", backoff=0)
 
 
 def standing(gate: Gate, path: Path) -> Callable[[Any], None]:
-    """A hook for builds: each after the first stands before the gate."""
+    """Returns a build hook that waits at the gate in each build after the first."""
     built = str(path)
     return lambda env: gate.wait() if os.path.exists(built) else open(built, "w").close()
 
 
-def test_a_key_that_comes_up_while_a_worker_is_replaced_has_the_same_column_for_all(tmp_path: Path) -> None:
+def test_a_key_that_appears_during_a_restart_has_one_column_in_all_workers(tmp_path: Path) -> None:
     gate = Gate(tmp_path)
     env_fns = [
-        lambda: HookedEnv(0, step=tell),
-        lambda: HookedEnv(1, step=tell, build=standing(gate, tmp_path / "built")),
+        lambda: HookedEnv(0, step=step_with_late_keys),
+        lambda: HookedEnv(1, step=step_with_late_keys, build=standing(gate, tmp_path / "built")),
     ]
     with Pool(env_fns, faults=RESTART) as pool:
         pool.reset()
@@ -41,7 +41,7 @@ def test_a_key_that_comes_up_while_a_worker_is_replaced_has_the_same_column_for_
         assert "fault" in pool.step([1, 1]).infos[1]
         gate.await_arrival()
         pool.send([1, 1])
-        for action in (LATE, LATE, LATER, LATER):  # the worker that is being built will be told of these
+        for action in (LATE, LATE, LATER, LATER):  # the successor receives these new keys when it starts
             batch = pool.recv(min_envs=1)
             assert batch.env_ids.tolist() == [0]
             pool.send([action], env_ids=[0])
@@ -58,11 +58,11 @@ def test_a_key_that_comes_up_while_a_worker_is_replaced_has_the_same_column_for_
             }
 
 
-def test_a_key_that_comes_up_while_the_worker_of_a_vector_env_is_replaced(tmp_path: Path) -> None:
+def test_a_key_that_appears_during_the_restart_of_a_vector_env(tmp_path: Path) -> None:
     gate = Gate(tmp_path)
     env_fns = [
-        lambda: PlainVector(2, 0, step=tell_lanes),
-        lambda: PlainVector(2, 2, step=tell_lanes, build=standing(gate, tmp_path / "built")),
+        lambda: PlainVector(2, 0, step=step_vector_with_late_keys),
+        lambda: PlainVector(2, 2, step=step_vector_with_late_keys, build=standing(gate, tmp_path / "built")),
     ]
     with Pool(env_fns, vector_size=2, faults=RESTART) as pool:
         pool.reset()
@@ -90,7 +90,7 @@ def test_a_key_that_comes_up_while_the_worker_of_a_vector_env_is_replaced(tmp_pa
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("when", [3, 0])
 def test_a_result_that_cannot_be_sent_is_not_the_last_observation(when: int, mode: Any, tmp_path: Path) -> None:
-    """`when`: the step whose info cannot be pickled; 0: the reset."""
+    """`when`: the step with an info that cannot be pickled, or 0 for the reset."""
     bad, deadly = once(tmp_path / "bad", with_a_lock), once(tmp_path / "dead", die, when=lambda env: env.steps == 5)
 
     def reset(env: HookedEnv) -> Any:
@@ -117,8 +117,8 @@ def test_a_result_that_cannot_be_sent_is_not_the_last_observation(when: int, mod
 
 
 @pytest.mark.parametrize("backend", ["process", "thread", "serial"])
-def test_the_last_observation_is_right_after_several_that_could_not_be_sent(backend: Any, tmp_path: Path) -> None:
-    """In the same worker, which builds its env anew each time."""
+def test_the_last_observation_is_right_after_several_results_that_cannot_be_sent(backend: Any, tmp_path: Path) -> None:
+    """The worker stays and rebuilds the env each time."""
     bad = [once(tmp_path / f"bad {n}", with_a_lock, when=lambda env: env.steps == 2) for n in range(3)]
     fails = once(tmp_path / "failed", accidents.raise_value_error, when=lambda env: env.steps == 4)
 

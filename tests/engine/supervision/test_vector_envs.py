@@ -1,4 +1,4 @@
-"""Faults of vector envs: what happens to one happens to all its slots."""
+"""Faults of vector envs: a fault affects all slots of its vector env."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def pool() -> Iterator[Pool]:
 
 
 @each(backend=BACKENDS, mode=MODES)
-def test_an_exception_is_that_of_all_its_slots(mode: Any, backend: Any, tmp_path: Path) -> None:
+def test_an_exception_affects_all_slots(mode: Any, backend: Any, tmp_path: Path) -> None:
     step = once(tmp_path / "step", raising(lambda: ValueError("broken")))
     with Pool(plain(2, 3, mode=mode, step=step), vector_size=3, autoreset=mode, backend=backend) as pool:
         pool.reset()
@@ -58,7 +58,7 @@ def test_an_exception_is_that_of_all_its_slots(mode: Any, backend: Any, tmp_path
         assert pool.step(np.arange(6)).obs[:, 2].tolist() == [1, 1, 1, 2, 2, 2]
 
 
-def test_an_exception_is_told_once_for_all_its_slots() -> None:
+def test_an_exception_is_described_once_for_all_slots() -> None:
     step = raising(lambda: ValueError("broken"))
     with Pool(plain(2, 100, step=step), vector_size=100, backend="serial") as pool:
         pool.reset()
@@ -80,7 +80,7 @@ def test_an_exception_in_a_reset(tmp_path: Path) -> None:
         pool.step(np.arange(4))
 
 
-def test_a_death_is_that_of_all_its_slots() -> None:
+def test_a_death_affects_all_slots() -> None:
     with Pool(plain(2, 3, step=die), vector_size=3) as pool:
         pool.reset()
         with pytest.raises(WorkerDiedError) as raised:
@@ -89,7 +89,7 @@ def test_a_death_is_that_of_all_its_slots() -> None:
         assert pool.recv().env_ids.tolist() == [3, 4, 5]
 
 
-def test_ctrl_c_is_the_callers_where_he_steps_himself(tmp_path: Path) -> None:
+def test_ctrl_c_in_a_serial_vector_env_is_raised(tmp_path: Path) -> None:
     step = once(tmp_path / "step", raising(KeyboardInterrupt))
     with Pool(plain(1, 2, step=step), vector_size=2, backend="serial") as pool:
         pool.reset()
@@ -103,12 +103,12 @@ def test_ctrl_c_is_the_callers_where_he_steps_himself(tmp_path: Path) -> None:
 
 
 def restarting(mode: Any, size: int = 3, length: int = 1_000_000, policy: Any = "restart", **hooks: Any) -> Pool:
-    """Two vector envs, each in a worker of its own; hooks are those of the first."""
+    """Returns two vector envs with one worker each. The hooks belong to the first one."""
     return Pool(plain(2, size, length, mode, **hooks), vector_size=size, autoreset=mode, faults=policy)
 
 
-def go_on(pool: Pool) -> Batch:
-    """Steps once, after a reset of the first vector env where it needs one."""
+def step_after_fault(pool: Pool) -> Batch:
+    """Steps once. Before that it resets the first vector env if the autoreset mode does not."""
     first = list(range(pool.vector_size or 1))
     actions = np.arange(pool.num_envs)
     if pool.autoreset == "disabled":
@@ -129,7 +129,7 @@ def go_on(pool: Pool) -> Batch:
 
 @pytest.mark.parametrize("accident", [die, raising(lambda: ValueError("broken"))])
 @pytest.mark.parametrize("mode", MODES)
-def test_a_failed_step_cuts_all_its_episodes_off(mode: Any, accident: Any, tmp_path: Path) -> None:
+def test_a_failed_step_truncates_the_episodes_of_all_slots(mode: Any, accident: Any, tmp_path: Path) -> None:
     step = once(tmp_path / "step", accident, lambda env: env.steps == 2)
     with restarting(mode, step=step) as pool:
         pool.reset(seed=3)
@@ -143,11 +143,11 @@ def test_a_failed_step_cuts_all_its_episodes_off(mode: Any, accident: Any, tmp_p
             assert fault.where.step == 2
             assert fault.where.seed == 3 + slot
         assert batch.obs[3:, 2].tolist() == [2, 2, 2]
-        assert go_on(pool).obs[3:, 2].tolist() == [4 if mode == "next_step" else 3] * 3
+        assert step_after_fault(pool).obs[3:, 2].tolist() == [4 if mode == "next_step" else 3] * 3
         assert pool.stats().restarts == 1
 
 
-def test_an_exception_under_restart_tells_of_each_slot(tmp_path: Path) -> None:
+def test_each_slot_has_a_fault_with_the_exception(tmp_path: Path) -> None:
     step = once(tmp_path / "step", raising(lambda: ValueError("broken")))
     with restarting("next_step", step=step) as pool:
         pool.reset()
@@ -157,8 +157,8 @@ def test_an_exception_under_restart_tells_of_each_slot(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_who_was_just_over_is_cut_off_too(mode: Any, tmp_path: Path) -> None:
-    """Only some of its episodes had ended: all are told alike, or the slots of a vector env would fall out of step."""
+def test_a_fault_also_truncates_slots_after_the_end_of_their_episode(mode: Any, tmp_path: Path) -> None:
+    """All episodes are truncated, even those that had just ended, so that the slots stay in step."""
     step = once(tmp_path / "step", die, lambda env: env.steps == 3)
     with restarting(mode, length=2, step=step) as pool:
         pool.reset()
@@ -168,11 +168,11 @@ def test_who_was_just_over_is_cut_off_too(mode: Any, tmp_path: Path) -> None:
         batch = pool.step(np.arange(6))
         for slot in range(3):
             assert_cut_off(batch, slot, before.obs[slot])
-        go_on(pool)
+        step_after_fault(pool)
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_a_death_when_all_were_over_is_one_in_a_reset(mode: Any, tmp_path: Path) -> None:
+def test_a_death_after_all_episodes_ended_repeats_the_reset(mode: Any, tmp_path: Path) -> None:
     step = once(tmp_path / "step", die, lambda env: env.steps == 3)
     with restarting(mode, size=1, length=2, step=step) as pool:
         pool.reset()
@@ -188,37 +188,37 @@ def test_a_death_when_all_were_over_is_one_in_a_reset(mode: Any, tmp_path: Path)
             assert_cut_off(batch, 0, before.obs[0])
 
 
-@pairwise(noticed=[False, True], over=[False, True], mode=MODES)
-def test_a_death_between_two_steps_is_told_with_the_next(mode: Any, over: bool, noticed: bool) -> None:
+@pairwise(detected=[False, True], over=[False, True], mode=MODES)
+def test_a_death_between_two_steps_truncates_in_the_next(mode: Any, over: bool, detected: bool) -> None:
     with restarting(mode, length=2 if over else 1_000_000) as pool:
         pool.reset()
         pool.step(np.arange(6))
         before = pool.step(np.arange(6))
         assert before.terminated.tolist() == [over, False, False] * 2
-        _kill(pool, noticed)
+        _kill(pool, detected)
         batch = pool.step(np.arange(6))
         for slot in range(3):
             last = before.obs[slot]
-            assert assert_cut_off(batch, slot, last).operation == ("nothing" if noticed else "step")
-        go_on(pool)
+            assert assert_cut_off(batch, slot, last).operation == ("nothing" if detected else "step")
+        step_after_fault(pool)
 
 
-@pytest.mark.parametrize("noticed", [False, True])
-def test_a_death_between_episodes_needs_no_telling(noticed: bool) -> None:
+@pytest.mark.parametrize("detected", [False, True])
+def test_a_death_between_episodes_of_a_vector_env_truncates_nothing(detected: bool) -> None:
     with restarting("next_step", size=1, length=1) as pool:
         pool.reset()
         assert pool.step([0, 1]).terminated.all()
-        _kill(pool, noticed)
+        _kill(pool, detected)
         batch = pool.step([0, 1])
         assert batch.obs[0].tolist() == [0, 1, 0, -1]
         assert not batch.truncated.any()
 
 
-def _kill(pool: Pool, noticed: bool) -> None:
-    """Kills the first worker; `noticed`: and waits until the pool knows."""
+def _kill(pool: Pool, detected: bool) -> None:
+    """Kills the first worker. If `detected`, also waits until the pool has detected the death."""
     os.kill(pool.workers[0].pid or 0, signal.SIGKILL)
     _await_end(pool, 0)
-    while noticed and pool.stats().restarts == 0:
+    while detected and pool.stats().restarts == 0:
         pool.call("poke", env_ids=[pool.num_envs - 1])
 
 
@@ -229,8 +229,8 @@ def _await_end(pool: Pool, worker: int) -> None:
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_a_death_while_results_are_sent_leaves_none_of_them(mode: Any, tmp_path: Path) -> None:
-    """One slot's result has come and the next one's has not: the vector env has done no step."""
+def test_a_death_while_results_are_sent_discards_all_of_them(mode: Any, tmp_path: Path) -> None:
+    """The pool has received the result of one slot but not of the next, so it discards the whole step."""
     step = once(tmp_path / "step", die_while_sending, lambda env: env.steps == 2)
     with restarting(mode, size=2, step=step) as pool:
         pool.reset()
@@ -244,12 +244,12 @@ def test_a_death_while_results_are_sent_leaves_none_of_them(mode: Any, tmp_path:
         assert [seen[env]["fault"].kind for env in (0, 1)] == ["death"] * 2
         assert "parcel" not in seen[0]
         assert before.obs[:2, 2].tolist() == [1, 1]
-        go_on(pool)
+        step_after_fault(pool)
 
 
 @pytest.mark.parametrize("accident", [die, raising(lambda: ValueError("broken"))])
 @pytest.mark.parametrize("mode", MODES)
-def test_a_failed_reset_is_tried_again(mode: Any, accident: Any, tmp_path: Path) -> None:
+def test_a_failed_reset_of_a_vector_env_is_repeated(mode: Any, accident: Any, tmp_path: Path) -> None:
     with restarting(mode, reset=once(tmp_path / "reset", accident, skip=1)) as pool:
         pool.reset(seed=1)
         batch = pool.reset(seed=5, options={"level": 2})
@@ -264,7 +264,7 @@ def resets_of_first(pool: Pool) -> Any:
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_where_each_of_its_envs_had_come_to(mode: Any, tmp_path: Path) -> None:
+def test_reports_have_the_episode_and_step_of_each_slot(mode: Any, tmp_path: Path) -> None:
     step = once(tmp_path / "step", raising(lambda: ValueError("broken")), lambda env: env.steps == 4)
     with Pool(plain(1, 3, 2, mode, step=step), vector_size=3, autoreset=mode) as pool:
         pool.reset(seed=5)
@@ -272,20 +272,20 @@ def test_where_each_of_its_envs_had_come_to(mode: Any, tmp_path: Path) -> None:
             pool.step([1, 2, 3])
         with pytest.raises(EnvError) as raised:
             pool.step([4, 5, 6])
-        wheres = [failure.where for failure in raised.value.failures]
-        assert [(where.episode, where.step) for where in wheres if where] == {
-            "next_step": [(1, 1), (1, 0), (0, 4)],  # the first two had their resets in the third and the fourth
+        places = [failure.where for failure in raised.value.failures]
+        assert [(where.episode, where.step) for where in places if where] == {
+            "next_step": [(1, 1), (1, 0), (0, 4)],  # env 0 had its autoreset in the third step, and env 1 in the fourth
             "same_step": [(1, 2), (1, 1), (0, 4)],
             "disabled": [(0, 4)] * 3,
         }[mode]
-        assert [where.seed for where in wheres if where] == [5, 6, 7]
-        assert [where.action for where in wheres if where and where.step] == (
+        assert [where.seed for where in places if where] == [5, 6, 7]
+        assert [where.action for where in places if where and where.step] == (
             [4, 6] if mode == "next_step" else [4, 5, 6]
         )
 
 
 @pytest.mark.parametrize("mode", ["next_step", "same_step"])
-def test_observations_without_columns_survive_too(mode: Any, tmp_path: Path) -> None:
+def test_the_row_of_a_fault_repeats_text_observations(mode: Any, tmp_path: Path) -> None:
     before_step = once(tmp_path / "step", die, lambda env: env.steps == 2)
     fns = synced([lambda: TextEnv()] * 4, 2, mode, before_step)
     with Pool(fns, vector_size=2, autoreset=mode, faults="restart") as pool:
@@ -310,12 +310,12 @@ def test_a_death_in_the_reset_of_a_successor(mode: Any, tmp_path: Path) -> None:
         batch = pool.step(np.arange(6))
         for slot in range(3):
             assert_cut_off(batch, slot, before.obs[slot])
-        go_on(pool)
+        step_after_fault(pool)
         assert pool.stats().restarts == 2
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_a_call_that_kills_and_an_observation(mode: Any, tmp_path: Path) -> None:
+def test_an_observe_after_a_call_that_killed_the_worker(mode: Any, tmp_path: Path) -> None:
     with restarting(mode, call=once(tmp_path / "call", die)) as pool:
         pool.reset()
         before = pool.step(np.arange(6))
@@ -326,15 +326,15 @@ def test_a_call_that_kills_and_an_observation(mode: Any, tmp_path: Path) -> None
         for slot in range(3):
             assert_cut_off(batch, slot, before.obs[slot])
         assert batch.obs[3:].tolist() == before.obs[3:].tolist()
-        if mode == "next_step":  # the new one knows of no observation yet, but we do
+        if mode == "next_step":  # the rebuilt env has no observation, so the pool repeats the last one
             pool.send_observe()
             assert pool.recv().obs[:3].tolist() == before.obs[:3].tolist()
-        go_on(pool)
+        step_after_fault(pool)
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_neighbours_in_a_worker_die_with_it(mode: Any, tmp_path: Path) -> None:
-    """The worker comes to them second, so they have not begun the step in which it dies."""
+def test_a_death_truncates_all_vector_envs_of_the_worker(mode: Any, tmp_path: Path) -> None:
+    """The worker steps its second vector env later, so that one has not begun the step in which the worker dies."""
     fns = plain(3, 2, mode=mode, step=once(tmp_path / "step", die, lambda env: env.steps == 2))
     with Pool(fns, vector_size=2, autoreset=mode, faults="restart", num_workers=2) as pool:
         pool.reset()
@@ -343,14 +343,14 @@ def test_neighbours_in_a_worker_die_with_it(mode: Any, tmp_path: Path) -> None:
         for slot in range(4):
             assert assert_cut_off(batch, slot, before.obs[slot]).shared == (slot != 0)
         assert batch.obs[4:, 2].tolist() == [2, 2]
-        begin_anew(pool, range(4))
+        reset_after_fault(pool, range(4))
         assert pool.step(np.arange(6)).obs[:4, 2].tolist() == [1] * 4
         assert pool.stats().restarts == 1
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_neighbours_of_one_that_raises_are_told_with_the_next_step(mode: Any, tmp_path: Path) -> None:
-    """Theirs was done before the worker was replaced."""
+def test_an_exception_truncates_other_vector_envs_of_the_worker_in_the_next_step(mode: Any, tmp_path: Path) -> None:
+    """The worker was replaced after it had finished the step of the second vector env."""
     step = once(tmp_path / "step", raising(lambda: ValueError("broken")), lambda env: env.steps == 2)
     fns = plain(3, 2, mode=mode, step=step)
     with Pool(fns, vector_size=2, autoreset=mode, faults="restart", num_workers=2) as pool:
@@ -366,19 +366,19 @@ def test_neighbours_of_one_that_raises_are_told_with_the_next_step(mode: Any, tm
         assert batch.obs[:2, 2].tolist() == ([0, 0] if mode == "next_step" else [1, 1])
         for slot in (2, 3):
             assert assert_cut_off(batch, slot, before.obs[slot]).shared
-        begin_anew(pool, range(2, 4))
+        reset_after_fault(pool, range(2, 4))
         assert pool.step(np.arange(6)).obs[2:4, 2].tolist() == [1, 1]
 
 
-def begin_anew(pool: Pool, env_ids: Sequence[int]) -> None:
-    """What comes before their first step, after they were told of their end."""
+def reset_after_fault(pool: Pool, env_ids: Sequence[int]) -> None:
+    """Makes the resets that precede the first step after a fault."""
     if pool.autoreset == "disabled":
         pool.reset(env_ids=env_ids)
     elif pool.autoreset == "next_step":
         pool.step(np.zeros(pool.num_envs, int))
 
 
-def test_a_deadline(tmp_path: Path) -> None:
+def test_a_deadline_of_a_vector_env(tmp_path: Path) -> None:
     step = once(tmp_path / "step", lambda *_: select.select([], [], []))
     with restarting("next_step", policy=FaultPolicy("restart", step_timeout=0.5), step=step) as pool:
         before = pool.reset()
@@ -387,10 +387,10 @@ def test_a_deadline(tmp_path: Path) -> None:
             fault = assert_cut_off(batch, slot, before.obs[slot])
             assert fault.kind == "timeout"
             assert isinstance(fault.error, EnvTimeoutError)
-        go_on(pool)
+        step_after_fault(pool)
 
 
-def test_too_many_faults() -> None:
+def test_too_many_faults_of_a_vector_env() -> None:
     policy = FaultPolicy("restart", max_restarts=2, backoff=0)
     with restarting("next_step", policy=policy, step=raising(lambda: ValueError("broken"))) as pool:
         pool.reset()
@@ -405,4 +405,4 @@ def test_restarts_of_the_whole_pool_count_vector_envs(tmp_path: Path) -> None:
     with restarting("same_step", policy=policy, step=once(tmp_path / "step", die)) as pool:
         pool.reset()
         pool.step(np.arange(6))
-        go_on(pool)
+        step_after_fault(pool)

@@ -1,4 +1,4 @@
-"""The table of a worker's states: whole, kept to, and as the documentation draws it."""
+"""The table of worker states: it is complete and enforced, and equals the table in the documentation."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from remuda._engine.supervision.worker_states import WorkerStates
 ARCHITECTURE = Path(__file__).parents[3] / "docs" / "architecture.md"
 
 
-def test_the_documentation_draws_this_table() -> None:
+def test_the_documentation_has_this_table() -> None:
     rows = re.findall(r"^\| `([A-Z_]+)` \| (.*) \| (.*)\|$", ARCHITECTURE.read_text(), re.MULTILINE)
     drawn = {name: (text, set(re.findall(r"`([A-Z_]+)`", followers))) for name, text, followers in rows}
     assert drawn == {state.name: (state.value, {one.name for one in FOLLOWERS[state]}) for state in WorkerState}
 
 
-def test_every_state_is_reached_from_the_first_and_only_a_lost_worker_stays_as_it_is() -> None:
+def test_every_state_is_reachable_and_only_lost_is_final() -> None:
     reached = {WorkerState.RUNNING}
     while more := {follower for state in reached for follower in FOLLOWERS[state]} - reached:
         reached |= more
@@ -30,7 +30,7 @@ def test_every_state_is_reached_from_the_first_and_only_a_lost_worker_stays_as_i
 
 
 @pytest.mark.parametrize("state", WorkerState)
-def test_what_is_not_in_the_table_cannot_be_entered(state: WorkerState) -> None:
+def test_a_transition_outside_of_the_table_is_refused(state: WorkerState) -> None:
     for follower in WorkerState:
         if follower in FOLLOWERS[state]:
             assert Life(state).then(follower, deadline=3.0) == Life(follower, deadline=3.0)
@@ -39,7 +39,7 @@ def test_what_is_not_in_the_table_cannot_be_entered(state: WorkerState) -> None:
                 Life(state).then(follower)
 
 
-def test_what_is_planned_is_not_so_until_the_changes_are_made() -> None:
+def test_planned_transitions_take_effect_with_the_changes() -> None:
     lives, changes = WorkerStates(2, FaultHistory()), Changes()
     lives.plan(1, WorkerState.VACANT, changes, start_at=5.0)
     assert lives.among(*WorkerState) == {0: Life(), 1: Life()}

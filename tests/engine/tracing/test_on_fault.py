@@ -1,4 +1,4 @@
-"""`trace_on_fault=`: a trace of what came before each fault."""
+"""`trace_on_fault=`: a trace of the events before each fault."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from pool_envs import CountingEnv, HookedEnv
-from programs import kill, step_until_all_are_back
+from programs import kill, step_until_restarted
 from traces import load, names, slices
 
 import remuda
@@ -28,7 +28,7 @@ FNS = [CountingEnv, lambda: HookedEnv(step=raises_in_step_3)]
 
 
 @pytest.mark.parametrize("faults", ["raise", "restart"])
-def test_what_came_before_is_in_a_file_that_is_logged(
+def test_a_fault_writes_a_trace_and_logs_its_path(
     faults: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     options: Any = {"backend": "serial", "num_workers": 1, "faults": faults, "trace_on_fault": tmp_path / "traces"}
@@ -51,18 +51,20 @@ def test_what_came_before_is_in_a_file_that_is_logged(
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="worker processes need Linux")
-def test_a_killed_worker_is_one_and_so_is_each_that_follows(tmp_path: Path) -> None:
+def test_each_death_writes_a_trace(tmp_path: Path) -> None:
     with Pool([CountingEnv] * 2, faults="restart", trace_on_fault=tmp_path) as pool:
         pool.reset()
         for _ in range(2):
             pid = kill(pool, 0)
-            step_until_all_are_back(pool, 0, pid)
+            step_until_restarted(pool, 0, pid)
     paths = sorted(tmp_path.iterdir())
     assert [path.name.split("-", 2)[2] for path in paths] == ["1-env-0-death.json", "2-env-0-death.json"]
     assert "restart" in {event["cat"] for event in slices(paths[1])}
 
 
-def test_a_full_disk_is_told_and_breaks_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_trace_that_cannot_be_written_is_logged_and_does_no_harm(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     directory = tmp_path / "traces"
     with Pool(FNS, backend="serial", num_workers=1, faults="restart", trace_on_fault=directory) as pool:
         directory.rmdir()
@@ -72,7 +74,7 @@ def test_a_full_disk_is_told_and_breaks_nothing(tmp_path: Path, caplog: pytest.L
     assert "the trace of a fault could not be written" in caplog.text
 
 
-def test_there_are_20_at_most(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_pool_writes_at_most_20_traces(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     faults = remuda.FaultPolicy("restart", max_restarts=100)
     with Pool(FNS, backend="serial", num_workers=1, faults=faults, trace_on_fault=tmp_path) as pool:
         pool.reset()
@@ -82,7 +84,7 @@ def test_there_are_20_at_most(tmp_path: Path, caplog: pytest.LogCaptureFixture) 
     assert caplog.text.count("it is the last of 20 of this pool") == 1
 
 
-def test_it_takes_a_directory(tmp_path: Path) -> None:
+def test_trace_on_fault_must_be_a_directory(tmp_path: Path) -> None:
     with pytest.raises(TypeError, match="expected trace_on_fault to be a directory or None, got 3"):
         Pool(FNS, backend="serial", trace_on_fault=3)  # type: ignore[arg-type]
     (tmp_path / "file").touch()

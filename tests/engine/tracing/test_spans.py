@@ -1,4 +1,4 @@
-"""`remuda.span`: what the program names."""
+"""`remuda.span`: named sections of the program in a trace."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from traces import is_within, lines, slices
 import remuda
 
 
-def test_spans_are_nested_as_the_program_nests_them(tmp_path: Path) -> None:
+def test_spans_are_nested(tmp_path: Path) -> None:
     with remuda.trace(tmp_path / "run.json") as trace, remuda.span("update"):
         for _ in range(3):
             with remuda.span("minibatch"):
@@ -22,7 +22,7 @@ def test_spans_are_nested_as_the_program_nests_them(tmp_path: Path) -> None:
     assert {event["tid"] for event in inner} == {outer["tid"]} == {threading.get_native_id()}
 
 
-def test_each_thread_has_its_own_line(tmp_path: Path) -> None:
+def test_spans_of_each_thread_have_their_own_line(tmp_path: Path) -> None:
     def work() -> None:
         with remuda.span("elsewhere"):
             pass
@@ -37,7 +37,7 @@ def test_each_thread_has_its_own_line(tmp_path: Path) -> None:
     assert {"spans of thread " + str(tid) for tid in (here["tid"], elsewhere["tid"])} <= set(lines(trace.path).values())
 
 
-def test_a_function_may_be_one_and_may_call_itself(tmp_path: Path) -> None:
+def test_a_span_may_decorate_a_recursive_function(tmp_path: Path) -> None:
     @remuda.span("down")
     def down(n: int) -> int:
         return n and down(n - 1)
@@ -48,14 +48,14 @@ def test_a_function_may_be_one_and_may_call_itself(tmp_path: Path) -> None:
     assert is_within(third, second) and is_within(second, first)
 
 
-def test_one_that_an_exception_ends_says_so(tmp_path: Path) -> None:
+def test_a_span_has_the_exception_that_ended_it(tmp_path: Path) -> None:
     with remuda.trace(tmp_path / "run.json") as trace, pytest.raises(KeyError), remuda.span("lookup"):
         raise KeyError("there is none")
     (span,) = slices(trace.path, "span")
     assert span["args"] == {"raised": "KeyError"}
 
 
-def test_names_are_texts_of_any_kind(tmp_path: Path) -> None:
+def test_names_of_spans_may_be_any_text(tmp_path: Path) -> None:
     with remuda.trace(tmp_path / "run.json") as trace, remuda.span('a "quoted" läuft \\ back'):
         pass
     assert slices(trace.path, "span")[0]["name"] == 'a "quoted" läuft \\ back'
@@ -63,7 +63,7 @@ def test_names_are_texts_of_any_kind(tmp_path: Path) -> None:
         remuda.span(3)  # type: ignore[arg-type]
 
 
-def test_one_that_begins_before_the_trace_or_ends_after_it_is_not_half_there(tmp_path: Path) -> None:
+def test_a_span_that_is_only_partly_traced_is_omitted(tmp_path: Path) -> None:
     with remuda.span("too early"):
         trace = remuda.trace(tmp_path / "run.json")
     with remuda.span("too late"):

@@ -1,4 +1,4 @@
-"""What a trace tells of a pool: steps, resets, waits, faults, restarts and spans, each in its place."""
+"""The contents of a pool's trace: steps, resets, waits, faults, restarts and spans."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 from pool_envs import CountingEnv, Gate, HookedEnv
-from programs import kill, step_until_all_are_back
+from programs import kill, step_until_restarted
 from traces import is_within, lines, load, names, slices
 from vector_envs import plain
 
@@ -31,12 +31,12 @@ def run(pool: Pool, steps: int) -> None:
 
 
 @pytest.mark.parametrize("backend", EVERYWHERE)
-def test_every_step_and_reset_of_every_env_is_there(backend: Any, tmp_path: Path) -> None:
+def test_a_trace_has_every_step_and_reset(backend: Any, tmp_path: Path) -> None:
     path = tmp_path / "run.json"
     with Pool([CountingEnv] * 5, num_workers=1 if backend == "serial" else 2, backend=backend) as pool:
         with pool.trace(path):
             run(pool, 3)
-        run(pool, 1)  # that is not
+        run(pool, 1)  # this step is not traced
     counts = dict.fromkeys(("step", "reset"), 0)
     for event in slices(path):
         if event["cat"] in counts:
@@ -50,12 +50,13 @@ def envs_in(name: str) -> int:
     return int(last or first) - int(first) + 1
 
 
-def test_what_workers_do_lies_between_the_callers_call_and_his_batch(tmp_path: Path) -> None:
+def test_steps_of_workers_are_within_the_batch(tmp_path: Path) -> None:
     with Pool([CountingEnv] * 4, num_workers=2, backend="thread") as pool, pool.trace(tmp_path / "run.json") as trace:
         pool.reset()
         for _ in range(5):
             pool.step(np.zeros(4, np.int64))
-    batches = slices(trace.path, "batch")[1:]  # a reset is sent before it is asked for
+    # excludes the first batch, since `reset` sends the resets before it waits
+    batches = slices(trace.path, "batch")[1:]
     for step in slices(trace.path, "step"):
         assert sum(is_within(step, batch) for batch in batches) == 1
     for wait in slices(trace.path, "wait"):
@@ -63,7 +64,7 @@ def test_what_workers_do_lies_between_the_callers_call_and_his_batch(tmp_path: P
 
 
 @needs_processes
-def test_a_slow_env_is_named_and_so_is_the_batch_that_waited_for_it(tmp_path: Path) -> None:
+def test_a_trace_names_the_slow_env_of_a_batch(tmp_path: Path) -> None:
     gate = Gate(tmp_path)
     slow = {2: lambda: HookedEnv(step=lambda *_: gate.wait())}
     with Pool([slow.get(i, CountingEnv) for i in range(4)], num_workers=2) as pool, pool.trace(tmp_path / "t") as trace:
@@ -81,7 +82,7 @@ def test_a_slow_env_is_named_and_so_is_the_batch_that_waited_for_it(tmp_path: Pa
 
 
 @pytest.mark.parametrize("autoreset", ["next_step", "same_step"])
-def test_an_autoreset_is_shown_within_its_step(autoreset: Any, tmp_path: Path) -> None:
+def test_an_autoreset_is_within_its_step(autoreset: Any, tmp_path: Path) -> None:
     fns = [lambda: CountingEnv(length=2)]
     with Pool(fns, backend="serial", autoreset=autoreset) as pool, pool.trace(tmp_path / "run.json") as trace:
         run(pool, 6)
@@ -91,7 +92,7 @@ def test_an_autoreset_is_shown_within_its_step(autoreset: Any, tmp_path: Path) -
     assert {event["name"] for event in resets} == {"reset env 0"}
 
 
-def test_a_reset_in_advance_is_shown_where_it_was(tmp_path: Path) -> None:
+def test_a_reset_in_advance_has_its_real_time(tmp_path: Path) -> None:
     gates = Gate(tmp_path, "reset"), Gate(tmp_path, "other")
     fns = [
         lambda: HookedEnv(length=1, autoreset=lambda _: gates[0].wait()),
@@ -100,7 +101,7 @@ def test_a_reset_in_advance_is_shown_where_it_was(tmp_path: Path) -> None:
     with Pool(fns, backend="thread", resets_ahead=True) as pool, pool.trace(tmp_path / "run.json") as trace:
         pool.reset()
         pool.send(np.zeros(2, np.int64))
-        gates[0].let_pass()  # it resets while the other still steps
+        gates[0].let_pass()  # env 0 resets while env 1 still steps
         gates[1].let_pass()
         pool.recv()
         pool.send(np.zeros(2, np.int64))
@@ -109,15 +110,15 @@ def test_a_reset_in_advance_is_shown_where_it_was(tmp_path: Path) -> None:
     (ahead,) = (event for event in slices(trace.path, "reset") if "advance" in event["name"])
     assert ahead["name"] == "reset env 0 (in advance)"
     second = slices(trace.path, "batch")[1]
-    assert ahead["ts"] < second["ts"] + second["dur"]  # while the other one still stepped
+    assert ahead["ts"] < second["ts"] + second["dur"]  # env 1 was still in its first step
 
 
 @needs_processes
-def test_a_death_and_the_worker_that_takes_its_place_are_there(tmp_path: Path) -> None:
+def test_a_trace_has_a_death_and_the_restart(tmp_path: Path) -> None:
     with Pool([CountingEnv] * 4, num_workers=2, faults="restart") as pool, pool.trace(tmp_path / "run.json") as trace:
         pool.reset()
         pid = kill(pool, 1)
-        step_until_all_are_back(pool, 1, pid)
+        step_until_restarted(pool, 1, pid)
     restart = slices(trace.path, "restart")
     assert [event["name"] for event in restart] == ["dead", "starts", "builds its envs"]
     assert len({event["tid"] for event in restart}) == 1
@@ -127,7 +128,7 @@ def test_a_death_and_the_worker_that_takes_its_place_are_there(tmp_path: Path) -
 
 
 @needs_processes
-def test_a_step_that_never_ended_is_drawn_to_the_fault(tmp_path: Path) -> None:
+def test_a_hung_step_lasts_until_its_fault(tmp_path: Path) -> None:
     fns = [CountingEnv, lambda: HookedEnv(step=lambda *_: Gate(tmp_path).wait())]
     faults = FaultPolicy("restart", step_timeout=0.05)
     with Pool(fns, faults=faults) as pool, pool.trace(tmp_path / "run.json") as trace:
@@ -139,7 +140,7 @@ def test_a_step_that_never_ended_is_drawn_to_the_fault(tmp_path: Path) -> None:
     assert "step_timeout=0.05" in hung["args"]["error"]
 
 
-def test_an_exception_is_there(tmp_path: Path) -> None:
+def test_a_trace_has_an_exception(tmp_path: Path) -> None:
     def broken(*_: Any) -> None:
         raise ValueError("broken")
 
@@ -154,7 +155,7 @@ def test_an_exception_is_there(tmp_path: Path) -> None:
 
 
 @needs_processes
-def test_parts_spares_and_vector_envs_are_traced_alike(tmp_path: Path) -> None:
+def test_parts_spares_and_vector_envs_are_traced(tmp_path: Path) -> None:
     with Pool([CountingEnv] * 4, num_workers=2) as pool, pool.trace(tmp_path / "parts.json") as trace:
         for half in pool.split(2):
             half.reset()
@@ -170,7 +171,7 @@ def test_parts_spares_and_vector_envs_are_traced_alike(tmp_path: Path) -> None:
     assert {envs_in(name) for name in names(trace.path, "step")} <= {3, 6}
 
 
-# -- beginning and ending ------------------------------------------------------------------------------
+# -- start and stop ------------------------------------------------------------------------------------
 
 
 def test_only_the_latest_events_are_kept(tmp_path: Path) -> None:
@@ -180,7 +181,7 @@ def test_only_the_latest_events_are_kept(tmp_path: Path) -> None:
     assert names(trace.path, "step") == ["step env 0"] * 2
 
 
-def test_a_trace_of_all_pools_has_those_that_were_closed_and_those_that_were_open_before(tmp_path: Path) -> None:
+def test_a_trace_of_all_pools_has_earlier_and_closed_pools(tmp_path: Path) -> None:
     options: Any = {"backend": "serial", "num_workers": 1}
     with Pool([CountingEnv], name="before", **options) as before:
         with remuda.trace(tmp_path / "run.json") as trace:
@@ -192,7 +193,7 @@ def test_a_trace_of_all_pools_has_those_that_were_closed_and_those_that_were_ope
     assert {"pool before", "pool within"} <= set(lines(trace.path).values())
 
 
-def test_two_traces_of_one_pool_have_each_their_own_time(tmp_path: Path) -> None:
+def test_two_traces_of_one_pool_may_overlap(tmp_path: Path) -> None:
     with Pool([CountingEnv], backend="serial", num_workers=1) as pool:
         outer = pool.trace(tmp_path / "outer.json")
         run(pool, 1)
@@ -204,7 +205,7 @@ def test_two_traces_of_one_pool_have_each_their_own_time(tmp_path: Path) -> None
     assert len(names(tmp_path / "outer.json", "batch")) == 9
 
 
-def test_it_ends_with_its_pool_and_stopping_again_does_nothing(tmp_path: Path) -> None:
+def test_a_trace_ends_with_its_pool_and_may_be_stopped_twice(tmp_path: Path) -> None:
     with Pool([CountingEnv], backend="serial", num_workers=1) as pool:
         trace = pool.trace(tmp_path / "run.json")
         run(pool, 2)
@@ -218,18 +219,18 @@ def test_it_ends_with_its_pool_and_stopping_again_does_nothing(tmp_path: Path) -
         pool.trace(tmp_path / "again.json")
 
 
-def test_a_pool_that_nobody_closes_is_let_go_of(tmp_path: Path) -> None:
+def test_a_trace_holds_no_reference_to_a_pool(tmp_path: Path) -> None:
     with remuda.trace(tmp_path / "run.json") as trace:
         pool = Pool([CountingEnv], backend="serial", num_workers=1)
         run(pool, 2)
-        gone = weakref.ref(pool)
+        collected = weakref.ref(pool)
         del pool
         gc.collect()
-        assert gone() is None
+        assert collected() is None
     assert names(trace.path, "batch") == ["batch of 1"] * 3
 
 
-def test_what_cannot_be_is_told_before_anything_is_run(tmp_path: Path) -> None:
+def test_wrong_arguments_of_trace_are_refused(tmp_path: Path) -> None:
     with Pool([CountingEnv], backend="serial", num_workers=1) as pool:
         with pytest.raises(ValueError, match="expected events to be an int from 1 up, got 0"):
             pool.trace(tmp_path / "t", events=0)
@@ -243,7 +244,7 @@ def test_what_cannot_be_is_told_before_anything_is_run(tmp_path: Path) -> None:
 
 
 @needs_processes
-def test_a_program_that_forgets_to_stop_it_has_it_written_at_its_end(script: Any, tmp_path: Path) -> None:
+def test_a_trace_that_is_not_stopped_is_written_at_exit(script: Any, tmp_path: Path) -> None:
     program = script(
         """
 pool = Pool([CountingEnv] * 2, num_workers=1)
@@ -262,7 +263,7 @@ os.wait()
 # -- clocks --------------------------------------------------------------------------------------------
 
 
-def test_times_are_those_of_the_wall_clock(tmp_path: Path) -> None:
+def test_times_of_a_trace_are_wall_clock_times(tmp_path: Path) -> None:
     with remuda.trace(tmp_path / "run.json") as trace:
         before = time.time_ns()
         with remuda.span("now"):
@@ -270,10 +271,10 @@ def test_times_are_those_of_the_wall_clock(tmp_path: Path) -> None:
         after = time.time_ns()
     (span,) = slices(trace.path, "span")
     at = load(trace.path)["baseTimeNanoseconds"] + span["ts"] * 1000
-    assert before - 1e6 <= at <= after + 1e6  # the two clocks are read one after the other
+    assert before - 1e6 <= at <= after + 1e6  # allows for the time between the readings of both clocks
 
 
-def test_an_interrupt_ends_it_as_the_block_ends(tmp_path: Path) -> None:
+def test_an_interrupt_ends_a_trace(tmp_path: Path) -> None:
     with (
         Pool([CountingEnv], backend="serial", num_workers=1) as pool,
         pytest.raises(KeyboardInterrupt),

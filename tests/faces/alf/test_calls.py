@@ -1,4 +1,4 @@
-"""Everything beside reset and step, and what cannot be."""
+"""Calls, attributes, options and actions of the ALF face, and the errors for wrong ones."""
 
 from __future__ import annotations
 
@@ -45,11 +45,11 @@ pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarn
 KINDS = [FastParallelEnvironment, ParallelAlfEnvironment]
 
 
-# -- what it is ------------------------------------------------------------------------------------------
+# -- specs, processes and options ------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_what_it_says_of_itself(kind: Any) -> None:
+def test_specs_and_attributes_are_those_of_the_env(kind: Any) -> None:
     env = NestedAlfEnv(0)
     with kind([NestedAlfEnv] * 3, start_serially=False, num_spare_envs_for_reload=1) as envs:
         assert isinstance(envs, AlfEnvironment)
@@ -64,7 +64,7 @@ def test_what_it_says_of_itself(kind: Any) -> None:
             envs.get_info()
 
 
-def test_one_process_each_unless_told_otherwise() -> None:
+def test_each_env_has_its_own_process_by_default() -> None:
     with FastParallelEnvironment(counting(4)) as each, FastParallelEnvironment(counting(4), num_workers=2) as shared:
         assert len(set(each.call_envs_with_same_args("pid"))) == len(each.processes) == 4
         assert len(set(shared.call_envs_with_same_args("pid"))) == len(shared.processes) == 2
@@ -73,26 +73,26 @@ def test_one_process_each_unless_told_otherwise() -> None:
 
 
 @pytest.mark.parametrize("start_method", ["fork", "spawn", "forkserver"])
-def test_the_constructor_is_told_which_env_it_makes(start_method: Any) -> None:
+def test_the_constructor_receives_the_env_id(start_method: Any) -> None:
     options = {"num_workers": 2, "start_method": start_method, "preload": ["alf_face_envs"]}
     with FastParallelEnvironment(counting(3), **options) as envs:
         assert [env.env_id for env in envs.envs] == [0, 1, 2]
         assert envs.reset().observation[:, 0].tolist() == [0, 1, 2]
 
 
-def test_rows_are_numbered_whatever_envs_say() -> None:
+def test_env_ids_are_row_numbers_even_if_envs_return_others() -> None:
     with FastParallelEnvironment([lambda env_id: CountingAlfEnv(7)] * 3) as envs:
         assert envs.reset().env_id.tolist() == [0, 1, 2]
         assert envs.reset().env_id.dtype == torch.int32
 
 
 @pytest.mark.parametrize("threads", [1, 2])
-def test_threads_of_pytorch(threads: int) -> None:
+def test_torch_num_threads_per_env_sets_the_threads_of_pytorch(threads: int) -> None:
     with FastParallelEnvironment(counting(1), torch_num_threads_per_env=threads) as envs:
         assert envs.call_envs_with_same_args("torch_threads") == [threads]
 
 
-def test_in_this_process_nothing_is_set_up() -> None:
+def test_the_serial_backend_keeps_the_threads_of_pytorch() -> None:
     before = torch.get_num_threads()
     with FastParallelEnvironment(counting(2), backend="serial", torch_num_threads_per_env=before + 1) as envs:
         envs.reset()
@@ -100,14 +100,14 @@ def test_in_this_process_nothing_is_set_up() -> None:
     assert torch.get_num_threads() == before
 
 
-def test_start_serially(tmp_path: Path) -> None:
+def test_by_default_envs_are_built_one_after_another(tmp_path: Path) -> None:
     notes = tmp_path / "notes"
 
     def note(env: CountingAlfEnv) -> None:
         with notes.open("a") as file:
             print(env.tag, file=file, end="", flush=True)
             end = time.perf_counter() + 0.05
-            while time.perf_counter() < end:  # who builds beside us comes in between
+            while time.perf_counter() < end:  # gives a second build time to start, if builds ran in parallel
                 pass
             print(env.tag, file=file, end="")
 
@@ -116,8 +116,8 @@ def test_start_serially(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_start_side_by_side(kind: Any, tmp_path: Path) -> None:
-    """Each of the two waits for the other."""
+def test_without_start_serially_envs_are_built_in_parallel(kind: Any, tmp_path: Path) -> None:
+    """The first env's build waits until the second env's build has begun."""
     gate = Gate(tmp_path)
     builds = [lambda _: gate.wait(), lambda _: gate.let_pass()]
     constructors = [functools.partial(CountingAlfEnv, build=build) for build in builds]
@@ -125,7 +125,7 @@ def test_start_side_by_side(kind: Any, tmp_path: Path) -> None:
         assert envs.reset().is_first().all()
 
 
-def test_options_of_the_pool(tmp_path: Path) -> None:
+def test_options_of_the_pool_are_accepted(tmp_path: Path) -> None:
     envs = FastParallelEnvironment(
         counting(2),
         frames=2,
@@ -150,17 +150,17 @@ def test_options_of_the_pool(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "constructors", [counting(2), [NestedAlfEnv] * 2, batched_of(NestedAlfEnv, 2, 2)], ids=["plain", "nests", "batched"]
 )
-def test_as_many_workers_as_measuring_says(constructors: Any) -> None:
+def test_num_workers_auto_measures_and_chooses_a_number(constructors: Any) -> None:
     with FastParallelEnvironment(constructors, num_workers="auto") as envs:
         assert 1 <= len(envs.processes) <= 2
         assert envs.reset().is_first().all()
 
 
-# -- envs that do not fit --------------------------------------------------------------------------------
+# -- envs with other specs ------------------------------------------------------------------------------
 
 
 class OddEnv(CountingAlfEnv):
-    """Says something else of itself."""
+    """An env that returns the attributes and specs in `odd` in place of its own."""
 
     def __init__(self, env_id: int, **odd: Any) -> None:
         super().__init__(env_id)
@@ -192,17 +192,17 @@ ODD: dict[str, tuple[dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize(("odd", "message"), ODD.values(), ids=ODD.keys())
-def test_envs_that_differ(odd: dict[str, Any], message: str) -> None:
+def test_envs_with_different_specs_are_refused(odd: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=f"^All environments must (have the )?{message.removeprefix('must ')}"):
         FastParallelEnvironment([*counting(2), functools.partial(OddEnv, **odd)], start_serially=False)
 
 
-def test_spares_of_batched_envs() -> None:
+def test_batched_envs_cannot_have_spares() -> None:
     with pytest.raises(RuntimeError, match="num_spare_envs_for_reload=0 with envs that are batched, got 1"):
         FastParallelEnvironment(batched_of(CountingAlfEnv, 2, 2), num_spare_envs_for_reload=1)
 
 
-def test_spares_that_must_wait_for_their_turn() -> None:
+def test_blocking_envs_cannot_have_spares() -> None:
     with pytest.raises(AssertionError, match="Spare envs only allowed in non-blocking mode"):
         ParallelAlfEnvironment(counting(2), blocking=True, num_spare_envs_for_reload=1)
 
@@ -220,7 +220,7 @@ def test_spares_that_must_wait_for_their_turn() -> None:
         ),
     ],
 )
-def test_wrong_options(options: dict[str, Any], error: type[Exception], message: str) -> None:
+def test_wrong_options_are_refused(options: dict[str, Any], error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
         FastParallelEnvironment(counting(2), **options)
 
@@ -233,25 +233,25 @@ def test_wrong_options(options: dict[str, Any], error: type[Exception], message:
         (ProcessEnvironment, "start_methd", "start_method"),
     ],
 )
-def test_a_misspelt_keyword_is_told_with_the_one_that_was_meant(kind: Any, given: str, meant: str) -> None:
+def test_the_error_for_a_misspelt_keyword_suggests_the_right_one(kind: Any, given: str, meant: str) -> None:
     with pytest.raises(TypeError, match=rf"^{kind.__name__}\(\) got .* '{given}'; did you mean {meant}=\?"):
         kind(counting(1), **{given: 1})
 
 
 @pytest.mark.parametrize(("given", "name"), [("suite", r"env_constructors"), (["suite"], r"env_constructors\[0\]")])
 @pytest.mark.parametrize("kind", [FastParallelEnvironment, ParallelAlfEnvironment])
-def test_what_is_no_list_of_constructors_is_told_with_what_to_write(kind: Any, given: Any, name: str) -> None:
+def test_the_error_for_a_text_in_place_of_constructors_says_what_to_write(kind: Any, given: Any, name: str) -> None:
     with pytest.raises(TypeError, match=rf"^expected {name} to be .*, got 'suite'; write \[make_env\] \* 8, where"):
         kind(given)
 
 
-def test_no_envs() -> None:
+def test_an_empty_list_of_envs_is_refused() -> None:
     with pytest.raises(ValueError, match="at least one env"):
         FastParallelEnvironment([])
 
 
 @pytest.mark.parametrize(
-    ("told", "message"),
+    ("changes", "message"),
     [
         ({"observation": np.zeros(5, np.int64)}, r"shape \(4,\) at time_step.observation, got one of shape \(5,\)"),
         ({"env_info": {"step": 1}}, r"a dict with the keys \['steps'\] at time_step.env_info, as the spec says"),
@@ -261,8 +261,10 @@ def test_no_envs() -> None:
     ],
 )
 @pytest.mark.parametrize("phase", ["reset", "step"])
-def test_a_time_step_that_does_not_fit_its_spec(phase: str, told: dict[str, Any], message: str) -> None:
-    spoil = lambda env: env._told(StepType.MID)._replace(**told)  # noqa: E731
+def test_a_time_step_that_does_not_fit_its_spec_is_an_env_error(
+    phase: str, changes: dict[str, Any], message: str
+) -> None:
+    spoil = lambda env: env._time_step(StepType.MID)._replace(**changes)  # noqa: E731
     with FastParallelEnvironment(hooked(2, **{phase: spoil})) as envs, pytest.raises(EnvError, match=message):
         envs.reset()
         envs.step(torch.tensor([1, 1]))
@@ -272,20 +274,20 @@ def test_a_time_step_that_does_not_fit_its_spec(phase: str, told: dict[str, Any]
 
 
 @pytest.mark.parametrize("action", [np.array([3, 4]), [3, 4], torch.tensor([3.0, 4.0]), torch.tensor([3, 4]).int()])
-def test_actions_that_can_be_taken_for_it(action: Any) -> None:
+def test_arrays_lists_and_other_dtypes_are_accepted_as_actions(action: Any) -> None:
     with FastParallelEnvironment(counting(2)) as envs:
         envs.reset()
         assert envs.step(action).reward.tolist() == [3, 4]
 
 
-def test_a_row_of_a_matrix_and_a_tensor_with_a_gradient() -> None:
+def test_transposed_tensors_and_tensors_with_gradients_are_accepted_as_actions() -> None:
     with FastParallelEnvironment([NestedAlfEnv] * 2) as envs:
         envs.reset()
         velocity = torch.arange(4.0).reshape(2, 2).T.requires_grad_()
         action = {"move": Move(velocity, torch.tensor([1, 2])), "bits": [torch.ones(2, 2)]}
-        told = envs.step(action)
-        assert told.prev_action["move"].velocity.tolist() == [[0, 2], [1, 3]]
-        assert told.env_info["deep"]["sums"].tolist() == [[1, 3], [2, 4]]
+        time_step = envs.step(action)
+        assert time_step.prev_action["move"].velocity.tolist() == [[0, 2], [1, 3]]
+        assert time_step.env_info["deep"]["sums"].tolist() == [[1, 3], [2, 4]]
 
 
 @pytest.mark.parametrize(
@@ -298,7 +300,7 @@ def test_a_row_of_a_matrix_and_a_tensor_with_a_gradient() -> None:
         (None, "got"),
     ],
 )
-def test_actions_that_do_not_fit(action: Any, message: str) -> None:
+def test_actions_that_do_not_fit_the_spec_are_refused(action: Any, message: str) -> None:
     with FastParallelEnvironment(counting(2)) as envs:
         envs.reset()
         with pytest.raises(InvalidActionError, match=message) as raised:
@@ -317,14 +319,14 @@ def test_actions_that_do_not_fit(action: Any, message: str) -> None:
         torch.zeros(2, 2),
     ],
 )
-def test_nested_actions_of_another_structure(action: Any) -> None:
+def test_nested_actions_of_another_structure_are_refused(action: Any) -> None:
     with FastParallelEnvironment([NestedAlfEnv] * 2) as envs:
         envs.reset()
         with pytest.raises(InvalidActionError, match="^expected actions of "):
             envs.step(action)
 
 
-def test_actions_of_batched_envs() -> None:
+def test_batched_envs_take_one_action_for_each_row() -> None:
     with FastParallelEnvironment(batched_of(CountingAlfEnv, 2, 2)) as envs:
         envs.reset()
         assert envs.step(torch.tensor([1, 2, 3, 4])).reward.tolist() == [1, 2, 3, 4]
@@ -336,7 +338,7 @@ def test_actions_of_batched_envs() -> None:
 # -- calls -----------------------------------------------------------------------------------------------
 
 
-def test_seeds() -> None:
+def test_there_is_one_seed_for_each_env_and_spare() -> None:
     constructors = counting(4)
     with FastParallelEnvironment(constructors, num_spare_envs_for_reload=1) as envs:
         assert envs.seed([10, 11, 12, 13]) == [10, 11, 12]
@@ -346,7 +348,7 @@ def test_seeds() -> None:
                 envs.seed(seeds)
 
 
-def test_spares_have_their_seeds_when_they_come() -> None:
+def test_a_spare_that_replaces_an_env_has_its_own_seed() -> None:
     with FastParallelEnvironment(counting(3, length=1), num_spare_envs_for_reload=1) as envs:
         envs.seed([10, 11, 12])
         envs.reset()
@@ -360,7 +362,7 @@ def test_call_envs_with_same_args() -> None:
         assert envs.call_envs_with_same_args("poke", 1, b=2) == [(i, (1,), {"b": 2}) for i in range(3)]
 
 
-def test_promises() -> None:
+def test_call_returns_a_promise() -> None:
     with FastParallelEnvironment(counting(2)) as envs:
         promises = [env.call("poke", i) for i, env in enumerate(envs.envs)]
         assert promises[1]() == (1, (1,), {})
@@ -377,11 +379,11 @@ def test_attributes_are_the_envs_own() -> None:
         assert envs.reset().is_first().all()
 
 
-def test_an_env_that_is_called_to_step() -> None:
+def test_single_envs_can_be_stepped_and_reset() -> None:
     with FastParallelEnvironment(counting(2)) as envs:
         envs.reset()
-        told = envs.envs[1].step(np.int64(5))
-        assert (told.reward, type(told)) == (5, TimeStep)
+        time_step = envs.envs[1].step(np.int64(5))
+        assert (time_step.reward, type(time_step)) == (5, TimeStep)
         assert envs.envs[1].reset(blocking=False)().observation.tolist() == [1, 2, 0, -1]
         assert envs.step(torch.tensor([1, 1])).observation[:, 1].tolist() == [1, 2]
 
@@ -394,7 +396,7 @@ def test_render() -> None:
 
 
 @pytest.mark.parametrize("num_workers", [None, 1])
-def test_progress(num_workers: int | None) -> None:
+def test_sync_progress_updates_all_envs(num_workers: int | None) -> None:
     before = dict(get_all_progresses())
     try:
         with FastParallelEnvironment(counting(2), num_workers=num_workers) as envs:
@@ -427,7 +429,7 @@ def test_progress_reaches_spares() -> None:
 # -- closing ---------------------------------------------------------------------------------------------
 
 
-def test_close_closes_envs_spares_too_once(tmp_path: Path) -> None:
+def test_close_closes_envs_and_spares_once(tmp_path: Path) -> None:
     def note(env: CountingAlfEnv) -> None:
         (tmp_path / str(env.tag)).mkdir()
 
@@ -441,7 +443,7 @@ def test_close_closes_envs_spares_too_once(tmp_path: Path) -> None:
     assert isinstance(ClosedError(), RuntimeError)
 
 
-def test_what_envs_raise_when_they_close_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+def test_an_exception_in_close_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     def fail(_: Any) -> None:
         raise ValueError("no farewell")
 
@@ -451,7 +453,7 @@ def test_what_envs_raise_when_they_close_is_logged(caplog: pytest.LogCaptureFixt
     assert "no farewell" in caplog.text
 
 
-def test_abandoned() -> None:
+def test_a_manager_that_is_garbage_collected_ends_its_processes() -> None:
     envs = FastParallelEnvironment(counting(2))
     processes = envs.processes
     envs.reset()
@@ -466,7 +468,7 @@ def test_the_start_method_of_other_libraries_is_left_alone() -> None:
     assert multiprocessing.get_start_method(allow_none=True) == before
 
 
-def test_batched_env_of_the_tests_is_one() -> None:
+def test_batched_alf_env_stacks_the_rows_of_its_envs() -> None:
     env = BatchedAlfEnv([CountingAlfEnv(i) for i in range(2)])
     assert env.reset().observation.shape == (2, 4)
     assert alf.nest.flatten(env.action_spec())[0].shape == ()

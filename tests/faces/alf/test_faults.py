@@ -1,4 +1,4 @@
-"""What goes wrong in envs and workers, through ALF's interface: raised, or restarted."""
+"""Faults of envs and workers behind the ALF face, with the policies "raise" and "restart"."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ FIRST, MID, LAST = range(3)
 
 
 def failing(kind: str, phase: str, policy: Any, path: Path, **options: Any) -> FastParallelEnvironment:
-    """Two envs with episodes of two steps, the second of which meets with that once in this phase."""
+    """Returns two envs with episodes of two steps. The second env has one fault of this kind in this phase."""
     act = once(path / "accident", ACTS[kind])
     faults = policy_against(kind, policy)
     return FastParallelEnvironment(hooked(2, length=2, **{phase: act}), faults=faults, **options)
@@ -52,7 +52,7 @@ def actions(*numbers: int) -> torch.Tensor:
     return torch.tensor(numbers)
 
 
-def meet_with_it(envs: FastParallelEnvironment, phase: str) -> Any:
+def run_until_the_fault(envs: FastParallelEnvironment, phase: str) -> Any:
     envs.reset()
     if phase == "call":
         return envs.call_envs_with_same_args("poke")
@@ -60,15 +60,15 @@ def meet_with_it(envs: FastParallelEnvironment, phase: str) -> Any:
         return envs.envs[1].render()
     steps = {"step": 1, "autoreset": 3}.get(phase, 0)
     for i in range(steps):
-        told = envs.step(actions(5 + i, 5 + i))
-    return told
+        time_step = envs.step(actions(5 + i, 5 + i))
+    return time_step
 
 
 # -- raised ----------------------------------------------------------------------------------------------
 
 
 @each(kind=[FastParallelEnvironment, ParallelAlfEnvironment], then=["step", "reset", "call", "seed", "close"])
-def test_a_worker_killed_while_idle(then: str, kind: Any) -> None:
+def test_a_worker_killed_while_idle_is_reported_by_the_next_call(then: str, kind: Any) -> None:
     envs = kind(counting(3))
     envs.reset()
     watched = Watched([envs.processes[2].pid])
@@ -86,7 +86,7 @@ def test_a_worker_killed_while_idle(then: str, kind: Any) -> None:
     envs.close()
 
 
-def test_a_worker_killed_within_a_step(tmp_path: Path) -> None:
+def test_the_error_for_a_worker_killed_in_a_step_names_the_env(tmp_path: Path) -> None:
     gate = Gate(tmp_path)
 
     def die(_: Any) -> None:
@@ -101,7 +101,7 @@ def test_a_worker_killed_within_a_step(tmp_path: Path) -> None:
     envs.close()
 
 
-def test_a_spare_killed_while_it_resets(tmp_path: Path) -> None:
+def test_a_spare_killed_in_its_reset_is_reported(tmp_path: Path) -> None:
     gate = Gate(tmp_path)
     envs = FastParallelEnvironment(hooked(2, (1,), reset=lambda _: gate.wait()), num_spare_envs_for_reload=1)
     envs.reset()
@@ -126,13 +126,13 @@ ERRORS = [
 
 
 @pytest.mark.parametrize("error", ERRORS)
-def test_errors_are_the_engines_too(error: type[Exception]) -> None:
+def test_errors_are_subclasses_of_remudas_errors(error: type[Exception]) -> None:
     assert issubclass(error, getattr(remuda, error.__name__))
     assert issubclass(error, RuntimeError)
     assert issubclass(error, WorkerDiedError) is issubclass(error, remuda.WorkerDiedError)
 
 
-def test_an_error_tells_what_the_engines_tells_and_can_be_pickled() -> None:
+def test_an_error_has_the_details_of_remudas_error_and_can_be_pickled() -> None:
     envs = FastParallelEnvironment(hooked(2, step=accidents.kill_myself))
     envs.reset()
     pid = envs.processes[1].pid
@@ -145,8 +145,8 @@ def test_an_error_tells_what_the_engines_tells_and_can_be_pickled() -> None:
         assert "killed by SIGKILL" in str(error)
 
 
-def test_nobody_is_said_to_have_been_given_a_seed_who_was_not() -> None:
-    """With spares, a reset puts all envs back to their places."""
+def test_an_error_names_no_seed_if_none_was_set() -> None:
+    """With spares, a reset returns all envs to their slots."""
     failing_ones = hooked(3, (0,), 2, step=accidents.raise_value_error)
     with FastParallelEnvironment(failing_ones, num_spare_envs_for_reload=1) as envs:
         envs.reset()
@@ -158,53 +158,53 @@ def test_nobody_is_said_to_have_been_given_a_seed_who_was_not() -> None:
 
 
 @pytest.mark.parametrize("kind", ACTS)
-def test_an_episode_that_is_cut_off(kind: str, tmp_path: Path) -> None:
+def test_a_fault_in_a_step_cuts_the_episode_off(kind: str, tmp_path: Path) -> None:
     envs = failing(kind, "step", "restart", tmp_path)
     envs.reset()
-    told = envs.step(actions(5, 6))
-    assert told.step_type.tolist() == [MID, LAST]
-    assert told.reward.tolist() == [5, 0]
-    assert told.discount.tolist() == [1, 1]  # as where time is up: no end of the task
-    assert told.observation.tolist() == [[0, 1, 1, 5], [1, 1, 0, -1]]
-    assert told.prev_action.tolist() == [5, 6]
-    assert told.env_id.tolist() == [0, 1]
-    assert told.env_info["steps"].tolist() == [1, 0]
+    time_step = envs.step(actions(5, 6))
+    assert time_step.step_type.tolist() == [MID, LAST]
+    assert time_step.reward.tolist() == [5, 0]
+    assert time_step.discount.tolist() == [1, 1]  # as if truncated: the task has not ended
+    assert time_step.observation.tolist() == [[0, 1, 1, 5], [1, 1, 0, -1]]
+    assert time_step.prev_action.tolist() == [5, 6]
+    assert time_step.env_id.tolist() == [0, 1]
+    assert time_step.env_info["steps"].tolist() == [1, 0]
     assert list(envs.faults) == [1]
     assert envs.faults[1].kind == {"hang": "timeout"}.get(kind, kind)
-    told = envs.step(actions(5, 6))
-    assert told.step_type.tolist() == [LAST, FIRST]
-    assert told.observation[1].tolist() == [1, 1, 0, -1]  # of the env that was rebuilt
+    time_step = envs.step(actions(5, 6))
+    assert time_step.step_type.tolist() == [LAST, FIRST]
+    assert time_step.observation[1].tolist() == [1, 1, 0, -1]  # the observation of the rebuilt env
     assert not envs.faults
     assert envs.step(actions(7, 8)).observation[1].tolist() == [1, 1, 1, 8]
     envs.close()
 
 
 @each(phase=["reset", "autoreset"], kind=ACTS)
-def test_a_reset_is_repeated(kind: str, phase: str, tmp_path: Path) -> None:
+def test_a_reset_that_fails_is_repeated(kind: str, phase: str, tmp_path: Path) -> None:
     envs = failing(kind, phase, "restart", tmp_path)
     if phase == "reset":
         assert envs.reset().step_type.tolist() == [FIRST, FIRST]
     else:
-        assert meet_with_it(envs, phase).step_type.tolist() == [FIRST, FIRST]
+        assert run_until_the_fault(envs, phase).step_type.tolist() == [FIRST, FIRST]
     assert not envs.faults
     assert envs.step(actions(7, 8)).observation[:, 2:].tolist() == [[1, 7], [1, 8]]
     envs.close()
 
 
 @each(phase=["call", "render"], kind=ACTS)
-def test_a_call_is_not_repeated(kind: str, phase: str, tmp_path: Path) -> None:
+def test_a_call_that_fails_is_not_repeated(kind: str, phase: str, tmp_path: Path) -> None:
     envs = failing(kind, phase, "restart", tmp_path)
     with pytest.raises(RAISED[kind]):
-        meet_with_it(envs, phase)
-    told = envs.step(actions(5, 5))
-    assert told.step_type.tolist() == [MID, MID if kind == "exception" else LAST]
+        run_until_the_fault(envs, phase)
+    time_step = envs.step(actions(5, 5))
+    assert time_step.step_type.tolist() == [MID, MID if kind == "exception" else LAST]
     assert bool(envs.faults) is (kind != "exception")
     envs.close()
 
 
 @pytest.mark.parametrize("kind", ["death", "exception"])
-def test_what_an_env_was_told_is_told_again(kind: str, tmp_path: Path) -> None:
-    """Its seed by another one that follows from it, or it would play the same episodes once more."""
+def test_a_rebuilt_env_has_a_derived_seed_and_the_progress(kind: str, tmp_path: Path) -> None:
+    """The seed is replaced by one derived from it; otherwise the env would repeat the same episodes."""
     act = once(tmp_path / "accident", ACTS[kind], skip=1)
     policy = FaultPolicy("restart", backoff=0)
     with FastParallelEnvironment(hooked(2, step=act), faults=policy) as envs:
@@ -212,7 +212,7 @@ def test_what_an_env_was_told_is_told_again(kind: str, tmp_path: Path) -> None:
         before = dict(get_all_progresses())
         update_progress("global_counter", 30)
         envs.sync_progress()
-        update_all_progresses(before)  # or a forked successor would have it anyway
+        update_all_progresses(before)  # otherwise a forked successor would inherit the progress
         envs.reset()
         envs.step(actions(1, 1))
         assert envs.step(actions(1, 1)).step_type.tolist() == [MID, LAST]
@@ -222,7 +222,7 @@ def test_what_an_env_was_told_is_told_again(kind: str, tmp_path: Path) -> None:
         assert envs.call_envs_with_same_args("progress") == [30, 30]
 
 
-def test_what_nests_hold_of_an_env_that_was_lost(tmp_path: Path) -> None:
+def test_a_lost_env_keeps_its_last_nested_values(tmp_path: Path) -> None:
     class FailingEnv(NestedAlfEnv):
         def _step(self, action: Any) -> Any:
             if self.env_id == 1:
@@ -232,16 +232,16 @@ def test_what_nests_hold_of_an_env_that_was_lost(tmp_path: Path) -> None:
     with FastParallelEnvironment([lambda env_id: FailingEnv(env_id, end=0)] * 2, faults="restart") as envs:
         random = np.random.default_rng(0)
         before = envs.reset()
-        told = before
+        time_step = before
         while not envs.faults:
-            before, action = told, random_actions(envs.action_spec(), 2, random)
-            told = envs.step(action)
-        assert told.step_type.tolist() == [MID, LAST]
-        assert told.reward[1].tolist() == [0, 0]
-        assert torch.equal(told.prev_action["move"].velocity, action["move"].velocity)
-        assert torch.equal(told.prev_action["bits"][0], action["bits"][0])
-        assert torch.equal(told.observation["part"].position[1], before.observation["part"].position[1])
-        assert torch.equal(told.env_info["deep"]["sums"][1], before.env_info["deep"]["sums"][1])
+            before, action = time_step, random_actions(envs.action_spec(), 2, random)
+            time_step = envs.step(action)
+        assert time_step.step_type.tolist() == [MID, LAST]
+        assert time_step.reward[1].tolist() == [0, 0]
+        assert torch.equal(time_step.prev_action["move"].velocity, action["move"].velocity)
+        assert torch.equal(time_step.prev_action["bits"][0], action["bits"][0])
+        assert torch.equal(time_step.observation["part"].position[1], before.observation["part"].position[1])
+        assert torch.equal(time_step.env_info["deep"]["sums"][1], before.env_info["deep"]["sums"][1])
         assert envs.step(action).step_type.tolist() == [MID, FIRST]
 
 
@@ -254,24 +254,24 @@ def test_all_rows_of_a_batched_env_end_together(tmp_path: Path) -> None:
     with FastParallelEnvironment(constructors, faults="restart") as envs:
         envs.reset()
         envs.step(actions(1, 2, 3, 4))
-        told = envs.step(actions(5, 6, 7, 8))
-        assert told.step_type.tolist() == [MID, MID, LAST, LAST]
-        assert told.reward.tolist() == [5, 6, 0, 0]
-        assert told.prev_action.tolist() == [5, 6, 7, 8]
+        time_step = envs.step(actions(5, 6, 7, 8))
+        assert time_step.step_type.tolist() == [MID, MID, LAST, LAST]
+        assert time_step.reward.tolist() == [5, 6, 0, 0]
+        assert time_step.prev_action.tolist() == [5, 6, 7, 8]
         assert list(envs.faults) == [1]
         assert envs.step(actions(1, 2, 3, 4)).step_type.tolist() == [MID, MID, FIRST, FIRST]
 
 
-def test_an_env_that_is_lost_while_it_has_a_spare() -> None:
+def test_a_lost_env_is_replaced_by_its_spare() -> None:
     with FastParallelEnvironment(counting(3), num_spare_envs_for_reload=1, faults="restart") as envs:
         envs.reset()
         os.kill(envs.processes[1].pid, signal.SIGKILL)
         assert envs.step(actions(1, 1)).step_type.tolist() == [MID, LAST]
-        told = envs.step(actions(2, 2))
-        assert (told.step_type.tolist(), told.observation[:, 0].tolist()) == ([MID, FIRST], [0, 2])
+        time_step = envs.step(actions(2, 2))
+        assert (time_step.step_type.tolist(), time_step.observation[:, 0].tolist()) == ([MID, FIRST], [0, 2])
 
 
-def test_envs_of_one_worker_go_with_it() -> None:
+def test_a_death_cuts_off_all_envs_of_the_worker() -> None:
     with FastParallelEnvironment(counting(3), num_workers=1, faults="restart") as envs:
         envs.reset()
         os.kill(envs.processes[0].pid, signal.SIGKILL)
@@ -279,7 +279,7 @@ def test_envs_of_one_worker_go_with_it() -> None:
         assert envs.step(actions(1, 1, 1)).step_type.tolist() == [FIRST] * 3
 
 
-def test_too_many_faults() -> None:
+def test_too_many_faults_raise_a_restart_limit_error() -> None:
     policy = FaultPolicy("restart", max_restarts=1, backoff=0)
     envs = FastParallelEnvironment(hooked(2, step=accidents.raise_value_error), faults=policy)
     envs.reset()

@@ -1,4 +1,4 @@
-"""A learner on ALF's interface learns on while workers are killed at random, and so it is evaluated."""
+"""A learner on the ALF face keeps learning, and can be evaluated, while workers are killed at random."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ UNROLL = 24
 
 
 class CorridorAlfEnv(AlfEnvironment):  # type: ignore[misc]  # ALF has no types
-    """The prize is at one end of a corridor, and the walker sees at which. At the other end there is a hole."""
+    """A walker in a corridor with the prize at one end and a hole at the other. It observes which end has the prize."""
 
     def __init__(self, env_id: int) -> None:
         super().__init__()
@@ -45,17 +45,17 @@ class CorridorAlfEnv(AlfEnvironment):  # type: ignore[misc]  # ALF has no types
 
     def _reset(self) -> Any:
         self._place, self._prize = 0.0, self._random.choice([-1.0, 1.0])
-        return self._told(StepType.FIRST, 0, 0.0)
+        return self._make_time_step(StepType.FIRST, 0, 0.0)
 
     def _step(self, action: Any) -> Any:
         if self._is_over:
             return self.reset()
         self._place += 0.5 if action else -0.5
         if abs(self._place) < 1.0:
-            return self._told(StepType.MID, action, 0.0)
-        return self._told(StepType.LAST, action, 1.0 if self._place == self._prize else -1.0)
+            return self._make_time_step(StepType.MID, action, 0.0)
+        return self._make_time_step(StepType.LAST, action, 1.0 if self._place == self._prize else -1.0)
 
-    def _told(self, step_type: Any, action: Any, reward: float) -> TimeStep:
+    def _make_time_step(self, step_type: Any, action: Any, reward: float) -> TimeStep:
         self._is_over = step_type == StepType.LAST
         return TimeStep(
             step_type=step_type,
@@ -68,13 +68,13 @@ class CorridorAlfEnv(AlfEnvironment):  # type: ignore[misc]  # ALF has no types
 
 
 class Killer:
-    """Kills a random worker now and then: a matter of a seed and of how often it was asked."""
+    """Kills a random worker in some calls, chosen by a seeded generator."""
 
     def __init__(self, envs: FastParallelEnvironment) -> None:
         self._envs, self._random = envs, np.random.default_rng(3)
         self.kills = 0
 
-    def pass_by(self) -> None:
+    def maybe_kill(self) -> None:
         worker = self._envs.processes[self._random.integers(ENVS)]
         if self._random.random() < 0.015 and worker.is_alive():
             os.kill(worker.pid, signal.SIGKILL)
@@ -82,16 +82,16 @@ class Killer:
 
 
 class Unroll:
-    """Time steps in a row, and what was done in each."""
+    """A sequence of time steps and the actions between them."""
 
     def __init__(self, envs: FastParallelEnvironment, policy: Any, killer: Killer, *, greedy: bool = False) -> None:
-        self.returns: list[float] = []  # of episodes that were not cut off
+        self.returns: list[float] = []  # only those of episodes that were not cut off
         self.cut_off = 0
         self.observations, self.actions, self.steps = [], [], [envs.current_time_step()]
         for _ in range(UNROLL):
             logits = policy(self.steps[-1].observation).detach()
             action = logits.argmax(-1) if greedy else torch.distributions.Categorical(logits=logits).sample()
-            killer.pass_by()
+            killer.maybe_kill()
             step = alf.nest.map_structure(torch.clone, envs.step(action))
             self.observations.append(self.steps[-1].observation)
             self.actions.append(action)
@@ -101,7 +101,7 @@ class Unroll:
             self.cut_off += len(envs.faults)
 
     def loss(self, policy: Any) -> Any:
-        """Of REINFORCE. A step that is FIRST was none of the policy's."""
+        """The loss of REINFORCE. A FIRST step is left out, because the policy did not choose it."""
         gains, gain = [], torch.zeros(ENVS)
         for step in reversed(self.steps[1:]):
             gain = step.reward + step.discount * gain * (step.step_type != StepType.FIRST)
@@ -112,7 +112,7 @@ class Unroll:
         return -(chosen.log_prob(torch.stack(self.actions)) * torch.stack(gains) * is_own).mean()
 
 
-def test_it_learns_on_while_workers_are_killed() -> None:
+def test_a_policy_learns_while_workers_are_killed() -> None:
     torch.manual_seed(1)
     policy = torch.nn.Linear(2, 2)
     optimizer = torch.optim.Adam(policy.parameters(), lr=0.1)

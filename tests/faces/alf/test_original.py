@@ -1,4 +1,4 @@
-"""ALF's own parallel envs beside ours: what they return, and who learns that a worker was killed. It needs ALF."""
+"""Compares the ALF face with ALF's own parallel envs: returned values, and detection of a killed worker. Needs ALF."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ older = pytest.importorskip("alf.environments.parallel_environment", exc_type=Im
 
 FAST = "FastParallelEnvironment"
 OLDER = "ParallelAlfEnvironment"
-THEIRS: dict[str, Any] = {FAST: originals.FastParallelEnvironment, OLDER: older.ParallelAlfEnvironment}
+ORIGINALS: dict[str, Any] = {FAST: originals.FastParallelEnvironment, OLDER: older.ParallelAlfEnvironment}
 
 CASES: dict[str, tuple[str, Callable[[], Any], dict[str, Any]]] = {
     "fast": (FAST, lambda: [NestedAlfEnv] * 3, {}),
@@ -51,47 +51,47 @@ CASES: dict[str, tuple[str, Callable[[], Any], dict[str, Any]]] = {
 
 @pytest.mark.parametrize("num_workers", [None, 2])
 @pytest.mark.parametrize("case", CASES)
-def test_what_they_return(case: str, num_workers: int | None) -> None:
+def test_time_steps_equal_those_of_alf(case: str, num_workers: int | None) -> None:
     name, constructors, options = CASES[case]
     if "num_spare_envs_for_reload" in options and num_workers:
         pytest.skip("spares have a worker each")
     made = constructors()
-    theirs = THEIRS[name](made, **options)
+    original = ORIGINALS[name](made, **options)
     with getattr(remuda.alf, name)(made, num_workers=num_workers, **options) as ours:
-        for said in ("batch_size", "num_tasks", "task_names", "is_tensor_based", "batched"):
-            assert getattr(ours, said) == getattr(theirs, said), said
+        for attribute in ("batch_size", "num_tasks", "task_names", "is_tensor_based", "batched"):
+            assert getattr(ours, attribute) == getattr(original, attribute), attribute
         for spec in ("observation_spec", "action_spec", "reward_spec", "time_step_spec"):
-            assert getattr(ours, spec)() == getattr(theirs, spec)(), spec
+            assert getattr(ours, spec)() == getattr(original, spec)(), spec
         seeds = list(range(len(made)))
         ours.seed(seeds)
-        theirs.seed(seeds)
+        original.seed(seeds)
         random = np.random.default_rng(3)
-        assert_same(ours.reset(), theirs.reset(), "reset")
+        assert_same(ours.reset(), original.reset(), "reset")
         for i in range(100):
             actions = random_actions(ours.action_spec(), ours.batch_size, random)
-            assert_same(ours.step(actions), theirs.step(actions), f"step {i}")
-            if i % 25 == 24 and case != "older, spares":  # whose spares stay in their slots there
-                for envs in (ours, theirs) if i == 49 else ():
+            assert_same(ours.step(actions), original.step(actions), f"step {i}")
+            if i % 25 == 24 and case != "older, spares":  # ALF's older class leaves spares in their slots at a reset
+                for envs in (ours, original) if i == 49 else ():
                     envs.seed(seeds)
-                assert_same(ours.reset(), theirs.reset(), f"reset after step {i}")
-    theirs.close()
+                assert_same(ours.reset(), original.reset(), f"reset after step {i}")
+    original.close()
 
 
-def assert_same(ours: Any, theirs: Any, where: str) -> None:
-    """But for the type of env ids, which their older class makes int64 where there are spares."""
-    assert ours.env_id.tolist() == theirs.env_id.tolist(), where
-    assert_same_time_step(ours, theirs._replace(env_id=ours.env_id), where)
+def assert_same(ours: Any, original: Any, where: str) -> None:
+    """Ignores the dtype of env ids: ALF's older class returns int64 if there are spares."""
+    assert ours.env_id.tolist() == original.env_id.tolist(), where
+    assert_same_time_step(ours, original._replace(env_id=ours.env_id), where)
 
 
-def test_ours_pass_for_theirs() -> None:
-    for name, kind in THEIRS.items():
+def test_our_classes_are_subclasses_of_alfs() -> None:
+    for name, kind in ORIGINALS.items():
         ours = getattr(remuda.alf, name)
         assert issubclass(ours, kind) or ours is kind
         with ours(counting(1)) as envs:
             assert isinstance(envs, kind)
 
 
-def test_create_environment() -> None:
+def test_create_environment_of_alf_makes_our_envs() -> None:
     with alf.environments.utils.create_environment(
         env_load_fn=lambda name, env_id: CountingAlfEnv(env_id, 3),
         num_parallel_environments=3,
@@ -103,8 +103,9 @@ def test_create_environment() -> None:
         assert [env.last_seed for env in envs.envs] == [7, 8, 9]
 
 
-def test_create_environment_with_batched_envs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(originals, FAST, remuda.alf.FastParallelEnvironment)  # it insists on its own
+def test_create_environment_of_alf_makes_our_envs_with_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    # ALF refuses other classes with batched envs
+    monkeypatch.setattr(originals, FAST, remuda.alf.FastParallelEnvironment)
     with alf.environments.utils.create_environment(
         env_load_fn=lambda name, env_id: CountingAlfEnv(env_id, 3),
         num_parallel_environments=6,
@@ -115,19 +116,20 @@ def test_create_environment_with_batched_envs(monkeypatch: pytest.MonkeyPatch) -
         assert envs.reset().observation[:, 0].tolist() == list(range(6))
 
 
-def test_it_can_be_configured() -> None:
-    kind = remuda.alf.FastParallelEnvironment  # a name can be configured when what has it is there
+def test_alf_configures_our_class() -> None:
+    kind = remuda.alf.FastParallelEnvironment  # ALF configures a class only after its module was imported
     alf.reset_configs()
     try:
         alf.config("RemudaFastParallelEnvironment", num_workers=1)
-        alf.config("FastParallelEnvironment", start_serially=False)  # the original's name is still the original's
+        # the name of ALF's own class still configures ALF's class
+        alf.config("FastParallelEnvironment", start_serially=False)
         with kind(counting(3)) as envs:
             assert len(envs.processes) == 1
     finally:
         alf.reset_configs()
 
 
-# -- a worker that is killed -----------------------------------------------------------------------------
+# -- a killed worker -------------------------------------------------------------------------------------
 
 KILLED = """
 import os, signal, sys
@@ -146,7 +148,7 @@ except Exception as error:
 """
 
 PLACES = [
-    ("alf.environments.fast_parallel_environment", FAST, None),  # it never learns
+    ("alf.environments.fast_parallel_environment", FAST, None),  # ALF waits forever
     ("alf.environments.parallel_environment", OLDER, ("EOFError", "ConnectionResetError", "BrokenPipeError")),
     ("remuda.alf", FAST, ("WorkerDiedError",)),
     ("remuda.alf", OLDER, ("WorkerDiedError",)),
@@ -154,7 +156,9 @@ PLACES = [
 
 
 @pytest.mark.parametrize(("module", "name", "expected"), PLACES, ids=[f"{m}.{n}" for m, n, _ in PLACES])
-def test_who_learns_that_a_worker_was_killed(module: str, name: str, expected: tuple[str, ...] | None) -> None:
+def test_our_envs_raise_if_a_worker_is_killed_and_alf_may_hang(
+    module: str, name: str, expected: tuple[str, ...] | None
+) -> None:
     path = os.pathsep.join([str(Path(__file__).parents[1] / "support"), *sys.path])
     program = subprocess.Popen(
         [sys.executable, "-W", "ignore", "-c", KILLED.format(module=module, name=name)],
@@ -174,14 +178,14 @@ def test_who_learns_that_a_worker_was_killed(module: str, name: str, expected: t
             assert program.stdout.readline().strip() in expected
             assert program.wait() == 0
     finally:
-        with suppress(ProcessLookupError):  # workers of theirs live on
+        with suppress(ProcessLookupError):  # ALF's workers outlive the program
             os.killpg(program.pid, signal.SIGKILL)
         program.communicate()
         for left in Path("/dev/shm").glob(f"alf_penv_{program.pid}_*"):
             left.unlink()
 
 
-# -- workers that inherit nothing ------------------------------------------------------------------------
+# -- spawned workers -------------------------------------------------------------------------------------
 
 CONFIGURATION = """
 import alf
@@ -217,7 +221,7 @@ if __name__ == "__main__":
 
 
 @pytest.mark.parametrize("start_method", ["fork", "spawn", "forkserver"])
-def test_workers_are_configured_as_the_program_is(start_method: str, tmp_path: Path) -> None:
+def test_workers_have_the_configuration_of_the_program(start_method: str, tmp_path: Path) -> None:
     configuration, program = tmp_path / "taste_conf.py", tmp_path / "program.py"
     configuration.write_text(CONFIGURATION)
     program.write_text(CONFIGURED.replace("START_METHOD", repr(start_method)))

@@ -1,4 +1,4 @@
-"""One env in a process of its own, which is called."""
+"""``ProcessEnvironment``: one env in its own process, used through calls."""
 
 from __future__ import annotations
 
@@ -60,17 +60,17 @@ def alf_tensor(leaf: Any) -> Any:
     return torch.as_tensor(leaf)
 
 
-def test_flat_ones() -> None:
+def test_flattened_time_steps_are_the_flattened_time_steps_of_the_env() -> None:
     env, here = started(NestedAlfEnv, flatten=True), NestedAlfEnv(3)
     assert [np.shape(leaf) for leaf in env.reset()] == [np.shape(leaf) for leaf in alf.nest.flatten(here.reset())]
     action = {"move": Move(np.ones(2, np.float32), np.int64(2)), "bits": [np.ones(2, np.float32)]}
-    told, expected = env.step(alf.nest.flatten(action)), alf.nest.flatten(here.step(action))
-    for one, other in zip(told, expected, strict=True):
+    flat, expected = env.step(alf.nest.flatten(action)), alf.nest.flatten(here.step(action))
+    for one, other in zip(flat, expected, strict=True):
         np.testing.assert_array_equal(one, other)
     env.close()
 
 
-def test_what_it_says_of_itself() -> None:
+def test_specs_and_attributes_are_those_of_the_env() -> None:
     env, here = started(NestedAlfEnv), NestedAlfEnv(3)
     for spec in ("observation_spec", "action_spec", "reward_spec", "time_step_spec", "env_info_spec"):
         assert getattr(env, spec)() == getattr(here, spec)()
@@ -80,7 +80,7 @@ def test_what_it_says_of_itself() -> None:
     env.close()
 
 
-def test_calls_attributes_and_pictures() -> None:
+def test_calls_attributes_and_pictures_come_from_the_env() -> None:
     env = started()
     assert env.call("poke", 1, b=2)() == (3, (1,), {"b": 2})
     assert env.render() == ("human", 3)
@@ -88,7 +88,7 @@ def test_calls_attributes_and_pictures() -> None:
     env.close()
 
 
-def test_progress() -> None:
+def test_sync_progress_updates_the_progress_in_the_process() -> None:
     before = dict(get_all_progresses())
     env = started()
     try:
@@ -101,8 +101,8 @@ def test_progress() -> None:
         env.close()
 
 
-def test_envs_that_are_built_side_by_side(tmp_path: Path) -> None:
-    """Each of the two waits for the other."""
+def test_envs_can_be_built_in_parallel(tmp_path: Path) -> None:
+    """The first env's build waits until the second env's build has begun."""
     gate = Gate(tmp_path)
     builds = [lambda _: gate.wait(), lambda _: gate.let_pass()]
     envs = [ProcessEnvironment(functools.partial(CountingAlfEnv, build=build), env_id=0) for build in builds]
@@ -114,7 +114,7 @@ def test_envs_that_are_built_side_by_side(tmp_path: Path) -> None:
         env.close()
 
 
-def test_before_it_is_started_and_after_it_is_closed() -> None:
+def test_an_env_is_usable_only_between_start_and_close() -> None:
     env = ProcessEnvironment(CountingAlfEnv, env_id=0)
     for use in (env.reset, lambda: env.tag, env.wait_start):
         with pytest.raises(StateError, match=r"expected start\(\)"):
@@ -128,14 +128,14 @@ def test_before_it_is_started_and_after_it_is_closed() -> None:
     env.close()
     with pytest.raises(ClosedError, match="^the environment is closed"):
         env.reset()
-    assert promise() == (0, (), {})  # whoever closes lets the env answer first
+    assert promise() == (0, (), {})  # close waits for the answer to a call in flight
 
 
 def fail(*_: Any) -> None:
     raise ValueError("broken")
 
 
-def test_an_exception_in_the_constructor() -> None:
+def test_an_exception_in_the_constructor_is_raised_by_start() -> None:
     env = ProcessEnvironment(functools.partial(CountingAlfEnv, build=fail), env_id=0)
     with pytest.raises(EnvError, match="raised ValueError in build: broken") as raised:
         env.start()
@@ -144,7 +144,7 @@ def test_an_exception_in_the_constructor() -> None:
 
 
 @pytest.mark.parametrize("phase", ["reset", "step", "call", "render"])
-def test_an_exception_elsewhere(phase: str) -> None:
+def test_an_exception_in_a_call_is_raised_and_the_env_lives_on(phase: str) -> None:
     env = started(functools.partial(CountingAlfEnv, **{phase: fail}))
     calls = {"reset": ("reset",), "step": ("step", np.int64(1)), "call": ("poke",), "render": ("render",)}
     if phase == "step":
@@ -154,11 +154,11 @@ def test_an_exception_elsewhere(phase: str) -> None:
         env.call(*calls[phase])()
     where = raised.value.failures[0].where
     assert (where.episode, where.step) == {"reset": (0, 0), "step": (0, 1)}.get(phase, (None, 0))
-    assert env.tag == 3  # it is still there
+    assert env.tag == 3  # the env is still usable
     env.close()
 
 
-def test_a_process_that_is_killed() -> None:
+def test_a_killed_process_is_reported_by_the_next_call() -> None:
     env = started()
     pid = env.call("pid")()
     watched = Watched([pid])
@@ -169,7 +169,7 @@ def test_a_process_that_is_killed() -> None:
     env.close()
 
 
-def test_a_process_that_is_killed_while_somebody_waits(tmp_path: Path) -> None:
+def test_a_process_killed_in_a_step_is_reported_by_the_promise(tmp_path: Path) -> None:
     gate = Gate(tmp_path)
     env = started(functools.partial(CountingAlfEnv, step=lambda _: gate.wait()))
     pid = env.call("pid")()
@@ -187,12 +187,12 @@ def kill_in_the_third_episode(env: Any) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
 
 
-def test_what_it_died_in_is_the_first_call_that_has_no_answer() -> None:
-    """Of several that were made before any was asked for its answer, and also where a step has reset the env."""
+def test_a_death_is_reported_for_the_first_unanswered_call() -> None:
+    """The first unanswered call is named although later ones are in flight, and although a step has reset the env."""
     env = started(functools.partial(CountingAlfEnv, length=1, render=kill_in_the_third_episode))
     env.reset()
-    env.step(np.int64(1))  # the last step of its episode
-    env.step(np.int64(1))  # resets
+    env.step(np.int64(1))  # ends the episode
+    env.step(np.int64(1))  # resets the env
     promises = [env.call("reset"), env.call("render"), env.call("step", np.int64(1))]
     assert promises[0]() is not None
     for promise in promises[1:]:
@@ -207,7 +207,7 @@ def kill(_: Any) -> None:
 
 
 @pytest.mark.parametrize("phase", ["build", "reset"])
-def test_a_process_that_dies_before_it_steps(phase: str) -> None:
+def test_a_death_before_the_first_step_names_the_phase(phase: str) -> None:
     with pytest.raises(WorkerDiedError, match=f"died while in {phase} ") as raised:
         started(functools.partial(CountingAlfEnv, **{phase: kill})).reset()
     assert raised.value.where.episode == (0 if phase == "reset" else None)

@@ -1,4 +1,4 @@
-"""What stands for ALF where there is none is as ALF is: names, signatures, and what they do. It needs ALF."""
+"""``alf_stand_in``, a replacement of ALF in tests, has ALF's names, signatures and behaviour. Needs ALF."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ MODULES: list[tuple[Any, Any]] = [
 
 
 def own_names(module: Any) -> Iterator[str]:
-    """Public names of functions and classes that the module defines, or the package exports."""
+    """Yields the public functions and classes that the module defines, or that the package exports."""
     for name, value in vars(module).items():
         defined_in = getattr(value, "__module__", "")
         own = defined_in.startswith("alf_stand_in") if hasattr(module, "__path__") else defined_in == module.__name__
@@ -55,18 +55,20 @@ def own_names(module: Any) -> Iterator[str]:
             yield name
 
 
-NAMES = [(ours, theirs, name) for ours, theirs in MODULES for name in own_names(ours)]
+NAMES = [(ours, original, name) for ours, original in MODULES for name in own_names(ours)]
 
 
 def parameters(function: Any) -> list[tuple[str, Any]]:
-    """Names and whether there is a default."""
+    """Returns the parameters' names and whether each has no default."""
     described = inspect.signature(inspect.unwrap(function)).parameters.values()
     return [(one.name, one.default is one.empty) for one in described if one.kind is not one.VAR_POSITIONAL]
 
 
-@pytest.mark.parametrize(("ours", "theirs", "name"), NAMES, ids=[f"{ours.__name__}.{name}" for ours, _, name in NAMES])
-def test_names_and_signatures(ours: Any, theirs: Any, name: str) -> None:
-    one, other = getattr(ours, name), getattr(theirs, name)
+@pytest.mark.parametrize(
+    ("ours", "original", "name"), NAMES, ids=[f"{ours.__name__}.{name}" for ours, _, name in NAMES]
+)
+def test_names_and_signatures_are_those_of_alf(ours: Any, original: Any, name: str) -> None:
+    one, other = getattr(ours, name), getattr(original, name)
     if not isinstance(one, type):
         assert parameters(one) == parameters(other)
         return
@@ -78,7 +80,7 @@ def test_names_and_signatures(ours: Any, theirs: Any, name: str) -> None:
 
 
 @pytest.mark.parametrize("nest", NESTS, ids=str)
-def test_nests(nest: Any) -> None:
+def test_nests_are_handled_as_by_alf(nest: Any) -> None:
     leaves = alf.nest.flatten(nest)
     assert stand_in.nest.flatten(nest) == leaves
     assert stand_in.nest.pack_sequence_as(nest, leaves) == alf.nest.pack_sequence_as(nest, leaves) == nest
@@ -99,30 +101,30 @@ SPECS: list[Any] = [
 
 
 @pytest.mark.parametrize("make", SPECS)
-def test_specs(make: Any) -> None:
-    ours, theirs = make(stand_in), make(alf)
+def test_specs_equal_those_of_alf(make: Any) -> None:
+    ours, original = make(stand_in), make(alf)
     for attribute in ("shape", "dtype", "dtype_str"):
-        assert getattr(ours, attribute) == getattr(theirs, attribute)
-    assert ours.is_bounded() is theirs.is_bounded()
-    assert repr(ours) == repr(theirs)
-    assert [ours == other(stand_in) for other in SPECS] == [theirs == other(alf) for other in SPECS]
+        assert getattr(ours, attribute) == getattr(original, attribute)
+    assert ours.is_bounded() is original.is_bounded()
+    assert repr(ours) == repr(original)
+    assert [ours == other(stand_in) for other in SPECS] == [original == other(alf) for other in SPECS]
     for bound in ("minimum", "maximum") if ours.is_bounded() else ():
-        one, other = getattr(ours, bound), getattr(theirs, bound)
+        one, other = getattr(ours, bound), getattr(original, bound)
         assert (one.dtype, one.tolist()) == (other.dtype, other.tolist())
 
 
-def test_time_steps() -> None:
-    ours, theirs = stand_in.data_structures.TimeStep, alf.data_structures.TimeStep
-    assert ours._fields == theirs._fields
-    assert ours() == theirs()
+def test_time_steps_equal_those_of_alf() -> None:
+    ours, original = stand_in.data_structures.TimeStep, alf.data_structures.TimeStep
+    assert ours._fields == original._fields
+    assert ours() == original()
     kinds = stand_in.data_structures.StepType, alf.data_structures.StepType
     for name in ("FIRST", "MID", "LAST"):
         one, other = (getattr(kind, name) for kind in kinds)
         assert (one, type(one)) == (other, type(other))
     for step_type in range(3):
-        one, other = ours(np.int32(step_type)), theirs(np.int32(step_type))
-        for asked in ("is_first", "is_mid", "is_last"):
-            assert getattr(one, asked)() == getattr(other, asked)()
+        one, other = ours(np.int32(step_type)), original(np.int32(step_type))
+        for method_name in ("is_first", "is_mid", "is_last"):
+            assert getattr(one, method_name)() == getattr(other, method_name)()
     specs = [
         module.data_structures.time_step_spec(
             {"a": module.TensorSpec((2,))}, [module.BoundedTensorSpec(())], module.TensorSpec(())
@@ -133,7 +135,7 @@ def test_time_steps() -> None:
 
 
 @pytest.mark.parametrize("kind", [stand_in.data_structures.TimeStep, alf.data_structures.TimeStep])
-def test_what_is_kept_of_a_time_step(kind: Any) -> None:
+def test_cpu_caches_its_copy_as_in_alf(kind: Any) -> None:
     step = kind(reward=torch.ones(2), observation={"a": torch.zeros(1), "b": 3})
     assert step.cpu() is step.cpu()
     assert type(step.cpu()) is kind
@@ -143,7 +145,7 @@ def test_what_is_kept_of_a_time_step(kind: Any) -> None:
 
 
 def script(module: Any, base: type) -> list[Any]:
-    """What an env of that base does, told from outside."""
+    """Runs an env with that base class and returns all that it returns."""
 
     class Env(base):  # type: ignore[misc]
         def action_spec(self) -> Any:
@@ -162,41 +164,41 @@ def script(module: Any, base: type) -> list[Any]:
             return f"after {action}"
 
         def close(self) -> None:
-            told.append("closed")
+            results.append("closed")
 
-    told: list[Any] = []
+    results: list[Any] = []
     with Env() as env:
-        told += [env.num_tasks, env.task_names, env.batched, env.batch_size, env.is_tensor_based]
-        told += [repr(env.reward_spec()), repr(env.time_step_spec()), env.current_time_step()]
-        told += [env.step(1), env.current_time_step(), env.step(2), env.current_time_step(), env.reset()]
-        told.append(env.sync_progress())
-        for asked in (env.get_info, env.render, lambda: env.seed(1)):
+        results += [env.num_tasks, env.task_names, env.batched, env.batch_size, env.is_tensor_based]
+        results += [repr(env.reward_spec()), repr(env.time_step_spec()), env.current_time_step()]
+        results += [env.step(1), env.current_time_step(), env.step(2), env.current_time_step(), env.reset()]
+        results.append(env.sync_progress())
+        for unsupported in (env.get_info, env.render, lambda: env.seed(1)):
             with pytest.raises(NotImplementedError):
-                asked()
+                unsupported()
     with pytest.raises(RuntimeError, match="batch_size"):
         _ = type("Batched", (Env,), {"batched": True})().batch_size
     with pytest.raises(TypeError, match="abstract"):
         base()
-    return told
+    return results
 
 
-def test_the_base_of_envs() -> None:
+def test_the_base_class_of_envs_behaves_as_in_alf() -> None:
     ours = alf_stand_in.alf.environments.alf_environment.AlfEnvironment
     assert script(stand_in, ours) == script(alf, alf.environments.alf_environment.AlfEnvironment)
 
 
-def test_progress() -> None:
-    told = []
+def test_progress_is_kept_as_in_alf() -> None:
+    results = []
     for schedulers in (alf_stand_in.alf.utils.schedulers, alf.utils.schedulers):
         before = dict(schedulers.get_all_progresses())
         schedulers.update_progress("env_steps", 3)
         schedulers.update_all_progresses({"iterations": 4.0})
-        told.append((dict(schedulers.get_all_progresses()), schedulers.get_progress("iterations")))
+        results.append((dict(schedulers.get_all_progresses()), schedulers.get_progress("iterations")))
         schedulers.update_all_progresses(before)
-    assert told[0] == told[1]
+    assert results[0] == results[1]
 
 
-def test_configuration_and_device() -> None:
+def test_configuration_and_device_are_those_of_alf() -> None:
     assert stand_in.get_default_device() == alf.get_default_device() == "cpu"
     assert stand_in.get_config_value("TrainerConfig.sync_progress_to_envs") is alf.get_config_value(
         "TrainerConfig.sync_progress_to_envs"

@@ -1,4 +1,4 @@
-"""What comes of an env of DI-engine that raises, hangs or takes its worker along."""
+"""Faults of envs and workers behind the DI-engine face, without restarts."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ ALL = {0: 0, 1: 0, 2: 0}
 
 @each(manager_cls=MANAGERS, accident__raised=[(envs.value_error, ValueError), (envs.needs_two, envs.NeedsTwoError)])
 def test_the_envs_own_exception_is_raised(manager_cls: Any, accident: Callable[[], None], raised: type) -> None:
-    """The original makes another of its class, and cannot where the constructor takes more than a text."""
+    """DI-engine builds a new exception of the env's class, which fails if the constructor needs more than a text."""
     manager = launched(with_a_faulty_one("step", accident), manager_cls)
     with pytest.raises(raised) as caught:
         step_until_it_fails(manager)
@@ -56,7 +56,7 @@ def test_sys_exit_in_an_env_does_not_end_this_process() -> None:
 
 
 @each(manager_cls=MANAGERS, accident=[envs.kill_myself, envs.leave])
-def test_a_dead_worker_is_an_end_of_file(manager_cls: Any, accident: Callable[[], None]) -> None:
+def test_a_dead_worker_raises_an_end_of_file_error(manager_cls: Any, accident: Callable[[], None]) -> None:
     manager = launched(with_a_faulty_one("step", accident), manager_cls)
     with pytest.raises(EOFError, match="worker 1") as caught:
         step_until_it_fails(manager)
@@ -65,7 +65,7 @@ def test_a_dead_worker_is_an_end_of_file(manager_cls: Any, accident: Callable[[]
 
 
 @pytest.mark.parametrize("ask", [lambda m: m.step(ALL), lambda m: m.pid, lambda m: m.ready_imgs], ids=range(3))
-def test_a_worker_that_died_while_it_waited(ask: Callable[[Any], Any]) -> None:
+def test_a_worker_that_died_while_idle_raises_an_end_of_file_error(ask: Callable[[Any], Any]) -> None:
     manager = launched([DriftEnv] * 3)
     os.kill(manager.workers[1].pid, signal.SIGKILL)
     with pytest.raises(EOFError) as caught:
@@ -77,7 +77,7 @@ def test_a_worker_that_died_while_it_waited(ask: Callable[[Any], Any]) -> None:
     assert_closed(manager)
 
 
-def test_a_step_that_takes_too_long_says_where_it_was() -> None:
+def test_the_error_for_a_late_step_has_the_workers_traceback() -> None:
     manager = launched(with_a_faulty_one("step", envs.sleep), step_timeout=0.2)
     with pytest.raises(TimeoutError, match="step_timeout=0.2") as caught:
         manager.step(ALL)
@@ -86,7 +86,7 @@ def test_a_step_that_takes_too_long_says_where_it_was() -> None:
     assert_closed(manager)
 
 
-def test_a_step_that_no_signal_interrupts() -> None:
+def test_a_late_step_in_native_code_raises_a_timeout_error() -> None:
     manager = launched(with_a_faulty_one("step", envs.sleep_in_native_code), step_timeout=0.2)
     with pytest.raises(TimeoutError) as caught:
         manager.step(ALL)
@@ -94,7 +94,7 @@ def test_a_step_that_no_signal_interrupts() -> None:
     assert_closed(manager)
 
 
-def test_after_a_fault_it_can_be_launched_again() -> None:
+def test_after_a_fault_the_manager_can_be_launched_again() -> None:
     manager = launched(with_a_faulty_one("step", envs.value_error, at=1))
     for _ in range(2):
         manager.step(ALL)
@@ -109,7 +109,7 @@ def test_after_a_fault_it_can_be_launched_again() -> None:
 
 
 @pytest.mark.parametrize("manager_cls", MANAGERS)
-def test_a_reset_that_fails_for_good(manager_cls: Any) -> None:
+def test_a_reset_that_always_fails_raises_after_max_retry(manager_cls: Any) -> None:
     env_fns = with_a_faulty_one("reset", envs.value_error, at=1)
     manager = launched(env_fns, manager_cls, max_retry=3, retry_waiting_time=0.001)
     with pytest.raises(RuntimeError, match=r"Env 1 reset has exceeded max retries\(3\).*100% wrong"):
@@ -119,7 +119,7 @@ def test_a_reset_that_fails_for_good(manager_cls: Any) -> None:
     manager.close()
 
 
-def test_the_first_reset_fails() -> None:
+def test_a_first_reset_that_fails_is_raised_by_launch() -> None:
     manager = ours.SyncSubprocessEnvManager(with_a_faulty_one("reset", envs.value_error))
     with pytest.raises(RuntimeError, match="Env 1 reset has exceeded max retries"):
         manager.launch()
@@ -127,14 +127,14 @@ def test_the_first_reset_fails() -> None:
 
 
 @pytest.mark.parametrize(("retry_type", "resets"), [("reset", 1), ("renew", 1)])
-def test_a_reset_is_tried_again(retry_type: str, resets: int) -> None:
+def test_a_reset_that_fails_is_retried(retry_type: str, resets: int) -> None:
     env_fns = with_a_faulty_one("reset", envs.value_error, at=1, every=False)
     manager = unlaunched(env_fns, max_retry=2, retry_type=retry_type, retry_waiting_time=0.001)
     manager.seed(5, True)
     manager.launch()
     before = manager.pid
     manager.reset()
-    # The same env remembers its first reset, one rebuilt has none.
+    # With "reset", the same env has recorded two resets. With "renew", the rebuilt env has recorded one.
     assert [len(one) for one in manager.resets] == [2, 2 if retry_type == "reset" else 1, 2]
     assert manager.seeds == [[(5, True)], [(6, True)], [(7, True)]]
     assert manager.pid == before
@@ -143,7 +143,7 @@ def test_a_reset_is_tried_again(retry_type: str, resets: int) -> None:
 
 
 @pytest.mark.parametrize("limit", ["reset_timeout", "connect_timeout"])
-def test_a_reset_that_takes_too_long(limit: str) -> None:
+def test_a_late_reset_raises_after_max_retry(limit: str) -> None:
     manager = launched(with_a_faulty_one("reset", envs.sleep, at=1), **{limit: 0.2}, max_retry=2)
     with pytest.raises(RuntimeError, match="max retries.*within reset_timeout=0.2 s"):
         manager.reset()
@@ -151,7 +151,7 @@ def test_a_reset_that_takes_too_long(limit: str) -> None:
 
 
 @pytest.mark.parametrize("accident", [envs.kill_myself, envs.sleep_in_native_code])
-def test_a_worker_is_lost_in_a_reset(accident: Callable[[], None]) -> None:
+def test_a_worker_that_dies_in_a_reset_raises(accident: Callable[[], None]) -> None:
     manager = launched(with_a_faulty_one("reset", accident, at=1), reset_timeout=0.2)
     with pytest.raises(RuntimeError, match="Env 1 reset has exceeded max retries") as caught:
         manager.reset()
@@ -160,16 +160,16 @@ def test_a_worker_is_lost_in_a_reset(accident: Callable[[], None]) -> None:
 
 
 @pytest.mark.parametrize("manager_cls", MANAGERS)
-def test_a_reset_in_the_background_fails(manager_cls: Any) -> None:
-    """The original's dies in a thread, and the next step meets a closed manager."""
+def test_a_background_reset_that_fails_is_raised_by_a_step(manager_cls: Any) -> None:
+    """DI-engine's reset fails in a thread, and the next step finds a closed manager."""
     manager = launched(with_a_faulty_one("reset", envs.value_error, at=1), manager_cls)
     with pytest.raises(RuntimeError, match="Env 1 reset has exceeded max retries.*100% wrong"):
         step_until_it_fails(manager)
     assert_closed(manager)
 
 
-def test_nobody_waits_for_envs_that_never_get_ready() -> None:
-    """The original does, for ever."""
+def test_ready_obs_raises_if_all_envs_are_in_error() -> None:
+    """DI-engine waits forever."""
     manager = launched([DriftEnv] * 2)
     manager.step({0: "spoil", 1: "spoil"})
     with pytest.raises(RuntimeError, match="reset those that are in error"):
@@ -180,7 +180,7 @@ def test_nobody_waits_for_envs_that_never_get_ready() -> None:
     manager.close()
 
 
-# -- the rest of a life ----------------------------------------------------------------------------------
+# -- building and closing --------------------------------------------------------------------------------
 
 
 def build_and_fail(parent: int) -> Any:
@@ -189,7 +189,7 @@ def build_and_fail(parent: int) -> Any:
     return DriftEnv()
 
 
-def test_an_env_that_cannot_be_built() -> None:
+def test_an_env_that_cannot_be_built_is_raised_by_launch() -> None:
     manager = ours.SyncSubprocessEnvManager([partial(build_and_fail, os.getpid())] * 2)
     with pytest.raises(RuntimeError, match="no such simulator") as caught:
         manager.launch()
@@ -198,13 +198,13 @@ def test_an_env_that_cannot_be_built() -> None:
 
 
 @pytest.mark.parametrize("accident", [envs.value_error, envs.kill_myself])
-def test_what_fails_in_close_is_not_raised(accident: Callable[[], None]) -> None:
+def test_an_exception_in_close_is_not_raised(accident: Callable[[], None]) -> None:
     manager = launched(with_a_faulty_one("close", accident))
     manager.close()
     assert_closed(manager)
 
 
-def test_close_ends_envs_that_hang() -> None:
+def test_close_ends_envs_that_hang_in_a_step() -> None:
     manager = launched([partial(FaultyEnv, "step", envs.sleep), DriftEnv], ours.AsyncSubprocessEnvManager, wait_num=1)
     assert list(manager.step({0: 0, 1: 0})) == [1]
     manager.close()
@@ -212,7 +212,7 @@ def test_close_ends_envs_that_hang() -> None:
 
 
 @pytest.mark.leaves_things
-def test_no_worker_outlives_this_process() -> None:
+def test_no_worker_outlives_a_killed_parent() -> None:
     script = (
         "import os, signal, ding_face_envs as envs\n"
         "manager = envs.ours.SyncSubprocessEnvManager([envs.DriftEnv] * 2)\n"
@@ -222,5 +222,5 @@ def test_no_worker_outlives_this_process() -> None:
     )
     path = f"import sys; sys.path[:0] = {sys.path!r}\n"
     done = subprocess.run([sys.executable, "-W", "ignore", "-c", path + script], stdout=subprocess.PIPE, check=False)
-    # Its end of the pipe is closed when the last of them has ended: they inherited it.
+    # The workers inherited the pipe, so the output ends when the last worker has ended.
     assert len(done.stdout.split()) == 2

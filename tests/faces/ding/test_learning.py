@@ -1,4 +1,4 @@
-"""DI-engine's pipelines run on our managers."""
+"""DI-engine's pipelines train on the managers of the DI-engine face."""
 
 from __future__ import annotations
 
@@ -48,12 +48,12 @@ EXAMPLES = Path(__file__).resolve().parents[3] / "examples"
 
 
 @pytest.fixture(autouse=True)
-def a_place_for_logs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def directory_for_logs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 
 
 @pytest.mark.parametrize("kind", ["remuda_subprocess", "remuda_async_subprocess"])
-def test_a_serial_pipeline(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_serial_pipeline_collects_evaluates_and_learns(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Collector, evaluator, learner."""
     steps: list[int] = []
     step = ours.AsyncSubprocessEnvManager.step
@@ -70,25 +70,25 @@ def test_a_serial_pipeline(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     config.env.collector_env_num, config.env.evaluator_env_num, config.env.n_evaluator_episode = 3, 2, 2
     policy = serial_pipeline([config, create], seed=0, max_train_iter=3)
     assert policy is not None
-    assert sum(steps) >= 3 * 8  # as many samples as it collects, and the episodes of an evaluation
+    assert sum(steps) >= 3 * 8  # the samples of the collector and the episodes of one evaluation
 
 
 # -- with faults -----------------------------------------------------------------------------------------
 
 
 class FragileCartPole(CartPoleEnv):
-    """Has the accident that is its action."""
+    """A CartPole env that calls its action if the action is a function."""
 
     def step(self, action: Any) -> Any:
         return action() if callable(action) else super().step(action)
 
 
 class Storm:
-    """Lets workers die and envs raise: at random, but by steps that are counted, and each way twice.
+    """Makes workers die and envs raise at random steps: each kind twice in collection and twice in evaluation.
 
     Attributes:
-        hits: by what the manager is for, and what it was hit by.
-        losses: of the updates of the policy.
+        hits: the number of faults, by the manager's purpose and the kind of fault.
+        losses: the losses of the policy's updates.
     """
 
     _ways: ClassVar[dict[str, Any]] = {"idle": None, "in a step": envs.kill_myself, "raises": envs.value_error}
@@ -124,7 +124,7 @@ class Storm:
 
 
 def small_config(kind: str) -> tuple[Any, Any]:
-    """Of a DQN that learns from few samples, and is evaluated often."""
+    """Returns the config of a DQN that learns from few samples and is evaluated often."""
     config, create = copy.deepcopy((main_config, create_config))
     create.env_manager.type = kind
     faults = FaultPolicy("restart", max_restarts=1000, backoff=0.0)
@@ -136,7 +136,7 @@ def small_config(kind: str) -> tuple[Any, Any]:
 
 
 @pytest.mark.parametrize("kind", ["remuda_subprocess", "remuda_async_subprocess"])
-def test_a_serial_pipeline_learns_on_through_faults(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_serial_pipeline_keeps_learning_after_faults(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     storm = Storm(monkeypatch)
     config, create = small_config(kind)
     policy = serial_pipeline(
@@ -147,7 +147,7 @@ def test_a_serial_pipeline_learns_on_through_faults(kind: str, monkeypatch: pyte
     storm.check()
 
 
-def test_middleware_learns_on_through_faults(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_middleware_keeps_learning_after_faults(monkeypatch: pytest.MonkeyPatch) -> None:
     storm = Storm(monkeypatch)
     config, create = small_config("remuda_subprocess_v2")
     cfg = compile_config(config, create_cfg=create, auto=True, save_cfg=False)
@@ -174,20 +174,22 @@ def test_middleware_learns_on_through_faults(monkeypatch: pytest.MonkeyPatch) ->
         evaluating.close()
     assert len(storm.losses) == 8
     assert list(returns) == [0, 4]
-    # The stick stays up for eight steps at least, whatever is done: shorter episodes were none.
+    # An episode of CartPole always has at least eight steps. A shorter one would be an error.
     assert min(returns.values()) >= 8, returns
     storm.check()
 
 
-def test_the_example(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    """It learns on our envs what it learns on the original's."""
+def test_the_example_learns_the_same_on_dings_envs_and_ours(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """The learning curve is the same on our envs and on DI-engine's."""
     monkeypatch.syspath_prepend(EXAMPLES)
     example = importlib.import_module("ding_dqn")
     monkeypatch.setattr(example, "MAX_STEPS", 600)
     curves = example.main(tmp_path / "curves.png")
     reap()
-    ours, theirs = ([point[1:] for point in curve] for curve in curves.values())
-    assert ours == theirs
+    ours, original = ([point[1:] for point in curve] for curve in curves.values())
+    assert ours == original
     assert len(ours) > 2
     assert "the same curve: True" in capsys.readouterr().out
     assert (tmp_path / "curves.png").stat().st_size > 0

@@ -1,4 +1,4 @@
-"""Accidents that DI-engine's face has ways of its own for, beside those of fault_table.py: its errors, nothing left."""
+"""Accidents that the DI-engine face handles in its own ways, in addition to those in fault_table.py."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from remuda import FaultPolicy, RemudaError
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
-SECONDS = 0.3  # for whatever has a deadline
+SECONDS = 0.3  # the deadline of each step, reset and call
 CELLS = {
     "step": [
         "leave",
-        "raise_what_needs_arguments",
+        "raise_needs_arguments",
         "run_out_of_memory",
-        "loop_for_ever",  # the worker's own alarm ends it
+        "loop_for_ever",  # ended by the worker's alarm
     ],
     "background": ["kill_myself", "raise_value_error", "hold_the_gil", "loop_for_ever"],
     "call": ["loop_for_ever"],
 }
 BY_NAME = {row.act.__name__: row for row in ROWS}
-# Of what is raised in a step or a call. In a reset it is a RuntimeError, whatever happened.
+# The errors of a step or a call. An accident in a reset always raises RuntimeError.
 RAISED = {
-    "raise_what_needs_arguments": RemudaError,
+    "raise_needs_arguments": RemudaError,
     "run_out_of_memory": MemoryError,
 }
 BY_KIND = {"death": EOFError, "hang": TimeoutError}
@@ -42,7 +42,7 @@ def live(manager: Any) -> None:
 
 
 @pytest.mark.parametrize(("phase", "accident"), [(phase, accident) for phase in CELLS for accident in CELLS[phase]])
-def test_what_comes_of_it(phase: str, accident: str) -> None:
+def test_an_accident_raises_the_expected_error_and_closes_the_manager(phase: str, accident: str) -> None:
     row = BY_NAME[accident]
     cfg = {
         "step_timeout": SECONDS,

@@ -1,4 +1,4 @@
-"""DI-engine's managers and ours, side by side: same seeds, same everything."""
+"""DI-engine's managers and ours return the same results for the same seeds and actions."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from ding_face_envs import (
     OddEnv,
     close,
     config,
+    ding_envs,
     settled,
-    theirs,
 )
 from gymnasium_face_envs import assert_identical
 from pairs import each
@@ -32,7 +32,7 @@ V2 = PAIRS["SubprocessEnvManagerV2"]
 
 
 def play(manager_cls: Any, env_fns: Any, rounds: int = 12, **changes: Any) -> list[Any]:
-    """All that a program can see of a run."""
+    """Runs a manager and returns all that a program can observe of the run."""
     manager = manager_cls(env_fns, config(manager_cls, **changes))
     manager.seed(11)
     manager.launch()
@@ -58,7 +58,7 @@ def assert_alike(pair: Any, env_fns: Any, **changes: Any) -> None:
 
 
 @each(space=SPACES, shared_memory=[True, False])
-def test_observations(space: str, shared_memory: bool) -> None:
+def test_observations_equal_those_of_ding(space: str, shared_memory: bool) -> None:
     env_fns = [partial(DriftEnv, space, wide=True)] * 3
     assert_alike(SYNC, env_fns, shared_memory=shared_memory)
 
@@ -73,12 +73,12 @@ def test_the_parts_of_an_observation_keep_their_order() -> None:
 
 
 @pytest.mark.parametrize("reward", REWARDS)
-def test_rewards(reward: str) -> None:
+def test_rewards_equal_those_of_ding(reward: str) -> None:
     assert_alike(SYNC, [partial(DriftEnv, reward=reward)] * 2)
 
 
 @each(oddity=ODDITIES, changes=[{}, {"reset_inplace": True}, {"shared_memory": False}])
-def test_timesteps_that_are_odd(oddity: str, changes: dict[str, Any]) -> None:
+def test_unusual_timesteps_equal_those_of_ding(oddity: str, changes: dict[str, Any]) -> None:
     assert_alike(SYNC, [partial(OddEnv, oddity)] * 2, rounds=6, **changes)
 
 
@@ -100,7 +100,7 @@ ACTIONS: dict[str, Any] = {
 
 @pytest.mark.parametrize("action", ACTIONS.values(), ids=ACTIONS)
 def test_actions_arrive_as_they_were_sent(action: Any) -> None:
-    """The env returns them in its info."""
+    """The env returns its action in the info."""
     manager = SYNC[0]([DriftEnv] * 2, config(SYNC[0]))
     manager.launch()
     got = [timestep.info["action"] for timestep in manager.step({0: action, 1: action}).values()]
@@ -125,16 +125,16 @@ class WritingEnv(DriftEnv):
 
 @each(num_workers=[None, 1, 2], dynamic_seed=[None, True])
 def test_each_env_has_global_random_numbers_of_its_own(num_workers: int | None, dynamic_seed: bool | None) -> None:
-    """So a run is the same with any number of workers, and the same as the original's."""
-    ours, theirs = (
+    """A run is the same for any number of workers, and equal to DI-engine's."""
+    ours, originals = (
         play(manager_cls, [GlobalEnv] * 3, reset_inplace=True, **more)
         for manager_cls, more in zip(SYNC, ({"remuda": {"num_workers": num_workers}}, {}), strict=True)
     )
-    assert_identical(ours, theirs)
+    assert_identical(ours, originals)
 
 
-def test_envs_of_one_worker_that_nobody_seeded_draw_different_numbers() -> None:
-    """The original's envs all draw the same: they are forked from one process."""
+def test_unseeded_envs_of_one_worker_draw_different_numbers() -> None:
+    """DI-engine's envs all draw the same numbers, because they are forked from one process."""
     manager = SYNC[0]([GlobalEnv] * 3, {"remuda": {"num_workers": 1}})
     manager.launch()
     assert len({timestep.reward for timestep in manager.step({0: 0, 1: 0, 2: 0}).values()}) == 3
@@ -142,18 +142,18 @@ def test_envs_of_one_worker_that_nobody_seeded_draw_different_numbers() -> None:
 
 
 @each(changes=[{}, {"reset_inplace": True}, {"auto_reset": False}], episode_num=[2, float("inf")])
-def test_resets(changes: dict[str, Any], episode_num: float) -> None:
+def test_resets_equal_those_of_ding(changes: dict[str, Any], episode_num: float) -> None:
     assert_alike(SYNC, [DriftEnv] * 3, episode_num=episode_num, **changes)
 
 
-def test_observations_that_are_not_copied_stay_what_they_are() -> None:
-    """The original's are overwritten by the next step."""
+def test_observations_that_are_not_copied_are_never_overwritten() -> None:
+    """DI-engine's observations are overwritten by the next step."""
     changes = {"env_fns": [partial(DriftEnv, "dict")] * 2, "reset_inplace": True}
     assert_identical(play(SYNC[0], **changes, copy_on_get=False), play(SYNC[1], **changes))
 
 
 @pytest.mark.parametrize("episode_num", [2, float("inf")])
-def test_async_that_waits_for_all(episode_num: float) -> None:
+def test_an_async_manager_that_waits_for_all_equals_that_of_ding(episode_num: float) -> None:
     assert_alike(ASYNC, [DriftEnv] * 3, episode_num=episode_num, wait_num=3, step_wait_timeout=None)
 
 
@@ -181,12 +181,12 @@ def _plain(tree: Any) -> Any:
 
 
 @each(space=["box", "dict"], as_list=[True, False])
-def test_v2(space: str, as_list: bool) -> None:
+def test_the_v2_manager_equals_that_of_ding(space: str, as_list: bool) -> None:
     assert_v2_alike(as_list, env_fn=partial(DriftEnv, space))
 
 
 @pytest.mark.parametrize("oddity", [name for name in ODDITIES if name != "a class of its own"])
-def test_trees_of_odd_timesteps(oddity: str) -> None:
+def test_the_v2_manager_returns_the_trees_of_ding_for_unusual_timesteps(oddity: str) -> None:
     assert_v2_alike(True, env_fn=partial(OddEnv, oddity), reset_inplace=True)
 
 
@@ -196,13 +196,13 @@ def assert_v2_alike(as_list: bool, **changes: Any) -> None:
 
 
 def test_v2_is_a_manager_of_pipelines() -> None:
-    assert issubclass(V2[0], theirs.BaseEnvManagerV2)
+    assert issubclass(V2[0], ding_envs.BaseEnvManagerV2)
     assert issubclass(V2[0], SYNC[0])
 
 
 @pytest.mark.parametrize("shared_memory", [True, False])
-def test_a_spoilt_episode(shared_memory: bool) -> None:
-    """Of that env alone; a reset brings it back."""
+def test_an_abnormal_step_ends_the_episode_of_its_env_alone(shared_memory: bool) -> None:
+    """An abnormal step ends the episode of its env alone, and a reset recovers that env."""
     seen = []
     for manager_cls in SYNC:
         manager = manager_cls([DriftEnv] * 3, config(manager_cls, shared_memory=shared_memory))
@@ -218,7 +218,7 @@ def test_a_spoilt_episode(shared_memory: bool) -> None:
     assert seen[0][1][0] == EnvState.ERROR
 
 
-def test_the_defaults_are_the_originals() -> None:
+def test_the_default_config_is_that_of_ding() -> None:
     for ours, original in PAIRS.values():
         defaults = ours.default_config()
         assert defaults.pop("remuda") == {}
@@ -226,7 +226,7 @@ def test_the_defaults_are_the_originals() -> None:
 
 
 @each(seed=[3, [5, 6, 7], {0: 1, 2: 9}], dynamic_seed=[None, True, False])
-def test_seeds_are_used_once(seed: Any, dynamic_seed: bool | None) -> None:
+def test_seeds_are_used_once_as_in_ding(seed: Any, dynamic_seed: bool | None) -> None:
     seen = []
     for manager_cls in SYNC:
         manager = manager_cls([DriftEnv] * 3, config(manager_cls))
@@ -240,7 +240,7 @@ def test_seeds_are_used_once(seed: Any, dynamic_seed: bool | None) -> None:
     assert_identical(*seen)
 
 
-def test_a_list_of_seeds_stays_the_callers() -> None:
+def test_a_list_of_seeds_is_not_modified() -> None:
     seeds = [1, 2, 3]
     manager = SYNC[0]([DriftEnv] * 3)
     manager.seed(seeds)

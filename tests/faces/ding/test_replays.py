@@ -1,4 +1,4 @@
-"""``enable_save_replay``: files with the names and pictures of DI-engine's, but for the number of the env in them."""
+"""``enable_save_replay`` writes files with DI-engine's names and pictures, but numbered by env."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from typing import Any
 import gymnasium
 import numpy as np
 import pytest
-from ding_face_envs import PAIRS, DriftEnv, config, ours, settled, theirs
+from ding_face_envs import PAIRS, DriftEnv, config, ding_envs, ours, settled
 from imageio_ffmpeg import get_ffmpeg_exe
 
 from remuda import FaultPolicy
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
-gym = importlib.import_module("gym")  # when DI-engine has been imported, with its warnings
-BaseEnv, BaseEnvManager, BaseEnvTimestep = theirs.BaseEnv, theirs.BaseEnvManager, theirs.BaseEnvTimestep
+gym = importlib.import_module("gym")  # imported after DI-engine, under its warning filters
+BaseEnv, BaseEnvManager, BaseEnvTimestep = ding_envs.BaseEnv, ding_envs.BaseEnvManager, ding_envs.BaseEnvTimestep
 SIZE = 32
-STEP = 20  # of gray, for each step
+STEP = 20  # the difference in gray between two steps
 MANAGERS = [pair[0] for pair in PAIRS.values()]
 
 
 class Gray(gym.Env):
-    """Shows in gray how many steps it has made, of `length`."""
+    """Renders the number of its steps as a gray value. Its episodes have `length` steps."""
 
     observation_space = gym.spaces.Box(0, 100, (1,), np.float32)
     action_space = gym.spaces.Discrete(2)
@@ -54,7 +54,7 @@ class Gray(gym.Env):
 
 
 class GymnasiumGray(gymnasium.Env[Any, Any]):
-    """The same for Gymnasium, whose `render` takes no mode."""
+    """Renders like `Gray`, but its `render` takes no mode, as in Gymnasium."""
 
     metadata = {"render_modes": ["rgb_array"], "render_fps": 10}
     render_mode = "rgb_array"
@@ -67,7 +67,7 @@ class GymnasiumGray(gymnasium.Env[Any, Any]):
 
 
 class Plain(DriftEnv):
-    """Has a `render` in what it wraps, and no way of its own to save replays."""
+    """Has no `enable_save_replay` of its own and wraps an env that can render."""
 
     enable_save_replay = BaseEnv.enable_save_replay
 
@@ -86,7 +86,7 @@ class Plain(DriftEnv):
 
 
 def wrapped(length: int) -> Callable[[], Any]:
-    return lambda: theirs.DingEnvWrapper(Gray(length))
+    return lambda: ding_envs.DingEnvWrapper(Gray(length))
 
 
 def play(manager: Any, steps: int, action: Callable[[int], Any] = lambda _: 0) -> None:
@@ -100,7 +100,7 @@ def play(manager: Any, steps: int, action: Callable[[int], Any] = lambda _: 0) -
 
 
 def grays(path: Path) -> list[int]:
-    """How many steps the env had made, picture by picture."""
+    """Reads a video and returns the env's number of steps in each picture."""
     raw = [get_ffmpeg_exe(), "-v", "error", "-i", str(path), "-f", "rawvideo", "-pix_fmt", "gray", "-"]
     data = np.frombuffer(subprocess.run(raw, capture_output=True, check=True).stdout, np.uint8)
     return [round((float(picture.mean()) - 10) / STEP) for picture in data.reshape(-1, SIZE * SIZE)]
@@ -111,7 +111,7 @@ def found(folder: Path) -> dict[str, list[int]]:
 
 
 @pytest.mark.parametrize("manager_cls", MANAGERS)
-def test_every_episode_of_every_env_is_a_file_as_the_originals_are(manager_cls: Any, tmp_path: Path) -> None:
+def test_each_episode_is_a_file_with_the_pictures_of_ding(manager_cls: Any, tmp_path: Path) -> None:
     fns = [wrapped(2), wrapped(3)]
     manager = manager_cls(fns, config(manager_cls))
     manager.enable_save_replay(str(tmp_path / "ours"))
@@ -127,18 +127,18 @@ def test_every_episode_of_every_env_is_a_file_as_the_originals_are(manager_cls: 
     ]
 
     original = BaseEnvManager(fns, BaseEnvManager.default_config())
-    original.enable_save_replay(str(tmp_path / "theirs"))
+    original.enable_save_replay(str(tmp_path / "original"))
     original.launch()
     for _ in range(6):
         original.step({env_id: np.array(0) for env_id in original.ready_obs})
     original.close()
-    files = found(tmp_path / "theirs")
+    files = found(tmp_path / "original")
     names = [re.sub(r"video-\d+", "video-N", name) for name in files]
     whole = [(name, pictures) for name, pictures in zip(names, files.values(), strict=True) if pictures[-1] > 0]
     assert sorted(whole) == sorted((re.sub(r"video-\d", "video-N", name), pictures) for name, pictures in mine.items())
 
 
-def test_each_env_has_a_folder_where_it_is_given_one(tmp_path: Path) -> None:
+def test_each_env_can_have_its_own_folder(tmp_path: Path) -> None:
     manager = ours.SyncSubprocessEnvManager([wrapped(2), wrapped(2)])
     manager.enable_save_replay([str(tmp_path / "a"), str(tmp_path / "b")])
     play(manager, 2)
@@ -147,7 +147,7 @@ def test_each_env_has_a_folder_where_it_is_given_one(tmp_path: Path) -> None:
     assert found(tmp_path / "b") == {"rl-video-1-episode-0.mp4": [0, 1, 2]}
 
 
-def test_in_place_resets_and_envs_of_gymnasium(tmp_path: Path) -> None:
+def test_in_place_resets_and_gymnasium_envs_are_recorded(tmp_path: Path) -> None:
     manager = ours.SyncSubprocessEnvManager([Plain], {"auto_reset": True, "reset_inplace": True})
     manager.enable_save_replay(str(tmp_path))
     play(manager, 4)
@@ -155,7 +155,7 @@ def test_in_place_resets_and_envs_of_gymnasium(tmp_path: Path) -> None:
     assert found(tmp_path) == {f"rl-video-0-episode-{k}.mp4": [0, 1, 2] for k in range(2)}
 
 
-def test_an_env_that_is_built_anew_goes_on_with_the_next_number(tmp_path: Path) -> None:
+def test_a_rebuilt_env_continues_the_episode_numbers(tmp_path: Path) -> None:
     options = {"faults": FaultPolicy("restart", backoff=0)}
     manager = ours.SyncSubprocessEnvManager([wrapped(3)], {"remuda": options})
     manager.enable_save_replay(str(tmp_path))
@@ -164,7 +164,7 @@ def test_an_env_that_is_built_anew_goes_on_with_the_next_number(tmp_path: Path) 
     assert found(tmp_path) == {"rl-video-0-episode-0.mp4": [0, 1], "rl-video-0-episode-1.mp4": [0, 1, 2, 3]}
 
 
-def test_a_trial_is_nobodys_episode(tmp_path: Path) -> None:
+def test_episodes_played_to_measure_workers_are_not_recorded(tmp_path: Path) -> None:
     manager = ours.SyncSubprocessEnvManager([wrapped(2)] * 2, {"remuda": {"num_workers": "auto"}})
     manager.enable_save_replay(str(tmp_path))
     play(manager, 2)

@@ -1,4 +1,4 @@
-"""What comes of an env of DI-engine that fails where it is restarted."""
+"""Faults of envs behind the DI-engine face with restarts."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ from remuda import EnvError, FaultPolicy, WorkerDiedError
 pytestmark = pytest.mark.filterwarnings("ignore")
 
 ALL = {0: 0, 1: 0, 2: 0}
-NOT_DONE = envs.theirs.BaseEnvTimestep(None, None, False, {})
+NOT_DONE = envs.ding_envs.BaseEnvTimestep(None, None, False, {})
 V2 = ours.SubprocessEnvManagerV2
 
 
 @each(accident=[envs.value_error, envs.kill_myself], faults=["restart", FaultPolicy("restart", max_restarts=3)])
-def test_restarts(accident: Callable[[], None], faults: Any) -> None:
+def test_an_env_with_a_fault_is_restarted_and_its_step_is_abnormal(accident: Callable[[], None], faults: Any) -> None:
     env_fns = with_a_faulty_one("step", accident, at=1)
     manager = launched(env_fns, remuda={"faults": faults})
     manager.step(ALL)
@@ -47,16 +47,16 @@ def test_restarts(accident: Callable[[], None], faults: Any) -> None:
     assert (obs, reward, done, info["abnormal"]) == (None, None, None, True)
     assert isinstance(info["err"].error, EnvError if accident is envs.value_error else WorkerDiedError)
     assert info["err"] == str(info["err"].error)
-    assert to_tensor(timesteps)[1].info["err"] == info["err"]  # as evaluators do before they look
+    assert to_tensor(timesteps)[1].info["err"] == info["err"]  # as DI-engine's evaluators do before they read the info
     assert 1 in settled(manager).ready_obs
-    manager.reset({1: None})  # as DI-engine's collectors do when they see the info
+    manager.reset({1: None})  # as DI-engine's collectors do after an abnormal step
     assert manager.step({1: 0})[1].info["steps"] == 1
     manager.close()
 
 
 @each(accident=[envs.value_error, envs.kill_myself, envs.sleep_in_native_code], phase=["explicit", "background"])
 def test_a_reset_that_fails_is_repeated(accident: Callable[[], None], phase: str) -> None:
-    """By the env rebuilt, whose first reset goes well."""
+    """The rebuilt env repeats the reset, which then succeeds."""
     env_fns = with_a_faulty_one("reset", accident, at=1)
     manager = launched(env_fns, reset_timeout=0.3, remuda={"faults": "restart"})
     pids = manager.pid
@@ -75,7 +75,7 @@ def test_a_reset_that_fails_is_repeated(accident: Callable[[], None], phase: str
 
 
 class Random(DriftEnv):
-    """Draws from NumPy's global generator, as DI-engine's envs do; stumbles once."""
+    """Draws from NumPy's global generator, as DI-engine's envs do, and has one accident."""
 
     def __init__(self, accident: Callable[[], None] = lambda: None, once: Path | None = None) -> None:
         super().__init__()
@@ -102,7 +102,7 @@ class Random(DriftEnv):
 
 
 def draws_after_a_fault(accident: Callable[[], None], path: Path, seed: Any, **options: Any) -> list[Any]:
-    """What the envs drew in their first resets and in those after it, and what they were told."""
+    """Returns the observations of the first resets, those after a fault, and the seeds and reset params of the envs."""
     manager = unlaunched([Random, partial(Random, accident, path)], remuda={"faults": "restart", **options})
     if seed is not None:
         manager.seed(*seed)
@@ -121,14 +121,14 @@ def draws_after_a_fault(accident: Callable[[], None], path: Path, seed: Any, **o
     accident__backend=[(envs.value_error, "process"), (envs.kill_myself, "process"), (envs.value_error, "serial")],
     seed=[None, (5,), (5, True), (5, False)],
 )
-def test_an_env_that_is_built_anew_knows_what_the_one_before_was_told(
+def test_a_rebuilt_env_has_the_reset_params_and_a_derived_seed(
     accident: Callable[[], None], backend: str, seed: Any, tmp_path: Path
 ) -> None:
-    """But for its seed, which is derived from that one's, unless each episode is to be the same."""
+    """The seed of the rebuilt env is derived from the previous one, or equal to it with `dynamic_seed=False`."""
     first, then, seeds, resets = draws_after_a_fault(accident, tmp_path / "once", seed, backend=backend)
     derived = int(np.random.SeedSequence(6, spawn_key=(1, 1)).generate_state(1)[0]) % 2**31
-    told = 6 if seed == (5, False) else derived
-    assert seeds[1] == ([] if seed is None else [(told, *seed[1:], None)[:2]])
+    expected_seed = 6 if seed == (5, False) else derived
+    assert seeds[1] == ([] if seed is None else [(expected_seed, *seed[1:], None)[:2]])
     assert resets[1] == [{"level": 2}]
     if seed is not None:
         again = draws_after_a_fault(accident, tmp_path / "once", seed, backend=backend)
@@ -137,8 +137,8 @@ def test_an_env_that_is_built_anew_knows_what_the_one_before_was_told(
 
 
 @each(accident=[envs.value_error, envs.kill_myself], reward=["array", "double", "float", "dict"])
-def test_a_tree_that_stands_for_a_step_looks_like_the_others(accident: Callable[[], None], reward: str) -> None:
-    """The middleware makes tensors of all, and reads the return of what is done."""
+def test_an_abnormal_step_has_the_structure_of_other_steps(accident: Callable[[], None], reward: str) -> None:
+    """The middleware converts each step to tensors and reads the return of a step that is done."""
     env_fns = [partial(Steady, reward), partial(Steady, reward, accident, at=2)]
     manager = launched(env_fns, V2, remuda={"faults": "restart"})
     earned: Any = 0.0
@@ -159,8 +159,8 @@ def test_a_tree_that_stands_for_a_step_looks_like_the_others(accident: Callable[
     manager.close()
 
 
-def test_a_first_step_that_fails() -> None:
-    """There is no other yet that it could look like, but a space of rewards."""
+def test_an_abnormal_first_step_has_the_form_of_the_reward_space() -> None:
+    """No earlier step exists, so the reward has the form of the reward space."""
     manager = launched([partial(Steady, "array", envs.value_error)], V2, remuda={"faults": "restart"})
     (failed,) = manager.step([0])
     assert (failed.reward.shape, failed.reward.dtype) == ((1,), np.float32)
@@ -168,8 +168,8 @@ def test_a_first_step_that_fails() -> None:
     manager.close()
 
 
-def test_an_evaluation_is_not_told_that_an_episode_is_over_which_was_cut_off() -> None:
-    """It would count it; another one begins, with the same seed."""
+def test_in_an_evaluation_an_abnormal_step_is_not_done() -> None:
+    """A step that is done would count as an episode. Another episode begins with the same seed."""
     manager = unlaunched([partial(Steady, "array", envs.kill_myself, at=1)], V2, remuda={"faults": "restart"})
     manager.seed(3, dynamic_seed=False)
     manager.launch()
@@ -184,7 +184,7 @@ def test_an_evaluation_is_not_told_that_an_episode_is_over_which_was_cut_off() -
 
 
 def leaves_by_name(tree: Any, name: str = "") -> list[tuple[str, Any]]:
-    """The arrays of a treetensor; not of an info, where each step has what it has to say."""
+    """Returns the names and arrays of a treetensor without the info, because infos differ between steps."""
     if not hasattr(tree, "items"):
         return [(name, tree)]
     return [leaf for key, part in tree.items() if key != "info" for leaf in leaves_by_name(part, f"{name}.{key}")]
@@ -195,7 +195,7 @@ def leaves(tree: Any) -> list[Any]:
 
 
 class Steady(FaultyEnv):
-    """Its episodes are long."""
+    """An env with long episodes."""
 
     def __init__(self, reward: str, accident: Callable[[], None] = lambda: None, at: int = 0) -> None:
         super().__init__("step", accident, at)
@@ -208,7 +208,7 @@ class Steady(FaultyEnv):
 
 
 class GatedReset(Steady):
-    """Episodes of one step, and resets after the first that wait for a byte."""
+    """Has episodes of one step. Each reset after the first waits for a byte."""
 
     def __init__(self, gate: int) -> None:
         super().__init__("array")
@@ -222,11 +222,11 @@ class GatedReset(Steady):
         return obs
 
 
-def test_actions_reach_the_envs_whose_observations_were_seen() -> None:
-    """Also where another env gets ready in between; the original steps that one instead."""
-    theirs_end, gate = os.pipe()
+def test_actions_reach_the_envs_of_the_last_ready_obs() -> None:
+    """This holds even if another env becomes ready in between. DI-engine would step that env."""
+    read_end, gate = os.pipe()
     still = partial(Steady, "array")
-    manager = launched([still, partial(GatedReset, theirs_end), still], V2)
+    manager = launched([still, partial(GatedReset, read_end), still], V2)
     manager.step([0, 0, 0])
     seen = manager.ready_obs
     assert len(seen) == 2
@@ -237,11 +237,11 @@ def test_actions_reach_the_envs_whose_observations_were_seen() -> None:
     assert len(manager.ready_obs) == 3
     assert [int(timestep.env_id) for timestep in manager.step([0, 0, 0])] == [0, 1, 2]
     manager.close()
-    os.close(theirs_end)
+    os.close(read_end)
     os.close(gate)
 
 
-def test_too_many_restarts() -> None:
+def test_too_many_restarts_raise() -> None:
     manager = launched(
         with_a_faulty_one("step", envs.value_error), remuda={"faults": FaultPolicy("restart", max_restarts=1)}
     )
@@ -251,18 +251,18 @@ def test_too_many_restarts() -> None:
 
 
 class Answering(Steady):
-    """Has a mood, a picture and shaped rewards, all of which may have an accident: once, or always."""
+    """An env with a mood, a picture and shaped rewards. Each of these calls may have an accident, once or always."""
 
     def __init__(self, accident: Callable[[], None], once: Path | None, parent: int) -> None:
         super().__init__("array")
         self._env = self
-        self._when_asked, self._once, self._parent = accident, once, parent
+        self._accident_in_call, self._once, self._parent = accident, once, parent
 
     def _answer(self, value: Any) -> Any:
         if os.getpid() != self._parent and not (self._once and self._once.exists()):
             if self._once:
                 self._once.touch()
-            self._when_asked()
+            self._accident_in_call()
         return value
 
     @property
@@ -289,13 +289,13 @@ CALLS: dict[str, tuple[Callable[[Any], Any], Any]] = {
 }
 
 
-def asked(accident: Callable[[], None], once: Path | None, policy: Any, **changes: Any) -> Any:
-    """A manager whose env in the middle may have an accident when it is asked."""
+def launched_with_accident(accident: Callable[[], None], once: Path | None, policy: Any, **changes: Any) -> Any:
+    """Returns a manager with three envs. The calls of the middle env may have an accident."""
     content, other = (partial(kind, accident, once, os.getpid()) for kind in (Content, Answering))
     return launched([content, other, content], remuda={"faults": policy}, **changes)
 
 
-def assert_cut_off_and_goes_on(manager: Any) -> None:
+def assert_env_1_cut_off_and_usable(manager: Any) -> None:
     timesteps = manager.step(ALL)
     assert [timesteps[i].info.get("abnormal", False) for i in range(3)] == [False, True, False]
     assert settled(manager).ready_env == [0, 1, 2]
@@ -304,32 +304,34 @@ def assert_cut_off_and_goes_on(manager: Any) -> None:
 
 
 @pytest.mark.parametrize("call", CALLS)
-def test_a_worker_that_died_idle_is_asked(call: str, tmp_path: Path) -> None:
-    """Its successor answers; of an env that was not reset yet there is no picture."""
+def test_after_an_idle_death_the_successor_answers_calls(call: str, tmp_path: Path) -> None:
+    """The successor answers. It has no picture, because it has not been reset."""
     ask, answer = CALLS[call]
     (tmp_path / "once").touch()
-    manager = asked(envs.value_error, tmp_path / "once", "restart")
+    manager = launched_with_accident(envs.value_error, tmp_path / "once", "restart")
     os.kill(manager.workers[1].pid, signal.SIGKILL)
     assert ask(manager) == answer
-    assert_cut_off_and_goes_on(manager)
+    assert_env_1_cut_off_and_usable(manager)
     manager.close()
 
 
 @each(call=CALLS, accident=[envs.kill_myself, envs.sleep])
-def test_a_worker_dies_when_it_is_asked(accident: Callable[[], None], call: str, tmp_path: Path) -> None:
+def test_after_a_death_in_a_call_the_successor_repeats_it(
+    accident: Callable[[], None], call: str, tmp_path: Path
+) -> None:
     ask, answer = CALLS[call]
     policy = FaultPolicy("restart", call_timeout=0.5)
-    manager = asked(accident, tmp_path / "once", policy)
+    manager = launched_with_accident(accident, tmp_path / "once", policy)
     assert ask(manager) == answer
-    assert_cut_off_and_goes_on(manager)
+    assert_env_1_cut_off_and_usable(manager)
     manager.close()
 
 
 @pytest.mark.parametrize("call", CALLS)
-def test_an_env_raises_when_it_is_asked(call: str, tmp_path: Path) -> None:
-    """Whoever asked is told; the episode goes on."""
+def test_an_exception_in_a_call_is_raised_without_a_restart(call: str, tmp_path: Path) -> None:
+    """The call raises, and the episode continues."""
     ask, _ = CALLS[call]
-    manager = asked(envs.value_error, tmp_path / "once", "restart")
+    manager = launched_with_accident(envs.value_error, tmp_path / "once", "restart")
     with pytest.raises(ValueError, match="100% wrong") as caught:
         ask(manager)
     assert isinstance(caught.value.__cause__, EnvError)
@@ -339,9 +341,9 @@ def test_an_env_raises_when_it_is_asked(call: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("call", CALLS)
-def test_workers_die_whenever_they_are_asked(call: str) -> None:
-    manager = asked(envs.kill_myself, None, FaultPolicy("restart", max_restarts=1, backoff=0.0))
-    if call == "pictures":  # those of an env that was not reset are not asked for
+def test_repeated_deaths_in_calls_exceed_max_restarts(call: str) -> None:
+    manager = launched_with_accident(envs.kill_myself, None, FaultPolicy("restart", max_restarts=1, backoff=0.0))
+    if call == "pictures":  # ready_imgs skips an env that has not been reset
         manager.ready_imgs  # noqa: B018
         manager.reset()
     with pytest.raises(RuntimeError, match="max_restarts=1"):

@@ -1,4 +1,4 @@
-"""What a manager of DI-engine's has besides steps and resets."""
+"""Managers of the DI-engine face: construction, options, order of steps, calls, pictures and registered names."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Any
 import ding_face_envs as envs
 import numpy as np
 import pytest
-from ding_face_envs import PAIRS, DriftEnv, EnvState, FaultyEnv, config, ours, theirs
+from ding_face_envs import PAIRS, DriftEnv, EnvState, FaultyEnv, config, ding_envs, ours
 from easydict import EasyDict
 
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -31,7 +31,7 @@ def manager() -> Any:
 
 
 class Slow(DriftEnv):
-    """Steps when a byte comes through the pipe."""
+    """An env that reads a byte from the pipe in each step, and so waits until the test writes one."""
 
     def __init__(self, gate: int) -> None:
         super().__init__()
@@ -48,7 +48,7 @@ class Slow(DriftEnv):
 @pytest.mark.parametrize("manager_cls", MANAGERS)
 def test_nothing_is_started_before_launch(manager_cls: Any) -> None:
     manager = manager_cls([DriftEnv] * 2, config(manager_cls, max_retry=0))
-    assert isinstance(manager, theirs.BaseEnvManager)
+    assert isinstance(manager, ding_envs.BaseEnvManager)
     assert manager.closed and manager.env_num == 2 and isinstance(manager.env_ref, DriftEnv)
     assert set(manager._env_states.values()) == {EnvState.VOID}
     assert manager._max_retry == 1
@@ -57,15 +57,15 @@ def test_nothing_is_started_before_launch(manager_cls: Any) -> None:
 
 
 @pytest.mark.parametrize("cfg", [None, {}, EasyDict({}), EasyDict(episode_num=4)], ids=repr)
-def test_what_a_configuration_leaves_out_has_its_default(cfg: Any) -> None:
-    """The original wants it merged already."""
+def test_a_config_is_completed_with_the_defaults(cfg: Any) -> None:
+    """DI-engine requires a config that is already merged with the defaults."""
     manager = ours.AsyncSubprocessEnvManager([DriftEnv], cfg)
     assert manager._wait_num == 2
     assert manager._episode_num == (4 if cfg else float("inf"))
 
 
 @pytest.mark.parametrize("changes", [{"retry_type": "again"}, {"reset_inplace": True, "auto_reset": False}], ids=repr)
-def test_a_configuration_that_cannot_be(changes: Any) -> None:
+def test_an_invalid_config_is_refused(changes: Any) -> None:
     for manager_cls in PAIRS["SyncSubprocessEnvManager"]:
         with pytest.raises(AssertionError):
             manager_cls([DriftEnv], config(manager_cls, **changes))
@@ -84,19 +84,19 @@ def test_a_configuration_that_cannot_be(changes: Any) -> None:
     ],
     ids=str,
 )
-def test_options_that_cannot_be_are_refused_when_they_are_read(options: Any, error: type, message: str) -> None:
+def test_invalid_options_are_refused_by_the_constructor(options: Any, error: type, message: str) -> None:
     with pytest.raises(error, match=message):
         ours.SyncSubprocessEnvManager([DriftEnv], {"remuda": options})
 
 
 @pytest.mark.parametrize("given", ["pong", DriftEnv, ["pong"]], ids=repr)
-def test_what_is_no_list_of_functions_is_told_with_what_to_write(given: Any) -> None:
+def test_the_error_for_wrong_env_fns_says_what_to_write(given: Any) -> None:
     with pytest.raises(TypeError, match=r"expected env_fn.* to be .*; write \["):
         ours.SyncSubprocessEnvManager(given)
 
 
 @pytest.mark.parametrize("context", ["fork", "forkserver", "spawn"])
-def test_contexts(context: str) -> None:
+def test_each_context_runs_the_env_in_another_process(context: str) -> None:
     manager = ours.SyncSubprocessEnvManager([DriftEnv], {"context": context})
     manager.launch()
     assert len({os.getpid(), *manager.pid}) == 2
@@ -104,7 +104,7 @@ def test_contexts(context: str) -> None:
 
 
 @pytest.mark.parametrize("options", [{"num_workers": 1}, {"backend": "thread"}, {"backend": "serial"}], ids=repr)
-def test_options_of_the_pool(options: Any) -> None:
+def test_options_of_the_pool_are_accepted(options: Any) -> None:
     manager = ours.SyncSubprocessEnvManager([DriftEnv] * 3, {"remuda": options})
     manager.launch()
     assert len(set(manager.pid)) == 1
@@ -113,7 +113,7 @@ def test_options_of_the_pool(options: Any) -> None:
 
 
 class Particular(DriftEnv):
-    """Needs a parameter for its resets, and knows which actions are legal; says for each step what it was given."""
+    """Needs a reset parameter and has its own `random_action`. Writes its reset param, seeds and action to `log`."""
 
     def __init__(self, log: Path, legal: int | None = 7) -> None:
         super().__init__()
@@ -132,8 +132,8 @@ class Particular(DriftEnv):
         return super().step("spoil" if self.steps == 1 else action)
 
 
-def test_as_many_workers_as_measuring_says(tmp_path: Path) -> None:
-    """Envs are measured as the manager runs them: with its seeds, reset parameters and actions."""
+def test_num_workers_auto_measures_envs_as_the_manager_runs_them(tmp_path: Path) -> None:
+    """The trial uses the manager's seeds, reset params and actions."""
     log = tmp_path / "log"
     manager = ours.SyncSubprocessEnvManager([partial(Particular, log)] * 3, {"remuda": {"num_workers": "auto"}})
     manager.seed(5, True)
@@ -143,7 +143,7 @@ def test_as_many_workers_as_measuring_says(tmp_path: Path) -> None:
     steps = log.read_text().splitlines()
     assert steps[0] == "{'level': 1} [(5, True)] 7"
     assert all(step.startswith("{'level': 1} [(5, True)") and step.endswith(" 7") for step in steps)
-    assert len(steps) >= 10  # and abnormal ones, after which it was reset
+    assert len(steps) >= 10  # steps after abnormal ones show that the trial reset the env
 
 
 def test_envs_that_cannot_be_measured_get_a_worker_each(tmp_path: Path) -> None:
@@ -169,9 +169,9 @@ def test_an_env_that_does_not_run_is_not_stepped(manager: Any) -> None:
     assert list(manager.step({1: 0})) == [1]
 
 
-@pytest.mark.parametrize("which", range(2), ids=["ours", "theirs"])
+@pytest.mark.parametrize("which", range(2), ids=["ours", "original"])
 @pytest.mark.parametrize("name", PAIRS)
-def test_envs_that_there_are_not(name: str, which: int) -> None:
+def test_unknown_env_ids_raise_as_in_ding(name: str, which: int) -> None:
     manager_cls = PAIRS[name][which]
     manager = manager_cls([DriftEnv] * 2, config(manager_cls))
     manager.launch()
@@ -189,7 +189,7 @@ def test_envs_that_there_are_not(name: str, which: int) -> None:
     envs.close(manager)
 
 
-def test_what_there_is_not_leaves_everything_as_it_was(manager: Any) -> None:
+def test_an_unknown_env_id_changes_nothing(manager: Any) -> None:
     for call in (
         lambda: manager.reset({7: {"level": 1}}),
         lambda: manager.reward_shaping(7, []),
@@ -206,10 +206,10 @@ def test_what_there_is_not_leaves_everything_as_it_was(manager: Any) -> None:
 
 
 @pytest.mark.parametrize("manager_cls", PAIRS["AsyncSubprocessEnvManager"])
-def test_slow_envs_are_not_waited_for(manager_cls: Any) -> None:
-    theirs_end, gate = os.pipe()
+def test_an_async_step_does_not_wait_for_slow_envs(manager_cls: Any) -> None:
+    read_end, gate = os.pipe()
     manager = manager_cls(
-        [partial(Slow, theirs_end), DriftEnv, DriftEnv], config(manager_cls, wait_num=2, step_wait_timeout=0.001)
+        [partial(Slow, read_end), DriftEnv, DriftEnv], config(manager_cls, wait_num=2, step_wait_timeout=0.001)
     )
     manager.launch()
     assert set(manager.step({0: 0, 1: 0, 2: 0})) == {1, 2}
@@ -219,18 +219,18 @@ def test_slow_envs_are_not_waited_for(manager_cls: Any) -> None:
     late: dict[int, Any] = {}
     while 0 not in late:
         late.update(manager.step({1: 0}) if manager._env_states[1] == EnvState.RUN else {})
-        manager.ready_obs  # noqa: B018  # a reset may be over
+        manager.ready_obs  # noqa: B018  # completes a reset that has finished
     assert late[0].info["steps"] == 1
     assert 0 in manager.ready_env or late[0].done
     envs.close(manager)
-    os.close(theirs_end)
+    os.close(read_end)
     os.close(gate)
 
 
 def test_a_reset_drops_the_step_in_flight() -> None:
-    theirs_end, gate = os.pipe()
+    read_end, gate = os.pipe()
     cfg = {"wait_num": 1, "step_wait_timeout": 0.001}
-    manager = ours.AsyncSubprocessEnvManager([partial(Slow, theirs_end), DriftEnv], cfg)
+    manager = ours.AsyncSubprocessEnvManager([partial(Slow, read_end), DriftEnv], cfg)
     manager.launch()
     assert set(manager.step({0: "dropped", 1: 0})) == {1}
     os.write(gate, b"xx")
@@ -238,11 +238,11 @@ def test_a_reset_drops_the_step_in_flight() -> None:
     assert 0 in manager.ready_env
     assert manager.step({0: "taken"})[0].info["action"] == "taken"
     manager.close()
-    os.close(theirs_end)
+    os.close(read_end)
     os.close(gate)
 
 
-def test_a_run_of_async_steps_loses_and_repeats_nothing() -> None:
+def test_async_steps_lose_and_repeat_nothing() -> None:
     manager = ours.AsyncSubprocessEnvManager([DriftEnv] * 4, {"episode_num": 3})
     manager.seed(1)
     manager.launch()
@@ -264,7 +264,7 @@ def test_a_run_of_async_steps_loses_and_repeats_nothing() -> None:
 # -- calls -----------------------------------------------------------------------------------------------
 
 
-def test_attributes_of_all_envs(manager: Any) -> None:
+def test_an_attribute_is_read_from_all_envs(manager: Any) -> None:
     assert len(set(manager.pid)) == 3
     with pytest.raises(AttributeError, match="doesn't have the attribute `colour`"):
         _ = manager.colour
@@ -275,20 +275,20 @@ def test_attributes_of_all_envs(manager: Any) -> None:
         _ = manager.pid
 
 
-def test_a_manager_that_is_copied_before_launch() -> None:
+def test_a_manager_can_be_copied_before_launch() -> None:
     manager = ours.SyncSubprocessEnvManager([DriftEnv] * 2)
     for twin in (copy.copy(manager), copy.deepcopy(manager)):
         assert twin.env_num == 2
 
 
-def test_calls_to_one_env(manager: Any) -> None:
+def test_calls_reach_one_env(manager: Any) -> None:
     assert manager.reward_shaping(1, [{"a": 1}]) == [{"a": 1, "shaped": manager.pid[1]}]
     manager.enable_save_figure(2, "there")
     assert manager.replays == [[], [], ["figure there"]]
 
 
 @pytest.mark.parametrize("path", ["here", ["a", "b"]])
-def test_replays_are_saved_from_launch_on(path: Any) -> None:
+def test_replays_requested_before_launch_are_saved(path: Any) -> None:
     manager = ours.SyncSubprocessEnvManager([DriftEnv] * 2)
     manager.enable_save_replay(path)
     manager.launch()
@@ -296,14 +296,14 @@ def test_replays_are_saved_from_launch_on(path: Any) -> None:
     manager.close()
 
 
-def test_random_actions(manager: Any) -> None:
+def test_random_action_returns_a_valid_action_for_each_env(manager: Any) -> None:
     actions = manager.random_action()
     assert list(actions) == [0, 1, 2]
     assert all(manager.action_space.contains(action) for action in actions.values())
 
 
 class Painter(DriftEnv):
-    """DI-engine looks for pictures in the env that an env wraps."""
+    """Renders pictures. DI-engine looks for `render` in the `_env` of an env."""
 
     def __init__(self, broken: bool = False) -> None:
         super().__init__()
@@ -314,7 +314,7 @@ class Painter(DriftEnv):
         return np.full((2, 2, 3), self.random.randint(256), np.uint8)
 
 
-def test_pictures() -> None:
+def test_ready_imgs_returns_a_picture_of_each_env() -> None:
     manager = ours.SyncSubprocessEnvManager([Painter] * 2)
     manager.launch()
     images = manager.ready_imgs
@@ -323,8 +323,8 @@ def test_pictures() -> None:
     manager.close()
 
 
-def test_pictures_that_cannot_be_had() -> None:
-    """What the env raises is an AttributeError, as of a property that is not there."""
+def test_ready_imgs_raises_if_envs_cannot_render() -> None:
+    """The env has no `_env`, so it cannot render, and ``ready_imgs`` raises an AttributeError."""
     manager = ours.SyncSubprocessEnvManager([partial(Painter, broken=True)] * 2)
     manager.launch()
     with pytest.raises(AttributeError, match="ready_imgs.*log"):
@@ -359,15 +359,15 @@ def test_a_call_that_raises_closes_the_manager() -> None:
         ("remuda_subprocess_v2", MANAGERS[2]),
     ],
 )
-def test_configurations_name_them(name: str, kind: type) -> None:
+def test_configs_select_our_managers_by_name(name: str, kind: type) -> None:
     cfg = EasyDict(type=name, episode_num=3, import_names=["remuda.ding"])
-    assert theirs.get_env_manager_cls(cfg) is kind
-    manager = theirs.create_env_manager(cfg, [DriftEnv] * 2)
+    assert ding_envs.get_env_manager_cls(cfg) is kind
+    manager = ding_envs.create_env_manager(cfg, [DriftEnv] * 2)
     assert type(manager) is kind
     assert manager._episode_num == 3
 
 
-def test_install_puts_them_in_the_place_of_the_originals() -> None:
+def test_install_replaces_the_managers_of_ding() -> None:
     script = (
         "from easydict import EasyDict\n"
         "import ding.envs, ding.envs.env_manager.subprocess_env_manager as module, remuda.ding as ours\n"
@@ -385,7 +385,7 @@ def test_install_puts_them_in_the_place_of_the_originals() -> None:
     assert done.stdout.strip() == "installed", done.stderr
 
 
-def test_deaths_are_told_with_what_the_env_was_doing() -> None:
+def test_a_death_report_names_the_episode_step_and_seed() -> None:
     manager = ours.SyncSubprocessEnvManager([partial(FaultyEnv, "step", envs.kill_myself, at=1)] * 2)
     manager.seed(40)
     manager.launch()

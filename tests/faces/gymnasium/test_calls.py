@@ -1,4 +1,4 @@
-"""reset's options, actions, call, get_attr, set_attr, render."""
+"""``reset`` with options, actions, ``call``, ``get_attr``, ``set_attr`` and ``render`` of the Gymnasium face."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def envs() -> Iterator[AsyncVectorEnv]:
 # -- reset -----------------------------------------------------------------------------------------
 
 
-def test_options_go_to_every_env_and_the_mask_to_none(envs: AsyncVectorEnv) -> None:
+def test_every_env_receives_the_options_without_the_mask(envs: AsyncVectorEnv) -> None:
     envs.reset(options={"level": 2})
     assert envs.get_attr("options") == ({"level": 2},) * 3
     envs.reset()
@@ -33,12 +33,12 @@ def test_options_go_to_every_env_and_the_mask_to_none(envs: AsyncVectorEnv) -> N
     options = {"reset_mask": np.array([True, False, True]), "level": 3}
     envs.reset(options=options)
     assert envs.get_attr("options") == ({"level": 3}, None, {"level": 3})
-    assert options.keys() == {"reset_mask", "level"}  # the caller's dict is as it was
+    assert options.keys() == {"reset_mask", "level"}  # the caller's dict is unchanged
     envs.reset(options={"reset_mask": np.array([False, True, False])})
     assert envs.get_attr("options") == ({"level": 3}, {}, {"level": 3})
 
 
-def test_masked_out_envs_return_what_they_last_observed_and_no_info(envs: AsyncVectorEnv) -> None:
+def test_masked_out_envs_return_their_last_observation_and_no_info(envs: AsyncVectorEnv) -> None:
     envs.reset()
     envs.step([0, 0, 0])
     obs, infos = envs.reset(options={"reset_mask": np.array([False, True, False])})
@@ -58,13 +58,13 @@ def test_masked_out_envs_return_what_they_last_observed_and_no_info(envs: AsyncV
         (np.zeros(3, bool), ValueError, "at least one True value, got reset_mask="),
     ],
 )
-def test_bad_masks(envs: AsyncVectorEnv, mask: Any, error: type[Exception], message: str) -> None:
+def test_bad_masks_are_refused(envs: AsyncVectorEnv, mask: Any, error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
         envs.reset(options={"reset_mask": mask})
     envs.reset()
 
 
-def test_a_wrong_number_of_seeds(envs: AsyncVectorEnv) -> None:
+def test_a_wrong_number_of_seeds_is_refused(envs: AsyncVectorEnv) -> None:
     with pytest.raises(ValueError, match="the length must match num_envs=3 but got length=2"):
         envs.reset(seed=[1, 2])
 
@@ -78,14 +78,14 @@ def test_a_numpy_seed_is_an_int(envs: AsyncVectorEnv) -> None:
 
 
 @pytest.mark.parametrize("actions", [[1, 2, 3], (1, 2, 3), np.array([1, 2, 3]), [np.int64(1), np.int64(2), 3]])
-def test_actions_of_every_sequence(envs: AsyncVectorEnv, actions: Any) -> None:
+def test_actions_can_be_any_sequence(envs: AsyncVectorEnv, actions: Any) -> None:
     envs.reset()
     envs.step(actions)
     assert envs.get_attr("last_action") == (1, 2, 3)
 
 
 @pytest.mark.parametrize("actions", [[1, 2], [1, 2, 3, 4], np.arange(2), np.arange(4), []])
-def test_a_wrong_number_of_actions_steps_nobody(envs: AsyncVectorEnv, actions: Any) -> None:
+def test_a_wrong_number_of_actions_steps_no_env(envs: AsyncVectorEnv, actions: Any) -> None:
     envs.reset()
     with pytest.raises(ValueError, match="expected"):
         envs.step(actions)
@@ -100,7 +100,7 @@ def test_one_action_for_all_is_refused(envs: AsyncVectorEnv) -> None:
 
 
 @pytest.mark.parametrize("actions", [[0, 0, 10], [-1, 0, 0]])
-def test_an_action_out_of_range_steps_nobody(envs: AsyncVectorEnv, actions: list[int]) -> None:
+def test_an_action_out_of_range_steps_no_env(envs: AsyncVectorEnv, actions: list[int]) -> None:
     envs.reset()
     with pytest.raises(InvalidActionError, match="expected 0 <= action <= 9"):
         envs.step(actions)
@@ -126,16 +126,16 @@ def test_dict_actions() -> None:
 def test_call_passes_arguments_and_returns_a_tuple(envs: AsyncVectorEnv) -> None:
     assert envs.call("add", 1, right=2, prefix="sum=") == ("sum=3",) * 3
     assert envs.call("length") == (1_000_000,) * 3
-    assert envs.get_attr("pid") == tuple(process.pid for process in envs.processes)  # a method is called
+    assert envs.get_attr("pid") == tuple(process.pid for process in envs.processes)  # get_attr calls a method
 
 
 @pytest.mark.parametrize("name", ["reset", "step", "close", "_setattr", "_check_spaces"])
-def test_names_that_call_refuses(envs: AsyncVectorEnv, name: str) -> None:
+def test_call_and_get_attr_refuse_reserved_names(envs: AsyncVectorEnv, name: str) -> None:
     message = f"^Trying to call function `{name}` with `call`, use `{name}` directly instead.$"
     for ask in (envs.call, envs.get_attr):
         with pytest.raises(ValueError, match=message):
             ask(name)
-    envs.reset()  # and nothing is broken
+    envs.reset()  # the envs still work
 
 
 def test_set_attr(envs: AsyncVectorEnv) -> None:

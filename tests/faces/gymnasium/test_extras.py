@@ -1,4 +1,4 @@
-"""Columns of `extras` beside the observations."""
+"""Columns of `extras` beside the observations of the Gymnasium face."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def check(envs: Any) -> None:
 
 
 @pytest.mark.parametrize("mode", ["NextStep", "SameStep", "Disabled"])
-def test_they_are_those_of_the_latest_reset_or_step(mode: str) -> None:
+def test_extras_are_those_of_the_latest_reset_or_step(mode: str) -> None:
     envs = AsyncVectorEnv(counting(3, 4), num_workers=2, autoreset_mode=mode, extras={"seen": seen})
     try:
         assert envs.extras == {}
@@ -44,10 +44,10 @@ def test_they_are_those_of_the_latest_reset_or_step(mode: str) -> None:
         check(envs)
     finally:
         envs.close()
-    check(envs)  # they can still be looked at
+    check(envs)  # still readable after close
 
 
-def test_they_are_there_beneath_wrappers() -> None:
+def test_extras_are_reachable_through_wrappers() -> None:
     envs = RecordEpisodeStatistics(AsyncVectorEnv(counting(2), num_workers=1, extras={"seen": seen}))
     try:
         obs, _ = envs.reset()
@@ -56,7 +56,7 @@ def test_they_are_there_beneath_wrappers() -> None:
         envs.close()
 
 
-def test_parts_have_their_own() -> None:
+def test_parts_have_their_own_extras() -> None:
     envs: Any = AsyncVectorEnv(counting(4), num_workers=2, extras={"seen": seen})
     try:
         for half in envs.split(2):
@@ -67,7 +67,7 @@ def test_parts_have_their_own() -> None:
         envs.close()
 
 
-def test_vector_envs_answer_for_all_of_theirs() -> None:
+def test_a_vector_env_computes_extras_for_all_its_envs() -> None:
     env_fns: Any = synced(counting(4), 2)
     envs = AsyncVectorEnv(env_fns, vector_size=2, extras={"tag": lambda env: [one.unwrapped.tag for one in env.envs]})
     try:
@@ -77,7 +77,7 @@ def test_vector_envs_answer_for_all_of_theirs() -> None:
         envs.close()
 
 
-def test_make_vec_takes_them() -> None:
+def test_make_vec_takes_extras() -> None:
     with_masks = {"mask": lambda env: np.ones(env.action_space.n, bool)}
     envs = remuda.make_vec("CartPole-v1", num_envs=2, num_workers=1, extras=with_masks)
     try:
@@ -87,7 +87,7 @@ def test_make_vec_takes_them() -> None:
         envs.close()
 
 
-def test_a_masked_reset_shows_the_others_as_they_were() -> None:
+def test_a_masked_reset_keeps_the_extras_of_other_envs() -> None:
     envs = AsyncVectorEnv([partial(BufferedEnv, tag, 1) for tag in range(2)], resets_ahead=True, extras={"seen": shown})
     try:
         envs.reset()

@@ -1,4 +1,4 @@
-"""What comes of an env that raises, a worker that dies, and a process that is killed."""
+"""Exceptions in envs, deaths of workers, and the death of the parent, with the Gymnasium face."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ PHASES: dict[str, Callable[[AsyncVectorEnv], Any]] = {
 quiet = pytest.mark.filterwarnings("ignore:.*(Received the following error|Traceback|Raising the last)")
 
 
-def close_at_once(envs: AsyncVectorEnv) -> None:
+def close_and_check(envs: AsyncVectorEnv) -> None:
     envs.close()
     assert envs.closed
     assert not any(process.is_alive() for process in envs.processes)
@@ -53,11 +53,11 @@ def test_the_envs_own_exception_is_raised(phase: str) -> None:
     assert [failure.env_id for failure in error.failures] == [1]
     assert error.failures[0].operation == phase
     assert error.failures[0].exception is raised.value
-    close_at_once(envs)
+    close_and_check(envs)
 
 
 @quiet
-def test_the_causes_are_no_circle_and_end_with_the_workers_traceback() -> None:
+def test_the_chain_of_causes_ends_with_the_workers_traceback() -> None:
     envs = AsyncVectorEnv(faulty("step", "plain"))
     with pytest.raises(ValueError, match="100% wrong") as raised:
         PHASES["step"](envs)
@@ -71,7 +71,7 @@ def test_the_causes_are_no_circle_and_end_with_the_workers_traceback() -> None:
     envs.close()
 
 
-def test_the_log_is_the_originals() -> None:
+def test_the_log_is_like_gymnasiums() -> None:
     envs = AsyncVectorEnv(faulty("step", "plain", which=(0, 2)))
     envs.reset()
     with warnings.catch_warnings(record=True) as caught:
@@ -83,14 +83,14 @@ def test_the_log_is_the_originals() -> None:
     assert len(texts) == 5
     for worker, (headline, trace) in zip((0, 2), (texts[:2], texts[2:4]), strict=True):
         assert f"ERROR: Received the following error from Worker-{worker}" in headline
-        assert "Shutting it down" not in headline  # for it lives on
+        assert "Shutting it down" not in headline  # the worker lives on
         assert "ERROR: Traceback (most recent call last):" in trace
         assert "ValueError: 100% wrong\n" in trace
     assert "ERROR: Raising the last exception back to the main process." in texts[4]
 
 
 @quiet
-def test_of_several_exceptions_the_last_is_raised_and_all_are_kept() -> None:
+def test_the_last_of_several_exceptions_is_raised_and_all_are_kept() -> None:
     envs = AsyncVectorEnv(faulty("step", "two_arguments", num_envs=4, which=(1, 3)))
     with pytest.raises(TwoArgumentsError) as raised:
         PHASES["step"](envs)
@@ -98,12 +98,12 @@ def test_of_several_exceptions_the_last_is_raised_and_all_are_kept() -> None:
     failures = raised.value.__cause__.failures
     assert [failure.env_id for failure in failures] == [1, 3]
     assert failures[-1].exception is raised.value
-    close_at_once(envs)
+    close_and_check(envs)
 
 
 @quiet
 @pytest.mark.parametrize("phase", PHASES)
-def test_d3_an_exception_that_cannot_be_pickled(phase: str) -> None:
+def test_d3_an_exception_that_cannot_be_pickled_is_an_env_error(phase: str) -> None:
     envs = AsyncVectorEnv(faulty(phase, "unpicklable"))
     with pytest.raises(EnvError, match="holds a lock") as raised:
         PHASES[phase](envs)
@@ -111,36 +111,36 @@ def test_d3_an_exception_that_cannot_be_pickled(phase: str) -> None:
     assert failure.env_id == 1
     assert "UnpicklableError" in failure.type_name
     assert "in unpicklable" in failure.traceback
-    close_at_once(envs)
+    close_and_check(envs)
 
 
 @quiet
 @pytest.mark.parametrize("phase", PHASES)
-def test_d3_an_exception_of_a_local_class(phase: str) -> None:
+def test_d3_an_exception_of_a_local_class_is_raised(phase: str) -> None:
     envs = AsyncVectorEnv(faulty(phase, "local_class"))
     with pytest.raises((RuntimeError, EnvError), match="known here only"):
         PHASES[phase](envs)
-    close_at_once(envs)
+    close_and_check(envs)
 
 
 @quiet
 @pytest.mark.parametrize("phase", PHASES)
-def test_d7_an_exception_with_arguments_of_its_own(phase: str) -> None:
+def test_d7_an_exception_with_several_arguments_is_raised_whole(phase: str) -> None:
     envs = AsyncVectorEnv(faulty(phase, "two_arguments"))
     with pytest.raises(TwoArgumentsError) as raised:
         PHASES[phase](envs)
     assert (raised.value.code, raised.value.reason) == (7, "seven")
-    close_at_once(envs)
+    close_and_check(envs)
 
 
 @quiet
-def test_an_exception_with_a_cause_shows_it() -> None:
+def test_the_traceback_shows_the_cause_of_an_exception() -> None:
     envs = AsyncVectorEnv(faulty("step", "chained"))
     with pytest.raises(RuntimeError, match="outer") as raised:
         PHASES["step"](envs)
     assert isinstance(raised.value.__cause__, EnvError)
     assert "KeyError: 'inner'" in raised.value.__cause__.failures[0].traceback
-    close_at_once(envs)
+    close_and_check(envs)
 
 
 @quiet
@@ -149,11 +149,11 @@ def test_d5_sys_exit_in_an_env_does_not_end_this_process(phase: str) -> None:
     envs = AsyncVectorEnv(faulty(phase, "sys_exit"))
     with pytest.raises(EnvError, match="env 1 .* raised SystemExit in " + phase):
         PHASES[phase](envs)
-    close_at_once(envs)
+    close_and_check(envs)
 
 
 @quiet
-def test_an_exception_in_build() -> None:
+def test_an_exception_in_build_is_raised_by_the_constructor() -> None:
     with pytest.raises(ValueError, match="100% wrong") as raised:
         AsyncVectorEnv(faulty("build", "plain"))
     assert isinstance(raised.value.__cause__, EnvError)
@@ -161,7 +161,7 @@ def test_an_exception_in_build() -> None:
 
 
 @quiet
-def test_an_exception_in_close_is_raised_and_all_is_closed() -> None:
+def test_an_exception_in_close_is_raised_after_all_is_closed() -> None:
     envs = AsyncVectorEnv(faulty("close", "plain"))
     envs.reset()
     with pytest.raises((ValueError, EnvError), match="100% wrong"):
@@ -171,7 +171,7 @@ def test_an_exception_in_close_is_raised_and_all_is_closed() -> None:
 
 
 @quiet
-def test_an_exception_in_a_call_that_close_waits_for_is_raised_and_all_is_closed() -> None:
+def test_close_raises_the_exception_of_the_pending_step_after_all_is_closed() -> None:
     envs = AsyncVectorEnv(faulty("step", "plain"))
     envs.reset()
     envs.step_async([0, 0, 0])
@@ -186,8 +186,8 @@ def test_an_exception_in_a_call_that_close_waits_for_is_raised_and_all_is_closed
 
 @quiet
 @pytest.mark.parametrize("phase", ["step", "call"])
-def test_after_an_exception_a_reset_and_on(phase: str) -> None:
-    """The original has lost the worker by then."""
+def test_after_an_exception_and_a_reset_the_envs_work(phase: str) -> None:
+    """Gymnasium's own vector env has lost its worker by then."""
     envs = AsyncVectorEnv(faulty(phase, "plain"))
     with pytest.raises(ValueError, match="100% wrong"):
         PHASES[phase](envs)
@@ -196,7 +196,7 @@ def test_after_an_exception_a_reset_and_on(phase: str) -> None:
     assert (obs > 0).all()
     assert (envs.step([0, 0, 0])[0] == obs + 1).all()
     assert envs.call("pid") == tuple(process.pid for process in envs.processes)
-    close_at_once(envs)
+    close_and_check(envs)
 
 
 @quiet
@@ -206,18 +206,18 @@ def test_after_an_exception_in_step_that_env_must_be_reset() -> None:
         PHASES["step"](envs)
     with pytest.raises(StateError, match="env 1"):
         envs.step([0, 0, 0])
-    close_at_once(envs)
+    close_and_check(envs)
 
 
 @quiet
-def test_an_unknown_attribute() -> None:
+def test_an_unknown_attribute_raises() -> None:
     envs = AsyncVectorEnv([EchoEnv, EchoEnv])
     with pytest.raises(AttributeError, match="no_such_thing"):
         envs.get_attr("no_such_thing")
-    close_at_once(envs)
+    close_and_check(envs)
 
 
-def test_factories_that_make_no_env() -> None:
+def test_factories_that_make_no_env_are_refused() -> None:
     with pytest.raises(InvalidEnvError):
         AsyncVectorEnv([EchoEnv, lambda: None])
     with pytest.raises(ValueError, match="at least one env"):
@@ -228,7 +228,7 @@ def test_factories_that_make_no_env() -> None:
 
 
 @each(phase=PHASES, what__signal_number=[("killed", signal.SIGKILL), ("segfault", signal.SIGSEGV)])
-def test_d4_a_worker_that_dies_at_work(phase: str, what: str, signal_number: int) -> None:
+def test_d4_a_worker_that_dies_in_a_call_is_reported(phase: str, what: str, signal_number: int) -> None:
     envs = AsyncVectorEnv(faulty(phase, what))
     pid = envs.processes[1].pid
     with pytest.raises(WorkerDiedError, match="worker 1") as raised:
@@ -239,11 +239,11 @@ def test_d4_a_worker_that_dies_at_work(phase: str, what: str, signal_number: int
     assert envs._state is AsyncState.DEFAULT
     with pytest.raises(BrokenPoolError):
         envs.reset()
-    close_at_once(envs)
+    close_and_check(envs)
 
 
 def wait_for_death(pid: int) -> None:
-    """Return when the process has ended, whether or not somebody has reaped it."""
+    """Returns when the process has ended, reaped or not."""
     try:
         descriptor = os.pidfd_open(pid)
     except ProcessLookupError:
@@ -255,7 +255,7 @@ def wait_for_death(pid: int) -> None:
 
 
 @pytest.mark.parametrize("phase", PHASES)
-def test_d4_a_worker_killed_while_idle(phase: str) -> None:
+def test_d4_a_worker_killed_while_idle_is_reported_by_the_next_call(phase: str) -> None:
     envs = AsyncVectorEnv([EchoEnv] * 3)
     envs.reset()
     pid = envs.processes[2].pid
@@ -264,18 +264,18 @@ def test_d4_a_worker_killed_while_idle(phase: str) -> None:
     with pytest.raises(WorkerDiedError, match="worker 2") as raised:
         envs.reset() if phase == "reset" else envs.step([0, 0, 0]) if phase == "step" else envs.call("pid")
     assert (raised.value.pid, raised.value.exitcode) == (pid, -signal.SIGKILL)
-    close_at_once(envs)
+    close_and_check(envs)
 
 
-def test_d4_close_after_a_worker_was_killed() -> None:
+def test_d4_close_works_after_a_worker_was_killed() -> None:
     envs = AsyncVectorEnv([EchoEnv] * 3)
     envs.reset()
     os.kill(envs.processes[0].pid, signal.SIGKILL)
     wait_for_death(envs.processes[0].pid)
-    close_at_once(envs)
+    close_and_check(envs)
 
 
-def test_d4_a_worker_killed_at_work_behind_the_gate(tmp_path: Path) -> None:
+def test_d4_a_worker_killed_in_a_step_is_reported_by_step_wait(tmp_path: Path) -> None:
     gate = Gate(tmp_path / "gate")
     envs = AsyncVectorEnv(gated([None, gate, None], "step"))
     envs.reset()
@@ -285,16 +285,16 @@ def test_d4_a_worker_killed_at_work_behind_the_gate(tmp_path: Path) -> None:
         with pytest.raises(WorkerDiedError, match="SIGKILL") as raised:
             envs.step_wait()
     assert raised.value.operation == "step"
-    close_at_once(envs)
+    close_and_check(envs)
 
 
 @pytest.mark.parametrize("what", ["killed", "segfault"])
-def test_a_worker_that_dies_in_build(what: str) -> None:
+def test_a_worker_that_dies_in_build_is_raised_by_the_constructor(what: str) -> None:
     with pytest.raises(WorkerDiedError, match="worker 1"):
         AsyncVectorEnv(faulty("build", what))
 
 
-def test_a_worker_that_dies_in_close() -> None:
+def test_a_worker_that_dies_in_close_leaves_the_envs_closed() -> None:
     envs = AsyncVectorEnv(faulty("close", "killed"))
     with contextlib.suppress(WorkerDiedError):
         envs.close()
@@ -329,13 +329,13 @@ def test_d6_no_worker_outlives_a_killed_parent_not_even_inside_step(tmp_path: Pa
         assert parent.stdout is not None
         pids = [int(pid) for pid in parent.stdout.readline().split()]
         assert len(pids) == 2
-        with open(gate, "w"):  # the worker is inside step, and stays there
+        with open(gate, "w"):  # the worker is in its step and stays there
             parent.kill()
             for pid in pids:
                 wait_for_death(pid)
 
 
-# -- the rest --------------------------------------------------------------------------------------
+# -- other regressions -------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("shared_memory", [True, False])
@@ -383,7 +383,7 @@ def test_observations_that_do_not_fit_are_refused() -> None:
         warnings.simplefilter("ignore")
         with pytest.raises((ValueError, TypeError, EnvError)):
             envs.reset()
-    close_at_once(envs)
+    close_and_check(envs)
 
 
 def test_faulty_envs_without_faults_work() -> None:

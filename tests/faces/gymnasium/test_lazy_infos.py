@@ -26,7 +26,7 @@ def lazy() -> LazyInfos:
     return LazyInfos(lambda: dict(PLAIN))
 
 
-def test_nothing_is_stacked_until_somebody_looks_and_then_once() -> None:
+def test_infos_are_stacked_once_at_the_first_access() -> None:
     stack = Stack()
     infos = LazyInfos(stack)
     assert isinstance(infos, dict)
@@ -42,7 +42,7 @@ def _match(infos: dict[str, Any]) -> Any:
             return value
 
 
-LOOKS: dict[str, Callable[[dict[str, Any]], Any]] = {
+ACCESSES: dict[str, Callable[[dict[str, Any]], Any]] = {
     "getitem": lambda d: d["a"],
     "get": lambda d: d.get("a"),
     "in": lambda d: ("a" in d, "b" in d),
@@ -84,12 +84,12 @@ LOOKS: dict[str, Callable[[dict[str, Any]], Any]] = {
 }
 
 
-@pytest.mark.parametrize("look", LOOKS.values(), ids=LOOKS.keys())
-def test_every_look_sees_what_a_plain_dict_shows(look: Callable[[dict[str, Any]], Any]) -> None:
-    assert look(lazy()) == look(dict(PLAIN))
+@pytest.mark.parametrize("access", ACCESSES.values(), ids=ACCESSES.keys())
+def test_every_access_returns_what_a_plain_dict_returns(access: Callable[[dict[str, Any]], Any]) -> None:
+    assert access(lazy()) == access(dict(PLAIN))
 
 
-def test_two_lazy_ones_compare() -> None:
+def test_two_lazy_infos_compare_by_their_contents() -> None:
     assert lazy() == lazy()
     assert operator.ne(lazy(), lazy()) is False
     assert lazy() != LazyInfos(dict)
@@ -103,12 +103,12 @@ def test_in_place_union_keeps_the_object() -> None:
     assert infos == {**PLAIN, "b": 2}
 
 
-def test_copies_are_plain() -> None:
+def test_copies_are_plain_dicts() -> None:
     for made in (copy.copy(lazy()), copy.deepcopy(lazy()), lazy().copy(), pickle.loads(pickle.dumps(lazy()))):
         assert type(made) is dict
 
 
-def test_every_method_of_dict_fills_first() -> None:
+def test_every_method_of_dict_is_overridden() -> None:
     inherited_on_purpose = {
         *("__class_getitem__", "__getattribute__", "__hash__", "__init__", "__new__"),
         "fromkeys",
@@ -118,7 +118,7 @@ def test_every_method_of_dict_fills_first() -> None:
         assert name == "__doc__" or method is not getattr(dict, name), name
 
 
-def test_what_stacking_raises_is_raised_by_each_look() -> None:
+def test_an_exception_in_stacking_is_raised_by_each_access() -> None:
     def stack() -> dict[str, Any]:
         raise ValueError("bad")
 

@@ -24,11 +24,11 @@ def echo_id() -> Iterator[str]:
     del gymnasium.registry["Echo-v0"], gymnasium.registry["Echo-v3"]
 
 
-def test_the_package_has_it() -> None:
+def test_the_package_exports_make_vec() -> None:
     assert remuda.make_vec is make_vec
 
 
-def test_defaults() -> None:
+def test_the_defaults_make_one_env() -> None:
     envs = make_vec("CartPole-v1")
     assert type(envs) is AsyncVectorEnv
     assert envs.num_envs == 1
@@ -51,7 +51,7 @@ def test_options_go_to_the_vector_env_and_the_rest_to_the_env() -> None:
     assert envs.autoreset_mode is AutoresetMode.SAME_STEP
     assert envs.render_mode == "rgb_array"
     envs.reset(seed=1)
-    assert envs.step([0] * 4)[1].tolist() == [0] * 4  # Sutton and Barto's reward
+    assert envs.step([0] * 4)[1].tolist() == [0] * 4  # the reward of `sutton_barto_reward`
     envs.close()
 
 
@@ -61,8 +61,8 @@ class NamedEnv(EchoEnv):
         self.given = name, frames
 
 
-@pytest.mark.filterwarnings("ignore:.*ERROR")  # as which Gymnasium logs
-def test_what_envs_call_so_too_is_theirs() -> None:
+@pytest.mark.filterwarnings("ignore:.*ERROR")  # Gymnasium logs as warnings
+def test_a_keyword_that_the_env_also_accepts_goes_to_the_env() -> None:
     gymnasium.register("Named-v0", NamedEnv, kwargs={"frames": 2})
     of_workers = {"name": "herd", "num_workers": 2}
     try:
@@ -75,7 +75,7 @@ def test_what_envs_call_so_too_is_theirs() -> None:
         make_vec("CartPole-v1", 2, name="herd")
 
 
-def test_the_call_of_gymnasium_works_as_it_is() -> None:
+def test_the_arguments_of_gymnasiums_make_vec_work_unchanged() -> None:
     envs = make_vec(
         "CartPole-v1",
         num_envs=2,
@@ -89,7 +89,7 @@ def test_the_call_of_gymnasium_works_as_it_is() -> None:
 
 
 @pytest.mark.parametrize("mode", ["sync", "vector_entry_point", "nonsense", gymnasium.VectorizeMode.SYNC])
-def test_other_modes_are_gymnasiums(mode: Any) -> None:
+def test_other_vectorization_modes_are_refused(mode: Any) -> None:
     with pytest.raises(ValueError, match=r"gymnasium\.make_vec|not a valid VectorizeMode"):
         make_vec("CartPole-v1", vectorization_mode=mode)
 
@@ -104,7 +104,7 @@ def test_other_modes_are_gymnasiums(mode: Any) -> None:
         {"wrappers": (gymnasium.wrappers.TimeAwareObservation,), "vector_kwargs": {"copy": False}},
     ],
 )
-def test_the_spec_makes_it_again(kwargs: dict[str, Any]) -> None:
+def test_the_spec_makes_an_equal_vector_env(kwargs: dict[str, Any]) -> None:
     envs = make_vec("CartPole-v1", **kwargs)
     again = make_vec(envs.spec)
     assert again.spec == envs.spec
@@ -120,28 +120,29 @@ def test_the_spec_makes_it_again(kwargs: dict[str, Any]) -> None:
 
 
 def test_the_spec_of_gymnasiums_make_vec_makes_ours() -> None:
-    theirs = gymnasium.make_vec("CartPole-v1", num_envs=2, vectorization_mode="sync", sutton_barto_reward=True)
-    ours = make_vec(theirs.spec)
+    reference = gymnasium.make_vec("CartPole-v1", num_envs=2, vectorization_mode="sync", sutton_barto_reward=True)
+    ours = make_vec(reference.spec)
     assert type(ours) is AsyncVectorEnv
-    ours.reset(seed=1), theirs.reset(seed=1)
-    for mine, other in zip(ours.step([0, 1])[:4], theirs.step([0, 1])[:4], strict=True):
+    ours.reset(seed=1), reference.reset(seed=1)
+    for mine, other in zip(ours.step([0, 1])[:4], reference.step([0, 1])[:4], strict=True):
         np.testing.assert_array_equal(mine, other)
     ours.close()
-    theirs.close()
+    reference.close()
 
 
-@pytest.mark.filterwarnings("ignore::UserWarning")  # as which Gymnasium logs
-def test_a_misspelt_option_is_not_the_envs() -> None:
+@pytest.mark.filterwarnings("ignore::UserWarning")  # Gymnasium logs as warnings
+def test_a_misspelt_option_is_refused() -> None:
     with pytest.raises(TypeError, match=r"^make_vec\(\) got .* 'num_worker', which the env .* mean num_workers=\?$"):
         make_vec("CartPole-v1", 2, num_worker=2)
     with pytest.raises(TypeError, match=r"AsyncVectorEnv\(\) got .* 'num_worker'; did you mean num_workers=\?$"):
         make_vec("CartPole-v1", 2, vector_kwargs={"num_worker": 2})
-    with pytest.raises(TypeError, match=r"unexpected keyword argument 'height'"):  # nobody's
+    # neither the env nor make_vec accepts `height`
+    with pytest.raises(TypeError, match=r"unexpected keyword argument 'height'"):
         make_vec("CartPole-v1", 2, height=2)
 
 
 class MissionSpace(gymnasium.spaces.Space[str]):
-    """As MiniGrid has it: of a class that Gymnasium does not know."""
+    """A space class that Gymnasium has no functions for, as MiniGrid's."""
 
     def __init__(self, missions: tuple[str, ...]) -> None:
         self.missions = missions
@@ -177,7 +178,7 @@ class MissionEnv(gymnasium.Env[Any, Any]):
         return self.observe(), 0.5, False, False, {}
 
 
-def test_spaces_of_any_class_will_do() -> None:
+def test_spaces_of_any_class_are_accepted() -> None:
     gymnasium.register("Mission-v0", MissionEnv)
     envs = make_vec("Mission-v0", 2, num_workers=1)
     spec = envs.spec
@@ -188,7 +189,7 @@ def test_spaces_of_any_class_will_do() -> None:
     assert rewards.tolist() == [0.5, 0.5]
     envs.close()
     assert spec is not None and "vector_kwargs" in spec.kwargs and "shared_memory" not in spec.kwargs["vector_kwargs"]
-    with pytest.raises(ValueError, match="pass shared_memory=False"):  # as the original says
+    with pytest.raises(ValueError, match="pass shared_memory=False"):  # Gymnasium's message
         make_vec("Mission-v0", 2, shared_memory=True)
     del gymnasium.registry["Mission-v0"]
 
@@ -200,14 +201,14 @@ def test_the_registry_is_not_changed() -> None:
 
 
 @pytest.mark.parametrize("context", ["forkserver", "spawn", "fork"])
-def test_an_env_registered_in_this_process_only(echo_id: str, context: str) -> None:
+def test_an_env_registered_only_in_this_process_can_be_made(echo_id: str, context: str) -> None:
     with pytest.warns(DeprecationWarning, match="out of date"):
         envs = make_vec(echo_id, 2, context=context, length=3)
     assert envs.get_attr("length") == (3, 3)
     envs.close()
 
 
-def test_no_version_is_the_latest(echo_id: str) -> None:
+def test_an_id_without_a_version_means_the_latest(echo_id: str) -> None:
     with pytest.warns(UserWarning, match="Using the latest versioned environment `Echo-v3` instead of `Echo`"):
         envs = make_vec("Echo")
     assert envs.spec is not None
@@ -215,7 +216,7 @@ def test_no_version_is_the_latest(echo_id: str) -> None:
     envs.close()
 
 
-def test_a_module_to_import(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_module_in_the_id_is_imported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "registers_an_env.py").write_text(
         "import gymnasium\ngymnasium.register('FromModule-v0', 'gymnasium.envs.classic_control:CartPoleEnv')\n"
     )
@@ -227,12 +228,12 @@ def test_a_module_to_import(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @pytest.mark.parametrize("id", ["NoSuchEnv-v0", "CartPole-v99", "bad id!", 3])
-def test_no_such_env(id: Any) -> None:
+def test_an_unknown_id_is_refused(id: Any) -> None:
     with pytest.raises(gymnasium.error.Error):
         make_vec(id)
 
 
-def test_an_env_that_is_a_vector_env_only() -> None:
+def test_an_id_with_only_a_vector_entry_point_is_refused() -> None:
     gymnasium.register("VectorOnly-v0", vector_entry_point="gymnasium.envs.classic_control.cartpole:CartPoleVectorEnv")
     with pytest.raises(gymnasium.error.Error, match="doesn't have an entry point defined"):
         make_vec("VectorOnly-v0")

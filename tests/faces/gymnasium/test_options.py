@@ -1,4 +1,4 @@
-"""What the constructor takes, and what the attributes say."""
+"""Arguments of the constructor and attributes of the Gymnasium face."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from gymnasium_face_envs import ClockedEnv, EchoEnv, SpaceEnv, assert_identical
 from remuda.gymnasium import AsyncVectorEnv, LazyInfos
 
 
-def test_attributes() -> None:
+def test_attributes_are_those_of_gymnasium() -> None:
     fns = [EchoEnv, EchoEnv]
     envs = AsyncVectorEnv(fns, True, False, "spawn", False, None, "same", "SameStep", 1)
     assert isinstance(envs, VectorEnv)
@@ -50,7 +50,7 @@ def test_metadata_is_a_copy_with_the_autoreset_mode() -> None:
     envs.close()
 
 
-def test_processes() -> None:
+def test_each_env_has_its_own_process() -> None:
     envs = AsyncVectorEnv([EchoEnv] * 3)
     assert envs.call("pid") == tuple(process.pid for process in envs.processes)
     assert os.getpid() not in envs.call("pid")
@@ -77,7 +77,7 @@ def test_context(context: str | None) -> None:
     envs.close()
 
 
-def test_no_such_context() -> None:
+def test_an_unknown_context_is_refused() -> None:
     with pytest.raises(ValueError, match="nonsense"):
         AsyncVectorEnv([EchoEnv], context="nonsense")
 
@@ -90,26 +90,26 @@ def test_backend(backend: Any) -> None:
 
 
 @pytest.mark.parametrize("limit", ["2", 2.0, 0, -1, np.int64(0)])
-def test_a_bad_max_concurrency(limit: Any) -> None:
+def test_a_bad_max_concurrency_is_refused(limit: Any) -> None:
     with pytest.raises(ValueError, match="`max_concurrency` must be"):
         AsyncVectorEnv([EchoEnv], max_concurrency=limit)
 
 
 @pytest.mark.parametrize("limit", [1, np.int64(2), 9])
-def test_max_concurrency(limit: Any) -> None:
+def test_max_concurrency_limits_the_steps_under_way(limit: Any) -> None:
     envs = AsyncVectorEnv([ClockedEnv] * 4, max_concurrency=limit)
     assert len(envs.processes) == 4
     envs.reset()
     for i in range(1, 20):
         assert envs.step([0, 1, 2, 3])[0].tolist() == [[100 + i]] * 4
         turns = envs.get_attr("clock")
-        for begin, _ in turns:  # at the moment when a step begins
+        for begin, _ in turns:  # counts the steps under way when a step begins
             assert sum(start <= begin < end for start, end in turns) <= limit
     envs.close()
 
 
 @pytest.mark.parametrize("mode", ["NextStep", "SameStep"])
-def test_lazy_infos_hold_what_plain_ones_do(mode: str) -> None:
+def test_lazy_infos_equal_plain_infos(mode: str) -> None:
     fns = [lambda: SpaceEnv(gymnasium.spaces.Discrete(9))] * 3
     lazy, plain = (AsyncVectorEnv(fns, autoreset_mode=mode, lazy_infos=lazily) for lazily in (True, False))
     first = lazy.reset(seed=1)[1], plain.reset(seed=1)[1]
@@ -119,23 +119,23 @@ def test_lazy_infos_hold_what_plain_ones_do(mode: str) -> None:
         kept.append((lazy.step([0, 0, 0])[4], plain.step([0, 0, 0])[4]))
     lazy.close()
     plain.close()
-    for ours, theirs in kept:  # even now: what they are made of is held, too
-        assert_identical(dict(ours), theirs)
+    for ours, expected in kept:  # lazy infos keep the data that they are stacked from
+        assert_identical(dict(ours), expected)
 
 
-def test_a_bad_autoreset_mode() -> None:
+def test_a_bad_autoreset_mode_is_refused() -> None:
     with pytest.raises(ValueError, match="next_step"):
         AsyncVectorEnv([EchoEnv], autoreset_mode="next_step")
 
 
-def test_a_worker_of_another_signature() -> None:
+def test_a_custom_worker_with_a_wrong_signature_is_refused() -> None:
     def worker(index: int, env_fn: Any, pipe: Any) -> None: ...
 
     with pytest.raises(ValueError, match=r"A custom `worker` must accept 8 arguments\. Got the signature"):
         AsyncVectorEnv([EchoEnv], worker=worker)
 
 
-def test_a_worker_is_refused_with_the_reason_and_a_way_out() -> None:
+def test_a_custom_worker_is_refused_with_an_alternative() -> None:
     def worker(*args: Any) -> None: ...
 
     with pytest.raises(NotImplementedError, match=r"gymnasium\.Wrapper.*autoreset_mode"):
@@ -156,7 +156,7 @@ def test_bad_arguments_are_refused_before_any_worker_starts() -> None:
             AsyncVectorEnv([explode], **options)  # type: ignore[arg-type]
 
 
-def test_episodes_with_seeds_of_their_own() -> None:
+def test_with_per_episode_seeds_each_episode_has_its_derived_seed() -> None:
     def formula(seed: int, env_id: int, episode: int) -> int:
         return int(np.random.SeedSequence(seed, spawn_key=(env_id, episode)).generate_state(1)[0]) % 2**31
 
@@ -179,7 +179,7 @@ def test_episodes_with_seeds_of_their_own() -> None:
     envs.close()
 
 
-def test_a_subclass_goes_by_its_name() -> None:
+def test_a_subclass_is_named_in_repr_and_processes() -> None:
     class Mine(AsyncVectorEnv[Any, Any]):
         pass
 
@@ -189,7 +189,7 @@ def test_a_subclass_goes_by_its_name() -> None:
     envs.close()
 
 
-def test_spares_step_in_and_are_told_what_is_for_all() -> None:
+def test_spares_receive_the_attributes_set_on_all_envs() -> None:
     envs = AsyncVectorEnv([lambda: EchoEnv(length=1)] * 3, spares=1, autoreset_mode="SameStep")
     assert envs.num_envs == 2
     envs.reset()
@@ -201,7 +201,7 @@ def test_spares_step_in_and_are_told_what_is_for_all() -> None:
     envs.close()
 
 
-def test_envs_that_are_vectors() -> None:
+def test_vector_envs_equal_one_large_vector_env() -> None:
     build = functools.partial(gymnasium.make_vec, "CartPole-v1", num_envs=2, vectorization_mode="sync")
     single = gymnasium.make_vec("CartPole-v1", num_envs=4, vectorization_mode="sync")
     envs = AsyncVectorEnv([build] * 2, vector_size=2)

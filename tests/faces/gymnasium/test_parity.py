@@ -1,4 +1,4 @@
-"""Bit for bit what Gymnasium's own vector envs return, on the same envs, seeds and actions."""
+"""The Gymnasium face returns, bit for bit, what Gymnasium's vector envs return for the same envs, seeds and actions."""
 
 from __future__ import annotations
 
@@ -52,34 +52,34 @@ def compare(
     **options: Any,
 ) -> None:
     ours = AsyncVectorEnv(env_fns, autoreset_mode=mode, shared_memory=False, **options)
-    theirs = other(env_fns, autoreset_mode=mode)
+    reference = other(env_fns, autoreset_mode=mode)
     for attribute in ("observation_space", "single_observation_space", "action_space", "single_action_space"):
-        assert getattr(ours, attribute) == getattr(theirs, attribute)
+        assert getattr(ours, attribute) == getattr(reference, attribute)
     for attribute in ("metadata", "render_mode", "num_envs", "spec"):
-        assert getattr(ours, attribute) == getattr(theirs, attribute)
+        assert getattr(ours, attribute) == getattr(reference, attribute)
 
-    theirs.action_space.seed(7)
-    assert_identical(ours.reset(seed=3, options={"o": 1}), theirs.reset(seed=3, options={"o": 1}), "reset")
+    reference.action_space.seed(7)
+    assert_identical(ours.reset(seed=3, options={"o": 1}), reference.reset(seed=3, options={"o": 1}), "reset")
     for i in range(steps):
-        actions = theirs.action_space.sample()
-        our_step, their_step = ours.step(actions), theirs.step(actions)
+        actions = reference.action_space.sample()
+        our_step, their_step = ours.step(actions), reference.step(actions)
         assert_identical(our_step, their_step, f"step {i}")
         done = their_step[2] | their_step[3]
         if mode is AutoresetMode.DISABLED and done.any():
-            both = (envs.reset(options={"reset_mask": done.copy()}) for envs in (ours, theirs))
+            both = (envs.reset(options={"reset_mask": done.copy()}) for envs in (ours, reference))
             assert_identical(*both, f"reset after step {i}")
     ours.close()
-    theirs.close()
+    reference.close()
 
 
 @pytest.mark.parametrize(("mode", "num_workers"), [*product(MODES, [None]), *product(MODES[:1], [1, 2])])
-def test_cartpole(mode: AutoresetMode, num_workers: int | None) -> None:
+def test_cartpole_equals_gymnasiums(mode: AutoresetMode, num_workers: int | None) -> None:
     fns = [lambda: gymnasium.make("CartPole-v1")] * NUM_ENVS
     compare(fns, SyncVectorEnv, 300, mode, num_workers=num_workers)
 
 
 class TimelessEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """Statistics of episodes without the time that they took."""
+    """Replaces the duration in the statistics of an episode, which differs between runs."""
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
         *result, info = super().step(action)
@@ -96,42 +96,46 @@ def with_statistics(env_id: str) -> gymnasium.Env[Any, Any]:
     env_id=["CartPole-v1", "Pendulum-v1", "FrozenLake-v1", "Blackjack-v1"],
     mode__other=[*product(MODES[:2], [SyncVectorEnv, TheirAsyncVectorEnv])],
 )
-def test_statistics_of_episodes(mode: AutoresetMode, other: Callable[..., VectorEnv], env_id: str) -> None:
+def test_statistics_of_episodes_equal_gymnasiums(
+    mode: AutoresetMode, other: Callable[..., VectorEnv], env_id: str
+) -> None:
     compare([lambda: with_statistics(env_id)] * NUM_ENVS, other, 100, mode, num_workers=2)
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_frozen_lake(mode: AutoresetMode) -> None:
+def test_frozen_lake_equals_gymnasiums(mode: AutoresetMode) -> None:
     compare([lambda: gymnasium.make("FrozenLake-v1")] * NUM_ENVS, SyncVectorEnv, 300, mode)
 
 
 @each(simulator=simulator_envs.NAMES, mode=MODES)
-def test_simulators(simulator: str, mode: AutoresetMode) -> None:
-    """Beside processes that are not forked: what has drawn in this one cannot draw in a copy of it."""
-    theirs = partial(TheirAsyncVectorEnv, context="forkserver")
-    compare(simulator_envs.env_fns(simulator, 2), theirs, 30, mode)
+def test_simulators_equal_gymnasiums(simulator: str, mode: AutoresetMode) -> None:
+    """Gymnasium's processes are not forked, because a fork of a process that has rendered cannot render."""
+    reference = partial(TheirAsyncVectorEnv, context="forkserver")
+    compare(simulator_envs.env_fns(simulator, 2), reference, 30, mode)
 
 
 @each(backend=["thread", "serial"], mode=MODES)
-def test_other_backends(mode: AutoresetMode, backend: str) -> None:
+def test_threads_and_serial_envs_equal_gymnasiums(mode: AutoresetMode, backend: str) -> None:
     compare([lambda: gymnasium.make("CartPole-v1")] * NUM_ENVS, SyncVectorEnv, 300, mode, backend=backend)
 
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("space", SPACES.values(), ids=SPACES.keys())
-def test_every_observation_space_with_infos_of_every_kind(space: spaces.Space[Any], mode: AutoresetMode) -> None:
-    """In processes where most is told of a step."""
+def test_every_observation_space_and_kind_of_info_equals_gymnasiums(
+    space: spaces.Space[Any], mode: AutoresetMode
+) -> None:
+    """Same-step autoreset has the most infos, so only this mode runs in processes."""
     backend = "process" if mode is AutoresetMode.SAME_STEP else "serial"
     compare([lambda: SpaceEnv(space)] * NUM_ENVS, SyncVectorEnv, 60, mode, backend=backend, num_workers=2)
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_against_the_original_async_vector_env(mode: AutoresetMode) -> None:
+def test_steps_equal_gymnasiums_async_vector_env(mode: AutoresetMode) -> None:
     compare([lambda: SpaceEnv(SPACES["dict"])] * NUM_ENVS, TheirAsyncVectorEnv, 60, mode)
 
 
 class ActionEnv(EchoEnv):
-    """Puts what it was given into its info: value, type, dtype."""
+    """Returns its action in the info, with type, dtype and shape."""
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         obs, reward, terminated, truncated, _ = super().step(action)
@@ -147,45 +151,45 @@ def _types(value: Any) -> Any:
 
 
 @pytest.mark.parametrize("space", SPACES.values(), ids=SPACES.keys())
-def test_every_action_space(space: spaces.Space[Any]) -> None:
+def test_actions_of_every_space_arrive_as_in_gymnasium(space: spaces.Space[Any]) -> None:
     compare([lambda: ActionEnv(space)] * NUM_ENVS, SyncVectorEnv, 10)
 
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("seed", [None, 5, [5, None, 7], (1, 2, 3)], ids=str)
-def test_seeds(mode: AutoresetMode, seed: Any) -> None:
+def test_seeds_are_used_as_in_gymnasium(mode: AutoresetMode, seed: Any) -> None:
     fns = [lambda: SpaceEnv(spaces.Discrete(100))] * NUM_ENVS
-    ours, theirs = (cls(fns, autoreset_mode=mode) for cls in (AsyncVectorEnv, SyncVectorEnv))
-    for envs in (ours, theirs):
+    ours, reference = (cls(fns, autoreset_mode=mode) for cls in (AsyncVectorEnv, SyncVectorEnv))
+    for envs in (ours, reference):
         envs.reset(seed=[10, 11, 12])
-    assert_identical(ours.reset(seed=seed), theirs.reset(seed=seed))
+    assert_identical(ours.reset(seed=seed), reference.reset(seed=seed))
     for _ in range(20):
-        assert_identical(ours.step([0] * NUM_ENVS), theirs.step([0] * NUM_ENVS))
+        assert_identical(ours.step([0] * NUM_ENVS), reference.step([0] * NUM_ENVS))
         if mode is AutoresetMode.DISABLED:
-            assert_identical(ours.reset(), theirs.reset())
-    for mine, other in zip(ours.np_random, theirs.np_random, strict=True):
+            assert_identical(ours.reset(), reference.reset())
+    for mine, other in zip(ours.np_random, reference.np_random, strict=True):
         assert mine.bit_generator.state == other.bit_generator.state
     ours.close()
-    theirs.close()
+    reference.close()
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_reset_mask(mode: AutoresetMode) -> None:
-    """Masked-out envs return their current observation and no info, and go on as if nothing had been."""
+def test_a_reset_mask_works_as_in_gymnasium(mode: AutoresetMode) -> None:
+    """Masked-out envs return their current observation and no info, and their episodes continue."""
     fns = [lambda: SpaceEnv(spaces.Box(0, 1, (2,)))] * NUM_ENVS
-    ours, theirs = (cls(fns, autoreset_mode=mode) for cls in (AsyncVectorEnv, SyncVectorEnv))
-    for envs in (ours, theirs):
+    ours, reference = (cls(fns, autoreset_mode=mode) for cls in (AsyncVectorEnv, SyncVectorEnv))
+    for envs in (ours, reference):
         envs.reset(seed=2)
     rng = np.random.default_rng(0)
     for i in range(60):
         our_step = ours.step([0] * NUM_ENVS)
-        assert_identical(our_step, theirs.step([0] * NUM_ENVS), f"step {i}")
+        assert_identical(our_step, reference.step([0] * NUM_ENVS), f"step {i}")
         mask = rng.random(NUM_ENVS) < 0.3
         if mode is AutoresetMode.DISABLED:
             mask |= our_step[2] | our_step[3]
         if mask.any():
             seeds = [i, None, i + 1]
-            both = (envs.reset(seed=seeds, options={"reset_mask": mask, "o": i}) for envs in (ours, theirs))
+            both = (envs.reset(seed=seeds, options={"reset_mask": mask, "o": i}) for envs in (ours, reference))
             assert_identical(*both, f"reset {i}")
     ours.close()
-    theirs.close()
+    reference.close()

@@ -40,9 +40,9 @@ def test_a_killed_worker_is_a_truncated_episode(mode: AutoresetMode, lazy_infos:
     obs, rewards, terminations, truncations, infos = envs.step([2, 2, 2])
     assert truncations.tolist() == [False, True, False]
     assert (rewards.tolist(), terminations.any()) == ([2, 0, 2], False)
-    told = infos["final_info"] if mode is AutoresetMode.SAME_STEP else infos
-    assert told["_fault"].tolist() == [False, True, False]
-    assert isinstance(told["fault"][1], Fault)
+    info = infos["final_info"] if mode is AutoresetMode.SAME_STEP else infos
+    assert info["_fault"].tolist() == [False, True, False]
+    assert isinstance(info["fault"][1], Fault)
     last = infos["final_obs"][1] if mode is AutoresetMode.SAME_STEP else obs[1]
     assert last.tolist() == [1, 1, 1, 1]
     if mode is AutoresetMode.DISABLED:
@@ -55,7 +55,7 @@ def test_a_killed_worker_is_a_truncated_episode(mode: AutoresetMode, lazy_infos:
     envs.close()
 
 
-def test_an_env_that_is_built_anew_has_a_seed_that_follows_from_the_last() -> None:
+def test_a_rebuilt_env_has_a_seed_derived_from_its_last() -> None:
     envs = AsyncVectorEnv(hooked(2), faults="restart")
     envs.reset(seed=7)
     kill(envs, 1)
@@ -73,11 +73,11 @@ CALLS: dict[str, Any] = {
 }
 
 
-@pytest.mark.filterwarnings("ignore:.*ERROR")  # so Gymnasium logs
+@pytest.mark.filterwarnings("ignore:.*ERROR")  # Gymnasium logs as warnings
 @pytest.mark.parametrize("phase", CALLS)
 @pytest.mark.parametrize("kind", ACTS)
-def test_a_fault_in_a_call(kind: str, phase: str, tmp_path: Path) -> None:
-    """It is raised, and the call is not repeated."""
+def test_a_fault_in_a_call_is_raised_and_the_env_is_restarted(kind: str, phase: str, tmp_path: Path) -> None:
+    """The call raises and is not repeated."""
     act = once(tmp_path / "accident", ACTS[kind])
     envs = AsyncVectorEnv(hooked(2, **{phase: act}), faults=policy_against(kind, "restart"))
     envs.reset()
@@ -89,7 +89,7 @@ def test_a_fault_in_a_call(kind: str, phase: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["death", "exception"])
-def test_attributes_that_were_set_are_set_again(kind: str, tmp_path: Path) -> None:
+def test_a_rebuilt_env_has_the_attributes_that_were_set(kind: str, tmp_path: Path) -> None:
     act = once(tmp_path / "accident", ACTS[kind])
     envs = AsyncVectorEnv(hooked(2, step=act), faults="restart")
     envs.reset()
@@ -99,7 +99,7 @@ def test_attributes_that_were_set_are_set_again(kind: str, tmp_path: Path) -> No
     envs.close()
 
 
-def test_statistics_see_an_episode_that_ended() -> None:
+def test_statistics_count_an_episode_that_a_fault_cut_off() -> None:
     envs = RecordEpisodeStatistics(AsyncVectorEnv(hooked(2), faults="restart"))
     envs.reset(seed=1)
     envs.step(np.array([1, 1]))
@@ -110,7 +110,7 @@ def test_statistics_see_an_episode_that_ended() -> None:
     envs.close()
 
 
-def test_a_missed_deadline_is_not_the_time_out_of_waiting() -> None:
+def test_a_missed_deadline_is_not_a_timeout_of_step_wait() -> None:
     envs = AsyncVectorEnv(hooked(2, step=lambda *_: ctypes.PyDLL(None).pause()), faults=FaultPolicy(step_timeout=0.3))
     envs.reset()
     envs.step_async([1, 1])
@@ -120,12 +120,12 @@ def test_a_missed_deadline_is_not_the_time_out_of_waiting() -> None:
     envs.close()
 
 
-def test_too_many_faults() -> None:
+def test_too_many_faults_raise_a_restart_limit_error() -> None:
     failing = hooked(2, step=raising(lambda: ValueError("broken")))
     envs = AsyncVectorEnv(failing, faults=FaultPolicy("restart", max_restarts=1, backoff=0))
     envs.reset()
     assert envs.step([1, 1])[3].tolist() == [False, True]
-    envs.step([1, 1])  # its reset
+    envs.step([1, 1])  # resets the env
     with pytest.raises(RestartLimitError, match="max_restarts=1"):
         envs.step([1, 1])
     envs.close()
@@ -141,8 +141,8 @@ def test_make_vec_takes_the_same_options(tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["worker-0.log", "worker-1.log"]
 
 
-def test_others_play_the_same_games_as_without_a_fault(tmp_path: Path) -> None:
-    """Seeded CartPoles, of which one is killed over and over."""
+def test_other_envs_are_unaffected_by_restarts(tmp_path: Path) -> None:
+    """One of several seeded CartPoles is killed repeatedly."""
     actions = np.random.default_rng(0).integers(0, 2, (300, 4))
     plain = gymnasium.vector.SyncVectorEnv([lambda: gymnasium.make("CartPole-v1")] * 4)
     expected, _ = plain.reset(seed=5)
@@ -158,5 +158,5 @@ def test_others_play_the_same_games_as_without_a_fault(tmp_path: Path) -> None:
         expected, *_ = plain.step(action)
         got, *_, infos = envs.step(action)
         faults += int(infos["_fault"][0]) if "_fault" in infos else 0
-    assert faults >= 4  # a kill between episodes costs none
+    assert faults >= 4  # a kill between two episodes cuts no episode off
     envs.close()

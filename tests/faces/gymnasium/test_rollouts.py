@@ -1,4 +1,4 @@
-"""``AsyncVectorEnv.rollout``: the steps of the vector env, where a learner reads them."""
+"""``AsyncVectorEnv.rollout`` holds the steps of the vector env."""
 
 from __future__ import annotations
 
@@ -18,30 +18,30 @@ LENGTHS = [2, 3, 5]
 
 
 @pytest.mark.parametrize("mode", [AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP])
-def test_it_has_what_gymnasiums_own_vector_env_returns(mode: Any) -> None:
+def test_a_rollout_holds_what_gymnasiums_vector_env_returns(mode: Any) -> None:
     ours: Any = AsyncVectorEnv(ending(LENGTHS), autoreset_mode=mode, num_workers=2)
-    theirs: Any = SyncVectorEnv(ending(LENGTHS), autoreset_mode=mode)
+    reference: Any = SyncVectorEnv(ending(LENGTHS), autoreset_mode=mode)
     ours.reset(seed=1)
-    seen = [theirs.reset(seed=1)[0]]
-    rollout, told = ours.rollout(9), []
+    seen = [reference.reset(seed=1)[0]]
+    rollout, reference_steps = ours.rollout(9), []
     for t, step in enumerate(rollout):
         actions = (np.arange(3) + t) % 5
-        if t % 2:  # whoever steps
+        if t % 2:  # acts with and without `t`
             step.act(actions)
         else:
             step.act(actions, t=np.full(3, t))
-        told.append(theirs.step(actions))
-        seen.append(told[-1][0])
+        reference_steps.append(reference.step(actions))
+        seen.append(reference_steps[-1][0])
     np.testing.assert_array_equal(rollout.obs, seen)
     for name, i in (("rewards", 1), ("terminations", 2), ("truncations", 3)):
-        np.testing.assert_array_equal(getattr(rollout, name), [one[i] for one in told])
+        np.testing.assert_array_equal(getattr(rollout, name), [one[i] for one in reference_steps])
     obs = ours.step(np.zeros(3, int))[0]
-    np.testing.assert_array_equal(obs, theirs.step(np.zeros(3, int))[0])
+    np.testing.assert_array_equal(obs, reference.step(np.zeros(3, int))[0])
     ours.close()
-    theirs.close()
+    reference.close()
 
 
-def test_step_fills_it_too_and_halves_have_their_own() -> None:
+def test_step_fills_the_rollout_and_parts_have_their_own() -> None:
     envs: Any = AsyncVectorEnv(counting(4), num_workers=2)
     envs.reset()
     rollout = envs.rollout(3)
@@ -55,7 +55,7 @@ def test_step_fills_it_too_and_halves_have_their_own() -> None:
     envs.close()
 
 
-def test_its_errors_are_those_of_the_face() -> None:
+def test_the_errors_of_rollout_are_those_of_the_face() -> None:
     envs: Any = AsyncVectorEnv([FailingEnv] * 2, num_workers=1)
     with pytest.raises(remuda.StateError, match="reset"):
         envs.rollout(3)

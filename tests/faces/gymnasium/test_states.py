@@ -1,4 +1,4 @@
-"""Which call may follow which, and what a timeout leaves behind."""
+"""The order in which calls are allowed, and the state after a timeout."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def envs() -> Iterator[AsyncVectorEnv]:
 
 
 @pytest.mark.parametrize("name", ASYNC)
-def test_each_async_leads_to_its_state_and_each_wait_back(envs: AsyncVectorEnv, name: str) -> None:
+def test_each_async_call_sets_the_state_and_each_wait_restores_it(envs: AsyncVectorEnv, name: str) -> None:
     assert envs._state is AsyncState.DEFAULT
     ASYNC[name](envs)
     assert envs._state is AsyncState(name)
@@ -43,7 +43,7 @@ def test_each_async_leads_to_its_state_and_each_wait_back(envs: AsyncVectorEnv, 
 
 
 @pytest.mark.parametrize("name", ASYNC)
-def test_a_wait_without_its_async(envs: AsyncVectorEnv, name: str) -> None:
+def test_a_wait_without_its_async_call_raises(envs: AsyncVectorEnv, name: str) -> None:
     with pytest.raises(
         NoAsyncCallError, match=f"^Calling `{name}_wait` without any prior call to `{name}_async`.$"
     ) as e:
@@ -53,23 +53,23 @@ def test_a_wait_without_its_async(envs: AsyncVectorEnv, name: str) -> None:
 
 @pytest.mark.parametrize("pending", ASYNC)
 @pytest.mark.parametrize("name", ASYNC)
-def test_an_async_while_another_is_pending(envs: AsyncVectorEnv, pending: str, name: str) -> None:
+def test_an_async_call_while_another_is_pending_raises(envs: AsyncVectorEnv, pending: str, name: str) -> None:
     ASYNC[pending](envs)
     message = f"Calling `{name}_async` while waiting for a pending call to `{pending}` to complete"
     with pytest.raises(AlreadyPendingCallError, match=message) as e:
         ASYNC[name](envs)
     assert e.value.name == pending
-    getattr(envs, f"{pending}_wait")()  # and it is still pending
+    getattr(envs, f"{pending}_wait")()  # the first call is still pending
 
 
-def test_another_wait_while_one_is_pending(envs: AsyncVectorEnv) -> None:
+def test_the_wait_of_another_call_raises(envs: AsyncVectorEnv) -> None:
     envs.step_async([1, 2])
     with pytest.raises(NoAsyncCallError):
         envs.reset_wait()
     envs.step_wait()
 
 
-def test_set_attr_while_a_call_is_pending(envs: AsyncVectorEnv) -> None:
+def test_set_attr_while_a_call_is_pending_raises(envs: AsyncVectorEnv) -> None:
     envs.step_async([1, 2])
     with pytest.raises(AlreadyPendingCallError, match="Calling `set_attr` while waiting for a pending call to `step`"):
         envs.set_attr("length", 5)
@@ -102,7 +102,7 @@ def test_nothing_works_after_close(envs: AsyncVectorEnv, call: Callable[[AsyncVe
 
 
 def test_the_order_of_checks(envs: AsyncVectorEnv) -> None:
-    """Closed before anything; the number of seeds before the state; the state before mask and actions."""
+    """The checks run in this order: closed, wrong number of seeds, pending call, wrong mask or actions."""
     bad_mask = {"reset_mask": "no mask"}
     envs.step_async([1, 2])
     with pytest.raises(ValueError, match="match num_envs=2 but got length=1"):
@@ -122,7 +122,7 @@ def test_the_order_of_checks(envs: AsyncVectorEnv) -> None:
             call()
 
 
-def test_a_step_before_the_first_reset() -> None:
+def test_a_step_before_the_first_reset_raises() -> None:
     envs = AsyncVectorEnv([EchoEnv, EchoEnv])
     with pytest.raises(StateError, match="reset"):
         envs.step([0, 0])
@@ -135,7 +135,7 @@ def test_a_step_before_the_first_reset() -> None:
 # -- closing ---------------------------------------------------------------------------------------
 
 
-def test_close_twice(envs: AsyncVectorEnv) -> None:
+def test_close_can_be_called_twice(envs: AsyncVectorEnv) -> None:
     envs.close()
     envs.close(terminate=True)
     assert envs.closed
@@ -144,7 +144,7 @@ def test_close_twice(envs: AsyncVectorEnv) -> None:
 
 @pytest.mark.parametrize("terminate", [False, True])
 @pytest.mark.parametrize("name", ASYNC)
-def test_close_while_a_call_is_pending(envs: AsyncVectorEnv, name: str, terminate: bool) -> None:
+def test_close_while_a_call_is_pending_warns(envs: AsyncVectorEnv, name: str, terminate: bool) -> None:
     ASYNC[name](envs)
     message = f"Calling `close` while waiting for a pending call to `{name}` to complete."
     with pytest.warns(UserWarning, match=message):
@@ -153,7 +153,7 @@ def test_close_while_a_call_is_pending(envs: AsyncVectorEnv, name: str, terminat
 
 
 @pytest.mark.parametrize("how", [{"timeout": 0.01}, {"timeout": 0}, {"terminate": True}])
-def test_close_does_not_wait_for_what_never_comes(tmp_path: Path, how: dict[str, Any]) -> None:
+def test_close_with_a_timeout_does_not_wait_for_a_stuck_env(tmp_path: Path, how: dict[str, Any]) -> None:
     envs = AsyncVectorEnv(gated([Gate(tmp_path / "gate"), None], "reset"))
     envs.reset_async()
     with pytest.warns(UserWarning, match="pending call to `reset`"):
@@ -161,7 +161,7 @@ def test_close_does_not_wait_for_what_never_comes(tmp_path: Path, how: dict[str,
     assert not any(process.is_alive() for process in envs.processes)
 
 
-def test_close_after_a_timeout_does_not_wait_for_what_never_comes(tmp_path: Path) -> None:
+def test_close_after_a_timeout_does_not_wait_for_a_stuck_env(tmp_path: Path) -> None:
     envs = AsyncVectorEnv(gated([Gate(tmp_path / "gate"), None], "reset"))
     envs.reset_async()
     with pytest.raises(multiprocessing.TimeoutError):
@@ -170,7 +170,7 @@ def test_close_after_a_timeout_does_not_wait_for_what_never_comes(tmp_path: Path
     assert not any(process.is_alive() for process in envs.processes)
 
 
-def test_a_forgotten_env_takes_its_workers_with_it() -> None:
+def test_a_garbage_collected_vector_env_ends_its_workers() -> None:
     envs = AsyncVectorEnv([EchoEnv, EchoEnv])
     processes = envs.processes
     del envs
@@ -190,7 +190,7 @@ def gate(tmp_path: Path) -> Gate:
 
 @pytest.fixture
 def gated_envs(gate: Gate, request: pytest.FixtureRequest) -> Iterator[AsyncVectorEnv]:
-    """Three envs of which the middle one stands before the gate."""
+    """Yields three envs. The middle one waits at the gate."""
     envs = AsyncVectorEnv(gated([None, gate, None], request.param))
     yield envs
     envs.close(terminate=True)
@@ -238,8 +238,8 @@ def test_call_wait_again_gets_the_late_result(gated_envs: AsyncVectorEnv, gate: 
 
 @pytest.mark.parametrize("gated_envs", ["step"], indirect=True)
 @pytest.mark.parametrize("name", ASYNC)
-def test_anything_else_drops_the_late_result(gated_envs: AsyncVectorEnv, gate: Gate, name: str) -> None:
-    """No answer is ever taken for the answer to another question."""
+def test_another_call_drops_the_late_result(gated_envs: AsyncVectorEnv, gate: Gate, name: str) -> None:
+    """A late result is never returned for another call."""
     gated_envs.reset()
     gated_envs.step_async([1, 2, 3])
     time_out(gated_envs, "step")
@@ -260,7 +260,7 @@ def test_anything_else_drops_the_late_result(gated_envs: AsyncVectorEnv, gate: G
 
 
 @pytest.mark.parametrize("gated_envs", ["call"], indirect=True)
-def test_a_step_after_a_late_call(gated_envs: AsyncVectorEnv, gate: Gate) -> None:
+def test_a_step_after_a_late_call_returns_its_own_result(gated_envs: AsyncVectorEnv, gate: Gate) -> None:
     gated_envs.reset()
     gated_envs.call_async("pid")
     time_out(gated_envs, "call")
@@ -304,7 +304,8 @@ def test_an_interrupted_wait_may_be_called_again(gated_envs: AsyncVectorEnv, gat
     gated_envs.step_async([1, 2, 3])
 
     def interrupt_during(wait: Callable[[], Any]) -> None:
-        signal.setitimer(signal.ITIMER_REAL, 0.05)  # too early is as good: then `wait` is never called
+        # if the alarm is early, `wait` is never called, which is also correct
+        signal.setitimer(signal.ITIMER_REAL, 0.05)
         wait()
 
     previous = signal.signal(signal.SIGALRM, signal.default_int_handler)

@@ -1,4 +1,4 @@
-"""Gymnasium's vector wrappers around ours and around theirs see the same."""
+"""Gymnasium's vector wrappers return the same around our vector env and around Gymnasium's."""
 
 from __future__ import annotations
 
@@ -54,15 +54,15 @@ REFUSED = {
 
 
 def without_times(step: Any) -> Any:
-    """RecordEpisodeStatistics puts the wall clock into the infos."""
+    """Removes the wall clock time that RecordEpisodeStatistics adds to the infos."""
     *rest, infos = step
     for info in infos if isinstance(infos, list) else [infos]:
         info.get("episode", {}).pop("t", None)
     return *rest, infos
 
 
-# Every wrapper, and every mode with one of those that do not refuse it. RecordEpisodeStatistics loses the mask of a
-# reset: see the next test.
+# Every wrapper, and every mode with a wrapper that accepts it. RecordEpisodeStatistics loses the mask of a reset: see
+# the next test.
 WORKING = covering(
     [
         (name, mode)
@@ -75,27 +75,27 @@ WORKING = covering(
 
 
 @pytest.mark.parametrize(("name", "mode"), WORKING)
-def test_wrappers_see_the_same(name: str, mode: AutoresetMode) -> None:
-    ours, theirs = (
+def test_wrappers_return_the_same_as_around_gymnasiums(name: str, mode: AutoresetMode) -> None:
+    ours, reference = (
         WRAPPERS[name](cls([cartpole] * NUM_ENVS, autoreset_mode=mode)) for cls in (AsyncVectorEnv, SyncVectorEnv)
     )
-    assert_identical(ours.reset(seed=1), theirs.reset(seed=1))
-    theirs.action_space.seed(2)
+    assert_identical(ours.reset(seed=1), reference.reset(seed=1))
+    reference.action_space.seed(2)
     for i in range(60):
-        actions = theirs.action_space.sample()
-        our_step, their_step = ours.step(actions), theirs.step(actions)
+        actions = reference.action_space.sample()
+        our_step, their_step = ours.step(actions), reference.step(actions)
         done = their_step[2] | their_step[3]
         assert_identical(without_times(our_step), without_times(their_step), f"step {i}")
         if mode is AutoresetMode.DISABLED and done.any():
-            both = (envs.reset(options={"reset_mask": done.copy()}) for envs in (ours, theirs))
+            both = (envs.reset(options={"reset_mask": done.copy()}) for envs in (ours, reference))
             assert_identical(*both, f"reset after step {i}")
     ours.close()
-    theirs.close()
+    reference.close()
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_statistics_keep_the_episodes_that_a_mask_leaves_alone(mode: AutoresetMode) -> None:
-    """The original takes the mask out of the dict before the wrapper looks at it."""
+def test_statistics_keep_the_episodes_of_masked_out_envs(mode: AutoresetMode) -> None:
+    """Gymnasium's vector env removes the mask from the dict before the wrapper reads it."""
     envs = wrappers.RecordEpisodeStatistics(AsyncVectorEnv([lambda: EchoEnv(length=4)] * 2, autoreset_mode=mode))
     envs.reset()
     envs.step([0, 0])
@@ -125,14 +125,14 @@ def test_record_video(mode: AutoresetMode, tmp_path: Path) -> None:
     assert list(tmp_path.glob("*.mp4"))
 
 
-def test_dict_info_to_list_of_infos_of_every_kind() -> None:
+def test_dict_info_to_list_converts_infos_of_every_kind() -> None:
     fns = [lambda: SpaceEnv(spaces.Discrete(9))] * NUM_ENVS
-    ours, theirs = (wrappers.DictInfoToList(cls(fns)) for cls in (AsyncVectorEnv, SyncVectorEnv))
-    assert_identical(ours.reset(seed=1), theirs.reset(seed=1))
+    ours, reference = (wrappers.DictInfoToList(cls(fns)) for cls in (AsyncVectorEnv, SyncVectorEnv))
+    assert_identical(ours.reset(seed=1), reference.reset(seed=1))
     for i in range(40):
-        assert_identical(ours.step([0] * NUM_ENVS), theirs.step([0] * NUM_ENVS), f"step {i}")
+        assert_identical(ours.step([0] * NUM_ENVS), reference.step([0] * NUM_ENVS), f"step {i}")
     ours.close()
-    theirs.close()
+    reference.close()
 
 
 def test_array_conversion() -> None:

@@ -1,4 +1,4 @@
-"""Accidents of Unity environments: a killed worker is replaced, and exceptions are Unity's."""
+"""Faults of Unity environments: a killed worker is replaced, and errors are Unity's exceptions."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ SUPPORT = Path(__file__).parents[1] / "support"
 # -- a killed worker -------------------------------------------------------------------------------------
 
 
-def test_a_killed_worker_is_restarted_and_nobody_else_notices(tmp_path: Path) -> None:
+def test_a_killed_worker_is_restarted_without_effect_on_others(tmp_path: Path) -> None:
     made = manager(faulty(envs.kill, place=tmp_path / "once"))
     made.reset({})
     first, cut, again, later = steps_of(made, 0, 4)
@@ -63,8 +63,8 @@ def test_a_killed_worker_is_restarted_and_nobody_else_notices(tmp_path: Path) ->
     made.close()
 
 
-def test_whose_episodes_are_cut_off(tmp_path: Path) -> None:
-    """Those of all agents that were seen and have not ended, though not all act in each step."""
+def test_a_death_interrupts_the_episodes_of_all_living_agents(tmp_path: Path) -> None:
+    """All agents that were seen and have not ended are included, even if they have not acted in the last step."""
 
     class Crowd(CrowdEnv):
         def step(self) -> None:
@@ -85,7 +85,7 @@ def test_whose_episodes_are_cut_off(tmp_path: Path) -> None:
     made.close()
 
 
-def test_a_reset_has_ended_what_came_before_it() -> None:
+def test_a_death_after_a_reset_interrupts_only_agents_of_the_new_episode() -> None:
     class Crowd(CrowdEnv):
         def step(self) -> None:
             super().step()
@@ -104,7 +104,7 @@ def test_a_reset_has_ended_what_came_before_it() -> None:
     made.close()
 
 
-def test_a_worker_that_is_killed_while_it_waits_for_us(tmp_path: Path) -> None:
+def test_a_worker_that_is_killed_while_idle_is_restarted(tmp_path: Path) -> None:
     made = manager(TestEnv, 1)
     made.reset({})
     made.get_steps()
@@ -116,7 +116,7 @@ def test_a_worker_that_is_killed_while_it_waits_for_us(tmp_path: Path) -> None:
     made.close()
 
 
-def test_the_quota_is_over() -> None:
+def test_a_death_beyond_the_restart_quota_is_raised() -> None:
     made = manager(faulty(envs.kill))
     made.reset({})
     with pytest.raises(UnityCommunicationException, match="SIGKILL") as caught:
@@ -127,8 +127,8 @@ def test_the_quota_is_over() -> None:
     made.close()
 
 
-def test_what_the_original_makes_of_a_killed_worker() -> None:
-    """It spins: a second of a core's time and more, and no end to it. (Ours: above.)"""
+def test_the_manager_of_unity_spins_forever_after_a_worker_was_killed() -> None:
+    """ML-Agents' manager spins: its process uses more than a second of CPU time and does not end."""
     script = f"""
 import sys; sys.path.insert(0, {str(SUPPORT)!r})
 from functools import partial
@@ -172,7 +172,7 @@ def cpu_seconds(pid: int) -> float:
         UnityCommunicatorStoppedException,
     ],
 )
-def test_exceptions_of_unity_are_restarted_for(error: type[Exception], tmp_path: Path) -> None:
+def test_unity_exceptions_restart_the_env(error: type[Exception], tmp_path: Path) -> None:
     made = manager(faulty(raising(error), place=tmp_path / "once"))
     made.reset({})
     _, cut, again = steps_of(made, 0, 3)
@@ -183,7 +183,7 @@ def test_exceptions_of_unity_are_restarted_for(error: type[Exception], tmp_path:
 
 
 class LocalException(UnityCommunicationException):
-    """A class that cannot be pickled: what it holds cannot."""
+    """An exception that cannot be pickled, because it holds a lock."""
 
     def __init__(self, text: str) -> None:
         super().__init__(text)
@@ -191,7 +191,7 @@ class LocalException(UnityCommunicationException):
 
 
 class DemandingException(UnityTimeOutException):
-    """One that can be pickled, but not unpickled."""
+    """An exception that can be pickled but not unpickled."""
 
     def __init__(self, *, code: int) -> None:
         super().__init__(f"code {code}")
@@ -202,20 +202,22 @@ def raise_demanding() -> None:
 
 
 @pytest.mark.parametrize(
-    ("accident", "error", "told"),
+    ("accident", "error", "message"),
     [
         (raising(LocalException), UnityCommunicationException, "LocalException: an accident"),
         (raise_demanding, UnityTimeOutException, "DemandingException: code 7"),
     ],
 )
 @pytest.mark.parametrize("backend", ["process", "thread"])
-def test_a_unity_exception_that_cannot_be_pickled(accident: Any, error: Any, told: str, backend: Any) -> None:
+def test_a_unity_exception_that_cannot_be_pickled_is_raised_as_its_base_class(
+    accident: Any, error: Any, message: str, backend: Any
+) -> None:
     made = manager(faulty(accident), 1, limits(lifetime=1), backend=backend)
     made.reset({})
     _, cut, again = steps_of(made, 0, 3)
     assert cut.current_all_step_result["b"][1].interrupted.tolist() == [True]
     assert obs_of(again)[1:3] == [1, 0]
-    with pytest.raises(error, match=told) as caught:
+    with pytest.raises(error, match=message) as caught:
         step_until_it_fails(made)
     assert type(caught.value) is error
     assert "in raise_demanding" in str(caught.value.__cause__) or "in _raise" in str(caught.value.__cause__)
@@ -223,7 +225,7 @@ def test_a_unity_exception_that_cannot_be_pickled(accident: Any, error: Any, tol
     made.close()
 
 
-def test_another_exception_is_raised_as_it_is() -> None:
+def test_an_exception_that_is_not_from_unity_is_raised_unchanged() -> None:
     made = manager(faulty(raising(LookupError)))
     made.reset({})
     with pytest.raises(LookupError, match="an accident") as caught:
@@ -231,12 +233,12 @@ def test_another_exception_is_raised_as_it_is() -> None:
     assert isinstance(caught.value.__cause__, RemoteTraceback)
     assert "in _raise" in str(caught.value.__cause__)
     assert made.restart_counts == [0, 0]
-    made.reset({})  # rebuilds it
+    made.reset({})  # rebuilds the env
     assert obs_of(steps_of(made, 0, 1)[0])[1:3] == [1, 1]
     made.close()
 
 
-def test_an_env_that_wants_to_exit_does_not_end_the_program() -> None:
+def test_sys_exit_in_an_env_does_not_end_the_program() -> None:
     made = manager(faulty(raising(SystemExit)))
     made.reset({})
     with pytest.raises(EnvError, match="SystemExit"):
@@ -256,12 +258,12 @@ BEFORE = "before its first reset"
         ("step", 2, "step 2,"),
     ],
 )
-@pytest.mark.parametrize(("accident", "told"), [(envs.kill, "died while in {} "), (raising(SystemExit), " in {}: ")])
-def test_errors_and_logs_say_what_the_env_was_in(
-    where: str, at: int, course: str, accident: Any, told: str, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize(("accident", "message"), [(envs.kill, "died while in {} "), (raising(SystemExit), " in {}: ")])
+def test_errors_and_logs_name_the_operation_episode_and_step(
+    where: str, at: int, course: str, accident: Any, message: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     made = manager(faulty(accident, where=where, at=at), 1, limits(lifetime=0), backend="process")
-    with pytest.raises(RemudaError, match=told.format(where)) as caught:
+    with pytest.raises(RemudaError, match=message.format(where)) as caught:
         made.reset({})
         made.reset({})
         step_until_it_fails(made)
@@ -273,7 +275,7 @@ def test_errors_and_logs_say_what_the_env_was_in(
     made.close()
 
 
-def test_nothing_is_restarted_if_asked_so() -> None:
+def test_with_faults_raise_nothing_is_restarted() -> None:
     made = manager(faulty(raising(UnityEnvironmentException)), faults="raise")
     made.reset({})
     with pytest.raises(UnityEnvironmentException, match="an accident"):

@@ -1,4 +1,4 @@
-"""ML-Agents' own trainer learns through our manager, and goes on where a worker is killed."""
+"""ML-Agents' trainer learns through the ML-Agents face, and continues after a worker was killed."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def example(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
 
 
 def test_ppo_learns(example: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(example, "MAX_STEPS", 2000)  # it has learned it by 1000
+    monkeypatch.setattr(example, "MAX_STEPS", 2000)  # the trainer has learned the task after 1000 steps
     curve = example.main()
     assert len(curve) >= 4
     assert curve[-1][1] > 0.7 > curve[0][1]
@@ -38,7 +38,7 @@ def test_ppo_learns(example: Any, capsys: pytest.CaptureFixture[str], monkeypatc
     assert [int(step) for step in printed] == [step for step, _ in curve]
 
 
-def test_ppo_goes_on_when_a_worker_is_killed(example: Any, tmp_path: Path) -> None:
+def test_ppo_keeps_learning_after_a_worker_was_killed(example: Any, tmp_path: Path) -> None:
     class Mortal(example.CorridorEnv):  # type: ignore[misc, name-defined]
         """Dies in its 40th step, in the middle of an episode, once."""
 
@@ -60,7 +60,7 @@ def test_ppo_goes_on_when_a_worker_is_killed(example: Any, tmp_path: Path) -> No
 
 
 class Deadly(remuda.mlagents.SubprocessEnvManager):
-    """Kills a random worker now and then, when it has stepped: a matter of a seed and of how many steps there were."""
+    """Kills a random worker after some steps, chosen by a seeded generator."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -76,8 +76,8 @@ class Deadly(remuda.mlagents.SubprocessEnvManager):
         return steps
 
 
-def test_ppo_learns_on_while_workers_are_killed_at_random(example: Any) -> None:
-    """In the training, and in the evaluation that follows."""
+def test_ppo_learns_while_workers_are_killed_at_random(example: Any) -> None:
+    """Workers are killed in the training and in the evaluation after it."""
     trained = Deadly(example.CorridorEnv, limits(lifetime=-1, at_once=-1), 3)
     curve = example.train(trained, 1500)
     assert curve[-1][1] > 0.7
@@ -115,8 +115,8 @@ environment_parameters:
 """
 
 
-def test_mlagents_learn_with_a_curriculum(example: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """The whole program, but for the game."""
+def test_mlagents_learn_runs_a_curriculum(example: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Runs the whole `mlagents-learn` program. Only the game is replaced."""
     from mlagents.trainers import learn
 
     resets: list[Any] = []

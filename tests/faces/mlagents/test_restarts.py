@@ -1,4 +1,4 @@
-"""Restarts of Unity environments: how often, in which phase, and what the new one is told."""
+"""Restarts of Unity environments: quotas, phases, and the messages that the new env receives."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ pytestmark = pytest.mark.filterwarnings("ignore")
         (limits(lifetime=0, at_once=-1), 0),
     ],
 )
-def test_quotas(options: Any, restarts: int) -> None:
+def test_restarts_stop_at_the_quota(options: Any, restarts: int) -> None:
     made = manager(faulty(raising(UnityTimeOutException)), 1, options)
     made.reset({})
     with pytest.raises(UnityTimeOutException):
@@ -60,7 +60,7 @@ def test_quotas(options: Any, restarts: int) -> None:
     made.close()
 
 
-def test_no_quota_at_all() -> None:
+def test_without_a_quota_restarts_never_stop() -> None:
     made = manager(faulty(raising(UnityTimeOutException)), 1, limits(lifetime=-1, at_once=-1))
     made.reset({})
     while made.restart_counts[0] < 12:
@@ -68,11 +68,11 @@ def test_no_quota_at_all() -> None:
     made.close()
 
 
-# -- when it happens -------------------------------------------------------------------------------------
+# -- faults in a reset or a build --------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("accident", [envs.kill, raising(UnityTimeOutException)])
-def test_a_reset_that_fails_is_tried_again(accident: Any, tmp_path: Path) -> None:
+def test_a_reset_that_fails_is_repeated(accident: Any, tmp_path: Path) -> None:
     made = manager(faulty(accident, where="reset", place=tmp_path / "once"))
     made.reset({"gravity": 3.0})
     made.get_steps()
@@ -87,9 +87,7 @@ def test_a_reset_that_fails_is_tried_again(accident: Any, tmp_path: Path) -> Non
     ("accident", "error"),
     [(envs.kill, WorkerDiedError), (raising(UnityEnvironmentException), UnityEnvironmentException)],
 )
-def test_an_env_that_could_never_be_reset_is_no_case_for_a_restart(
-    where: str, accident: Any, error: type[Exception]
-) -> None:
+def test_an_env_whose_first_reset_fails_is_not_restarted(where: str, accident: Any, error: type[Exception]) -> None:
     made = manager(faulty(accident, where=where, at=1))
     with pytest.raises(error):
         made.reset({})
@@ -99,7 +97,7 @@ def test_an_env_that_could_never_be_reset_is_no_case_for_a_restart(
 
 def test_a_restart_that_fails_counts_as_well(tmp_path: Path) -> None:
     class Unlucky(FaultyEnv):
-        """Once it was killed, it cannot be built any more."""
+        """An env that can no longer be built after it was killed."""
 
         def __init__(self, *args: Any, **kwargs: Any) -> None:
             if (tmp_path / "once").exists():
@@ -114,30 +112,35 @@ def test_a_restart_that_fails_counts_as_well(tmp_path: Path) -> None:
     made.close()
 
 
-class TellingEnv(FaultyEnv):
-    """Shows what it was told, in the order of the messages: names of parameters, and of behaviours that are trained."""
+class MessageCountingEnv(FaultyEnv):
+    """Observes how often it received each parameter and each message about a behaviour in training."""
 
     academy_capabilities = SimpleNamespace(trainingAnalytics=True)
 
-    def told(self) -> list[str]:
+    def names_received(self) -> list[str]:
         messages = [(bytes(m), name) for m in self.channels[0].message_queue for name in NAMES if name in bytes(m)]
         return [name.decode() for _, name in messages] + ["training"] * self._begun()
 
     def _begun(self) -> int:
-        """The first message says that there is an env."""
+        """The first message of the channel only announces that an env exists, so it is not counted."""
         return len(self.channels[3].message_queue) - 1 if len(self.channels) > 3 else 0
 
     def get_steps(self, behavior_name: str) -> Any:
         decisions, ends = super().get_steps(behavior_name)
-        told = self.told()
-        decisions.obs[0][0] = [self.resets, told.count("gravity"), told.count("wind"), told.count("training")]
+        names_received = self.names_received()
+        decisions.obs[0][0] = [
+            self.resets,
+            names_received.count("gravity"),
+            names_received.count("wind"),
+            names_received.count("training"),
+        ]
         return decisions, ends
 
 
 NAMES = (b"gravity", b"wind")
 
 
-def telling(made: Any) -> Any:
+def with_parameters_and_training(made: Any) -> Any:
     made.reset({"gravity": 3.0})
     made.set_env_parameters({"wind": ConstantSettings(value=2.0)})
     made.on_training_started("b", TrainerSettings())
@@ -145,40 +148,45 @@ def telling(made: Any) -> Any:
 
 
 @pytest.mark.parametrize("accident", [envs.kill, raising(UnityTimeOutException)])
-def test_an_env_that_was_built_anew_is_told_all_that_the_one_before_was(accident: Any, tmp_path: Path) -> None:
-    made = telling(manager(partial(TellingEnv, accident=accident, place=tmp_path / "once"), 1))
+def test_a_rebuilt_env_receives_all_parameters_again(accident: Any, tmp_path: Path) -> None:
+    made = with_parameters_and_training(
+        manager(partial(MessageCountingEnv, accident=accident, place=tmp_path / "once"), 1)
+    )
     first, _, again = steps_of(made, 0, 3)
     assert obs_of(first) == [1, 1, 1, 1]
     assert obs_of(again) == [1, 1, 1, 1]
     made.close()
 
 
-def test_so_is_one_whose_failure_was_raised(tmp_path: Path) -> None:
-    made = telling(manager(partial(TellingEnv, accident=raising(LookupError), place=tmp_path / "once"), 1))
+def test_an_env_rebuilt_after_a_raised_fault_receives_all_parameters_again(tmp_path: Path) -> None:
+    made = with_parameters_and_training(
+        manager(partial(MessageCountingEnv, accident=raising(LookupError), place=tmp_path / "once"), 1)
+    )
     with pytest.raises(LookupError):
         step_until_it_fails(made)
     made.reset({"gravity": 4.0})
-    assert obs_of(made.first_step_infos[0]) == [1, 2, 1, 1]  # gravity as before, and as it is to be from now on
+    # received gravity twice: the value before the fault, and the new value
+    assert obs_of(made.first_step_infos[0]) == [1, 2, 1, 1]
     made.close()
 
 
-def test_so_is_one_of_those_that_are_all_reset(tmp_path: Path) -> None:
-    made = telling(
-        manager(partial(TellingEnv, accident=envs.kill, place=tmp_path / "once"), 1, reset_all_on_restart=True)
+def test_with_reset_all_on_restart_a_rebuilt_env_receives_all_parameters_again(tmp_path: Path) -> None:
+    made = with_parameters_and_training(
+        manager(partial(MessageCountingEnv, accident=envs.kill, place=tmp_path / "once"), 1, reset_all_on_restart=True)
     )
     _, again = steps_of(made, 0, 2)
     assert obs_of(again) == [1, 1, 2, 1]
     made.close()
 
 
-def test_an_env_that_dies_when_asked_for_its_behaviours() -> None:
+def test_a_death_in_the_build_is_raised_by_training_behaviors() -> None:
     made = manager(faulty(envs.kill, where="build", at=1))
     with pytest.raises(WorkerDiedError):
         _ = made.training_behaviors
     made.close()
 
 
-def test_a_hang_is_ended_by_its_deadline(tmp_path: Path) -> None:
+def test_an_env_that_misses_its_deadline_is_restarted(tmp_path: Path) -> None:
     made = manager(faulty(envs.hang, place=tmp_path / "once"), faults=FaultPolicy("restart", step_timeout=0.3))
     made.reset({})
     _, cut, again = steps_of(made, 0, 3)
@@ -187,7 +195,7 @@ def test_a_hang_is_ended_by_its_deadline(tmp_path: Path) -> None:
     made.close()
 
 
-def test_a_hang_without_a_quota() -> None:
+def test_with_faults_raise_a_missed_deadline_is_a_unity_time_out() -> None:
     made = manager(faulty(envs.hang), faults=FaultPolicy("raise", step_timeout=0.3))
     made.reset({})
     with pytest.raises(UnityTimeOutException, match="step_timeout=0.3") as caught:
@@ -197,7 +205,7 @@ def test_a_hang_without_a_quota() -> None:
     made.close()
 
 
-def test_who_shares_a_worker_goes_with_it(tmp_path: Path) -> None:
+def test_a_death_restarts_all_envs_of_the_worker(tmp_path: Path) -> None:
     made = manager(faulty(envs.kill, place=tmp_path / "once"), 3, num_workers=2, options=limits(at_once=5))
     made.reset({})
     _, cut, again = steps_of(made, 0, 3)
@@ -209,11 +217,11 @@ def test_who_shares_a_worker_goes_with_it(tmp_path: Path) -> None:
     made.close()
 
 
-# -- the original's way ----------------------------------------------------------------------------------
+# -- reset_all_on_restart ----------------------------------------------------------------------------------
 
 
 class AgentManager:
-    """Notes that its episodes are ended."""
+    """Counts the calls of `end_episode`."""
 
     def __init__(self) -> None:
         self.ended = 0
@@ -222,7 +230,7 @@ class AgentManager:
         self.ended += 1
 
 
-def test_all_are_reset_if_asked_so(tmp_path: Path) -> None:
+def test_reset_all_on_restart_resets_all_envs(tmp_path: Path) -> None:
     made = manager(faulty(envs.kill, place=tmp_path / "once"), reset_all_on_restart=True)
     made.reset({})
     agents = AgentManager()
@@ -237,7 +245,7 @@ def test_all_are_reset_if_asked_so(tmp_path: Path) -> None:
     made.close()
 
 
-def test_workers_that_are_stuck_when_all_are_to_be_reset(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_with_reset_all_on_restart_a_stuck_worker_raises(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from remuda.mlagents import subprocess_env_manager as module
 
     class Stuck(GatedEnv):
@@ -256,7 +264,7 @@ def test_workers_that_are_stuck_when_all_are_to_be_reset(tmp_path: Path, monkeyp
     made.close()
 
 
-def test_nobody_steps() -> None:
+def test_get_steps_raises_if_no_env_can_step() -> None:
     made = manager(TestEnv, 1)
     made.reset({})
     made.env_workers[0].waiting = True
@@ -265,14 +273,14 @@ def test_nobody_steps() -> None:
     made.close()
 
 
-def test_a_manager_is_let_go_unclosed() -> None:
+def test_a_manager_can_be_dropped_without_close() -> None:
     made = manager(TestEnv)
     made.reset({})
     made.get_steps()
     assert isinstance(made, SubprocessEnvManager)
 
 
-def test_crash_records(tmp_path: Path) -> None:
+def test_a_death_leaves_a_crash_record(tmp_path: Path) -> None:
     made = manager(faulty(envs.kill, place=tmp_path / "once"), record=tmp_path / "crashes")
     made.reset({})
     steps_of(made, 0, 3)

@@ -1,4 +1,5 @@
-"""The ML-Agents face beside the original: steps, resets, parameters, side channels, statistics, timers, closing."""
+"""The ML-Agents face returns the steps, side channel messages and timers of ML-Agents' manager, and refuses wrong
+input."""
 
 from __future__ import annotations
 
@@ -35,13 +36,13 @@ from mlagents_face_envs import (
     Policy,
     SubprocessEnvManager,
     TestEnv,
+    close_and_join,
     make_gate,
     manager,
     obs_of,
     open_gate,
     original,
     plain,
-    shut,
     steps_of,
     unity_env,
 )
@@ -61,9 +62,10 @@ PARAMETERS = {
 }
 
 
-def beside(env_factory: Any, count: int, n_env: int = 3, options: Any = None, **more: Any) -> list[Any]:
-    """What each worker says in ``count`` steps: of ours, and of the original. Which worker is first is chance."""
-    said = []
+def steps_of_both(env_factory: Any, count: int, n_env: int = 3, options: Any = None, **more: Any) -> list[Any]:
+    """Returns the first ``count`` steps of each worker, of our manager and of ML-Agents'. Their order between workers
+    varies."""
+    outcomes = []
     for manager_cls in BOTH:
         made = manager(env_factory, n_env, options, manager_cls, **(more if manager_cls is BOTH[0] else {}))
         made.set_policy("blue", Policy(2, (3, 2)))
@@ -73,10 +75,10 @@ def beside(env_factory: Any, count: int, n_env: int = 3, options: Any = None, **
         while min(map(len, steps.values())) < count:
             for step in made.get_steps():
                 steps[step.worker_id].append(step)
-        said.append(plain([[list(step) for step in steps[i][:count]] for i in range(n_env)]))
-        said[-1].append(plain(dict(made.training_behaviors)))
-        shut(made)
-    return said
+        outcomes.append(plain([[list(step) for step in steps[i][:count]] for i in range(n_env)]))
+        outcomes[-1].append(plain(dict(made.training_behaviors)))
+        close_and_join(made)
+    return outcomes
 
 
 # -- steps -------------------------------------------------------------------------------------------------
@@ -84,21 +86,21 @@ def beside(env_factory: Any, count: int, n_env: int = 3, options: Any = None, **
 
 @pytest.mark.parametrize("env_factory", [CrowdEnv, PictureEnv, EchoEnv, TestEnv, unity_env])
 def test_steps_are_the_originals_bit_for_bit(env_factory: Any) -> None:
-    ours, theirs = beside(env_factory, 14)
-    assert ours == theirs
+    ours, original_steps = steps_of_both(env_factory, 14)
+    assert ours == original_steps
 
 
 @pytest.mark.parametrize(
     "options", [{"backend": "thread"}, {"backend": "serial"}, {"num_workers": 2}, {"start_method": "fork"}], ids=str
 )
-def test_however_envs_are_run(options: dict[str, Any]) -> None:
-    ours, theirs = beside(CrowdEnv, 8, **options)
-    assert ours == theirs
+def test_steps_are_the_same_with_other_backends_and_workers(options: dict[str, Any]) -> None:
+    ours, original_steps = steps_of_both(CrowdEnv, 8, **options)
+    assert ours == original_steps
 
 
 @pytest.mark.parametrize(("env_factory", "fits"), [(CrowdEnv, True), (unity_env, True), (PictureEnv, False)])
-def test_what_travels_in_rows(env_factory: Any, fits: bool) -> None:
-    """The fast way: lost without notice, but for the speed, if ML-Agents' steps held something else one day."""
+def test_steps_that_fit_travel_in_rows(env_factory: Any, fits: bool) -> None:
+    """If ML-Agents changed the contents of steps, this fast transport would go unused without an error."""
     env = env_factory(0, list(Channels(RunOptions(), 0).of_env))
     row = np.zeros(wire.ANSWERS.shape, np.uint8)
     for _ in range(4):
@@ -112,7 +114,7 @@ def test_what_travels_in_rows(env_factory: Any, fits: bool) -> None:
     env.close()
 
 
-def test_behaviours_are_told_once() -> None:
+def test_a_worker_sends_its_behaviours_once() -> None:
     (factory,) = factories(TestEnv, RunOptions(), 1)
     worker = factory()
     put(worker, [(original.EnvironmentCommand.RESET, None)])
@@ -125,7 +127,7 @@ def test_behaviours_are_told_once() -> None:
     worker.close()
 
 
-def test_it_is_an_env_manager() -> None:
+def test_the_manager_has_the_attributes_of_an_env_manager() -> None:
     made = manager(TestEnv)
     assert isinstance(made, EnvManager)
     assert [worker.worker_id for worker in made.env_workers] == [0, 1]
@@ -140,7 +142,7 @@ def test_it_is_an_env_manager() -> None:
     assert all(worker.closed for worker in made.env_workers)
 
 
-def test_who_is_slow_holds_up_nobody(tmp_path: Path) -> None:
+def test_a_slow_env_does_not_delay_the_others(tmp_path: Path) -> None:
     gate = make_gate(tmp_path)
     made = manager(partial(GatedEnv, gate=gate), 3)
     made.reset({})
@@ -153,8 +155,8 @@ def test_who_is_slow_holds_up_nobody(tmp_path: Path) -> None:
     made.close()
 
 
-def test_it_sleeps_while_it_waits(tmp_path: Path) -> None:
-    """The original's thread is never seen in any state but running."""
+def test_the_manager_sleeps_while_it_waits(tmp_path: Path) -> None:
+    """The thread of ML-Agents' manager never sleeps."""
     gate = make_gate(tmp_path)
     made = manager(partial(GatedEnv, gate=gate), 1)
     made.reset({})
@@ -174,7 +176,7 @@ def test_it_sleeps_while_it_waits(tmp_path: Path) -> None:
     made.close()
 
 
-def test_arrays_are_the_callers_own() -> None:
+def test_arrays_of_a_step_are_never_overwritten() -> None:
     for env_factory in (TestEnv, PictureEnv):
         made = manager(env_factory, 1)
         made.reset({})
@@ -187,7 +189,7 @@ def test_arrays_are_the_callers_own() -> None:
         made.close()
 
 
-def test_actions_that_are_large_or_of_another_kind() -> None:
+def test_large_actions_of_another_shape_reach_the_env() -> None:
     class Large(TestEnv):
         def get_steps(self, behavior_name: str) -> Any:
             decisions, ends = super().get_steps(behavior_name)
@@ -219,13 +221,13 @@ def test_a_behaviour_without_a_policy_gets_no_actions() -> None:
 # -- resets, parameters, side channels ---------------------------------------------------------------------
 
 
-def heard_by(made: Any, worker_id: int = 0) -> bytes:
-    """All that the env of a worker was told through side channels."""
+def side_channel_bytes(made: Any, worker_id: int = 0) -> bytes:
+    """Returns all bytes that the worker's env has received through side channels."""
     (step,) = [step for step in made._reset_env(made.env_parameters) if step.worker_id == worker_id]
     return np.array(obs_of(step)[:-1]).astype(np.uint8).tobytes()
 
 
-def test_a_reset_drops_what_is_under_way() -> None:
+def test_a_reset_drops_the_steps_in_flight() -> None:
     made = manager(TestEnv, 3)
     for resets in (1, 2, 3):
         assert made.reset({}) == 3
@@ -234,33 +236,33 @@ def test_a_reset_drops_what_is_under_way() -> None:
     made.close()
 
 
-def test_side_channels_are_those_of_the_original() -> None:
-    """Engine configuration, parameters of all kinds, and training analytics, of worker 0 alone."""
+def test_side_channel_messages_are_the_originals_bit_for_bit() -> None:
+    """Covers engine configuration, parameters of all kinds, and training analytics, which only worker 0 receives."""
     options = RunOptions(engine_settings=EngineSettings(width=100, height=50, time_scale=3.0))
-    said = []
+    outcomes = []
     for manager_cls in BOTH:
         made = manager(EchoEnv, 2, options, manager_cls)
         made.reset(PARAMETERS)
         made.on_training_started("b", TrainerSettings())
         made.set_env_parameters({"constant": ConstantSettings(value=5.0)})
-        said.append([heard_by(made, 0), heard_by(made, 1)])
+        outcomes.append([side_channel_bytes(made, 0), side_channel_bytes(made, 1)])
         assert [obs_of(step)[-1] for step in made._reset_env({})] == [4, 3]
-        shut(made)
-    assert said[0] == said[1]
-    assert all(name.encode() in said[0][0] for name in PARAMETERS)
+        close_and_join(made)
+    assert outcomes[0] == outcomes[1]
+    assert all(name.encode() in outcomes[0][0] for name in PARAMETERS)
 
 
-def test_parameters_that_are_numbers() -> None:
-    made, theirs = manager(EchoEnv, 1), manager(EchoEnv, 1, manager_cls=original.SubprocessEnvManager)
+def test_parameters_can_be_plain_numbers() -> None:
+    made, original_steps = manager(EchoEnv, 1), manager(EchoEnv, 1, manager_cls=original.SubprocessEnvManager)
     made.reset({"gravity": 2.0})
-    theirs.reset({"gravity": ConstantSettings(value=2.0)})
-    assert heard_by(made).count(b"gravity") == 2
-    assert heard_by(theirs).count(b"gravity") == 2
-    shut(made)
-    shut(theirs)
+    original_steps.reset({"gravity": ConstantSettings(value=2.0)})
+    assert side_channel_bytes(made).count(b"gravity") == 2
+    assert side_channel_bytes(original_steps).count(b"gravity") == 2
+    close_and_join(made)
+    close_and_join(original_steps)
 
 
-def test_parameters_that_are_set_during_a_step(tmp_path: Path) -> None:
+def test_parameters_set_during_a_step_reach_the_env_after_it(tmp_path: Path) -> None:
     class Echoing(EchoEnv, GatedEnv):
         pass
 
@@ -277,7 +279,7 @@ def test_parameters_that_are_set_during_a_step(tmp_path: Path) -> None:
     made.close()
 
 
-def test_what_is_sent_during_a_step_follows_it(tmp_path: Path) -> None:
+def test_a_reset_sent_during_a_step_is_answered_after_it(tmp_path: Path) -> None:
     gate = make_gate(tmp_path)
     made = manager(partial(GatedEnv, gate=gate), 1)
     made.reset({})
@@ -292,14 +294,14 @@ def test_what_is_sent_during_a_step_follows_it(tmp_path: Path) -> None:
     made.close()
 
 
-def test_a_reset_without_parameters() -> None:
+def test_reset_needs_no_parameters() -> None:
     made = manager(TestEnv, 1)
     assert made.reset() == 1
     made.close()
 
 
-def test_the_engines_configuration_alone() -> None:
-    """As it was before there were run options."""
+def test_an_engine_config_is_accepted_in_place_of_run_options() -> None:
+    """Older ML-Agents versions pass the engine's configuration in place of run options."""
     config = EngineConfig(120, 60, 2, 4.0, 30, 20)
     made = manager(EchoEnv, 1, config)
     settings = EngineSettings(
@@ -311,8 +313,8 @@ def test_the_engines_configuration_alone() -> None:
     made.close()
 
 
-def test_properties_are_the_parameters_that_are_numbers() -> None:
-    """Also before they have got there, and of a worker that was restarted."""
+def test_get_properties_returns_the_constant_parameters() -> None:
+    """This includes parameters that no env has received yet."""
     made = manager(EchoEnv, 2)
     assert made.get_properties == {}
     made.reset({"gravity": 3, "wind": ConstantSettings(value=2.5), "light": UniformSettings(seed=7)})
@@ -327,7 +329,7 @@ def test_properties_are_the_parameters_that_are_numbers() -> None:
 # -- behaviours, statistics, timers ------------------------------------------------------------------------
 
 
-def test_behaviours_that_come_up_later() -> None:
+def test_behaviours_that_appear_later_are_added() -> None:
     made = manager(CrowdEnv, 2)
     made.set_policy("blue", Policy(2, (3, 2)))
     assert made.training_behaviors.keys() == {"blue"}
@@ -351,7 +353,7 @@ def test_timers_of_all_workers_are_in_the_tree() -> None:
         assert workers["count"] == taken
         assert workers["children"]["crowd"]["children"]["walks"]["count"] == taken
         trees.append(set(get_timer_tree()["children"]))
-        shut(made)
+        close_and_join(made)
     assert trees[0] == trees[1]
 
 
@@ -366,7 +368,7 @@ def test_a_workers_timers_are_its_own(start_method: Any) -> None:
     made.close()
 
 
-def test_the_managers_own_timers_are_left_alone_where_it_steps_the_envs_itself() -> None:
+def test_with_the_serial_backend_the_callers_timers_keep_running() -> None:
     reset_timers()
     made = manager(CrowdEnv, 1, backend="serial")
     made.reset({})
@@ -379,7 +381,7 @@ def test_the_managers_own_timers_are_left_alone_where_it_steps_the_envs_itself()
 # -- the end -----------------------------------------------------------------------------------------------
 
 
-def test_closed_means_closed() -> None:
+def test_a_closed_manager_raises_closed_error() -> None:
     made = manager(TestEnv)
     made.reset({})
     made.get_steps()
@@ -390,11 +392,11 @@ def test_closed_means_closed() -> None:
             use()
 
 
-def test_closing_before_anything_was_done() -> None:
+def test_a_manager_can_be_closed_before_its_first_reset() -> None:
     manager(TestEnv).close()
 
 
-def test_an_env_that_does_not_close_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_worker_whose_env_hangs_in_close_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(original, "WORKER_SHUTDOWN_TIMEOUT_S", 0.3)
     made = manager(partial(FaultyEnv, accident=envs.hang, where="close", at=1))
     made.reset({})
@@ -402,7 +404,7 @@ def test_an_env_that_does_not_close_is_killed(monkeypatch: pytest.MonkeyPatch) -
     assert not any(worker.process.is_alive() for worker in made.env_workers)
 
 
-def test_what_an_env_raises_when_it_closes_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+def test_an_exception_in_close_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     def fail() -> None:
         raise LookupError("not now")
 
@@ -412,12 +414,12 @@ def test_what_an_env_raises_when_it_closes_is_logged(caplog: pytest.LogCaptureFi
     assert "not now" in caplog.text
 
 
-def test_what_is_no_factory_is_told_with_what_to_pass() -> None:
+def test_the_error_for_a_list_of_factories_says_what_to_pass() -> None:
     with pytest.raises(TypeError, match="expected env_factory to be a function .*; pass one function"):
         SubprocessEnvManager([TestEnv] * 2, RunOptions(), 2)  # type: ignore[arg-type]
 
 
-def test_options_that_there_are_not() -> None:
+def test_unknown_options_are_refused() -> None:
     with pytest.raises(TypeError, match="autoreset"):
         SubprocessEnvManager(TestEnv, RunOptions(), 1, autoreset="disabled")  # type: ignore[call-arg]
     with pytest.raises(TypeError, match="FaultPolicy"):
@@ -425,8 +427,8 @@ def test_options_that_there_are_not() -> None:
 
 
 @pytest.mark.parametrize(
-    ("number", "told"), [("auto", "1 to 2, got 'auto': a game computes"), (0, "got 0$"), (3, "got 3$")]
+    ("number", "message"), [("auto", "1 to 2, got 'auto': a game computes"), (0, "got 0$"), (3, "got 3$")]
 )
-def test_numbers_of_workers_that_cannot_be(number: Any, told: str) -> None:
-    with pytest.raises(ValueError, match=f"expected num_workers to be None .*{told}"):
+def test_invalid_numbers_of_workers_are_refused(number: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=f"expected num_workers to be None .*{message}"):
         SubprocessEnvManager(TestEnv, RunOptions(), 2, num_workers=number)

@@ -1,4 +1,5 @@
-"""Everything beside reset and step, with indices, and what happens at the wrong moment."""
+"""The Stable-Baselines3 face apart from resets and steps: construction, calls with indices, pictures, wrong order,
+closing."""
 
 from __future__ import annotations
 
@@ -13,7 +14,7 @@ import pytest
 from gymnasium import spaces
 from gymnasium.wrappers import RecordEpisodeStatistics, TimeLimit
 from pool_envs import CountingEnv, Gate, counting, gated, hooked
-from sb3_face_envs import HoldsAGenerator, PictureEnv, TellingEnv, cartpoles
+from sb3_face_envs import HoldsAGenerator, PictureEnv, ResetInfoEnv, cartpoles
 from sb3_originals import both
 from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.monitor import Monitor
@@ -26,7 +27,7 @@ from remuda.sb3 import ClosedError, EnvError, SubprocVecEnv
 # -- making one ------------------------------------------------------------------------------------------
 
 
-def test_it_is_a_vec_env_with_single_env_spaces() -> None:
+def test_the_face_is_a_vec_env_with_single_env_spaces() -> None:
     envs = SubprocVecEnv(cartpoles(3))
     assert isinstance(envs, VecEnv)
     assert envs.unwrapped is envs
@@ -38,7 +39,7 @@ def test_it_is_a_vec_env_with_single_env_spaces() -> None:
     envs.close()
 
 
-def test_one_process_each_unless_told_otherwise() -> None:
+def test_each_env_has_its_own_process_by_default() -> None:
     each, shared = SubprocVecEnv(counting(4)), SubprocVecEnv(counting(4), num_workers=2)
     assert len(set(each.env_method("pid"))) == len(each.processes) == 4
     assert len(set(shared.env_method("pid"))) == len(shared.processes) == 2
@@ -51,18 +52,18 @@ def test_one_process_each_unless_told_otherwise() -> None:
 
 @pytest.mark.parametrize("start_method", [None, "forkserver", "spawn", "fork"])
 @pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")
-def test_start_methods(start_method: str | None) -> None:
+def test_each_start_method_works(start_method: str | None) -> None:
     envs = SubprocVecEnv(counting(2), start_method)
     assert envs.reset()[:, 0].tolist() == [0, 1]
     envs.close()
 
 
-def test_an_unknown_start_method() -> None:
+def test_an_unknown_start_method_is_refused() -> None:
     with pytest.raises(ValueError, match="cannot find context for 'no_such_method'"):
         SubprocVecEnv(counting(1), start_method="no_such_method")
 
 
-def test_envs_in_the_place_of_factories() -> None:
+def test_the_error_for_envs_in_place_of_factories_says_what_to_write() -> None:
     env = gymnasium.make("CartPole-v1")
     with pytest.raises(
         TypeError, match="expected env_fns to be a sequence of functions that build an env each, got <Tim"
@@ -74,39 +75,39 @@ def test_envs_in_the_place_of_factories() -> None:
         SubprocVecEnv([lambda: env, env])
 
 
-def test_an_unknown_option() -> None:
+def test_an_unknown_option_is_refused() -> None:
     with pytest.raises(TypeError, match="num_wrokers"):
         SubprocVecEnv(counting(1), num_wrokers=3)  # type: ignore[call-arg]
 
 
-def test_no_envs() -> None:
+def test_an_empty_list_of_envs_is_refused() -> None:
     with pytest.raises(ValueError, match="at least one env"):
         SubprocVecEnv([])
 
 
-def test_what_is_no_env() -> None:
+def test_an_object_that_is_no_env_is_refused() -> None:
     with pytest.raises(EnvError, match="not a Gymnasium environment") as raised:
         SubprocVecEnv([lambda: "an env"])  # type: ignore[list-item, return-value]
     assert isinstance(raised.value.__cause__, ValueError)
 
 
-def test_envs_of_other_spaces() -> None:
+def test_envs_with_different_spaces_are_refused() -> None:
     with pytest.raises(SpaceMismatchError):
-        SubprocVecEnv([CountingEnv, TellingEnv])
+        SubprocVecEnv([CountingEnv, ResetInfoEnv])
 
 
-def test_one_object_twice_in_a_worker() -> None:
+def test_the_same_env_object_twice_is_refused() -> None:
     env = CountingEnv()
     with pytest.raises(InvalidEnvError, match="same object"):
         SubprocVecEnv([lambda: env] * 2, num_workers=1, backend="serial")
 
 
-def test_envs_that_render_differently() -> None:
+def test_envs_with_different_render_modes_are_refused() -> None:
     with pytest.raises(AssertionError, match="render_mode"):
         SubprocVecEnv([PictureEnv, lambda: PictureEnv(render_mode=None)])
 
 
-def test_options_of_the_pool(tmp_path: Path) -> None:
+def test_options_of_the_pool_are_accepted(tmp_path: Path) -> None:
     envs = SubprocVecEnv(
         counting(2),
         frames=2,
@@ -165,7 +166,7 @@ INDICES: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("indices", INDICES.values(), ids=INDICES.keys())
-def test_indices(indices: Any) -> None:
+def test_indices_select_envs(indices: Any) -> None:
     expected = {"all": [0, 1, 2], "one": [1], "of NumPy": [2], "the last": [2], "some": [2, 0], "a tuple": [1]}
     expected |= {"an array": [0, 2], "a range": [1, 2], "a generator": [2, 1], "one twice": [1, 1, 0], "none": []}
     name = next(name for name, value in INDICES.items() if value is indices)
@@ -189,7 +190,7 @@ def test_every_method_takes_indices() -> None:
     envs.close()
 
 
-def test_indices_that_there_are_not() -> None:
+def test_unknown_indices_are_refused() -> None:
     envs = SubprocVecEnv(counting(2))
     for wrong in (2, -3, [0, 5]):
         with pytest.raises(IndexError, match="2 envs"):
@@ -197,7 +198,7 @@ def test_indices_that_there_are_not() -> None:
     envs.close()
 
 
-def test_an_attribute_is_looked_up_inwards_and_set_outside() -> None:
+def test_an_attribute_is_read_from_inner_envs_and_set_on_the_wrapper() -> None:
     with both([lambda: TimeLimit(CountingEnv(), 3)] * 2) as sides:
         for envs in sides:
             envs.set_attr("tag", 5)
@@ -205,7 +206,7 @@ def test_an_attribute_is_looked_up_inwards_and_set_outside() -> None:
             assert [env.tag for env in envs.get_attr("unwrapped")] == [0, 0]
 
 
-def test_an_attribute_that_is_called_and_one_that_is_not() -> None:
+def test_get_attr_reads_and_env_method_calls_an_attribute() -> None:
     envs = SubprocVecEnv(counting(2))
     assert envs.get_attr("steps") == [0, 0]
     with pytest.raises(EnvError, match="not callable"):
@@ -214,7 +215,7 @@ def test_an_attribute_that_is_called_and_one_that_is_not() -> None:
     envs.close()
 
 
-def test_an_attribute_need_not_travel_to_be_there() -> None:
+def test_has_attr_works_for_attributes_that_cannot_be_pickled() -> None:
     envs = SubprocVecEnv([lambda: HoldsAGenerator()] * 2)
     assert envs.has_attr("generator")
     with pytest.raises(EnvError, match="generator"):
@@ -223,7 +224,7 @@ def test_an_attribute_need_not_travel_to_be_there() -> None:
     envs.close()
 
 
-def test_a_missing_attribute_costs_nothing_but_an_error() -> None:
+def test_a_missing_attribute_raises_and_the_envs_keep_working() -> None:
     envs = SubprocVecEnv(counting(2))
     envs.reset()
     with pytest.raises(EOFError, match="no_such_thing") as raised:
@@ -234,7 +235,7 @@ def test_a_missing_attribute_costs_nothing_but_an_error() -> None:
     envs.close()
 
 
-def test_a_call_while_a_step_is_under_way(tmp_path: Path) -> None:
+def test_a_call_during_a_step_leaves_the_step_in_flight(tmp_path: Path) -> None:
     gate = Gate(tmp_path)
     envs = SubprocVecEnv(gated([None, gate]))
     envs.reset()
@@ -248,26 +249,26 @@ def test_a_call_while_a_step_is_under_way(tmp_path: Path) -> None:
     envs.close()
 
 
-def test_what_is_set_reaches_spares_too() -> None:
+def test_set_attr_reaches_spares() -> None:
     envs = SubprocVecEnv([lambda: CountingEnv(length=1)] * 3, spares=1)
     assert envs.num_envs == 2
     envs.set_attr("tag", 9)
     envs.seed(0)
     assert envs.reset()[:, 0].tolist() == [9, 9]
-    for _ in range(3):  # every env gets its turn
+    for _ in range(3):  # every env is in a slot once
         assert envs.step(np.array([1, 1]))[0][:, 0].tolist() == [9, 9]
     envs.close()
 
 
-# -- options that stay -----------------------------------------------------------------------------------
+# -- keep_options -----------------------------------------------------------------------------------------
 
 
 def last_options(envs: SubprocVecEnv) -> list[Any]:
     return [info["options"] for info in envs.reset_infos]
 
 
-def test_options_that_stay_are_those_of_autoresets_too() -> None:
-    envs = SubprocVecEnv([TellingEnv] * 2, keep_options=True)
+def test_keep_options_applies_to_automatic_resets() -> None:
+    envs = SubprocVecEnv([ResetInfoEnv] * 2, keep_options=True)
     given = {"map": [1]}
     envs.set_options(given)
     given["map"].append(2)
@@ -287,8 +288,8 @@ def test_options_that_stay_are_those_of_autoresets_too() -> None:
     envs.close()
 
 
-def test_options_do_not_stay_by_themselves() -> None:
-    envs = SubprocVecEnv([TellingEnv] * 2)
+def test_by_default_options_apply_to_one_reset() -> None:
+    envs = SubprocVecEnv([ResetInfoEnv] * 2)
     envs.set_options({"map": 1})
     envs.reset()
     assert last_options(envs) == [{"map": 1}] * 2
@@ -301,19 +302,19 @@ def test_options_do_not_stay_by_themselves() -> None:
 # -- pictures --------------------------------------------------------------------------------------------
 
 
-def test_pictures_and_their_tiling() -> None:
-    with both([lambda colour=c: PictureEnv(colour) for c in (10, 20, 30)]) as (ours, theirs):  # type: ignore[misc]
+def test_render_tiles_the_pictures_of_all_envs() -> None:
+    with both([lambda colour=c: PictureEnv(colour) for c in (10, 20, 30)]) as (ours, original):  # type: ignore[misc]
         assert [image[0, 0, 0] for image in ours.get_images()] == [10, 20, 30]
         tiled = ours.render()
         assert tiled is not None
         assert tiled.shape == (72, 80, 3)
-        assert np.array_equal(tiled, theirs.render())
+        assert np.array_equal(tiled, original.render())
         assert np.array_equal(tiled, ours.render("rgb_array"))
         assert ours.metadata == {"render_modes": ["human", "rgb_array"], "render_fps": 12}
 
 
 @pytest.mark.parametrize("mode", ["human", "ansi"])
-def test_envs_that_show_themselves(mode: str) -> None:
+def test_envs_with_human_or_ansi_mode_render_themselves(mode: str) -> None:
     envs = SubprocVecEnv([lambda: PictureEnv(render_mode=mode)] * 2)
     assert envs.render() is None
     assert envs.get_attr("renders") == [1, 1]
@@ -322,7 +323,7 @@ def test_envs_that_show_themselves(mode: str) -> None:
     envs.close()
 
 
-def test_no_render_mode() -> None:
+def test_without_a_render_mode_render_warns() -> None:
     envs = SubprocVecEnv([lambda: PictureEnv(render_mode=None)] * 2)
     assert envs.render_mode is None
     with pytest.warns(UserWarning, match="no `render_mode`"):
@@ -332,7 +333,7 @@ def test_no_render_mode() -> None:
     envs.close()
 
 
-# -- at the wrong moment ---------------------------------------------------------------------------------
+# -- calls in a wrong order -------------------------------------------------------------------------------
 
 
 def test_actions_that_do_not_fit_are_not_sent() -> None:
@@ -347,9 +348,9 @@ def test_actions_that_do_not_fit_are_not_sent() -> None:
     envs.close()
 
 
-def test_dicts_of_actions_that_do_not_fit() -> None:
+def test_dicts_of_actions_that_do_not_fit_are_refused() -> None:
     space = spaces.Dict(a=spaces.Box(-1, 1, (1,)))
-    envs = SubprocVecEnv([lambda: TellingEnv(space)] * 2)
+    envs = SubprocVecEnv([lambda: ResetInfoEnv(space)] * 2)
     envs.reset()
     for wrong in ([{"a": np.zeros(1)}], [{"b": 1}, {"b": 2}], [1, 2]):
         with pytest.raises(InvalidActionError):
@@ -357,7 +358,7 @@ def test_dicts_of_actions_that_do_not_fit() -> None:
     envs.close()
 
 
-def test_a_step_before_the_reset() -> None:
+def test_a_step_before_the_reset_raises() -> None:
     envs = SubprocVecEnv(counting(2))
     with pytest.raises(StateError):
         envs.step([1, 1])
@@ -365,7 +366,7 @@ def test_a_step_before_the_reset() -> None:
     envs.close()
 
 
-def test_waiting_for_nothing_and_sending_twice() -> None:
+def test_step_wait_without_a_step_and_a_second_step_async_raise() -> None:
     envs = SubprocVecEnv(counting(2))
     envs.reset()
     with pytest.raises(StateError):
@@ -377,7 +378,7 @@ def test_waiting_for_nothing_and_sending_twice() -> None:
     envs.close()
 
 
-def test_a_reset_drops_the_step_under_way() -> None:
+def test_a_reset_drops_the_step_in_flight() -> None:
     envs = SubprocVecEnv(counting(2))
     envs.reset()
     envs.step_async([1, 2])
@@ -387,11 +388,11 @@ def test_a_reset_drops_the_step_under_way() -> None:
     envs.close()
 
 
-def test_observations_stay_as_they_are() -> None:
+def test_observations_are_never_overwritten() -> None:
     envs = SubprocVecEnv(counting(2), frames=2)
     kept = [envs.reset()] + [envs.step([i, i])[0] for i in range(8)]
     assert [obs[1, 3] for obs in kept] == [-1, *range(8)]
-    kept[-1][:] = 0  # they may be written to
+    kept[-1][:] = 0  # the caller may modify them
     assert envs.step([9, 9])[0][1].tolist() == [1, 1, 9, 9]
     envs.close()
     assert [obs[1, 3] for obs in kept[:-1]] == [-1, *range(7)]
@@ -408,7 +409,7 @@ def test_only_observations_are_leased() -> None:
 # -- closing ---------------------------------------------------------------------------------------------
 
 
-def test_closing() -> None:
+def test_a_closed_vector_env_refuses_calls() -> None:
     envs = SubprocVecEnv(counting(2))
     envs.reset()
     envs.step_async([1, 2])
@@ -426,7 +427,7 @@ def test_closing() -> None:
         assert isinstance(raised.value, OSError)
 
 
-def test_the_step_under_way_is_waited_for(tmp_path: Path) -> None:
+def test_close_waits_for_the_step_in_flight(tmp_path: Path) -> None:
     done = tmp_path / "done"
     envs = SubprocVecEnv(hooked(2, step=lambda *_: done.write_text("")))
     envs.reset()
@@ -435,7 +436,7 @@ def test_the_step_under_way_is_waited_for(tmp_path: Path) -> None:
     assert done.exists()
 
 
-def test_what_an_env_raises_while_it_is_closed_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+def test_an_exception_in_close_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     def refuse(env: Any) -> None:
         raise ValueError("not now")
 
@@ -447,7 +448,7 @@ def test_what_an_env_raises_while_it_is_closed_is_logged(caplog: pytest.LogCaptu
     assert "env 1 (worker 1) raised ValueError in close: not now" in caplog.text
 
 
-def test_nobody_closes() -> None:
+def test_a_garbage_collected_vector_env_ends_its_workers() -> None:
     envs = SubprocVecEnv(counting(2))
     pids = envs.env_method("pid")
     del envs
@@ -457,7 +458,7 @@ def test_nobody_closes() -> None:
             os.kill(pid, 0)
 
 
-def test_as_many_workers_as_measuring_says() -> None:
+def test_num_workers_auto_measures_and_chooses_a_number() -> None:
     envs = SubprocVecEnv(counting(2), num_workers="auto", preload=())
     assert 1 <= len(envs.processes) <= 2
     assert envs.reset().shape == (2, 4)

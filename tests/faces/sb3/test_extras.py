@@ -1,4 +1,4 @@
-"""Columns of `extras` in the place of answers of the envs, above all the masks of sb3-contrib's MaskablePPO."""
+"""Columns of `extras` replace calls to the envs, above all for the masks of sb3-contrib's MaskablePPO."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def make(num_envs: int = 3, **options: Any) -> SubprocVecEnv:
 
 @pytest.fixture
 def messages(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """Those that are sent to workers: calls, and all else but steps and resets."""
+    """Collects the messages to workers other than steps and resets."""
     from remuda._engine.commands.exchange import Exchange
 
     sent: list[Any] = []
@@ -36,25 +36,25 @@ def messages(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 
 
 def drive(envs: Any, steps: int) -> list[Any]:
-    """With the first action that is valid; what was seen."""
+    """Takes the last valid action in each step, and returns all observations, masks and results."""
     envs.seed(0)
-    told = [envs.reset()]
+    history = [envs.reset()]
     for _ in range(steps):
         masks = envs.env_method("action_masks")
-        told += [masks, envs.step(np.array([int(np.flatnonzero(mask)[-1]) for mask in masks]))]
-    return told
+        history += [masks, envs.step(np.array([int(np.flatnonzero(mask)[-1]) for mask in masks]))]
+    return history
 
 
 @pytest.mark.parametrize("name", ["action_masks", "action_mask"])
-def test_masks_come_from_the_columns_and_nobody_is_asked(name: str, messages: list[Any]) -> None:
+def test_masks_come_from_the_columns_without_messages_to_envs(name: str, messages: list[Any]) -> None:
     envs = make(extras={name: masks_of})
-    asking = make()
-    del messages[:]  # of the constructors
+    envs_without_columns = make()
+    del messages[:]  # messages of the constructors
     try:
         ours = drive(envs, 30)
         assert envs.has_attr("action_masks")
         assert messages == []
-        assert_same(ours, drive(asking, 30))
+        assert_same(ours, drive(envs_without_columns, 30))
         assert len(messages) == 3 * 30
         assert_same(envs.extras[name], np.array(envs.env_method("action_masks")))
         assert_same(envs.get_attr(name), list(envs.extras[name]))
@@ -63,32 +63,32 @@ def test_masks_come_from_the_columns_and_nobody_is_asked(name: str, messages: li
         assert len(messages) == 3 * 30
     finally:
         envs.close()
-        asking.close()
+        envs_without_columns.close()
 
 
-def now(envs: SubprocVecEnv) -> Any:
+def current_masks(envs: SubprocVecEnv) -> Any:
     return np.array(envs.pool.apply(masks_of))
 
 
-def test_masks_are_those_of_the_moment_while_a_rollout_is_iterated() -> None:
+def test_during_a_rollout_masks_are_the_current_ones() -> None:
     envs = make(extras={"action_masks": masks_of})
     try:
         envs.reset()
         for step in envs.rollout(6):
             assert_same(np.array(envs.env_method("action_masks")), step.extras["action_masks"].copy())
             step.act([int(np.flatnonzero(mask)[-1]) for mask in step.extras["action_masks"]])
-        assert_same(np.array(envs.env_method("action_masks")), now(envs))
+        assert_same(np.array(envs.env_method("action_masks")), current_masks(envs))
     finally:
         envs.close()
 
 
-def test_masks_are_those_of_the_moment_after_the_pool_was_used() -> None:
+def test_after_set_state_masks_are_the_current_ones() -> None:
     envs = make(extras={"action_masks": masks_of})
     try:
         envs.seed(0)
         envs.reset()
         states = envs.pool.get_state(state_fns="attributes")
-        first = now(envs)
+        first = current_masks(envs)
         for _ in range(2):
             envs.step(np.array([int(np.flatnonzero(mask)[-1]) for mask in envs.env_method("action_masks")]))
         envs.pool.set_state(states)
@@ -97,7 +97,7 @@ def test_masks_are_those_of_the_moment_after_the_pool_was_used() -> None:
         envs.close()
 
 
-def test_what_is_returned_is_the_callers() -> None:
+def test_changing_a_returned_mask_does_not_change_the_column() -> None:
     envs = make(extras={"action_masks": masks_of})
     try:
         envs.reset()
@@ -108,7 +108,7 @@ def test_what_is_returned_is_the_callers() -> None:
         envs.close()
 
 
-def test_where_something_was_done_to_the_envs_they_are_asked_until_the_next_step(messages: list[Any]) -> None:
+def test_after_set_attr_masks_come_from_the_envs_until_the_next_step(messages: list[Any]) -> None:
     envs = make(extras={"action_mask": masks_of})
     try:
         holes = envs.reset()[:, 1].astype(int).tolist()
@@ -130,7 +130,7 @@ def test_where_something_was_done_to_the_envs_they_are_asked_until_the_next_step
         envs.close()
 
 
-def test_before_the_first_reset_and_during_a_step_the_envs_are_asked(messages: list[Any]) -> None:
+def test_before_the_first_reset_and_during_a_step_masks_come_from_the_envs(messages: list[Any]) -> None:
     envs = make(extras={"action_masks": masks_of})
     try:
         assert len(envs.env_method("action_masks")) == 3
@@ -145,7 +145,7 @@ def test_before_the_first_reset_and_during_a_step_the_envs_are_asked(messages: l
         envs.close()
 
 
-def test_envs_need_no_such_method() -> None:
+def test_envs_need_no_method_for_masks() -> None:
     envs = SubprocVecEnv([Bare] * 2, num_workers=1, extras={"action_mask": bare_masks})
     try:
         before = envs.env_method("action_masks")
@@ -156,7 +156,7 @@ def test_envs_need_no_such_method() -> None:
         envs.close()
 
 
-def test_parts_answer_from_their_own_columns(messages: list[Any]) -> None:
+def test_parts_return_masks_from_their_own_columns(messages: list[Any]) -> None:
     envs = make(4, extras={"action_masks": masks_of})
     try:
         envs.reset()
@@ -166,7 +166,8 @@ def test_parts_answer_from_their_own_columns(messages: list[Any]) -> None:
             half.reset()
             assert_same(half.env_method("action_masks"), list(half.extras["action_masks"]))
         assert messages == []
-        assert len(envs.env_method("action_masks")) == 4  # of the whole, which the parts have reset since
+        # the parts have reset since the last step of the whole vector env
+        assert len(envs.env_method("action_masks")) == 4
         assert len(messages) == 4
         envs.set_attr("place", 2)
         del messages[:]
@@ -176,7 +177,7 @@ def test_parts_answer_from_their_own_columns(messages: list[Any]) -> None:
         envs.close()
 
 
-def test_in_the_row_that_ends_an_episode_is_the_mask_of_the_next_one() -> None:
+def test_the_row_that_ends_an_episode_has_the_mask_of_the_next_episode() -> None:
     envs = make(2, extras={"action_masks": masks_of}, faults=FaultPolicy("restart", backoff=0))
     try:
         envs.reset()
@@ -193,7 +194,7 @@ def test_in_the_row_that_ends_an_episode_is_the_mask_of_the_next_one() -> None:
         envs.close()
 
 
-def test_an_action_that_the_mask_forbids_is_the_envs_affair() -> None:
+def test_an_action_that_the_mask_forbids_reaches_the_env() -> None:
     envs = make(1, extras={"action_masks": masks_of})
     try:
         envs.reset()
@@ -204,23 +205,24 @@ def test_an_action_that_the_mask_forbids_is_the_envs_affair() -> None:
         envs.close()
 
 
-def learned(envs: Any, messages: list[Any]) -> tuple[dict[str, Any], int]:
-    """The weights, and how many messages to envs that took."""
+def train(envs: Any, messages: list[Any]) -> tuple[dict[str, Any], int]:
+    """Returns the trained weights, and the number of messages to envs during training."""
     from sb3_contrib import MaskablePPO
 
     torch.manual_seed(0)
     model = MaskablePPO("MlpPolicy", VecMonitor(envs), n_steps=32, batch_size=32, n_epochs=2, seed=3, device="cpu")
     del messages[:]
     model.learn(200)
-    to_envs = [args for args in messages if args[1] != _core.WHOLE_WORKER]  # else: which numbers in infos have columns
+    # the others announce which numbers in infos have columns
+    to_envs = [args for args in messages if args[1] != _core.WHOLE_WORKER]
     envs.close()
     return {name: tensor.numpy() for name, tensor in model.policy.state_dict().items()}, len(to_envs)
 
 
-def test_maskable_ppo_learns_the_same_from_columns_and_asks_nobody(messages: list[Any]) -> None:
+def test_maskable_ppo_learns_the_same_from_columns_without_messages_to_envs(messages: list[Any]) -> None:
     pytest.importorskip("sb3_contrib")
-    ours, asked = learned(make(extras={"action_masks": masks_of}), messages)
-    theirs, asked_by_theirs = learned(make(), messages)
-    assert_same(ours, theirs)
-    assert asked == 0
-    assert asked_by_theirs >= 200
+    ours, num_messages = train(make(extras={"action_masks": masks_of}), messages)
+    reference, num_messages_without_columns = train(make(), messages)
+    assert_same(ours, reference)
+    assert num_messages == 0
+    assert num_messages_without_columns >= 200

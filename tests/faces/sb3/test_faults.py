@@ -1,4 +1,4 @@
-"""What goes wrong in envs and workers, through Stable-Baselines3's interface: raised, or restarted."""
+"""Faults of envs and workers behind the Stable-Baselines3 face, with the policies "raise" and "restart"."""
 
 from __future__ import annotations
 
@@ -40,13 +40,13 @@ RAISED: dict[str, type[Exception]] = {"death": WorkerDiedError, "exception": Env
 
 
 def failing(kind: str, phase: str, policy: Any, path: Path) -> SubprocVecEnv:
-    """Two envs with episodes of two steps, the second of which meets with that once in this phase."""
+    """Returns two envs with episodes of two steps. The second env has one fault of this kind in this phase."""
     act = once(path / "accident", ACTS[kind])
     env_fns = [partial(DrawingEnv, 0, 2), partial(DrawingEnv, 1, 2, **{phase: act})]
     return SubprocVecEnv(env_fns, faults=policy_against(kind, policy))
 
 
-def meet_with_it(envs: SubprocVecEnv, phase: str) -> Any:
+def run_until_the_fault(envs: SubprocVecEnv, phase: str) -> Any:
     envs.reset()
     if phase == "call":
         return envs.env_method("poke")
@@ -59,8 +59,8 @@ def meet_with_it(envs: SubprocVecEnv, phase: str) -> Any:
 # -- raised ----------------------------------------------------------------------------------------------
 
 
-def test_what_programs_catch_today() -> None:
-    """Whichever of these the original's pipe would have raised."""
+def test_a_death_is_caught_by_the_exceptions_of_sb3() -> None:
+    """The pipes of SB3's own vector env raise one of these."""
     for caught in (EOFError, ConnectionResetError, BrokenPipeError, OSError, remuda.RemudaError):
         envs = SubprocVecEnv(hooked(2, step=accidents.kill_myself))
         envs.reset()
@@ -73,14 +73,14 @@ ERRORS = [BrokenPoolError, CorruptReplyError, EnvError, EnvTimeoutError, Restart
 
 
 @pytest.mark.parametrize("error", ERRORS)
-def test_errors_are_the_engines_too(error: type[Exception]) -> None:
+def test_errors_are_subclasses_of_remudas_errors(error: type[Exception]) -> None:
     assert issubclass(error, getattr(remuda, error.__name__))
     for caught in (EOFError, ConnectionResetError, BrokenPipeError):
         assert issubclass(error, caught)
     assert issubclass(error, WorkerDiedError) is issubclass(error, remuda.WorkerDiedError)
 
 
-def test_an_error_tells_what_the_engines_tells_and_can_be_pickled() -> None:
+def test_an_error_has_the_details_of_remudas_error_and_can_be_pickled() -> None:
     envs = SubprocVecEnv(hooked(2, step=accidents.kill_myself))
     envs.seed(7)
     envs.reset()
@@ -95,7 +95,7 @@ def test_an_error_tells_what_the_engines_tells_and_can_be_pickled() -> None:
 
 
 @pytest.mark.parametrize("then", ["step", "reset", "call", "close"])
-def test_a_worker_killed_while_idle(then: str) -> None:
+def test_a_worker_killed_while_idle_is_reported_by_the_next_call(then: str) -> None:
     envs = SubprocVecEnv(hooked(3))
     envs.reset()
     watched = Watched([envs.processes[2].pid])
@@ -108,7 +108,7 @@ def test_a_worker_killed_while_idle(then: str) -> None:
     envs.close()
 
 
-def test_after_an_exception_the_others_need_a_reset_only(tmp_path: Path) -> None:
+def test_after_an_exception_a_reset_is_enough(tmp_path: Path) -> None:
     envs = failing("exception", "step", "raise", tmp_path)
     envs.reset()
     with pytest.raises(EnvError):
@@ -119,7 +119,7 @@ def test_after_an_exception_the_others_need_a_reset_only(tmp_path: Path) -> None
     envs.close()
 
 
-def test_ctrl_c_leaves_the_step_under_way(tmp_path: Path) -> None:
+def test_ctrl_c_leaves_the_step_in_flight(tmp_path: Path) -> None:
     gate = Gate(tmp_path)
     envs = SubprocVecEnv(gated([None, gate]))
     envs.reset()
@@ -151,21 +151,21 @@ def _stack_of(thread: int) -> list[FrameType]:
 
 @pytest.mark.parametrize("phase", ["step", "autoreset"])
 @pytest.mark.parametrize("kind", ACTS)
-def test_restarted_within_an_episode(kind: str, phase: str, tmp_path: Path) -> None:
+def test_a_fault_in_an_episode_cuts_it_off_and_restarts_the_env(kind: str, phase: str, tmp_path: Path) -> None:
     envs = failing(kind, phase, "restart", tmp_path)
-    obs, rewards, dones, infos = meet_with_it(envs, phase)
+    obs, rewards, dones, infos = run_until_the_fault(envs, phase)
     assert (bool(dones[1]), rewards[1], infos[1]["TimeLimit.truncated"]) == (True, 0, True)
     assert infos[1]["terminal_observation"].tolist() == ([1, 1, 0, -1] if phase == "step" else [1, 1, 1, 5])
     assert isinstance(infos[1]["fault"], Fault)
     assert infos[1]["fault"].kind == {"hang": "timeout"}.get(kind, kind)
     assert "fault" not in infos[0]
-    assert obs[1].tolist() == [1, 1, 0, -1]  # of the env that was rebuilt
+    assert obs[1].tolist() == [1, 1, 0, -1]  # the observation of the rebuilt env
     assert envs.reset_infos[1] == {}
     assert envs.step([7, 8])[0][1].tolist() == [1, 1, 1, 8]
     envs.close()
 
 
-def test_an_env_that_is_built_anew_has_a_seed_that_follows_from_the_last(tmp_path: Path) -> None:
+def test_a_rebuilt_env_has_a_seed_derived_from_its_last(tmp_path: Path) -> None:
     envs = failing("death", "step", "restart", tmp_path)
     envs.seed(7)
     envs.reset()
@@ -177,7 +177,7 @@ def test_an_env_that_is_built_anew_has_a_seed_that_follows_from_the_last(tmp_pat
 
 
 @pytest.mark.parametrize("kind", ACTS)
-def test_a_reset_is_repeated(kind: str, tmp_path: Path) -> None:
+def test_a_reset_that_fails_is_repeated(kind: str, tmp_path: Path) -> None:
     envs = failing(kind, "reset", "restart", tmp_path)
     envs.seed(3)
     envs.set_options({"o": 1})
@@ -188,10 +188,10 @@ def test_a_reset_is_repeated(kind: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("phase", ["call", "render"])
 @pytest.mark.parametrize("kind", ACTS)
-def test_a_call_is_not_repeated(kind: str, phase: str, tmp_path: Path) -> None:
+def test_a_call_that_fails_is_not_repeated(kind: str, phase: str, tmp_path: Path) -> None:
     envs = failing(kind, phase, "restart", tmp_path)
     with pytest.raises(RAISED[kind]):
-        meet_with_it(envs, phase)
+        run_until_the_fault(envs, phase)
     *_, dones, infos = envs.step([5, 5])
     assert bool(dones[1]) is (kind != "exception")
     assert ("fault" in infos[1]) is (kind != "exception")
@@ -199,16 +199,16 @@ def test_a_call_is_not_repeated(kind: str, phase: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["death", "exception"])
-def test_attributes_that_were_set_are_set_again(kind: str, tmp_path: Path) -> None:
+def test_a_rebuilt_env_has_the_attributes_that_were_set(kind: str, tmp_path: Path) -> None:
     envs = failing(kind, "step", "restart", tmp_path)
     envs.set_attr("hint", 3)
     envs.set_attr("hint", 4, indices=[-1, 1])
-    assert meet_with_it(envs, "step")[2].tolist() == [False, True]
+    assert run_until_the_fault(envs, "step")[2].tolist() == [False, True]
     assert envs.get_attr("hint") == [3, 4]
     envs.close()
 
 
-def test_too_many_faults() -> None:
+def test_too_many_faults_raise_a_restart_limit_error() -> None:
     envs = SubprocVecEnv(
         hooked(2, step=accidents.raise_value_error), faults=FaultPolicy("restart", max_restarts=1, backoff=0)
     )
@@ -221,7 +221,7 @@ def test_too_many_faults() -> None:
     envs.close()
 
 
-def test_statistics_see_an_episode_that_ended() -> None:
+def test_statistics_count_an_episode_that_a_fault_cut_off() -> None:
     envs = VecMonitor(SubprocVecEnv(hooked(2), faults="restart"))
     envs.reset()
     envs.step(np.array([1, 1]))
@@ -231,8 +231,8 @@ def test_statistics_see_an_episode_that_ended() -> None:
     envs.close()
 
 
-def test_others_play_the_same_games_as_without_a_fault() -> None:
-    """Seeded CartPoles, of which one is killed over and over."""
+def test_other_envs_are_unaffected_by_restarts() -> None:
+    """One of several seeded CartPoles is killed repeatedly."""
     plain = gymnasium.vector.SyncVectorEnv(cartpoles(3), autoreset_mode=gymnasium.vector.AutoresetMode.SAME_STEP)
     expected, _ = plain.reset(seed=5)
     envs = SubprocVecEnv(cartpoles(3), faults=FaultPolicy("restart", max_restarts=99, backoff=0))

@@ -1,4 +1,4 @@
-"""Algorithms of Stable-Baselines3 learn on our envs as on the original's, and through crashes."""
+"""Algorithms of Stable-Baselines3 learn the same with our envs as with SB3's, and keep learning after deaths."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from remuda.sb3 import SubprocVecEnv
 
 
 def small() -> dict[str, Any]:
-    """Algorithms write into their arguments."""
+    """Returns new arguments for each algorithm, because algorithms modify them."""
     return {"device": "cpu", "policy_kwargs": {"net_arch": [16]}}
 
 
@@ -36,7 +36,7 @@ def pendulums(num_envs: int) -> Any:
 
 
 class Diary(BaseCallback):
-    """What the algorithm did and got."""
+    """Records the actions, rewards, observations and infos of the algorithm."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -48,7 +48,7 @@ class Diary(BaseCallback):
         return True
 
 
-def learned(algorithm: type[BaseAlgorithm], envs: VecEnv, steps: int, **arguments: Any) -> tuple[list[Any], Any]:
+def train(algorithm: type[BaseAlgorithm], envs: VecEnv, steps: int, **arguments: Any) -> tuple[list[Any], Any]:
     model = algorithm("MlpPolicy", envs, seed=1, **small(), **arguments)
     diary = Diary()
     model.learn(steps, callback=diary)
@@ -64,18 +64,20 @@ SAME: dict[str, tuple[Any, Any, int, dict[str, Any]]] = {
 
 
 @pytest.mark.parametrize(("algorithm", "env_fns", "steps", "arguments"), SAME.values(), ids=SAME.keys())
-def test_what_is_done_and_learned_is_the_same(algorithm: Any, env_fns: Any, steps: int, arguments: Any) -> None:
-    """Actions, rewards, observations, infos, and in the end the weights."""
-    with both(env_fns, num_workers=2) as (ours, theirs):
-        our_diary, our_weights = learned(algorithm, ours, steps, **arguments)
-        their_diary, their_weights = learned(algorithm, theirs, steps, **arguments)
+def test_actions_results_and_weights_equal_those_of_sb3(
+    algorithm: Any, env_fns: Any, steps: int, arguments: Any
+) -> None:
+    """The actions, rewards, observations, infos and final weights are equal."""
+    with both(env_fns, num_workers=2) as (ours, original):
+        our_diary, our_weights = train(algorithm, ours, steps, **arguments)
+        their_diary, their_weights = train(algorithm, original, steps, **arguments)
     assert len(our_diary) >= steps // len(env_fns)
     assert sum(entry["dones"].sum() for entry in our_diary) > 0
     assert_same(our_diary, their_diary)
     assert_same(our_weights, their_weights)
 
 
-def test_hindsight() -> None:
+def test_hindsight_replay_computes_rewards_in_the_envs() -> None:
     envs = SubprocVecEnv([GoalEnv] * 2, num_workers=1)
     model = SAC(
         "MultiInputPolicy",
@@ -95,16 +97,16 @@ def test_hindsight() -> None:
     envs.close()
 
 
-def test_pictures_and_dicts() -> None:
+def test_a_policy_learns_from_dicts_with_pictures() -> None:
     space = spaces.Dict(picture=spaces.Box(0, 255, (36, 36, 1), np.uint8), place=spaces.Box(-1, 1, (2,)))
     envs = SubprocVecEnv([lambda: SpaceEnv(space)] * 2, num_workers=1)
-    model = A2C("MultiInputPolicy", envs, n_steps=8, seed=1, device="cpu")  # it transposes the pictures itself
+    model = A2C("MultiInputPolicy", envs, n_steps=8, seed=1, device="cpu")  # SB3 transposes the pictures
     model.learn(64)
     assert model.num_timesteps == 64
     envs.close()
 
 
-def test_a_model_is_saved_and_goes_on_elsewhere(tmp_path: Path) -> None:
+def test_a_saved_model_continues_with_other_envs(tmp_path: Path) -> None:
     envs = SubprocVecEnv(cartpoles(2), num_workers=1)
     model = PPO("MlpPolicy", envs, n_steps=32, batch_size=32, seed=1, **small())
     model.learn(64)
@@ -119,8 +121,8 @@ def test_a_model_is_saved_and_goes_on_elsewhere(tmp_path: Path) -> None:
     others.close()
 
 
-def test_evaluation(tmp_path: Path) -> None:
-    """With a copy of the running averages, in a callback and by hand."""
+def test_a_normalized_policy_is_evaluated(tmp_path: Path) -> None:
+    """Both EvalCallback and evaluate_policy evaluate with the running averages of the training envs."""
 
     def envs(seed: int) -> VecNormalize:
         ours = make_vec_env(
@@ -138,13 +140,13 @@ def test_evaluation(tmp_path: Path) -> None:
     model.learn(64, callback=callback)
     assert (tmp_path / "best_model.zip").exists()
     rewards, lengths = evaluate_policy(model, evaluation, n_eval_episodes=5, return_episode_rewards=True)
-    assert rewards == lengths  # a CartPole's reward is 1 a step, and Monitor knows it behind the normalization
+    assert rewards == lengths  # the reward of each CartPole step is 1, and Monitor records it before the normalization
     training.close()
     evaluation.close()
 
 
 class Killer(BaseCallback):
-    """Kills workers, in turn, now and then."""
+    """Kills a worker every few steps, each worker in turn."""
 
     def __init__(self, every: int) -> None:
         super().__init__()
@@ -161,7 +163,7 @@ class Killer(BaseCallback):
         return True
 
 
-def test_a_run_survives_the_deaths_of_its_workers() -> None:
+def test_training_survives_deaths_of_workers() -> None:
     envs = SubprocVecEnv(cartpoles(3), faults=FaultPolicy("restart", max_restarts=99, backoff=0))
     model = PPO("MlpPolicy", envs, n_steps=64, batch_size=64, n_epochs=2, seed=1, **small())
     killer = Killer(every=30)

@@ -1,4 +1,5 @@
-"""Bit for bit what Stable-Baselines3's own SubprocVecEnv returns, on the same envs, seeds and actions."""
+"""The Stable-Baselines3 face returns, bit for bit, what SB3's SubprocVecEnv returns for the same envs, seeds and
+actions."""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ import simulator_envs
 from gymnasium import spaces
 from gymnasium_face_envs import SpaceEnv
 from pool_envs import assert_same
-from sb3_face_envs import EnvFns, PlanningEnv, RewardEnv, TellingEnv, cartpoles
+from sb3_face_envs import EnvFns, PlanningEnv, ResetInfoEnv, RewardEnv, cartpoles
 from sb3_originals import both
 
 from remuda.sb3 import SubprocVecEnv
@@ -30,22 +31,22 @@ SPACES: dict[str, spaces.Space[Any]] = {
 
 
 def compare(env_fns: EnvFns, steps: int, seed: int | None = 3, **options: Any) -> None:
-    with both(env_fns, **options) as (ours, theirs):
+    with both(env_fns, **options) as (ours, reference):
         for attribute in ("num_envs", "observation_space", "action_space", "render_mode", "reset_infos", "waiting"):
-            assert getattr(ours, attribute) == getattr(theirs, attribute)
+            assert getattr(ours, attribute) == getattr(reference, attribute)
         ours.seed(seed)
-        theirs.seed(seed)
-        assert_same(ours.reset(), theirs.reset(), "reset")
-        assert_same(ours.reset_infos, theirs.reset_infos, "reset_infos")
-        theirs.action_space.seed(7)
+        reference.seed(seed)
+        assert_same(ours.reset(), reference.reset(), "reset")
+        assert_same(ours.reset_infos, reference.reset_infos, "reset_infos")
+        reference.action_space.seed(7)
         for i in range(steps):
-            actions = np.array([theirs.action_space.sample() for _ in range(ours.num_envs)])
-            assert_same(ours.step(actions), theirs.step(actions), f"step {i}")
-            assert_same(ours.reset_infos, theirs.reset_infos, f"reset_infos of step {i}")
+            actions = np.array([reference.action_space.sample() for _ in range(ours.num_envs)])
+            assert_same(ours.step(actions), reference.step(actions), f"step {i}")
+            assert_same(ours.reset_infos, reference.reset_infos, f"reset_infos of step {i}")
 
 
 class TimelessEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """Statistics of episodes without the time that they took."""
+    """Replaces the duration in the statistics of an episode, which differs between runs."""
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
         *result, info = super().step(action)
@@ -61,45 +62,46 @@ def monitored(env_id: str) -> gymnasium.Env[Any, Any]:
 
 
 @pytest.mark.parametrize("env_id", ["CartPole-v1", "Pendulum-v1", "FrozenLake-v1"])
-def test_statistics_of_episodes(env_id: str) -> None:
+def test_statistics_of_episodes_equal_sb3s(env_id: str) -> None:
     compare([lambda: monitored(env_id)] * NUM_ENVS, 100, num_workers=2)
 
 
-def test_statistics_of_episodes_of_dummy_envs() -> None:
+def test_statistics_of_episodes_equal_those_of_dummy_vec_env() -> None:
     from stable_baselines3.common.vec_env import DummyVecEnv
 
     env_fns = [lambda: monitored("CartPole-v1")] * NUM_ENVS
-    ours, theirs = SubprocVecEnv(env_fns, num_workers=2), DummyVecEnv(env_fns)  # type: ignore[list-item]
-    for env in (ours, theirs):
+    ours, reference = SubprocVecEnv(env_fns, num_workers=2), DummyVecEnv(env_fns)  # type: ignore[list-item]
+    for env in (ours, reference):
         env.seed(3)
         env.reset()
     for i in range(100):
         actions = np.full(NUM_ENVS, i % 2)
-        assert_same(list(ours.step(actions)[3]), list(theirs.step(actions)[3]), f"step {i}")
+        assert_same(list(ours.step(actions)[3]), list(reference.step(actions)[3]), f"step {i}")
     ours.close()
 
 
 @pytest.mark.parametrize("num_workers", [None, 1, 2])
-def test_cartpole(num_workers: int | None) -> None:
+def test_cartpole_equals_sb3s(num_workers: int | None) -> None:
     compare(cartpoles(NUM_ENVS), 300, num_workers=num_workers)
 
 
-def test_pendulum_which_is_cut_off() -> None:
+def test_truncated_pendulum_episodes_equal_sb3s() -> None:
     compare([lambda: gymnasium.make("Pendulum-v1", max_episode_steps=20)] * NUM_ENVS, 90, num_workers=2)
 
 
 @pytest.mark.parametrize("space", SPACES.values(), ids=SPACES.keys())
-def test_spaces_of_observations(space: spaces.Space[Any]) -> None:
+def test_observations_of_every_space_equal_sb3s(space: spaces.Space[Any]) -> None:
     compare([lambda: SpaceEnv(space)] * NUM_ENVS, 40, num_workers=2)
 
 
-@pytest.mark.parametrize("simulator", [name for name in simulator_envs.NAMES if name != "pixels"])  # theirs is forked
-def test_simulators(simulator: str) -> None:
+# SB3's workers are forked
+@pytest.mark.parametrize("simulator", [name for name in simulator_envs.NAMES if name != "pixels"])
+def test_simulators_equal_sb3s(simulator: str) -> None:
     compare(simulator_envs.env_fns(simulator, NUM_ENVS), 30, num_workers=2)
 
 
 @pytest.mark.parametrize("backend", ["thread", "serial"])
-def test_other_backends(backend: str) -> None:
+def test_threads_and_serial_envs_equal_sb3s(backend: str) -> None:
     compare([lambda: SpaceEnv(SPACES["dict"])] * NUM_ENVS, 40, backend=backend)
 
 
@@ -118,11 +120,11 @@ REWARDS: dict[str, list[list[Any]]] = {
 
 
 @pytest.mark.parametrize("rewards", REWARDS.values(), ids=REWARDS.keys())
-def test_rewards_have_the_type_that_stacking_gives(rewards: list[list[Any]]) -> None:
+def test_rewards_have_the_dtype_of_sb3s(rewards: list[list[Any]]) -> None:
     compare([lambda own=own: RewardEnv(own * 3) for own in rewards], 6)  # type: ignore[misc]
 
 
-def test_an_env_may_copy_itself_whatever_looks_at_its_rewards() -> None:
+def test_an_env_may_step_copies_of_itself() -> None:
     compare([PlanningEnv] * 2, 4)
 
 
@@ -146,46 +148,46 @@ ACTIONS: dict[str, tuple[spaces.Space[Any], Any]] = {
 
 
 @pytest.mark.parametrize(("space", "actions"), ACTIONS.values(), ids=ACTIONS.keys())
-def test_actions_as_the_envs_get_them(space: spaces.Space[Any], actions: Any) -> None:
-    with both([lambda: TellingEnv(space)] * 2) as (ours, theirs):
+def test_actions_arrive_as_in_sb3(space: spaces.Space[Any], actions: Any) -> None:
+    with both([lambda: ResetInfoEnv(space)] * 2) as (ours, reference):
         ours.reset()
-        theirs.reset()
-        got, expected = ours.step(actions)[3], theirs.step(actions)[3]
+        reference.reset()
+        got, expected = ours.step(actions)[3], reference.step(actions)[3]
         assert_same(got, expected)
 
 
-def test_a_list_of_choices() -> None:
-    """The original hands Python's ints on; here they arrive as those of the action space."""
-    with both([TellingEnv] * 2) as (ours, theirs):
+def test_a_list_of_ints_arrives_as_actions() -> None:
+    """SB3 passes Python's ints on; here they arrive with the dtype of the action space."""
+    with both([ResetInfoEnv] * 2) as (ours, reference):
         ours.reset()
-        theirs.reset()
-        got, expected = ours.step([1, 2])[3], theirs.step([1, 2])[3]
+        reference.reset()
+        got, expected = ours.step([1, 2])[3], reference.step([1, 2])[3]
         assert [info["action"] for info in got] == [info["action"] for info in expected] == [1, 2]
 
 
 def test_seeds_and_options_are_for_one_reset() -> None:
-    with both([TellingEnv] * 2) as (ours, theirs):
-        for envs in (ours, theirs):
+    with both([ResetInfoEnv] * 2) as (ours, reference):
+        for envs in (ours, reference):
             assert envs.seed(5) == [5, 6]
             envs.set_options([{"map": 1}, {}])
         for _ in range(2):
             ours.reset()
-            theirs.reset()
-            assert_same(ours.reset_infos, theirs.reset_infos)
-        for envs in (ours, theirs):
+            reference.reset()
+            assert_same(ours.reset_infos, reference.reset_infos)
+        for envs in (ours, reference):
             envs.set_options({"map": {"size": 3}})
         ours.reset()
-        theirs.reset()
-        assert_same(ours.reset_infos, theirs.reset_infos)
-        for _ in range(2):  # the second one resets
-            assert_same(ours.step(np.array([0, 1])), theirs.step(np.array([0, 1])))
-            assert_same(ours.reset_infos, theirs.reset_infos)
+        reference.reset()
+        assert_same(ours.reset_infos, reference.reset_infos)
+        for _ in range(2):  # the second step resets
+            assert_same(ours.step(np.array([0, 1])), reference.step(np.array([0, 1])))
+            assert_same(ours.reset_infos, reference.reset_infos)
 
 
-def test_without_a_seed_envs_differ() -> None:
-    with both(cartpoles(2)) as (ours, theirs):
-        for envs in (ours, theirs):
+def test_without_a_seed_each_env_differs() -> None:
+    with both(cartpoles(2)) as (ours, reference):
+        for envs in (ours, reference):
             np.random.seed(1)
             envs.seed()
-        assert_same(ours.reset(), obs := theirs.reset())
+        assert_same(ours.reset(), obs := reference.reset())
         assert not np.array_equal(obs[0], obs[1])

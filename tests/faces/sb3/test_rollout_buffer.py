@@ -1,4 +1,4 @@
-"""``RolloutBuffer``: SB3's algorithms learn the same with it, from observations that nobody has copied."""
+"""With ``RolloutBuffer``, SB3's algorithms learn the same, from observations that are not copied."""
 
 from __future__ import annotations
 
@@ -56,12 +56,12 @@ CASES: dict[str, tuple[Any, str, Callable[[], Any], int, dict[str, Any], bool]] 
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_the_weights_are_the_same(case: str) -> None:
+def test_the_weights_equal_those_of_sb3s_buffer(case: str) -> None:
     algorithm, policy, make, total, options, stays = CASES[case]
-    theirs = weights(train(algorithm, policy, make, None, total, **options))
+    reference = weights(train(algorithm, policy, make, None, total, **options))
     model = train(algorithm, policy, make, RolloutBuffer, total, **options)
     ours = weights(model)
-    assert all(torch.equal(ours[key], theirs[key]) for key in theirs)
+    assert all(torch.equal(ours[key], reference[key]) for key in reference)
     assert (model.rollout_buffer.rollout is not None) == stays
 
 
@@ -81,18 +81,18 @@ def test_observations_are_not_copied() -> None:
         assert "memfd:remuda" not in maps.read()
 
 
-def test_other_envs_are_learned_from_as_ever() -> None:
+def test_with_other_envs_the_buffer_works_like_sb3s() -> None:
     def make() -> Any:
         from stable_baselines3.common.vec_env import DummyVecEnv
 
         return DummyVecEnv([lambda: gymnasium.make("CartPole-v1")] * N)  # type: ignore[list-item]
 
-    theirs = weights(train(PPO, "MlpPolicy", make, None, 128, **SHORT))
+    reference = weights(train(PPO, "MlpPolicy", make, None, 128, **SHORT))
     ours = weights(train(PPO, "MlpPolicy", make, RolloutBuffer, 128, **SHORT))
-    assert all(torch.equal(ours[key], theirs[key]) for key in theirs)
+    assert all(torch.equal(ours[key], reference[key]) for key in reference)
 
 
-def test_a_rollout_that_was_broken_off_is_followed_by_another() -> None:
+def test_after_an_aborted_rollout_the_next_one_is_complete() -> None:
     envs = poles()
     model = PPO("MlpPolicy", envs, seed=1, device="cpu", rollout_buffer_class=RolloutBuffer, **SHORT)
     model.learn(2 * 16 * N)
@@ -103,7 +103,7 @@ def test_a_rollout_that_was_broken_off_is_followed_by_another() -> None:
     envs.close()
 
 
-def test_a_face_has_rollouts_of_its_own() -> None:
+def test_the_face_has_its_own_rollouts() -> None:
     envs = poles()
     with pytest.raises(remuda.StateError, match="reset"):
         envs.rollout(3)

@@ -1,4 +1,4 @@
-"""Stable-Baselines3's own wrappers around ours: as around the original."""
+"""Stable-Baselines3's wrappers return the same around our vector env and around SB3's."""
 
 from __future__ import annotations
 
@@ -45,20 +45,20 @@ WRAPPED: dict[str, tuple[Any, Callable[[VecEnv], VecEnv]]] = {
 
 
 @pytest.mark.parametrize(("space", "wrap"), WRAPPED.values(), ids=WRAPPED.keys())
-def test_wrapped(space: spaces.Space[Any], wrap: Callable[[VecEnv], VecEnv]) -> None:
+def test_wrappers_return_the_same_as_around_sb3s(space: spaces.Space[Any], wrap: Callable[[VecEnv], VecEnv]) -> None:
     with both([lambda: SpaceEnv(space)] * 2, num_workers=1) as sides:
-        ours, theirs = (wrap(envs) for envs in sides)
-        for envs in (ours, theirs):
+        ours, original = (wrap(envs) for envs in sides)
+        for envs in (ours, original):
             envs.seed(3)
-        assert_same(ours.reset(), theirs.reset())
+        assert_same(ours.reset(), original.reset())
         for i in range(40):
-            (our_step, their_step) = ours.step(np.array([i % 3, 1])), theirs.step(np.array([i % 3, 1]))
+            (our_step, their_step) = ours.step(np.array([i % 3, 1])), original.step(np.array([i % 3, 1]))
             for info in (*our_step[3], *their_step[3]):
-                info.get("episode", {}).pop("t", None)  # seconds
+                info.get("episode", {}).pop("t", None)  # the duration, in seconds
             assert_same(our_step, their_step, f"step {i}")
 
 
-def test_wrappers_find_what_is_behind_them() -> None:
+def test_wrappers_forward_attributes_to_the_face() -> None:
     envs = VecFrameStack(VecNormalize(SubprocVecEnv(cartpoles(2))), 2)
     assert envs.get_attr("spec")[0].id == "CartPole-v1"
     assert [process.is_alive() for process in envs.processes] == [True, True]
@@ -84,7 +84,7 @@ def test_normalization_is_saved_and_loaded(tmp_path: Path) -> None:
         envs.close()
 
 
-def test_a_video_has_the_envs_pace(tmp_path: Path) -> None:
+def test_a_video_has_the_frame_rate_of_the_env(tmp_path: Path) -> None:
     envs = VecVideoRecorder(
         SubprocVecEnv([PictureEnv] * 2), str(tmp_path), record_video_trigger=lambda step: step == 0, video_length=3
     )
@@ -96,7 +96,7 @@ def test_a_video_has_the_envs_pace(tmp_path: Path) -> None:
     assert (tmp_path / "rl-video-step-0-to-step-3.mp4").stat().st_size > 0
 
 
-def test_a_wrapper_of_ones_own_sees_the_goals_of_hindsight() -> None:
+def test_a_custom_wrapper_forwards_compute_reward() -> None:
     class Goals(VecEnvWrapper):
         def reset(self) -> Any:
             return self.venv.reset()

@@ -1,4 +1,4 @@
-"""Envs for the tests of the ALF face, and what steps them one after another, as a reference."""
+"""Envs for the tests of the ALF face, and a reference that steps them one after another."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ Constructor = Callable[..., Any]
 
 
 class CountingAlfEnv(AlfEnvironment):  # type: ignore[misc]
-    """Observes (tag, episodes, steps, last action), with the action as its reward; its info has the steps.
+    """Observes (tag, episodes, steps, last action). The reward is the action, and the info has the steps.
 
     Hooks are called with the env in the phases build, reset, autoreset (any reset but the first), step, call, render
-    and close. What one returns replaces what the method would have, unless it is None.
+    and close. If a hook returns a value other than None, the method returns that value.
     """
 
     metadata = {"render.modes": ["rgb_array"]}
@@ -55,7 +55,7 @@ class CountingAlfEnv(AlfEnvironment):  # type: ignore[misc]
     def env_info_spec(self) -> Any:
         return {"steps": TensorSpec((), torch.float32)}
 
-    def _told(self, step_type: Any, reward: float = 0.0, discount: float = 1.0) -> TimeStep:
+    def _time_step(self, step_type: Any, reward: float = 0.0, discount: float = 1.0) -> TimeStep:
         return TimeStep(
             step_type=step_type,
             reward=np.float32(reward),
@@ -69,7 +69,7 @@ class CountingAlfEnv(AlfEnvironment):  # type: ignore[misc]
     def _reset(self) -> Any:
         self.episodes += 1
         self.steps, self.last_action = 0, -1
-        return self._run("reset" if self.episodes == 1 else "autoreset") or self._told(StepType.FIRST)
+        return self._run("reset" if self.episodes == 1 else "autoreset") or self._time_step(StepType.FIRST)
 
     def _step(self, action: Any) -> Any:
         if self.steps >= self.length:
@@ -77,8 +77,8 @@ class CountingAlfEnv(AlfEnvironment):  # type: ignore[misc]
         self.steps += 1
         self.last_action = int(action)
         if self.steps < self.length:
-            return self._run("step") or self._told(StepType.MID, self.last_action)
-        return self._run("step") or self._told(StepType.LAST, self.last_action, float(self.cut))
+            return self._run("step") or self._time_step(StepType.MID, self.last_action)
+        return self._run("step") or self._time_step(StepType.LAST, self.last_action, float(self.cut))
 
     def seed(self, seed: Any) -> Any:
         self.last_seed = seed
@@ -114,7 +114,7 @@ def spice(sourness: int = 0) -> int:
 
 
 class ConfiguredAlfEnv(CountingAlfEnv):
-    """Tells what is configured where it runs."""
+    """Returns the ALF configuration of the process that hosts the env."""
 
     def taste(self) -> Any:
         return flavour(), spice()
@@ -131,7 +131,7 @@ class Move(NamedTuple):
 
 
 class NestedAlfEnv(AlfEnvironment):  # type: ignore[misc]
-    """Nests in observation, action and info, drawn by a seeded generator; two rewards; episodes of random lengths."""
+    """Has nested observations, actions and infos from a seeded generator, two rewards, and random episode lengths."""
 
     num_tasks = 2
 
@@ -160,7 +160,7 @@ class NestedAlfEnv(AlfEnvironment):  # type: ignore[misc]
     def seed(self, seed: Any) -> None:
         self.random.seed(seed)
 
-    def _told(self, step_type: Any, action: Any, discount: float = 1.0) -> TimeStep:
+    def _time_step(self, step_type: Any, action: Any, discount: float = 1.0) -> TimeStep:
         draw = self.random
         sums = np.asarray(action["move"].velocity, np.float32) + action["bits"][0]
         return TimeStep(
@@ -181,19 +181,19 @@ class NestedAlfEnv(AlfEnvironment):  # type: ignore[misc]
     def _reset(self) -> Any:
         self.done = False
         nothing = {"move": Move(np.zeros(2, np.float32), np.int64(0)), "bits": [np.zeros(2, np.float32)]}
-        return self._told(StepType.FIRST, nothing)
+        return self._time_step(StepType.FIRST, nothing)
 
     def _step(self, action: Any) -> Any:
         if self.done:
             return self.reset()
         self.done = self.random.rand() < self.end
         if not self.done:
-            return self._told(StepType.MID, action)
-        return self._told(StepType.LAST, action, float(self.random.rand() < 0.5))
+            return self._time_step(StepType.MID, action)
+        return self._time_step(StepType.LAST, action, float(self.random.rand() < 0.5))
 
 
 class BatchedAlfEnv(AlfEnvironment):  # type: ignore[misc]
-    """Several envs as one, which reset on their own."""
+    """Stacks several envs into one batched env. Each of them resets by itself at the end of its episode."""
 
     batched = True
 
@@ -233,13 +233,13 @@ def counting(num_envs: int, length: int = 1_000_000, **options: Any) -> list[Con
 
 
 def hooked(num_envs: int, which: Sequence[int] = (1,), length: int = 1_000_000, **hooks: Hook) -> list[Constructor]:
-    """Constructors of envs, `which` of them with these hooks."""
+    """Returns constructors of envs. The envs with the ids in `which` have these hooks."""
     plain = functools.partial(CountingAlfEnv, length=length)
     return [functools.partial(plain, **hooks) if i in which else plain for i in range(num_envs)]
 
 
 def batched_of(constructor: Constructor, batch_size: int, num_envs: int) -> list[Constructor]:
-    """Of batched envs, whose rows are the envs that the constructor makes, numbered through."""
+    """Returns constructors of batched envs. Their rows are envs from `constructor`, with consecutive env ids."""
 
     def build(env_id: int) -> Any:
         return BatchedAlfEnv([constructor(env_id=env_id * batch_size + i) for i in range(batch_size)])
@@ -259,7 +259,7 @@ def row_of(nest: Any, i: int) -> Any:
 
 
 def random_actions(spec: Any, rows: int, random: Any) -> Any:
-    """A nest of tensors."""
+    """Returns a nest of tensors with one random action for each row."""
 
     def draw(leaf: Any) -> Any:
         shape = (rows, *leaf.shape)
@@ -271,7 +271,7 @@ def random_actions(spec: Any, rows: int, random: Any) -> Any:
 
 
 def assert_same_time_step(ours: Any, theirs: Any, where: str = "time step") -> None:
-    """Kinds, dtypes, shapes and bits, down to the last leaf. `theirs` may be of arrays."""
+    """Compares types, dtypes, shapes and bits of all leaves. `theirs` may consist of arrays."""
     assert type(ours) is type(theirs), f"{where}: {type(ours)} is not {type(theirs)}"
     if isinstance(ours, dict):
         assert set(ours) == set(theirs), where
@@ -290,7 +290,7 @@ def assert_same_time_step(ours: Any, theirs: Any, where: str = "time step") -> N
 
 
 class OneAfterAnother:
-    """What a batch of envs with spares is to return, made in this process."""
+    """A reference for the ALF face: steps envs one after another in this process and replaces ended ones by spares."""
 
     def __init__(self, constructors: Sequence[Constructor], num_spares: int = 0, *, resets_ahead: bool = True) -> None:
         self.resets_ahead = resets_ahead
@@ -306,11 +306,11 @@ class OneAfterAnother:
             env.seed(seed)
 
     def reset(self) -> Any:
-        """All of them, in their places again; also those that have just been reset, but were not wanted yet."""
+        """Resets all envs in their original slots, including those that have reset in advance."""
         self.order, self.ended = list(range(self.num_slots)), []
         self.queue = deque(range(self.num_slots, len(self.envs)))
         self.fresh = {i: self.envs[i].reset() for i in self.queue}
-        return self._told([self.envs[i].reset() for i in self.order])
+        return self._time_step([self.envs[i].reset() for i in self.order])
 
     def step(self, actions: Any) -> Any:
         for slot in self.ended:
@@ -324,9 +324,9 @@ class OneAfterAnother:
         for slot in self.ended:
             self.queue.append(self.order[slot])
             self.fresh[self.order[slot]] = self.envs[self.order[slot]].reset()
-        return self._told(steps)
+        return self._time_step(steps)
 
-    def _told(self, steps: Sequence[Any]) -> Any:
+    def _time_step(self, steps: Sequence[Any]) -> Any:
         stacked = stack(steps)
         return alf.nest.map_structure(
             torch.from_numpy, stacked._replace(env_id=np.arange(self.num_slots, dtype=np.int32))

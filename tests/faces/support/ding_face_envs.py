@@ -1,4 +1,4 @@
-"""Envs that the tests of DI-engine's face run in workers, and how managers are driven side by side."""
+"""Envs for the tests of the DI-engine face, and helpers that run its managers beside DI-engine's."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-with warnings.catch_warnings():  # what it imports is old
+with warnings.catch_warnings():  # DI-engine imports deprecated modules
     warnings.simplefilter("ignore")
     pytest.importorskip("ding", reason="DI-engine has an environment of its own: make ding-test")
-    import ding.envs as theirs
+    import ding.envs as ding_envs
     from ding.envs.env_manager.base_env_manager import EnvState
     from easydict import EasyDict
 
     import remuda.ding as ours
 
 PAIRS = {
-    name: (getattr(ours, name), getattr(theirs, name))
+    name: (getattr(ours, name), getattr(ding_envs, name))
     for name in ("AsyncSubprocessEnvManager", "SyncSubprocessEnvManager", "SubprocessEnvManagerV2")
 }
 
@@ -49,7 +49,7 @@ REWARDS: dict[str, Callable[[float], Any]] = {
 
 
 class DriftEnv:
-    """Observes seeded noise; its episodes last from 2 to 5 steps, and its infos have every kind of value."""
+    """Observes seeded noise. Its episodes last 2 to 5 steps, and its infos have values of every kind."""
 
     def __init__(self, space: str = "box", reward: str = "array", wide: bool = False) -> None:
         self.observation_space = SPACES[space]
@@ -75,13 +75,13 @@ class DriftEnv:
         self.steps += 1
         info: dict[str, Any] = {"steps": self.steps, "TimeLimit.truncated": False, "text": "x", "1st": np.arange(3)}
         if isinstance(action, str) and action == "spoil":
-            return theirs.BaseEnvTimestep(None, None, True, {"abnormal": True, "why": "asked to"})
+            return ding_envs.BaseEnvTimestep(None, None, True, {"abnormal": True, "why": "asked to"})
         info["action"] = action
         done = self.steps >= self.length
         if done:
             info["eval_episode_return"] = np.float32(self.steps)
         reward = self._reward(self.random.rand())
-        return theirs.BaseEnvTimestep(self._obs(self.observation_space), reward, done, info)
+        return ding_envs.BaseEnvTimestep(self._obs(self.observation_space), reward, done, info)
 
     def _obs(self, space: Any) -> Any:
         if isinstance(space, spaces.Dict):
@@ -99,14 +99,14 @@ class DriftEnv:
         return [{**transition, "shaped": self.pid} for transition in transitions]
 
     def method(self) -> None:
-        """Not in ``method_name_list``."""
+        """A method that is missing in ``method_name_list``."""
 
     def close(self) -> None:
         pass
 
 
 class Detailed(NamedTuple):
-    """A timestep of an env's own."""
+    """A timestep class with a field that DI-engine's does not have."""
 
     obs: Any
     reward: Any
@@ -126,7 +126,7 @@ ODDITIES: dict[str, Callable[[Any], Any]] = {
 
 
 class OddEnv(DriftEnv):
-    """Its timesteps are not of the usual kind."""
+    """Returns timesteps with an unusual class or field."""
 
     def __init__(self, oddity: str, space: str = "box") -> None:
         super().__init__(space)
@@ -137,7 +137,7 @@ class OddEnv(DriftEnv):
 
 
 class GlobalEnv(DriftEnv):
-    """Draws from NumPy's global generator and seeds it, as DI-engine's own envs do."""
+    """Draws from NumPy's global generator and seeds it, as DI-engine's envs do."""
 
     def seed(self, seed: int, dynamic_seed: bool | None = None) -> None:
         np.random.seed(seed)
@@ -152,7 +152,7 @@ class GlobalEnv(DriftEnv):
 
 
 class NeedsTwoError(Exception):
-    """Its constructor takes more than a text."""
+    """An exception with a constructor of two arguments."""
 
     def __init__(self, code: int, reason: str) -> None:
         super().__init__(code, reason)
@@ -180,7 +180,7 @@ def sleep() -> None:
 
 
 def sleep_in_native_code() -> None:
-    """Holds the GIL, and lets no alarm through."""
+    """Blocks SIGALRM and sleeps with the GIL held."""
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGALRM})
     ctypes.PyDLL(None).sleep(1000)
 
@@ -190,84 +190,84 @@ def exit_python() -> None:
 
 
 class FaultyEnv(DriftEnv):
-    """Has an accident in the phase that is named, from the given time on: ``every`` time, or once."""
+    """Has an accident in call number ``at`` of the named phase, and also in all later calls if ``every``."""
 
     def __init__(self, phase: str, accident: Callable[[], None], at: int = 0, every: bool = True) -> None:
         super().__init__()
         self._phase, self._accident, self._at, self._every = phase, accident, at, every
         self._times = {"reset": 0, "step": 0, "close": 0}
 
-    def _pass(self, phase: str) -> None:
+    def _run_phase(self, phase: str) -> None:
         times = self._times[phase]
         self._times[phase] += 1
         if phase == self._phase and (times == self._at or (self._every and times > self._at)):
             self._accident()
 
     def reset(self, **param: Any) -> Any:
-        self._pass("reset")
+        self._run_phase("reset")
         return super().reset(**param)
 
     def step(self, action: Any) -> Any:
-        self._pass("step")
+        self._run_phase("step")
         return super().step(action)
 
     def close(self) -> None:
-        self._pass("close")
+        self._run_phase("close")
 
 
 class Unlucky(DriftEnv):
-    """Has its accident in one phase, unless it is the one that the manager builds in its own process."""
+    """Has an accident in the named phase, except in the manager's own process, which builds a reference env."""
 
     def __init__(self, phase: str, accident: Callable[[], Any], parent: int) -> None:
         super().__init__()
         self._phase, self._accident, self._parent, self._resets = phase, accident, parent, 0
-        self._pass("build")
+        self._run_phase("build")
 
-    def _pass(self, phase: str) -> None:
+    def _run_phase(self, phase: str) -> None:
         if phase == self._phase and os.getpid() != self._parent:
-            faulthandler.disable()  # forked from a test, it would tell of every death
+            faulthandler.disable()  # forked from a test, the env would print a traceback at each death
             self._accident()
 
     def reset(self, **param: Any) -> Any:
         self._resets += 1
-        self._pass("reset" if self._resets == 1 else "background")
+        self._run_phase("reset" if self._resets == 1 else "background")
         return super().reset(**param)
 
     def step(self, action: Any) -> Any:
-        self._pass("step")
+        self._run_phase("step")
         return super().step(action)
 
     @property
     def mood(self) -> str:
-        self._pass("call")
+        self._run_phase("call")
         return "good"
 
     def close(self) -> None:
-        self._pass("close")
+        self._run_phase("close")
 
 
 def with_a_faulty_one(phase: str, accident: Callable[[], None], **when: Any) -> list[Callable[[], Any]]:
-    """Three envs, of which the one in the middle is faulty."""
+    """Returns factories of three envs. Only the middle one is faulty."""
     return [DriftEnv, partial(FaultyEnv, phase, accident, **when), DriftEnv]
 
 
 def config(manager: Any, **changes: Any) -> Any:
-    """The manager's default configuration, changed."""
+    """Returns the manager's default config with these changes."""
     merged = manager.default_config()
     merged.update(changes)
     return merged
 
 
 def settled(manager: Any) -> Any:
-    """The manager, when no env of it is resetting: the original's threads tell nobody, so it is asked."""
+    """Polls the manager until no env is resetting, and returns it. DI-engine's reset threads do not notify."""
     while EnvState.RESET in manager._env_states.values():
-        manager.ready_obs_id  # noqa: B018  # ours looks when it is asked
+        manager.ready_obs_id  # noqa: B018  # our manager completes resets here
         time.sleep(0.001)
     return manager
 
 
 def close(manager: Any) -> None:
-    """Also reaps the processes of the original, which does not wait for their end."""
+    """Closes the manager and reaps the processes of DI-engine's, which does not join them."""
     manager.close()
     reap()
 
@@ -288,7 +288,7 @@ def launched(env_fns: Any, manager_cls: Any = ours.SyncSubprocessEnvManager, **c
 
 
 def assert_closed(manager: Any) -> None:
-    """And it stays so."""
+    """Checks that the manager is closed, and that a second close and a step do not reopen it."""
     assert manager.closed
     assert set(manager._env_states.values()) == {EnvState.VOID}
     manager.close()

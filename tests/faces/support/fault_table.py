@@ -1,6 +1,6 @@
-"""What the caller of each face meets when an env fails: the table, and how each face is brought to it.
+"""A table of what the caller of each face receives when an env fails, and functions that make the envs fail.
 
-A face is looked at where what it imitates is installed: DI-engine and ML-Agents have environments of their own.
+A face is tested only where its library is installed. DI-engine and ML-Agents have their own environments.
 """
 
 from __future__ import annotations
@@ -27,36 +27,36 @@ ACCIDENTS: dict[str, tuple[Kind, Callable[..., Any]]] = {
     "sys.exit": ("exception", accidents.exit_python),
     "SIGSTOP": ("hang", accidents.stop_myself),
 }
-PHASES = {  # and what happens in them
+PHASES = {  # and their accidents
     **dict.fromkeys(("build", "reset", "step", "call", "close"), tuple(ACCIDENTS)),
     **dict.fromkeys(("autoreset", "render"), ("SIGKILL", "exception", "SIGSTOP")),
 }
 
 Course = Callable[[Any], Any]
-"""What is done with the envs until the failure is met."""
+"""Uses the envs until the accident happens."""
 
 Then = Literal["goes on", "is lost", "is closed"]
 
 Met = Literal["raised", "unseen", "cut off", "logged"]
-"""Where envs are restarted: the error, nothing (it is tried again), the end of an episode; or a line in the log."""
+"""The effect on the caller: an error, none (the call is repeated), the end of an episode, or a line in the log."""
 
 
 @dataclass(frozen=True)
 class Face:
-    """How envs are made and used through one face, and what its caller sees of a failure.
+    """The functions that use envs through one face, and the expected outcome of each failure.
 
     Attributes:
-        make: (phase, what env 1 does in it once, policy, limit of the start) -> the envs.
-        courses: By phase, what is done until it comes: once the envs are made, where they are built in the beginning.
-        go_on: A reset and a step.
-        raised: By kind, as `module:name`: a class of the error.
-        then: By kind: the envs go on, are lost (each use says so), or were closed.
-        was_cut_off: Whether what a step returned tells that the episode of env 1 has ended.
-        closing: By kind, what comes of it in a close.
-        otherwise: What is raised instead, by phase and kind or accident.
-        restarting: What is met where envs are restarted and it is not what is met elsewhere, by phase and kind.
-        restart_courses: What is done instead where envs are restarted, by phase.
-        caught_today: What programs catch that were written for the original, by kind.
+        make: Makes two envs from (phase, accident of env 1, policy, start timeout).
+        courses: For each phase, a function that uses the envs until the accident happens.
+        go_on: Resets and steps the envs.
+        raised: For each kind, the class of the error, as `module:name`.
+        then: For each kind, the condition of the envs afterwards: usable, lost (each use raises), or closed.
+        was_cut_off: Returns True if a step's result has the end of env 1's episode.
+        closing: For each kind, the effect of an accident in a close.
+        otherwise: Exceptions from `raised`, for (phase, kind) or (phase, accident).
+        restarting: With restarts, the effects that differ from those of other faces, for (phase, kind).
+        restart_courses: With restarts, the functions that differ from `courses`.
+        caught_today: For each kind, the class of the imitated library's error, which existing programs catch.
     """
 
     make: Callable[[str, Callable[..., Any], Any, float | None], Any]
@@ -72,14 +72,14 @@ class Face:
     caught_today: dict[str, str] = field(default_factory=dict)
 
     def expected(self, phase: str, accident: str) -> str:
-        """The error that is raised."""
+        """Returns the class of the error without restarts, as `module:name`."""
         kind, _ = ACCIDENTS[accident]
         table = {("build", "hang"): "remuda:StartTimeoutError", **self.otherwise}
         places = ((phase, accident), (phase, kind), ("", accident))
         return next((table[place] for place in places if place in table), self.raised[kind])
 
     def met(self, phase: str, accident: str) -> Met:
-        """What the caller sees where envs are restarted."""
+        """Returns the effect on the caller with restarts."""
         kind, _ = ACCIDENTS[accident]
         if phase == "close":
             return self.closing[kind]
@@ -92,7 +92,7 @@ _RESTARTING: dict[tuple[str, str], Met] = {
 }
 
 
-# -- those that are made from factories ----------------------------------------------------------------------
+# -- Gymnasium, Stable-Baselines3 and ALF ---------------------------------------------------------------------
 
 
 def _gymnasium(phase: str, act: Callable[..., Any], faults: Any, start_timeout: float | None) -> Any:
@@ -125,7 +125,7 @@ def _alf_step(envs: Any) -> Any:
     return envs.step(torch.tensor([5, 5]))
 
 
-# -- those with managers -------------------------------------------------------------------------------------
+# -- DI-engine and ML-Agents ----------------------------------------------------------------------------------
 
 
 def _ding(phase: str, act: Callable[..., Any], faults: Any, start_timeout: float | None) -> Any:
@@ -138,12 +138,12 @@ def _ding(phase: str, act: Callable[..., Any], faults: Any, start_timeout: float
 
 def _ding_steps_all(manager: Any) -> Any:
     while not manager.closed and len(manager.ready_obs) < 2:
-        pass  # who was cut off is being reset
+        pass  # waits for the reset of an env that was cut off
     return manager.step({0: 0, 1: 0})
 
 
 def _mlagents(phase: str, act: Callable[..., Any], faults: Any, _: float | None) -> Any:
-    """Envs are built by the first reset, under the limit of a step: the workers' start has no part in it."""
+    """The first reset builds the envs within `step_timeout`, so the start timeout does not apply."""
     from mlagents_face_envs import FaultyEnv, manager
 
     return manager(partial(FaultyEnv, accident=act, where=phase, at=1, worker=1), faults=faults)
@@ -151,7 +151,7 @@ def _mlagents(phase: str, act: Callable[..., Any], faults: Any, _: float | None)
 
 def _mlagents_step(manager: Any) -> Any:
     manager.reset({})
-    while True:  # whoever is there first is told, until it is env 1
+    while True:  # each call returns the steps that are finished, until env 1's arrives
         manager.get_steps()
 
 
@@ -241,7 +241,7 @@ FACES = {
         CLOSED,
         was_cut_off=lambda step: step[1].info["abnormal"],
         closing=LOGGED,
-        restarting={("call", kind): "unseen" for kind in ("death", "hang")},  # they are asked once more
+        restarting={("call", kind): "unseen" for kind in ("death", "hang")},  # the successor repeats the call
         otherwise={
             **{("", name): "remuda:RemudaError" for name in ("unpicklable", "sys.exit")},
             **{(phase, name): "builtins:RuntimeError" for phase in ("build", "reset") for name in ACCIDENTS},
@@ -265,8 +265,8 @@ FACES = {
             **{("", name): "remuda:EnvError" for name in ("unpicklable", "sys.exit")},
         },
         restarting={
-            ("step", "exception"): "raised",  # but for Unity's own
-            **{("reset", kind): "raised" for kind in KINDS},  # an env that was never reset is set up wrongly
+            ("step", "exception"): "raised",  # except Unity's exceptions
+            **{("reset", kind): "raised" for kind in KINDS},  # an env that fails in its first reset is not restarted
         },
         restart_courses={"step": _mlagents_steps_until_restarted},
         caught_today={
@@ -279,7 +279,7 @@ NEEDS = {"sb3": "stable_baselines3", "ding": "ding", "mlagents": "mlagents", "al
 
 
 def made(face: str, phase: str, accident: str, directory: Path, policy: str = "raise") -> Any:
-    """Two envs, the second of which fails once in this phase."""
+    """Returns two envs behind this face. The second has this accident once in this phase."""
     kind, act = ACCIDENTS[accident]
     start_timeout = LIMIT if (phase, kind) == ("build", "hang") else None
     once_only = once(directory / "accident", act)

@@ -1,4 +1,4 @@
-"""Envs that the tests of the Gymnasium face run in workers, and how their results are compared."""
+"""Envs for the tests of the Gymnasium face, and a strict comparison of results."""
 
 from __future__ import annotations
 
@@ -17,34 +17,35 @@ import numpy as np
 from gymnasium import spaces
 
 
-def assert_identical(ours: Any, theirs: Any, where: str = "result") -> None:
-    """Same types, same dtypes, same shapes, same bits, all the way down."""
-    assert type(ours) is type(theirs), f"{where}: {type(ours)} is not {type(theirs)}"
+def assert_identical(ours: Any, expected: Any, where: str = "result") -> None:
+    """Compares types, dtypes, shapes and bits of all leaves."""
+    assert type(ours) is type(expected), f"{where}: {type(ours)} is not {type(expected)}"
     if isinstance(ours, dict):
-        assert ours.keys() == theirs.keys(), where
+        assert ours.keys() == expected.keys(), where
         for key in ours:
-            assert_identical(ours[key], theirs[key], f"{where}[{key!r}]")
+            assert_identical(ours[key], expected[key], f"{where}[{key!r}]")
     elif isinstance(ours, (tuple, list)):
-        assert len(ours) == len(theirs), where
-        for i, (one, other) in enumerate(zip(ours, theirs, strict=True)):
+        assert len(ours) == len(expected), where
+        for i, (one, other) in enumerate(zip(ours, expected, strict=True)):
             assert_identical(one, other, f"{where}[{i}]")
     elif isinstance(ours, np.ndarray):
-        assert (ours.dtype, ours.shape) == (theirs.dtype, theirs.shape), where
+        assert (ours.dtype, ours.shape) == (expected.dtype, expected.shape), where
         if ours.dtype == object:
-            assert_identical(ours.tolist(), theirs.tolist(), where)
+            assert_identical(ours.tolist(), expected.tolist(), where)
         else:
-            assert ours.tobytes() == theirs.tobytes(), f"{where}: {ours} is not {theirs}"
+            assert ours.tobytes() == expected.tobytes(), f"{where}: {ours} is not {expected}"
     else:
-        assert ours == theirs, where
+        assert ours == expected, where
 
 
 class SpaceEnv(gymnasium.Env[Any, Any]):
-    """Observes seeded samples of a space; episodes end at random; its infos have every kind of value."""
+    """Observes seeded samples of a space. Episodes end at random, and infos have values of every kind."""
 
     metadata: ClassVar[dict[str, Any]] = {"render_modes": ["rgb_array"], "render_fps": 7}
 
     def __init__(self, space: spaces.Space[Any], action_space: spaces.Space[Any] | None = None) -> None:
-        self.observation_space = copy.deepcopy(space)  # in one process envs would share its random numbers
+        # envs in one process would otherwise share the space's random numbers
+        self.observation_space = copy.deepcopy(space)
         self.action_space = spaces.Discrete(3) if action_space is None else action_space
         self.render_mode = "rgb_array"
         self.steps = 0
@@ -75,7 +76,7 @@ class SpaceEnv(gymnasium.Env[Any, Any]):
 
 
 class EchoEnv(gymnasium.Env[Any, Any]):
-    """Keeps the last action, and says in its info what it got; ends after ``length`` steps."""
+    """Keeps the last action and options. Its episodes have ``length`` steps."""
 
     def __init__(self, action_space: spaces.Space[Any] | None = None, length: int = 1_000_000) -> None:
         self.observation_space = spaces.Box(0, 1000, (1,), np.int64)
@@ -109,7 +110,7 @@ class EchoEnv(gymnasium.Env[Any, Any]):
 
 
 class ClockedEnv(EchoEnv):
-    """Tells when its last ``step`` ran: ``clock`` is (begin, end), in seconds of the machine's clock."""
+    """Records the time of its last ``step``: ``clock`` is (begin, end) of the monotonic clock, in seconds."""
 
     clock = (0.0, 0.0)
 
@@ -122,25 +123,25 @@ class ClockedEnv(EchoEnv):
 
 
 class Gate:
-    """A door that a worker stands before until the test opens it, made of a named pipe."""
+    """A gate made of a named pipe: a worker waits at it until the test opens it."""
 
     def __init__(self, path: Path) -> None:
         self.path = str(path)
         os.mkfifo(self.path)
 
     def wait(self) -> None:
-        """In the worker: stand before the door."""
+        """Waits in the worker until the test opens the gate."""
         with open(self.path) as pipe:
             pipe.read()
 
     def open(self) -> None:
-        """In the test: wait until somebody stands before the door, and let it pass."""
+        """Waits in the test until a worker is at the gate, and lets it pass."""
         with open(self.path, "w"):
             pass
 
 
 class GatedEnv(EchoEnv):
-    """Stands before its gate in the named method."""
+    """Waits at its gate in the named method."""
 
     def __init__(self, gate: Gate | None, where: str = "step") -> None:
         super().__init__()
@@ -169,7 +170,7 @@ def gated(gates: list[Gate | None], where: str) -> list[Callable[[], GatedEnv]]:
 
 
 class TwoArgumentsError(Exception):
-    """Cannot be built from its own message."""
+    """An exception that needs two arguments."""
 
     def __init__(self, code: int, reason: str) -> None:
         super().__init__(code, reason)
@@ -237,32 +238,32 @@ def segfault() -> None:
 
 
 class FaultyEnv(EchoEnv):
-    """Meets with a fault in the named method: "build", "reset", "step", "call", or "close"."""
+    """Has the named accident in one method: "build", "reset", "step", "call" or "close"."""
 
     def __init__(self, where: str = "", what: str = "plain") -> None:
         super().__init__()
         self.where = where
         self.what = what
-        self._meet("build")
+        self._maybe_fail("build")
 
-    def _meet(self, where: str) -> None:
+    def _maybe_fail(self, where: str) -> None:
         if where == self.where:
             FAULTS[self.what]()
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        self._meet("reset")
+        self._maybe_fail("reset")
         return super().reset(seed=seed, options=options)
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        self._meet("step")
+        self._maybe_fail("step")
         return super().step(action)
 
     def pid(self) -> int:
-        self._meet("call")
+        self._maybe_fail("call")
         return super().pid()
 
     def close(self) -> None:
-        self._meet("close")
+        self._maybe_fail("close")
 
 
 def faulty(where: str, what: str, num_envs: int = 3, which: tuple[int, ...] = (1,)) -> list[Callable[[], FaultyEnv]]:
@@ -273,7 +274,7 @@ def faulty(where: str, what: str, num_envs: int = 3, which: tuple[int, ...] = (1
 
 
 class ColourSpace(spaces.Space[str]):
-    """A space of a class that Gymnasium does not know."""
+    """A space class that Gymnasium has no functions for."""
 
     COLOURS = ("red", "green", "blue")
 
@@ -286,4 +287,4 @@ class ColourSpace(spaces.Space[str]):
     def __eq__(self, other: object) -> bool:
         return isinstance(other, ColourSpace)
 
-    __hash__ = None  # type: ignore[assignment]  # as Gymnasium's own spaces
+    __hash__ = None  # type: ignore[assignment]  # like Gymnasium's spaces

@@ -1,4 +1,4 @@
-"""Envs that say which actions are valid. Workers import this by name."""
+"""Envs with masks of valid actions. Workers import this module by name."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from gymnasium import spaces
 
 
 class MaskedEnv(gymnasium.Env[Any, Any]):
-    """Walks along a line. Off its ends, and onto a field that is drawn again each episode, there is no way."""
+    """Walks along a line. Moves off its ends, or onto a field that each reset draws, are invalid."""
 
     def __init__(self, length: int = 7) -> None:
         self.observation_space = spaces.Box(-1, length, (2,), np.float32)
         self.action_space = spaces.Discrete(4)
-        self.length, self.place, self.hole, self.steps, self.asked = length, 0, -1, 0, 0
+        self.length, self.place, self.hole, self.steps, self.mask_calls = length, 0, -1, 0, 0
         self.strict = True
 
     def _observe(self) -> Any:
@@ -27,7 +27,7 @@ class MaskedEnv(gymnasium.Env[Any, Any]):
         return self._observe(), {}
 
     def action_masks(self) -> Any:
-        self.asked += 1
+        self.mask_calls += 1
         targets = self.place + np.array([-2, -1, 1, 2])
         return (targets >= 0) & (targets < self.length) & (targets != self.hole)
 
@@ -44,7 +44,7 @@ def masks_of(env: Any) -> Any:
 
 
 class Bare(MaskedEnv):
-    """Has no method for its masks."""
+    """An env without a method for its masks."""
 
     action_masks = None  # type: ignore[assignment]
 

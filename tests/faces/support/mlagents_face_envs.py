@@ -43,7 +43,7 @@ with warnings.catch_warnings():
 
     from remuda.mlagents import SubprocessEnvManager
 
-    register_trainer_plugins()  # as mlagents-learn does, before it reads any settings
+    register_trainer_plugins()  # mlagents-learn does this before it reads settings
 
 Accident = Callable[[], None]
 
@@ -78,7 +78,7 @@ def ends(obs: Any, agent_ids: Any, rewards: Any, interrupted: bool = False, grou
 
 
 class TestEnv(BaseEnv):
-    """What all of them have; a behaviour "b" of one agent that never ends, if they say nothing else."""
+    """The base of the envs. Its only behaviour "b" has one agent that never ends."""
 
     __test__ = False
     academy_capabilities: Any = None
@@ -117,7 +117,7 @@ class TestEnv(BaseEnv):
 
 
 class CrowdEnv(TestEnv):
-    """Two teams. The blues are there from the first step on and end one by one; a red one comes every third step."""
+    """Has two teams. Blue agents exist from the first step and end one by one; every third step has a red agent."""
 
     def __init__(self, worker_id: int, channels: list[Any]) -> None:
         super().__init__(worker_id, channels)
@@ -155,14 +155,14 @@ class CrowdEnv(TestEnv):
         )
 
     def _obs(self, ids: Any, shape: tuple[int, ...]) -> Any:
-        told = [float(action.continuous.sum() + action.discrete.sum()) for action in self.actions.values()]
-        return np.array([np.full(shape, 1000 * self.worker_id + i + sum(told)) for i in ids], np.float32).reshape(
+        sums = [float(action.continuous.sum() + action.discrete.sum()) for action in self.actions.values()]
+        return np.array([np.full(shape, 1000 * self.worker_id + i + sum(sums)) for i in ids], np.float32).reshape(
             len(ids), *shape
         )
 
 
 class PictureEnv(TestEnv):
-    """Sees more than fits into a row."""
+    """Has observations that do not fit into a row."""
 
     @property
     def behavior_specs(self) -> BehaviorMapping:
@@ -174,7 +174,7 @@ class PictureEnv(TestEnv):
 
 
 def unity_env(worker_id: int, channels: list[Any]) -> Any:
-    """ML-Agents' own env, with its own stand-in for a game."""
+    """Returns ML-Agents' own env with a mock in place of the game."""
     with (
         mock.patch("mlagents_envs.env_utils.launch_executable"),
         mock.patch.object(UnityEnvironment, "_get_communicator", return_value=MockCommunicator()),
@@ -183,8 +183,7 @@ def unity_env(worker_id: int, channels: list[Any]) -> Any:
 
 
 class EchoEnv(TestEnv):
-    """Its observation is what it was told through its side channels, in bytes; of analytics, what has a hash in it, the
-    beginnings."""
+    """Observes the bytes from its side channels. Training analytics, which contain a hash, are cut at 60 bytes."""
 
     academy_capabilities = SimpleNamespace(trainingAnalytics=True)
     size = 1 << 14
@@ -195,22 +194,22 @@ class EchoEnv(TestEnv):
 
     def get_steps(self, behavior_name: str) -> Any:
         messages = [(i, bytes(message)) for i, each in enumerate(self.channels) for message in each.message_queue]
-        heard = b"".join(message[:60] if i == 3 else message for i, message in messages)
+        received_bytes = b"".join(message[:60] if i == 3 else message for i, message in messages)
         obs = np.zeros((1, self.size), np.float32)
-        obs[0, : len(heard)] = np.frombuffer(heard, np.uint8)
+        obs[0, : len(received_bytes)] = np.frombuffer(received_bytes, np.uint8)
         obs[0, -1] = len(self.channels)
         return decisions(obs, [0]), TerminalSteps.empty(spec((self.size,)))
 
 
 class FaultyEnv(TestEnv):
-    """Has an accident in its n-th call of what is named, once in the life of ``place``, or every time.
+    """Has an accident in its n-th call of the named method, once or every time.
 
     Args:
-        accident: what happens.
+        accident: a function that the env calls.
         where: "build", "reset", "step" or "close".
         at: the n-th call, from 1.
-        place: a file that remembers that it has happened; ``None``: it happens every time.
-        worker: whose env has it.
+        place: a file that is created at the accident, which then does not happen again. ``None``: every time.
+        worker: the worker of the faulty env.
     """
 
     def __init__(
@@ -266,7 +265,7 @@ def hang() -> None:
 
 
 class GatedEnv(TestEnv):
-    """Its second step takes until somebody opens the gate, a named pipe."""
+    """Waits in its second step until the test opens the gate, a named pipe."""
 
     def __init__(self, worker_id: int, channels: list[Any], *, gate: Path, worker: int = 0) -> None:
         super().__init__(worker_id, channels)
@@ -284,19 +283,19 @@ def make_gate(tmp_path: Path) -> Path:
 
 
 def open_gate(gate: Path) -> None:
-    """Returns when the env is at it."""
+    """Waits until the env is at the gate, and opens it."""
     os.close(os.open(gate, os.O_WRONLY))
 
 
 class Policy:
-    """Acts by what it sees, and remembers whom it was asked for."""
+    """Derives actions from the observations, and records the worker of each request."""
 
     def __init__(self, continuous: int = 1, discrete: tuple[int, ...] = ()) -> None:
         self._spec = ActionSpec(continuous, discrete)
-        self.asked: list[int] = []
+        self.workers_served: list[int] = []
 
     def get_action(self, steps: DecisionSteps, worker_id: int) -> ActionInfo:
-        self.asked.append(worker_id)
+        self.workers_served.append(worker_id)
         seen = np.array([float(obs.sum()) for obs in steps.obs[0]], np.float32).reshape(-1, 1)
         action = ActionTuple(
             np.repeat(seen % 5, self._spec.continuous_size, axis=1),
@@ -316,14 +315,14 @@ def manager(
     env_factory: Any, n_env: int = 2, options: Any = None, manager_cls: Any = SubprocessEnvManager, **more: Any
 ) -> Any:
     if manager_cls is SubprocessEnvManager:
-        more.setdefault("preload", (__name__,))  # else each worker imports ML-Agents, which takes seconds
+        more.setdefault("preload", (__name__,))  # otherwise each worker would import ML-Agents, which takes seconds
     made = manager_cls(env_factory, options or RunOptions(), n_env, **more)
     made.set_policy("b", Policy())
     return made
 
 
-def shut(made: Any) -> None:
-    """The original leaves its processes for others to reap."""
+def close_and_join(made: Any) -> None:
+    """Closes the manager and joins the processes of ML-Agents', which does not."""
     made.close()
     if isinstance(made, original.SubprocessEnvManager):
         for worker in made.env_workers:
@@ -331,7 +330,7 @@ def shut(made: Any) -> None:
 
 
 def steps_of(made: Any, worker_id: int, count: int) -> list[Any]:
-    """The next that this worker takes."""
+    """Steps the manager until this worker has returned ``count`` steps, and returns them."""
     found: list[Any] = []
     while len(found) < count:
         found += [step for step in made.get_steps() if step.worker_id == worker_id]
@@ -339,7 +338,7 @@ def steps_of(made: Any, worker_id: int, count: int) -> list[Any]:
 
 
 def plain(value: Any) -> Any:
-    """Something that can be compared, of steps and all that is in them."""
+    """Converts steps and all their contents to values that can be compared."""
     if isinstance(value, (DecisionSteps, TerminalSteps)):
         names = [name for name in vars(value) if not name.startswith("_")]
         return type(value).__name__, {name: plain(getattr(value, name)) for name in names}
@@ -355,7 +354,7 @@ def plain(value: Any) -> Any:
 
 
 def obs_of(step: Any, behavior: str = "b") -> list[float]:
-    """Of its first agent: worker, resets, steps, last action."""
+    """Returns the observation of the step's first agent: worker, resets, steps, last action."""
     return step.current_all_step_result[behavior][0].obs[0][0].tolist()  # type: ignore[no-any-return]
 
 
@@ -369,6 +368,7 @@ __all__ = [
     "Policy",
     "SubprocessEnvManager",
     "TestEnv",
+    "close_and_join",
     "hang",
     "kill",
     "limits",
@@ -378,7 +378,6 @@ __all__ = [
     "open_gate",
     "original",
     "plain",
-    "shut",
     "spec",
     "steps_of",
     "unity_env",

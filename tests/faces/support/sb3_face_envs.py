@@ -1,4 +1,4 @@
-"""Envs for the tests of the Stable-Baselines3 face. Workers import this by name: so nothing of a learner's here."""
+"""Envs for the tests of the Stable-Baselines3 face. Workers import this module by name, so it does not import SB3."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def cartpoles(num_envs: int, **kwargs: Any) -> EnvFns:
 
 
 class RewardEnv(gymnasium.Env[Any, Any]):
-    """Gives the rewards it is told, one after another; every second episode is over and cut off at once."""
+    """Gives the listed rewards in turn. Every second episode ends with both terminated and truncated."""
 
     def __init__(self, rewards: Sequence[Any]) -> None:
         self.observation_space, self.action_space = spaces.Discrete(100), spaces.Discrete(2)
@@ -35,8 +35,8 @@ class RewardEnv(gymnasium.Env[Any, Any]):
         return self.steps, reward, self.steps % 4 == 0, self.steps % 2 == 0, {"step": self.steps}
 
 
-class TellingEnv(gymnasium.Env[Any, Any]):
-    """Tells in its infos which action, seed and options it was given; episodes have two steps."""
+class ResetInfoEnv(gymnasium.Env[Any, Any]):
+    """Reports its action, seed and options in its infos. Its episodes have two steps."""
 
     def __init__(self, action_space: spaces.Space[Any] | None = None) -> None:
         self.observation_space = spaces.Box(-1, 1, (1,), np.float64)
@@ -54,7 +54,7 @@ class TellingEnv(gymnasium.Env[Any, Any]):
 
 
 class PlanningEnv(gymnasium.Env[Any, Any]):
-    """Looks ahead with copies of itself; its rewards are ints."""
+    """Steps copies of itself to look ahead. Its rewards are ints."""
 
     def __init__(self) -> None:
         self.observation_space, self.action_space = spaces.Discrete(100), spaces.Discrete(2)
@@ -77,7 +77,7 @@ class PlanningEnv(gymnasium.Env[Any, Any]):
 
 
 class PictureEnv(gymnasium.Env[Any, Any]):
-    """Observes small pictures of its own colour, and is rendered as such."""
+    """Observes and renders small pictures of one colour."""
 
     metadata = {"render_modes": ["rgb_array", "human", "ansi"], "render_fps": 12}
 
@@ -102,7 +102,7 @@ class PictureEnv(gymnasium.Env[Any, Any]):
 
 
 class GoalEnv(gymnasium.Env[Any, Any]):
-    """Walks a line to a goal: for hindsight, which asks envs for rewards of other goals."""
+    """Walks along a line to a goal. SB3's hindsight replay calls `compute_reward` for other goals."""
 
     def __init__(self) -> None:
         line = spaces.Box(-10, 10, (1,), np.float32)
@@ -130,7 +130,7 @@ class GoalEnv(gymnasium.Env[Any, Any]):
 
 
 class NoiseEnv(gymnasium.Env[Any, Any]):
-    """Observes pictures of which no two are alike; its episodes are cut off."""
+    """Observes pictures that all differ. Its episodes end by truncation."""
 
     def __init__(self) -> None:
         self.observation_space = spaces.Box(0, 255, (36, 40, 3), np.uint8)

@@ -1,4 +1,4 @@
-"""Stable-Baselines3's vector env beside ours."""
+"""Runs Stable-Baselines3's vector env beside ours."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from remuda.sb3 import SubprocVecEnv
 
 @contextmanager
 def both(env_fns: EnvFns, **options: Any) -> Iterator[tuple[SubprocVecEnv, TheirSubprocVecEnv]]:
-    """Ours and the original, whose workers are forked: their imports would take most of the time."""
-    theirs = TheirSubprocVecEnv(list(env_fns), start_method="fork")
+    """Yields our vector env and SB3's. SB3's workers are forked, because their imports would take most of the time."""
+    original = TheirSubprocVecEnv(list(env_fns), start_method="fork")
     try:
         ours = SubprocVecEnv(env_fns, **options)
         try:
-            yield ours, theirs
+            yield ours, original
         finally:
             ours.close()
     finally:
-        theirs.close()
+        original.close()

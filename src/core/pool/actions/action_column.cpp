@@ -32,16 +32,16 @@ nb::object ActionColumn::convert(nb::handle value, std::uint32_t count) const {
 nb::object ActionColumn::cast(nb::handle value, std::uint32_t count) const {
   const nb::object array = nb::steal(PyArray_FromAny(value.ptr(), nullptr, 0, 0, NPY_ARRAY_ENSUREARRAY, nullptr));
   if (!array.is_valid()) {
-    if (!PyErr_ExceptionMatches(PyExc_Exception)) nb::raise_python_error();  // an interrupt reaches the caller
+    if (!PyErr_ExceptionMatches(PyExc_Exception)) nb::raise_python_error();  // re-raises an interrupt
     PyErr_Clear();
     return {};
   }
   PyArray_Descr *from = PyArray_DESCR(as_array(array)), *to = column_.descr();
   const bool are_floats = from->kind == 'f' && to->kind == 'f';
   if (!are_floats && !PyArray_CanCastTypeTo(from, to, NPY_SAFE_CASTING)) return {};
-  Py_INCREF(reinterpret_cast<PyObject*>(to));  // FromArray steals it
+  Py_INCREF(reinterpret_cast<PyObject*>(to));  // PyArray_FromArray steals a reference
   nb::object same = nb::steal(PyArray_FromArray(as_array(array), to, NPY_ARRAY_CARRAY_RO | NPY_ARRAY_FORCECAST));
-  if (!same.is_valid()) nb::raise_python_error();  // a NumPy warning that is an error reaches the caller
+  if (!same.is_valid()) nb::raise_python_error();  // raises NumPy's warning if a filter made it an error
   return column_.fits(same, count) ? same : nb::object();
 }
 

@@ -30,8 +30,8 @@ class ActionColumn {
   // `SpaceCodec` in Python applies the full rules, and raises the errors.
   nb::object convert(nb::handle value, std::uint32_t count) const;
 
-  // Writes the rows of `array` to the rows of the targets' next actions. `array` must have the column's dtype and
-  // shape, and C order.
+  // Writes row i of `array` to the row of the next action of slot `targets[i]`. `array` must have the column's dtype
+  // and shape, and C order.
   void write(nb::handle array, const std::vector<std::uint32_t>& targets, const Part& part, const Slots& slots) const;
 
  private:

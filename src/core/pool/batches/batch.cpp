@@ -140,7 +140,7 @@ InfoReader& Batch::info_reader() const {
   return is_known ? *columns_->info_reader : info_reader_of(source_);
 }
 
-// Returns whether `reader` can read all infos from the columns. Terminal observations must then be the rows of one
+// Returns whether `reader` can read all infos from the columns. Returns false if a terminal observation is not an
 // array.
 bool Batch::columns_have_infos(const InfoReader& reader) const {
   if (!lease_.is_valid() && arrays_.columns[kInfoMaskOfBatch].is_none()) return false;  // a copied batch without infos

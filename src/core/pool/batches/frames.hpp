@@ -18,11 +18,11 @@
 
 namespace remuda {
 
-// Keeps which frames of a part are free, in the bits of one word. Only the pool's thread takes frames; any thread may
+// Records which frames of a part are free, in the bits of one word. Only the pool's thread takes frames; any thread may
 // give one back.
 class FrameBook {
  public:
-  static constexpr std::uint32_t kMaxFrames = 64;  // A frame is one bit of a word.
+  static constexpr std::uint32_t kMaxFrames = 64;  // A word of 64 bits has one bit for each frame.
 
   // `before`: the FrameBooks of all earlier divisions of the pool into parts. A frame counts as free only if none of
   // them has lent a frame with the same number. The list is flat: if each FrameBook referred only to its predecessor,
@@ -64,7 +64,7 @@ class FrameBook {
   const std::vector<std::shared_ptr<FrameBook>> before_;
 };
 
-// Keeps an arena, of which the holder's arrays are views.
+// Keeps an arena mapped as long as arrays are views of it.
 class Lease {
  public:
   explicit Lease(std::shared_ptr<Arena> arena) : arena_(std::move(arena)) {}
@@ -84,7 +84,8 @@ class FrameLease final : public Lease {
       : Lease(std::move(arena)), book_(std::move(book)), frame_(frame) {}
   ~FrameLease() override { end(); }
 
-  // `end` gives the frame back to its FrameBook. `begin` lends it again; the pool must have taken it from there before.
+  // `end` gives the frame back to its FrameBook. `begin` lends the frame again, after the pool has taken it from the
+  // FrameBook.
   void end() {
     if (std::exchange(is_lent_, false)) book_->give_back(frame_);
   }

@@ -1,8 +1,8 @@
 // Lent frames and their arrays. A frame has the same array objects each time that it is lent.
 //
-// Without this, making and freeing the arrays of a frame was a third of what a step cost the caller. A frame counts as
-// held while an object other than this class refers to one of its arrays, or to its lease, which is the base of views
-// of views. No callback reports when that ends: the pool checks the reference counts when it needs frames.
+// Making and freeing new arrays took a third of the caller's time for a step. A frame counts as held while an object
+// other than this class refers to one of its arrays, or to its lease, which is the base of views of views. No callback
+// reports when that ends: the pool checks the reference counts when it needs frames.
 //
 // All functions need the GIL.
 #pragma once

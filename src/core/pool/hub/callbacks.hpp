@@ -16,7 +16,7 @@ struct Callbacks {
   // all results if `all` is true. Null for other workers. If it is set, commands are passed on as soon as they are
   // sent.
   nb::object await_results;
-  nb::object look;            // Called with each batch that has infos without a column, and with batch `look_at`.
+  nb::object look;            // Called with each batch with infos that could get a column, and with batch `look_at`.
   std::uint64_t look_at = 0;  // The number of a batch, counted from 1.
   nb::object batch_type;
 

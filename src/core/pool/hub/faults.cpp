@@ -7,7 +7,7 @@ namespace remuda {
 
 // -- deaths ------------------------------------------------------------------------------------------------
 
-// Checks for dead and late workers. They ring no bell.
+// Checks for dead and late workers, which ring no bell.
 void Hub::poll(Clock::time_point now) {
   find_dead(now);
   find_late(now);

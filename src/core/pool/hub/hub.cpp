@@ -111,7 +111,7 @@ std::uint32_t Hub::split(std::vector<std::vector<std::uint32_t>> divisions) {
   const std::uint32_t first = slots_.parts().divide(divisions, *lendings_);
   std::vector<std::uint32_t> all(plan_.slots);
   std::iota(all.begin(), all.end(), 0);
-  keep_last_actions(all);  // The positions of the slots have changed.
+  keep_last_actions(all);  // The positions of the slots have changed, so their last actions move, too.
   part_objects_.clear();   // Leases that are still held give their frames back when they end.
   for (std::uint32_t i = 0; i < divisions.size(); ++i)
     part_objects_.push_back({.env_ids = read_only_ids(slots_.parts().at(first + i).slots())});
@@ -158,7 +158,7 @@ std::optional<Refusal> Hub::send_to(Op op, nb::handle slots, nb::handle actions,
       leaves = actions_.take_apart(actions, static_cast<std::uint32_t>(count));
     } catch (nb::python_error& error) {
       if (!entrance_.is_closing() || !error.matches(PyExc_Exception)) throw;
-      // User code has closed the pool. The caller then raises the error for that.
+      // User code has closed the pool. Therefore `Entrance::Stay::end` throws ClosedError.
       return Refusal{Refusal::Reason::kPart};
     }
     if (!has_part(number)) return Refusal{Refusal::Reason::kPart};  // user code in `take_apart` may have split the pool
@@ -204,8 +204,8 @@ void Hub::dispatch(Op op, const std::vector<std::uint32_t>& targets, nb::handle 
   workers_.outbox().publish_all(now);
 }
 
-// Returns the end of the run that starts at target `first`: neighbouring slots with their own envs, in one worker, and
-// with neighbouring rows.
+// Returns the index after the last target of the run that starts at target `first`. The slots of a run are neighbours,
+// have neighbouring rows, and have one worker. Slot i has env i, because the caller makes no runs if there are spares.
 std::size_t Hub::end_of_run(const std::vector<std::uint32_t>& targets, std::size_t first) const {
   std::size_t next = first + 1;
   for (; next < targets.size(); ++next) {
@@ -233,8 +233,8 @@ void Hub::send_run(Op op, std::uint32_t first, std::uint32_t count, nb::object p
 // Makes the longest-waiting spare back the slot. The slot's previous env becomes a spare.
 void Hub::swap_in_spare(std::uint32_t slot) {
   const std::uint32_t finished = slots_.swap_in_spare(slot), worker = slots_.worker_of_env(finished);
-  // A worker resets an env in advance after its episode ended, without a command. A rebuilt env has not ended an
-  // episode, so it needs a command for this.
+  // After an env's episode has ended, the worker resets the env in advance without a command. A rebuilt env has not
+  // ended an episode, so its reset in advance needs a command.
   if (slots_.last_results().is_fresh(finished) && workers_[worker].is_published())
     push_message(Op::kPrepare, worker, finished, nb::none());
 }

@@ -129,7 +129,7 @@ class Hub {
 
   // Returns the first event that Python must decide on: a `Message`, then a `LateWorker`, then a `DeadWorker`; or None.
   // The Python code may be interrupted, and then decides again. Therefore an event stays until `remove_event`, which
-  // must be called together with all other changes; see `call_all`.
+  // must be called together with all other changes that the event causes; see `call_all`.
   //
   // A failed slot is orphaned, and so is a slot with a result that waits for a renewal. A late worker is reported once.
   // A dead worker is reported again if it is sent another command. Removing the event of a dead worker orphans its

@@ -37,7 +37,8 @@ bool Hub::wait_from(Clock::time_point start, std::uint32_t wanted, std::int64_t 
   workers_.clock().look(start, RunningClock::kUnwatched);
   // Bytes are written before the check for late workers, because a worker that waits for these bytes is not late.
   workers_.transfers().write_on();
-  // Polls here, too. The loop below polls only while the bell lacks rings, and results of other parts also ring it.
+  // Polls here, too. The loop below does not poll if the bell was rung often enough, and results of other parts ring
+  // it, too.
   if (workers_.watch().is_due(start)) poll(start);
   for (auto now = start;;) {  // the clock is read once per turn of the loop
     const std::uint32_t heard = bell_.count();

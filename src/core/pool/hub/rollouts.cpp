@@ -37,15 +37,15 @@ nb::object Hub::begin_rollout(std::uint32_t first_part, std::uint32_t count, std
     rollout = std::make_shared<Rollout>(rollout_store_, base, first_position, width, steps);
   }
   lendings_->add_rollout(rollout);
-  // The row of an action is one frame before the row of its result. Also, the action columns have fewer rows before
-  // those of rollouts than the other columns.
+  // An action is `width` rows before its result. In the action columns, the rows of rollouts begin at row `slots`; in
+  // the other columns they begin at row `base`.
   const std::uint32_t shift = width + base - plan_.slots;
   nb::object views = nb::inst_alloc(nb::type<RolloutViews>());
   new (nb::inst_ptr<RolloutViews>(views))
       RolloutViews(rollout, frame_taker_.columns(), actions_.columns(), rollout->first_row() + width - shift);
   nb::inst_mark_ready(views);
   for (std::uint32_t number = first_part; number < first_part + count; ++number) {
-    keep_last_actions(slots_.parts().at(number).slots());  // before the previous rollout is released
+    keep_last_actions(slots_.parts().at(number).slots());  // must precede the release of the previous rollout
     slots_.parts().at(number).begin(rollout, shift);
     PartObjects& objects = objects_of_part(number);
     objects.lease = nb::borrow(nb::inst_ptr<RolloutViews>(views)->lease());

@@ -89,7 +89,8 @@ class Rollout {
     std::fill_n(is_filled_.begin() + (row - first_row_), count, std::uint8_t{1});
   }
   const std::vector<std::uint8_t>& is_filled() const { return is_filled_; }  // One entry for each row.
-  // Clears those of the rows that no result has filled. No command that fills one of them may be pending.
+  // Sets those of the rows that no result has filled to zero, see `RolloutStore::clear`. No command that fills one of
+  // the rows may be pending.
   void settle(std::uint32_t row, std::uint32_t count) const {
     for (std::uint32_t i = row - first_row_; i < row - first_row_ + count; ++i)
       if (is_filled_[i] == 0) store_->clear(piece_.first() + i, 1);

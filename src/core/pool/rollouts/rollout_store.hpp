@@ -1,8 +1,8 @@
-// The memory of rollouts: the rows after the frames. Keeps which rows have memory, and which of them rollouts hold.
+// The memory of rollouts: the rows after the frames. Records which rows have memory, and which of them rollouts hold.
 //
 // A rollout takes its rows in one piece. A piece that is given back keeps its memory for the next rollout. If no free
-// piece is large enough, all free pieces lose their memory before the new rollout gets any. So the store reserves what
-// the held rollouts need, and what the latest released ones needed.
+// piece is large enough, all free pieces lose their memory before the new rollout gets any. The store thus has memory
+// for the held rollouts and for recently released ones.
 //
 // Any thread may give rows back, when it frees the last array of a rollout. Only the pool's thread may do anything
 // else. Giving back is one store to a flag. So it takes no lock that a forked child could inherit in the locked state.

@@ -32,7 +32,7 @@ class RolloutViews {
   nb::list finals() const { return views(columns_->finals, rollout_->first_row()); }
   nb::list computed() const { return views(columns_->computed, rollout_->first_row()); }
   nb::list infos() const { return views(columns_->infos, rollout_->first_row()); }
-  // Returns new arrays of the actions, in the same way. Their last frame is unused.
+  // Returns a list of new arrays (rows, *shape), one for each action column. The last frame has no actions.
   nb::list actions() const { return views(actions_, first_action_); }
   // Returns a new array, (rows,) uint8: for each row, whether its result has been handed out.
   nb::object is_filled() const;

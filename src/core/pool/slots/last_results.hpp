@@ -49,20 +49,19 @@ class LastResults {
   bool is_over(std::uint32_t env) const { return ends_episode(row_of(env)); }
   bool ends_episode(std::uint32_t row) const { return *at<bool>(kTerminated, row) || *at<bool>(kTruncated, row); }
 
-  // Makes the result in this row the end of its episode.
+  // Marks the result in this row as truncated.
   void truncate(std::uint32_t row) const { *at<bool>(kTruncated, row) = true; }
 
   // Makes a result in the row: the last observation and computed columns of the env again, with reward 0.
   void repeat(std::uint32_t env, std::uint32_t row) const;
   // Makes a result like `repeat`, but truncated. The kept result is marked as truncated, too.
   void end_episode(std::uint32_t env, std::uint32_t row);
-  // Makes the end of the episode in a row that another env will complete with its reset: reward 0, truncated, and the
-  // last observation as the terminal observation.
+  // Writes the end of the episode into a row that another env will complete with its reset: reward 0, truncated, and
+  // the last observation as the terminal observation.
   void end_before_reset(std::uint32_t env, std::uint32_t row);
 
  private:
-  // The index of the first leaf of the observation in `columns_`. This lacks the column for infos, which the plan's
-  // columns have.
+  // The index of the first leaf of the observation in `columns_`. Unlike the plan's columns, `columns_` lacks `kInfo`.
   static constexpr std::size_t kFirstOfLeaves = kFirstLeaf - 1;
   struct Env {
     std::uint64_t results = 0;

@@ -21,8 +21,8 @@ struct Run {
   std::uint32_t slot, row, count, flags;
 };
 
-// Returns the rows of `runs`, split into one run for each env, in the order of `slots`. The runs must have the same
-// slots; each env has `width` of them.
+// Returns the rows of `runs`, split into one run for each env, in the order of `slots`. The runs must cover exactly
+// these slots. Each env has `width` slots.
 std::vector<Run> in_order(const std::vector<Run>& runs, const std::vector<std::uint32_t>& slots, std::uint32_t width);
 
 class Part {

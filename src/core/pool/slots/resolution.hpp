@@ -64,7 +64,7 @@ class Resolution {
   // Ends the episode that was cut off, as the answer to the slot's next command, which has the number `sequence`.
   // Returns nullopt if this command is a reset, which ends the episode anyway.
   std::optional<Next> deliver_end(std::uint32_t slot, std::uint64_t sequence);
-  // Answers an observe with the last observation, if only the pool has it.
+  // Answers an observe with the env's last observation. Called if the env was rebuilt and has not reset since.
   void answer_observe(std::uint32_t slot);
 
  private:

@@ -122,7 +122,7 @@ std::optional<bool> SlotLedger::deliver_end(std::uint32_t slot, std::uint64_t se
   objects_[slot].ending.reset();
   const auto next = resolution_.deliver_end(slot, sequence);
   if (!next) return std::nullopt;
-  if (autoreset_ == Autoreset::kDisabled)  // The caller must reset, as no autoreset will follow.
+  if (autoreset_ == Autoreset::kDisabled)  // No autoreset will follow.
     for (std::uint32_t each = slot; each < slot + plan_.width; ++each) obstacles_->require_reset(each);
   return follow(*next, slot, ending);
 }
@@ -263,8 +263,8 @@ std::vector<std::uint32_t> SlotLedger::note_ends(const std::vector<Run>& runs) {
   return resetting;
 }
 
-// Marks the last result in the rollout as truncated. Not necessary if the slot's episode was cut off before, because
-// then the slot's next result ends it.
+// Marks the slot's last result in the rollout as truncated. If the episode was cut off before, does nothing, because
+// the slot's next result ends the episode.
 void SlotLedger::cut_off_in_rollout(std::uint32_t slot) {
   const std::shared_ptr<Rollout>& rollout = parts_.of(slot).rollout();
   const std::uint32_t position = slots_[slot].position;

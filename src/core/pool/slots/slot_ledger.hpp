@@ -25,7 +25,7 @@
 
 namespace remuda {
 
-// What happens to a command that no worker will answer, or to the episode of a lost env.
+// The outcome of a command that no worker will answer, or of an episode with an env that was lost.
 enum class Outcome : std::uint8_t {
   kDrop,              // The command gets no result.
   kFail,              // The command gets no result, and its part receives the failure.
@@ -114,8 +114,8 @@ class SlotLedger {
   void note_message(std::uint32_t env, std::uint64_t sequence) { last_messages_[env] = sequence; }
   void keep_command(std::uint32_t slot, nb::handle parts) { objects_[slot].command = nb::borrow(parts); }
   nb::object command_of(std::uint32_t slot) const { return none_or(objects_[slot].command); }
-  // Begins a slot's next episode after the previous one has ended. Returns true if the command becomes a plain reset
-  // that the spare that has waited longest must make.
+  // Begins a slot's next episode after the previous one has ended. Returns true if a spare must back the slot from now
+  // on. The command is then a plain reset of this spare.
   bool begin_episode(std::uint32_t slot, Op op, bool has_parts);
   // Makes the spare that has waited longest back the slot. Returns the slot's previous env, which joins the end of the
   // queue.
@@ -123,7 +123,8 @@ class SlotLedger {
   // Makes env i back slot i, and queues the other envs as spares, in order. No slot may be pending.
   void seat_in_order() { seating_.seat_in_order(); }
   void set_fresh(std::uint32_t slot) { last_results_.set_fresh(env_of(slot)); }
-  // Answers an observe with the last observation, if only the pool has it. `parts`: the parts of this observation.
+  // Answers an observe with the env's last observation, for an env that was rebuilt and has not reset since. `parts`:
+  // the parts of this observation.
   void answer_observe(std::uint32_t slot, nb::handle parts);
   // Answers the slot's command with the end of its episode, which was cut off. `sequence`: the number of the command.
   // Returns whether the caller must send the slot's command; nullopt if the command is a reset, which ends the episode
@@ -165,7 +166,7 @@ class SlotLedger {
     nb::object command;  // The parts of the command in flight.
     nb::object result;   // The parts of the result that is ready.
     nb::object terminal,
-        ending;  // `terminal`: parts of an end in a row that a reset completes. `ending`: parts of an end to report.
+        ending;  // parts of an episode's end: `terminal`, if a reset completes the row; `ending`, if not reported yet
   };
 
   void finish(std::uint32_t first, const Result& result);

@@ -35,7 +35,7 @@ enum class Episode : std::uint8_t {
   kGoesOn,
   kOver,
   kCutOff,           // The next result, which the pool makes, ends the episode.
-  kCutOffIntoReset,  // As kCutOff, but the rebuilt env then resets into the row of that result (same-step autoreset).
+  kCutOffIntoReset,  // Like kCutOff, but the rebuilt env then resets into the row of that result (same-step autoreset).
 };
 
 class Slots {

@@ -49,7 +49,7 @@ void Port::reopen(const Arena& arena, const Plan& plan, std::uint32_t worker) {
   for (std::uint64_t blobs : {plan.blobs_in(worker), plan.blobs_out(worker)})
     arena.at<BlobHeader>(blobs)->consumed.store(0);
   open_ends(arena, plan, worker);  // The new ends start at the beginning of the rings.
-  bell->sleeping.store(0);         // The predecessor may have died while it slept.
+  bell->sleeping.store(0);         // The dead worker may have left 1 here.
   meter->task.store(0);
   outstanding = 0;
   messages.clear();

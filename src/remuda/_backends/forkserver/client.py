@@ -82,7 +82,7 @@ class Pending:
 def request_for_worker(
     worker_socket: _core.Descriptors, environment: dict[str, str], output: int | None = None
 ) -> Pending:
-    """Returns a request for a worker with this socket, which is closed here once sent. The answer: pid and pidfd.
+    """Returns a request to fork a worker. Its socket is closed here once sent. The answer: the worker's pid and pidfd.
 
     `output`: the worker's descriptors 1 and 2; None: those of this process.
     """
@@ -124,7 +124,7 @@ class ForkServer:
 
     @property
     def _is_open(self) -> bool:
-        return not self._is_ended and self.close.alive  # at exit the server may end before its pools
+        return not self._is_ended and self.close.alive  # at exit `close` may run while pools use the server
 
     def is_outdated(self) -> bool:
         """Whether the server has imported a module that has changed since."""
@@ -142,7 +142,7 @@ class ForkServer:
             if known is None or (known.done and known._error is not None):
                 known = Pending(Preload(module, list(sys.path)))
                 self.ask(known)
-                self._preloads[module] = known  # only once it is sent: other threads wait for a stored request
+                self._preloads[module] = known  # stored once sent, because other threads wait for it
             return known
 
     def ask(self, pending: Pending) -> None:
@@ -182,7 +182,7 @@ class ForkServer:
             if pending in self._unsent:
                 self._unsent.remove(pending)
             if pending not in self._sent:
-                return pending.settle(None, ServerGoneError())  # others that wait for this import repeat it
+                return pending.settle(None, ServerGoneError())  # threads that wait for this import request it again
             if self._sent[0] is pending:
                 return self.retire()
             if isinstance(pending.request, Preload) or not self._is_starting():
@@ -199,7 +199,7 @@ class ForkServer:
             except (EOFError, ConnectionError):
                 self._died()
             except BaseException:
-                self.retire()  # otherwise a late answer would be taken for that to the next request
+                self.retire()  # otherwise the next request would get the late answer to this one
                 raise
             if self._is_silent():
                 self.retire()
@@ -288,7 +288,7 @@ class ForkServer:
         return self._sent[0].request is None and time.monotonic() - self._asked_at < _PATIENCE
 
     def _moment_left(self) -> float:
-        """Returns the seconds left for the next answer if it should come at once, else 0."""
+        """Returns the seconds left to wait for the next answer; 0 if it may take long, as for an import."""
         return max(0.0, self._asked_at + _MOMENT - time.monotonic()) if self._is_due_at_once() else 0.0
 
     def _is_silent(self) -> bool:
@@ -299,7 +299,7 @@ class ForkServer:
         return bool(self._sent) and isinstance(self._sent[0].request, (Fork, Reap))
 
     def _died(self) -> None:
-        # The request that the server was processing, which may be the cause; the first request if it had not started.
+        # The request that may be the cause of death: the one in process, or the first if the server had not started.
         what = next((pending for pending in (*self._sent, *self._unsent) if pending.request is not None), None)
         exitcode = self._end(what)
         if what is not None:
@@ -335,7 +335,7 @@ class ForkServer:
 
     def _await(self, is_done: Callable[[], bool], seconds: float) -> None:
         deadline = time.monotonic() + seconds
-        while self._is_open and not self._is_pumping:  # a finalizer that runs within `_exchange` gets no answer
+        while self._is_open and not self._is_pumping:  # a finalizer in `_exchange` would wait in vain
             self.pump()
             left = deadline - time.monotonic()
             if is_done() or left <= 0:

@@ -13,7 +13,7 @@ from remuda._backends.forkserver.messages import Module
 
 
 class Imports:
-    """The modules of a fork server, with their counterparts in this process.
+    """The modules that a fork server has imported, and the modules with the same names in this process.
 
     They differ if a file was edited, or if this process has reloaded a module, as notebooks do.
     """
@@ -27,7 +27,7 @@ class Imports:
             self._modules[module.name] = (module, _own(module.name))
 
     def are_outdated(self) -> bool:
-        for name, (module, before) in list(self._modules.items()):  # another thread may add modules
+        for name, (module, before) in list(self._modules.items()):  # a copy: another thread may add modules
             if not _is_as_it_was(module):
                 return True
             now = _own(name)
@@ -45,7 +45,7 @@ class _Own:
     """A module of this process. The reference to it is weak, so that a notebook can free its memory."""
 
     module: Callable[[], Any]
-    spec: Any  # each reload makes a new spec
+    spec: Any  # shows a reload, which makes a new spec
 
     def is_same(self, other: _Own) -> bool:
         return self.module() is other.module() and self.spec is other.spec
@@ -66,5 +66,5 @@ def _is_as_it_was(module: Module) -> bool:
     try:
         stat = os.stat(module.path)
     except OSError:
-        return True  # the file was removed, and there is no new one yet
+        return True  # no edit: the file was removed, and not replaced yet
     return (stat.st_mtime_ns, stat.st_size) == (module.mtime_ns, module.size)

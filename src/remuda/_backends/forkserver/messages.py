@@ -128,7 +128,7 @@ def receive(sock: socket.socket, flags: int = 0) -> tuple[Any, _core.Descriptors
         raise EOFError("the other end is gone")
     if data[:1] == _INLINE:
         return pickle.loads(memoryview(data)[1:]), fds
-    with open(fds[0], "rb", buffering=0, closefd=False) as file:  # for `readall`; one read ends at 2 GiB
+    with open(fds[0], "rb", buffering=0, closefd=False) as file:  # `readall`, because `read` stops at 2 GiB
         file.seek(0)
         message = pickle.loads(file.readall())
     fds.close_first()

@@ -34,7 +34,7 @@ def serve(fd: int, owner: int) -> None:
             owner_fd = os.pidfd_open(owner)
         except ProcessLookupError:
             return  # the owner has ended already.
-        with closing(_Server(sock, owner_fd)) as server, suppress(EOFError, ConnectionError):  # the owner may end later
+        with closing(_Server(sock, owner_fd)) as server, suppress(EOFError, ConnectionError):  # if the owner ends
             server.run()
 
 
@@ -94,7 +94,7 @@ class _Server:
             return Answer(error=portable(error), imported=self._new_modules()), pidfds
 
     def _fork(self, request: Fork, fds: _core.Descriptors) -> int:
-        """Forks a worker. If possible, the worker shows its key from the start, so the owner can always find it."""
+        """Forks a worker. If possible, /proc shows its key from the start, by which the owner can find it."""
         shows_its_key = can_show_for_a_moment(request.environment)
         if shows_its_key:
             show(request.environment)
@@ -171,7 +171,7 @@ def _described(name: str) -> Module | None:
     try:
         stat = os.stat(origin)
     except OSError:
-        return None  # the origin is "built-in", or within an archive
+        return None  # the origin is no file: "built-in", or a path within an archive
     return Module(name, os.path.abspath(origin), stat.st_mtime_ns, stat.st_size)
 
 

@@ -81,7 +81,7 @@ def start_server(environment: dict[str, str]) -> tuple[ServerProcess, socket.soc
                 stdin=subprocess.DEVNULL,
             )
         return ServerProcess(process), client_end
-    except BaseException:  # also an interrupt: `Popen` may have started the process without returning
+    except BaseException:  # an interrupt, too, may leave a process that `Popen` has started
         client_end.close()
         kill_process_trees([key], DEATH_SECONDS)
         raise
@@ -89,7 +89,7 @@ def start_server(environment: dict[str, str]) -> tuple[ServerProcess, socket.soc
 
 def end_server(process: ServerProcess, sock: socket.socket, owner: int) -> None:
     if os.getpid() == owner and leave_pools_alone():
-        return  # the server ends with this process
+        return  # this process is exiting, and the server ends with it
     sock.close()
     if os.getpid() == owner:  # a forked child does not own the server.
         process.kill()  # the server may hang in an import; its children are not killed with it
@@ -104,8 +104,8 @@ def reap_orphan(pid: int, server: ServerProcess, patience: float = 0.0) -> int |
 
     `patience`: seconds to wait for its end.
     """
-    with suppress(OSError):  # the worker is another process's child, or gone.
-        if os.getsid(pid) == server.pid:  # `pid` is the worker, not a later process with its pid
+    with suppress(OSError):  # raised if the worker is no child of this process.
+        if os.getsid(pid) == server.pid:  # a later process with this pid has another session
             pidfds = _core.Descriptors()
             pidfds.extend(map(os.pidfd_open, [pid]))
             wait_readable(pidfds, patience)
@@ -118,7 +118,7 @@ def exitcode_of_zombie(pid: int) -> int | None:
     """Returns the exit code of a zombie from `/proc`; None if only the server can read it."""
     fields = stat_of(pid)
     try:
-        is_visible = os.stat(f"/proc/{pid}").st_uid == os.geteuid()  # other users see 0 as the exit code
+        is_visible = os.stat(f"/proc/{pid}").st_uid == os.geteuid()  # /proc shows other users the exit code 0
     except OSError:
         return None
     if not is_visible or fields[:1] != ["Z"]:

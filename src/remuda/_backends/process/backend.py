@@ -116,7 +116,7 @@ class ProcessBackend:
                 self._build_others(assignments, timeout)
             assert self._configs is not None  # made by `_prepare`
             if not any(assignment.spec.rebuilds for assignment in assignments):
-                self._configs.close()  # only successors need factories, which may keep their pool alive
+                self._configs.close()  # no successor needs the factories, which may keep the pool alive
             return self._built
         except BaseException:
             self.stop(0)
@@ -134,7 +134,7 @@ class ProcessBackend:
 
     @contextmanager
     def _shown(self, progress: BuildProgress) -> Iterator[None]:
-        """Shows `progress` within the context: workers that are started there write on its board."""
+        """Shows `progress` within the `with` block. Workers that start there report builds to `progress.board`."""
         self._progress = progress
         if progress.board is not None:
             register_holder(progress.board)
@@ -202,7 +202,7 @@ class ProcessBackend:
         return [reports[worker.index] for worker in workers]
 
     def _second_build(self, worker: ProcessWorker, limits: Limits) -> SecondBuild:
-        """Makes a worker build its env a second time. If the worker is lost, another one must build that env."""
+        """Makes a worker build its env a second time. If the worker dies or is late, `stays` of the result is False."""
         patience = Deadline(PATIENCE_SECONDS)
         try:
             worker.channel.post([b"", *dump(limits)])
@@ -228,7 +228,7 @@ class ProcessBackend:
                     poller.register(fd, select.POLLIN)
                 timeout = _sooner(timeout, _SLICE)
                 if not worker.launching.is_under_way:
-                    break  # the starts of later workers wait, too.
+                    break  # later workers are requested after this one.
         assert self._relay is not None  # made by `_prepare`
         for fd in (*by_fd, self._relay.fileno()):
             poller.register(fd, select.POLLIN)

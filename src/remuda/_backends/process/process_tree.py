@@ -25,7 +25,7 @@ def new_key() -> str:
 
 
 def with_key(environment: dict[str, str], key: str) -> dict[str, str]:
-    """Returns the environment of a worker: with its own key, its owner's, and all keys of enclosing workers."""
+    """Returns `environment` with the owner's key and the worker's `key`. If the owner is a worker, its keys stay."""
     outer = environment.get(_VARIABLE)
     keys = f"{owner_key()}:{key}"
     return {**environment, _VARIABLE: keys if outer is None else f"{outer}:{keys}"}
@@ -37,7 +37,7 @@ def show(environment: Mapping[str, str]) -> None:
 
 
 def can_show_for_a_moment(environment: Mapping[str, str]) -> bool:
-    """Whether this process can show a worker's keys and then its own again. Both must have the same length."""
+    """Whether this process can show a worker's keys and then its own again: both texts need the same length."""
     return len(environment[_VARIABLE]) == len(os.environ.get(_VARIABLE, ""))
 
 

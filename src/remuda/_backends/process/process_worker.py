@@ -1,4 +1,4 @@
-"""A worker as its pool's user sees it: a process, and later its successors."""
+"""A worker, as `Pool.workers` shows it: first one process, and later its successors."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class ProcessWorker:
         if self.process is None:
             return None
         if not self.process.ended:
-            reap(self._siblings)  # reaps all ended workers: one search finds the descendants of all
+            reap(self._siblings)  # reaps all ended workers, because one search finds all descendants
         return self.process.exitcode()
 
     @property

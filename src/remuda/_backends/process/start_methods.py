@@ -68,7 +68,7 @@ class Launching:
     """
 
     def __init__(self, launcher: Launcher, what: Launch, register: Register) -> None:
-        """`register`: called with the process. After that the caller must end the process."""
+        """`register`: called with the new process, which its caller must end from then on."""
         self.key = new_key()
         self.process: WorkerProcess | None = None
         self._launcher, self._what, self._register = launcher, what, register
@@ -190,7 +190,7 @@ def occupy_standard_descriptors() -> None:
         try:
             os.fstat(fd)
         except OSError:
-            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)  # gets the lowest free number, `fd`
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)  # opens `fd`, the lowest free number
 
 
 class _ByServer(Launching):
@@ -297,7 +297,7 @@ class _AtOnce(Launching):
             self._register(process)
             return process
         except BaseException:
-            kill_process_trees([self.key], _KILLED_SECONDS)  # finds even a child without a stored pid
+            kill_process_trees([self.key], _KILLED_SECONDS)  # kills the child even if its pid was not stored
             channel.close()
             pidfds.close()
             for pid in pids:
@@ -306,7 +306,7 @@ class _AtOnce(Launching):
             raise
 
     def _start_child(self, worker_end: socket.socket, variables: dict[str, str], pids: list[int]) -> _Reaper:
-        """Starts a child with its end of the socket, and adds the pid to `pids`. Returns a callback for its reaping."""
+        """Starts a child, and adds its pid to `pids`. Returns a function to call once the child is reaped."""
         raise NotImplementedError
 
 

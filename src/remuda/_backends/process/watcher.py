@@ -19,7 +19,7 @@ from remuda._system.forks import fork_safe_lock
 from remuda.errors import RemudaError
 
 _PROGRAM = Path(__file__).parents[2] / "remuda-watcher"
-_OWNER, _WATCHER = 0, 1  # the byte of the file that each of the two locks
+_OWNER, _WATCHER = 0, 1  # the bytes of the file that the owner and its watcher lock
 
 
 class _Watch:
@@ -89,7 +89,7 @@ _lock = fork_safe_lock()
 
 
 def watch() -> None:
-    """Starts this process's watcher if it does not run. Call this before starting any process with the key."""
+    """Starts this process's watcher if it does not run. Call this before starting a process with `owner_key`."""
     pid = os.getpid()
     with _lock:
         if pid not in _watches:

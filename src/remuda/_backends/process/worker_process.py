@@ -31,7 +31,7 @@ class WorkerProcess:
     def __init__(
         self, pid: int, pidfds: _core.Descriptors, channel: SocketChannel, reap: Callable[[], int | None], key: str
     ) -> None:
-        """Takes over `pidfds`. `reap`: called at the end; returns the exit code if a fork server reaps the process."""
+        """Owns `pidfds`. `reap`: called when the process has ended; returns the exit code if a fork server has it."""
         self.pid, self.pidfd, self._pidfds = pid, pidfds[0], pidfds
         self.channel = channel
         channel.peer = self.pidfd
@@ -98,7 +98,7 @@ def end_all(processes: Sequence[WorkerProcess], timeout: float) -> list[int]:
         if not _all_end_within(timeout, processes):
             _signal_all(signal.SIGTERM, processes)
             _all_end_within(_SIGTERM_SECONDS, processes)
-    finally:  # even if Ctrl-C ends the waiting
+    finally:  # kills even if Ctrl-C interrupts the waiting
         _signal_all(signal.SIGKILL, processes)
         _all_end_within(_SIGKILL_SECONDS, processes)
         reap(processes)

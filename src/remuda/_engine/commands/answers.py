@@ -15,7 +15,7 @@ from remuda.errors import EnvError, Failure, RemudaError
 
 
 class Answers(Call):
-    """The `Call` that `Exchange` returns, and the `Addressee` that receives the answers to its messages."""
+    """A `Call` that `Exchange` returns. As an `Addressee` it receives the answers to the messages of the call."""
 
     def __init__(self, wait: Callable[[Answers, float | None], None], faults: Faults) -> None:
         """`wait`: a function that waits for a call's answers, at most for the given number of seconds."""
@@ -68,13 +68,13 @@ class Answers(Call):
         return values
 
     def expect(self, sequence: int, env_id: int | None, worker: int) -> None:
-        """Makes `result` wait for the message `sequence`, and return its answer. `env_id`: None for a whole worker."""
+        """Makes `result` wait for the answer to the message `sequence` and return it. `env_id`: None for a worker."""
         self._order.append(sequence)
         self._targets[sequence] = env_id, worker
         self._missing.add(sequence)
 
     def await_also(self, sequence: int) -> None:
-        """Makes `result` wait for the message `sequence` too, and raise its failure, but not return its answer."""
+        """Makes `result` wait for the answer to the message `sequence`. A failure is raised; an answer is dropped."""
         self._missing.add(sequence)
 
     def answer(self, sequence: int, parts: Parts) -> None:

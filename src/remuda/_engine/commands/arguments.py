@@ -121,7 +121,7 @@ def check_rollout(steps: Any, parts: Any, layout: Layout) -> None:
 
 
 def check_padding(pad_to: Any, layout: Layout, **envs: int | None) -> None:
-    """Checks `pad_to`, the number of rows of padded batches. `envs`: arguments by name, which are its lower limits.
+    """Checks `pad_to`, the number of rows of padded batches. It must reach each of `envs` (by argument name).
 
     Raises:
         TypeError: It is not an int.

@@ -170,13 +170,13 @@ class Batch(_core.Batch, InPlural):
     def _lazy(self) -> PickledRows:
         return PickledRows(
             self._rows_matter(), partial(_blame, self.env_ids, self._source.worker_of), self._source.meter
-        )  # the arguments must not refer to the batch, which refers to this object: that would be a cycle
+        )  # no argument refers to the batch: it refers to this object, so that would be a cycle
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Batch, (self._source, *self._apart(self._pickled), self._valid)
 
     def _apart(self, raw: dict[int, RawRow] | None) -> tuple[Any, ...]:
-        """Returns the arguments of the constructor, without the first (the source) and the last (`valid`)."""
+        """Returns the arguments that construct a copy, without the first (the source) and the last (`valid`)."""
         fixed = [self.reward, self.terminated, self.truncated]
         arrays = self._info_arrays()
         columns = [*fixed, None if arrays is None else self._info_mask(), *self._leaves()]

@@ -123,7 +123,7 @@ class Engine:
         self.hub = None if is_on else self.running.hub
 
     def publish(self) -> None:
-        """Writes the card with which other processes of this user can read the pool's figures."""
+        """Writes the pool's `Card`, with which other processes of this user can read its figures."""
         fd, started = self.running.arena.fd, start_of(self.owner)
         if fd < 0 or started is None:  # no other process can find the memory, as on systems other than Linux
             return

@@ -94,7 +94,7 @@ class Exchange:
             self._post(spare, spare, arguments, self._calls, preparation, op=_core.Op.PREPARE)
 
     def forget_preparations(self, envs: Sequence[int]) -> None:
-        """Drops the arguments that `prepare` has kept for these envs, which the caller has reset with others."""
+        """Drops the reset arguments that `prepare` has kept, because the caller has reset the envs with others."""
         self.supervisor.replacements.preparations.forget(envs)
 
     def wait(self, wanted: int, timeout: float | None, part: int) -> bool:
@@ -121,7 +121,7 @@ class Exchange:
     # -- messages ----------------------------------------------------------------------------------------
 
     def call(self, slots: Sequence[int], messages: Sequence[Parts], about: Hashable = None) -> Answers:
-        """Sends each message to the env of its slot. Returns a `Call` for all answers.
+        """Sends `messages[i]` to the env of `slots[i]`. Returns a `Call` for all answers.
 
         A vector env receives the first message for its slots, and its answer is that of each slot. An env that
         is rebuilt receives the latest message with each `about` again, except None.
@@ -143,7 +143,7 @@ class Exchange:
         op: _core.Op = _core.Op.MESSAGE,
         addressee_of: Callable[[Answers, int], Addressee] = lambda call, _: call,
     ) -> Answers:
-        """Sends each message to its env. Returns a `Call` for all answers.
+        """Sends `messages[i]` to `envs[i]`. Returns a `Call` for all answers.
 
         Args:
             envs: Envs of a pool without spares; a vector env is named by its first id.
@@ -176,7 +176,7 @@ class Exchange:
             call.await_also(self._post(spare, spare, parts, self._calls, addressee))
 
     def notify(self, worker: int, parts: Parts, env: int = _core.WHOLE_WORKER) -> None:
-        """Sends a message to a worker or one of its envs, without a `Call`. A later call raises a failure of it."""
+        """Sends a message to a worker or one of its envs. If the message fails, a later call raises the failure."""
         self._post(worker, env, parts, self._calls)
 
     def _post(

@@ -43,7 +43,7 @@ class Replacing:
         self._backend, self._layout = running.backend, running.layout
 
     def replace(self, slots: Sequence[int], env_fns: Sequence[Callable[[], Any]]) -> None:
-        """Replaces the envs of `slots`, which are those of whole vector envs."""
+        """Replaces the envs of `slots`. `slots` has all slots of a vector env, or none of them."""
         factories, envs = check_env_fns(env_fns), [its[0] for its in self._layout.by_env(slots)]
         self._check(slots, len(envs), len(factories))
         carried = [

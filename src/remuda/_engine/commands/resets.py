@@ -51,7 +51,7 @@ class Resets:
     def send(self, slots: Sequence[int], seed: Seed, options: Options, part: int, *, to_all: bool) -> None:
         """Sends resets to some slots of a part. If this raises, nothing was sent."""
         self._send(slots, seed, options, part, to_all=to_all)
-        if self._layout.spares:  # a spare may have no `SeedBase` yet
+        if self._layout.spares:  # spares without a `SeedBase` get one, and reset in advance
             spares = self._exchange.spares
             orders = self._seeds.orders(None, spares, spares)
             self._prepare([spare for spare, order in zip(spares, orders, strict=True) if order is not None], None, None)

@@ -26,7 +26,7 @@ def succeed(old: Engine, new: Engine) -> None:
         new.running.slots.set_fresh(slot)
     for first in begun[:: new.layout.width]:
         if not new.layout.mode.in_same_step and old.running.slots.needs_reset(first):
-            continue  # the env's episode was over
+            continue  # the env has no episode to cut off
         _cut_off(old, new, first)
     old.is_succeeded, old.hub = True, None
     _repeat_calls(old, new)

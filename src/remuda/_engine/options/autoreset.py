@@ -12,7 +12,7 @@ _GYMNASIUM_NAMES = {mode.gymnasium: name for name, mode in AUTORESET_MODES.items
 
 
 def autoreset_name(mode: Any) -> Any:
-    """Returns the pool's name for a mode of Gymnasium's `AutoresetMode`, or for its value. Returns others as given."""
+    """Returns the pool's name for a mode of Gymnasium's `AutoresetMode` or its value; other values unchanged."""
     value = getattr(mode, "value", mode)
     return _GYMNASIUM_NAMES.get(value, mode) if isinstance(value, str) else mode
 

@@ -72,5 +72,5 @@ def _describe_factory(env_fn: Callable[[], Any]) -> tuple[str, bytes | None]:
     text = repr(env_fn) if name is None else f"{getattr(env_fn, '__module__', '?')}.{name}"
     try:
         return text, by_value.dumps(env_fn)
-    except Exception as error:  # a pool with start_method="fork" or without processes works nevertheless
+    except Exception as error:  # not raised: some pools, as with start_method="fork", need no pickle
         return f"{text}, which cannot be pickled ({type(error).__name__}: {error})", None

@@ -14,7 +14,7 @@ def advice(stats: PoolStats) -> str | None:
     verdict = workers_verdict(stats)
     if verdict is None or verdict.saves < _WORTH_SAYING:
         return None
-    # Not with `keeps_apart`, where each env needs a worker: "auto" could choose fewer.
+    # With `keeps_apart` each env needs a worker, so "auto", which may choose fewer, is not advised.
     auto = "" if stats.setup.keeps_apart else "num_workers='auto' measures and chooses; "
     return f"remuda: {verdict.text}. ({auto}advise=False keeps this quiet, and pool.stats() has the details.)"
 

@@ -92,7 +92,7 @@ class Divisible(Part):
 
     @property
     def _needs_parts(self) -> bool:
-        """Whether an object may still use the parts. No object does if an interrupted `split(1)` has left only one."""
+        """Whether an object may still use the parts. If an interrupt has left only one part, no object uses it."""
         is_there = self._divided_for is None or self._divided_for() is not None
         return is_there and len(self._engine.running.slots.part_numbers) > 1
 

@@ -114,14 +114,14 @@ class EnvCalls:
         self.apply_async(set_attribute, env_ids=env_ids, per_env_args=each, about=about).result()
 
     def render(self) -> list[Any]:
-        """Returns `env.render()` of each env. Each env of a vector env has the whole result of the vector env.
+        """Returns `env.render()` of each env. The result of a vector env is repeated for each of its slots.
 
         Raises: See `call`.
         """
         return self.call("render")
 
     def set_reset_options(self, options: Options, env_ids: Iterable[int] | None = None) -> None:
-        """Sets the options of all later resets without options of their own, autoresets included, until the next call.
+        """Sets options for later resets, autoresets included, until the next call. A reset with `options` ignores them.
 
         The options hold for resets that begin after the commands sent so far, and outlive restarts of workers and
         envs. An env that was reset in advance is reset once more if that reset was not used yet. `options` is copied

@@ -45,7 +45,7 @@ class OnACluster:
         raise NotImplementedError(self._on_a_cluster("rollouts"))
 
     def publish(self, policy: Any) -> int:
-        """Replaces the policy of `rollouts`, attributes included.
+        """Replaces the policy with which shards fill `rollouts`, including its attributes.
 
         The policy is put into Ray's object store once, for all shards. Rollouts that are requested from now on use it.
         When the learner has taken a rollout and requests the next, the shard of the first is sent another request. So

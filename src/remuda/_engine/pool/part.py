@@ -20,7 +20,7 @@ from remuda._error_frames import holds_nothing
 
 @owns_methods
 class Part(Stateful):
-    """A part of a pool: envs that are sent and received together. `Pool.split` returns parts::
+    """A part of a pool: envs that get commands and return results together. `Pool.split` returns parts::
 
         halves = pool.split(2)
         for half in halves:

@@ -135,7 +135,7 @@ class Pool(Divisible, OnACluster):
         self.render_mode, self.spec = running.reports[0].render_mode, running.reports[0].spec
         self._before: PoolStats | None = None
         is_open = not self._engine.setup.is_chosen and not self.spares and self.backend != "serial"
-        if settings.advise and is_open:  # not if the number of workers is fixed, or "auto" chose it
+        if settings.advise and is_open:  # no advice if the number of workers is fixed, or "auto" chose it
             self._engine.batches.advise_at(_WARM_AFTER, weakref.WeakMethod(self._advise))
         _pools.add(self)
         note_new_pool(self._engine.tracer)

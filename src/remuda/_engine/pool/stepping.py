@@ -32,7 +32,7 @@ class Stepping(EnvCalls):
         self._part, self._is_whole = part, pool is None
         self.env_ids: np.ndarray[Any, np.dtype[np.int64]] = engine.running.hub.env_ids(part)
         self.num_envs, self._ids = len(self.env_ids), self.env_ids.tolist()
-        self._has_objects = engine.layout.action.num_objects > 0  # whether actions have objects, which have no column.
+        self._has_objects = engine.layout.action.num_objects > 0  # whether some values of actions have no column.
         self._failed_after: int | None = None  # the number of batches so far when an error was last raised
 
     def send(self, actions: Any, env_ids: Iterable[int] | None = None) -> None:
@@ -279,7 +279,7 @@ class Stepping(EnvCalls):
     def _targets_after(self, refusal: _core.Refusal, env_ids: Iterable[int] | None) -> Iterable[int] | None:
         """Returns the `env_ids` for repeating a step that the hub has refused. Raises if it would be refused again."""
         match refusal.reason:
-            case _core.Reason.TARGETS:  # `env_ids` is a set or a generator, or invalid: then this raises
+            case _core.Reason.TARGETS:  # lists a set or generator; raises if `env_ids` is invalid
                 return self._targets(env_ids)
             case _core.Reason.PART if self._join_dropped():
                 return env_ids

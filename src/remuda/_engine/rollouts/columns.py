@@ -13,7 +13,7 @@ ColumnType: TypeAlias = "npt.DTypeLike | tuple[npt.DTypeLike, tuple[int, ...]]"
 Array: TypeAlias = "np.ndarray[Any, Any]"
 Declared: TypeAlias = "dict[str, tuple[np.dtype[Any], tuple[int, ...]]]"
 
-_NUMBERS = "biufc"  # the kinds of number dtypes
+_NUMBERS = "biufc"  # the letters (`dtype.kind`) of the dtypes of numbers
 
 
 def check_columns(columns: Any) -> Declared:
@@ -64,7 +64,7 @@ class Columns:
         self._declared.add(name)
 
     def check(self, name: str, value: Any, rows: int) -> tuple[Array, Array]:
-        """Returns a column (the old, a wider or a new one) for a value, and the value in its dtype. Changes nothing.
+        """Returns a column (the old, a wider or a new one) for a value, and the value in the column's dtype.
 
         Raises:
             ValueError: The value has another number of rows, another shape than before, or does not fit into the dtype.
@@ -95,7 +95,7 @@ def _cast(array: Array, dtype: np.dtype[Any]) -> Array | None:
     if not _is_kin(array.dtype, dtype):
         return None
     with np.errstate(all="ignore"), warnings.catch_warnings():
-        warnings.simplefilter("ignore", RuntimeWarning)  # the check below finds such values
+        warnings.simplefilter("ignore", RuntimeWarning)  # about values that do not fit: checked below
         cast = array.astype(dtype)
     if dtype.kind in "fc":
         is_kept = np.isfinite(cast) | ~np.isfinite(array)

@@ -68,7 +68,7 @@ class Rollout(HasAdvantages, InSingular):
         self.steps, self.num_envs = steps, len(self.env_ids)
         self._columns = Columns(steps, self.num_envs, columns)
         self.columns: dict[str, np.ndarray[Any, Any]] = self._columns.arrays
-        self._pickled: dict[int, RawRow] = {}  # pickled data, by row
+        self._pickled: dict[int, RawRow] = {}  # the rows' values without columns
         self._source = self._engine.batches.source
         self._iterates = self._has_ended = False
         self._memory = self._reserve()
@@ -86,7 +86,7 @@ class Rollout(HasAdvantages, InSingular):
         assert self._engine.hub is not None  # the pool is open, so it has a hub
         missing = self._engine.hub.bytes_for_rollout(rows)
         check_memory(missing, what=what, remedy=_REMEDY)
-        if missing:  # to get more memory, the core first releases rollouts that are not held
+        if missing:  # unlocked, because the core first releases rollouts that are not held
             page_locks.unlock(self._engine.running.arena)
         try:
             return self._engine.hub.begin_rollout(self._first, len(self._parts), self.steps, self._pickled)
@@ -176,7 +176,7 @@ class Rollout(HasAdvantages, InSingular):
         """Whether steps of the envs still go into the rollout."""
         if self._has_ended:
             return False
-        # If a reset, another rollout or a division of the pool has ended this rollout, next frames lie past its end.
+        # If a reset, another rollout or a division of the pool has ended this rollout, `next_frames` are above T + 1.
         return bool((~self._filled[-1] & (self._memory.next_frames() <= self.steps + 1)).any())
 
     def _obs_at(self, rows: Any) -> Any:
@@ -381,7 +381,7 @@ def _faults_of(rows: Mapping[int, RawRow]) -> Iterator[tuple[int, Fault]]:
 
 
 def _lockstep(rollout: Rollout, parts: Sequence[SteppedEnvs]) -> Iterator[RolloutStep]:
-    """Yields turns in which all envs of a part act. While one part acts, the envs of the others step."""
+    """Yields turns in which all envs of a part act. Meanwhile the envs of the other parts step."""
     ends = np.cumsum([part.num_envs for part in parts]).tolist()
     slices = [slice(end - part.num_envs, end) for part, end in zip(parts, ends, strict=True)]
     for t in range(rollout.steps):

@@ -11,7 +11,7 @@ from remuda.errors import Failure, RemudaError
 
 
 class Addressee(Protocol):
-    """The receiver of the answer to a message. After an interrupt, a call of a method may be repeated."""
+    """The receiver of the answer to a message. After an interrupt, the pool may call a method again."""
 
     def answer(self, sequence: int, parts: Parts) -> None: ...
     def fail(self, sequence: int, failure: Failure, changes: Changes) -> None: ...

@@ -68,8 +68,8 @@ class InfoColumns:
         return any((*above, other) in self._leaves or (*above, other) in self._dicts for other in others)
 
 
-# The data of a row, as a tuple: flags; (objects, info, new fields, terminal data), pickled unless the pool made it;
-# and (terminal observation, terminal info), pickled or not, if the pool has completed the row.
+# The data of a row, as a tuple of three. First: flags. Second: (objects, info, new fields, terminal data), pickled
+# unless the pool made it. Third: (terminal observation, terminal info), pickled or not, if the pool completed the row.
 RawRow: TypeAlias = "tuple[int, Parts | tuple[Any, ...] | None, Parts | tuple[Any, dict[str, Any]] | None]"
 
 
@@ -164,7 +164,7 @@ class PickledRows:
             if self._blame is None:
                 raise
             raise self._blame(row, error) from error
-        if matter[1]:  # there is an info, not only values of an observation
+        if matter[1]:  # the meter counts infos, but not observations alone
             self._meter.note(time.perf_counter_ns() - begin)
         return matter
 

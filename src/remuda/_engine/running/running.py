@@ -44,7 +44,7 @@ class Running:
 
     @property
     def slots(self) -> _core.SlotLedger:
-        """The hub's record of each slot: its command, and the outcome of that."""
+        """The hub's record of each slot: its command, and the outcome of the command."""
         return self.hub.slots
 
     @property
@@ -63,7 +63,7 @@ class Running:
         return self.hub.workers.records_sent()
 
     def __getattr__(self, name: str) -> NoReturn:
-        """Raises ClosedError for the hub and the arena after `release`. (Log handlers may close the pool in a call.)"""
+        """Raises ClosedError for `hub` and `arena` after `release`. A log handler may close the pool during a call."""
         if name in ("hub", "arena"):
             raise ClosedError(CLOSED)
         raise AttributeError(name)

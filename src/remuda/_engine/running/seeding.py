@@ -52,7 +52,7 @@ def _one_each(seeds: Sequence[int | np.integer[Any] | None] | None, env_ids: Seq
 def split_seed(
     seed: int | Sequence[int | None] | None, num_slots: int, num_envs: int
 ) -> tuple[int | Sequence[int | None] | None, int | Sequence[int | None] | None]:
-    """Returns (seeds of slots, seeds of spares). A sequence may have none for the spares, which then get no seed.
+    """Returns (seeds of slots, seeds of spares). If a sequence has seeds for the slots only, spares get none.
 
     Raises:
         ValueError, TypeError: A sequence of another length, or a seed that is not an int.

@@ -1,4 +1,4 @@
-"""The two rules of seeding: the seeds that envs get, and the latest seed of each env."""
+"""The two rules of seeding, which give seeds to envs and keep the latest seed of each env."""
 
 from __future__ import annotations
 

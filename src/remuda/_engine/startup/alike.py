@@ -46,7 +46,7 @@ class _Kind:
 
 
 def _insides(value: Any) -> Sequence[Any]:  # noqa: PLR0911 - one line for each type
-    """Returns those values inside a value that may differ between two values of its type."""
+    """Returns the parts of a value in which two values of its type may differ."""
     match value:
         case list() | tuple():
             return value

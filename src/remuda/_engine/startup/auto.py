@@ -91,7 +91,7 @@ def _choose(
 
 
 def _try(settings: Settings, env_fns: Sequence[EnvFn], backend: Backend, adopt: Adopt) -> tuple[Measured, float | None]:
-    """Measures the cost of a step, and of waking a worker if that matters. Stops the trial's backend."""
+    """Measures the cost of a step, and of waking a worker if the caller may step envs. Stops the backend."""
     alone = replace(
         settings,
         num_envs=settings.width,

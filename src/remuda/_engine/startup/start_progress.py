@@ -38,7 +38,7 @@ class StartProgress(BuildProgress):
         )
         try:
             self.board = BuildBoard(card)
-        except OSError:  # if descriptors are lacking, a later call raises
+        except OSError:  # without free descriptors, a later call raises
             self.board = None
         if before is not None:
             before.close()  # after the new board was made, so that watchers always find a board

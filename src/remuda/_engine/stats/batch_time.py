@@ -56,7 +56,7 @@ def alone(cost: StepCost, num_workers: int, cores: int) -> StepCost:
     """Returns the cost of a step in a process that does not share its core."""
     if num_workers <= cores:
         return cost
-    cpu = max(cost.cpu - SWITCH_SECONDS, cost.cpu / 4)  # without the switch of processes that each step pays for
+    cpu = max(cost.cpu - SWITCH_SECONDS, cost.cpu / 4)  # without the cost of switching processes
     return StepCost(cost.wall - cost.cpu + cpu, cpu)
 
 

@@ -22,8 +22,8 @@ _BYTES_A_SECOND = 5e9
 # waits until the policy releases the core, both find cold caches, and the batch ends with this worker.
 # `benchmarks/auto.py` compares the choices with a policy.
 _SHARED_SECONDS = 200e-6
-# The extra time of envs that take turns with the policy in one process, where caches get cold: a share of
-# their time, which is at most the second number, in seconds.
+# If envs and the policy take turns in one process, caches get cold. This adds a share of the envs' own time, but at
+# most so many seconds.
 _IN_TURNS, _IN_TURNS_SECONDS = 0.2, 200e-6
 # Workers are chosen over a caller that steps the envs only if they are expected to be this many times as fast.
 _WORTH_WORKERS = 1.05

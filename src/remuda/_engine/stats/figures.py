@@ -31,7 +31,7 @@ def _dtypes() -> dict[str, np.dtype[Any]]:
 STRUCTS = _dtypes()
 _EPISODES = STRUCTS["Env"]["last"].shape[0]
 
-_OP_BITS = 15  # in a task, these bits are the op plus 1, and the others the start time.
+_OP_BITS = 15  # the bits of a `task` that hold its op plus 1; the others hold its start time.
 _DOING = ("reset", "step", "observe", "call", "close", "reset", "build", "reset")  # the name of each op
 
 

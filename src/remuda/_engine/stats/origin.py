@@ -34,7 +34,7 @@ class Origin:
         return cls(time.monotonic(), cores.busy, own, queued, cores.stolen, usages[caller_pid].cpu)
 
     def queued_since(self, pid: int | None, usage: Usage) -> float:
-        """Returns the seconds in which a process was queued since the pool was made. The process may be younger."""
+        """Returns the seconds in which a process was queued since the pool was made, or since it began if later."""
         return max(0.0, usage.queued - self.queued.get(str(pid), 0.0))
 
 

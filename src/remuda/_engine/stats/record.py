@@ -59,7 +59,7 @@ class Record:
 
     @property
     def _age(self) -> float:
-        """A number by which the later of two records is known: it never decreases."""
+        """A number that never decreases: of two records, the one with the larger number is later."""
         return 0.0
 
     def __sub__(self, earlier: Self) -> Self:

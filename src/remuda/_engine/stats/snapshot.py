@@ -208,7 +208,7 @@ class Snapshot:
 
     @property
     def steps(self) -> int:
-        """Rows that workers have filled: steps of envs, and resets."""
+        """The number of rows that workers have filled, by steps and resets of envs."""
         return sum(worker.steps for worker in self.workers)
 
     @property
@@ -243,7 +243,7 @@ class Snapshot:
 
     @property
     def queued_seconds(self) -> float:
-        """Time in which workers were ready to run while others had the core, summed over workers."""
+        """Time in which workers were ready to run, but other processes had the core, summed over workers."""
         return sum(worker.queued for worker in self.workers)
 
     @property
@@ -313,7 +313,7 @@ class Snapshot:
 
     @property
     def _age(self) -> tuple[float, int, float]:
-        """A key by which the later of two snapshots is known: it never decreases."""
+        """A key that never decreases: of two snapshots, the one with the larger key is later."""
         return self.taken, self.batches, self.seconds
 
 

@@ -25,7 +25,7 @@ _WORTH_NAMING = 0.15  # the least share of a batch's time that a finding must sa
 _MOST = 0.5
 _SLOW = 1.5  # an env is slow if its steps take this many times as long as the others'.
 _BUSY = 0.25  # the machine is busy if other programs use this many cores.
-_MORE_THAN_A_CORE = 1.2  # more cores than one thread with its helpers uses.
+_MORE_THAN_A_CORE = 1.2  # the cores that one busy thread and its helpers use at most.
 _PARTIAL, _OVERLAPPED = 0.7, 0.8  # the shares of estimated savings that remain in practice
 
 _PROFILE = (
@@ -254,7 +254,7 @@ def _queued_for_others(stats: Snapshot, batch: BatchTime) -> float:
     if setup.backend != "process" or others < _BUSY:
         return 0.0
     ours = stats.machine.own / (stats.machine.seconds or stats.seconds)
-    is_crowd = setup.num_workers > cores and ours > 0.7 * cores  # then workers are queued because of each other, too
+    is_crowd = setup.num_workers > cores and ours > 0.7 * cores  # if so, workers also queue behind each other
     share = others / (others + ours) if is_crowd else 1.0
     return share * max(worker.queued for worker in stats.workers) / batch.count
 
@@ -276,7 +276,7 @@ def _busy_host(stats: Snapshot, batch: BatchTime) -> Verdict:
 def _slow_resets(stats: Snapshot, batch: BatchTime) -> Verdict | None:
     """Finds batches that had to wait for an env's reset."""
     setup = stats.setup
-    ended = min(stats.reset.count, stats.episodes) / batch.count  # because an env's first reset ends no episode
+    ended = min(stats.reset.count, stats.episodes) / batch.count  # without first resets, which end no episode
     if setup.spares or AUTORESET_MODES[setup.autoreset].in_background or not ended:
         return None
     reset = stats.reset.mean

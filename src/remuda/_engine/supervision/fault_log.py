@@ -62,7 +62,7 @@ def restart_in_words(at: float) -> str:
 
 def _kind(fault: Fault) -> Hashable:
     if type(fault.error) is not EnvError:
-        return id(fault.error)  # the envs that one death has taken share one error
+        return id(fault.error)  # all envs lost by one death share one error
     return fault.error.failures[0].kind
 
 

@@ -43,7 +43,7 @@ class FaultResolution:
         return self._resolve(later, slots, faults, changes)
 
     def known_observations(self, slots: Sequence[int]) -> list[Any] | None:
-        """Returns the data with which the hub answers `send_observe` for rebuilt envs; None if workers can for all."""
+        """Returns the hub's answers to `send_observe` for rebuilt envs; None if workers can answer for all envs."""
         if not self._layout.keeps_last:
             return None
         is_fresh = self._running.slots.is_fresh
@@ -105,7 +105,7 @@ class FaultResolution:
         return self.terminal(slot, {"fault": fault})
 
     def terminal(self, slot: int, info: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
-        """Returns (terminal observation, info) of a slot. The first: None if columns hold all of it."""
+        """Returns (terminal observation, info) of a slot. The observation: None if columns hold all of it."""
         codec = self._layout.observation
         if not codec.num_objects:
             return None, info
@@ -115,7 +115,7 @@ class FaultResolution:
 
     def _objects(self, slot: int) -> list[Any]:
         """Returns the values in a slot's last observation that have no column."""
-        slots = self._layout.ids_with(slot)  # slots have their envs' ids, because vector envs have no spares
+        slots = self._layout.ids_with(slot)  # slot ids are env ids, because vector envs have no spares
         parts = self._running.slots.last(slots[0])[1]
         count = self._layout.observation.num_objects
         if parts is None or not count:
@@ -124,6 +124,6 @@ class FaultResolution:
             if self._layout.vector_size is not None:
                 _, parts = unbundle(parts, len(slots))[slot - slots[0]] or (0, None)
             objects: list[Any] = load_from_env(parts)[0]
-        except Exception:  # reading that observation in its batch raises this error
+        except Exception:  # the caller gets this error when it reads the observation in its batch
             return [None] * count
         return objects

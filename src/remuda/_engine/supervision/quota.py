@@ -16,7 +16,7 @@ class Quota:
 
     def __init__(self, policy: FaultPolicy) -> None:
         self._policy = policy
-        self._faults: deque[tuple[float, Fault]] = deque()  # (time, fault) of each.
+        self._faults: deque[tuple[float, Fault]] = deque()  # the time of each fault, and the fault.
         self._restarts: dict[int, deque[float]] = {}  # the times of each worker's failures, by worker
 
     def charge(self, faults: Sequence[Fault], changes: Changes) -> RestartLimitError | None:

@@ -161,7 +161,7 @@ class Replacements:
 
     def _poll(self, worker: int, life: Life) -> None:
         """Checks whether a successor has built its envs. If so, it joins the pool."""
-        self.lives.enter(worker, WorkerState.JOINING)  # before the poll, which may lose the report if interrupted
+        self.lives.enter(worker, WorkerState.JOINING)  # first: an interrupted poll may lose the report
         reports = self._running.processes.poll_successor(worker)
         if isinstance(reports, Failure):
             raise build_error([reports])

@@ -73,7 +73,7 @@ class Supervisor:
         )
         self.resolution = FaultResolution(running, faults)
         self.closing = False
-        build_timeout = start_timeout if self._layout.renews_workers else None  # only processes can be killed
+        build_timeout = start_timeout if self._layout.renews_workers else None  # only processes can be killed if late
         limits = (policy.reset_timeout, policy.step_timeout, policy.call_timeout, build_timeout)
         self._running.workers.set_deadlines(*[int((limit or 0) * 1e9) for limit in limits])
 
@@ -88,7 +88,7 @@ class Supervisor:
         return self._lives.state(worker) in {WorkerState.RUNNING, WorkerState.KILLED}
 
     def resume(self) -> None:
-        """Continues replacements of workers that were interrupted in an earlier call."""
+        """Continues replacements of workers that an interrupt has stopped in an earlier call."""
         if self._running.workers.has_news:
             self.replacements.resume()
 
@@ -150,7 +150,7 @@ class Supervisor:
                 return self._lost(index, orphaned, changes, awaited=False)
             case WorkerState.LOST:  # the worker was lost before, and was sent another command
                 return self._lost(index, orphaned, changes, awaited=True)
-            case _ if not self._faults.living(self._backend.workers[index].env_ids):  # all its envs were lost before
+            case _ if not self._faults.living(self._backend.workers[index].env_ids):  # its envs were lost before
                 self._lives.plan(index, WorkerState.LOST, changes)
                 return self._lost(index, orphaned, changes, awaited=True)
             case _:
@@ -309,7 +309,7 @@ class Supervisor:
 
     def _restart_env(self, slot: int, env: int, failure: Failure, changes: Changes, *, is_rebuild: bool) -> None:
         if is_rebuild and self._backend.processes is not None:
-            changes.do(self._running.hub.resolve, slot, _core.Outcome.RESEND)  # to the worker's successor
+            changes.do(self._running.hub.resolve, slot, _core.Outcome.RESEND)  # its successor repeats the command
             return self.rebuild_failed(env, failure, changes)
         fault = self._budget.env_fault(env, failure.operation, EnvError([failure]))
         if not self._budget.charge([fault], "it is rebuilt", changes):

@@ -19,9 +19,9 @@ from remuda._engine.running.worker_state import WorkerState
 from remuda._engine.tracing.history import BATCH, EVENT, NOBODY, RESULT, History, TracedSpan
 from remuda._trace.file import written_whole
 
-# No process has an id from here up. Each pool gets such an id, and its workers are shown as threads of it.
+# All process ids are below this number. Each pool gets an id from it up, with its workers as threads.
 _POOL_PIDS = 1 << 22
-_POOL_TIDS = 1 << 22  # no thread has an id from here up; the lines of pools get such ids
+_POOL_TIDS = 1 << 22  # all thread ids are below this number; lines of pools get ids from it up
 
 _KIND = list(EVENT.fields or ()).index("kind")
 _OPERATIONS = {int(op.value): name for op, name in OPERATIONS.items()}

@@ -1,6 +1,6 @@
-"""What of ALF its face builds upon, for machines without ALF: data types and the base class of envs, in a few lines.
+"""A small replacement of ALF for machines without it: the data types and the base class that the ALF face needs.
 
-`alf/test_stand_in.py` holds it against the real one wherever that is installed, which is imported then in its place.
+If ALF is installed, tests import ALF instead, and `alf/test_stand_in.py` compares this package with it.
 """
 
 from . import data_structures, nest, tensor_specs

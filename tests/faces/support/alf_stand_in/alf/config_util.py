@@ -1,4 +1,4 @@
-"""A configuration that is taken, and changes nothing."""
+"""Functions of ALF's configuration. They accept values and ignore them."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import Any
 def configurable(
     fn_or_name: Any = None, whitelist: Sequence[str] = (), blacklist: Sequence[str] = ()
 ) -> Callable[[Any], Any]:
-    """A decorator; used with a name, as here, or without."""
+    """A decorator that can be used with a name or without."""
     return fn_or_name if callable(fn_or_name) else lambda decorated: decorated
 
 
 def config(prefix_or_dict: Any, mutable: bool = True, raise_if_used: bool = True, **kwargs: Any) -> None:
-    """Values are given one way or the other."""
+    """Accepts values as a dict or as keywords, and ignores them."""
     assert bool(kwargs) == isinstance(prefix_or_dict, str)
 
 

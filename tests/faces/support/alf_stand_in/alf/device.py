@@ -1,4 +1,4 @@
-"""ALF's default device. Tests may say that it is a GPU, and make tensors that pretend to be there."""
+"""ALF's default device. Tests can set it to a GPU and use fake tensors."""
 
 from __future__ import annotations
 

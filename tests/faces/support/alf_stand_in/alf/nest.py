@@ -1,4 +1,4 @@
-"""Nests: dicts by the alphabet of their keys, named tuples by that of their fields, others by their order."""
+"""Functions for nests. Dicts and named tuples are sorted by key or field name; lists and tuples keep their order."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What tensors are expected."""
+"""Descriptions of expected tensors."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class TensorSpec:
 
 
 class BoundedTensorSpec(TensorSpec):
-    """With bounds, which are inclusive."""
+    """A tensor spec with inclusive bounds."""
 
     def __init__(self, shape: Any, dtype: Any = torch.float32, minimum: Any = 0, maximum: Any = 1) -> None:
         super().__init__(shape, dtype)

@@ -63,7 +63,7 @@ class AlfEnvironment(ABC):
         self._current_time_step = self._step(action)
         return self._current_time_step
 
-    def sync_progress(self) -> None:  # noqa: B027 - who has nothing to do need not say so
+    def sync_progress(self) -> None:  # noqa: B027 - envs may leave it out
         pass
 
     def close(self) -> None:  # noqa: B027

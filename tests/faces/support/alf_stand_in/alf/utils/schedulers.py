@@ -1,4 +1,4 @@
-"""How far the training is, for values that depend on it."""
+"""The progress of the training, for values that depend on it."""
 
 from __future__ import annotations
 
