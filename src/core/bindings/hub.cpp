@@ -7,6 +7,8 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
+#include <tuple>
+
 #include "bindings/bindings.hpp"
 #include "python/collected.hpp"
 
@@ -17,13 +19,21 @@ namespace remuda {
 namespace {
 
 // Wraps a method of the hub for Python. A call first enters the hub through its `Entrance`, which may refuse it.
-template <auto method, Entrance::Kind kind>
+// `for_part`: whether the method is for the part that its last argument names.
+template <auto method, Entrance::Kind kind, bool for_part = false>
 struct Entering;
 
-template <class Result, class... Arguments, Result (Hub::*method)(Arguments...), Entrance::Kind kind>
-struct Entering<method, kind> {
+template <class Result, class... Arguments, Result (Hub::*method)(Arguments...), Entrance::Kind kind, bool for_part>
+struct Entering<method, kind, for_part> {
+  static Entrance::PartNumber part_of([[maybe_unused]] const Arguments&... arguments) {
+    if constexpr (for_part)
+      return std::get<sizeof...(Arguments) - 1>(std::tie(arguments...));
+    else
+      return {};
+  }
+
   static Result call(Hub& hub, Arguments... arguments) {
-    Entrance::Stay stay(hub.entrance(), kind);
+    Entrance::Stay stay(hub.entrance(), kind, part_of(arguments...));
     if constexpr (std::is_void_v<Result>) {
       (hub.*method)(std::forward<Arguments>(arguments)...);
       if constexpr (kind != Entrance::Kind::kWithin) hub.pass_on();  // `pass_on` runs Python code
@@ -39,6 +49,10 @@ struct Entering<method, kind> {
 
 template <auto method>
 constexpr auto from_outside = &Entering<method, Entrance::Kind::kOutside>::call;
+template <auto method>
+constexpr auto for_part = &Entering<method, Entrance::Kind::kOutside, true>::call;
+template <auto method>
+constexpr auto in_series = &Entering<method, Entrance::Kind::kSeries, true>::call;
 template <auto method>
 constexpr auto from_within = &Entering<method, Entrance::Kind::kWithin>::call;
 template <auto method>
@@ -180,19 +194,20 @@ void bind_hub(nb::module_& m) {
       .def_prop_ro("frames", &Hub::frames, nb::rv_policy::reference_internal)
       .def_prop_ro("slots", &Hub::slots, nb::rv_policy::reference_internal)
       .def_prop_ro("workers", &Hub::workers, nb::rv_policy::reference_internal)
-      .def("send", from_outside<&Hub::send>, "op"_a, "slots"_a.none(), "actions"_a.none() = nb::none(),
+      .def("send", for_part<&Hub::send>, "op"_a, "slots"_a.none(), "actions"_a.none() = nb::none(),
            "blobs"_a.none() = nb::none(), "part"_a = 0)
-      .def("step", from_outside<&Hub::step>, "actions"_a.none(), "slots"_a.none(), "part"_a,
+      .def("step", for_part<&Hub::step>, "actions"_a.none(), "slots"_a.none(), "part"_a,
            nb::sig("def step(self, actions: object, slots: object, part: int) -> Batch | Refusal | None"))
       .def("post_message", from_outside<&Hub::post_message>, "op"_a, "worker"_a, "env"_a, "parts"_a.none(),
            "addressees"_a.none() = nb::none(), "addressee"_a.none() = nb::none())
       .def("instruct", from_within<&Hub::post_message>, "op"_a, "worker"_a, "env"_a, "parts"_a.none(),
            "addressees"_a.none() = nb::none(), "addressee"_a.none() = nb::none())
       .def("deal", dealing<&Hub::deal>, "function"_a)
+      .def("in_turn", in_series<&Hub::in_turn>, "function"_a, "part"_a)
       .def(
           "put_off", [](Hub& hub, nb::object close) { return hub.entrance().put_off(std::move(close)); }, "close"_a)
       .def("wait", from_outside<&Hub::wait>, "wanted"_a, "timeout_ns"_a, "part"_a.none())
-      .def("receive", from_outside<&Hub::receive>, "wanted"_a, "part"_a,
+      .def("receive", for_part<&Hub::receive>, "wanted"_a, "part"_a,
            nb::sig("def receive(self, wanted: int, part: int) -> Batch | None"))
       .def("take", from_outside<&Hub::take>, "limit"_a, "by_slot"_a = false, "slots"_a.none() = nb::none(),
            "part"_a = 0, "pad_to"_a = 0,

@@ -152,14 +152,14 @@ void bind_memory(nb::module_& m) {
 
   nb::class_<InfoReader>(m, "InfoReader")
       .def(nb::init<>())
-      .def("add", &InfoReader::add, "path"_a, "type"_a)
+      .def("add", &InfoReader::add, "path"_a, "type"_a, nb::lock_self())
       .def_prop_ro("num_columns", &InfoReader::num_columns)
       .def_prop_ro("has_final_obs", &InfoReader::has_final_obs)
       .def("infos", nb::overload_cast<nb::handle, nb::handle>(&InfoReader::infos, nb::const_), "mask"_a,
-           "arrays"_a.none())
-      .def("info", &InfoReader::info, "mask"_a, "arrays"_a.none(), "row"_a)
+           "arrays"_a.none(), nb::lock_self())
+      .def("info", &InfoReader::info, "mask"_a, "arrays"_a.none(), "row"_a, nb::lock_self())
       .def("stack", nb::overload_cast<nb::handle, nb::handle, nb::handle>(&InfoReader::stack), "mask"_a,
-           "arrays"_a.none(), "finals"_a.none());
+           "arrays"_a.none(), "finals"_a.none(), nb::lock_self());
 }
 
 }  // namespace remuda

@@ -5,16 +5,32 @@
 #pragma once
 
 #include <algorithm>
+#include <atomic>
 #include <cstdint>
+#include <optional>
 #include <utility>
 
 #include "python/numpy_api.hpp"
 
 namespace remuda {
 
-// Returns the number of references. In every version of CPython it is in the low half of the object's first word; newer
-// versions keep flags in the high half.
-inline std::uint32_t references(nb::handle object) { return static_cast<std::uint32_t>(Py_REFCNT(object.ptr())); }
+// Returns the number of references to an object, or nullopt if this thread cannot count them.
+//
+// Without the GIL an object has two counts: of the references that the thread which made it takes and drops, and of all
+// others. Only that thread can read both, and only while the second is 0, because references may move between the two.
+inline std::optional<std::uint32_t> references(nb::handle object) {
+#ifdef Py_GIL_DISABLED
+  PyObject* one = object.ptr();
+  if (!_Py_IsOwnedByCurrentThread(one) || _Py_atomic_load_ssize_relaxed(&one->ob_ref_shared) != 0) return std::nullopt;
+  // Pairs with the release of a thread that has dropped its last reference: its accesses to the object come first.
+  std::atomic_thread_fence(std::memory_order_acquire);
+  return _Py_atomic_load_uint32_relaxed(&one->ob_ref_local);
+#else
+  // In every version of CPython the number is in the low half of the first word; newer ones keep flags in the high
+  // half.
+  return static_cast<std::uint32_t>(Py_REFCNT(object.ptr()));
+#endif
+}
 
 class MadeArray {
  public:
@@ -24,9 +40,13 @@ class MadeArray {
   bool is_there() const { return array_.is_valid(); }
   const nb::object& object() const { return array_; }
 
-  // `is_held`: whether there is another reference to the array. `is_weakly_referenced`: whether there is a weak
-  // reference to it.
-  bool is_held() const { return is_there() && references(array_) != 1; }
+  // `is_held`: whether there is another reference to the array, or nullopt if this thread cannot count them.
+  // `is_weakly_referenced`: whether there is a weak reference to it.
+  std::optional<bool> is_held() const {
+    if (!is_there()) return false;
+    const auto count = references(array_);
+    return count ? std::optional(*count != 1) : std::nullopt;
+  }
   bool is_weakly_referenced() const {
     return is_there() && reinterpret_cast<PyArrayObject_fields*>(array_.ptr())->weakreflist != nullptr;
   }

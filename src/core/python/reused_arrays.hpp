@@ -18,7 +18,7 @@ class ReusedArrays {
   // Returns an array of shape (rows, *shape) that no caller holds. Its content is arbitrary.
   nb::object take(PyArray_Descr* dtype, npy_intp rows, int axes = 0, const npy_intp* shape = nullptr) {
     for (MadeArray& one : arrays_) {
-      if (one.is_held()) continue;
+      if (one.is_held() != false) continue;
       if (one.is_weakly_referenced()) {
         const MadeArray ended = std::exchange(one, MadeArray());
       } else if (one.is(dtype, rows, axes, shape)) {

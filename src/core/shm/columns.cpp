@@ -8,6 +8,7 @@
 #include <cstring>
 #include <string>
 
+#include "python/dict_items.hpp"
 #include "python/limited_api.hpp"
 #include "python/new_array.hpp"
 
@@ -184,13 +185,9 @@ Fit Nest::write_dict(PyObject* value, const std::vector<Column>& columns, std::u
   if (!PyDict_Check(value)) return Fit::kNone;
   Fit whole = Fit::kAsIs;
   for (std::size_t i = 0; i < keys_.size() && whole != Fit::kNone; ++i) {
-    PyObject* child = PyDict_GetItemWithError(value, keys_[i].ptr());
-    if (child == nullptr) {
-      // A failed lookup of a string key can only mean that the key is missing. The slow path reports that.
-      PyErr_Clear();
-      return Fit::kNone;
-    }
-    whole = std::min(whole, children_[i].write(child, columns, row, objects));
+    const nb::object child = item(value, keys_[i]);
+    if (!child.is_valid()) return Fit::kNone;
+    whole = std::min(whole, children_[i].write(child.ptr(), columns, row, objects));
   }
   return whole;
 }
@@ -212,8 +209,10 @@ bool Nest::is_plain(PyObject* value) const {
       return false;
     case Kind::kDict:
       if (!PyDict_CheckExact(value) || PyDict_GET_SIZE(value) != static_cast<Py_ssize_t>(keys_.size())) return false;
-      for (std::size_t i = 0; i < keys_.size(); ++i)
-        if (!children_[i].is_plain(PyDict_GetItem(value, keys_[i].ptr()))) return false;
+      for (std::size_t i = 0; i < keys_.size(); ++i) {
+        const nb::object child = item(value, keys_[i]);
+        if (!child.is_valid() || !children_[i].is_plain(child.ptr())) return false;
+      }
       return true;
     case Kind::kTuple:
       if (!PyTuple_CheckExact(value)) return false;

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <utility>
 
+#include "python/dict_items.hpp"
 #include "python/interned.hpp"
 #include "python/new_array.hpp"
 
@@ -37,20 +38,13 @@ void set_object(nb::handle array, std::size_t i, nb::object value) {
   put(static_cast<PyObject**>(PyArray_DATA(as_array(array)))[i], std::move(value));
 }
 
-// Returns the value of a key, or null if the dict lacks the key.
-nb::object get(const nb::dict& dict, const nb::object& key) {
-  PyObject* value = PyDict_GetItemWithError(dict.ptr(), key.ptr());
-  if (value == nullptr && PyErr_Occurred()) nb::raise_python_error();
-  return nb::borrow(value);
-}
-
 void set(nb::dict& dict, const nb::object& key, const nb::object& value) {
   if (PyDict_SetItem(dict.ptr(), key.ptr(), value.ptr()) < 0) nb::raise_python_error();
 }
 
 // Returns the dict under a key, and creates it if it is missing.
 nb::dict sub_dict(nb::dict& dict, const nb::object& key) {
-  nb::object known = get(dict, key);
+  nb::object known = item(dict, key);
   if (known.is_valid()) return nb::borrow<nb::dict>(known);
   nb::dict made;
   set(dict, key, made);

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <iterator>
 
+#include "python/dict_items.hpp"
 #include "python/interned.hpp"
 #include "python/limited_api.hpp"
 
@@ -41,11 +42,7 @@ bool may_have_columns(PyObject* value, int depth) {
   if (PyFloat_CheckExact(value) || PyLong_CheckExact(value) || PyBool_Check(value)) return true;
   if (PyArray_IsScalar(value, Number) || PyArray_IsScalar(value, Bool) || is_small_array(value)) return true;
   if (!PyDict_CheckExact(value) || PyDict_GET_SIZE(value) == 0 || depth == kMaxDepth) return false;
-  PyObject *key, *child;
-  Py_ssize_t position = 0;
-  while (PyDict_Next(value, &position, &key, &child))
-    if (!may_have_columns(key, child, depth + 1)) return false;
-  return true;
+  return visit_items(value, [&](PyObject* key, PyObject* child) { return may_have_columns(key, child, depth + 1); });
 }
 
 }  // namespace
@@ -71,12 +68,8 @@ std::size_t InfoWriter::child(std::size_t node, PyObject* key) const {
     if (one.key.ptr() == key) return one.node;
   const nb::object& children = nodes_[node].children;
   if (!children.is_valid() || !PyUnicode_CheckExact(key)) return kNone;
-  PyObject* number = PyDict_GetItemWithError(children.ptr(), key);
-  if (number == nullptr) {
-    if (PyErr_Occurred()) nb::raise_python_error();
-    return kNone;
-  }
-  return PyLong_AsSize_t(number);
+  const nb::object number = item(children, key);
+  return number.is_valid() ? PyLong_AsSize_t(number.ptr()) : kNone;
 }
 
 std::size_t InfoWriter::add_child(std::size_t node, nb::handle key) {
@@ -95,18 +88,17 @@ std::size_t InfoWriter::add_child(std::size_t node, nb::handle key) {
 
 std::uint64_t InfoWriter::write(nb::handle info, std::uint32_t row, nb::object& rest) {
   std::uint64_t mask = 0;
-  PyObject *key, *value;
-  Py_ssize_t position = 0;
-  while (PyDict_Next(info.ptr(), &position, &key, &value)) {
+  visit_items(info, [&](PyObject* key, PyObject* value) {
     const std::size_t node = child(kRoot, key);
     const std::uint64_t written = node >= kFirstOfEnv ? write_node(node, value, row) : 0;
     mask |= written;
-    if (written != 0) continue;
+    if (written != 0) return true;
     if (!rest.is_valid()) rest = nb::dict();
     if (PyDict_SetItem(rest.ptr(), key, value) < 0) nb::raise_python_error();
     const bool is_reserved = node != kNone && node < kFirstOfEnv;
     if (!is_reserved && may_have_columns(key, value, 0)) want_child(kRoot, key, value, {});
-  }
+    return true;
+  });
   return mask;
 }
 
@@ -138,16 +130,14 @@ std::uint64_t InfoWriter::write_node(std::size_t node, PyObject* value, std::uin
 
 std::uint64_t InfoWriter::write_dict(std::size_t node, PyObject* dict, std::uint32_t row) const {
   std::uint64_t mask = 0;
-  PyObject *key, *value;
-  Py_ssize_t position = 0;
-  while (PyDict_Next(dict, &position, &key, &value)) {
+  const bool is_written = visit_items(dict, [&](PyObject* key, PyObject* value) {
     const std::size_t one = child(node, key);
     const std::uint64_t written = one == kNone ? 0 : write_node(one, value, row);
-    // Columns that were already written need no undoing: without their bits in the mask, no reader uses them.
-    if (written == 0) return 0;
     mask |= written;
-  }
-  return mask;
+    return written != 0;
+  });
+  // Columns that were already written need no undoing: without their bits in the mask, no reader uses them.
+  return is_written ? mask : 0;
 }
 
 bool InfoWriter::write_leaf(const Leaf& leaf, PyObject* value, std::uint32_t row) const {
@@ -176,9 +166,10 @@ void InfoWriter::want_child(std::size_t node, PyObject* key, PyObject* value, Pa
 
 void InfoWriter::want(std::size_t node, PyObject* value, const Path& path) {
   if (PyDict_CheckExact(value)) {
-    PyObject *key, *child;
-    Py_ssize_t position = 0;
-    while (PyDict_Next(value, &position, &key, &child)) want_child(node, key, child, path);
+    visit_items(value, [&](PyObject* key, PyObject* child) {
+      want_child(node, key, child, path);
+      return true;
+    });
     return;
   }
   if (nodes_[node].is_wanted || nodes_[node].leaf) return;

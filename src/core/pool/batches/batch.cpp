@@ -24,8 +24,6 @@ bool has_final(nb::handle extra) {
 
 }  // namespace
 
-InfoReader& info_reader_of(nb::handle source) { return nb::cast<InfoReader&>(nb::object(source.attr("info_reader"))); }
-
 Batch::Batch(nb::object source, std::shared_ptr<const BatchColumns> columns, nb::object lease, std::uint32_t first,
              nb::object env_ids, bool finals, bool infos, nb::object extras)
     : source_(std::move(source)),
@@ -111,6 +109,7 @@ nb::object Batch::computed() const {
 nb::object Batch::infos() const {
   if (!has_infos_) return nb::none();
   if (arrays_.infos.is_valid()) return arrays_.infos;
+  const nb::ft_object_guard guard(columns_->info_reader);
   nb::list infos;
   for (std::uint32_t i = 0; i < info_columns_; ++i) infos.append(view(columns_->infos[i]));
   return infos;
@@ -135,9 +134,9 @@ nb::object Batch::done() {
 
 // -- infos -----------------------------------------------------------------------------------------
 
-InfoReader& Batch::info_reader() const {
-  const bool is_known = columns_ != nullptr && columns_->info_reader != nullptr;
-  return is_known ? *columns_->info_reader : info_reader_of(source_);
+nb::object Batch::info_reader() const {
+  const bool is_known = columns_ != nullptr && columns_->info_reader.is_valid();
+  return is_known ? columns_->info_reader : nb::object(source_.attr("info_reader"));
 }
 
 // Returns whether `reader` can read all infos from the columns. Returns false if a terminal observation is not an
@@ -200,7 +199,9 @@ nb::object Batch::info_dicts() const {
     for (std::uint32_t i = 0; i < count_; ++i) none.append(nb::dict());
     return none;
   }
-  const InfoReader& reader = info_reader();
+  const nb::object held = info_reader();
+  const nb::ft_object_guard guard(held);
+  const InfoReader& reader = *nb::inst_ptr<InfoReader>(held);
   if (!columns_have_infos(reader)) return {};
   const nb::list dicts = reader.infos(info_rows(reader));
   const nb::object terminal = terminal_observations();
@@ -215,7 +216,9 @@ nb::object Batch::info_dicts() const {
 
 nb::object Batch::stacked_infos() const {
   if (!has_infos()) return nb::dict();
-  InfoReader& reader = info_reader();
+  const nb::object held = info_reader();
+  const nb::ft_object_guard guard(held);
+  InfoReader& reader = *nb::inst_ptr<InfoReader>(held);
   if (!columns_have_infos(reader)) return {};
   return reader.stack(info_rows(reader), terminal_observations());
 }

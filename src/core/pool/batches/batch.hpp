@@ -15,17 +15,14 @@
 
 namespace remuda {
 
-// Returns the reader of info columns for batches with this source. The reader lives as long as the source.
-InfoReader& info_reader_of(nb::handle source);
-
 // The columns from which the batches of a pool are made.
 struct BatchColumns {
-  std::vector<Column> columns;        // Reward, terminated, truncated, info mask, then the observation's leaves.
-  std::vector<Column> finals;         // The leaves of terminal observations.
-  std::vector<Column> computed;       // The columns that the user's functions compute.
-  std::deque<Column> infos;           // Columns of infos, added while the pool runs.
-  bool obs_is_array = false;          // Whether an observation is one array, and not several leaves.
-  InfoReader* info_reader = nullptr;  // The reader of infos, which belongs to the source.
+  std::vector<Column> columns;   // Reward, terminated, truncated, info mask, then the observation's leaves.
+  std::vector<Column> finals;    // The leaves of terminal observations.
+  std::vector<Column> computed;  // The columns that the user's functions compute.
+  std::deque<Column> infos;      // Columns of infos, added while the pool runs.
+  bool obs_is_array = false;     // Whether an observation is one array, and not several leaves.
+  nb::object info_reader;        // The reader of `infos`. Its lock protects them, too.
 
   static constexpr std::size_t kFirstOfLeaves = 4;
 };
@@ -94,7 +91,7 @@ class Batch {
 
   nb::object column(std::size_t index) const;
   const npy_bool* flags(Attribute attribute);
-  InfoReader& info_reader() const;
+  nb::object info_reader() const;
   bool columns_have_infos(const InfoReader& reader) const;
   bool has_terminal_arrays() const;
   InfoRows info_rows(const InfoReader& reader) const;

@@ -22,11 +22,14 @@ class FrameTaker {
              std::vector<Column> final_columns, std::vector<Column> computed);
 
   const std::shared_ptr<const BatchColumns> columns() const { return columns_; }
-  void add_info_column(Column column) { columns_->infos.push_back(std::move(column)); }
+  void add_info_column(Column column) {
+    const nb::ft_object_guard guard(columns_->info_reader);
+    columns_->infos.push_back(std::move(column));
+  }
   std::size_t num_info_columns() const { return columns_->infos.size(); }
   // Sets the object that all batches share, see `Batch::source`, and whether an observation is one array.
   void set_source(nb::object source, bool obs_is_array) {
-    columns_->info_reader = source.is_valid() ? &info_reader_of(source) : nullptr;
+    if (source.is_valid()) columns_->info_reader = source.attr("info_reader");  // batches need it after the pool's end
     columns_->obs_is_array = obs_is_array;
     source_ = std::move(source);
   }

@@ -17,6 +17,8 @@ LentFrame::LentFrame(std::shared_ptr<Arena> arena, std::shared_ptr<FrameBook> bo
 }
 
 nb::object LentFrame::view(const std::vector<Column>& columns, std::size_t number) {
+  MadeArray before;  // an array that a holder has changed, and may still hold; it ends after the lock
+  const nb::ft_lock_guard lock(mutex_);
   if (views_.empty()) views_.resize(columns.size());
   MadeArray& view = views_[number];
   const Column& column = columns[number];
@@ -25,18 +27,27 @@ nb::object LentFrame::view(const std::vector<Column>& columns, std::size_t numbe
     return view.object();
   nb::object array = column.view(first_row_, rows_, base_);
   if (!view.is_there()) ++made_;
-  const MadeArray before = std::exchange(view, MadeArray(array));  // the changed array, which the user may still hold
+  before = std::exchange(view, MadeArray(array));
   return array;
 }
 
 // Each array and this object have a reference to the lease, and this object has one to each array. Any further
 // reference means that the frame is held.
-bool LentFrame::is_held() const {
-  return references(base_) != 1 + made_ ||
-         std::any_of(views_.begin(), views_.end(), [](const MadeArray& view) { return view.is_held(); });
+std::optional<bool> LentFrame::is_held() const {
+  const nb::ft_lock_guard lock(mutex_);
+  const auto of_lease = references(base_);
+  if (of_lease && *of_lease != 1 + made_) return true;
+  bool is_known = of_lease.has_value();
+  for (const MadeArray& view : views_) {
+    const std::optional<bool> is_held = view.is_held();
+    if (is_held == true) return true;
+    is_known &= is_held.has_value();
+  }
+  return is_known ? std::optional(false) : std::nullopt;
 }
 
 bool LentFrame::is_weakly_referenced() const {
+  const nb::ft_lock_guard lock(mutex_);
   return std::any_of(views_.begin(), views_.end(), [](const MadeArray& view) { return view.is_weakly_referenced(); });
 }
 
@@ -45,8 +56,9 @@ void LentFrames::take_back(bool may_run_code) {
   for (std::uint64_t left = lent_; left != 0; left &= left - 1) {
     const auto number = static_cast<std::size_t>(std::countr_zero(left));
     Frame& frame = frames_[number];
-    if (frame->is_held()) continue;
-    const bool must_end = frame->is_weakly_referenced();
+    const std::optional<bool> is_held = frame->is_held();
+    if (is_held == true) continue;
+    const bool must_end = !is_held || frame->is_weakly_referenced();
     if (must_end && !may_run_code) continue;
     lent_ &= ~(std::uint64_t{1} << number);
     if (must_end)

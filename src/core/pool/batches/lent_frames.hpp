@@ -4,11 +4,13 @@
 // other than this class refers to one of its arrays, or to its lease, which is the base of views of views. No callback
 // reports when that ends: the pool checks the reference counts when it needs frames.
 //
-// All functions need the GIL.
+// Without the GIL the pool cannot count the references of other threads. It then drops its own references to such a
+// frame, and the end of the lease returns the frame.
 #pragma once
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "pool/batches/frames.hpp"
@@ -33,7 +35,8 @@ class LentFrame {
 
   void lend() { lease_->begin(); }
   void take_back() { lease_->end(); }
-  bool is_held() const;
+  // Returns whether another object holds the frame, or nullopt if this thread cannot count the references.
+  std::optional<bool> is_held() const;
   bool is_weakly_referenced() const;
 
  private:
@@ -42,6 +45,7 @@ class LentFrame {
   std::uint32_t first_row_, rows_;
   std::vector<MadeArray> views_;  // One array for each column.
   std::uint32_t made_ = 0;        // The number of arrays in `views_`.
+  mutable nb::ft_mutex mutex_;    // of `views_` and `made_`: any thread may read a batch
 };
 
 // All lent frames of a part.
@@ -62,8 +66,8 @@ class LentFrames {
     return frame;
   }
 
-  // Returns lent frames that are not held any longer to their FrameBook. Arrays with weak references must be freed
-  // before, which may run user code. If `may_run_code` is false, frames with such arrays stay lent.
+  // Returns lent frames that are not held any longer to their FrameBook. Arrays with weak references, or with unknown
+  // holders, must be dropped before, which may run user code. If `may_run_code` is false, such frames stay lent.
   void take_back(bool may_run_code);
 
  private:

@@ -1,5 +1,6 @@
 #include "pool/hub/entrance.hpp"
 
+#include <algorithm>
 #include <chrono>
 #include <thread>
 
@@ -7,64 +8,181 @@ namespace remuda {
 
 namespace {
 
+constexpr Nanoseconds kBetweenSignals = std::chrono::milliseconds(10);  // between two checks for signals
+
 [[noreturn]] void raise(const char* kind, const char* text) {
   const nb::object type = nb::module_::import_("remuda.errors").attr(kind);
   PyErr_SetString(type.ptr(), text);
   throw nb::python_error();
 }
 
-}  // namespace
-
-void Entrance::enter(Kind kind) {
-  const unsigned long thread = PyThread_get_thread_ident();
-  if (is_taken() && thread != thread_)
-    raise("StateError",
-          "expected calls from one thread at a time, got one while another thread is in a call of this pool; give each "
-          "thread a pool of its own, or take a lock around the calls. Nothing was sent");
-  if (is_inside_ || (is_dealing_ && kind != Kind::kWithin))
-    raise("StateError",
-          "expected no call of the pool in the middle of another one, got one from code that interrupted it (a signal "
-          "handler, a finalizer, or an env in this thread); call the pool after that call has returned. Nothing was "
-          "sent");
-  thread_ = thread;
-  (kind == Kind::kDealing ? is_dealing_ : is_inside_) = true;
+[[noreturn]] void refuse_other_thread() {
+  raise("StateError",
+        "expected calls from one thread at a time, got one while another thread is in a call of this pool; give each "
+        "thread a part of the pool (`Pool.split`) or a pool of its own, or take a lock around the calls. Nothing was "
+        "sent");
 }
 
-// Ends the call. Returns the deferred close if it is due now, else null.
-nb::object Entrance::leave(Kind kind) {
-  (kind == Kind::kDealing ? is_dealing_ : is_inside_) = false;
-  return is_taken() ? nb::object() : std::exchange(close_, nb::object());
+[[noreturn]] void refuse_interruption() {
+  raise("StateError",
+        "expected no call of the pool in the middle of another one, got one from code that interrupted it (a signal "
+        "handler, a finalizer, or an env in this thread); call the pool after that call has returned. Nothing was "
+        "sent");
+}
+
+}  // namespace
+
+// -- calls -------------------------------------------------------------------------------------------------
+
+void Entrance::enter(Kind kind, PartNumber part) {
+  const unsigned long thread = PyThread_get_thread_ident();
+  if (turn_.load(std::memory_order_relaxed) != thread)
+    begin_call(thread, part);
+  else if (inside_.is_inside || (inside_.is_dealing && kind != Kind::kWithin))
+    refuse_interruption();
+  ++inside_.depth;
+  if (kind != Kind::kSeries) (kind == Kind::kDealing ? inside_.is_dealing : inside_.is_inside) = true;
+}
+
+Entrance::Ending Entrance::leave(Kind kind) {
+  if (kind != Kind::kSeries) (kind == Kind::kDealing ? inside_.is_dealing : inside_.is_inside) = false;
+  const bool is_outermost = --inside_.depth == 0;
+  if (!is_outermost && (is_taken() || !is_closing())) return {};
+  const unsigned long thread = turn_.load(std::memory_order_relaxed);
+  const std::lock_guard lock(mutex_);
+  Ending ending{is_closing(), {}};
+  if (is_outermost) remove_call(thread);
+  if (!ending.is_closing || any_call_besides(thread)) return ending;
+  ending.close = std::exchange(close_, nb::object());
+  is_closing_.store(false, std::memory_order_relaxed);
+  return ending;
+}
+
+// Returns a call of another thread that a call for `part` must not run beside; null if there is none.
+const Entrance::Call* Entrance::obstacle(PartNumber part) const {
+  const auto found =
+      std::find_if(calls_.begin(), calls_.end(), [&](const Call& c) { return !part || !c.part || c.part == part; });
+  return found == calls_.end() ? nullptr : &*found;
+}
+
+// Waits for the turn, for the outermost call of this thread.
+void Entrance::begin_call(unsigned long thread, PartNumber part) {
+  {
+    std::unique_lock lock(mutex_);
+    if (const Call* other = obstacle(part)) {
+      const bool is_own = other->thread == thread;  // this thread waits for the turn, and a signal handler calls
+      lock.unlock();
+      is_own ? refuse_interruption() : refuse_other_thread();
+    }
+    calls_.push_back({thread, part});
+    if (turn_ == 0) {
+      turn_ = thread;
+      return;
+    }
+  }
+  for (;;) {
+    {
+      nb::gil_scoped_release release;
+      std::unique_lock lock(mutex_);
+      if (wait_for(lock, kBetweenSignals, [this] { return turn_ == 0; })) {
+        turn_ = thread;
+        return;
+      }
+    }
+    if (PyErr_CheckSignals() == 0) continue;
+    {
+      const std::lock_guard lock(mutex_);
+      remove_call(thread);
+    }
+    nb::raise_python_error();
+  }
+}
+
+// Removes the outermost call of this thread, and gives up its turn. The caller has the lock.
+void Entrance::remove_call(unsigned long thread) {
+  std::erase_if(calls_, [=](const Call& c) { return c.thread == thread; });
+  if (turn_ == thread) turn_ = 0;
+  if (waiters_ != 0) changed_.notify_all();
+}
+
+bool Entrance::any_call_besides(unsigned long thread) const {
+  return std::any_of(calls_.begin(), calls_.end(), [=](const Call& c) { return c.thread != thread; });
 }
 
 void Entrance::Stay::end() {
   is_over_ = true;
-  const nb::object close = entrance_.leave(kind_);
-  if (!close.is_valid()) return;
-  close();
-  raise("ClosedError", "the pool was closed in the course of this call");
+  const Ending ending = entrance_.leave(kind_);
+  if (ending.close.is_valid()) ending.close();
+  if (ending.is_closing) raise("ClosedError", "the pool was closed in the course of this call");
 }
 
 // If the call has thrown, its caller receives that error. If the deferred close throws, too, its error is only
 // reported.
 Entrance::Stay::~Stay() {
   if (is_over_) return;
-  const nb::object close = entrance_.leave(kind_);
-  if (!close.is_valid()) return;
+  const Ending ending = entrance_.leave(kind_);
+  if (!ending.close.is_valid()) return;
   try {
-    close();
+    ending.close();
   } catch (nb::python_error& error) {
     error.discard_as_unraisable("closing a pool after a call that has raised");
   }
 }
 
+// -- other threads -----------------------------------------------------------------------------------------
+
+Entrance::Absence::Absence(Entrance& entrance)
+    : entrance_(entrance),
+      thread_(entrance.turn_),
+      news_(entrance.news_),
+      inside_(std::exchange(entrance.inside_, Inside())) {
+  const std::lock_guard lock(entrance_.mutex_);
+  entrance_.turn_ = 0;
+  if (entrance_.waiters_ != 0) entrance_.changed_.notify_all();
+}
+
+Entrance::Absence::~Absence() {
+  std::unique_lock lock(entrance_.mutex_);
+  while (!entrance_.wait_for(lock, kBetweenSignals, [this] { return entrance_.turn_ == 0; })) {
+  }
+  entrance_.turn_ = thread_;
+  entrance_.inside_ = inside_;
+}
+
+void Entrance::Absence::await_news(Nanoseconds limit) {
+  std::unique_lock lock(entrance_.mutex_);
+  entrance_.wait_for(lock, limit, [this] { return entrance_.news_ != news_; });
+}
+
+void Entrance::require_no_other_thread() {
+  const unsigned long thread = PyThread_get_thread_ident();
+  std::unique_lock lock(mutex_);
+  if (!any_call_besides(thread)) return;
+  lock.unlock();
+  refuse_other_thread();
+}
+
+void Entrance::announce() {
+  const std::lock_guard lock(mutex_);
+  ++news_;
+  if (waiters_ != 0) changed_.notify_all();
+}
+
 bool Entrance::put_off(nb::object close) {
-  if (!is_taken()) return false;
-  if (!close_.is_valid()) close_ = std::move(close);
-  if (thread_ == PyThread_get_thread_ident()) return true;
-  while (is_taken() || close_.is_valid()) {
+  const unsigned long thread = PyThread_get_thread_ident();
+  {
+    const std::lock_guard lock(mutex_);
+    const bool has_turn = turn_ == thread;
+    if (has_turn ? !is_taken() && !any_call_besides(thread) : calls_.empty()) return false;
+    if (!close_.is_valid()) close_ = std::move(close);
+    is_closing_.store(true, std::memory_order_relaxed);
+    if (std::any_of(calls_.begin(), calls_.end(), [=](const Call& c) { return c.thread == thread; })) return true;
+  }
+  for (bool is_over = false; !is_over;) {
     {
       nb::gil_scoped_release release;
-      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      std::unique_lock lock(mutex_);
+      is_over = wait_for(lock, kBetweenSignals, [this] { return calls_.empty() && !close_.is_valid(); });
     }
     if (PyErr_CheckSignals() != 0) nb::raise_python_error();
   }

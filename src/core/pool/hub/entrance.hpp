@@ -1,35 +1,56 @@
 // Lets one call into the hub at a time.
 //
-// User code can run in the middle of a call: a signal handler, a finalizer that the garbage collector runs, an env that
-// is stepped in this thread, or another thread. If this code calls the pool, the call is refused and changes nothing. A
-// close is deferred until the current call has ended.
-//
-// There are three kinds of calls:
+// User code can run in the middle of a call: a signal handler, a finalizer that the garbage collector runs, or an env
+// that is stepped in this thread. If this code calls the pool, the call is refused and changes nothing. A close is
+// deferred until the current call has ended. There are four kinds of calls:
 //
 //   kOutside   a call of the pool's public methods; it is refused while any other call is running
 //   kDealing   a call in which the pool's Python code decides on faults and answers
 //   kWithin    a call that is allowed during a kDealing call, too
+//   kSeries    a public method that makes several of the calls above
+//
+// Only one thread has the *turn*, and may be inside. A thread gives it up while it sleeps (`Absence`), and when its
+// call ends. If a call is for one part of the pool, and so are all calls of other threads, and for other parts, it
+// waits for the turn. Any other call is refused while a call of another thread is running.
 #pragma once
 
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <mutex>
+#include <optional>
 #include <utility>
+#include <vector>
 
+#include "ipc/clock.hpp"
 #include "python/numpy_api.hpp"
 
 namespace remuda {
 
 class Entrance {
- public:
-  enum class Kind { kOutside, kDealing, kWithin };
+  // The calls of the thread that has the turn.
+  struct Inside {
+    bool is_inside = false, is_dealing = false;
+    std::uint32_t depth = 0;  // the number of calls, one within the other
+  };
 
-  // One call into the hub. The constructor throws StateError if the call is refused.
+ public:
+  enum class Kind { kOutside, kDealing, kWithin, kSeries };
+  using PartNumber = std::optional<std::uint32_t>;
+
+  // One call into the hub. `part`: the part that it is for; nullopt if it is for the whole pool. The constructor throws
+  // StateError if the call is refused.
   class Stay {
    public:
-    Stay(Entrance& entrance, Kind kind) : entrance_(entrance), kind_(kind) { entrance_.enter(kind); }
+    Stay(Entrance& entrance, Kind kind, PartNumber part = {}) : entrance_(entrance), kind_(kind) {
+      entrance_.enter(kind, part);
+    }
     ~Stay();
     Stay(const Stay&) = delete;
     Stay& operator=(const Stay&) = delete;
 
-    // Ends a call that has succeeded. If a close was deferred, closes the pool and throws ClosedError.
+    // Ends a call that has succeeded. If a close was deferred, throws ClosedError, and closes the pool before unless
+    // another thread still is in a call.
     void end();
 
    private:
@@ -38,12 +59,12 @@ class Entrance {
     bool is_over_ = false;
   };
 
-  // Lets other calls enter while it exists. The hub uses it at the end of a call, where it calls Python code of the
-  // pool that may call the hub.
+  // Lets other calls of this thread enter while it exists. The hub uses it at the end of a call, where it calls Python
+  // code of the pool that may call the hub.
   class Pause {
    public:
-    explicit Pause(Entrance& entrance) : entrance_(entrance) { entrance_.is_inside_ = false; }
-    ~Pause() { entrance_.is_inside_ = true; }
+    explicit Pause(Entrance& entrance) : entrance_(entrance) { entrance_.inside_.is_inside = false; }
+    ~Pause() { entrance_.inside_.is_inside = true; }
     Pause(const Pause&) = delete;
     Pause& operator=(const Pause&) = delete;
 
@@ -51,11 +72,35 @@ class Entrance {
     Entrance& entrance_;
   };
 
-  // Defers `close` until the current call has ended. If another thread makes that call, waits for its end. Returns
-  // false if no call is running.
+  // Gives the turn to other threads while it exists. The destructor waits for the turn. The thread must not hold the
+  // GIL.
+  class Absence {
+   public:
+    explicit Absence(Entrance& entrance);
+    ~Absence();
+    Absence(const Absence&) = delete;
+    Absence& operator=(const Absence&) = delete;
+
+    // Sleeps until another thread calls `announce`, but at most for `limit`.
+    void await_news(Nanoseconds limit);
+
+   private:
+    Entrance& entrance_;
+    const unsigned long thread_;
+    const std::uint64_t news_;
+    const Inside inside_;
+  };
+
+  // Throws StateError if another thread is in a call, for calls that change more than their own part.
+  void require_no_other_thread();
+  // Wakes the threads that wait for news.
+  void announce();
+
+  // Defers `close` until the current calls have ended. If other threads make them, waits for their end. Returns false
+  // if no call is running.
   bool put_off(nb::object close);
   // Returns whether a close was deferred. If so, every wait must return at once.
-  bool is_closing() const { return close_.is_valid(); }
+  bool is_closing() const { return is_closing_.load(std::memory_order_relaxed); }
 
   int visit(visitproc visit, void* arg) const {
     Py_VISIT(close_.ptr());
@@ -64,13 +109,40 @@ class Entrance {
   void clear() { close_.reset(); }
 
  private:
-  bool is_taken() const { return is_inside_ || is_dealing_; }
-  void enter(Kind kind);
-  nb::object leave(Kind kind);
+  struct Call {
+    unsigned long thread;
+    PartNumber part;
+  };
+  struct Ending {
+    bool is_closing = false;  // whether the call must raise ClosedError
+    nb::object close;         // the deferred close, if it must run now; else null
+  };
 
-  bool is_inside_ = false, is_dealing_ = false;
-  unsigned long thread_ = 0;  // The thread of the call that is running.
-  nb::object close_;          // The deferred close; null if there is none.
+  bool is_taken() const { return inside_.is_inside || inside_.is_dealing; }
+  void enter(Kind kind, PartNumber part);
+  Ending leave(Kind kind);
+  void begin_call(unsigned long thread, PartNumber part);
+  void remove_call(unsigned long thread);
+  bool any_call_besides(unsigned long thread) const;
+  const Call* obstacle(PartNumber part) const;
+  // Waits until `is_met()`, but at most for `limit`, and returns `is_met()`.
+  template <class Condition>
+  bool wait_for(std::unique_lock<std::mutex>& lock, Nanoseconds limit, Condition is_met) {
+    ++waiters_;
+    const bool met = changed_.wait_for(lock, limit, is_met);
+    --waiters_;
+    return met;
+  }
+
+  std::mutex mutex_;  // protects the members below; no thread calls Python while it holds it
+  std::condition_variable changed_;
+  std::uint32_t waiters_ = 0;           // the threads that wait for `changed_`
+  std::atomic<unsigned long> turn_{0};  // the thread that has the turn; 0 if none has
+  std::vector<Call> calls_;             // the outermost call of each thread
+  std::uint64_t news_ = 0;              // the number of calls of `announce`
+  nb::object close_;                    // The deferred close; null if there is none.
+  std::atomic<bool> is_closing_{false};
+  Inside inside_;  // only the thread that has the turn uses it
 };
 
 }  // namespace remuda

@@ -106,6 +106,7 @@ void Hub::lend_columns() {
 }
 
 std::uint32_t Hub::split(std::vector<std::vector<std::uint32_t>> divisions) {
+  entrance_.require_no_other_thread();
   for (std::size_t i = 0; i < part_objects_.size(); ++i)
     part_objects_[i].lent.take_back(true);  // This may run user code, which may change `part_objects_`.
   const std::uint32_t first = slots_.parts().divide(divisions, *lendings_);

@@ -12,7 +12,7 @@
 //   Actions      the actions of callers, as columns              FrameTaker    batches, and their frames
 //   Inbox        the events that Python must decide on           PoolBell      the wait for results
 //   Rollout      many steps as one array                         CallerMeter   statistics of the caller's time
-//   Callbacks    the pool's functions in Python                  Entrance      the refusal of calls within other calls
+//   Callbacks    the pool's functions in Python                  Entrance      one call, and one thread, at a time
 #pragma once
 
 #include <memory>
@@ -71,6 +71,8 @@ class Hub {
   Callbacks& callbacks() { return callbacks_; }
   CallerMeter& caller() { return caller_meter_; }
   Entrance& entrance() { return entrance_; }
+  // Calls a Python function that calls the hub, and lets calls for other parts enter only while it sleeps.
+  nb::object in_turn(nb::handle function, std::uint32_t) { return function(); }
   // Calls a Python function of the pool that decides on events.
   nb::object deal(nb::handle function) { return function(); }
 
@@ -209,6 +211,7 @@ class Hub {
                        std::uint32_t pad_to = 0);
   nb::object hand_over(nb::object batch, bool has_new_keys);
   bool sleep(std::uint32_t target, Nanoseconds limit, Clock::time_point& now);
+  bool sleep_apart(std::uint32_t target, Nanoseconds limit, Clock::time_point& now);
   void await_machines(Nanoseconds limit, bool all, Clock::time_point& now);
   void drain();
   bool accept(std::uint32_t worker, const Result& result);
@@ -232,6 +235,9 @@ class Hub {
   bool deliver_end(std::uint32_t slot);
 
   Entrance entrance_;
+  // Whether a thread sleeps on the bell, and the number of other threads that wait for its news.
+  bool has_sleeper_ = false;
+  std::uint32_t followers_ = 0;
   std::shared_ptr<Arena> arena_;
   const Plan plan_;
   std::shared_ptr<Lendings> lendings_;

@@ -52,9 +52,10 @@ bool Hub::wait_from(Clock::time_point start, std::uint32_t wanted, std::int64_t 
     Nanoseconds limit = workers_.watch().longest_sleep(now);
     if (timeout_ns >= 0) limit = std::min<Nanoseconds>(limit, deadline - now);
     // A result may bring the answer to a message, free a turn for a waiting worker, or free a spare for a waiting slot.
-    // If the caller waits for one of these, it wakes up for each result; otherwise only for enough results.
+    // If the caller waits for one of these, it wakes up for each result; otherwise only for enough results. Each result
+    // may also be one that another thread waits for.
     const bool each = part == nullptr || inbox_.awaits_answers() || workers_.outbox().any_waits_for_turn() ||
-                      slots_.seating().anyone_asks();
+                      slots_.seating().anyone_asks() || has_sleeper_ || followers_ != 0;
     const std::uint32_t needed = each ? 1 : std::min(wanted - part->done(), std::max(part->in_flight(), 1U));
     const auto before = now;
     if (callbacks_.await_results.is_valid()) {
@@ -64,11 +65,7 @@ bool Hub::wait_from(Clock::time_point start, std::uint32_t wanted, std::int64_t 
       continue;
     }
     if (!bell_.ask_for_all(!each && needed > 1 && needed == slots_.parts().in_flight())) continue;
-    bool has_slept;
-    {
-      nb::gil_scoped_release release;
-      has_slept = sleep(heard + needed, limit, now);
-    }
+    const bool has_slept = sleep_apart(heard + needed, limit, now);
     caller_meter_.note_waited(static_cast<std::uint64_t>(Nanoseconds(now - before).count()));
     if (tracing_.is_on()) tracing_.note_wait(before, now, part != nullptr);
     workers_.clock().look(now, RunningClock::kStall);
@@ -89,6 +86,33 @@ void Hub::await_machines(Nanoseconds limit, bool all, Clock::time_point& now) {
 
 void Hub::pass_on() {
   if (callbacks_.await_results.is_valid() && workers_.outbox().take_published()) callbacks_.pump();
+}
+
+// Sleeps without the GIL, and lets other threads enter. The first thread sleeps on the bell, see `sleep`. The others
+// wait until it has woken up.
+bool Hub::sleep_apart(std::uint32_t target, Nanoseconds limit, Clock::time_point& now) {
+  const nb::gil_scoped_release release;
+  if (part_objects_.size() == 1) return sleep(target, limit, now);  // no other thread may enter
+  if (has_sleeper_) {
+    ++followers_;
+    bell_.wake();
+    {
+      Entrance::Absence absence(entrance_);
+      absence.await_news(limit);
+    }
+    --followers_;
+    now = Clock::now();
+    return true;
+  }
+  has_sleeper_ = true;
+  bool has_slept;
+  {
+    const Entrance::Absence absence(entrance_);
+    has_slept = sleep(target, limit, now);
+  }
+  has_sleeper_ = false;
+  if (followers_ != 0) entrance_.announce();
+  return has_slept;
 }
 
 // Sleeps until the bell has been rung up to `target`, or for about `limit`. While messages are under way, instead

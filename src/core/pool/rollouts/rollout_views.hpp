@@ -31,7 +31,10 @@ class RolloutViews {
   nb::list columns() const { return views(columns_->columns, rollout_->first_row()); }
   nb::list finals() const { return views(columns_->finals, rollout_->first_row()); }
   nb::list computed() const { return views(columns_->computed, rollout_->first_row()); }
-  nb::list infos() const { return views(columns_->infos, rollout_->first_row()); }
+  nb::list infos() const {
+    const nb::ft_object_guard guard(columns_->info_reader);
+    return views(columns_->infos, rollout_->first_row());
+  }
   // Returns a list of new arrays (rows, *shape), one for each action column. The last frame has no actions.
   nb::list actions() const { return views(actions_, first_action_); }
   // Returns a new array, (rows,) uint8: for each row, whether its result has been handed out.

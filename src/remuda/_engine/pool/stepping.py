@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Any, Literal
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial, wraps
+from typing import Any, Concatenate, Literal, ParamSpec, TypeVar
 
 import numpy as np
 
@@ -21,6 +22,22 @@ from remuda._wire.pickling import Parts, bundle
 from remuda.errors import StateError
 
 _STEP = _core.Op.STEP
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def in_turn(method: Callable[Concatenate[Stepping, P], T]) -> Callable[Concatenate[Stepping, P], T]:
+    """A decorator of methods that call the hub several times: other threads, for other parts, enter the hub only while
+    this call sleeps."""
+
+    @wraps(method)
+    def call(self: Stepping, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        if self._engine.hub is None:  # the method raises the error
+            return method(self, *args, **kwargs)
+        return self._engine.hub.in_turn(partial(method, self, *args, **kwargs), self._part)  # type: ignore[no-any-return]
+
+    return call
 
 
 class Stepping(EnvCalls):
@@ -58,6 +75,7 @@ class Stepping(EnvCalls):
         refusal = self._engine.hub.send(_STEP, env_ids, actions, blobs, self._part)
         return None if refusal is None else self.send(actions, self._targets_after(refusal, env_ids))
 
+    @in_turn
     def send_reset(self, *, seed: Seed = None, options: Options = None, env_ids: Iterable[int] | None = None) -> None:
         """Sends envs a reset and returns at once.
 
@@ -71,6 +89,7 @@ class Stepping(EnvCalls):
         """
         self._engine.resets.send(self._targets(env_ids), seed, options, self._part, to_all=env_ids is None)
 
+    @in_turn
     def send_observe(self, env_ids: Iterable[int] | None = None) -> None:
         """Requests the current observations of envs once more, without a step. Rewards are 0, and infos empty.
 
@@ -127,6 +146,7 @@ class Stepping(EnvCalls):
                 return batch  # type: ignore[return-value]  # the type that the hub makes
         return self._receive(min_envs, timeout, max_envs, order, pad_to=pad_to)
 
+    @in_turn
     def _receive(
         self,
         min_envs: int | None = None,
@@ -171,6 +191,7 @@ class Stepping(EnvCalls):
         whole = pad_to - pad_to % (layout.vector_size or 1)
         return whole if max_envs is None else max_envs
 
+    @in_turn
     def reset(self, *, seed: Seed = None, options: Options = None, env_ids: Iterable[int] | None = None) -> Batch:
         """Resets envs and waits for their first observations.
 
@@ -222,6 +243,7 @@ class Stepping(EnvCalls):
             return self._receive(env_ids=env_ids)  # type: ignore[arg-type]  # the hub accepts sequences only.
         return self.step(actions, self._targets_after(batch, env_ids))  # type: ignore[arg-type]  # `batch` is a refusal
 
+    @in_turn
     def _send_and_receive(self, actions: Any, env_ids: Iterable[int] | None, pad_to: int | None) -> Batch:
         """Steps envs by `send` and `_receive`, for arguments that `hub.step` does not support."""
         targets = None
@@ -239,6 +261,7 @@ class Stepping(EnvCalls):
         """The number of envs in flight. An env is in flight until a call returns its result or raises its error."""
         return 0 if self._engine.closed else self._exchange.pending(self._part)
 
+    @in_turn
     def discard(self) -> None:
         """Waits for all envs in flight, and drops their results and faults. Envs that failed must be reset. A divided
         pool is made whole.

@@ -22,6 +22,7 @@ from remuda._engine.startup.inheritance import Inheritance, progress_of
 from remuda._engine.startup.start_progress import StartProgress
 from remuda._engine.stats.setup import hosted_ids
 from remuda._system.cores import whole_cores
+from remuda._system.interpreter import has_gil
 from remuda._system.memory import addressable_bytes, check_memory
 from remuda._wire.codec import check_agreement
 from remuda._wire.computed import check_same
@@ -164,10 +165,10 @@ def _rollout_rows(layout: Layout) -> int:
 def spinning_for(backend: BackendName, num_workers: int, max_concurrency: int | None, cores: int) -> Spinning:
     """Decides whether the pool's caller and its workers may spin while they wait. `cores`: the number of whole cores.
 
-    The caller computes or waits on one core. Workers may spin if each has a core: with as many workers as cores, one of
+    Threads spin only without the GIL, for which they would compete. The caller computes or waits on one core. Workers may spin if each has a core: with as many workers as cores, one of
     them shares the caller's. The caller may spin if the workers that may run at once do not need its core.
     """
-    if backend != "process":  # threads must not spin, because they compete for the interpreter's lock
+    if backend == "serial" or (backend == "thread" and has_gil()):
         return Spinning()
     at_work = num_workers if max_concurrency is None else min(num_workers, max_concurrency)
     return Spinning(
