@@ -40,6 +40,8 @@ void Entrance::enter(Kind kind, PartNumber part) {
     begin_call(thread, part);
   else if (inside_.is_inside || (inside_.is_dealing && kind != Kind::kWithin))
     refuse_interruption();
+  else if (part)
+    require_no_other_thread(part);
   ++inside_.depth;
   if (kind != Kind::kSeries) (kind == Kind::kDealing ? inside_.is_dealing : inside_.is_inside) = true;
 }
@@ -55,24 +57,18 @@ Entrance::Ending Entrance::leave(Kind kind) {
   if (!ending.is_closing || any_call_besides(thread)) return ending;
   ending.close = std::exchange(close_, nb::object());
   is_closing_.store(false, std::memory_order_relaxed);
+  is_running_close_ = ending.close.is_valid();
   return ending;
-}
-
-// Returns a call of another thread that a call for `part` must not run beside; null if there is none.
-const Entrance::Call* Entrance::obstacle(PartNumber part) const {
-  const auto found =
-      std::find_if(calls_.begin(), calls_.end(), [&](const Call& c) { return !part || !c.part || c.part == part; });
-  return found == calls_.end() ? nullptr : &*found;
 }
 
 // Waits for the turn, for the outermost call of this thread.
 void Entrance::begin_call(unsigned long thread, PartNumber part) {
   {
     std::unique_lock lock(mutex_);
-    if (const Call* other = obstacle(part)) {
-      const bool is_own = other->thread == thread;  // this thread waits for the turn, and a signal handler calls
+    const bool is_waiting = is_in_call(thread);  // this thread waits for the turn, and a signal handler calls the pool
+    if (is_waiting || any_call_besides(thread, part)) {
       lock.unlock();
-      is_own ? refuse_interruption() : refuse_other_thread();
+      is_waiting ? refuse_interruption() : refuse_other_thread();
     }
     calls_.push_back({thread, part});
     if (turn_ == 0) {
@@ -105,14 +101,20 @@ void Entrance::remove_call(unsigned long thread) {
   if (waiters_ != 0) changed_.notify_all();
 }
 
-bool Entrance::any_call_besides(unsigned long thread) const {
-  return std::any_of(calls_.begin(), calls_.end(), [=](const Call& c) { return c.thread != thread; });
+bool Entrance::is_in_call(unsigned long thread) const {
+  return std::any_of(calls_.begin(), calls_.end(), [=](const Call& c) { return c.thread == thread; });
+}
+
+// Returns whether other threads make calls that a call for `part` must not run beside.
+bool Entrance::any_call_besides(unsigned long thread, PartNumber part) const {
+  return std::any_of(calls_.begin(), calls_.end(),
+                     [=](const Call& c) { return c.thread != thread && (!part || !c.part || c.part == part); });
 }
 
 void Entrance::Stay::end() {
   is_over_ = true;
   const Ending ending = entrance_.leave(kind_);
-  if (ending.close.is_valid()) ending.close();
+  if (ending.close.is_valid()) entrance_.run(ending.close);
   if (ending.is_closing) raise("ClosedError", "the pool was closed in the course of this call");
 }
 
@@ -123,10 +125,24 @@ Entrance::Stay::~Stay() {
   const Ending ending = entrance_.leave(kind_);
   if (!ending.close.is_valid()) return;
   try {
-    ending.close();
+    entrance_.run(ending.close);
   } catch (nb::python_error& error) {
     error.discard_as_unraisable("closing a pool after a call that has raised");
   }
+}
+
+// Runs the deferred close, then wakes the threads that wait for its end.
+void Entrance::run(const nb::object& close) {
+  struct AtEnd {
+    ~AtEnd() {
+      const std::lock_guard lock(entrance.mutex_);
+      entrance.is_running_close_ = false;
+      entrance.changed_.notify_all();
+    }
+    Entrance& entrance;
+  };
+  const AtEnd at_end{*this};
+  close();
 }
 
 // -- other threads -----------------------------------------------------------------------------------------
@@ -154,10 +170,10 @@ void Entrance::Absence::await_news(Nanoseconds limit) {
   entrance_.wait_for(lock, limit, [this] { return entrance_.news_ != news_; });
 }
 
-void Entrance::require_no_other_thread() {
+void Entrance::require_no_other_thread(PartNumber part) {
   const unsigned long thread = PyThread_get_thread_ident();
   std::unique_lock lock(mutex_);
-  if (!any_call_besides(thread)) return;
+  if (!any_call_besides(thread, part)) return;
   lock.unlock();
   refuse_other_thread();
 }
@@ -176,13 +192,13 @@ bool Entrance::put_off(nb::object close) {
     if (has_turn ? !is_taken() && !any_call_besides(thread) : calls_.empty()) return false;
     if (!close_.is_valid()) close_ = std::move(close);
     is_closing_.store(true, std::memory_order_relaxed);
-    if (std::any_of(calls_.begin(), calls_.end(), [=](const Call& c) { return c.thread == thread; })) return true;
+    if (is_in_call(thread)) return true;
   }
   for (bool is_over = false; !is_over;) {
     {
       nb::gil_scoped_release release;
       std::unique_lock lock(mutex_);
-      is_over = wait_for(lock, kBetweenSignals, [this] { return calls_.empty() && !close_.is_valid(); });
+      is_over = wait_for(lock, kBetweenSignals, [this] { return !close_.is_valid() && !is_running_close_; });
     }
     if (PyErr_CheckSignals() != 0) nb::raise_python_error();
   }

@@ -91,8 +91,8 @@ class Entrance {
     const Inside inside_;
   };
 
-  // Throws StateError if another thread is in a call, for calls that change more than their own part.
-  void require_no_other_thread();
+  // Throws StateError if another thread is in a call, unless both calls are for parts, and for different ones.
+  void require_no_other_thread(PartNumber part = {});
   // Wakes the threads that wait for news.
   void announce();
 
@@ -121,10 +121,11 @@ class Entrance {
   bool is_taken() const { return inside_.is_inside || inside_.is_dealing; }
   void enter(Kind kind, PartNumber part);
   Ending leave(Kind kind);
+  void run(const nb::object& close);
   void begin_call(unsigned long thread, PartNumber part);
   void remove_call(unsigned long thread);
-  bool any_call_besides(unsigned long thread) const;
-  const Call* obstacle(PartNumber part) const;
+  bool is_in_call(unsigned long thread) const;
+  bool any_call_besides(unsigned long thread, PartNumber part = {}) const;
   // Waits until `is_met()`, but at most for `limit`, and returns `is_met()`.
   template <class Condition>
   bool wait_for(std::unique_lock<std::mutex>& lock, Nanoseconds limit, Condition is_met) {
@@ -142,6 +143,7 @@ class Entrance {
   std::uint64_t news_ = 0;              // the number of calls of `announce`
   nb::object close_;                    // The deferred close; null if there is none.
   std::atomic<bool> is_closing_{false};
+  bool is_running_close_ = false;
   Inside inside_;  // only the thread that has the turn uses it
 };
 

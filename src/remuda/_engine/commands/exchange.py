@@ -110,13 +110,12 @@ class Exchange:
             if self.attend():
                 return False
 
-    def discard(self, part: int) -> None:
-        """Waits for all envs of a part that are in flight, and drops their results and faults."""
+    def drop_pending(self, part: int) -> None:
+        """Waits for all envs of a part that are in flight, and drops their results."""
         # One wait may not suffice: a death ends it early, and a reset in the background may follow a dropped result.
         while pending := self.pending(part):
             self.wait(pending, None, part)
             self._running.hub.drop_ready(part)
-        self.faults.drop(part)
 
     # -- messages ----------------------------------------------------------------------------------------
 

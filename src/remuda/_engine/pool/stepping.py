@@ -261,7 +261,6 @@ class Stepping(EnvCalls):
         """The number of envs in flight. An env is in flight until a call returns its result or raises its error."""
         return 0 if self._engine.closed else self._exchange.pending(self._part)
 
-    @in_turn
     def discard(self) -> None:
         """Waits for all envs in flight, and drops their results and faults. Envs that failed must be reset. A divided
         pool is made whole.
@@ -271,8 +270,14 @@ class Stepping(EnvCalls):
             ClosedError: The pool is closed.
         """
         self._check_open()
-        self._exchange.discard(self._part)
+        if self.pending:
+            self._discard_pending()
+        self._engine.faults.drop(self._part)
         self._failed_after = None
+
+    @in_turn
+    def _discard_pending(self) -> None:
+        self._exchange.drop_pending(self._part)
 
     @property
     def last_sent(self) -> int:
