@@ -101,7 +101,7 @@ WORKLOADS: dict[str, tuple[str, Callable[..., Any]]] = {
 
 @dataclass(frozen=True)
 class Case:
-    """A workload with a number of envs. `goals`: the least ratio of each remuda contender's speed to ALF's own."""
+    """A workload with a number of envs. `goals`: the ratio to ALF's own speed that each remuda contender must reach."""
 
     workload: str
     num_envs: int

@@ -76,7 +76,7 @@ class Case:
 
 @dataclass(frozen=True)
 class Race:
-    """The result of racing a framework's contenders on one case, with the policy that is named by `think`."""
+    """The result of racing the contenders of a framework (`family`) on one case, with a policy (`think`)."""
 
     case: Case
     family: str
@@ -152,7 +152,7 @@ def row(race: Race) -> list[str]:
 
 
 def to_json(race: Race) -> dict[str, Any]:
-    """Adds the case, the framework and the policy to the dict of `report.to_json`."""
+    """Adds `case`, `family` (the framework) and `think` (the policy) to the dict of `report.to_json`."""
     return {**report.to_json(race.result), "case": race.case.name, "family": race.family, "think": race.think}
 
 

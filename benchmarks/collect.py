@@ -1,4 +1,4 @@
-"""Measures the collection of steps with a policy, without learning, as a ratio to the bound for lockstep.
+"""Measures the speed of collecting steps with a policy, without learning, as a ratio to the lockstep bound.
 
 In lockstep a batch takes the policy's time and then the envs' time, which all cores may share. A caller that waits for
 all envs before it calls the policy is never faster than 1 / (policy + env work / cores). Both are measured in the same
@@ -133,7 +133,7 @@ def collectors(result: Result) -> list[Entry]:
 
 
 def to_json(case: Case, result: Result) -> dict[str, Any]:
-    """Adds the lockstep bounds and the ratios to them to the dict of `report.to_json`."""
+    """Adds the policy, the lockstep bounds, the ratios to the bounds, and CPU times to the dict of `report.to_json`."""
     alone = result.entry(PolicyAlone.name)
     more = {
         "policy": case.policy,

@@ -74,7 +74,7 @@ def of_reader(steps: int, beside: Callable[[Any], Any] = nullcontext, make_env: 
 @contextmanager
 def traced(pool: remuda.Pool) -> Iterator[None]:
     with tempfile.TemporaryDirectory() as folder, pool.trace(Path(folder, "trace.json"), events=FEW):
-        yield  # the trace file has the same size for any number of steps, so its cost cancels out
+        yield  # the trace has the same size in both runs, so its cost cancels out in their difference
 
 
 @contextmanager

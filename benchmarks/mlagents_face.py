@@ -158,7 +158,7 @@ def build(kind: Any, workload: Workload, num_envs: int) -> Any:
     manager = kind(partial(SomeEnv, workload), RunOptions(), num_envs)
     manager.set_policy(BEHAVIOR, Policy())
     manager.reset({})
-    manager.first_step_infos = []  # empties the list for agent managers, which do not exist here
+    manager.first_step_infos = []  # no agent managers exist here to process these steps
     step(manager, WARM_UP * num_envs)
     return manager
 

@@ -106,7 +106,7 @@ class Bare:
 
 
 def bare_actors(stack: ExitStack, method: str, seconds: float, num_envs: int) -> Race:
-    """Measures Ray's own cost: calls two actors that take as long as a shard's envs and return the message.
+    """Measures Ray's own cost: calls two actors that take as long as a shard's envs and return their argument.
 
     Args:
         stack: Kills the actors at its end.
@@ -207,7 +207,7 @@ def missing() -> list[str]:
 
 
 def tianshous(stack: ExitStack, env_fns: list[Any]) -> Race:
-    """Steps tianshou's RayVectorEnv, which has an actor for each env, and resets finished envs."""
+    """Steps tianshou's RayVectorEnv, which has an actor for each env. Resets finished envs between steps."""
     from tianshou.env import RayVectorEnv
 
     envs = RayVectorEnv(env_fns)

@@ -196,7 +196,7 @@ class Heavy:
 
 
 def with_slow_envs(what: str, env_fn: Any, method: str, seconds: float) -> Pairing:
-    """Returns a race with a worker for each env. Bare actors run ``method`` for ``seconds`` in each call."""
+    """Returns a race with 8 envs, one in each worker. Each call of a bare actor runs ``method`` for ``seconds``."""
     make = partial(stepping, env_fns=[env_fn] * 8, policy=left, num_workers=None)
     bare = partial(bare_actors, method=method, seconds=seconds, num_envs=8)
     return Pairing(what, "processes", 0.95, partial(make, backend=SHARDS), make, bare)

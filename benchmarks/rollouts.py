@@ -139,7 +139,7 @@ def cleanrl(task: Task) -> Iterator[Fill]:
 
 @contextmanager
 def sb3(task: Task, is_ours: bool) -> Iterator[Fill]:
-    """Fills the buffer like SB3's algorithms, with images transposed for `CnnPolicy`."""
+    """Fills SB3's buffer, or remuda's if ``is_ours``, like SB3's algorithms, with images transposed for `CnnPolicy`."""
     import torch
     from stable_baselines3.common.buffers import RolloutBuffer
     from stable_baselines3.common.vec_env import VecTransposeImage

@@ -166,7 +166,7 @@ def fitted(one: Sample, parent: Parent) -> list[str]:
 
 
 def predictions(results: Results, parent: Parent) -> Iterator[list[str]]:
-    """Yields a row for each number of parents: predicted speeds, divided by that of as many plain loops as workers."""
+    """Yields a row for each number of parents: predicted speeds, as ratios to plain loops (`model.of_loops`)."""
     entry, plain = results[1].remuda, results[1].plain
     if entry.steps_per_second is None or plain.steps_per_second is None:
         return

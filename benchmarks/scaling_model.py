@@ -115,7 +115,7 @@ def of_loops(parent: Parent, step: float, loop: float, num_workers: int, parents
 
 
 def shares(parent: Parent, step: float, loop: float, parents: int) -> list[str]:
-    """Returns the cells of a table row: the result of `of_loops` for each number of workers, and the fastest number.
+    """Returns the cells of a table row: `of_loops` for each number of workers, and the number with the highest speed.
 
     With several parents, the last cell is empty.
     """

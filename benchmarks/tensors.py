@@ -87,7 +87,7 @@ def with_images(pool: remuda.Pool) -> tuple[Work, int]:
 
 
 def as_they_come(pool: remuda.Pool) -> tuple[Work, int]:
-    """Returns a function that makes 1024 env steps, as in TorchRL's `test_async_env_pool_dispatch`, and that number."""
+    """Returns a function with 1024 env steps, like TorchRL's `test_async_env_pool_dispatch`, and the number 1024."""
     actions = np.zeros(pool.num_envs, np.int64)
     pool.send(actions)
 

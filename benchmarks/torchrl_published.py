@@ -1,4 +1,4 @@
-"""Races the two workloads for which TorchRL publishes figures of its AsyncEnvPool.
+"""Races contenders on the two workloads for which TorchRL publishes figures of its AsyncEnvPool.
 
     free      8 envs whose steps take no time
     resets    32 envs: 1 ms a step, and 200 ms a reset after every 200 steps

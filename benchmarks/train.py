@@ -104,7 +104,10 @@ def choose(options: argparse.Namespace) -> Iterator[Case]:
 
 
 def is_quick(case: Case) -> bool:
-    """Returns whether ``--quick`` includes the case: for our PPO any CartPoles or 8 envs, for SB3's 8 CartPoles."""
+    """Returns whether ``--quick`` includes the case.
+
+    With SB3's PPO: at most 8 CartPoles. With our own: any number of CartPoles, or at most 8 other envs.
+    """
     if case.trainer == "sb3":
         return case.workload == "cartpole" and case.num_envs <= 8
     return case.workload == "cartpole" or case.num_envs <= 8
@@ -175,7 +178,7 @@ def ratio_to(result: Result, entry: Entry, name: str) -> float | None:
 
 
 def parent_us(case: Case, entry: Entry) -> float | None:
-    """Returns the CPU time of the learner's process for a step of all envs, with policy and a share of the update."""
+    """Returns the CPU time of the learner's process for a step of all envs, the policy and a share of the update."""
     each = entry.parent_us_a_batch
     return None if each is None else each / case.settings.num_steps
 

@@ -99,7 +99,7 @@ def measure(case: Case, kinds: Sequence[type[Contender]], session: Session) -> R
 
 
 def markdown(found: Collection[tuple[Case, Result]]) -> Iterator[str]:
-    """Yields the table. A row has each contender's share of the ideal, and of the ideal for the sleeps' real length."""
+    """Yields the table: each contender's share of the ideal, and of the ideal for sleeps as long as measured."""
     for _, first in list(found)[:1]:
         names = [entry.name for entry in first.entries[1:]]
         columns = ["workload", "recv", "spares", "goal", "at best", "reached", "", *names]

@@ -1,4 +1,4 @@
-"""Tests the verdict on pools with a planted cause: measures their speed before and after the verdict's code runs.
+"""Tests the verdict: measures the speed of pools that are slow for a known cause, before and after its code runs.
 
     python benchmarks/verdict.py [--only "slow env,policy"] [--seconds 3] [--readme]
 
@@ -48,7 +48,7 @@ def sleepers(count: int, *steps: float) -> list[Callable[[], Any]]:
 
 @dataclass(frozen=True)
 class Case:
-    """A pool with a planted cause, which the verdict must name."""
+    """A pool that is slow for a known cause, which the verdict must name."""
 
     cause: str
     planted: str

@@ -102,7 +102,7 @@ def cases(num_envs: int, options: argparse.Namespace) -> Iterator[Case]:
 
 @contextmanager
 def pools(num_envs: int, num_workers: int) -> Iterator[dict[str, Callable[[], object]]]:
-    """Makes a pool for each rule of spinning. Yields the functions that step the pools, by rule."""
+    """Makes a pool for each of `RULES`. Yields the functions that step the pools, by rule."""
     steps: dict[str, Callable[[], object]] = {}
     actions = np.zeros(num_envs, dtype=np.int64)
     make_env = WORKLOADS["cartpole"]().make_env
@@ -118,7 +118,7 @@ def pools(num_envs: int, num_workers: int) -> Iterator[dict[str, Callable[[], ob
 
 @contextmanager
 def spinning_as(rule: Spinning | None) -> Iterator[None]:
-    """Applies a rule of spinning to pools that are started within the block. None: the pools' own rule."""
+    """Applies a rule for spinning while waiting to pools started within the block. None: the pools' own rule."""
     if rule is None:
         yield
     else:

@@ -1,4 +1,4 @@
-"""PPO on CartPole with envs on a Ray cluster: the policy acts beside the envs, and whole rollouts return.
+"""PPO on CartPole with envs on a Ray cluster: the shards run the policy and return whole rollouts.
 
     python examples/ray_ppo.py                     on a cluster of two nodes that it starts on this machine
     python examples/ray_ppo.py --address auto      on the cluster that `ray start` has made

@@ -86,7 +86,7 @@ def perceptron(inputs: int, outputs: int) -> nn.Module:
 
 
 def policy_of(agent: Agent, device: torch.device) -> Policy:
-    """Returns a function from observations to actions and their columns (value, log_prob), which collectors call."""
+    """Returns the function that collectors call: from observations to actions and their columns (value, log_prob)."""
     forward: Any = agent if device.type != "cuda" else torch.compile(agent, mode="reduce-overhead")
 
     @torch.no_grad()

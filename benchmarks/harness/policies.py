@@ -50,7 +50,7 @@ class Thinking:
     """
 
     def __init__(self, plan: Plan, spend: Callable[[float], object]) -> None:
-        """``spend``: a function that uses up a share, from 0 to 1, of the policy's time for a whole batch."""
+        """``spend``: receives a share from 0 to 1, and uses up this share of the policy's time for a whole batch."""
         space = probe_spaces(plan.workload).action_space
         sampled = sample_actions(space, plan.num_envs, ACTION_BATCHES, plan.seed)
         self._batches = itertools.cycle([np.asarray(batch) for batch in sampled.batches])
@@ -140,7 +140,7 @@ def with_policy(kind: type[Contender], make_policy: MakePolicy) -> type[Contende
 
 
 def lockstep_bound(result: Result, policy: Entry) -> list[float]:
-    """Returns the highest rate in lockstep for each round: policy and envs take turns, all cores share the envs' work.
+    """Returns each round's bound for lockstep, in which policy and envs take turns, and all cores share the envs' work.
 
     The rate is 1 / (policy + env work / cores) steps a second, from the rates of the policy alone and the plain loop.
     """

@@ -172,7 +172,7 @@ def _append(found: dict[str, list[Outcome]], figures: Mapping[str, Outcome]) -> 
 
 
 def _joined(results: Sequence[Result]) -> Result:
-    """Joins the results of several races of one measurement. If a contender fails, drops its turns in later races."""
+    """Joins the results of several races of one measurement. Ignores a contender's turns in races after it failed."""
     first, *others = results
     for result in others:
         for entry, more in zip(first.entries, result.entries, strict=True):

@@ -1,4 +1,4 @@
-"""Envs that sleep instead of working. They need no core, so only waiting can make them slower than the ideal.
+"""Envs that sleep instead of working. They need no core, so they lose time only while they wait for a command.
 
 An env takes its sleeps from a deck of durations, which its own seeded generator shuffles each time the deck is used up.
 So a hundred steps with a deck of a hundred always take the same time, and short turns measure as well as long ones.

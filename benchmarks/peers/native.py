@@ -32,7 +32,7 @@ class EnvPool(_Native):
     def __init__(self, plan: Plan) -> None:
         self.workload = plan.workload
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # hides that the bounds of EnvPool's spaces lose precision
+            warnings.simplefilter("ignore")  # hides warnings that the bounds of EnvPool's spaces lose precision
             self._envs = self.load().make(
                 plan.workload.native[self.name],
                 env_type="gymnasium",

@@ -158,7 +158,7 @@ _LATER = {  # the module that defines each public name
     "to_torch": "remuda._tensors.moving",
 }
 
-if not TYPE_CHECKING:  # hidden from type checkers, which would accept any name
+if not TYPE_CHECKING:  # hidden from type checkers, which would otherwise accept any name
 
     def __getattr__(name: str) -> Any:
         """Imports a public name when it is first used, because a worker needs only some of the names."""

@@ -29,7 +29,7 @@ _SPELLINGS = {name: group for group in _GROUPS for name in group}
 class OtherSpellings:
     """Finds an attribute by another spelling of its name. If none is found, the error suggests a similar name."""
 
-    if not TYPE_CHECKING:  # hidden from type checkers, which would accept any name
+    if not TYPE_CHECKING:  # hidden from type checkers, which would otherwise accept any name
 
         @holds_nothing
         def __getattr__(self, name: str) -> Any:

@@ -36,11 +36,11 @@ struct Entering<method, kind, for_part> {
     Entrance::Stay stay(hub.entrance(), kind, part_of(arguments...));
     if constexpr (std::is_void_v<Result>) {
       (hub.*method)(std::forward<Arguments>(arguments)...);
-      if constexpr (kind != Entrance::Kind::kWithin) hub.pass_on();  // `pass_on` runs Python code
+      if constexpr (kind != Entrance::Kind::kWithin) hub.pass_on();  // may call a Python function
       stay.end();
     } else {
       Result result = (hub.*method)(std::forward<Arguments>(arguments)...);
-      if constexpr (kind != Entrance::Kind::kWithin) hub.pass_on();  // `pass_on` runs Python code
+      if constexpr (kind != Entrance::Kind::kWithin) hub.pass_on();  // may call a Python function
       stay.end();
       return result;
     }

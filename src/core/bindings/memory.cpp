@@ -32,8 +32,8 @@ Plan make_plan(std::uint32_t workers, std::uint32_t slots, std::uint32_t envs, s
   return plan;
 }
 
-// Deletes an arena without holding the GIL, because unmapping gigabytes takes as long as a few steps. The last
-// reference is dropped either by Python, with the GIL, or in the fork handlers of a thread that may lack the GIL.
+// Deletes an arena without holding the GIL, because unmapping gigabytes takes as long as a few steps. The thread that
+// drops the last reference holds the GIL in Python, but may lack it in a fork handler.
 void unmap_without_gil(Arena* arena) {
   if (!holds_gil()) {
     arena->forget_calls();
@@ -55,9 +55,9 @@ nb::list lasting_of(const Arena& arena) {
   return stretches;
 }
 
-// Registers a Python function that is called before the arena is unmapped. The function is neither called nor freed in
-// two cases: the interpreter has ended before, or a thread without the GIL drops the last reference. Such a thread is
-// in a fork, and must not wait for the GIL.
+// Registers a Python function that is called before the arena is unmapped. The function is neither called nor freed if
+// the interpreter is finalising, or if a fork handler without the GIL drops the last reference. A fork handler must not
+// wait for the GIL.
 void before_end(Arena& arena, nb::object call) {
   arena.before_end([call = call.release()] {
     if (is_finalizing()) return;

@@ -29,7 +29,7 @@ class PartBytes {
 // Writes the parts to the ring. Returns false, and writes nothing, if the ring has no room for them.
 bool write_parts(BlobWriter& writer, nb::handle parts);
 
-// Reads a blob. Returns its parts as a list of bytearrays: arrays that are unpickled from them without a copy are
+// Reads a blob. Returns its parts as a list of bytearrays, so that arrays unpickled from them without a copy are
 // writable.
 nb::object read_parts(BlobReader& reader);
 

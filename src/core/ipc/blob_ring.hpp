@@ -51,7 +51,7 @@ class BlobWriter {
 
   void put(const std::byte* data, std::uint64_t size) {
     std::uint64_t start = written_ % capacity_;
-    std::uint64_t first = std::min(size, capacity_ - start);  // the bytes before the end of the ring
+    std::uint64_t first = std::min(size, capacity_ - start);  // the number of bytes that fit before the end of the ring
     if (first != 0) std::memcpy(bytes_ + start, data, first);
     if (size != first) std::memcpy(bytes_, data + first, size - first);
     written_ += size;

@@ -2,14 +2,14 @@
 //
 // The waiter first spins, if spinning takes the core from no other thread (spin_policy.hpp), and calls `sched_yield` on
 // every turn. It sees a change of the counter after 0.2 us; a wake-up by the kernel takes up to 60 us. After spinning,
-// the waiter sleeps on a futex. It may request a wake-up only when the count reaches a target, so that a batch of 64
-// results costs one wake-up. If it waits for everything that is under way, each ringer rings only when it has finished
+// the waiter sleeps on a futex. It can request a wake-up at a target count, so that a batch of 64 results costs one
+// wake-up. If it waits until all ringers have published everything, each ringer rings only when it has finished
 // (ringer.hpp).
 //
 // No ring is missed. The waiter stores `sleeping` and then loads `notified`; the ringer adds to `notified` and then
 // loads `sleeping`. If both loads could overtake both stores, the waiter would sleep on a bell that has been rung. All
-// four are sequentially consistent, so in their one total order at least one side sees the other's store. Only this and
-// the fence in ringer.hpp need that order.
+// four are sequentially consistent, so in their one total order at least one side sees the other's store. Only these
+// four accesses and the fence in ringer.hpp need sequential consistency.
 //
 // A ringer that is killed after it has added to `notified` wakes no sleeper. The waiter therefore sleeps in slices (see
 // kSlice) and checks the rings again after each.
@@ -82,7 +82,7 @@ inline void sleep(std::atomic<std::uint32_t>& word, std::uint32_t expected, Nano
 inline void wake(std::atomic<std::uint32_t>&) {
   {
     std::lock_guard lock(lot().mutex);
-  }  // After the lock, a sleeper has either not checked the word yet, or is already in `wait_for`.
+  }  // A sleeper checks the word under this lock: it sees the new value, or is already in `wait_for`.
   lot().changed.notify_all();
 }
 inline void yield() { std::this_thread::yield(); }

@@ -1,7 +1,7 @@
 // The records that the pool and its workers exchange: commands, results, flags.
 //
-// A command names the row that its result goes to. Zero-copy frames, rollouts and spares all result from the pool's
-// choice of this row.
+// A command names the row that its result goes to. The pool chooses this row, which makes zero-copy frames, rollouts
+// and spares possible.
 //
 // Commands and results come in runs: one record for `count` neighbouring envs and as many neighbouring rows, so that 32
 // cheap envs cost two records and not 64. A run of results covers the part of a command that the worker had done when
@@ -18,7 +18,7 @@ namespace remuda {
 
 enum class Op : std::uint32_t {
   kReset = 0,    // The blob, if there is one, has the seed and options.
-  kStep = 1,     // The action is in the action columns. The blob has the leaves of the action without a column.
+  kStep = 1,     // The action is in the action columns. The blob has the action's leaves without a column.
   kObserve = 2,  // Writes the env's last observation again.
   kMessage = 3,  // The blob is a pickled request for the worker's Python side.
   kClose = 4,
@@ -41,7 +41,7 @@ enum class Autoreset {
   kNextStep = 0,    // The next step resets the env instead of stepping it.
   kSameStep = 1,    // The step that ends the episode also resets the env.
   kDisabled = 2,    // The caller resets the env.
-  kBackground = 3,  // The pool commands the reset itself, and the caller need not.
+  kBackground = 3,  // The pool sends the reset itself, so the caller need not.
 };
 
 // These constants are bits of Result::flags. The first two are also bits of Command::flags.

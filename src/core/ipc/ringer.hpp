@@ -1,11 +1,10 @@
 // The ringer's end of a bell, for a ringer that publishes its records in several portions. It rings after each portion
 // only if the waiter may need that portion.
 //
-// A waiter may wait for all records that are under way. It cannot continue before every ringer has finished, so each
-// ringer then rings only once, when it has finished. Otherwise, many ringers of one bell would compete for its cache
-// line.
+// A waiter may wait until all ringers have published everything. Each ringer then rings only once, when it has
+// finished. Otherwise, many ringers of one bell would compete for its cache line.
 //
-// No portion is missed when the waiter changes its mind. The waiter stores `wants_all` and then checks what was
+// No portion is missed when the waiter changes `wants_all`. The waiter stores `wants_all` and then checks what was
 // published. The ringer publishes a portion and then loads `wants_all`. On each side, a fence separates the two
 // accesses. So either the ringer sees that it must ring now, or the waiter sees the portion. The ringer may still ring
 // for a portion that the waiter has already seen, which causes one early wake-up. If a ringer dies before it has rung
@@ -29,8 +28,8 @@ inline void full_fence() {
 #endif
 }
 
-// Sets `wants_all`, for the waiter. After it sets `wants_all` to false, the waiter checks all rings again before it
-// waits.
+// Sets `wants_all`. Only the waiter calls this. After it has set `wants_all` to false, it must check all rings again
+// before it waits.
 inline void want_all(Bell& bell, bool wants_all) {
   bell.wants_all.store(wants_all, std::memory_order_relaxed);
   full_fence();

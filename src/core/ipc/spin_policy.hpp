@@ -2,7 +2,7 @@
 //
 // A spinner continues at once when its bell rings, and its core stays awake. A sleeper takes 4 to 60 us to wake up. But
 // any thread with work to do needs the core more than a spinner. The most important one is the pool's caller, which
-// computes the next actions while the workers wait. So there are never more spinners than cores besides the caller's.
+// computes the next actions while the workers wait. So the spinning workers always leave one core to the caller.
 //
 //   state     applies to                                                    spins
 //   barred    a thread with a limit of 0; a worker if another pool of this  not at all
@@ -124,7 +124,7 @@ class SpinPolicy {
     return now - took;
   }
 
-  // Called when a wait ends, which took `waited`.
+  // Called when a wait ends. `waited`: the duration of the wait.
   void note_wait(Nanoseconds waited) {
     if (limit_ <= Nanoseconds(0)) return;
     // A moving average: one wait, however long, does not stop the spinning, but a few do.

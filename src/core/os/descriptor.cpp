@@ -13,7 +13,8 @@ namespace remuda {
 
 namespace {
 
-// Three reserve descriptors. A search through /proc has a directory, a file in it, and a process descriptor open.
+// Three descriptors, because a search through /proc has a directory, a file in it, and a process descriptor open at
+// once.
 std::array<std::atomic<int>, 3> reserve = {-1, -1, -1};
 
 }  // namespace

@@ -316,8 +316,8 @@ bool show_keys(const std::string& keys) {
   ProcReader proc;
   const auto before = proc.read(Descriptor(open("/proc/self/environ", O_RDONLY | O_CLOEXEC)));
   if (!before) return false;
-  // If a variable has two entries, the first one counts. The string is never freed, because /proc shows it as the
-  // environment.
+  // The new entry comes first, because the first of two entries of a variable counts. If /proc shows the string, it is
+  // never freed.
   auto* whole = new std::string(std::string(kFamilyVariable) + '=' + keys + '\0' + std::string(*before));
   if (show_environment(*whole)) return true;
   delete whole;

@@ -1,4 +1,5 @@
-// Makes a signal stop this process as SIGSTOP does. If a later handler calls this one, its own work precedes the stop.
+// Makes a signal stop this process as SIGSTOP does. A handler that is installed later can do its own work and then call
+// this one.
 #pragma once
 
 namespace remuda {

@@ -30,7 +30,7 @@ class Column {
   // column. Returns false, without a Python error, if nothing was written.
   bool write(PyObject* value, std::uint32_t row) const;
 
-  // Casts a float64 array of the column's shape to a float32 column, as the observations of many envs need. Returns
+  // Writes a float64 array of the column's shape to a float32 column. Many envs return such observations. Returns
   // false, without a Python error, for any other value. It also returns false for numbers that NumPy might warn about
   // when it casts them (overflow, underflow, NaN); then part of the row may have been written.
   bool write_cast(PyObject* value, std::uint32_t row) const;

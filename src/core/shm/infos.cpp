@@ -120,8 +120,8 @@ std::optional<std::uint64_t> InfoWriter::write_final(std::size_t node, nb::handl
   return std::nullopt;
 }
 
-// Writes a value into the columns at or below a node. Returns the mask of these columns, or 0 if some of the value has
-// no column.
+// Writes a value into the columns at or below a node. Returns the mask of these columns, or 0 if any leaf of the value
+// has no column.
 std::uint64_t InfoWriter::write_node(std::size_t node, PyObject* value, std::uint32_t row) const {
   if (PyDict_CheckExact(value)) return write_dict(node, value, row);
   const std::optional<std::size_t>& leaf = nodes_[node].leaf;

@@ -91,9 +91,10 @@ struct Progress {
   std::atomic<std::uint64_t> resets;
   std::atomic<std::uint64_t> steps;    // The number of steps begun since the last reset.
   std::atomic<std::uint64_t> results;  // The number of rows filled.
-  // The next three counts describe the env's seeds. `seed_base` is the number that the pool gave to the base of the
-  // seeds. `seeded_at` is the number of the latest reset with a seed. `counted_from` is the number of the reset at
-  // which the count of seeds began. The latest seeded reset thus used the seed number seeded_at - counted_from.
+  // The next three counts describe the env's seeds. `seed_base` is the number of the caller's seed from which they are
+  // derived (`SeedBase.number` in Python). `seeded_at` is the number of the latest reset with a seed. `counted_from` is
+  // the number of the reset at which the count of seeds began. The latest seeded reset thus used the seed number
+  // seeded_at - counted_from.
   std::atomic<std::uint64_t> seed_base;
   std::atomic<std::uint64_t> seeded_at;
   std::atomic<std::uint64_t> counted_from;
@@ -113,7 +114,7 @@ struct LogHeader {
 static_assert(sizeof(LogHeader) == 64);
 
 struct LogBeginning {
-  // The number of beginnings that are kept for each env.
+  // The number of beginnings (see episode_log.hpp) that are kept for each env.
   static constexpr std::uint32_t kPlaces = 3;
 
   // The number of the log entry that this beginning belongs to, plus 1; 0: the place is empty.

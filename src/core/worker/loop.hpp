@@ -96,8 +96,8 @@ class WorkerLoop {
   }
   std::uint64_t next_seed(std::uint32_t index, std::uint64_t base) const { return counts_.next_seed(index, base); }
   void note_seed(std::uint32_t index, std::uint64_t base, std::uint64_t n) { counts_.note_seed(index, base, n); }
-  // Called before the caller changes the arguments of an env's resets. Makes the reset in advance if one is due,
-  // discards it, and marks the env as due again.
+  // Called before the caller changes the arguments of an env's resets. Makes the reset in advance if one is due, so
+  // that the env's random numbers do not depend on timing. Then discards it, and marks the env as due again.
   void reset_anew(std::uint32_t index);
 
   // Returns the position of an env in its episode: (observation, terminated, truncated, steps, ahead). `ahead`: None,

@@ -116,7 +116,7 @@ class Contender(ABC):
 
     @property
     def parts(self) -> Sequence[Contender]:
-        """The parts that step in turns: the contender alone, or its two halves."""
+        """The parts that step alternately: the contender alone, or its two halves."""
         return (self,)
 
     def forget(self) -> None:
@@ -201,7 +201,7 @@ class PlainLoop(Contender):
 
 
 class Remuda(Contender):
-    """`remuda.Pool` with several envs a worker."""
+    """`remuda.Pool` with several envs for each worker."""
 
     name = "remuda"
     module = package = "remuda"

@@ -16,7 +16,7 @@ from .workloads import Workload, touch
 
 
 class RemudaGymnasium(GymnasiumVector):
-    """`remuda.gymnasium.AsyncVectorEnv` with several envs a worker."""
+    """`remuda.gymnasium.AsyncVectorEnv` with several envs for each worker."""
 
     name = "remuda-gymnasium"
     workers: ClassVar[Workers] = "planned"
@@ -56,7 +56,7 @@ class _Half(GymnasiumVector):
 
 
 class RemudaSb3(Sb3):
-    """`remuda.sb3.SubprocVecEnv` with several envs a worker, called like Stable-Baselines3's."""
+    """`remuda.sb3.SubprocVecEnv` with several envs for each worker, called like Stable-Baselines3's."""
 
     name = "remuda-sb3"
     workers: ClassVar[Workers] = "planned"

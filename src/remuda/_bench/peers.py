@@ -37,7 +37,7 @@ class GymnasiumVector(Contender):
 
 
 class GymnasiumAsync(GymnasiumVector):
-    """Gymnasium's AsyncVectorEnv: one process an env, shared memory for observations."""
+    """Gymnasium's AsyncVectorEnv: one process for each env, shared memory for observations."""
 
     name = "gymnasium"
     _envs: AsyncVectorEnv
@@ -61,7 +61,7 @@ class GymnasiumSync(GymnasiumVector):
 
 
 class Sb3(Contender):
-    """Stable-Baselines3's SubprocVecEnv: one process an env, all data through pipes."""
+    """Stable-Baselines3's SubprocVecEnv: one process for each env, all data through pipes."""
 
     name = "sb3"
     module = "stable_baselines3.common.vec_env"

@@ -53,7 +53,7 @@ def line_up(peers: Iterable[str], among: Mapping[str, type[Contender]] = PEERS) 
 def available(
     names: Iterable[str], among: Mapping[str, type[Contender]], workload: Workload | None = None
 ) -> tuple[list[type[Contender]], list[str]]:
-    """Returns the contenders that are installed and can step the workload's env, and why each other one cannot run."""
+    """Returns the contenders that are installed and can step the workload's env, and why the others cannot run."""
     kinds, left_out = [], []
     for name in names:
         try:

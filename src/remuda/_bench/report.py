@@ -22,7 +22,7 @@ _COLUMNS = ("", "steps/s", "min-max", "of ideal", "remuda is", "start-up", "MB/w
 
 
 def report_on(result: Result) -> Report:
-    """Returns the report on a race, which may not have ended. Figures that were not measured yet are empty."""
+    """Returns the report on a benchmark, which may still run. Figures that were not measured yet are empty."""
     rows = [[entry.name, *_cells(result, entry)] for entry in result.entries]
     failed = {number for number, entry in enumerate(result.entries) if entry.error is not None}
     best = next(number for number, entry in enumerate(result.entries) if entry is result.remuda)

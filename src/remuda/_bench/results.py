@@ -32,7 +32,7 @@ class Turn:
 
 @dataclass
 class Entry:
-    """The figures of a contender, to which each of its turns in the race adds."""
+    """The figures of a contender. Each of its turns adds to them."""
 
     name: str
     num_workers: int = 0
@@ -82,7 +82,7 @@ class Entry:
 
 @dataclass(frozen=True)
 class Result:
-    """The result of a whole race. ``entries`` begins with the plain loop and remuda."""
+    """The result of a benchmark. ``entries`` begins with the plain loop and remuda."""
 
     env: str
     num_envs: int

@@ -31,7 +31,7 @@ Clock = Callable[[], float]
 
 @dataclass(frozen=True)
 class Progress:
-    """The state of a race, reported before each start, warm-up and turn."""
+    """The state of a benchmark, reported before each start, warm-up and turn."""
 
     doing: str
     done: int
@@ -40,9 +40,9 @@ class Progress:
 
 
 class Runner:
-    """A contender in the race, with its figures and its actions.
+    """A contender in a benchmark, with its figures and its actions.
 
-    If it raises, its figures get the exception, and the race continues without it.
+    If it raises, its figures get the exception, and the benchmark continues without it.
     """
 
     def __init__(self, kind: type[Contender], plan: Plan, clock: Clock) -> None:
@@ -73,7 +73,7 @@ class Runner:
         self.entry.num_workers = len(self._pids)
 
     def warm_up(self, seconds: float) -> None:
-        """Steps for a while, so that caches, allocators and spin budgets settle; then measures the workers' memory."""
+        """Steps for ``seconds``, so that caches and allocators settle; then measures the workers' memory."""
         self._begin_turn(seconds)
         self._settle()
         self.entry.worker_mb = mean_pss_mb(self._pids)
@@ -110,7 +110,7 @@ class Runner:
 
     @contextmanager
     def _dropping_out(self) -> Iterator[None]:
-        """Takes the contender out of the race if the block raises. The contender's first error is kept."""
+        """Takes the contender out of the benchmark if the block raises. The contender's first error is kept."""
         try:
             with exits_raise():
                 yield

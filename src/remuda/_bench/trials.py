@@ -31,7 +31,7 @@ class Policy:
     on_gpu: bool = False
 
     def __call__(self) -> None:
-        """Takes `seconds`: sleeps, like a policy on a GPU, or keeps the core busy, like a policy on the CPU."""
+        """Sleeps, like a policy on a GPU, or keeps the core busy, like a policy on the CPU, for `seconds`."""
         if self.on_gpu:
             time.sleep(self.seconds)
             return
@@ -41,7 +41,7 @@ class Policy:
 
 
 class Trials:
-    """Makes trials: steps pools of one env, and measures their speed.
+    """Makes trials for an env: steps pools with it, and measures their speed.
 
     Attributes:
         seconds: The duration of each trial, without the start of its pool and the warm-up.

@@ -27,7 +27,10 @@ while True:
 
 
 def report_on(tuned: Tuned, env: str) -> Report:
-    """Returns the report: the best pool, every trial, and the reasons. `env` is a Gymnasium id, or module:factory."""
+    """Returns the report: the best pool, the reasons to choose it, and all trials.
+
+    `env` is a Gymnasium id, or module:factory.
+    """
     best = tuned.best
     bars = [
         Bar(_name(outcome), outcome.rate, f"{outcome.rate:,.0f}", is_best=outcome is best) for outcome in tuned.outcomes

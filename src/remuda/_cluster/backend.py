@@ -205,7 +205,7 @@ class RayBackend:
         if not refs:
             time.sleep(seconds)
             return
-        if everything:  # each answer is handled before the next one is awaited
+        if everything:  # handles each answer before waiting for the next one
             with suppress(TimeoutError):
                 for ref, link in refs.items():
                     self._handle(link, ref, seconds)

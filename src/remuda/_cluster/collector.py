@@ -65,7 +65,7 @@ class ShardCollector:
         rng, first = np.random.default_rng(seeds[0]), self.numbers.first_env
         self._actor = _StoppableActor(policy, pool.num_envs, rng, shard=shard, first_env=first)
         self._actor.check = lambda: self._check(order.number)
-        self._rollouts = Collector(pool, self._actor, order.steps, [PLAIN])  # no other way is reproducible
+        self._rollouts = Collector(pool, self._actor, order.steps, [PLAIN])  # no other way of stepping is reproducible
 
     def _check(self, number: int) -> None:
         if number <= self._stopped:

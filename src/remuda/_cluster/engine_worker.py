@@ -1,4 +1,4 @@
-"""A worker of a shard, as the pool's engine sees it."""
+"""Represents a shard's worker in the driver, where the pool's engine uses it like a local worker."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from remuda.errors import RemudaError, WorkerDiedError
 
 
 class EngineWorker:
-    """A worker of a shard in the driver: its rings in the pool's memory, and whether it is dead.
+    """Represents a shard's worker in the driver: the worker's rings in the pool's memory, and whether it is alive.
 
     Attributes:
         index, name, env_ids: The worker's index, name and envs, by the numbers of the pool.

@@ -32,7 +32,7 @@ _HEADS = 256  # the most entries in each cache of this module
 
 
 def pack_step(number: int, arrays: Sequence[Array], env_ids: Ids) -> bytes:
-    """Packs the actions of a step as message `number`, with the ids of the envs. The actions have no objects."""
+    """Packs a step as message `number`, with the ids of the envs. `arrays`: all columns of the actions."""
     return number.to_bytes(_NUMBER, "little") + _pack(arrays, None if env_ids is None else tuple(env_ids))
 
 

@@ -55,7 +55,7 @@ class _Pickler(by_value.Pickler):
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
         self._torch: Any = sys.modules.get("torch")
-        self._storages: dict[int, Any] = {}  # one object for each storage, by address: pickle stores it only once
+        self._storages: dict[int, Any] = {}  # one object for each storage, by address, so that pickle stores it once
 
     def reducer_override(self, value: Any) -> Any:
         if self._torch is not None:

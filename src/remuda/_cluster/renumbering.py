@@ -22,7 +22,7 @@ from remuda.errors import (
 
 @dataclass
 class Renumbering:
-    """Translates a shard's numbers of envs and workers to those of the whole pool. The errors can then be pickled.
+    """Replaces a shard's env and worker numbers in errors by those of the whole pool. Makes the errors picklable.
 
     Attributes:
         first_env: The shard's first env.
@@ -81,7 +81,7 @@ class Renumbering:
         return {row: (flags, self._parts(parts), self._terminal(end)) for row, (flags, parts, end) in extras.items()}
 
     def _parts(self, parts: Any) -> Any:
-        if not isinstance(parts, tuple):  # a worker pickled the data; faults are only in the data of the shard's pool
+        if not isinstance(parts, tuple):  # data pickled by a worker has no faults: only the shard's pool adds faults
             return _frozen(parts)
         if isinstance(parts[0], tuple):  # the data of each row of a vector env
             return tuple(map(self._parts, parts))

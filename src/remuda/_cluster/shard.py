@@ -105,7 +105,7 @@ class Shard:
         pool = succeeding_pool(factories, options, order.inherited)
         if order.inherited is not None:
             for env in np.flatnonzero(order.inherited.progress[:, RESETS]).tolist():
-                pool._engine.faults.obstacles.note_reset(env)  # allows a step, which first resets the env
+                pool._engine.faults.obstacles.note_reset(env)  # allows a step, which first resets the rebuilt env
         pool._engine.fault_log.log = partial(self._note_faults, numbers)
         return pool
 
@@ -142,7 +142,7 @@ class Shard:
     # -- commands ----------------------------------------------------------------------------------------
 
     def step_packed(self, message: bytes) -> Reply | bytes:
-        """Runs a packed step. Its actions have no objects."""
+        """Runs a step that `pack_step` has packed."""
         number, arrays, env_ids = unpack_step(message)
         return self.run(number, [RowCommand(_core.Op.STEP, env_ids, arrays)])
 

@@ -12,7 +12,7 @@ from remuda._relay.log import logger
 from remuda.errors import StartTimeoutError
 
 _LOOK = 1.0  # seconds between two checks of the cluster.
-_JOINING = 30.0  # seconds to wait for a machine with room for a shard to join a cluster without autoscaler
+_JOINING = 30.0  # seconds in which a machine with room for a shard may join a cluster without autoscaler
 
 
 class StartWait:

@@ -24,7 +24,7 @@ _KINDS = {_core.Op.RESET_INTO_ROW: INTO_ROW, _core.Op.OBSERVE: REPEATED}
 
 
 class Targets:
-    """The row of the pool's memory into which the next result of each env of a shard belongs.
+    """The rows of the pool's memory for the next results of a shard's envs.
 
     Attributes:
         rows: (n,): the row in the pool's memory.

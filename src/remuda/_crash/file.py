@@ -179,7 +179,7 @@ def _open(data: bytes) -> zipfile.ZipFile:
 
 
 def _check_sizes(archive: zipfile.ZipFile, taken: int = 0) -> None:
-    """Checks the sizes that a zip states before it is unpacked. `zipfile` never unpacks more than the stated size.
+    """Checks the stated sizes of a zip before unpacking. `zipfile` never unpacks more than the stated size.
 
     `taken`: the number of bytes that other parts of the record take.
     """

@@ -146,7 +146,7 @@ class Record:
 
     @property
     def is_restored(self) -> bool:
-        """Whether a state was restored in the last episode. If so, no replay can repeat it from its beginning."""
+        """Whether a state was restored in the last episode. If so, no replay can repeat the episode from its start."""
         return bool((self.kinds[self.begins_at or 0 :] == _core.Entry.RESTORED.value).any())
 
     @property

@@ -1,1 +1,1 @@
-"""Examines an env: whether it draws correctly beside other envs, which GPU it uses, and whether resets leak memory."""
+"""Examines an env: its pictures in a process with other envs, its GPU, and whether its resets leak memory."""

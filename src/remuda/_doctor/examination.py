@@ -52,7 +52,7 @@ def rendered_on(where: dict[str, str]) -> str:
 
 
 def examine(name: str, env_fn: EnvFn, other_fn: EnvFn, *, num_resets: int, timeout: float, **options: Any) -> Report:
-    """Examines an env alone in a process and beside another env. A worker that dies or hangs is a finding.
+    """Examines an env alone in a process, and in one with another env. A worker that dies or hangs is a finding.
 
     `timeout`: the seconds for all trials; `options`: options of the trials' pool.
     """

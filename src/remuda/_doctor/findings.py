@@ -31,7 +31,7 @@ _INSTEAD = {  # by situation
 
 @dataclass(frozen=True)
 class Finding:
-    """The result of one examination. `advice`: a way to avoid the fault; None if there is no advice."""
+    """The result of one examination. `advice`: a way to avoid the problem; None if there is no advice."""
 
     what: str
     verdict: Verdict
@@ -43,7 +43,7 @@ def judge_pictures(
     found: Mapping[str, tuple[int, int, Sequence[Picture]]],
     expected: Mapping[int, Sequence[Sequence[Picture]]],
 ) -> list[Finding]:
-    """Compares the pictures that envs drew beside other envs with those that they drew alone.
+    """Compares the pictures that envs drew in a shared process with those that they drew alone.
 
     `found`: by situation, the seed of the env, how often it had drawn before, and the pictures. `expected`: by seed.
     """

@@ -84,7 +84,7 @@ def _in_observation(obs: Any) -> list[Any]:
 
 
 def alone(_: Any, env_fn: EnvFn, seed: int) -> tuple[list[list[Picture]], dict[str, str]]:
-    """Returns the pictures that an env draws three times, alone in its process, and the description of its renderer."""
+    """Draws an env three times, alone in its process. Returns the pictures, and a description of its renderer."""
     actor = _Actor(env_fn, seed)
     found = [actor.draw() for _ in range(3)], _where()
     actor.close()
@@ -92,7 +92,10 @@ def alone(_: Any, env_fn: EnvFn, seed: int) -> tuple[list[list[Picture]], dict[s
 
 
 def together(_: Any, env_fn: EnvFn, other_fn: EnvFn) -> dict[str, tuple[int, int, list[Picture]]]:
-    """Draws with two envs in one process. Returns by situation: the seed, how often it drew before, the pictures."""
+    """Draws with two envs in one process.
+
+    Returns by situation: the seed of the env that draws, the number of its earlier drawings, and its pictures.
+    """
     found: dict[str, tuple[int, int, list[Picture]]] = {}
     first = _Actor(env_fn, A)
     first.draw()

@@ -21,7 +21,7 @@ def closed_on_error(pool: Pool) -> Iterator[None]:
 
 @contextmanager
 def log_close_errors() -> Iterator[None]:
-    """Logs exceptions of envs and deaths of workers during `close` instead of raising them, as some frameworks do."""
+    """Logs exceptions of envs and deaths of workers during `close` instead of raising them."""
     try:
         yield
     except (EnvError, WorkerDiedError) as error:

@@ -1,4 +1,4 @@
-"""The base of faces that do not offer their pool to users, because they do not step envs in rows."""
+"""The base of faces that do not give users access to their pool."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from remuda._faces.stats import HasStats
 
 
 class HasNoPool(HasStats):
-    """The base of faces that do not offer their pool to users: `stats` works, but reading `pool` raises an error.
+    """The base of faces that do not give users access to their pool: `stats` works, but reading `pool` raises an error.
 
     Attributes:
         _why_no_pool: The reason.
@@ -18,7 +18,7 @@ class HasNoPool(HasStats):
 
     @property
     def pool(self) -> NoReturn:
-        """Raises an error, because users of the face cannot use its pool.
+        """Raises an error, because users of the face have no access to its pool.
 
         Raises:
             NotImplementedError: Always, with the reason.

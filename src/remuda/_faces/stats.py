@@ -16,7 +16,7 @@ _SET_BY_FACES = {"name", "operation_of"}  # options that the face sets itself; s
 
 @dataclass(frozen=True)
 class SuggestedCode:
-    """The code that a verdict suggests to a face's users. It replaces the pool's code in :class:`remuda.Setup`.
+    """The code that a verdict suggests to a face's users, in place of the code for a pool in :class:`remuda.Setup`.
 
     Attributes:
         make, spare, split, partial, slim: The face's code; None: the pool's code; "": no code.
@@ -33,7 +33,7 @@ class SuggestedCode:
     renamed: Mapping[str, tuple[str, Mapping[str, str]]] = field(default_factory=dict)
 
     def put_into(self, setup: Setup) -> Setup:
-        """Returns the setup with the face's code instead of the pool's."""
+        """Returns the setup with the code for the face instead of the code for a pool."""
         own = {name: getattr(self, name) for name in ("make", "spare", "split", "partial", "slim")}
         words = {name: word for name, word in own.items() if word is not None and getattr(setup, name)}
         options = [self._renamed(name, code) for name, code in setup.options if self._takes(name)]

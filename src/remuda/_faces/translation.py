@@ -1,4 +1,4 @@
-"""Translates the engine's errors into those that users of a face catch."""
+"""Translates remuda's errors into those that users of a face catch."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ T = TypeVar("T")
 
 
 class Translation:
-    """A decorator of a face's functions: they raise the face's errors instead of the engine's.
+    """A decorator of a face's functions: they raise the face's errors instead of remuda's.
 
     Args:
-        of: Returns the face's error, with its cause, for an error of the engine; the same error if it stays.
+        of: Returns the face's error, with its cause, for an error of remuda; the same error if it stays.
     """
 
     def __init__(self, of: Callable[[RemudaError], BaseException]) -> None:
@@ -33,7 +33,7 @@ class Translation:
         return translating
 
     def raise_for(self, error: RemudaError) -> NoReturn:
-        """Raises the face's error instead of the engine's. Fast code calls this, because the decorator is slower."""
+        """Raises the face's error instead of remuda's. Fast code calls this, because the decorator is slower."""
         translated = self.of(error)
         if translated is error:
             raise error
@@ -41,10 +41,10 @@ class Translation:
 
 
 def by_kind(*kinds: type[RemudaError], name: str) -> Translation:
-    """Returns a `Translation` that replaces each error of the engine by the face's subclass of that error.
+    """Returns a `Translation` that replaces each error of remuda by the face's subclass of that error.
 
     Args:
-        *kinds: The face's classes. Each replaces its first base, a class of the engine. Other errors stay.
+        *kinds: The face's classes. Each replaces its first base, a class of remuda. Other errors stay.
         name: The face's word for "the pool" in messages.
     """
     kind_of: dict[type[RemudaError], type[RemudaError]] = {kind.__bases__[0]: kind for kind in kinds}
@@ -79,5 +79,5 @@ def own_exception(error: EnvError, failure: Failure) -> Exception:
     original = failure.exception
     if not isinstance(original, Exception):
         return error
-    error.__cause__ = original.__cause__  # the remote traceback: ``original`` as cause would close a cycle
+    error.__cause__ = original.__cause__  # the remote traceback; not ``original``, which gets ``error`` as its cause
     return caused(original, error)

@@ -1,4 +1,4 @@
-"""The base of faces that are vector envs: keeps the pending call, and splits the envs into parts."""
+"""The base of faces that are vector envs: records which call is pending, and splits the envs into parts."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ IDLE, STEPPING = AsyncState.DEFAULT, AsyncState.WAITING_STEP
 
 
 def translated_by_face(method: M) -> M:
-    """A decorator of methods in this module: they raise the face's errors instead of the engine's."""
+    """A decorator of methods in this module: they raise the face's errors instead of remuda's."""
 
     @functools.wraps(method)
     def translating(self: PooledVectorEnv, *args: Any, **kwargs: Any) -> Any:
@@ -50,7 +50,7 @@ class PooledVectorEnv(HasStats):
         env_ids: (n,) int64, ascending: the ids of these envs in the pool.
         extras: The columns of ``extras=``, by name, of the latest reset or step: views, like observations.
         closed: Whether it was closed.
-        _translation: Translates the engine's errors into the face's.
+        _translation: Translates remuda's errors into the face's.
         _pool: The whole pool.
         _envs: The envs that are reset, stepped and called: the pool, or a part of it.
         _state: The call that awaits its ``*_wait``; `IDLE`: none.
@@ -179,7 +179,7 @@ class PooledVectorEnv(HasStats):
         self._check_open()
         for envs in (self, *self._split_off):
             envs._check_idle("split")
-        if self._pool.pending:  # results in flight: a call timed out or was interrupted, or a part was dropped
+        if self._pool.pending:  # results in flight: a call timed out or was interrupted, or a part is gone
             self._pool.discard()
         self._shares = self._pool.split(parts)
         self._settle()

@@ -1,4 +1,4 @@
-"""The logger `remuda`. Its records have attributes `worker` and `env`, for formats. They are None if not known."""
+"""The logger `remuda`. Its records have attributes `worker` and `env`, for log formats. They are None if not known."""
 
 from __future__ import annotations
 

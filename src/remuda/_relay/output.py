@@ -23,7 +23,7 @@ _LAST_BYTES = 1 << 13  # the most bytes that `output_tail` reads
 
 
 class Output:
-    """The output of a worker's processes, one after another.
+    """The output of a worker: of its process, and of the processes that replace it.
 
     It belongs to a worker's place in the pool, so it outlives each process. `release` keeps its end.
 

@@ -15,7 +15,7 @@ from remuda._relay.log import logger
 from remuda._relay.records import MAX_BYTES, Logged, NoRecordError, Warned, load
 from remuda._system.polling import wait_readable
 
-ShownWarnings: TypeAlias = dict[str, dict[Any, Any]]  # by file: the shown warnings, in the form of `warnings`
+ShownWarnings: TypeAlias = dict[str, dict[Any, Any]]  # by file: its registry of shown warnings, for `warn_explicit`
 
 _AT_ONCE = 1000  # the most datagrams per `drain`, so that fast writing workers do not keep the pool busy.
 _ROOM = 1 << 20  # bytes of the socket's buffer; the kernel may give less.

@@ -50,7 +50,8 @@ class Logged:
 
     def to_record(self) -> logging.LogRecord:
         record = logging.makeLogRecord({})
-        record.relativeCreated += (self.attributes["created"] - record.created) * 1000  # since this process started
+        # `relativeCreated` counts from the start of this process, and not of the worker.
+        record.relativeCreated += (self.attributes["created"] - record.created) * 1000
         vars(record).update(self.attributes, msg=self.message, args=(), worker=self.worker, env=self.env)
         return record
 

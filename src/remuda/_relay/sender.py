@@ -34,7 +34,7 @@ class DatagramSender:
         os.register_at_fork(after_in_child=self._reset)
 
     def _reset(self) -> None:
-        """Empties the queue and renews the lock. In a forked child, a thread of the parent may hold the old lock."""
+        """Empties the queue and renews the lock. A thread that a forked child lacks may hold the old one."""
         self._lock = threading.RLock()  # reentrant, because a finalizer may log at any point
         self._queue: deque[bytes] = deque()
         self._queued_bytes = self._dropped = 0

@@ -20,7 +20,7 @@ from pathlib import Path
 from remuda import _core
 from remuda._system.processes import stat_of
 
-PATIENCE = 0.25  # seconds to wait for a stack: the worker may get no core, or block signals
+PATIENCE = 0.25  # the limit in seconds of the wait for a stack, because the worker may get no core or block signals
 _LOOK = 0.0005
 _NAME = "remuda-stacks"
 _OUTERMOST = re.compile(r'^  File ".*_worker.main\.py", line \d+ in _serve$', re.MULTILINE)
@@ -47,7 +47,7 @@ class Stack:
 
 
 def _signals() -> tuple[int, int]:
-    """Returns two signals that programs do not use: a worker dumps its stack at both, and stops after the second."""
+    """Returns two signals that programs do not use. At each, a worker dumps its stack; at the second it also stops."""
     return int(signal.SIGRTMAX) - 6, int(signal.SIGRTMAX) - 7
 
 
@@ -55,7 +55,7 @@ def _signals() -> tuple[int, int]:
 
 
 def answer_for_stacks() -> None:
-    """Makes this process dump the stack of its main thread, which calls this, at each of the two signals."""
+    """Makes this process dump the stack of the calling thread, the main one, at each of the two signals."""
     import faulthandler
     import fcntl
 

@@ -61,7 +61,7 @@ class Verbosity:
         logging.disable(self.disabled)
         warnings.resetwarnings()
         for packed in self.filters:
-            with suppress(Exception):  # if this process cannot find a category, it has no warnings to filter
+            with suppress(Exception):  # if this process cannot find a category, it issues no such warnings
                 _add(packed)
 
 

@@ -21,7 +21,7 @@ from remuda._wire.channel import SocketChannel
 from remuda.errors import RecordError
 
 _DEATH_SECONDS = 10.0  # the time limit for a process to end after it has closed its socket.
-_CORRUPT_SECONDS = 5.0  # the time limit for a step, because a corrupt loop may read garbage endlessly.
+_CORRUPT_SECONDS = 5.0  # the time limit for the last op of a "corrupt" fault: overwritten memory may make it hang.
 _FAMILY_SECONDS = 1.0  # the time limit for processes of the env to end when they are killed
 
 
@@ -38,7 +38,7 @@ def replay(record: Record, plan: Plan, leave: Leave) -> Outcome:
         process = subprocess.Popen(
             python_command("remuda._replay.play", "run_play", theirs.fileno(), os.getpid()),
             pass_fds=[theirs.fileno()],
-            start_new_session=True,  # the env's processes are then in its process group, and can be killed with it
+            start_new_session=True,  # the replay and its env's processes form a group, and can be killed together
             env=with_key(dict(os.environ), key),
             stdin=subprocess.DEVNULL,
         )

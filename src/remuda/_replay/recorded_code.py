@@ -96,7 +96,7 @@ class RecordedCode:
         return env_fn  # type: ignore[no-any-return]
 
     def _register_spec(self) -> None:
-        """Registers the env's id, because the factory may need it."""
+        """Registers the env's id with Gymnasium, because the factory may need it."""
         spec_id = self._record.spec_id
         if spec_id is not None and spec_id not in registry and "spec" in self._record.pickles:
             registry[spec_id] = self._load("spec")

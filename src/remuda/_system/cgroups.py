@@ -1,4 +1,4 @@
-"""Finds the control groups that this process is in, for their limits."""
+"""Finds the control groups of this process, which limit its resources."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def _directories(text: str, controller: str, root: Path) -> Sequence[tuple[int, 
         if controller in controllers.split(","):
             found += [(1, mount, path) for mount in dict.fromkeys((controllers, controller))]
         elif number == "0" and not controllers:
-            found += [(2, mount, path) for mount in ("", "unified")]  # "unified": beside version 1
+            found += [(2, mount, path) for mount in ("", "unified")]  # "unified": version 2 mounted beside version 1
     directories = []
     for version, mount, path in sorted(found):
         parts = [part for part in path.split("/") if part not in ("", "..")]

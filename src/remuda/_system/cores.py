@@ -53,7 +53,7 @@ def usable_cpus() -> int:
 
 
 def core_for(worker: int, near: Sequence[frozenset[int]]) -> int:
-    """Returns the core to pin a worker to. Workers with the same near cores take turns.
+    """Returns the core to pin a worker to. Workers with the same near cores get these cores in rotation.
 
     `near`: the best cores, by worker. If none of them may be used, any core is used.
     """

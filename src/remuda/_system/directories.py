@@ -1,4 +1,4 @@
-"""Directories that options name."""
+"""Checks whether directories and files that options name can be written to."""
 
 from __future__ import annotations
 

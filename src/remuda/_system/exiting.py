@@ -20,7 +20,7 @@ def is_exiting() -> bool:
 
 
 def leave_pools_alone() -> bool:
-    """Whether the interpreter exits while another thread runs code of a pool's engine."""
+    """Whether to leave pools open: the interpreter exits while another thread runs code of a pool."""
     mine = threading.get_ident()
     return is_exiting() and any(
         _is_in_engine(frame) for thread, frame in sys._current_frames().items() if thread != mine
@@ -28,7 +28,7 @@ def leave_pools_alone() -> bool:
 
 
 def hold_daemon_thread() -> None:
-    """If the interpreter exits, blocks the calling thread unless it is the main thread: its pools may have ended."""
+    """If the interpreter exits, blocks the calling thread, because pools may have ended. The main thread continues."""
     if is_exiting() and threading.current_thread() is not threading.main_thread():
         threading.Event().wait()
 

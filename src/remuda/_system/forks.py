@@ -1,4 +1,4 @@
-"""Locks, callbacks and descriptors of programs that fork: a forked child has only the thread that called `fork`."""
+"""Frees locks, calls functions and closes descriptors in forked children, which have only one thread."""
 
 from __future__ import annotations
 

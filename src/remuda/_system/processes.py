@@ -17,7 +17,7 @@ _BUSY, _STOLEN = (1, 2, 3, 6, 7), (8,)
 
 @dataclass(frozen=True)
 class Usage:
-    """The usage of a process; zeros, or None, if unknown.
+    """The CPU time, waiting time and memory of a process; zeros, or None, if unknown.
 
     Attributes:
         cpu: Seconds of CPU time of all its threads, to a hundredth.
@@ -61,7 +61,7 @@ def _cpu_seconds(folder: Path) -> float:
 
 @dataclass(frozen=True)
 class CoresUsage:
-    """The total usage of some cores, in seconds since boot; zeros if unknown.
+    """The total busy and stolen time of some cores, in seconds since boot; zeros if unknown.
 
     Attributes:
         busy: Seconds in which they were busy.

@@ -47,7 +47,8 @@ class CudaCopies:
         torch = import_torch()
         self._release_copied()
         caller = torch.cuda.current_stream(self._device)
-        user = self._stream if targets is not None else caller  # uses the targets, but did not allocate them
+        # The stream that uses the targets, but did not allocate them.
+        user = self._stream if targets is not None else caller
         with torch.cuda.stream(self._stream):
             if targets is None:
                 targets = [torch.empty(host.shape, dtype=host.dtype, device=self._device) for host in hosts]

@@ -1,6 +1,6 @@
 """Files of traces, which may be compressed: opens them, writes them whole or not at all, and merges them.
 
-Merging puts traces on one clock: ours with each other, and with those of torch.profiler.
+Merging puts traces of remuda and of torch.profiler on one clock.
 """
 
 from __future__ import annotations

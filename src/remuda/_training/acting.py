@@ -26,7 +26,7 @@ Policy: TypeAlias = "Callable[..., Any] | Acts"
 
 @dataclass
 class Turn:
-    """The envs that a policy acts for in one call. A policy with a parameter named `turn` receives it::
+    """The envs that a policy acts for in one call. If a policy has a parameter `turn`, it receives a `Turn`::
 
         class Recurrent(torch.nn.Module):
             def __init__(self):
@@ -69,7 +69,7 @@ def check_policy(policy: Any) -> None:
 
 
 class Actor:
-    """A policy that acts for the envs of one pool::
+    """Prepares the calls of a policy for the envs of one pool, and takes their results::
 
         turn = actor.turn_for(env_ids, episode_starts)
         actions, columns = actor.finish(actor.policy(obs, **turn), **turn)
@@ -86,7 +86,7 @@ class Actor:
         self._all, self._shard, self._first_env = np.arange(num_envs), shard, first_env
         self.rng = rng
         self._state: Any = None
-        self._rows: Any = slice(None)  # the rows of the envs in this turn
+        self._rows: Any = slice(None)  # the rows of `_state` that belong to the envs of the latest turn
         self.use(policy)
 
     def use(self, policy: Any) -> None:
@@ -101,7 +101,7 @@ class Actor:
             self._state = None
 
     def turn_for(self, env_ids: Ids, episode_starts: Callable[[], Flags]) -> dict[str, Turn]:
-        """Returns the keyword arguments with which to call `policy` for k envs.
+        """Returns the keyword arguments with which to call `policy` for the envs in `env_ids`.
 
         Args:
             env_ids: (k,): the ids of the envs in the pool here.

@@ -95,7 +95,7 @@ def check_envs(envs: Any, options: PoolOptions, keywords: Iterable[str]) -> Pool
 
 
 def _check_suits(value_of: Callable[[str], Any]) -> None:
-    """Raises ValueError if an option prevents envs from playing their own episodes."""
+    """Raises ValueError if an option prevents `evaluate` from assigning certain episodes to each env."""
     wrong = {
         "spares": value_of("spares"),
         "vector_size": value_of("vector_size") is not None,

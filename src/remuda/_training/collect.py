@@ -15,7 +15,7 @@ from remuda._training.acting import Actor, Policy, check_policy
 from remuda._training.arguments import check_count, check_seed
 
 _AGAIN_AFTER = 50  # all ways of stepping are measured again after this number of rollouts.
-_GAIN = 1.1  # another way of stepping must be faster than the plain one by this factor
+_GAIN = 1.1  # `PLAIN` is used, unless another way of stepping is faster by this factor
 
 
 class Steps(Protocol):
@@ -108,7 +108,7 @@ def collect(
 
 
 def _ways_of(pool: Steps) -> list[Way]:
-    """Returns the ways of stepping to compare. Envs in the caller's thread can only be stepped in the plain way."""
+    """Returns the ways of stepping to compare: only `PLAIN` for one env, or for envs in the caller's thread."""
     envs = _part_of(pool)
     whole: Any = envs if isinstance(envs, Pool) else envs._pool
     width = whole.vector_size or 1
@@ -160,7 +160,7 @@ class Collector(Iterator[Rollout]):
         way = self._next_way
         begin = time.perf_counter()
         rollout = self._fill(way)
-        if self.filled > 0:  # the first rollout includes the warm-up
+        if self.filled > 0:  # the first rollout is not measured, because it includes the warm-up
             self._seconds[way] = time.perf_counter() - begin
         self.filled += 1
         return rollout

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack  # `Unpack` is in `typing` since Python 3.11
 
 _MAX_ATTEMPTS = 3  # the most times to play one episode, if faults of its env end it.
-_OF_POLICY = (0, 0)  # the spawn key of the policy's random generator, unlike those of episodes, which have one number
+_OF_POLICY = (0, 0)  # the spawn key of the policy's random generator; the spawn keys of episodes have one number
 
 
 def evaluate(
@@ -136,9 +136,9 @@ class _Play:
         self._returns, self._lengths = np.zeros(episodes), np.zeros(episodes, np.int64)
         self._terminated, self._infos = np.zeros(episodes, bool), [dict[str, Any]() for _ in range(episodes)]
         self._faults = list[Fault]()
-        self._own_faults = [list[Fault]() for _ in range(episodes)]  # by episode: the faults that its own env caused
+        self._own_faults = [list[Fault]() for _ in range(episodes)]  # for each episode, the faults of its own env
         n = pool.num_envs
-        self._queues = [deque(range(env, episodes, n)) for env in range(n)]  # by env: the episodes that it plays
+        self._queues = [deque(range(env, episodes, n)) for env in range(n)]  # for each env, its episodes
         self._stepping, self._beginning = list[int](), [env for env in range(n) if self._queues[env]]
         self._actions = SpaceCodec(pool.single_action_space)
         self._observations = _Observations(pool)
@@ -221,7 +221,7 @@ class _Play:
         )
 
     def _count(self, batch: Batch) -> None:
-        """Adds a batch's rewards, and one step each, to the episodes of the envs that were stepped."""
+        """For each env that was stepped, adds its reward to the return of its episode, and 1 to the length."""
         row_of = {env: row for row, env in enumerate(batch.env_ids.tolist())}
         stepped = self._stepping
         rows, episodes = [row_of[env] for env in stepped], [self._queues[env][0] for env in stepped]

@@ -14,7 +14,7 @@ from remuda._videos.scratch_folder import new_scratch, remove_scratch
 from remuda._videos.video_folder import VideoFolder
 
 _NAME = "evaluation"
-_PATIENCE = 5.0  # the seconds to wait for envs after a failure: an env may hang
+_PATIENCE = 5.0  # the most seconds to wait for envs after a failure, because an env may hang
 
 
 class Videos:
@@ -49,7 +49,10 @@ class Videos:
             self._albums[env] = VideoFolder(Path(self._folder).absolute(), self._scratch, (env,), EveryNth(1), _NAME)
 
     def begin(self, episodes: Mapping[int, int]) -> None:
-        """Notifies the recorders of these envs, or of rebuilt ones, which episodes begin with the next reset."""
+        """Makes envs, or the envs rebuilt in their place, record their next episodes, if these are chosen.
+
+        `episodes` has the next episode of each env.
+        """
         chosen = {env: episode for env, episode in episodes.items() if episode in self._chosen}
         if chosen:
             per_env = [(self._albums[env], env, episode) for env, episode in chosen.items()]

@@ -27,7 +27,7 @@ def detach(env: Any) -> None:
 
 
 class _Attached:
-    """Replaces `reset` and `step` of one env by methods that also record. The worker looks the methods up by name."""
+    """Replaces `reset` and `step` of one env by methods that also record. The worker finds them by name."""
 
     def __init__(self, env: Any, recorder: Recorder) -> None:
         self.recorder = recorder

@@ -64,13 +64,13 @@ class Recorder:
                 self.end()
 
     def end(self) -> None:
-        """If an episode is being recorded, ends the recording, and hands in the pictures for the video."""
+        """If an episode is being recorded, ends the recording, and adds the pictures to the parts of the video."""
         if self._recorded is not None:
             ended, self._recorded = self._recorded, None
             self._hand_in(*ended)
 
     def drop(self) -> None:
-        """If an episode is being recorded, stops that and removes the pictures."""
+        """If an episode is being recorded, ends the recording and removes the pictures."""
         if self._recorded is not None:
             self._recorded[1].unlink(missing_ok=True)
             self._recorded = None
@@ -91,7 +91,7 @@ class Recorder:
         picture_file.append(reel, self._take())
 
     def _take_over(self) -> None:
-        """Finishes the work of this env's previous recorder, if the recorder's worker has died."""
+        """Continues the videos that this env's previous recorder left unfinished when its worker died."""
         for episode, folder in self._video_folder.claimed(self._env_id):
             self._make(episode, folder)
         for episode, reel in self._video_folder.open_reels(self._env_id):

@@ -58,7 +58,7 @@ def record_video(
         MissingFrameworkError: moviepy is not installed.
         OSError: The folder cannot be made.
     """
-    check_moviepy()  # first, because the default trigger, Gymnasium's schedule, needs moviepy
+    check_moviepy()  # checked first, because the default trigger, Gymnasium's schedule, needs moviepy
     factories = check_env_fns(env_fns)
     chosen = _chosen(envs, len(factories))
     trigger = _trigger(episode_trigger)
@@ -98,7 +98,7 @@ class RecordedEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
         try:
             stepped = self.env.step(action)
         except BaseException:
-            self._recorder.end()  # hands in the episode's pictures, which `close` would remove
+            self._recorder.end()  # keeps the episode's pictures for the video, because `close` would remove them
             raise
         self._recorder.step(stepped[2] or stepped[3])
         return stepped

@@ -1,4 +1,7 @@
-"""Temporary folders for parts of videos. A process removes its folder at its end, else a later process does so."""
+"""Temporary folders for parts of videos. A process removes its folders when it ends.
+
+If a process is killed, a later process removes its folders.
+"""
 
 from __future__ import annotations
 
@@ -56,7 +59,7 @@ def _remove_orphans(home: Path) -> None:
 
 
 def _is_orphan(owner: str) -> bool:
-    """Whether a folder's owner is known to be dead. An owner on another machine or in another container never is."""
+    """Whether a folder's owner is known to be dead. False for owners on other machines or in other containers."""
     known = re.match(rf"(\d+)-([1-9]\d*)-{_place()}-", owner)
     return known is not None and start_of(int(known[1])) != int(known[2])
 

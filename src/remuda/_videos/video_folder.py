@@ -44,7 +44,7 @@ class VideoFolder:
         """Moves the pictures of an episode that has ended to the parts of its video."""
         parts = self._parts(episode)
         try:
-            # `making-...` is checked first, because `settle` marks the episode before it removes that folder.
+            # Checked in this order, because `settle` marks the episode before it removes the folder `making-...`.
             if any(self.scratch.glob(f"making-{episode}-*")) or self._is_settled(episode):
                 raise FileNotFoundError
             parts.mkdir(exist_ok=True)

@@ -86,5 +86,5 @@ def _seen_through(link: Path) -> SeenPool | None:
             try:
                 return kind(fd)
             finally:
-                os.close(fd)  # while the descriptor is open, other searches find the pool in this process too
+                os.close(fd)  # closed at once: while it is open, other searches find the pool in this process, too
     return None

@@ -164,7 +164,7 @@ def _is_late(worker: WorkerStats, stats: PoolStats) -> bool:
 
 
 def summary(stats: PoolStats) -> tuple[str, str]:
-    """Returns the two lines above a table: rates and shares of time, and the verdict. `stats` is a difference."""
+    """Returns the two lines above a table: rates and time shares; verdict. `stats`: a difference of snapshots."""
     caller, whole = stats.caller, _seconds(stats)
     parts = {"waits": caller.waiting, "gathers": caller.gathering}
     parts |= {"unpickles": caller.unpickling} if caller.unpickling else {}

@@ -70,7 +70,7 @@ def _env(page: Page, room: int) -> list[RenderableType]:
         table.add_column(no_wrap=True, overflow="ellipsis")
     for name, value in page.facts[:room]:
         table.add_row(name, value)
-    room -= table.row_count + 2  # the rest also has an empty line and the output's heading
+    room -= table.row_count + 2  # two lines are for an empty line and the heading of the output
     return [table, Text(), *_output(page.output, room)] if room > 0 else [table]
 
 

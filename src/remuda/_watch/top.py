@@ -92,7 +92,10 @@ class Top:
             self._notice = f"{path} could not be written: {error.strerror}"
 
     def _drop_ended(self) -> str:
-        """Removes pools that have ended. Returns why the last of them ended; "" if none has, or another replaces it."""
+        """Removes pools that have ended, and returns the reason why the last of them ended.
+
+        Returns "" if no pool has ended, or if the last one was a starting pool that is open now.
+        """
         shown, ended = self._pools[0], ""
         for pool in [pool for pool in self._pools if not pool.is_open]:
             ended = pool.end_in_words()

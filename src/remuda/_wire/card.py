@@ -27,7 +27,7 @@ class NoCardError(Exception):
 
 @dataclass(frozen=True)
 class Card:
-    """The facts from which a pool was made.
+    """The description of a pool: its process, its name, and the arguments from which it was made.
 
     Attributes:
         owner, started: The id of the pool's process, and the kernel's start time of it, which distinguishes it from a

@@ -273,7 +273,7 @@ def coerce(
         return value
     try:
         array = np.asarray(value)
-    except Exception as unusable:  # the new error has NumPy's message
+    except Exception as unusable:  # `from None`, because the new error contains the message
         raise error(f"expected {_array(dtype, shape)} at {path}, got {_brief(value)} ({unusable})") from None
     if array.shape != shape and _without_unit_axes(array.shape) == _without_unit_axes(shape):
         array = array.reshape(shape)

@@ -223,7 +223,7 @@ class Layout:
         }
 
     def _divide_log(self) -> tuple[int, int]:
-        """Returns the number of entries of an action log, and its bytes for values in actions that have no column."""
+        """Returns the number of entries of an action log, and its bytes for action values without a column."""
         object_bytes = self.log_bytes // 2 if self.action.num_objects else 0
         entry_bytes = 1 + sum(column.nbytes for column in self.action.columns)
         most = _LOG_ROWS // self.num_envs  # the index of a row has 32 bits

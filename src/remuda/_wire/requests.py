@@ -51,7 +51,7 @@ class AddInfoColumns:
 
 @dataclass(frozen=True)
 class RepeatCalls:
-    """A request to repeat the lasting calls that the worker's predecessors received.
+    """A request to repeat the lasting calls (see `CallEnv.about`) that the worker's predecessors received.
 
     Attributes:
         calls: The pickled `CallEnv`s, by env and by `about`.
@@ -71,7 +71,7 @@ class RememberOptions:
 
 @dataclass(frozen=True)
 class TakeReplacement:
-    """A request to replace an env by the new env that was built for it. If not `is_wanted`, the new env is closed."""
+    """A request to use the replacement that was built for an env. If not `is_wanted`, the replacement is closed."""
 
     is_wanted: bool
 
@@ -99,7 +99,7 @@ WorkerRequest: TypeAlias = AddInfoColumns | RepeatCalls | RememberOptions
 
 
 class RememberedCalls:
-    """The lasting calls of envs, pickled. The pool keeps them for successors, and a worker for rebuilt envs."""
+    """The lasting calls of envs (`CallEnv.about`), pickled: the pool's for successors, a worker's for rebuilt envs."""
 
     def __init__(self) -> None:
         self._calls: dict[int, dict[Hashable, Parts]] = {}  # the calls, by env and by `CallEnv.about`

@@ -25,9 +25,9 @@ from remuda._wire.pickling import RefusingFiles, dump_whole
 from remuda._worker import simulator_states as simulators
 from remuda._worker.own_attribute import own_attribute
 
-# An env's place in its episode: observation, terminated, truncated, number of steps, and a reset in advance or None.
-# Such a reset has its observation and info, and the bytes of the computed columns before it (None: the pool has other
-# computed columns). See `WorkerLoop::place_of`.
+# An env's place in its episode: (observation, terminated, truncated, number of steps, ahead). `ahead`: None, or after a
+# reset in advance the observation and info of that reset, and the bytes of the computed columns before the reset (None:
+# the pool has other computed columns). See `WorkerLoop::place_of`.
 Place: TypeAlias = "tuple[Any, bool, bool, int, tuple[Any, Any, bytes | None] | None]"
 
 _Reference: TypeAlias = "tuple[int, str | None]"  # the depth of a layer, and its attribute (None: the layer itself)

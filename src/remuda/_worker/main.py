@@ -113,7 +113,7 @@ def run_worker(fd: int, owner: int, config: WorkerConfig | None = None) -> None:
 
 
 def _open_board(fds: list[int]) -> BuildBoard | None:
-    """Opens the board by its descriptor. Returns None if the pool has no board."""
+    """Opens the pool's `BuildBoard` by its descriptor. Returns None if the pool has none."""
     if not fds:
         return None
     try:

@@ -35,7 +35,7 @@ class Configuration:
         return cls(tuple(sys.argv), tuple(alf.get_handled_pre_configs()), process.num_processes, process.ddp_rank)
 
     def make_first_env(self, constructor: Callable[..., Any], env_id: int | None) -> Any:
-        """Reads the configuration file, and returns the env that the file makes; None if it was read here before.
+        """Reads the configuration file, and returns the env that the file makes; None if it was read earlier.
 
         ALF makes the env while it reads the file, because the file may use the env that it configures.
         """

@@ -19,7 +19,10 @@ from remuda.alf.remote_environment import Promise, RemoteEnvironment
 
 
 class _OpenCalls:
-    """The unanswered calls of an env, in order. Each has its operation for fault reports: even a reset is a call."""
+    """The unanswered calls of an env, in order, each with its operation.
+
+    Fault reports need the operation, because the pool sends even resets and steps as calls.
+    """
 
     def __init__(self) -> None:
         self._open: deque[tuple[Call, str, EnvProgress]] = deque()

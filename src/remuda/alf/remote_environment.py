@@ -32,7 +32,7 @@ class Promise:
 
 def _spec_method(name: str) -> Any:
     def spec(self: HasSpecs) -> Any:
-        """Returns the env's spec with the name of this method, for one row."""
+        """Returns the env's spec with the name of this method. The spec describes one row."""
         return self._spec(name)
 
     spec.__name__ = name

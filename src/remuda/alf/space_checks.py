@@ -1,4 +1,4 @@
-"""Checks that envs can be batched, with ALF's errors."""
+"""Checks that envs can be batched, and raises ALF's errors if not."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def _kind_of_time_step(spaces: Sequence[Any]) -> str:
     """Returns ALF's name for the part of the time steps in which envs differ. `spaces`: a tuple space for each env."""
     first = spaces[0]
     odd = next(space for space in spaces if space != first)
-    if odd[0] != first[0]:  # a step type has only the batch axes
+    if odd[0] != first[0]:  # the first space is that of step types, which have only the batch axes
         return "batched" if math.prod(odd[0].shape) == math.prod(first[0].shape) else "batch_size"
     *step, action = (odd[i] != first[i] for i in range(min(_NEVER_EMPTY, len(odd), len(first))))
     if action:
@@ -47,4 +47,4 @@ def _kind_of_time_step(spaces: Sequence[Any]) -> str:
     return "time_step_spec" if any(step) else "env_info_spec"
 
 
-_NEVER_EMPTY = 5  # the leading fields are never empty: step type, reward, discount, observation, previous action
+_NEVER_EMPTY = 5  # a time step's leading fields, never empty: step type, reward, discount, observation, previous action

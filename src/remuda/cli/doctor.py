@@ -1,4 +1,4 @@
-"""``remuda doctor``: checks how an env draws beside others, on which GPU, and whether its resets leak memory."""
+"""``remuda doctor``: checks an env's pictures, the GPU that draws them, and whether its resets leak memory."""
 
 from __future__ import annotations
 

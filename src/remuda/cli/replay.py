@@ -53,7 +53,7 @@ def add_to(subcommands: Subcommands) -> None:
 
 
 def replay(options: argparse.Namespace) -> int:
-    """Run the last episode of an env that failed again, and report whether it fails in the same way.
+    """Run the last episode of a failed env again, and report whether the env fails in the same way.
 
     Exit status: 0 if it does, 2 if nothing was run, 3 if it does not.
     """
@@ -85,7 +85,7 @@ def _chosen(record: Record, since_seed: bool) -> list[Extent]:
 
 
 def _replay(record: Record, leave: Leave, plans: list[Plan]) -> Diagnosis | None:
-    """Replays the plans one after another until one reproduces the failure."""
+    """Replays the record as each plan describes, until a plan reproduces the failure."""
     if sys.platform != "linux":
         raise RecordError(f"replaying in a process of its own needs Linux, got {sys.platform}: replay with --pdb")
     from remuda._replay.player import replay as replay_apart  # imported only on Linux

@@ -305,7 +305,7 @@ class AsyncSubprocessEnvManager(HasNoPool, BaseEnvManager):  # type: ignore[misc
                 return got
 
     def _take(self, least: int, timeout: float | None) -> dict[int, Any]:
-        """Waits for the timesteps of all stepping envs; after ``timeout`` seconds, only until there are ``least``."""
+        """Waits for the timesteps of all stepping envs. After ``timeout`` seconds, ``least`` timesteps suffice."""
         deadline = time.monotonic() + timeout if timeout else None
         required = len(self._stepping) if deadline is None else least
         while len(self._arrived) < len(self._stepping):
@@ -390,7 +390,7 @@ class AsyncSubprocessEnvManager(HasNoPool, BaseEnvManager):  # type: ignore[misc
                 self._receive()
 
     def _look(self) -> None:
-        """Receives the first observations of finished resets in the background, without waiting."""
+        """Receives, without waiting, the first observations of resets that have finished in the background."""
         if EnvState.RESET in self._env_states.values():
             with self._closed_on_failure():
                 self._receive(timeout=0.0)

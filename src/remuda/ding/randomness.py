@@ -17,7 +17,7 @@ from numpy.random import mtrand
 
 
 class OwnRandomness:
-    """One env's generator for ``np.random``. The first env of a worker begins in the worker's state, others do not.
+    """One env's generator for ``np.random``. Only the first env of a worker begins with the worker's own state.
 
     NumPy draws normal numbers in pairs and caches the second one, which is lost if envs take turns.
     """

@@ -18,10 +18,10 @@ from remuda.ding.timesteps import is_abnormal, is_spoilt
 
 
 class SubprocessEnvManagerV2(SyncSubprocessEnvManager, BaseEnvManagerV2):  # type: ignore[misc]  # no types there
-    """Steps envs together, in treetensors: DI-engine's ``SubprocessEnvManagerV2`` on a pool."""
+    """Steps envs together, with results as treetensors: DI-engine's ``SubprocessEnvManagerV2`` on a pool."""
 
     def __init__(self, env_fn: Sequence[Callable[[], Any]], cfg: Mapping[str, Any] | None = None) -> None:
-        self._shown: list[int] = []  # until a step or reset: the envs of the latest ``ready_obs``
+        self._shown: list[int] = []  # the envs of the latest ``ready_obs``; empty after a step or reset
         super().__init__(env_fn, cfg)
         shape, dtype = getattr(self._reward_space, "shape", None), getattr(self._reward_space, "dtype", None)
         self._reward: Any = np.zeros((1,) if shape is None else shape, dtype or np.float32)  # the latest reward.
@@ -71,7 +71,7 @@ class SubprocessEnvManagerV2(SyncSubprocessEnvManager, BaseEnvManagerV2):  # typ
         return [_timestep_as_tree(env_id, timestep) for env_id, timestep in timesteps.items()]
 
     def _addressed(self, actions: Sequence[Any]) -> list[int]:
-        """Returns the envs for the actions: those of the latest ``ready_obs`` if as many, else all ready envs."""
+        """Returns the envs of the latest ``ready_obs``; if the number of actions differs, those in ``ready_obs_id``."""
         ready, (shown, self._shown) = self.ready_obs_id, (self._shown, [])
         return shown if len(shown) == len(actions) else ready
 

@@ -138,7 +138,7 @@ class Adapter:
             with time_limit(self._step_timeout, "step_timeout"):
                 timestep = self._step(action)
         if is_abnormal(timestep):
-            # The row repeats the last observation, or the info has the whole timestep, if there are no rows.
+            # The row repeats the last observation. If there are no rows, the info has the whole timestep.
             return self._last_obs, 0.0, False, False, as_info(timestep, over=False, has_row=self._has_rows)
         over = bool(timestep.done) and not self._reset_inplace
         info = as_info(timestep, over=over, has_row=self._has_rows)

@@ -75,7 +75,8 @@ def make_vec(
         )
     _check_mode(vectorization_mode)
 
-    # A vector env's spec has the arguments of its `make_vec` in `kwargs`. They take precedence, as in Gymnasium.
+    # If `id` is a vector env's spec, its `kwargs` are the arguments of an earlier `make_vec`. As in Gymnasium,
+    # the recorded `num_envs`, `wrappers` and `vector_kwargs` override those of this call.
     recorded, spec.kwargs = spec.kwargs, {}
     recorded.pop("vectorization_mode", None)
     num_envs = recorded.pop("num_envs", num_envs)

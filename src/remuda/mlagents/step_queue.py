@@ -159,7 +159,7 @@ class Line:
     """The connection to one worker and its env, with the methods that a ``UnityEnvWorker`` needs.
 
     An env executes one order at a time. Requests wait here meanwhile. Requests without an answer wait for the next
-    request with an answer, and are sent with it. The first such request builds the env before.
+    request with an answer, and are sent with it. The env is built before the first such request.
     """
 
     def __init__(self, owner: StepQueue, worker_id: int) -> None:
@@ -271,7 +271,7 @@ class Line:
         return order
 
     def _dispatch(self, order: list[Request]) -> None:
-        """Sends an order, a list of requests. An empty order builds the env. A step is alone in its order."""
+        """Sends an order, a list of requests. An empty one builds the env. A lone step goes into the row if it fits."""
         is_step = bool(order) and order[0][0] is EnvironmentCommand.STEP
         if not (is_step and wire.fill_with_actions(self._row[0], order[0][1])):
             self._row[0, 0] = 0

@@ -125,7 +125,7 @@ class SubprocessEnvManager(HasNoPool, EnvManager):  # type: ignore[misc]  # ML-A
                 factories(env_factory, self.run_options, n_env),
                 start_method=start_method,
                 max_concurrency=max_concurrency,
-                autoreset="same_step",  # a restarted worker is then ready when its failure is reported
+                autoreset="same_step",  # so that a restarted worker is ready when its failure is reported
                 **options,
             )
             pool.reset()
@@ -236,7 +236,7 @@ class SubprocessEnvManager(HasNoPool, EnvManager):  # type: ignore[misc]  # ML-A
     def _restart(self, worker_id: int, error: BaseException) -> None:
         """Replaces a failed worker. Its next reset builds another env. If no restart is allowed, raises ``error``."""
         if (why := self._restarts.why_not(worker_id, error, self.run_options.env_settings)) is not None:
-            # Corrects the pool's log, which has reported a restart: the new worker has no env until a request arrives.
+            # The pool has logged a restart, but the new worker builds no env before a request arrives.
             _logger.warning(
                 "worker %d of ML-Agents gets no other env, and what was restarted for it stays empty: %s",
                 worker_id,

@@ -1,4 +1,4 @@
-"""Encodes small orders and answers as bytes in a row of shared memory: half the time of sending objects.
+"""Encodes small orders and answers as bytes in a row of shared memory, in half the time of sending objects.
 
 A step of ML-Agents is a dozen small arrays in objects of its own classes. Pickling these can take longer than the step
 of an env, so they are sent as bytes and shapes. The pool sends others as objects: those of other classes, and those

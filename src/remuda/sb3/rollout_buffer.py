@@ -125,7 +125,7 @@ class RolloutBuffer(buffers.RolloutBuffer):
         self.full = self.pos == self.buffer_size
 
     def _lay_out(self, given: dict[str, Array]) -> None:
-        """Chooses the memory for observations: the rollout's frames if they are there, else the buffer's own arrays."""
+        """Chooses the memory for observations: the rollout's frames if laid out alike, else the buffer's own arrays."""
         if self.rollout is None or not all(_lies_like(given[key], self._frames[key]) for key in given):
             self.rollout, self._frames = None, {}
             self._env = self._find_env(given)

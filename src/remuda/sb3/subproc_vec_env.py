@@ -97,7 +97,7 @@ class SubprocVecEnvPart(PooledVectorEnv, VecEnv):
             ClosedError: after :meth:`close`.
         """
         self._make_way_for_reset()
-        self._has_leftovers = True  # after an interruption, results are still in flight
+        self._has_leftovers = True  # remains True after an exception, because results may be in flight
         seeds = None if all(seed is None for seed in self._seeds) else self._seeds
         options = [one or None for one in self._options] if any(self._options) else None
         batch = self._envs.reset(seed=seeds, options=options)
@@ -120,7 +120,7 @@ class SubprocVecEnvPart(PooledVectorEnv, VecEnv):
                 return self.step_wait()
             if self._batches_actions:
                 actions = batch_actions(self.action_space, actions, self.num_envs)
-            self._has_leftovers = True  # after an interruption, results are still in flight
+            self._has_leftovers = True  # remains True after an exception, because results may be in flight
             try:
                 batch = self._envs.step(actions)
             except Exception:
@@ -225,12 +225,14 @@ class SubprocVecEnvPart(PooledVectorEnv, VecEnv):
         return self.env_method("render")
 
     def has_attr(self, attr_name: str) -> bool:
-        """Return whether every env, or a wrapper around it, has the attribute ``attr_name``, or ``extras=`` a column
-        for it. Raises the errors of :meth:`get_attr`, except for a missing attribute."""
+        """Return whether ``extras=`` has a column for the attribute ``attr_name``, or every env (or a wrapper around
+        it) has the attribute. Raises the errors of :meth:`get_attr`, except for a missing attribute."""
         return self._column(attr_name) is not None or all(self._apply(worker.has_attribute, attr_name))
 
     def get_attr(self, attr_name: str, indices: Indices = None) -> list[Any]:
-        """Return each env's attribute, looked up from the outermost wrapper inwards, or its column of ``extras=``.
+        """Return each env's attribute, looked up from the outermost wrapper inwards.
+
+        If ``extras=`` has a column for the attribute, the values of the column are returned instead.
 
         Args:
             attr_name: the name of the attribute.
@@ -318,7 +320,7 @@ class SubprocVecEnvPart(PooledVectorEnv, VecEnv):
         self._envs.replace(self._ids_in_pool(indices), hosting(env_fns))
 
     def _column(self, name: str) -> str | None:
-        """Returns the name of the column of ``extras=`` that has an attribute or method, or None."""
+        """Returns the name of the ``extras=`` column for an attribute or method; None if there is no such column."""
         return next((one for one in (name, _ALIASES.get(name)) if one in self._extras_functions), None)
 
     def _rows(self, column: str, indices: Indices) -> list[Any]:

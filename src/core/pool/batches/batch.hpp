@@ -22,7 +22,7 @@ struct BatchColumns {
   std::vector<Column> computed;  // The columns that the user's functions compute.
   std::deque<Column> infos;      // Columns of infos, added while the pool runs.
   bool obs_is_array = false;     // Whether an observation is one array, and not several leaves.
-  nb::object info_reader;        // The reader of `infos`. Its lock protects them, too.
+  nb::object info_reader;        // The reader of `infos`. The lock of this object protects `infos`, too.
 
   static constexpr std::size_t kFirstOfLeaves = 4;
 };

@@ -2,8 +2,8 @@
 //
 // A batch that is a view of a frame holds a lease on it. The lease is the base object of the batch's arrays. It gives
 // the frame back to its FrameBook, the book of free frames, when the last array (or view of one, or tensor made from
-// one) is freed, in any thread. It also does so when the pool finds that only its own references are left
-// (lent_frames.hpp). The leases share the FrameBook with the pool, because they may outlive the pool.
+// one) is freed, in any thread. The pool also ends the lease when it finds that only its own references to the arrays
+// are left (lent_frames.hpp). The leases share the FrameBook with the pool, because they may outlive the pool.
 #pragma once
 
 #include <atomic>

@@ -34,8 +34,8 @@ class Lendings {
   void add_column(std::byte* rows, std::size_t row_bytes);
   // Adds the FrameBook of a part. `first`, `count`: the rows of each frame that belong to the part.
   void add_book(const std::shared_ptr<FrameBook>& book, std::uint32_t first, std::uint32_t count);
-  // Adds a rollout, which is copied while it is held, together with its actions. Action columns have other row numbers:
-  // their row 0 corresponds to the row `set_first_rollout_row` of the other columns.
+  // Adds a rollout. A fork copies its rows, and those of its actions, if the rollout still exists. Row 0 of each action
+  // column corresponds to a later row of the other columns, which `set_first_rollout_row` sets.
   void add_rollout(const std::shared_ptr<Rollout>& rollout);
   void add_action_column(std::byte* rows, std::size_t row_bytes);
   void set_first_rollout_row(std::uint32_t row) { first_rollout_row_ = row; }

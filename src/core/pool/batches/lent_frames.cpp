@@ -17,7 +17,7 @@ LentFrame::LentFrame(std::shared_ptr<Arena> arena, std::shared_ptr<FrameBook> bo
 }
 
 nb::object LentFrame::view(const std::vector<Column>& columns, std::size_t number) {
-  MadeArray before;  // an array that a holder has changed, and may still hold; it ends after the lock
+  MadeArray before;  // the replaced array, if any; freed only after the lock is released
   const nb::ft_lock_guard lock(mutex_);
   if (views_.empty()) views_.resize(columns.size());
   MadeArray& view = views_[number];

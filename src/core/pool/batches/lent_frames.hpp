@@ -45,7 +45,7 @@ class LentFrame {
   std::uint32_t first_row_, rows_;
   std::vector<MadeArray> views_;  // One array for each column.
   std::uint32_t made_ = 0;        // The number of arrays in `views_`.
-  mutable nb::ft_mutex mutex_;    // of `views_` and `made_`: any thread may read a batch
+  mutable nb::ft_mutex mutex_;    // Guards `views_` and `made_`, because any thread may read a batch.
 };
 
 // All lent frames of a part.
@@ -66,8 +66,9 @@ class LentFrames {
     return frame;
   }
 
-  // Returns lent frames that are not held any longer to their FrameBook. Arrays with weak references, or with unknown
-  // holders, must be dropped before, which may run user code. If `may_run_code` is false, such frames stay lent.
+  // Returns each lent frame to its FrameBook if it is no longer held. If the arrays of a frame have weak references or
+  // unknown holders, drops the pool's references to these arrays, which may run user code. If `may_run_code` is false,
+  // such frames stay lent.
   void take_back(bool may_run_code);
 
  private:

@@ -48,7 +48,7 @@ void Hub::find_late(Clock::time_point now) {
   if (!workers_.has_deadlines()) return;
   std::vector<std::uint64_t> tasks;
   for (std::uint32_t w = 0; w < workers_.count(); ++w) tasks.push_back(workers_[w].task());
-  drain();  // The results are read after the tasks, because a worker without a task may have answered just before.
+  drain();  // Must follow the loop above: a worker without a task has published the result of its last one.
   for (std::uint32_t w = 0; w < workers_.count(); ++w) {
     const auto op = workers_.late_with(w, tasks[w], oldest_op(w), now);
     if (!op) continue;
@@ -103,8 +103,9 @@ void Hub::resolve(std::uint32_t slot, Outcome outcome, nb::handle parts) {
   if (slots_.resolve(slot, outcome, parts)) push_again(slot);
 }
 
-// If the slot's episode was cut off, answers the slot's command with the end of this episode. Returns whether the
-// command needs no sending: it is answered, or was sent as a reset into the row.
+// If the slot's episode was cut off, answers the slot's command with the end of this episode. Returns false if the
+// caller must still send the command. Returns true if the command was answered, or was sent as a reset that completes
+// the answer's row.
 bool Hub::deliver_end(std::uint32_t slot) {
   if (!slots_.states().is_cut_off(slot)) return false;
   const auto is_sent = slots_.deliver_end(slot, workers_.outbox().next_sequence());

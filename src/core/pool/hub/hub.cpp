@@ -194,8 +194,8 @@ void Hub::dispatch(Op op, const std::vector<std::uint32_t>& targets, nb::handle 
     slots_.send(targets[i], op, row);
     if (op == Op::kStep) slots_.set_action_row(targets[i], part.action_row(row, position));
   }
-  // One record covers a run of neighbours. Each env needs a record of its own if it has its own parts, or if some
-  // commands also end an episode or take a spare.
+  // One record covers a run of neighbours. But each env gets a record of its own if there are `blobs`, if an episode
+  // was cut off, or if the pool has spares.
   const bool in_runs = blobs.is_none() && !slots_.states().any_cut_off() && !slots_.seating().has_spares();
   for (std::size_t first = 0, next; first < targets.size(); first = next) {
     next = in_runs ? end_of_run(targets, first) : first + plan_.width;
@@ -218,7 +218,8 @@ std::size_t Hub::end_of_run(const std::vector<std::uint32_t>& targets, std::size
   return next;
 }
 
-// Sends the command of slots that are in flight as one record, unless the pool itself answers the command.
+// Sends the command of `count` slots from `first` on as one record, unless the pool itself answers it. The slots are
+// already marked as in flight.
 void Hub::send_run(Op op, std::uint32_t first, std::uint32_t count, nb::object parts) {
   for (std::uint32_t slot = first; slot < first + count; slot += plan_.width) {
     if (slots_[slot].episode != Episode::kOver || !slots_.begin_episode(slot, op, !parts.is_none())) continue;

@@ -3,8 +3,8 @@
 // Only one call at a time enters the hub, see `Entrance`. The hub handles slots, envs, rows and records. Its Python
 // owner decides on messages and failures.
 //
-// A slot is a place in the batch, and a worker hosts envs. The slots are divided into parts, which are sent and
-// received independently. The pool has one part unless it is `split`.
+// A slot is a place in the batch, and a worker hosts envs. The slots are divided into parts. Callers send to and
+// receive from each part independently. The pool has one part unless it is `split`.
 //
 // The hub connects these classes:
 //
@@ -71,7 +71,7 @@ class Hub {
   Callbacks& callbacks() { return callbacks_; }
   CallerMeter& caller() { return caller_meter_; }
   Entrance& entrance() { return entrance_; }
-  // Calls a Python function that calls the hub, and lets calls for other parts enter only while it sleeps.
+  // Calls a Python function that calls the hub. Calls for other parts enter only while the function sleeps.
   nb::object in_turn(nb::handle function, std::uint32_t) { return function(); }
   // Calls a Python function of the pool that decides on events.
   nb::object deal(nb::handle function) { return function(); }
@@ -133,16 +133,17 @@ class Hub {
   // The Python code may be interrupted, and then decides again. Therefore an event stays until `remove_event`, which
   // must be called together with all other changes that the event causes; see `call_all`.
   //
-  // A failed slot is orphaned, and so is a slot with a result that waits for a renewal. A late worker is reported once.
-  // A dead worker is reported again if it is sent another command. Removing the event of a dead worker orphans its
-  // slots.
+  // A slot is orphaned (see slots.hpp) if it failed, or if its result is incomplete because a renewal is due. A late
+  // worker is reported once. A dead worker is reported again if it is sent another command. Removing the event of a
+  // dead worker orphans its slots.
   nb::object first_event() const;
   void remove_event();
   // Makes the failed slots of a part idle. Called after their failures were raised.
   void release_failed(std::uint32_t part) {
     if (has_part(part)) slots_.release_failed(part);
   }
-  // Ends an orphaned command with an `Outcome`. `parts`: the data without a column, if the pool makes a result.
+  // Applies an outcome to a slot: to its command, which no worker will answer, or to its episode, which was cut off.
+  // `parts`: the data without a column, if the pool makes a result.
   void resolve(std::uint32_t slot, Outcome outcome, nb::handle parts);
 
   // Prepares the port of a dead worker for its successor. New commands wait in the port until the successor has built
@@ -151,7 +152,8 @@ class Hub {
   // Marks a worker as dead and reports it. Called if it will have no successor.
   void give_up(std::uint32_t worker);
 
-  // Passes new commands on to workers on other machines. Called at the end of each call of the hub.
+  // Passes new commands on to workers on other machines. Called at the end of each call of the hub that is not kWithin
+  // (see `Entrance`).
   void pass_on();
 
   // Returns whether an event needs attention: a failure, an answer to a message, a late or dead worker, or log records
@@ -235,7 +237,7 @@ class Hub {
   bool deliver_end(std::uint32_t slot);
 
   Entrance entrance_;
-  // Whether a thread sleeps on the bell, and the number of other threads that wait for its news.
+  // Whether a thread sleeps on the bell, and the number of other threads that wait until it has woken up.
   bool has_sleeper_ = false;
   std::uint32_t followers_ = 0;
   std::shared_ptr<Arena> arena_;

@@ -1,4 +1,4 @@
-// The hub's rollouts, which steps fill frame after frame in one piece of memory.
+// The hub's functions for rollouts. Steps fill a rollout frame after frame, in one piece of memory.
 #include <algorithm>
 #include <stdexcept>
 

@@ -1,4 +1,4 @@
-// A rollout: consecutive frames of neighbouring rows, which the steps of some parts fill in turn.
+// A rollout: consecutive frames of neighbouring rows. The steps of some parts fill the frames, one after another.
 //
 // Frame 0 has the observations with which the rollout begins. The t-th step of a slot (from 0) takes its action from
 // frame t of the action columns, and its result fills frame t + 1. Each slot has its own next frame. While a slot has
@@ -89,7 +89,7 @@ class Rollout {
     std::fill_n(is_filled_.begin() + (row - first_row_), count, std::uint8_t{1});
   }
   const std::vector<std::uint8_t>& is_filled() const { return is_filled_; }  // One entry for each row.
-  // Sets those of the rows that no result has filled to zero, see `RolloutStore::clear`. No command that fills one of
+  // Sets each of these rows to zero if no result has filled it, see `RolloutStore::clear`. No command that fills one of
   // the rows may be pending.
   void settle(std::uint32_t row, std::uint32_t count) const {
     for (std::uint32_t i = row - first_row_; i < row - first_row_ + count; ++i)

@@ -86,10 +86,10 @@ class Part {
 
   // Moves the slots of a run from in flight to ready.
   void finish(const Run& run);
-  // Removes a slot that gets no result from the slots in flight. `row`: the row of its command.
+  // Removes a slot from those in flight. The slot gets no result. `row`: the row of its command.
   void drop(std::uint32_t row);
-  // Removes a slot that has failed from the slots in flight, and counts the failure, which must be raised. `row`: the
-  // row of its command.
+  // Removes a failed slot from those in flight, and counts its failure, which must be raised. `row`: the row of its
+  // command.
   void fail(std::uint32_t row);
   // Makes failed slots idle. Called after their failures were raised or dropped.
   void release_failed(Slots& slots);
@@ -98,7 +98,8 @@ class Part {
   void count_reported(std::uint32_t slots) { reported_ += slots; }
   void discount_reported(std::uint32_t slots) { reported_ -= slots; }
 
-  // Removes up to `limit` ready slots, in the order of arrival, and returns their runs. The rows stay in use.
+  // Removes up to `limit` ready slots, in the order of arrival, and returns them as runs (see `Run`). Their rows stay
+  // in use.
   std::vector<Run> take(std::uint32_t limit);
   // Returns whether the runs cover all rows of a frame that can be leased.
   bool is_whole_frame(std::span<const Run> runs) const;

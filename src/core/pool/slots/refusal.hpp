@@ -9,7 +9,7 @@ namespace remuda {
 struct Refusal {
   enum class Reason : std::uint8_t {
     kPart,     // The pool was split again, or closed, and this part no longer exists.
-    kPending,  // Some slots of the part already have commands or results.
+    kPending,  // A step for some slots needs a part without pending slots.
     // The argument is not a list, tuple or array of distinct slots of the part that form whole vector envs.
     kTargets,
     kMustReset,  // Some slots must be reset first.

@@ -204,8 +204,8 @@ bool SlotLedger::complete_with_spare(std::uint32_t slot) {
   return follow(resolution_.reset_into_row(slot, true), slot, nb::object(objects_[slot].terminal));
 }
 
-// Acts on the decision `next` for a slot with an episode that has ended. `ending`: the parts of the result that ends
-// the episode. Returns whether the caller must send the slot's command.
+// Acts on the decision `next` for a slot with an episode that has ended. `ending`: the data without a column of the
+// result that ends the episode. Returns whether the caller must send the slot's command.
 bool SlotLedger::follow(Resolution::Next next, std::uint32_t slot, nb::handle ending) {
   if (next == Resolution::Next::kAnswered) {
     keep_result(slot, ending);
@@ -221,7 +221,7 @@ void SlotLedger::forget_command(std::uint32_t slot) {
   objects_[slot].terminal.reset();
 }
 
-// Stores the parts that belong to a result that the pool made.
+// Stores the data without a column (`parts`) of a result that the pool made.
 void SlotLedger::keep_result(std::uint32_t slot, nb::handle parts) {
   forget_command(slot);
   objects_[slot].result = nb::borrow(parts);

@@ -71,7 +71,7 @@ class SlotLedger {
   std::optional<std::uint32_t> slot_of(std::uint32_t env) const;
   // The slots of a part that are not idle, in ascending order.
   std::vector<std::uint32_t> busy_slots(std::uint32_t part) const;
-  // For each env of a worker that has a command in flight, its first slot.
+  // Returns the first slots of those envs of a worker that have a command in flight.
   std::vector<std::uint32_t> in_flight_of(std::uint32_t worker) const;
   // The number of the latest command or message to the env of any of these slots.
   std::uint64_t last_sent(const std::vector<std::uint32_t>& slots) const;
@@ -85,17 +85,18 @@ class SlotLedger {
   // This function and `last` need `Plan::keeps_last`.
   bool is_over(std::uint32_t slot) const { return last_results_.is_over(env_of(slot)); }
   bool has_results(std::uint32_t slot) const { return last_results_.results(env_of(slot)) != 0; }
-  // The last observation of a slot: (the row of the columns that keeps it, the parts that came with it | None).
+  // The last observation of a slot: (the row of the columns that keeps it, the result's data without a column | None).
   nb::tuple last(std::uint32_t slot) const;
-  // `needs_reset` returns whether the episode of a slot is over and the next one has not begun, and `has_begun` whether
-  // the slot's last observation is the first of an episode. Both use the progress that the worker writes, which
-  // outlives the worker.
+  // `needs_reset`: whether the episode of a slot is over and the next one has not begun. `has_begun`: whether the
+  // slot's last observation is the first of an episode. Both use the progress that the worker writes, which outlives
+  // the worker.
   bool needs_reset(std::uint32_t slot) const;
   bool has_begun(std::uint32_t slot) const;
   // Returns (number of resets, steps since the last reset) of an env.
   nb::tuple progress(std::uint32_t env) const;
-  // Returns (base, n, resets). `base`: the number that the pool gave to the base of the env's seeds. `n`: the number,
-  // from 0, of the latest seed derived from this base. `resets`: the number of resets since the one with this seed.
+  // Returns (base, n, resets). `base`: the number of the caller's seed from which the env's seeds are derived
+  // (`SeedBase.number` in Python). `n`: the number, from 0, of the latest derived seed. `resets`: the number of resets
+  // since the one with this seed.
   nb::tuple seeded(std::uint32_t env) const;
 
   // -- commands ------------------------------------------------------------------------------------------------
@@ -124,7 +125,7 @@ class SlotLedger {
   void seat_in_order() { seating_.seat_in_order(); }
   void set_fresh(std::uint32_t slot) { last_results_.set_fresh(env_of(slot)); }
   // Answers an observe with the env's last observation, for an env that was rebuilt and has not reset since. `parts`:
-  // the parts of this observation.
+  // the observation's data without a column.
   void answer_observe(std::uint32_t slot, nb::handle parts);
   // Answers the slot's command with the end of its episode, which was cut off. `sequence`: the number of the command.
   // Returns whether the caller must send the slot's command; nullopt if the command is a reset, which ends the episode
@@ -133,14 +134,14 @@ class SlotLedger {
 
   // -- results -------------------------------------------------------------------------------------------------
 
-  // Accepts a result, with the parts that came with it (null if there are none). Returns its first slot.
+  // Accepts a result. `parts`: its data without a column, or null. Returns its first slot.
   std::uint32_t accept(const Result& result, nb::object parts);
-  // Prepares `envs` envs, from `first_env` on, for being rebuilt by the successor of their worker.
+  // Prepares `envs` envs, from `first_env` on, which the successor of their worker will rebuild.
   void reopen(std::uint32_t first_env, std::uint32_t envs);
   // Orphans a slot's command, because the env's worker will not answer it.
   void orphan(std::uint32_t first);
-  // Ends an orphaned command. `parts`: the parts of the result, if the pool makes one. Returns whether the caller must
-  // send the slot's command.
+  // Applies an outcome to a slot. `parts`: the data without a column, if the pool makes a result. Returns whether the
+  // caller must send the slot's command.
   bool resolve(std::uint32_t slot, Outcome outcome, nb::handle parts);
   void count_fault(std::uint32_t env) { add(figures_[env].faults, 1); }  // For statistics, see figures.hpp.
   // Removes and returns the slots that are queued for a spare and may take one now, in the order in which their
@@ -151,7 +152,7 @@ class SlotLedger {
   bool complete_with_spare(std::uint32_t slot);
   // Makes the failed slots of a part idle. Called after their failures were raised or dropped.
   void release_failed(std::uint32_t part) { parts_.at(part).release_failed(slots_); }
-  // Removes up to `limit` ready slots of a part, in the order of arrival, and returns their runs.
+  // Removes up to `limit` ready slots of a part, in the order of arrival, and returns them as runs (see `Run`).
   std::vector<Run> take_ready(Part& part, std::uint32_t limit);
   // Returns and forgets the objects that came with these rows: {position: (flags, parts | None, terminal | None)}; null
   // if there are none. See `Hub::take`.
@@ -163,10 +164,10 @@ class SlotLedger {
 
  private:
   struct Objects {       // The Python objects of a slot's command and result; each may be null.
-    nb::object command;  // The parts of the command in flight.
-    nb::object result;   // The parts of the result that is ready.
+    nb::object command;  // The command's data without a column, while in flight.
+    nb::object result;   // The ready result's data without a column.
     nb::object terminal,
-        ending;  // parts of an episode's end: `terminal`, if a reset completes the row; `ending`, if not reported yet
+        ending;  // such data of an episode's end: `terminal` if a reset completes its row, `ending` if not reported yet
   };
 
   void finish(std::uint32_t first, const Result& result);
@@ -186,7 +187,7 @@ class SlotLedger {
   Parts parts_;
   LastResults last_results_;
   std::vector<std::uint64_t> last_messages_;  // For each env, the number of its latest message.
-  // For each env, the parts of its last result, if the plan keeps last results.
+  // For each env, the data without a column of its last result, if the plan keeps last results.
   std::vector<nb::object> last_parts_;
   Resolution resolution_;
 };

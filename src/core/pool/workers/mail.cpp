@@ -30,7 +30,7 @@ Mail::Mail(Transfers& transfers, const nb::sequence& queues) : transfers_(transf
 void Mail::post(std::uint32_t worker, nb::handle parts) {
   const PartBytes bytes(parts);
   if (queues_.empty()) {
-    nb::gil_scoped_release release;  // the PartBytes keep the parts in place
+    nb::gil_scoped_release release;  // safe, because `bytes` holds the buffers of the parts
     return transfers_.post(worker, bytes.bytes());
   }
   nb::list copies;

@@ -1,7 +1,7 @@
 // Sends commands and messages to the workers, through their rings, or through their sockets if they are too large.
 //
-// Commands are written first and published later: once a worker has its turn, all of its commands are published with
-// one ring of its bell.
+// Commands are written first and published later: once a worker has its turn (turns.hpp), all of its commands are
+// published with one ring of its bell.
 #pragma once
 
 #include <cstdint>
@@ -32,7 +32,7 @@ class Outbox {
   std::uint64_t next_sequence() { return ++sequence_; }
   std::uint64_t last_sequence() const { return sequence_; }
 
-  // Writes a command or message. `parts`: the objects that belong to it, or None.
+  // Writes a command or message. `parts`: its data as bytes-like objects, or None.
   void push(std::uint32_t worker, Command command, nb::handle parts);
   // Makes everything that was written visible to the worker, if the worker gets a turn. If `at_once`, it gets one even
   // beyond the limit.

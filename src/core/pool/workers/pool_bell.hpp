@@ -1,4 +1,4 @@
-// The bell that workers ring for their results, with the wait of the pool's caller for it.
+// The bell that workers ring for their results, and the caller's wait for this bell.
 #pragma once
 
 #include <atomic>
@@ -24,8 +24,8 @@ class PoolBell {
   // the caller's core takes over.
   void appoint_sleeper(std::uint32_t worker) { cores_.sleeper.store(worker + 1, std::memory_order_relaxed); }
 
-  // The number of rings so far. Must be read before the result rings, so that results published later ring past this
-  // count. The acquire keeps the reads of the rings after this load.
+  // The number of rings so far. The caller must read this number before it reads results, so that each later result
+  // increases the number further. The acquire keeps the reads of results after this load.
   std::uint32_t count() const { return bell_.notified.load(std::memory_order_acquire); }
   bool has_reached(std::uint32_t target) const { return reached(bell_, target); }
   // Wakes the thread that sleeps, as if one result had arrived.

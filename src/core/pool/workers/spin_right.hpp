@@ -1,9 +1,9 @@
 // The right to let workers spin, which only one pool of this process has at a time. With more spinning pools, the
 // spinners would outnumber the cores.
 //
-// A pool takes the right when it waits for results, and keeps the right with each further wait. If it does not wait for
-// `kKept`, the next pool that waits takes the right. All orders are relaxed, because the right guards no data: a lost
-// race only moves the right to another pool.
+// A pool takes the right when it waits for results, and each further wait extends the right by `kKept`. After that
+// time, the next pool that waits takes the right. All orders are relaxed, because the right guards no data: a lost race
+// only moves the right to another pool.
 #pragma once
 
 #include <atomic>

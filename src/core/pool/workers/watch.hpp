@@ -23,9 +23,9 @@ class Watch {
   // Sets the descriptor (-1: none) that becomes readable when the worker's process ends. Each `look` reports the end
   // until the descriptor is replaced.
   void set_process(std::uint32_t worker, int pidfd) { pidfds_[worker] = pidfd; }
-  // Makes data on this descriptor count as news, permanently.
+  // Watches this descriptor permanently: data on it counts as news, which ends the caller's wait.
   void set_relay(int fd) { relay_ = fd; }
-  // Makes data on these descriptors, and the alarm, count as news until the next call of `listen`. Clears the current
+  // Watches these descriptors and the alarm until the next call of `listen`: both count as news. Clears the current
   // news.
   void listen(std::vector<int> fds, Clock::time_point alarm) {
     listened_ = std::move(fds);

@@ -73,7 +73,8 @@ void Workers::arrive(std::uint32_t worker, int pidfd, int socket) {
 
 // -- time ----------------------------------------------------------------------------------------------------
 
-// Returns the op of the worker that is late. It may be a reset in advance, although the pool does not wait for that.
+// Returns the op for which the worker has missed the deadline. The op may be a reset in advance, although the pool does
+// not wait for that.
 std::optional<Op> Workers::late_with(std::uint32_t worker, std::uint64_t task, Op oldest, Clock::time_point now) const {
   const Port& port = ports_[worker];
   const bool is_busy = port.is_at(task);

@@ -43,7 +43,7 @@ _IN_FLIGHT = 8  # the most workers to fork at a time, because each takes descrip
 _PATIENCE = 10.0  # seconds for an answer before the server is replaced; imports may take longer.
 _MOMENT = 0.5  # seconds for the answer to an abandoned request, before the server is ended.
 _REAP_SECONDS = 1.0  # seconds for an exit code that only the server can read.
-_SLICE = 0.05  # seconds between two checks for an answer, because another thread may have read it
+_SLICE = 0.05  # seconds between two checks for an answer, which another thread may have read from the socket
 
 
 class ServerGoneError(Exception):
@@ -82,7 +82,7 @@ class Pending:
 def request_for_worker(
     worker_socket: _core.Descriptors, environment: dict[str, str], output: int | None = None
 ) -> Pending:
-    """Returns a request to fork a worker. Its socket is closed here once sent. The answer: the worker's pid and pidfd.
+    """Returns a request to fork a worker. Its answer is the worker's pid and pidfd. Sending closes `worker_socket`.
 
     `output`: the worker's descriptors 1 and 2; None: those of this process.
     """
@@ -124,7 +124,7 @@ class ForkServer:
 
     @property
     def _is_open(self) -> bool:
-        return not self._is_ended and self.close.alive  # at exit `close` may run while pools use the server
+        return not self._is_ended and self.close.alive  # at exit, `close` may have run while pools still use the server
 
     def is_outdated(self) -> bool:
         """Whether the server has imported a module that has changed since."""
@@ -142,7 +142,7 @@ class ForkServer:
             if known is None or (known.done and known._error is not None):
                 known = Pending(Preload(module, list(sys.path)))
                 self.ask(known)
-                self._preloads[module] = known  # stored once sent, because other threads wait for it
+                self._preloads[module] = known  # only if it was sent: other threads wait for stored requests
             return known
 
     def ask(self, pending: Pending) -> None:
@@ -288,7 +288,7 @@ class ForkServer:
         return self._sent[0].request is None and time.monotonic() - self._asked_at < _PATIENCE
 
     def _moment_left(self) -> float:
-        """Returns the seconds left to wait for the next answer; 0 if it may take long, as for an import."""
+        """Returns the seconds left to wait for the next answer; 0 for an answer that may take long, as to an import."""
         return max(0.0, self._asked_at + _MOMENT - time.monotonic()) if self._is_due_at_once() else 0.0
 
     def _is_silent(self) -> bool:
@@ -299,7 +299,8 @@ class ForkServer:
         return bool(self._sent) and isinstance(self._sent[0].request, (Fork, Reap))
 
     def _died(self) -> None:
-        # The request that may be the cause of death: the one in process, or the first if the server had not started.
+        # The request that may be the cause of death: the one that the server was processing, or the first one if the
+        # server had not started.
         what = next((pending for pending in (*self._sent, *self._unsent) if pending.request is not None), None)
         exitcode = self._end(what)
         if what is not None:
@@ -335,7 +336,7 @@ class ForkServer:
 
     def _await(self, is_done: Callable[[], bool], seconds: float) -> None:
         deadline = time.monotonic() + seconds
-        while self._is_open and not self._is_pumping:  # a finalizer in `_exchange` would wait in vain
+        while self._is_open and not self._is_pumping:  # in a finalizer that interrupts `_exchange`, `pump` does nothing
             self.pump()
             left = deadline - time.monotonic()
             if is_done() or left <= 0:

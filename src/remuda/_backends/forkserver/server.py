@@ -94,7 +94,7 @@ class _Server:
             return Answer(error=portable(error), imported=self._new_modules()), pidfds
 
     def _fork(self, request: Fork, fds: _core.Descriptors) -> int:
-        """Forks a worker. If possible, /proc shows its key from the start, by which the owner can find it."""
+        """Forks a worker. If possible, /proc shows the worker's key from the start, so that the owner can find it."""
         shows_its_key = can_show_for_a_moment(request.environment)
         if shows_its_key:
             show(request.environment)

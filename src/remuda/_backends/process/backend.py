@@ -41,7 +41,7 @@ from remuda.errors import (
     WorkerDiedError,
 )
 
-_SLICE = 1.0  # seconds between two polls of a fork server, which may not answer
+_SLICE = 1.0  # seconds between two checks that the fork server still answers
 
 
 class ProcessOptions(Protocol):
@@ -116,7 +116,7 @@ class ProcessBackend:
                 self._build_others(assignments, timeout)
             assert self._configs is not None  # made by `_prepare`
             if not any(assignment.spec.rebuilds for assignment in assignments):
-                self._configs.close()  # no successor needs the factories, which may keep the pool alive
+                self._configs.close()  # there will be no successors, and the factories may keep the pool alive
             return self._built
         except BaseException:
             self.stop(0)
@@ -228,7 +228,7 @@ class ProcessBackend:
                     poller.register(fd, select.POLLIN)
                 timeout = _sooner(timeout, _SLICE)
                 if not worker.launching.is_under_way:
-                    break  # later workers are requested after this one.
+                    break  # later workers have not been requested either.
         assert self._relay is not None  # made by `_prepare`
         for fd in (*by_fd, self._relay.fileno()):
             poller.register(fd, select.POLLIN)
@@ -389,7 +389,7 @@ def _sooner(one: float | None, other: float | None) -> float | None:
 
 @contextmanager
 def _posted(parts: Parts) -> Iterator[tuple[int, Address]]:
-    """Puts a message into a parcel; yields the parcel's descriptor, which is closed afterwards, and the address."""
+    """Writes a message to a `Parcel`. Yields its descriptor, which is closed afterwards, and the message's address."""
     parcel = Parcel()
     try:
         address = parcel.add(parts)

@@ -41,7 +41,7 @@ class ProcessWorker:
         if self.process is None:
             return None
         if not self.process.ended:
-            reap(self._siblings)  # reaps all ended workers, because one search finds all descendants
+            reap(self._siblings)  # reaps all ended workers, because one search finds the descendants of all
         return self.process.exitcode()
 
     @property

@@ -68,7 +68,7 @@ class Launching:
     """
 
     def __init__(self, launcher: Launcher, what: Launch, register: Register) -> None:
-        """`register`: called with the new process, which its caller must end from then on."""
+        """`register`: called with the new process. From then on the caller of `launch` must end the process."""
         self.key = new_key()
         self.process: WorkerProcess | None = None
         self._launcher, self._what, self._register = launcher, what, register

@@ -18,7 +18,7 @@ from remuda.errors import InvalidEnvError
 
 
 class WorkerConfigs:
-    """The configs of all workers of a pool, in one parcel. Data that several configs share are stored once.
+    """The configs of all workers of a pool, in one `Parcel` (a memory file). Data that configs share are stored once.
 
     A worker with a replaced env has a parcel of its own.
     """
@@ -88,7 +88,7 @@ class WorkerConfigs:
         """Writes a parcel for a worker with replaced envs. `first`: the parcel with its first config."""
         factories, own = self._configs[worker].factories, Parcel()
         try:
-            assert isinstance(factories, Addresses)  # a config in a parcel inherits nothing
+            assert isinstance(factories, Addresses)  # a worker that inherits its factories has no parcel
             self._add(own, worker, *(fetch(first.fd, address) for address in factories))
             own.seal()
         except BaseException:

@@ -68,7 +68,10 @@ class Answers(Call):
         return values
 
     def expect(self, sequence: int, env_id: int | None, worker: int) -> None:
-        """Makes `result` wait for the answer to the message `sequence` and return it. `env_id`: None for a worker."""
+        """Makes `result` wait for the answer to the message `sequence` and return it.
+
+        `env_id`: None if the message is for the whole worker.
+        """
         self._order.append(sequence)
         self._targets[sequence] = env_id, worker
         self._missing.add(sequence)

@@ -121,7 +121,7 @@ def check_rollout(steps: Any, parts: Any, layout: Layout) -> None:
 
 
 def check_padding(pad_to: Any, layout: Layout, **envs: int | None) -> None:
-    """Checks `pad_to`, the number of rows of padded batches. It must reach each of `envs` (by argument name).
+    """Checks `pad_to`, the number of rows of padded batches. It must be at least each number in `envs`.
 
     Raises:
         TypeError: It is not an int.
@@ -156,6 +156,6 @@ def dump_objects(rows: list[list[Any]], env_ids: Sequence[int]) -> list[Parts]:
 
 
 def _index(value: Any) -> int:
-    if isinstance(value, (bool, np.bool_)):  # a mask has bools, which NumPy 1 would accept as ints
+    if isinstance(value, (bool, np.bool_)):  # a caller may pass a bool mask; NumPy 1 would accept bools as ints
         raise TypeError
     return operator.index(value)

@@ -102,10 +102,11 @@ class Batch(_core.Batch, InPlural):
 
     @cached_property
     def extras(self) -> dict[str, np.ndarray[Any, Any]]:
-        """The columns of `PoolOptions.extras` by name: arrays with a row for each env, computed with its observation.
+        """The columns of `PoolOptions.extras` by name: arrays with a row for each env.
 
-        At the end of an episode that is the first observation of the next one with same-step autoreset, and the last
-        one with next-step autoreset. The row of an env that failed repeats the values that were computed last.
+        The worker computes a row after the reset or step that returned the row's observation. In a row that ends an
+        episode, that is the next episode's first observation with same-step autoreset, and the terminal observation
+        with next-step autoreset. The row of an env that failed repeats the values that were computed last.
         """
         return dict(zip(self._source.extras, self._computed() or (), strict=True))
 
@@ -170,7 +171,7 @@ class Batch(_core.Batch, InPlural):
     def _lazy(self) -> PickledRows:
         return PickledRows(
             self._rows_matter(), partial(_blame, self.env_ids, self._source.worker_of), self._source.meter
-        )  # no argument refers to the batch: it refers to this object, so that would be a cycle
+        )  # no argument refers to the batch: the batch refers to this object, so that would be a cycle
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Batch, (self._source, *self._apart(self._pickled), self._valid)

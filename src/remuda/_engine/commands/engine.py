@@ -95,11 +95,11 @@ class Engine:
         self.resets = Resets(running, seeds, defaults, seeded, self.exchange)
         self._origin = Origin.now(self._pids(), self.owner)
         self.publish()
-        self.hub: _core.Hub | None = running.hub  # set last: the traceback of an error above would keep the hub
+        self.hub: _core.Hub | None = running.hub  # set last: the traceback of an error above would keep the hub alive
 
     @property
     def setup(self) -> Setup:
-        """The pool's `Setup`. If envs render, `is_chosen` is set, so that no advice makes them share a process."""
+        """The pool's `Setup`. If envs render, `is_chosen` is True: then no advice makes them share a process."""
         setup = self.settings.setup(self.parts)
         return replace(setup, is_chosen=setup.is_chosen or self.rendering.any_renders)
 

@@ -94,18 +94,18 @@ class Exchange:
             self._post(spare, spare, arguments, self._calls, preparation, op=_core.Op.PREPARE)
 
     def forget_preparations(self, envs: Sequence[int]) -> None:
-        """Drops the reset arguments that `prepare` has kept, because the caller has reset the envs with others."""
+        """Drops the reset arguments that `prepare` has kept, because the caller's reset has given others."""
         self.supervisor.replacements.preparations.forget(envs)
 
     def wait(self, wanted: int, timeout: float | None, part: int) -> bool:
-        """Waits until `wanted` envs of a part are done. Returns False if time runs out or an error must be raised."""
+        """Waits for results of `wanted` envs of a part. Returns False if time runs out or an error must be raised."""
         deadline = None if timeout is None else time.monotonic() + timeout
         running = self._running
         while True:
             done = running.hub.wait(wanted, _remaining_ns(deadline), part)
             if running.workers.has_unread_records:  # log records precede the results that are returned next
                 self._relay_records()
-            if not running.hub.needs_attention:  # the envs are done, or the deadline has passed
+            if not running.hub.needs_attention:  # the results are there, or the deadline has passed
                 return done
             if self.attend():
                 return False
@@ -273,7 +273,7 @@ class Exchange:
 
     def _relay_records(self) -> None:
         workers, processes = self._running.workers, self._backend.processes
-        workers.note_records_read(workers.records_sent())  # before `drain` runs log handlers, which may use the pool
+        workers.note_records_read(workers.records_sent())  # first: `drain` runs log handlers, which may use the pool
         if processes is not None:
             processes.drain(self._running.records_sent)
 
@@ -289,7 +289,7 @@ class Exchange:
     def _decide_on_message(
         self, worker: int, slot: int | None, sequence: int, flags: int, parts: Parts, changes: Changes
     ) -> None:
-        """`slot`: the slot of the command that this message answers; None if it answers a message."""
+        """`slot`: the slot that failed or needs a renewal; for an answer, its env (None: the whole worker)."""
         if flags & _core.RENEWAL_DUE:
             return self._decide_on_renewal(worker, slot, sequence, flags, parts, changes)
         try:
@@ -323,7 +323,7 @@ class Exchange:
             changes.do(self._calls.pop, sequence, None)
         elif flags & _core.UNDONE:  # a reset in mid-episode, which the worker's successor repeats
             changes.do(self._running.hub.resolve, slot, _core.Outcome.RESEND)
-        elif self._layout.mode.in_same_step and not flags & _core.HAS_SPARES:  # the reset that completes a row
+        elif self._layout.mode.in_same_step and not flags & _core.HAS_SPARES:  # the reset completes a step's row
             changes.do(self._running.hub.resolve, slot, _core.Outcome.RESET, parts)
 
     def _decide_on_death(self, dead: _core.DeadWorker, changes: Changes) -> None:

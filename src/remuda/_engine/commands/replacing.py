@@ -74,7 +74,7 @@ class Replacing:
             self._action_spaces.replace(slot, report.action_space)
 
     def _note_fresh(self, slots: Sequence[int]) -> None:
-        """Marks the envs as rebuilt. Called before workers replace them, as an interrupt may delay their answers."""
+        """Marks the envs as rebuilt. Called before workers replace them, as an interrupt may delay the answers."""
         obstacles = self._exchange.faults.obstacles
         for slot in slots:
             self._running.slots.set_fresh(slot)
@@ -123,7 +123,7 @@ class Replacing:
 
     def _drop(self, envs: Sequence[int]) -> None:
         for env in envs:
-            if renders(self._running.reports[env]):  # the old env was closed before the new one was built
+            if renders(self._running.reports[env]):  # an env that renders is closed before its replacement is built
                 self._note_fresh(self._layout.ids_with(env))
             with suppress(BrokenPoolError):  # if the worker has died, the new env is gone too
                 self._exchange.notify(self._layout.worker_of(env), dump(TakeReplacement(False)), env)

@@ -44,7 +44,7 @@ class Resets:
         self._exchange = exchange
 
     def use_spaces(self, spaces: ActionSpaces) -> None:
-        """Seeds these action spaces from now on, unless the caller seeds the spaces."""
+        """Makes later resets seed these action spaces, unless the caller seeds the spaces."""
         if self._spaces is not None:
             self._spaces = spaces
 

@@ -1,4 +1,4 @@
-"""Continues a pool with another engine after its workers have rebuilt all envs."""
+"""Replaces the engine of a pool by another engine, once the new engine's workers have built all envs."""
 
 from __future__ import annotations
 

@@ -91,7 +91,7 @@ class FaultPolicy:
         return any(getattr(self, name) is not None for name in _TIMEOUTS)
 
     def delay(self, restarts: int) -> float:
-        """Returns the seconds before the next restart of a worker that had `restarts` restarts within the period."""
+        """Returns the seconds before the next restart of a worker that had `restarts` restarts within `period`."""
         if restarts == 0:
             return 0.0
         return min(self.backoff * 2.0 ** min(restarts - 1, 60), self.max_backoff)

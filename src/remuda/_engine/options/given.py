@@ -1,4 +1,4 @@
-"""The options that the caller has given to a pool, as code. Advice to change an option repeats the others."""
+"""The options that the caller has given to a pool, as code. Advice to change an option shows them too."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from remuda._wire import by_value
 @names_keywords(option="record")
 @dataclass(frozen=True)
 class Recording:
-    """The settings of crash records. A crash record can replay the failure of an env.
+    """The settings of crash records, from which failures of envs can be replayed.
 
     Attributes:
         directory: The directory of the crash records, one file for each fault. It is made if it does not exist.
@@ -51,7 +51,7 @@ def recording_for(record: Any) -> Recording | None:
 
 
 class Factories:
-    """The names and pickles of env factories, for crash records. Keeps no factory, as one may keep its pool alive."""
+    """The names and pickles of env factories, for crash records. Keeps no factory: factories may keep a pool alive."""
 
     def __init__(self, env_fns: Sequence[Callable[[], Any]]) -> None:
         known = {id(env_fn): env_fn for env_fn in env_fns}  # pickles each factory once: most envs share one

@@ -117,7 +117,7 @@ class Settings(OptionValues):
         return wanted and self.max_concurrency is None
 
     def setup(self, parts: int) -> Setup:
-        """Returns the description of the pool for its figures. `parts`: the number of parts of the pool."""
+        """Returns the `Setup` of the pool, which its figures contain. `parts`: the number of parts of the pool."""
         return Setup(
             envs_of_worker=self.envs_of_worker(),
             backend=self.backend,

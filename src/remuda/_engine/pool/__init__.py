@@ -1,1 +1,1 @@
-"""The pool and its components: sending and receiving, batches, infos, seeds."""
+"""The class `Pool` and its base classes."""

@@ -121,11 +121,11 @@ class EnvCalls:
         return self.call("render")
 
     def set_reset_options(self, options: Options, env_ids: Iterable[int] | None = None) -> None:
-        """Sets options for later resets, autoresets included, until the next call. A reset with `options` ignores them.
+        """Sets options for later resets, autoresets included. A reset with `options` ignores them.
 
-        The options hold for resets that begin after the commands sent so far, and outlive restarts of workers and
-        envs. An env that was reset in advance is reset once more if that reset was not used yet. `options` is copied
-        at once, and each reset gets a copy.
+        The options hold for resets that begin after the commands sent so far, until new options are set for the env.
+        They outlive restarts of workers and envs. An env that was reset in advance is reset once more if that reset was
+        not used yet. `options` is copied at once, and each reset gets a copy.
 
         Args:
             options: A mapping for all envs; a sequence with one mapping (or None) for each env; None for no options.

@@ -365,7 +365,7 @@ def _stop_abandoned(backend: Backend, owner: int) -> None:
     if is_exiting():
         for pool in [pool for pool in _pools if pool._engine.backend is backend]:
             pool._engine.close()
-        if leave_pools_alone():  # checked again, because another thread may have entered a pool
+        if leave_pools_alone():  # checked again, because another thread may have begun to use a pool
             return
     backend.abandon()
 

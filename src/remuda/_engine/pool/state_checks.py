@@ -19,7 +19,7 @@ _OFFERS = (
 
 
 def check_taken(fns: Any, slots: Sequence[int], support_of: SupportOf, vector_size: int | None) -> None:
-    """Checks that states of these envs can be taken with `fns`. Raises TypeError, ValueError or InvalidEnvError."""
+    """Checks that `get_state` of these envs works with `fns`. Raises TypeError, ValueError or InvalidEnvError."""
     _check_single("taken", vector_size)
     is_pair = isinstance(fns, tuple) and len(fns) == 2 and all(map(callable, fns))
     if fns is not None and not is_pair and not (isinstance(fns, str) and fns == "attributes"):

@@ -28,12 +28,12 @@ T = TypeVar("T")
 
 
 def in_turn(method: Callable[Concatenate[Stepping, P], T]) -> Callable[Concatenate[Stepping, P], T]:
-    """A decorator of methods that call the hub several times: other threads, for other parts, enter the hub only while
-    this call sleeps."""
+    """A decorator of methods that call the hub several times. While the method runs, threads that use other parts enter
+    the hub only while it sleeps."""
 
     @wraps(method)
     def call(self: Stepping, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        if self._engine.hub is None:  # the method raises the error
+        if self._engine.hub is None:  # the pool cannot be used: the method raises the error
             return method(self, *args, **kwargs)
         return self._engine.hub.in_turn(partial(method, self, *args, **kwargs), self._part)  # type: ignore[no-any-return]
 
@@ -281,7 +281,7 @@ class Stepping(EnvCalls):
 
     @property
     def last_sent(self) -> int:
-        """An int that grows with each command and call that is sent to these envs. Raises ClosedError."""
+        """An int that grows with each command and call for these envs. Raises ClosedError after `close`."""
         self._engine.check_open()
         return self._engine.running.slots.last_sent(self._ids)
 
@@ -307,7 +307,7 @@ class Stepping(EnvCalls):
     def _targets_after(self, refusal: _core.Refusal, env_ids: Iterable[int] | None) -> Iterable[int] | None:
         """Returns the `env_ids` for repeating a step that the hub has refused. Raises if it would be refused again."""
         match refusal.reason:
-            case _core.Reason.TARGETS:  # lists a set or generator; raises if `env_ids` is invalid
+            case _core.Reason.TARGETS:  # makes a list of a set or generator; raises if `env_ids` is invalid
                 return self._targets(env_ids)
             case _core.Reason.PART if self._join_dropped():
                 return env_ids

@@ -1,1 +1,1 @@
-"""Many steps of many envs as one array: filled in place by workers, or elsewhere by shards."""
+"""Rollouts: T steps of n envs, which workers write in place, or shards fill on a cluster."""

@@ -114,7 +114,7 @@ def _is_kin(one: np.dtype[Any], other: np.dtype[Any]) -> bool:
 
 
 def _common(one: np.dtype[Any], other: np.dtype[Any]) -> np.dtype[Any] | None:
-    """Returns a dtype for the values of both; None if no dtype fits both."""
+    """Returns a dtype that fits values of both dtypes; None if no dtype does."""
     kinds = {one.kind, other.kind}
     if len(kinds) > 1 and not kinds <= set(_NUMBERS):
         return None

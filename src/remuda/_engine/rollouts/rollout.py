@@ -53,7 +53,8 @@ class Rollout(HasAdvantages, InSingular):
         terminations, truncations: (T, n) bool: whether the step ended its episode.
         final_obs: (T, n, ...) with same-step autoreset: the terminal observations in rows that end an episode; other
             rows are undefined. None with next-step autoreset, which has them in `obs`.
-        extras: dict of (T + 1, n, ...): the columns of `PoolOptions.extras`, computed with `obs`.
+        extras: dict of (T + 1, n, ...): the columns of `PoolOptions.extras`, computed after the reset or step
+            that returned `obs`.
         columns: dict of (T, n, ...): the columns that you passed to `act`, in memory of this process alone.
     """
 
@@ -86,7 +87,7 @@ class Rollout(HasAdvantages, InSingular):
         assert self._engine.hub is not None  # the pool is open, so it has a hub
         missing = self._engine.hub.bytes_for_rollout(rows)
         check_memory(missing, what=what, remedy=_REMEDY)
-        if missing:  # unlocked, because the core first releases rollouts that are not held
+        if missing:  # the core frees the memory of unused rollouts, which must be unlocked before
             page_locks.unlock(self._engine.running.arena)
         try:
             return self._engine.hub.begin_rollout(self._first, len(self._parts), self.steps, self._pickled)
@@ -230,7 +231,7 @@ class Rollout(HasAdvantages, InSingular):
             pool._join(self._first)
 
     def lay_out(self, name: str, dtype: np.dtype[Any], shape: tuple[int, ...]) -> None:
-        """Creates a column of zeros of your own, if it does not exist. `act` creates columns too.
+        """Creates a column of your own, filled with zeros, if it does not exist. `act` creates columns too.
 
         Args:
             name: Its key in `columns`.
@@ -249,7 +250,7 @@ class Rollout(HasAdvantages, InSingular):
     def _dones(self) -> Flags:
         """(T + 1, n) bool: whether the env's episode was over after frame t."""
         dones: Flags = self._filled & (self._ends[0] | self._ends[1])
-        # With next-step autoreset, frame 0 reports an episode that was cut off after the last result of its env.
+        # With next-step autoreset, the flags of frame 0 report episodes that were cut off since the env's last result.
         dones[0] = self._over | dones[0] if self._resets_between else self._over
         return dones
 

@@ -40,7 +40,8 @@ class ShardRollout(HasAdvantages, InSingular):
         episode_starts: (T + 1, n) bool: whether `obs` is the first of an episode.
         final_obs: (T, n, ...) with same-step autoreset: terminal observations in rows that end an episode. Else None.
         infos: dict of (T, n, ...) arrays: the numbers in infos, and under `_key` a bool array: True if an info has it.
-        extras: dict of (T + 1, n, ...): the columns of `PoolOptions.extras`, computed with `obs`.
+        extras: dict of (T + 1, n, ...): the columns of `PoolOptions.extras`, computed after the reset or step
+            that returned `obs`.
         columns: dict of (T, n, ...): the values that the policy returned beside its actions.
         faults: The faults that cut episodes off, by (t, column) of the row that reports each.
         lost: The faults that cut episodes off before the first row: a worker or the shard died since its last rollout.

@@ -1,4 +1,4 @@
-"""The calls of functions in envs, the answers of which arrive later."""
+"""Calls of functions in envs, with answers that arrive later."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from remuda.errors import Failure, RemudaError
 
 
 class Addressee(Protocol):
-    """The receiver of the answer to a message. After an interrupt, the pool may call a method again."""
+    """The receiver of the answer to a message. After an interrupt, the pool may repeat the call of a method."""
 
     def answer(self, sequence: int, parts: Parts) -> None: ...
     def fail(self, sequence: int, failure: Failure, changes: Changes) -> None: ...

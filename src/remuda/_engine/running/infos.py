@@ -52,7 +52,7 @@ class InfoColumns:
         return self._used + field.nbytes <= self._room and len(self.columns) < _core.MAX_INFO_COLUMNS
 
     def _clashes(self, path: Path) -> bool:
-        """Returns whether a path can have no column, because infos use one of its keys inconsistently.
+        """Returns whether a path must not have a column, because infos use one of its keys inconsistently.
 
         The key is a number in one info and a dict in another, or is also the mask of another key in Gymnasium's format.
         """
@@ -74,7 +74,7 @@ RawRow: TypeAlias = "tuple[int, Parts | tuple[Any, ...] | None, Parts | tuple[An
 
 
 def rows_of_envs(raw: dict[int, Any], vector_size: int) -> dict[int, RawRow]:
-    """Splits the data of vector envs, which `raw` has by each vector env's first row, into the data of single rows."""
+    """Splits the data of vector envs into those of single rows. Keys of `raw`: the first row of each vector env."""
     rows = {}
     for first, (_, parts, terminals) in raw.items():
         for i, (flags, own) in enumerate(_rows_of_one(parts, vector_size)):
@@ -136,7 +136,7 @@ class PickledRows:
         return self._load(row)[1] or {}
 
     def final(self, row: int) -> tuple[Any, dict[str, Any]]:
-        """Returns (terminal observation, terminal info) of a row; (None, {}) if there are none outside of columns."""
+        """Returns (terminal observation, terminal info) of a row; (None, {}) if columns hold them."""
         terminal = self.raw[row][2]  # not None if the pool has completed the row
         if isinstance(terminal, tuple):
             return terminal
@@ -164,7 +164,7 @@ class PickledRows:
             if self._blame is None:
                 raise
             raise self._blame(row, error) from error
-        if matter[1]:  # the meter counts infos, but not observations alone
+        if matter[1]:  # the meter does not count rows without an info
             self._meter.note(time.perf_counter_ns() - begin)
         return matter
 
@@ -227,7 +227,7 @@ class Infos(Sequence[dict[str, Any]]):
     def _complete(self, info: dict[str, Any], row: int) -> None:
         """Adds the entries that have no column to the info of a row."""
         if self._pickled.has_final(row):
-            assert self._final_obs is not None  # a row has terminal data, so there is a reader of terminal observations
+            assert self._final_obs is not None  # set in batches that have a row with terminal data
             if "final_info" not in info:
                 info["final_info"] = self._pickled.final(row)[1]
             if "final_obs" not in info:

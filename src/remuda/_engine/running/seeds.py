@@ -23,7 +23,9 @@ class Seeds:
         self._given = 0
 
     def orders(self, seed: Seed, ids: Sequence[int], envs: Sequence[int]) -> list[Order]:
-        """Returns a new base for each of `envs`. `ids`: their ids for the caller. `note` puts the bases into force.
+        """Returns a new base, or None, for each of `envs`. The bases hold once they are given to `note`.
+
+        `ids`: the ids for which the caller gave `seed`: slots, or ids of spares.
 
         Raises:
             ValueError, TypeError: A sequence of another length, or a seed that is not valid.

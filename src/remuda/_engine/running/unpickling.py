@@ -10,13 +10,13 @@ if TYPE_CHECKING:
 
 
 class UnpicklingMeter:
-    """Counts the time of unpickling in the figures of a pool while it is open. A pickled copy counts nothing.
+    """Adds the time of unpickling to the figures of a pool while the pool is open. A pickled copy does nothing.
 
     It refers weakly to the running pool, because batches outlive their pool, and the pool refers to the meter.
     """
 
     def __init__(self, running: Running | None = None) -> None:
-        """`running`: the objects of the running pool. With None the meter counts nothing."""
+        """`running`: the objects of the running pool. With None the meter does nothing."""
         self._running = None if running is None else weakref.ref(running)
 
     def note(self, nanoseconds: int) -> None:

@@ -1,4 +1,4 @@
-"""Finds whether env factories build envs of one kind, so that the cost of one env is that of all."""
+"""Finds whether env factories build envs of one kind, so that the cost measured for one env holds for all."""
 
 from __future__ import annotations
 

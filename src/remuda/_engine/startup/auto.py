@@ -32,7 +32,7 @@ from remuda.errors import EnvError, RemudaError, WorkerDiedError
 
 
 class TrialPool(Protocol):
-    """A pool with one env, which the trial measures: the members that the trial uses."""
+    """The members of a pool that the trial uses. This pool has one env, which the trial measures."""
 
     options: dict[str, Any]
 
@@ -48,10 +48,10 @@ class TrialPool(Protocol):
 Adopt: TypeAlias = Callable[[Settings, Running], TrialPool]
 """A function that makes a pool of workers that already run."""
 
-LIMITS = Limits()  # a build of an env within these limits is quick enough to be repeated
+LIMITS = Limits()  # the trial builds an env a second time only if the first build took less
 
 _ROUND_TRIPS = 10
-_THINK_SECONDS = 3e-3  # a pause like a learner's, in which a waiting worker falls asleep
+_THINK_SECONDS = 3e-3  # a pause as long as a learner may take: a waiting worker falls asleep
 
 
 def settle(

@@ -19,7 +19,7 @@ RESETS, STEPS, RESULTS, SEED_BASE, SEEDED_AT, COUNTED_FROM, NEEDS_RESET = range(
 
 @dataclass(frozen=True)
 class Inheritance:
-    """The state of envs that were rebuilt for another pool, by their ids in that pool.
+    """The state that a new pool takes over from an earlier pool of the same envs, by env id in the new pool.
 
     Attributes:
         progress: (n, 8): the counts of each env.

@@ -156,7 +156,7 @@ def _layout(settings: Settings, reports: Sequence[EnvReport]) -> Layout:
 
 
 def _rollout_rows(layout: Layout) -> int:
-    """Returns the number of rows for which addresses are reserved, which limits all rollouts together."""
+    """Returns the number of rows for which addresses are reserved: the limit for all rollouts together."""
     if not _core.Arena.is_sparse:
         return 0
     return min(addressable_bytes() // layout.row_bytes, _MOST_ROLLOUT_ROWS)
@@ -165,8 +165,9 @@ def _rollout_rows(layout: Layout) -> int:
 def spinning_for(backend: BackendName, num_workers: int, max_concurrency: int | None, cores: int) -> Spinning:
     """Decides whether the pool's caller and its workers may spin while they wait. `cores`: the number of whole cores.
 
-    Threads spin only without the GIL, for which they would compete. The caller computes or waits on one core. Workers may spin if each has a core: with as many workers as cores, one of
-    them shares the caller's. The caller may spin if the workers that may run at once do not need its core.
+    Threads spin only without the GIL, for which they would compete. The caller computes or waits on one core. Workers
+    may spin if each has a core: with as many workers as cores, one of them shares the caller's. The caller may spin if
+    the workers that may run at once do not need its core.
     """
     if backend == "serial" or (backend == "thread" and has_gil()):
         return Spinning()

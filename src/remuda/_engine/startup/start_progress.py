@@ -1,4 +1,4 @@
-"""Shows the progress of a pool's start: to its caller in a progress bar, and to other processes on the pool's board."""
+"""Shows the progress of a pool's start: to its caller in a progress bar, and to other processes in a `BuildBoard`."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class StartProgress(BuildProgress):
         self._begin = time.monotonic_ns()
 
     def begin(self, settings: Settings) -> None:
-        """Makes a new board for the pool's workers, which begin to build all envs."""
+        """Makes a new `BuildBoard`, to which the pool's workers write while they build all envs."""
         before = self.board
         card = BuildCard(
             os.getpid(),
@@ -38,10 +38,10 @@ class StartProgress(BuildProgress):
         )
         try:
             self.board = BuildBoard(card)
-        except OSError:  # without free descriptors, a later call raises
+        except OSError:  # no descriptor is free: a later call that needs one raises
             self.board = None
         if before is not None:
-            before.close()  # after the new board was made, so that watchers always find a board
+            before.close()  # after the new board was made, so that `remuda top` always finds a board
 
     def show(self, *, at_once: bool = False) -> float | None:
         if self._bar is None or self.board is None:

@@ -19,11 +19,11 @@ _ROW_SECONDS = 0.3e-6  # the time to write the result of a step into its row
 _BYTES_A_SECOND = 5e9
 
 # The extra time of a batch if a worker shares its core with the policy, which runs between two batches. The worker
-# waits until the policy releases the core, both find cold caches, and the batch ends with this worker.
+# waits until the policy releases the core, both find cold caches, and the batch has to wait for this worker.
 # `benchmarks/auto.py` compares the choices with a policy.
 _SHARED_SECONDS = 200e-6
-# If envs and the policy take turns in one process, caches get cold. This adds a share of the envs' own time, but at
-# most so many seconds.
+# If envs and the policy take turns in one process, caches get cold. This adds the share `_IN_TURNS` of the envs' own
+# time, but at most `_IN_TURNS_SECONDS`.
 _IN_TURNS, _IN_TURNS_SECONDS = 0.2, 200e-6
 # Workers are chosen over a caller that steps the envs only if they are expected to be this many times as fast.
 _WORTH_WORKERS = 1.05

@@ -70,7 +70,7 @@ class Figures:
         return tuple(float(one["reward"]) for one in kept), tuple(int(one["steps"]) for one in kept)
 
     def doing(self, worker: int) -> tuple[str | None, int | None, float]:
-        """Returns (operation, env, start) of a worker; env None: no single one. (None, None, 0.0) if the worker waits.
+        """Returns (operation, env, start) of a worker. Env None: the whole worker. (None, None, 0.0): the worker waits.
 
         The start is in seconds of CLOCK_MONOTONIC.
         """

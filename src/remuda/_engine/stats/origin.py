@@ -1,4 +1,4 @@
-"""The system's counters at the time a pool was made, which are subtracted because they began before the pool."""
+"""The system's counters when a pool was made. They are subtracted from later readings of the counters."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Origin:
     Times are in seconds. `busy` and `stolen` are those of the program's cores, as `MachineStats` has them.
     """
 
-    when: float = 0.0  # the time of reading the counters, of CLOCK_MONOTONIC
+    when: float = 0.0  # when the counters were read, by CLOCK_MONOTONIC
     busy: float = 0.0
     own: float = 0.0  # CPU time of the program and its workers.
     queued: Mapping[str, float] = field(default_factory=dict)  # seconds in queues for cores, by process id as text
@@ -34,7 +34,7 @@ class Origin:
         return cls(time.monotonic(), cores.busy, own, queued, cores.stolen, usages[caller_pid].cpu)
 
     def queued_since(self, pid: int | None, usage: Usage) -> float:
-        """Returns the seconds in which a process was queued since the pool was made, or since it began if later."""
+        """Returns the seconds in which a process was queued since the pool was made, or since the process began."""
         return max(0.0, usage.queued - self.queued.get(str(pid), 0.0))
 
 

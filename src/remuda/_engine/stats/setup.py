@@ -1,4 +1,4 @@
-"""Describes how a pool was made, and makes the code with other options that verdicts suggest."""
+"""Describes how a pool was made, and writes the code that verdicts suggest: the pool with other options."""
 
 from __future__ import annotations
 

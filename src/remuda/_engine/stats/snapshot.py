@@ -178,7 +178,7 @@ class MachineStats(Record):
     )
 
     def others(self, seconds: float) -> float:
-        """Returns the number of cores that other programs kept busy; simulators that envs have started count, too.
+        """Returns the number of cores that other programs kept busy, including simulators that envs have started.
 
         Args:
             seconds: The wall time if `self.seconds` is 0.0; `PoolStats.seconds`.

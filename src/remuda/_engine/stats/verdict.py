@@ -114,7 +114,8 @@ def _policy(stats: Snapshot, batch: BatchTime) -> Verdict:
     if (found := _spinning_threads(stats, batch)) is not None:
         return found
     factor, envs = 2, stats.setup.num_envs
-    # `Pool.split` is not suggested: a policy that takes as long for half of the envs would take twice as long in all.
+    # `Pool.split` is not suggested: if the policy takes as long for half of the envs as for all of them, it would take
+    # twice as long in total.
     return verdict_of(
         "policy",
         f"your own code takes {batch.part(batch.own)}, and for envs you wait {span(batch.waited)}: faster envs would "
@@ -249,7 +250,7 @@ def _busy_machine(stats: Snapshot, batch: BatchTime) -> Verdict | None:
 
 
 def _queued_for_others(stats: Snapshot, batch: BatchTime) -> float:
-    """Returns the seconds of a batch in which the worker that waited longest was queued because of other programs."""
+    """Returns the seconds per batch that the longest-queued worker was queued because of other programs."""
     setup, cores, others = stats.setup, stats.machine.cores, stats.machine.others(stats.seconds)
     if setup.backend != "process" or others < _BUSY:
         return 0.0
@@ -260,7 +261,7 @@ def _queued_for_others(stats: Snapshot, batch: BatchTime) -> float:
 
 
 def _busy_host(stats: Snapshot, batch: BatchTime) -> Verdict:
-    """Judges the time that the host of a virtual machine uses cores for other work. Processes are not queued then."""
+    """Judges the time that a virtual machine's host takes from its cores. Workers do not count as queued meanwhile."""
     lost = stolen_share(stats) * max(worker.cpu for worker in stats.workers) / batch.count
     taken = stats.machine.stolen / (stats.machine.seconds or stats.seconds)
     return verdict_of(
@@ -300,7 +301,7 @@ def _slow_resets(stats: Snapshot, batch: BatchTime) -> Verdict | None:
 
 
 def _spares(stats: Snapshot, batch: BatchTime) -> int:
-    """Returns how many spares to have so that one is always ready: as many as reset at a time, and one more."""
+    """Returns how many spares to have so that one is always ready: the number of simultaneous resets, plus one."""
     fast = max(batch.whole - batch.waited, 0.0) + steps_seconds(stats, batch)  # the time of a batch without resets
     at_a_time = stats.episodes / batch.count * stats.reset.mean / max(fast, 1e-9)
     return max(1, min(stats.setup.num_envs, round(at_a_time + 0.5) + 1))
@@ -404,7 +405,7 @@ def _wake_ups(stats: Snapshot, batch: BatchTime) -> Verdict | None:
 
 
 def _lockstep(stats: Snapshot, batch: BatchTime) -> Verdict | None:
-    """Finds a policy and envs that wait for each other for about as long. They could work at the same time.
+    """Judges the time that policy and envs spend waiting for each other. They could work at the same time.
 
     The wait for one half is half as long if workers have more than one env each. Otherwise it is the same, and
     overlaps with the policy's time for the other half.

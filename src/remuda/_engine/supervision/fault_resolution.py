@@ -34,7 +34,7 @@ class FaultResolution:
         self._resolve(outcome, slots, faults, changes)
 
     def settle_idle(self, slots: Sequence[int], faults: Sequence[Fault], changes: Changes) -> None:
-        """Makes the answer to the next step end the episode of an env that has failed between two commands."""
+        """Makes the answer to an env's next step end its episode, because the env failed between two commands."""
         if not self._running.slots.has_results(slots[0]):
             return None
         if all(map(self._running.slots.is_over, slots)):
@@ -43,7 +43,7 @@ class FaultResolution:
         return self._resolve(later, slots, faults, changes)
 
     def known_observations(self, slots: Sequence[int]) -> list[Any] | None:
-        """Returns the hub's answers to `send_observe` for rebuilt envs; None if workers can answer for all envs."""
+        """Returns rebuilt envs' last observations to answer `send_observe`; None if workers can answer for all envs."""
         if not self._layout.keeps_last:
             return None
         is_fresh = self._running.slots.is_fresh

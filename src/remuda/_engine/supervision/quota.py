@@ -12,7 +12,7 @@ from remuda.errors import Fault, RestartLimitError
 
 
 class Quota:
-    """Counts the faults of envs and the restarts of workers in the last `period` seconds of the policy."""
+    """Counts the faults of envs and the restarts of workers in the last `FaultPolicy.period` seconds."""
 
     def __init__(self, policy: FaultPolicy) -> None:
         self._policy = policy

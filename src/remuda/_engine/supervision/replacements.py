@@ -28,7 +28,7 @@ from remuda.errors import Failure, RemudaError, StartTimeoutError
 _CLOSING = 5.0  # the seconds that a worker has to close an env that is renewed.
 _ENDING = 1.0  # the longest wait, in seconds, for the end of a killed worker before its successor starts.
 _LOOK = 0.01  # the seconds between two checks whether a killed worker has ended.
-_POLL = 1.0  # the seconds between two polls of a successor that starts: its fork server may never answer.
+_POLL = 1.0  # the seconds between two checks that the fork server of a starting successor still answers.
 _AT_ONCE = 0.02  # after so many seconds `look` starts no more successors, so as not to delay batches
 
 
@@ -161,7 +161,7 @@ class Replacements:
 
     def _poll(self, worker: int, life: Life) -> None:
         """Checks whether a successor has built its envs. If so, it joins the pool."""
-        self.lives.enter(worker, WorkerState.JOINING)  # first: an interrupted poll may lose the report
+        self.lives.enter(worker, WorkerState.JOINING)  # before the poll: if interrupted, it may lose the report
         reports = self._running.processes.poll_successor(worker)
         if isinstance(reports, Failure):
             raise build_error([reports])

@@ -1,4 +1,4 @@
-"""Counts faults of envs against the restart limits of the policy, and logs the faults."""
+"""Counts faults of envs against the restart limits of a `FaultPolicy`, and logs the faults."""
 
 from __future__ import annotations
 

@@ -88,7 +88,7 @@ class Supervisor:
         return self._lives.state(worker) in {WorkerState.RUNNING, WorkerState.KILLED}
 
     def resume(self) -> None:
-        """Continues replacements of workers that an interrupt has stopped in an earlier call."""
+        """Continues replacements that an interrupt has stopped in an earlier call."""
         if self._running.workers.has_news:
             self.replacements.resume()
 
@@ -192,7 +192,7 @@ class Supervisor:
 
     def _lose(self, index: int, orphaned: Sequence[int], error: RemudaError, changes: Changes) -> None:
         env_ids = self._backend.workers[index].env_ids
-        is_spare = self._running.slots.slot_of(env_ids[0]) is None  # no command of a spare would report its loss
+        is_spare = self._running.slots.slot_of(env_ids[0]) is None  # no command to a spare would report its loss
         awaited = bool(orphaned) or (is_spare and not self.closing)
         self._faults.add_death(env_ids, error, changes, awaited=awaited)
         if not self.closing:

@@ -19,13 +19,13 @@ from remuda._engine.running.worker_state import WorkerState
 from remuda._engine.tracing.history import BATCH, EVENT, NOBODY, RESULT, History, TracedSpan
 from remuda._trace.file import written_whole
 
-# All process ids are below this number. Each pool gets an id from it up, with its workers as threads.
+# All process ids are below this number. Pools are shown as processes with ids from this number on.
 _POOL_PIDS = 1 << 22
-_POOL_TIDS = 1 << 22  # all thread ids are below this number; lines of pools get ids from it up
+_POOL_TIDS = 1 << 22  # all thread ids are below this number; the lines of pools' callers get ids from this number on
 
 _KIND = list(EVENT.fields or ()).index("kind")
 _OPERATIONS = {int(op.value): name for op, name in OPERATIONS.items()}
-_SHOWN = {  # names for the states in which a worker is away
+_SHOWN = {  # names for the states in which a worker does not step its envs
     WorkerState.CLOSING: "closes its env",
     WorkerState.KILLED: "killed",
     WorkerState.VACANT: "dead",
@@ -144,7 +144,7 @@ class _Writer:
         yield self._instant(pid, fault.worker + 1, "fault", name, fault.at_ns, error=fault.text)
 
     def _of_life(self, changes: Sequence[StateChange], pid: int, tid: int) -> Iterator[str]:
-        """Yields a slice for each state in which a worker was away. Successive states of one name share a slice."""
+        """Yields a slice for each state of a worker in `_SHOWN`. Successive states with the same name share a slice."""
         at = 0
         while at < len(changes):
             name, first = _SHOWN.get(changes[at].state), at
