@@ -26,7 +26,7 @@ PYTEST := -m pytest --numprocesses $(JOBS) --dist worksteal --ignore tests/clust
 FACE   := -m pytest  # those of one face take as long as the others meanwhile
 
 .PHONY: help demo test pytest lint format core-test site site-unbuilt sanitize sanitize-module soak formal formal-unchecked ding-test ding-untested ray-test ray-untested mlagents-test mlagents-untested bench \
-    wheels docs test-portable test-lowest test-newest test-pythons clean
+    wheels docs test-portable test-free-threaded free-threaded-untested test-lowest test-newest test-pythons clean
 
 # Without Spin, `make test` reports that the models were not verified. A verification gives the same result each time, so
 # `make test` repeats it only if the models have changed; `make formal` always does.
@@ -44,6 +44,10 @@ RAY := $(if $(shell $(PYTHON) -c 'import sys; sys.version_info < (3, 14) and pri
 MLAGENTS      := .venv-mlagents
 MLAGENTS_FACE := $(if $(shell $(PYTHON) -c 'import sys; sys.version_info < (3, 12) and print(1)'),mlagents-test,mlagents-untested)
 MLAGENTS_PINS := tests/faces/mlagents_requirements.txt
+
+# The first Python without the GIL that remuda supports.
+PYTHON_FREE_THREADED ?= $(shell command -v python3.14t 2>/dev/null)
+FREE_THREADED := $(if $(PYTHON_FREE_THREADED),test-free-threaded,free-threaded-untested)
 
 # Sphinx builds the site, and needs the Python that docs/requirements.txt names.
 SITE := $(if $(shell $(PYTHON) -c 'import sys; sys.version_info >= (3, 11) and print(1)'),site,site-unbuilt)
@@ -102,7 +106,7 @@ demo: $(VENV)/demo.stamp  ## steps 64 CartPoles on remuda, Gymnasium and a plain
 # Checks run at the same time. Each prints its output when it is done, except pytest, which shows its progress. Tests of
 # clusters come last, because nodes take minutes to start on busy cores. A watchdog ends a test that hangs
 # (tests/conftest.py). If a check fails, the others still run, and then `make` fails.
-CHECKS := pytest lint core-test $(SITE) $(FORMAL) $(DING_FACE) $(MLAGENTS_FACE)
+CHECKS := pytest lint core-test $(SITE) $(FORMAL) $(DING_FACE) $(MLAGENTS_FACE) $(FREE_THREADED)
 test: $(WHEEL)  ## everything that must hold: style, types, the core's own tests, its models, the site, the tests
 	@failed=0; \
 	$(MAKE) --no-print-directory --jobs --keep-going --output-sync=target AT_ONCE='>&3 2>&3' $(CHECKS) 3>&1 || failed=1; \
@@ -236,6 +240,18 @@ test-newest:  ## with the newest releases, and what is about to be one
 	SKBUILD_BUILD_DIR=$(OTHER)/cmake $(OTHER)/bin/python -m pip install --quiet --pre . gymnasium[classic-control,toy-text] numpy
 	$(OTHER)/bin/python -m pip install --quiet pytest pytest-xdist hypothesis
 	$(OTHER)/bin/python $(PYTEST) -W default $(TESTS)
+
+WITHOUT_GIL := tests/backends/test_local.py tests/engine/pool tests/engine/rollouts tests/engine/startup/test_spinning.py \
+    --ignore tests/engine/pool/test_simulated_pictures.py
+test-free-threaded: PYTHON := $(PYTHON_FREE_THREADED)
+test-free-threaded:  ## threads without the GIL, on PYTHON_FREE_THREADED=python3.14t
+	$(other_environment)
+	SKBUILD_BUILD_DIR=$(OTHER)/cmake $(OTHER)/bin/python -m pip install --quiet . pytest pytest-xdist hypothesis
+	$(OTHER)/bin/python -c 'import sys, remuda.gymnasium; assert not sys._is_gil_enabled(), "the import has enabled the GIL"'
+	$(OTHER)/bin/python -X gil=0 $(PYTEST) -W default $(WITHOUT_GIL)
+
+free-threaded-untested:
+	@echo "SKIPPED: threads without the GIL were not tested, because python3.14t was not found (make test PYTHON_FREE_THREADED=/path/to/python3.14t)."
 
 test-pythons:  ## `make test-newest` on every Python that is found here
 	for version in 3.10 3.11 3.12 3.13 3.14; do \

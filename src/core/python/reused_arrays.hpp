@@ -6,6 +6,7 @@
 
 #include <array>
 #include <cstddef>
+#include <optional>
 #include <utility>
 
 #include "python/made_array.hpp"
@@ -18,8 +19,9 @@ class ReusedArrays {
   // Returns an array of shape (rows, *shape) that no caller holds. Its content is arbitrary.
   nb::object take(PyArray_Descr* dtype, npy_intp rows, int axes = 0, const npy_intp* shape = nullptr) {
     for (MadeArray& one : arrays_) {
-      if (one.is_held() != false) continue;
-      if (one.is_weakly_referenced()) {
+      const std::optional<bool> is_held = one.is_held();
+      if (is_held == true) continue;
+      if (!is_held || one.is_weakly_referenced()) {
         const MadeArray ended = std::exchange(one, MadeArray());
       } else if (one.is(dtype, rows, axes, shape)) {
         return one.object();

@@ -1,8 +1,4 @@
-"""Workers that are threads, for envs that spend their time in code that releases the GIL.
-
-In a free-threaded Python they take turns, too: the core does not declare support for that, so importing it enables the
-GIL.
-"""
+"""Workers that are threads, for envs that spend their time in code that releases the GIL, and for Python without it."""
 
 from __future__ import annotations
 

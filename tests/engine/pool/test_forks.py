@@ -19,6 +19,7 @@ from pool_envs import CountingEnv, counting, hooked
 from rollout_envs import fill
 
 from remuda import Batch, Pool, StateError
+from remuda._system.interpreter import has_gil
 
 pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="only Linux has worker processes"),
@@ -262,6 +263,7 @@ def test_a_killed_child_does_not_disturb_the_pool() -> None:
         assert pool.step([1, 2]).reward.tolist() == [1, 2]
 
 
+@pytest.mark.skipif(not has_gil(), reason="only the GIL keeps the thread where it is")
 def test_a_child_drops_rollouts_while_a_thread_of_the_parent_reserves_memory() -> None:
     """The parent's thread is inside the core's `_reserve` without the GIL. No other call of the thread releases the
     GIL.

@@ -433,7 +433,6 @@ def test_an_array_can_be_pickled() -> None:
     with Pool(counting(2), backend="serial") as pool:
         batch = pool.reset()
         copy = pickle.loads(pickle.dumps(batch.obs))
-        assert copy.flags.owndata
         assert not is_view(copy)
 
 

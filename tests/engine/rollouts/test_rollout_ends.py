@@ -249,6 +249,8 @@ def test_closing_an_ended_rollout_does_not_disturb_later_parts(close_first: bool
 
 @each(parts=[1, 2], face=["gymnasium", "sb3"])
 def test_a_face_can_be_reset_after_an_unfinished_rollout(face: str, parts: int) -> None:
+    if face == "sb3":
+        pytest.importorskip("stable_baselines3")
     make: Any = remuda.gymnasium.AsyncVectorEnv if face == "gymnasium" else remuda.sb3.SubprocVecEnv
     envs = make(counting(4), num_workers=2)
     envs.reset()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 
 import numpy as np
 import pytest
@@ -45,9 +46,16 @@ def test_the_pool_may_spin_if_max_concurrency_leaves_it_a_core(max_concurrency: 
     assert spinning.worker_ns == 0
 
 
-@pytest.mark.parametrize("backend", ["thread", "serial"])
-def test_threads_do_not_spin(backend: str) -> None:
-    assert spinning_for(backend, num_workers=1, max_concurrency=None, cores=64) == Spinning()  # type: ignore[arg-type]
+def test_the_serial_backend_does_not_spin() -> None:
+    assert spinning_for("serial", num_workers=1, max_concurrency=None, cores=64) == Spinning()
+
+
+@pytest.mark.parametrize("with_gil", [True, False])
+def test_threads_spin_like_processes_without_the_gil(with_gil: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "_is_gil_enabled", lambda: with_gil, raising=False)
+    of_threads = spinning_for("thread", num_workers=2, max_concurrency=None, cores=4)
+    of_processes = spinning_for("process", num_workers=2, max_concurrency=None, cores=4)
+    assert of_threads == (Spinning() if with_gil else of_processes)
 
 
 def test_a_worker_that_migrates_to_the_callers_core_keeps_its_affinity() -> None:

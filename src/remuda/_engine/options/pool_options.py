@@ -87,10 +87,10 @@ class OptionValues:
     backend: BackendName = option(
         "process",
         _backend,
-        """"process" (Linux); "thread", for envs that release the GIL; "serial": the caller steps the envs, for
-        debugging; or "auto": "process", or "serial" if num_workers is "auto" too, separate workers would gain little,
-        and no option needs processes. An env that crashes its process then crashes yours. A `remuda.Ray`: the machines
-        of a Ray cluster.""",
+        """"process" (Linux); "thread", for envs that release the GIL, and for Python without it; "serial": the caller
+        steps the envs, for debugging; or "auto": "process", or "serial" if num_workers is "auto" too, separate workers
+        would gain little, and no option needs processes. An env that crashes its process then crashes yours. A
+        `remuda.Ray`: the machines of a Ray cluster.""",
     )
     start_method: StartMethod = option(
         None,

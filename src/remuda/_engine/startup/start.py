@@ -165,9 +165,9 @@ def _rollout_rows(layout: Layout) -> int:
 def spinning_for(backend: BackendName, num_workers: int, max_concurrency: int | None, cores: int) -> Spinning:
     """Decides whether the pool's caller and its workers may spin while they wait. `cores`: the number of whole cores.
 
-    Threads spin only without the GIL, for which they would compete. The caller computes or waits on one core. Workers
-    may spin if each has a core: with as many workers as cores, one of them shares the caller's. The caller may spin if
-    the workers that may run at once do not need its core.
+    The caller computes or waits on one core. Workers may spin if each has a core: with as many workers as cores, one of
+    them shares the caller's. The caller may spin if the workers that may run at once do not need its core. Threads spin
+    only without the GIL, because otherwise they would compete for it.
     """
     if backend == "serial" or (backend == "thread" and has_gil()):
         return Spinning()
