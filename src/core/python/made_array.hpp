@@ -16,8 +16,8 @@ namespace remuda {
 
 // Returns the number of references to an object, or nullopt if this thread cannot count them.
 //
-// Without the GIL an object has two counts: of the references that the thread which made it takes and drops, and of all
-// others. Only that thread can read both, and only while the second is 0, because references may move between the two.
+// Without the GIL an object has two counts. The thread that made the object counts its own references in the first; all
+// other threads use the second. Only that thread can trust the first, and only while the second is 0.
 inline std::optional<std::uint32_t> references(nb::handle object) {
 #ifdef Py_GIL_DISABLED
   PyObject* one = object.ptr();
@@ -26,8 +26,7 @@ inline std::optional<std::uint32_t> references(nb::handle object) {
   std::atomic_thread_fence(std::memory_order_acquire);
   return _Py_atomic_load_uint32_relaxed(&one->ob_ref_local);
 #else
-  // In every version of CPython the number is in the low half of the first word; newer ones keep flags in the high
-  // half.
+  // In every version of CPython the low half of the object's first word has the number. Newer ones have flags above it.
   return static_cast<std::uint32_t>(Py_REFCNT(object.ptr()));
 #endif
 }

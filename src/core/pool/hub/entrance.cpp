@@ -61,7 +61,7 @@ Entrance::Ending Entrance::leave(Kind kind) {
   return ending;
 }
 
-// Waits for the turn, for the outermost call of this thread.
+// Begins an outermost call of this thread: waits until the thread gets the turn.
 void Entrance::begin_call(unsigned long thread, PartNumber part) {
   {
     std::unique_lock lock(mutex_);

@@ -9,9 +9,9 @@
 //   kWithin    a call that is allowed during a kDealing call, too
 //   kSeries    a public method that makes several of the calls above
 //
-// Only one thread has the *turn*, and may be inside. A thread gives it up while it sleeps (`Absence`), and when its
-// call ends. If a call is for one part of the pool, and so are all calls of other threads, and for other parts, it
-// waits for the turn. Any other call is refused while a call of another thread is running.
+// Only the thread that has the *turn* may be inside. A thread gives up the turn when its call ends, and while it sleeps
+// (`Absence`). Threads may make calls for different parts of the pool: each waits for the turn. Any other call is
+// refused while another thread is in a call: one for the same part, or one for the whole pool.
 #pragma once
 
 #include <atomic>
@@ -49,8 +49,8 @@ class Entrance {
     Stay(const Stay&) = delete;
     Stay& operator=(const Stay&) = delete;
 
-    // Ends a call that has succeeded. If a close was deferred, throws ClosedError, and closes the pool before unless
-    // another thread still is in a call.
+    // Ends a call that has succeeded. If a close was deferred, throws ClosedError. If no other thread is in a call,
+    // closes the pool first.
     void end();
 
    private:
@@ -91,13 +91,14 @@ class Entrance {
     const Inside inside_;
   };
 
-  // Throws StateError if another thread is in a call, unless both calls are for parts, and for different ones.
+  // Throws StateError if another thread is in a call for `part`, or in one for the whole pool. Without `part`: if
+  // another thread is in any call.
   void require_no_other_thread(PartNumber part = {});
   // Wakes the threads that wait for news.
   void announce();
 
-  // Defers `close` until the current calls have ended. If other threads make them, waits for their end. Returns false
-  // if no call is running.
+  // Defers `close` until all current calls have ended. If this thread is in none of them, waits for their end. Returns
+  // false if no call is running.
   bool put_off(nb::object close);
   // Returns whether a close was deferred. If so, every wait must return at once.
   bool is_closing() const { return is_closing_.load(std::memory_order_relaxed); }

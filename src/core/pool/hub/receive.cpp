@@ -52,8 +52,8 @@ bool Hub::wait_from(Clock::time_point start, std::uint32_t wanted, std::int64_t 
     Nanoseconds limit = workers_.watch().longest_sleep(now);
     if (timeout_ns >= 0) limit = std::min<Nanoseconds>(limit, deadline - now);
     // A result may bring the answer to a message, free a turn for a waiting worker, or free a spare for a waiting slot.
-    // If the caller waits for one of these, it wakes up for each result; otherwise only for enough results. Each result
-    // may also be one that another thread waits for.
+    // If the caller waits for one of these, it wakes up for each result; otherwise only for enough results. It also
+    // wakes up for each result if other threads wait: only one thread sleeps on the bell, and it wakes the others.
     const bool each = part == nullptr || inbox_.awaits_answers() || workers_.outbox().any_waits_for_turn() ||
                       slots_.seating().anyone_asks() || has_sleeper_ || followers_ != 0;
     const std::uint32_t needed = each ? 1 : std::min(wanted - part->done(), std::max(part->in_flight(), 1U));
@@ -171,8 +171,8 @@ void Hub::accept_rows(std::uint32_t worker, const Result& result, nb::object par
   if (is_told) tell({worker, first, result.sequence, result.flags, std::move(told)});
 }
 
-// Gives a spare env to each slot that waits for one, if it is the slot's turn. Such a slot has ended its episode, or
-// its episode was cut off, and the same result must have the beginning of the next episode.
+// Gives a spare env to each slot that waits for one, if it is the slot's turn. The episode of such a slot has ended or
+// was cut off, and the spare's first observation completes the slot's result.
 void Hub::serve_spares() {
   if (!slots_.seating().anyone_asks()) return;
   // Ends the wait, because Python must first decide on the orphaned step.
@@ -193,7 +193,8 @@ nb::object Hub::take(std::uint32_t limit, bool by_slot, nb::handle slots, std::u
   return take_rows(limit, by_slot, order, number, pad_to);
 }
 
-// `order`: the slots in the order of the batch's rows. If it is empty, the rows are sorted by arrival, or by slot.
+// `order`: the slots in the order of the batch's rows. If it is empty, the rows are sorted by slot if `by_slot`, else
+// by arrival.
 nb::object Hub::take_rows(std::uint32_t limit, bool by_slot, const std::vector<std::uint32_t>& order,
                           std::uint32_t number, std::uint32_t pad_to) {
   Part& part = slots_.parts().at(number);

@@ -35,7 +35,7 @@ def in_turn(method: Callable[Concatenate[Stepping, P], T]) -> Callable[Concatena
     def call(self: Stepping, /, *args: P.args, **kwargs: P.kwargs) -> T:
         if self._engine.hub is None:  # the pool cannot be used: the method raises the error
             return method(self, *args, **kwargs)
-        return self._engine.hub.in_turn(partial(method, self, *args, **kwargs), self._part)  # type: ignore[no-any-return]
+        return self._engine.hub.in_turn(partial(method, self, *args, **kwargs), self._part)  # type: ignore[return-value]
 
     return call
 
