@@ -36,8 +36,9 @@ class RowWriter:
         self.actions: list[Array] = [column.view(layout.plan.action_rows) for column in layout.action_columns(arena)]
         self.progress: Counts = progress_of(arena, layout)
         self._first_kept = layout.plan.first_kept_row
-        self._infos: dict[tuple[str, ...], tuple[int, InfoColumn, Array]] = {}  # by path: bit, column, view.
-        self._of_the_end = np.uint64(0)  # the bits of the columns of terminal observations and infos
+        # By the path of keys: the column's bit in the mask, the column, and its rows.
+        self._infos: dict[tuple[str, ...], tuple[int, InfoColumn, Array]] = {}
+        self._of_the_end = np.uint64(0)  # the mask bits of all columns for an episode's end
 
     # -- infos -------------------------------------------------------------------------------------------
 

@@ -23,7 +23,7 @@ def add_to(subcommands: Subcommands) -> None:
 
 
 def stacks(options: argparse.Namespace) -> int:
-    """Show the current calls of every worker of a running program, the slowest first.
+    """Show the Python stacks of the workers of a running program, first of the worker that is busy for the longest.
 
     If py-spy is installed, it shows Python and native calls, and stops each process for a moment. Otherwise the workers
     report their Python calls, even if they hang.

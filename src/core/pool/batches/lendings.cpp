@@ -13,7 +13,7 @@
 
 namespace remuda {
 
-// The lendings of all pools of this process, and the handlers that run before and after a fork.
+// Handles forks of this process for all pools: copies the frames and rollouts that are lent to the program.
 class Forks {
  public:
   static Forks& all() {

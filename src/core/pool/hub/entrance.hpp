@@ -49,8 +49,8 @@ class Entrance {
     Stay(const Stay&) = delete;
     Stay& operator=(const Stay&) = delete;
 
-    // Ends a call that has succeeded. If a close was deferred, throws ClosedError. If no other thread is in a call,
-    // closes the pool first.
+    // Ends a call that has succeeded. If a close was deferred, throws ClosedError, and before that closes the pool,
+    // unless another thread is still in a call.
     void end();
 
    private:

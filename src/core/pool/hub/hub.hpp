@@ -213,7 +213,7 @@ class Hub {
                        std::uint32_t pad_to = 0);
   nb::object hand_over(nb::object batch, bool has_new_keys);
   bool sleep(std::uint32_t target, Nanoseconds limit, Clock::time_point& now);
-  bool sleep_apart(std::uint32_t target, Nanoseconds limit, Clock::time_point& now);
+  bool sleep_apart(std::uint32_t heard, std::uint32_t needed, Nanoseconds limit, Clock::time_point& now);
   void await_machines(Nanoseconds limit, bool all, Clock::time_point& now);
   void drain();
   bool accept(std::uint32_t worker, const Result& result);
@@ -237,9 +237,9 @@ class Hub {
   bool deliver_end(std::uint32_t slot);
 
   Entrance entrance_;
-  // Whether a thread sleeps on the bell, and the number of other threads that wait until it has woken up.
-  bool has_sleeper_ = false;
-  std::uint32_t followers_ = 0;
+  // The number of results for which a thread sleeps on the bell, and the number of other threads that wait until it has
+  // woken up. Both are 0 if there are none.
+  std::uint32_t sleeps_for_ = 0, followers_ = 0;
   std::shared_ptr<Arena> arena_;
   const Plan plan_;
   std::shared_ptr<Lendings> lendings_;

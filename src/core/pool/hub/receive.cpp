@@ -55,7 +55,7 @@ bool Hub::wait_from(Clock::time_point start, std::uint32_t wanted, std::int64_t 
     // If the caller waits for one of these, it wakes up for each result; otherwise only for enough results. It also
     // wakes up for each result if other threads wait: only one thread sleeps on the bell, and it wakes the others.
     const bool each = part == nullptr || inbox_.awaits_answers() || workers_.outbox().any_waits_for_turn() ||
-                      slots_.seating().anyone_asks() || has_sleeper_ || followers_ != 0;
+                      slots_.seating().anyone_asks() || sleeps_for_ != 0 || followers_ != 0;
     const std::uint32_t needed = each ? 1 : std::min(wanted - part->done(), std::max(part->in_flight(), 1U));
     const auto before = now;
     if (callbacks_.await_results.is_valid()) {
@@ -65,7 +65,7 @@ bool Hub::wait_from(Clock::time_point start, std::uint32_t wanted, std::int64_t 
       continue;
     }
     if (!bell_.ask_for_all(!each && needed > 1 && needed == slots_.parts().in_flight())) continue;
-    const bool has_slept = sleep_apart(heard + needed, limit, now);
+    const bool has_slept = sleep_apart(heard, needed, limit, now);
     caller_meter_.note_waited(static_cast<std::uint64_t>(Nanoseconds(now - before).count()));
     if (tracing_.is_on()) tracing_.note_wait(before, now, part != nullptr);
     workers_.clock().look(now, RunningClock::kStall);
@@ -88,14 +88,14 @@ void Hub::pass_on() {
   if (callbacks_.await_results.is_valid() && workers_.outbox().take_published()) callbacks_.pump();
 }
 
-// Sleeps without the GIL, and lets other threads enter. The first thread sleeps on the bell, see `sleep`. The others
-// wait until it has woken up.
-bool Hub::sleep_apart(std::uint32_t target, Nanoseconds limit, Clock::time_point& now) {
+// Sleeps without the GIL, and lets other threads enter. The first thread sleeps on the bell until it was rung `needed`
+// times after `heard`, see `sleep`. The others wait until it has woken up; for their sake it wakes up for each result.
+bool Hub::sleep_apart(std::uint32_t heard, std::uint32_t needed, Nanoseconds limit, Clock::time_point& now) {
   const nb::gil_scoped_release release;
-  if (part_objects_.size() == 1) return sleep(target, limit, now);  // no other thread may enter
-  if (has_sleeper_) {
+  if (part_objects_.size() == 1) return sleep(heard + needed, limit, now);  // no other thread may enter
+  if (sleeps_for_ != 0) {
     ++followers_;
-    bell_.wake();
+    if (sleeps_for_ > 1) bell_.wake(sleeps_for_);
     {
       Entrance::Absence absence(entrance_);
       absence.await_news(limit);
@@ -104,13 +104,13 @@ bool Hub::sleep_apart(std::uint32_t target, Nanoseconds limit, Clock::time_point
     now = Clock::now();
     return true;
   }
-  has_sleeper_ = true;
+  sleeps_for_ = needed;
   bool has_slept;
   {
     const Entrance::Absence absence(entrance_);
-    has_slept = sleep(target, limit, now);
+    has_slept = sleep(heard + needed, limit, now);
   }
-  has_sleeper_ = false;
+  sleeps_for_ = 0;
   if (followers_ != 0) entrance_.announce();
   return has_slept;
 }

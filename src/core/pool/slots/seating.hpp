@@ -25,8 +25,8 @@ class Seating {
   std::uint32_t slot_of(std::uint32_t env) const { return slots_[env]; }  // kNoSlot if the env is a spare
   bool has_spares() const { return !spares_.empty(); }
 
-  // Makes the spare that has waited longest back the slot. Returns the slot's previous env, which joins the end of the
-  // queue.
+  // Gives the slot another env: the spare that has waited longest. Returns the slot's previous env, which joins the end
+  // of the queue.
   std::uint32_t swap_in_spare(std::uint32_t slot);
 
   // Queues a slot that has ended its episode for a spare, which will complete the slot's command. `sequence`: the

@@ -147,8 +147,8 @@ class SlotLedger {
   // Removes and returns the slots that are queued for a spare and may take one now, in the order in which their
   // commands were sent.
   std::vector<std::uint32_t> take_spares_due() { return seating_.take_due(slots_.first_open_step()); }
-  // Makes the spare that now backs the slot reset into the slot's row. Returns whether the caller must send the
-  // command.
+  // Completes the slot's row with the first observation of the slot's new env, which was a spare. Returns whether the
+  // env must be sent a reset for this.
   bool complete_with_spare(std::uint32_t slot);
   // Makes the failed slots of a part idle. Called after their failures were raised or dropped.
   void release_failed(std::uint32_t part) { parts_.at(part).release_failed(slots_); }

@@ -28,8 +28,8 @@ class PoolBell {
   // increases the number further. The acquire keeps the reads of results after this load.
   std::uint32_t count() const { return bell_.notified.load(std::memory_order_acquire); }
   bool has_reached(std::uint32_t target) const { return reached(bell_, target); }
-  // Wakes the thread that sleeps, as if one result had arrived.
-  void wake() { notify(bell_); }
+  // Wakes a thread that sleeps for `needed` results, as if they had arrived.
+  void wake(std::uint32_t needed) { notify(bell_, needed); }
 
   // If `all` is true, each worker rings only after it has published all of its results; otherwise, it rings whenever it
   // publishes some. Returns false after a switch from true to false. Then workers may not have rung the bell for some
