@@ -274,7 +274,7 @@ def _as_text(failures: Sequence[Failure]) -> str:
 
 
 def _as_one_text(alike: Sequence[Failure]) -> str:
-    """Describes failures that differ only in their envs, with the episode, step and crash record of the first failure."""
+    """Describes failures that differ only in their envs, with the episode, step and crash record of the first."""
     first = alike[0]
     envs = "all envs" if first.env_id is None else name_some("env", [f.env_id for f in alike if f.env_id is not None])
     workers = name_some("worker", [failure.worker for failure in alike])
