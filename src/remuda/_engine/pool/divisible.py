@@ -46,9 +46,13 @@ class Divisible(Part):
             )
         divided = divide([engine.running.slots.worker_of(slots[0]) for slots in envs], parts)
         shares = [[slot for env in share for slot in envs[env]] for share in divided]
-        # Set first: if an interrupt follows the division, the pool can still check whether its parts are needed.
-        self._divided_for = None if division is None else weakref.ref(division)
+        # An interrupt may come right before or right after the division. For the pool to be able to check then whether
+        # its parts are needed, a token is set before the division, and the lack of one after it.
+        if division is not None:
+            self._divided_for = weakref.ref(division)
         first = engine.divide(shares)
+        if division is None:
+            self._divided_for = None
         if parts > 1:
             return self._parts
         self._part = first
