@@ -67,9 +67,10 @@ BACKENDS: tuple[Any, ...] = ("process", "thread")
 
 
 def main() -> None:
-    options = parse_options(__doc__, workloads=cases(), rounds=9, more=add_options)
+    all_cases = cases()
+    options = parse_options(__doc__, workloads=all_cases, rounds=9, more=add_options)
     session = Session(options)
-    chosen = [case for name, case in cases().items() if name in options.only]
+    chosen = (all_cases[name] for name in options.only)
     found = dict(session.measured(chosen, lambda case: race(case, options.seconds, session)))
     starts = session.rounds("start-up", {backend: partial(start, backend) for backend in BACKENDS})
     session.publish("free-threaded", markdown(found, starts))

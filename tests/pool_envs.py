@@ -29,8 +29,18 @@ Hook: TypeAlias = Callable[..., Any]
 # -- comparing -------------------------------------------------------------------------------------------
 
 
-def assert_same(got: Any, expected: Any, where: str = "result") -> None:
-    """Asserts the same structure, types, dtypes, shapes and bits, at every depth.
+def assert_same_leaf(got: Any, expected: Any, where: str) -> None:
+    """Asserts the same dtype, shape and bits of two arrays or NumPy scalars, or that two other objects are equal."""
+    if isinstance(got, (np.ndarray, np.generic)):
+        _assert_same_array(got, expected, where)
+    else:
+        assert got == expected or (got != got and expected != expected), f"{where}: {got!r} is not {expected!r}"
+
+
+def assert_same(
+    got: Any, expected: Any, where: str = "result", leaf: Callable[[Any, Any, str], None] = assert_same_leaf
+) -> None:
+    """Asserts the same structure and types at every depth, and compares the leaves with `leaf`.
 
     Exception: of two names for a dtype (long, long long), pickling keeps one.
     """
@@ -39,15 +49,13 @@ def assert_same(got: Any, expected: Any, where: str = "result") -> None:
     if isinstance(got, dict):
         assert set(got) == set(expected), where
         for key, value in got.items():
-            assert_same(value, expected[key], f"{where}[{key!r}]")
+            assert_same(value, expected[key], f"{where}[{key!r}]", leaf)
     elif isinstance(got, (tuple, list)):
         assert len(got) == len(expected), where
         for i, (a, b) in enumerate(zip(got, expected, strict=True)):
-            assert_same(a, b, f"{where}[{i}]")
-    elif isinstance(got, (np.ndarray, np.generic)):
-        _assert_same_array(got, expected, where)
+            assert_same(a, b, f"{where}[{i}]", leaf)
     else:
-        assert got == expected or (got != got and expected != expected), f"{where}: {got!r} is not {expected!r}"
+        leaf(got, expected, where)
 
 
 def _assert_same_array(got: Any, expected: Any, where: str) -> None:

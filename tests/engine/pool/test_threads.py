@@ -7,7 +7,8 @@ import itertools
 import os
 import queue
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -51,7 +52,7 @@ def at_once(run: Callable[..., Any], arguments: Sequence[Any]) -> list[Any]:
     return [task.result() for task in [Task(run, one) for one in arguments]]
 
 
-def checked_steps(part: Part, steps: int, after: Callable[[int], Any] = lambda _: None) -> None:
+def checked_steps(part: Part, steps: int) -> None:
     """Resets and steps a part of counting envs, checks each row, and holds the latest batches."""
     held: list[tuple[Any, Any]] = []
     part.reset()
@@ -63,7 +64,21 @@ def checked_steps(part: Part, steps: int, after: Callable[[int], Any] = lambda _
         for obs, rows in held:
             np.testing.assert_array_equal(obs, rows)
         np.testing.assert_array_equal(batch.reward, actions)
-        after(n)
+
+
+@contextmanager
+def waiting_part(backend: Any, directory: Path) -> Iterator[tuple[Pool, Part, Part]]:
+    """Yields a pool and its two parts. A thread steps the first one, whose env waits until the block ends."""
+    gate = Gate(directory)
+    with Pool(gated([gate, None]), backend=backend, num_workers=2) as pool:
+        pool.reset()
+        slow, fast = pool.split(2)
+        task = Task(slow.step, [7])
+        gate.await_arrival()
+        yield pool, slow, fast
+        gate.open()
+        assert task.result().reward.tolist() == [7]
+        assert pool.split(1) == (pool,)
 
 
 # -- parts ---------------------------------------------------------------------------------------------------
@@ -79,16 +94,9 @@ def test_each_part_is_stepped_by_a_thread_of_its_own(backend: Any, parts: int) -
 
 @pytest.mark.parametrize("backend", CONCURRENT)
 def test_a_part_is_stepped_while_another_one_waits(backend: Any, tmp_path: Path) -> None:
-    gate = Gate(tmp_path)
-    with Pool(gated([gate, None]), backend=backend, num_workers=2) as pool:
-        pool.reset()
-        slow, fast = pool.split(2)
-        task = Task(slow.step, [7])
-        gate.await_arrival()
+    with waiting_part(backend, tmp_path) as (_, _, fast):
         for action in range(20):
             assert fast.step([action]).reward.tolist() == [action]
-        gate.open()
-        assert task.result().reward.tolist() == [7]
 
 
 @pytest.mark.parametrize("backend", CONCURRENT)
@@ -108,34 +116,19 @@ def test_several_parts_wait_at_once_and_each_gets_its_own_rows(backend: Any, tmp
 
 @pytest.mark.parametrize("backend", CONCURRENT)
 def test_a_second_thread_in_the_same_part_is_refused(backend: Any, tmp_path: Path) -> None:
-    gate = Gate(tmp_path)
-    with Pool(gated([gate, None]), backend=backend, num_workers=2) as pool:
-        pool.reset()
-        slow, fast = pool.split(2)
-        task = Task(slow.step, [7])
-        gate.await_arrival()
+    with waiting_part(backend, tmp_path) as (_, slow, fast):
         for call in (lambda: slow.step([1]), slow.recv, slow.reset, slow.discard, lambda: slow.send([1])):
             with pytest.raises(StateError, match="one thread at a time"):
                 call()
         assert fast.step([3]).reward.tolist() == [3]
-        gate.open()
-        assert task.result().reward.tolist() == [7]
 
 
 @pytest.mark.parametrize("backend", CONCURRENT)
 def test_calls_of_the_whole_pool_are_refused_while_a_part_waits(backend: Any, tmp_path: Path) -> None:
-    gate = Gate(tmp_path)
-    with Pool(gated([gate, None]), backend=backend, num_workers=2) as pool:
-        pool.reset()
-        slow = pool.split(2)[0]
-        task = Task(slow.step, [7])
-        gate.await_arrival()
+    with waiting_part(backend, tmp_path) as (pool, _, _):
         for call in (lambda: pool.split(1), pool.discard, pool.reset, lambda: pool.call("pid")):
             with pytest.raises(StateError):
                 call()
-        gate.open()
-        assert task.result().reward.tolist() == [7]
-        assert pool.split(1) == (pool,)
 
 
 @pytest.mark.parametrize("backend", CONCURRENT)
@@ -167,7 +160,7 @@ def test_an_error_of_one_part_is_raised_in_its_own_thread(tmp_path: Path) -> Non
         failing, other = pool.split(2)
         failing.reset()
 
-        def fail_and_go_on(_: None) -> int:
+        def fail_and_go_on() -> int:
             errors = 0
             for n in range(60):
                 if n % 3 != 0:
@@ -181,7 +174,7 @@ def test_an_error_of_one_part_is_raised_in_its_own_thread(tmp_path: Path) -> Non
             return errors
 
         task = Task(checked_steps, other, 100)
-        assert fail_and_go_on(None) == 20
+        assert fail_and_go_on() == 20
         task.result()
 
 
@@ -197,11 +190,8 @@ def test_deaths_in_one_part_leave_the_rows_of_the_other_as_they_are() -> None:
         dying, other = (first, second) if 3 in first.env_ids else (second, first)
         dying.reset()
 
-        def step_on(_: None) -> list[bool]:
-            return [bool(dying.step([1] * 2).truncated.any()) for _ in range(40)]
-
         task = Task(checked_steps, other, 300)
-        assert sum(step_on(None)) >= 3
+        assert sum(bool(dying.step([1] * 2).truncated.any()) for _ in range(40)) >= 3
         task.result()
 
 

@@ -16,6 +16,7 @@ from alf.data_structures import StepType, TimeStep
 from alf.environments.alf_environment import AlfEnvironment
 from alf.tensor_specs import BoundedTensorSpec, TensorSpec
 from alf.utils.schedulers import get_progress
+from pool_envs import assert_same
 
 STANDS_IN = "alf_stand_in" in Path(alf.__file__).parts
 
@@ -271,19 +272,13 @@ def random_actions(spec: Any, rows: int, random: Any) -> Any:
 
 
 def assert_same_time_step(ours: Any, theirs: Any, where: str = "time step") -> None:
-    """Compares types, dtypes, shapes and bits of all leaves. `theirs` may consist of arrays."""
-    assert type(ours) is type(theirs), f"{where}: {type(ours)} is not {type(theirs)}"
-    if isinstance(ours, dict):
-        assert set(ours) == set(theirs), where
-        for key, value in ours.items():
-            assert_same_time_step(value, theirs[key], f"{where}[{key!r}]")
-    elif isinstance(ours, (tuple, list)):
-        assert len(ours) == len(theirs), where
-        for i, (one, other) in enumerate(zip(ours, theirs, strict=True)):
-            assert_same_time_step(one, other, f"{where}[{i}]")
-    else:
-        assert (ours.dtype, ours.shape) == (theirs.dtype, theirs.shape), where
-        assert torch.equal(ours, theirs), f"{where}: {ours} is not {theirs}"
+    """Compares the types, dtypes, shapes and bits of all tensors."""
+    assert_same(ours, theirs, where, _assert_same_tensor)
+
+
+def _assert_same_tensor(ours: Any, theirs: Any, where: str) -> None:
+    assert (ours.dtype, ours.shape) == (theirs.dtype, theirs.shape), where
+    assert torch.equal(ours, theirs), f"{where}: {ours} is not {theirs}"
 
 
 # -- the reference ---------------------------------------------------------------------------------------
