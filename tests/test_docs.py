@@ -39,10 +39,10 @@ NEEDS |= {"ray.md": "ray", "recipes/ray.md": "ray", "reference/ray.md": "ray", "
 NEEDS |= {"recipes/rl-zoo.md": "rl_zoo3", "recipes/optuna.md": "optuna"}
 NEEDS |= {"recipes/mujoco.md": "mujoco", "recipes/atari.md": "cv2", "tensors.md": "torch"}
 
-# Folders with envs of the frameworks and a stand-in for ALF. The stand-in is last, so that an installed ALF precedes
-# it.
+# Folders with what tests share, envs of the frameworks, and a stand-in for ALF. The stand-in is last, so that an
+# installed ALF precedes it.
 SUPPORT = ROOT / "tests" / "faces" / "support"
-PATHS = [str(SUPPORT), str(SUPPORT / "alf_stand_in")]
+PATHS = [str(ROOT / "tests"), str(SUPPORT), str(SUPPORT / "alf_stand_in")]
 
 # Definitions that blocks use without showing them. They run before each block of a page.
 POOL = """
