@@ -75,7 +75,7 @@ REFUSALS = (
     Refusal((_AHEAD, ("autoreset", "same_step")), "within the step that ends its episode"),
     Refusal((_AHEAD, ("autoreset", "disabled")), "by your reset"),
     Refusal((_AHEAD, ("max_concurrency", 1)), "do so while others step"),
-    Refusal((("deadlines", True), ("backend", "thread")), "only a process can be stopped from outside"),
+    Refusal((_VECTOR, ("deadlines", True), ("backend", "thread")), "only a process can be stopped from outside"),
 )
 
 
@@ -97,13 +97,13 @@ def pairs() -> Iterator[frozenset[Choice]]:
 
 
 def covering() -> list[dict[str, Any]]:
-    """Returns few combinations in which every pair occurs, if possible with worker processes. The result is always the
-    same.
+    """Returns few combinations in which every pair occurs, if possible with worker processes. Every feature also occurs
+    with envs that hang in threads and are rebuilt. The result is always the same.
 
     Greedy: each combination takes a missing pair, and then for each factor the value that adds most missing pairs.
     """
     processes = (pair | {("backend", "process")} for pair in pairs() if not any(f == "backend" for f, _ in pair))
-    missing = {*pairs(), *processes}
+    missing = {*pairs(), *processes, *_with(_HANGS_IN_THREADS)}
     combinations = []
     while missing:
         combination = dict(min(missing, key=lambda choices: repr(sorted(choices, key=repr))))
@@ -113,6 +113,17 @@ def covering() -> list[dict[str, Any]]:
         combinations.append({factor: combination[factor] for factor in FACTORS})
         missing = {choices for choices in missing if not choices <= combinations[-1].items()}
     return combinations
+
+
+_HANGS_IN_THREADS: Combination = {"backend": "thread", "faults": "restart", "deadlines": True}
+
+
+def _with(fixed: Combination) -> Iterator[frozenset[Choice]]:
+    """Yields each value of the other factors, together with the fixed ones."""
+    for factor in FACTORS.keys() - fixed:
+        for value in FACTORS[factor]:
+            if not is_refused({**fixed, factor: value}):
+                yield frozenset({(factor, value), *fixed.items()})
 
 
 def _possible(combination: Combination, factor: str) -> list[Any]:
@@ -145,12 +156,16 @@ def pool_arguments(combination: Combination, directory: Path) -> dict[str, Any]:
         max_restarts=100,
         backoff=0,
         renew_every=chosen["renew_every"],
+        abandon_hung_threads=True,
     )
     arguments = {name: chosen[name] for name in ("backend", "autoreset", "spares", "resets_ahead", "vector_size")}
     arguments |= {name: chosen[name] for name in ("max_concurrency", "seeding")}
-    arguments |= {"faults": policy, "advise": False, "frames": 2}
-    if chosen["shared"]:
-        arguments["num_workers"] = slots // 2
+    arguments |= {
+        "faults": policy,
+        "advise": False,
+        "frames": 2,
+        "num_workers": slots // 2 if chosen["shared"] else None,
+    }
     if chosen["record"]:
         arguments["record"] = directory
     return arguments
@@ -167,7 +182,7 @@ WHY = (
     "the env resets within the step that ends the episode",
     "the env resets only when you request it",
     "resets in advance run while other envs step",
-    "only a process can be killed from outside",
+    "a vector env in a thread cannot be left",
 )
 _REASONS = (0, 0, 0, 0, 0, 0, 0, 1, 2, 3, 4, 5, 6, 7)  # an index in `WHY` for each refusal
 

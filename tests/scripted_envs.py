@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,11 +17,15 @@ from pool_envs import EnvFn, Info, StepResult
 
 FAIL = {"exception": 100, "death": 200, "hang": 300}  # the action for each kind of failure
 FAIL_NEXT_RESET = 400  # ends the episode in this step; added to an action of FAIL, the next reset fails
-_ACTS: dict[int, Callable[[], Any]] = {
-    100: accidents.raise_value_error,
-    200: accidents.kill_myself,
-    300: accidents.hold_the_gil,
-}
+may_go = threading.Event()  # makes the envs that hang in threads return
+
+
+def hang() -> None:
+    """Hangs forever in a process, and until `may_go` in a thread."""
+    accidents.hold_the_gil() if threading.current_thread() is threading.main_thread() else may_go.wait()
+
+
+_ACTS: dict[int, Callable[[], Any]] = {100: accidents.raise_value_error, 200: accidents.kill_myself, 300: hang}
 
 
 class ScriptedEnv(gymnasium.Env[Any, Any]):

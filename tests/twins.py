@@ -6,6 +6,7 @@ the same rows.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -16,7 +17,7 @@ import numpy as np
 import pytest
 from features import SLOTS, Combination
 from programs import kill
-from scripted_envs import FAIL, FAIL_NEXT_RESET, put, scripted, seen, take, vectors
+from scripted_envs import FAIL, FAIL_NEXT_RESET, may_go, put, scripted, seen, take, vectors
 
 from remuda import Batch, BrokenPoolError, EnvError, EnvState, EnvTimeoutError, Pool, WorkerDiedError, load_record
 
@@ -149,13 +150,13 @@ class Twins:
     def __init__(self, combination: Combination, directory: Path) -> None:
         self.combination, self.directory = combination, directory
         self.width, self.mode = combination["vector_size"] or 1, combination["autoreset"]
-        self.restarts = combination["faults"] == "restart"
+        self.restarts, self.has_threads = combination["faults"] == "restart", combination["backend"] == "thread"
         self.last, self.to_reset, self.owing = dict[int, Row](), set[int](), set[int]()
         self.failures: list[tuple[int, int]] = []
         self._hangs, self._has_armed_spares, self._number = 0, False, 0
         arguments = {**features.pool_arguments(combination, directory / "records"), "extras": {"seen": seen}}
         num_envs = SLOTS + combination["spares"]
-        self.per_worker = num_envs // arguments.get("num_workers", num_envs // self.width)
+        self.per_worker = num_envs // (arguments["num_workers"] or num_envs // self.width)
         limits = [{"order": "slot"}] if combination["spares"] else [{}]
         self.twin = Course(self._serial(num_envs, arguments), limits)
         # A background reset begins when the env's last row is received, and with spares the order of resets matters.
@@ -182,6 +183,11 @@ class Twins:
     def close(self) -> None:
         for course in (self.tested, self.twin):
             course.pool.close(terminate=True)
+        may_go.set()
+        for thread in threading.enumerate():
+            if thread.name.startswith("remuda-"):
+                thread.join()
+        may_go.clear()
 
     # -- commands for both pools -----------------------------------------------------------------------------
 
@@ -307,9 +313,9 @@ class Twins:
         """
         is_alone = self.per_worker == self.width
         kinds = ["exception"] if self.width == 1 or not self.restarts or is_alone else []
-        if self.combination["backend"] == "process" and self.restarts and (is_alone or not in_reset):
-            kinds += ["death"] + ["hang"] * (self.combination["deadlines"] and self._hangs == 0)
-        return kinds
+        may_die = not self.has_threads and self.restarts and (is_alone or not in_reset)
+        may_hang = self.combination["deadlines"] and self._hangs == 0
+        return kinds + ["death"] * may_die + ["hang"] * (may_hang and self.restarts and (may_die or self.has_threads))
 
     def fail_in_step(self, pick: int, kind: str) -> None:
         if (found := self._find_victims(pick, kind)) is None:
@@ -337,7 +343,7 @@ class Twins:
             self.owing.update(slots)
 
     def lose_worker(self, pick: int, kind: str) -> None:
-        """Loses a worker permanently, with `faults="raise"`."""
+        """Loses a worker, or the env that hangs in a thread, permanently, with `faults="raise"`."""
         if (found := self._find_victims(pick, kind)) is None:
             return
         slot, victims = found
@@ -421,7 +427,7 @@ class Twins:
 
         def victims() -> list[int]:
             slot = order[pick % SLOTS]
-            if kind == "exception" and not (self.width > 1 and self.restarts):
+            if (kind == "exception" or self.has_threads) and not (self.width > 1 and self.restarts):
                 return self._vector_of(slot)
             return self._slots_of(self._worker_of(slot))
 

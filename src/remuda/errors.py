@@ -348,8 +348,11 @@ class WorkerDiedError(RemudaError):
         doing = "idle" if self.operation == "nothing" else f"in {self.operation}"
         at = f" (env {self.where.env_id}, {self.where})" if self.where is not None else ""
         more = "".join(f"; and {other}" for other in self.others)
-        report = f"worker {self.worker} (pid {self.pid}, {envs}) died while {doing}{at}: {self.reason()}"
+        report = f"{self._what_happened(envs)} while {doing}{at}: {self.reason()}"
         return f"{report}{_recorded(self.record)}{more}{self.details()}"
+
+    def _what_happened(self, envs: str) -> str:
+        return f"worker {self.worker} (pid {self.pid}, {envs}) died"
 
     def details(self) -> str:
         """Returns further lines for the error's message: the worker's last output, if it is kept."""
@@ -358,6 +361,9 @@ class WorkerDiedError(RemudaError):
 
 class EnvTimeoutError(WorkerDiedError, TimeoutError):
     """An env missed a deadline, and its worker was killed.
+
+    With `backend="thread"` nothing was killed: the env still runs in its thread. `pid` is None then, and `env_ids` has
+    only this env.
 
     It has the attributes of `WorkerDiedError`, and:
 
@@ -375,7 +381,11 @@ class EnvTimeoutError(WorkerDiedError, TimeoutError):
 
     def reason(self) -> str:
         """Returns a text with the deadline that the env missed."""
-        return f"it took longer than {self.deadline}={self.limit} s, and was killed"
+        end = "its thread goes on, because it cannot be killed" if self.pid is None else "was killed"
+        return f"it took longer than {self.deadline}={self.limit} s, and {end}"
+
+    def _what_happened(self, envs: str) -> str:
+        return super()._what_happened(envs) if self.pid is not None else f"worker {self.worker} ({envs}) hung"
 
     def details(self) -> str:
         """Returns further lines for the error's message: the worker's stack, and its last output."""

@@ -62,7 +62,7 @@ def _lead(twins: Twins, script: list[tuple[str, int]]) -> None:
         twins.step()
     if combination["record"]:
         twins.check_records()
-    if not twins.restarts and combination["backend"] == "process":
+    if not twins.restarts and (not twins.has_threads or combination["deadlines"]):
         twins.lose_worker(script[0][1], "hang" if combination["deadlines"] else "death")
 
 

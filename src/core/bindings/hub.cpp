@@ -126,6 +126,7 @@ void bind_workers(nb::module_& m) {
       .def("listen", &Workers::listen, "fds"_a, "alarm_ns"_a)
       .def("look_every", &Workers::look_every, "ns"_a)
       .def("raise_news", &Workers::raise_news)
+      .def("forgive", &Workers::forgive, "worker"_a)
       .def_prop_ro("has_news", &Workers::has_news)
       .def("set_deadlines", &Workers::set_deadlines, "reset_ns"_a, "step_ns"_a, "message_ns"_a, "build_ns"_a)
       .def("lost_ns", &Workers::lost_ns)
@@ -147,7 +148,8 @@ void bind_events(nb::module_& m) {
           nb::for_getter(nb::sig("def parts(self) -> typing.Any")));
   nb::class_<LateWorker>(m, "LateWorker", "A worker that missed a deadline, or that sent unsound results (op None).")
       .def_ro("worker", &LateWorker::worker)
-      .def_ro("op", &LateWorker::op);
+      .def_ro("op", &LateWorker::op)
+      .def_ro("task", &LateWorker::task);
   nb::class_<DeadWorker>(m, "DeadWorker", "A worker whose process has ended.")
       .def_ro("worker", &DeadWorker::worker)
       .def_ro("orphaned", &DeadWorker::orphaned)

@@ -14,6 +14,8 @@ using namespace nb::literals;
 namespace remuda {
 
 void bind_worker(nb::module_& m) {
+  static const nb::exception<TakenOver> taken_over(m, "TakenOver", PyExc_BaseException);
+  TakenOver::type = taken_over;
   nb::class_<WorkerSpec>(m, "WorkerSpec", "The configuration of a worker's loop, see worker/worker_spec.hpp.")
       .def(
           "__init__",
@@ -42,6 +44,9 @@ void bind_worker(nb::module_& m) {
           "actions"_a, "functions"_a, "computed"_a)
       .def("run", &WorkerLoop::run)
       .def("run_available", &WorkerLoop::run_available)
+      .def("run_env_code", &WorkerLoop::run_env_code, "code"_a)
+      .def("take_over", &WorkerLoop::take_over, "task"_a)
+      .def("give_up", &WorkerLoop::give_up, "stand_in"_a, "error"_a)
       .def("stop", &WorkerLoop::stop)
       .def_prop_ro("current_env", &WorkerLoop::current_env)
       .def("note_record", &WorkerLoop::note_record)

@@ -2,11 +2,13 @@
 
 #include <cstring>
 
+#include "worker/env_results.hpp"
+
 namespace remuda {
 
-void ComputedColumns::write(nb::handle env, std::uint32_t row, const nb::object& hooks) const {
+void ComputedColumns::write(nb::handle env, std::uint32_t row, const nb::object& hooks, EnvCalls& calls) const {
   for (std::size_t i = 0; i < columns_.size(); ++i) {
-    const nb::object value = call(i, env, hooks);
+    const nb::object value = call(i, env, hooks, calls);
     if (columns_[i].write(value.ptr(), row)) continue;
     // The value is a list, has another dtype, or is invalid. The slow path converts it or raises a precise error.
     const nb::object array = hooks.attr("fit_computed")(i, value);
@@ -14,13 +16,12 @@ void ComputedColumns::write(nb::handle env, std::uint32_t row, const nb::object&
   }
 }
 
-nb::object ComputedColumns::call(std::size_t index, nb::handle env, const nb::object& hooks) const {
+nb::object ComputedColumns::call(std::size_t index, nb::handle env, const nb::object& hooks, EnvCalls& calls) const {
   try {
-    return functions_[index](env);
+    return calls.run([&, it = nb::borrow(env)] { return functions_[index](it); });
   } catch (nb::python_error& error) {
     if (!error.matches(PyExc_Exception)) throw;  // Ctrl-C is not an error of the function.
-    if (error.traceback().is_valid()) PyException_SetTraceback(error.value().ptr(), error.traceback().ptr());
-    hooks.attr("blame_computed")(index, error.value());
+    hooks.attr("blame_computed")(index, value_of(error));
     throw;
   }
 }

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "shm/columns.hpp"
+#include "worker/env_calls.hpp"
 
 namespace remuda {
 
@@ -23,7 +24,7 @@ class ComputedColumns {
 
   // Calls each function with the env and writes its result. The `hooks` convert a result that does not fit its column.
   // If a function raises, they raise an error that names it.
-  void write(nb::handle env, std::uint32_t row, const nb::object& hooks) const;
+  void write(nb::handle env, std::uint32_t row, const nb::object& hooks, EnvCalls& calls) const;
 
   // `keep` copies the values of a row to `kept`, and `write_kept` writes them to another row.
   void keep(std::uint32_t row, std::vector<std::byte>& kept) const;
@@ -37,7 +38,7 @@ class ComputedColumns {
   void clear() { functions_.clear(); }
 
  private:
-  nb::object call(std::size_t index, nb::handle env, const nb::object& hooks) const;
+  nb::object call(std::size_t index, nb::handle env, const nb::object& hooks, EnvCalls& calls) const;
 
   std::vector<nb::object> functions_;
   std::vector<Column> columns_;

@@ -44,6 +44,12 @@ inline bool truth(nb::handle flag, const char* name) {
 
 inline nb::handle item(const nb::tuple& tuple, Py_ssize_t i) { return PyTuple_GET_ITEM(tuple.ptr(), i); }
 
+// Returns the exception of an error, with its traceback.
+inline nb::handle value_of(const nb::python_error& error) {
+  if (error.traceback().is_valid()) PyException_SetTraceback(error.value().ptr(), error.traceback().ptr());
+  return error.value();
+}
+
 // Converts an error that the core raised to the Python exception that it stands for.
 inline nb::python_error as_python(const nb::builtin_exception& error) {
   PyErr_SetString(error.type() == nb::exception_type::type_error ? PyExc_TypeError : PyExc_ValueError, error.what());

@@ -54,13 +54,18 @@ void WorkerLoop::clear() {
   rows_.clear();
 }
 
-void WorkerLoop::run() {
+bool WorkerLoop::run() {
   meter_.begin_cpu(port_.spun());
-  while (!run_commands() && !stopped_.load(std::memory_order_acquire)) wait_for_command();
+  try {
+    while (!run_commands() && !stopped_.load(std::memory_order_acquire)) wait_for_command();
+  } catch (const TakenOver&) {
+    return false;
+  }
+  return true;
 }
 
 bool WorkerLoop::run_available() {
-  if (!port_.has_command()) return closed_;
+  if (!has_command()) return closed_;
   meter_.begin_cpu(port_.spun());
   run_commands();
   meter_.note_cpu(now_, port_.spun());
@@ -68,19 +73,16 @@ bool WorkerLoop::run_available() {
 }
 
 bool WorkerLoop::run_commands() {
-  Command command;
-  if (!port_.has_command()) return closed_;
+  if (!has_command()) return closed_;
   const std::uint64_t begin = now_ns();
   if (now_ != 0) meter_.note_idle(begin - now_);
   now_ = begin;
   port_.begin(now_);
   do {
-    while (!closed_ && port_.pop(command)) {
-      for (bool is_last = false; !is_last; next_env(command)) {
-        is_last = command.count <= plan_.width;
-        execute(command);
-        if (port_.is_due(now_)) port_.publish(false, now_);
-      }
+    while (!closed_ && next_command()) {
+      execute(command_);
+      command_.count = 0;
+      if (port_.is_due(now_)) port_.publish(false, now_);
     }
     // The CPU time is noted before the results are published, so that a reader of the results finds it.
     if (meter_.is_cpu_due(now_)) meter_.note_cpu(now_, port_.spun());
@@ -90,11 +92,15 @@ bool WorkerLoop::run_commands() {
   return closed_;
 }
 
-void WorkerLoop::next_env(Command& command) const {
-  command.count -= plan_.width;
-  command.env += plan_.width;
-  command.row += plan_.width;
-  command.action += plan_.width;
+// Takes the next command, which is for one env. A record in the ring may have commands for several.
+bool WorkerLoop::next_command() {
+  if (rest_.count == 0 && !port_.pop(rest_)) return false;
+  command_ = rest_;
+  rest_.count -= std::min(rest_.count, plan_.width);  // the count of a message is 1, whatever the width
+  rest_.env += plan_.width;
+  rest_.row += plan_.width;
+  rest_.action += plan_.width;
+  return true;
 }
 
 void WorkerLoop::wait_for_command() {
@@ -143,6 +149,7 @@ void WorkerLoop::execute(const Command& command) {
         break;
     }
   } catch (nb::python_error& error) {
+    if (TakenOver::is_in(error)) throw TakenOver{};
     fail(error, command, result);
   } catch (nb::builtin_exception& error) {
     nb::python_error python_error = as_python(error);
@@ -151,6 +158,11 @@ void WorkerLoop::execute(const Command& command) {
 }
 
 Result WorkerLoop::begin_result(const Command& command, std::uint32_t count) {
+  meter_.begin_command(command.op, command.env, now_);
+  return result_of(command, count);
+}
+
+Result WorkerLoop::result_of(const Command& command, std::uint32_t count) const {
   Result result{};
   result.env = command.env;
   result.row = command.row;
@@ -158,8 +170,38 @@ Result WorkerLoop::begin_result(const Command& command, std::uint32_t count) {
   result.op = command.op;
   result.sequence = command.sequence;
   result.begin_ns = now_;
-  meter_.begin_command(command.op, command.env, now_);
   return result;
+}
+
+// -- a thread that hangs ---------------------------------------------------------------------------
+
+std::optional<std::uint32_t> WorkerLoop::take_over(std::uint64_t task) {
+  if (!env_calls_.take_over([&] { return meter_.is_at(task); })) return std::nullopt;
+  return meter_.current_env();
+}
+
+void WorkerLoop::give_up(nb::object stand_in, nb::handle error) {
+  HostedEnv& env = env_at(meter_.current_env().value());
+  env.env = std::move(stand_in);
+  env.is_due = false;
+  const bool is_ahead = command_.count == 0 || command_.op == Op::kPrepare;
+  if (is_ahead) {  // the reset that is requested next raises the error
+    PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(error.ptr())), error.ptr());
+    env.ahead_error.emplace();
+  }
+  if (command_.count != 0) {
+    Result result = result_of(command_, 1);
+    if (is_ahead) {
+      result.flags = kIsMessage | kUndone;
+      post(result, nb::object());
+    } else {
+      fail(error, command_, result);
+    }
+    command_.count = 0;
+  }
+  now_ = now_ns();
+  port_.publish(true, now_);
+  meter_.end();
 }
 
 void WorkerLoop::replace_env(std::uint32_t index, nb::object env) {
@@ -189,10 +231,13 @@ void WorkerLoop::step(HostedEnv& env, const Command& command, Result& result) {
   if (log_.is_on()) log_action(command, parts);
   counts_.count_step(env.index);
   meter_.note_step();
-  PyObject* arguments[] = {env.env.ptr(), action.ptr()};
-  PyObject* outcome = PyObject_VectorcallMethod(name, arguments, 2 | PY_VECTORCALL_ARGUMENTS_OFFSET, nullptr);
-  if (outcome == nullptr) nb::raise_python_error();
-  finish_step(env, nb::steal(outcome), result);
+  nb::object outcome = env_calls_.run([&, it = env.env] {  // `it` holds the env: another thread may replace it
+    PyObject* arguments[] = {it.ptr(), action.ptr()};
+    PyObject* returned = PyObject_VectorcallMethod(name, arguments, 2 | PY_VECTORCALL_ARGUMENTS_OFFSET, nullptr);
+    if (returned == nullptr) nb::raise_python_error();
+    return nb::steal(returned);
+  });
+  finish_step(env, std::move(outcome), result);
 }
 
 // Logs the action before the env receives it, because the env may not survive the step.
@@ -283,6 +328,10 @@ void WorkerLoop::message(const Command& command, Result& result) {
 }
 
 void WorkerLoop::fail(nb::python_error& error, const Command& command, Result& result) {
+  fail(value_of(error), command, result);
+}
+
+void WorkerLoop::fail(nb::handle error, const Command& command, Result& result) {
   nb::object slot = command.env == kWholeWorker ? nb::none() : nb::object(nb::int_(command.env));
   result.flags = kIsFailure;
   if (is_message(command.op))
@@ -292,16 +341,15 @@ void WorkerLoop::fail(nb::python_error& error, const Command& command, Result& r
   post(result, describe(error, slot));
 }
 
-nb::object WorkerLoop::describe(nb::python_error& error, nb::handle slot) {
+nb::object WorkerLoop::describe(nb::handle error, nb::handle slot) {
   static constexpr const char* kNames[] = {"reset", "step", "observe", "call", "close", "reset", "build", "reset"};
   const Op doing = meter_.doing();  // the op of the current task, which may be a reset within a step
-  if (error.traceback().is_valid()) PyException_SetTraceback(error.value().ptr(), error.traceback().ptr());
   try {
-    return hooks_.attr("describe")(error.value(), slot, kNames[static_cast<int>(doing)]);
+    return hooks_.attr("describe")(error, slot, kNames[static_cast<int>(doing)]);
     // Ctrl-C may interrupt a loop in the caller's thread. Then the interrupt is described instead of the error.
   } catch (nb::python_error& interrupt) {
     if (interrupt.matches(PyExc_Exception)) throw;
-    return describe(interrupt, slot);
+    return describe(value_of(interrupt), slot);
   }
 }
 
@@ -315,7 +363,7 @@ void WorkerLoop::keep_last(HostedEnv& env, std::uint32_t row) {
 }
 
 void WorkerLoop::finish_row(HostedEnv& env, const Objects& objects, nb::handle info, const End& end, Result& result) {
-  rows_.write_computed(env.env, result.row, env.last_computed);
+  rows_.write_computed(env.env, result.row, env.last_computed, env_calls_);
   post_row(env, objects, info, end, result);
 }
 

@@ -6,7 +6,7 @@
 //   WorkerPort   commands, results and bells            ResultRows   the rows of results
 //   HostedEnv    the state of an env between commands   EnvCounts    the counts of episodes, steps and seeds
 //   TaskMeter    the current task, and statistics       EpisodeLog   the data to replay an episode
-//   MemoryWatch  the memory limit of the process
+//   MemoryWatch  the memory limit of the process        EnvCalls     the code of envs, which may hang
 //
 // Rare cases, and all that needs pickling, are left to the worker's Python side, the `hooks`:
 //
@@ -48,6 +48,7 @@
 #include "shm/columns.hpp"
 #include "shm/plan.hpp"
 #include "worker/computed_columns.hpp"
+#include "worker/env_calls.hpp"
 #include "worker/env_counts.hpp"
 #include "worker/episode_log.hpp"
 #include "worker/hosted_env.hpp"
@@ -65,9 +66,9 @@ class WorkerLoop {
              nb::handle obs_nest, std::vector<Column> obs, std::vector<Column> final_obs, nb::handle action_nest,
              std::vector<Column> actions, ComputedColumns computed);
 
-  // Runs until a kClose command has been answered, or until `stop`. The caller holds the GIL; the loop releases it to
-  // sleep.
-  void run();
+  // Runs until a kClose command has been answered, or until `stop`; returns true. Returns false if another thread has
+  // taken over: the caller must then leave the loop alone. The caller holds the GIL; the loop releases it to sleep.
+  bool run();
   // Runs the commands that are in the ring, then returns. Returns true once a kClose command has been answered.
   bool run_available();
   // Makes `run` return soon without a kClose command, if the pool was abandoned. Any thread may call this.
@@ -75,6 +76,16 @@ class WorkerLoop {
     stopped_.store(true, std::memory_order_release);
     port_.wake();
   }
+
+  // Runs code of an env for a hook. Raises TakenOver if another thread has taken over meanwhile.
+  nb::object run_env_code(nb::handle code) {
+    return env_calls_.run([&] { return code(); });
+  }
+  // Takes the loop over from a thread that still is in `task`, in code of an env. Returns the env, which that thread
+  // keeps; nullopt if the thread is not there any more. Then `give_up` and `run` continue the loop.
+  std::optional<std::uint32_t> take_over(std::uint64_t task);
+  // Puts `stand_in` in the place of the env whose call hangs, and answers the command with `error`.
+  void give_up(nb::object stand_in, nb::handle error);
 
   // The env that is being reset, stepped or called, if any. Any thread may call this.
   std::optional<std::uint32_t> current_env() const { return meter_.current_env(); }
@@ -117,8 +128,10 @@ class WorkerLoop {
  private:
   using End = ResultRows::End;
 
-  void next_env(Command& command) const;
+  bool has_command() const { return rest_.count != 0 || port_.has_command(); }
+  bool next_command();
   void execute(const Command& command);
+  Result result_of(const Command& command, std::uint32_t count) const;
   Result begin_result(const Command& command, std::uint32_t count);
   void reset(HostedEnv& env, const Command& command, Result& result);
   void step(HostedEnv& env, const Command& command, Result& result);
@@ -131,7 +144,8 @@ class WorkerLoop {
   void rebuild(HostedEnv& env, const Command& command, Result& result);
   void prepare(HostedEnv& env, const Command& command, Result& result);
   void fail(nb::python_error& error, const Command& command, Result& result);
-  nb::object describe(nb::python_error& error, nb::handle slot);
+  void fail(nb::handle error, const Command& command, Result& result);
+  nb::object describe(nb::handle error, nb::handle slot);
 
   void execute_vector(const Command& command);
   nb::object run_vector(const Command& command);
@@ -178,10 +192,13 @@ class WorkerLoop {
   WorkerPort port_;
   EnvCounts counts_;
   TaskMeter meter_;
+  EnvCalls env_calls_;
   EpisodeLog log_;
   MemoryWatch memory_watch_;
   Records* records_;
 
+  Command command_{};      // the command that is executed; its `count` is 0 if there is none
+  Command rest_{};         // the commands of the same record that come next; its `count` is 0 if there are none
   std::uint64_t now_ = 0;  // the time in ns when the last task ended
   bool completes_resets_ = false;
   bool closed_ = false;

@@ -168,8 +168,9 @@ nb::tuple WorkerLoop::call_reset(HostedEnv& env, nb::object kwargs) {
     nb::object beginning = hooks_.attr("beginning")(index, named());
     log_.begin(index, nb::cast<Entry>(beginning[0]), PartBytes(nb::make_tuple(beginning[1])).bytes()[0]);
   }
-  nb::object result =
-      kwargs.is_valid() ? env.env.attr("reset")(**nb::borrow<nb::dict>(kwargs)) : env.env.attr("reset")();
+  nb::object result = env_calls_.run([&, it = env.env] {  // `it` holds the env: another thread may replace it
+    return kwargs.is_valid() ? it.attr("reset")(**nb::borrow<nb::dict>(kwargs)) : it.attr("reset")();
+  });
   env.reset_begin_ns = before;
   env.reset_end_ns = now_ns();
   meter_.note_reset(index, env.reset_end_ns - before);

@@ -77,9 +77,10 @@ nb::object ResultRows::write_info(const Objects& objects, nb::handle info, const
   return hooks_.attr("pack")(as_list(objects), or_none(rest), or_none(wanted), or_none(end.frozen));
 }
 
-void ResultRows::write_computed(nb::handle env, std::uint32_t row, std::vector<std::byte>& kept) const {
+void ResultRows::write_computed(nb::handle env, std::uint32_t row, std::vector<std::byte>& kept,
+                                EnvCalls& calls) const {
   if (!computed_.any()) return;
-  computed_.write(env, row, hooks_);
+  computed_.write(env, row, hooks_, calls);
   computed_.keep(row, kept);
 }
 

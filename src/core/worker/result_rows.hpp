@@ -42,7 +42,7 @@ class ResultRows {
   nb::object write_info(const Objects& objects, nb::handle info, const End& end, std::uint32_t row,
                         std::uint32_t& flags);
   // Writes the computed columns for the env's current state, and copies the values to `kept`, for `repeat_computed`.
-  void write_computed(nb::handle env, std::uint32_t row, std::vector<std::byte>& kept) const;
+  void write_computed(nb::handle env, std::uint32_t row, std::vector<std::byte>& kept, EnvCalls& calls) const;
 
   // -- reward and flags ----------------------------------------------------------------------------------------
 

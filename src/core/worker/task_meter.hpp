@@ -41,6 +41,7 @@ class TaskMeter {
   // Ends the current task. Called after the results were published: a reader that sees no task also sees the results.
   void end() { meter_.task.store(0, std::memory_order_release); }
 
+  bool is_at(std::uint64_t task) const { return meter_.task.load(std::memory_order_acquire) == task; }
   Op doing() const { return Task::op(meter_.task.load(std::memory_order_relaxed)); }
   // Returns the env of the current task; nullopt if there is no task, or it is for the whole worker.
   std::optional<std::uint32_t> current_env() const {

@@ -17,7 +17,7 @@ from remuda._worker.env_report import Reports
 from remuda._worker.reset_defaults import ResetDefaults
 from remuda._worker.second_build import Limits, SecondBuild
 from remuda._worker.worker_info import HostSpec
-from remuda.errors import EnvProgress, Failure, MemoryVerdict, RemudaError
+from remuda.errors import EnvProgress, EnvTimeoutError, Failure, MemoryVerdict, RemudaError
 
 Queues: TypeAlias = "tuple[SimpleQueue[Parts], SimpleQueue[Parts]]"
 
@@ -128,6 +128,10 @@ class Backend(Protocol):
     def processes(self) -> Processes | None:
         """The backend's methods for worker processes; None if the workers run in this process."""
 
+    @property
+    def threads(self) -> Threads | None:
+        """The backend's methods for workers that are threads; None for other workers."""
+
     def build(self, assignments: Sequence[Assignment], timeout: float | None, progress: BuildProgress) -> list[Reports]:
         """Starts the workers, except the first one if `build_first` has started it. Returns the reports of their envs.
 
@@ -170,6 +174,22 @@ class Backend(Protocol):
 
     def abandon(self) -> None:
         """Stops the workers of a pool that was never closed: at garbage collection, or at the interpreter's exit."""
+
+
+class Threads(Protocol):
+    """The further methods of a backend with workers that are threads, which cannot be killed."""
+
+    def stack(self, worker: int) -> str:
+        """Returns the Python stack of a worker's thread, the last call first; empty if it cannot be read."""
+
+    def relieve(self, worker: int, task: int, error: EnvTimeoutError) -> None:
+        """Starts a thread that continues the worker's loop, if the worker still hangs in `task`, in code of an env.
+
+        The new thread answers the task's command with `error`. The old thread keeps the env.
+        """
+
+    def hung(self, worker: int) -> dict[int, EnvTimeoutError]:
+        """Returns the errors of the worker's envs that hang in old threads, by the env's first slot."""
 
 
 class Processes(Protocol):

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-from remuda._backends.base import Assignment, BuildProgress, Queues
+from remuda._backends.base import Assignment, BuildProgress, Queues, Threads
 from remuda._relay.output import check_limit
 from remuda._wire.channel import LocalChannel
 from remuda._wire.failures import build_error, load_failure
@@ -49,7 +49,8 @@ class LocalWorker:
 class LocalBackend:
     """Builds the envs in the calling thread."""
 
-    processes = None
+    processes: None = None
+    threads: Threads | None = None
 
     def __init__(self) -> None:
         self.workers: list[LocalWorker] = []

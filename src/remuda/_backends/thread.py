@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import sys
 import threading
+import traceback
+from collections.abc import Callable
+from queue import SimpleQueue
+from typing import Any
 
 from remuda import _core
 from remuda._backends.deadline import Deadline
 from remuda._backends.local import LocalBackend, LocalWorker, close_all
+from remuda._relay.log import logger
+from remuda._wire.failures import text_of
 from remuda._wire.layout import Layout
 from remuda._worker.reset_defaults import ResetDefaults
+from remuda.errors import EnvTimeoutError
 
 _FAREWELL = 1.0  # seconds for running steps to end when the pool is abandoned
 
@@ -18,44 +26,105 @@ class ThreadBackend(LocalBackend):
 
     def __init__(self) -> None:
         super().__init__()
-        self._threads: list[threading.Thread] = []
-        self._loops: list[_core.WorkerLoop] = []
+        self.threads = self
+        self._runners: list[_LoopRunner] = []  # by worker
 
     def attach(self, layout: Layout, arena: _core.Arena, defaults: ResetDefaults) -> None:
         for worker in self.workers:
             loop = worker.host.start(layout, arena, defaults.for_successor(worker.env_ids))
-            # Daemons, so that an env that never returns cannot prevent the interpreter's exit.
-            thread = threading.Thread(target=_run, args=(worker, loop), name=worker.name, daemon=True)
-            self._threads.append(thread)
-            self._loops.append(loop)
-            thread.start()
+            self._runners.append(_LoopRunner(worker, loop))
 
     def watch(self, hub: _core.Hub) -> None:
         pass
 
     def stop(self, timeout: float) -> None:
-        for loop in self._loops:
-            loop.stop()
+        for runner in self._runners:
+            runner.loop.stop()
         deadline = Deadline(timeout)
-        for thread in self._threads:
+        for thread in [thread for runner in self._runners for thread in (runner.thread, runner.relief)]:
             if thread is threading.current_thread():  # Python's collector may run this in a worker's thread
                 continue
             thread.join(deadline.slice())
             while thread.is_alive() and not deadline.has_passed():
                 thread.join(deadline.slice())
-        if not self._threads:  # no thread was started, so no loop closes the envs
+        if not self._runners:  # no thread was started, so no loop closes the envs
             close_all(self.workers)
-        self._loops = []
+        self._runners = []
 
     def abandon(self) -> None:
         # A thread cannot be ended from outside. A late thread closes its envs when the running step returns. If the
         # interpreter has ended before that, the thread sleeps until the process ends (see finalizing.cpp).
         self.stop(_FAREWELL)
 
+    # -- threads that hang -------------------------------------------------------------------------------
 
-def _run(worker: LocalWorker, loop: _core.WorkerLoop) -> None:
+    def stack(self, worker: int) -> str:
+        return self._runners[worker].stack()
+
+    def relieve(self, worker: int, task: int, error: EnvTimeoutError) -> None:
+        self._runners[worker].relieve(task, error)
+
+    def hung(self, worker: int) -> dict[int, EnvTimeoutError]:
+        return self.workers[worker].host.hung
+
+
+class _LoopRunner:
+    """Runs the loop of a worker in a thread. If an env hangs in that thread, another one takes the loop over.
+
+    Attributes:
+        loop: The worker's loop.
+        thread: The thread that runs the loop.
+        relief: The latest thread that was started to take the loop over; at first, `thread`.
+    """
+
+    def __init__(self, worker: LocalWorker, loop: _core.WorkerLoop) -> None:
+        self.loop, self._worker = loop, worker
+        self._left: SimpleQueue[Any] = SimpleQueue()  # for `thread`: the env that it must close after it lost the loop
+        self.thread = self.relief = self._start(self._run, self._left)
+
+    def _start(self, target: Callable[..., None], *args: Any) -> threading.Thread:
+        # A daemon, so that an env that never returns cannot prevent the interpreter's exit.
+        thread = threading.Thread(target=target, args=args, name=self._worker.name, daemon=True)
+        thread.start()
+        return thread
+
+    def stack(self) -> str:
+        """Returns the Python stack of the thread, the last call first; empty if it cannot be read."""
+        frame, calls = sys._current_frames().get(self.thread.ident or 0), []
+        for one, line in () if frame is None else traceback.walk_stack(frame):
+            if one.f_code is _LoopRunner._run.__code__:
+                break
+            calls.append(f'File "{one.f_code.co_filename}", line {line} in {one.f_code.co_name}')
+        return "\n".join(calls)
+
+    def relieve(self, task: int, error: EnvTimeoutError) -> None:
+        """Starts a thread that takes the loop over, if the other one still hangs in `task`. It reports `error`."""
+        if self.relief is self.thread or not self.relief.is_alive():
+            self.relief = self._start(self._take_over, task, error)
+
+    def _run(self, left: SimpleQueue[Any]) -> None:
+        has_loop = True
+        try:
+            has_loop = self.loop.run()
+        finally:
+            if has_loop:
+                self._worker.host.close_quietly()  # the loop has closed the envs, unless the pool was abandoned
+                self._worker.alive = False
+        if not has_loop:
+            _close(left.get())
+
+    def _take_over(self, task: int, error: EnvTimeoutError) -> None:
+        env = self.loop.take_over(task)
+        if env is None:  # the call has returned meanwhile
+            return
+        others, self._left = self._left, SimpleQueue()
+        self.thread = threading.current_thread()
+        others.put(self._worker.host.leave(env, error))
+        self._run(self._left)
+
+
+def _close(env: Any) -> None:
     try:
-        loop.run()
-    finally:
-        worker.host.close_quietly()  # the loop has closed the envs, unless the pool was abandoned
-        worker.alive = False
+        env.close()
+    except BaseException as error:  # only logged: nobody waits for this env any more
+        logger.warning("an env that was left in a hung thread raised in close: %s", text_of(error, repr))

@@ -54,6 +54,8 @@ class RayBackend:
         restarts: The link of each actor that died while the pool was made, once per death.
     """
 
+    threads: None = None
+
     def __init__(self, env_fns: Sequence[EnvFn], options: ClusterOptions, cluster: actors.Cluster) -> None:
         self.options, self.settings, self.cluster = options, options.settings, cluster
         shares = divide(len(env_fns), options.where.shards, options.width)

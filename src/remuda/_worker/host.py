@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import partial
-from typing import Any, NoReturn
+from typing import Any, NoReturn, cast
 
 from remuda import _core
 from remuda._crash.episode_start import describe_beginning
@@ -44,17 +44,17 @@ from remuda._worker.memory import in_words, own_bytes
 from remuda._worker.reset_defaults import ResetDefaults
 from remuda._worker.row_pickling import RowPickling
 from remuda._worker.worker_info import HostSpec, worker_context
-from remuda.errors import InvalidEnvError
+from remuda.errors import EnvTimeoutError, InvalidEnvError, RemudaError
 
 
 class _Missing:
-    """Stands in the place of an env that was closed and could not be rebuilt."""
+    """Stands in the place of an env that is gone. Its reset and step raise an error."""
 
-    def __init__(self, slot: int) -> None:
-        self._slot = slot
+    def __init__(self, error: RemudaError) -> None:
+        self._error = error
 
     def reset(self, **_: Any) -> NoReturn:
-        raise InvalidEnvError(f"env {self._slot} could not be rebuilt")
+        raise self._error
 
     def step(self, _: Any) -> NoReturn:
         self.reset()
@@ -70,6 +70,7 @@ class EnvHost(RowPickling):
         info: Its worker.
         envs: The envs that its factories built.
         width: The number of neighbouring slots of each env.
+        hung: By slot, the errors of envs that hang in a thread of their own now, until they are rebuilt.
     """
 
     def __init__(self, spec: HostSpec, channel: Channel, before_goodbye: Callable[[], None] = lambda: None) -> None:
@@ -83,6 +84,7 @@ class EnvHost(RowPickling):
         super().__init__(channel)
         self.info, self.width = spec.info, spec.width
         self.envs: list[Any] = []
+        self.hung: dict[int, EnvTimeoutError] = {}
         self._computed: Sequence[Computed] = ()  # the columns of values that the caller's functions compute
         self._keeps_factories, self._is_lazy = spec.rebuilds or spec.is_lazy, spec.is_lazy
         self._env_fns: dict[int, EnvFn] = {}  # by index in `envs`: factories of envs that may have to be built later.
@@ -264,7 +266,8 @@ class EnvHost(RowPickling):
         if wanted.seed is not None:
             self._defaults.give_later(env, wanted.seed)
             self._announce_defaults()
-        return put_state(self._env_at(env), wanted.state, self._layout.computed)
+        put = partial(put_state, self._env_at(env), wanted.state, self._layout.computed)
+        return cast(Place, self._get_loop().run_env_code(put))
 
     def complete_reset(self, env: int, named: dict[str, Any] | None) -> tuple[dict[str, Any], dict[str, Any] | None]:
         loop = self._get_loop()
@@ -306,8 +309,9 @@ class EnvHost(RowPickling):
             self.renew(slot)
         if isinstance(call, TakeState):
             place = self._get_loop().place_of(slot)
-            return dump(take_state(self._env_at(slot), call.fns, place, self._layout))
-        result = call.run(self._env_at(slot))
+            take = partial(take_state, self._env_at(slot), call.fns, place, self._layout)
+            return dump(self._get_loop().run_env_code(take))
+        result = self._get_loop().run_env_code(partial(call.run, self._env_at(slot)))
         answer = dump_named("a result", result)
         if call.about is not None:
             self._remembered.remember(slot, call.about, parts)
@@ -330,7 +334,7 @@ class EnvHost(RowPickling):
         is_there, place = self._env_at(slot) is not None, self._place_of(slot)
         is_first = not is_there and slot not in self._emptied
         if is_there:
-            self._empty(slot, _Missing(slot))
+            self._empty(slot, _Missing(InvalidEnvError(f"env {slot} could not be rebuilt")))
         with worker_context(self.info):
             env = self._env_fns[place]()
         self._check(env, self.name_of_factory(slot))
@@ -446,8 +450,20 @@ class EnvHost(RowPickling):
     def _derive_seed(self, slot: int, seed: int) -> int:
         return derive_seed(seed, slot, self._replacements, self._rebuilt.get(slot, 0))
 
+    def leave(self, slot: int, error: EnvTimeoutError) -> Any:
+        """Gives up an env in whose code a thread hangs: answers its command with `error`. Returns the env.
+
+        Called by the thread that has taken the loop over.
+        """
+        place, stand_in = self._place_of(slot), _Missing(error)
+        left, self.envs[place] = self.envs[place], stand_in
+        self.hung[slot] = error
+        self._get_loop().give_up(stand_in, error)
+        return left
+
     def _put(self, slot: int, env: Any) -> None:
         self.envs[self._place_of(slot)] = env
+        self.hung.pop(slot, None)
         for one in range(slot, slot + self.width):
             self._get_loop().replace_env(one, env)
 

@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from failing import MODES, fault_in
+from failing import LIMIT, MODES, fault_in
 from odd_exceptions import raising
 from pairs import each
 from pool_envs import counting, hooked
@@ -127,6 +127,32 @@ def test_a_death_is_raised_or_recorded_despite_an_interrupt() -> None:
             return hit
 
     each_line(body)
+
+
+@pytest.mark.watchdog(600)
+def test_a_hang_in_a_thread_is_handled_despite_an_interrupt() -> None:
+    doors = [threading.Event()]
+    hang = lambda env, action: doors[-1].wait() and None if action == 9 else None  # noqa: E731
+    faults = FaultPolicy("restart", step_timeout=LIMIT, backoff=0, max_restarts=10**6, abandon_hung_threads=True)
+    with Pool(hooked(2, step=hang), backend="thread", num_workers=1, faults=faults) as pool:
+
+        def body(n: int) -> list[str]:
+            pool.reset()
+            doors.append(threading.Event())
+            with interrupting(n) as hit:
+                try:
+                    assert fault_in(pool.step([1, 9]), 1).kind == "timeout", hit
+                    pool.reset()
+                except Interrupt:
+                    pass
+            pool.discard()
+            assert pool.pending == 0
+            doors[-1].set()
+            assert pool.reset().obs[:, 2].tolist() == [0, 0], hit
+            assert pool.step([3, 3]).obs[:, 2:].tolist() == [[1, 3]] * 2, hit
+            return hit
+
+        each_line(body)
 
 
 @pytest.mark.watchdog(600)

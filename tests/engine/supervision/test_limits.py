@@ -247,9 +247,3 @@ def test_wrong_fault_policies_are_refused(options: dict[str, Any], message: str)
 def test_wrong_values_of_faults_are_refused(faults: Any) -> None:
     with pytest.raises((ValueError, TypeError), match=r"expected (faults|on_fault) to be"):
         Pool(counting(1), faults=faults)
-
-
-@pytest.mark.parametrize("backend", ["thread", "serial"])
-def test_deadlines_need_processes(backend: Any) -> None:
-    with pytest.raises(ValueError, match="only a process can be stopped from outside"):
-        Pool(counting(1), backend=backend, faults=FaultPolicy(step_timeout=1))

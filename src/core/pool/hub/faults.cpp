@@ -53,7 +53,7 @@ void Hub::find_late(Clock::time_point now) {
     const auto op = workers_.late_with(w, tasks[w], oldest_op(w), now);
     if (!op) continue;
     workers_[w].become(PortState::kLate);
-    inbox_.add_late({w, *op});
+    inbox_.add_late({w, *op, workers_[w].is_at(tasks[w]) ? tasks[w] : 0});
   }
 }
 
@@ -64,7 +64,7 @@ Op Hub::oldest_op(std::uint32_t worker) const {
 
 void Hub::mark_corrupt(std::uint32_t worker) {
   workers_[worker].become(PortState::kCorrupt);
-  inbox_.add_late({worker, std::nullopt});
+  inbox_.add_late({worker, std::nullopt, 0});
 }
 
 // -- events ------------------------------------------------------------------------------------------------

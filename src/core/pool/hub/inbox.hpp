@@ -31,7 +31,8 @@ struct Message {
 
 struct LateWorker {
   std::uint32_t worker;
-  std::optional<Op> op;  // the op that missed its deadline; nullopt if the worker's results are unsound
+  std::optional<Op> op;    // the op that missed its deadline; nullopt if the worker's results are unsound
+  std::uint64_t task = 0;  // the worker's task of that op; 0 if it has not begun the op
 };
 
 struct DeadWorker {

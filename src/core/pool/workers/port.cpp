@@ -15,7 +15,7 @@ constexpr unsigned bit(PortState state) { return 1U << static_cast<unsigned>(sta
 constexpr unsigned kNext[] = {
     bit(PortState::kServing) | bit(PortState::kDead),
     bit(PortState::kLate) | bit(PortState::kCorrupt) | bit(PortState::kDead),
-    bit(PortState::kCorrupt) | bit(PortState::kDead),
+    bit(PortState::kServing) | bit(PortState::kCorrupt) | bit(PortState::kDead),
     bit(PortState::kDead),
     bit(PortState::kComing),
 };

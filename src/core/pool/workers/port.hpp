@@ -3,6 +3,7 @@
 //   coming          -> serving        when the successor of a dead worker has built its envs
 //   coming          -> dead           when it turns out that the dead worker will have no successor
 //   serving         -> late           when the worker misses a deadline, which is reported once
+//   late            -> serving        when the worker is a thread, which cannot be killed
 //   serving, late   -> corrupt        when a result is unsound; nothing more is read from this worker
 //   serving, late,
 //   corrupt         -> dead           when its process has ended, and its published results were read

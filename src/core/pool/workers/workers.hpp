@@ -100,6 +100,11 @@ class Workers {
   // task, read before the worker's results. If the worker has work but no task, the op is `oldest`, the op of its
   // oldest command in flight.
   std::optional<Op> late_with(std::uint32_t worker, std::uint64_t task, Op oldest, Clock::time_point now) const;
+  // Makes a late worker a serving one, because its thread cannot be killed. As long as it is late, it is reported
+  // again.
+  void forgive(std::uint32_t worker) {
+    if (ports_[worker].state() == PortState::kLate) ports_[worker].become(PortState::kServing);
+  }
   // Returns the total time in ns in which this process was frozen or did not read the clock. Deadlines do not include
   // it.
   std::int64_t lost_ns();

@@ -69,6 +69,8 @@ class ProcessOptions(Protocol):
 class ProcessBackend:
     """Starts and ends worker processes."""
 
+    threads: None = None
+
     def __init__(self, options: ProcessOptions) -> None:
         self.workers: list[ProcessWorker] = []
         # The options may refer to the pool, so they are not kept. Otherwise the pool's finalizer, which refers to the

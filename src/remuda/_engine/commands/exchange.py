@@ -282,7 +282,7 @@ class Exchange:
             case _core.Message():
                 self._decide_on_message(event.worker, event.slot, event.sequence, event.flags, event.parts, changes)
             case _core.LateWorker():
-                self.supervisor.worker_late(event.worker, event.op)
+                self.supervisor.worker_late(event.worker, event.op, event.task)
             case _core.DeadWorker():
                 self._decide_on_death(event, changes)
 
@@ -298,12 +298,17 @@ class Exchange:
             if slot is not None and not flags & _core.IS_MESSAGE:  # the slot is in flight until its worker dies
                 changes.do(self._running.hub.resolve, slot, _core.Outcome.RESEND)
             return self.supervisor.worker_late(worker, None)
+        hang = None if failure is None else self.supervisor.hang_of(failure, changes)
         addressee = None
         if flags & _core.IS_MESSAGE:
             # A failed reset in advance is not reported here. The reset that would have used it reports the failure.
             addressee = None if flags & _core.UNDONE else self._calls.get(sequence)
             changes.do(self._calls.pop, sequence, None)
-        if addressee is not None:
+        if hang is not None:
+            if addressee is not None:
+                addressee.abandon(hang)
+            self.supervisor.env_hung(None if flags & _core.IS_MESSAGE else slot, hang, changes)
+        elif addressee is not None:
             if failure is None:
                 addressee.answer(sequence, parts)
             else:

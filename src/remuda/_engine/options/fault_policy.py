@@ -26,7 +26,11 @@ class FaultPolicy:
             misses a step. A fault in a reset ends no episode: the reset is tried again.
         step_timeout, reset_timeout, call_timeout: The seconds that one env may take for one step, one reset (also an
             autoreset), one call. After that its worker is killed, wherever it hangs. The pool checks these deadlines
-            while it waits. None for no limit. Worker processes only.
+            while it waits. None for no limit. With `backend="thread"` nothing is killed: the env is lost, and its
+            thread goes on. `backend="serial"` has no deadlines.
+        abandon_hung_threads: With "restart" and `backend="thread"`: whether an env that missed a deadline is rebuilt
+            although the old one still runs in its thread. That thread keeps the old env, its memory and perhaps a core
+            until the call returns; then it closes the env. Calls that never return add up.
         max_restarts, period: The number of restarts of one env that are allowed within `period` seconds. One more
             raises RestartLimitError. They are the intensity and period of Erlang/OTP's supervisors.
         max_pool_restarts: The same limit for all envs of the pool together; None for no such limit.
@@ -49,6 +53,7 @@ class FaultPolicy:
     backoff: float = 0.1
     max_backoff: float = 1.0
     renew_every: int | None = None
+    abandon_hung_threads: bool = False
 
     def __post_init__(self) -> None:
         if self.on_fault not in _CHOICES:

@@ -80,9 +80,10 @@ def _check_without_processes(values: OptionValues) -> None:
                 f"expected {name}={option.default!r} for backend={backend!r}, got {got!r}: its workers run in this "
                 f"process{option.of_processes}"
             )
-    if values.faults.has_deadlines:
+    if values.faults.has_deadlines and (backend == "serial" or values.vector_size is not None):
+        envs = "" if backend == "serial" else f" and vector_size={values.vector_size}"
         raise ValueError(
-            f"expected no deadlines with backend={backend!r}: only a process can be stopped from outside; "
+            f"expected no deadlines with backend={backend!r}{envs}: only a process can be stopped from outside; "
             "use backend='process'"
         )
     if values.faults.restarts and values.vector_size is not None:

@@ -56,8 +56,14 @@ class DeathReports:
         """Returns the error for calls that a worker left unanswered because it closed its env and is to be replaced."""
         return death_of(self._backend.workers[index], "close", None, WorkerDiedError)
 
+    def hang(self, index: int, env: int, op: _core.Op, stack: str) -> EnvTimeoutError:
+        """Returns the error for an env that hangs in a thread. `stack`: the Python stack of the thread."""
+        operation, where = self._tracker.describe(env, OPERATIONS[op])
+        make = self.missed_deadline(op, stack)
+        return make(worker=index, pid=None, exitcode=None, env_ids=(env,), operation=operation, where=where)
+
     def missed_deadline(self, op: _core.Op, stack: str) -> Callable[..., EnvTimeoutError]:
-        """Returns a function that makes the error for a worker killed at a deadline. `stack`: its Python stack."""
+        """Returns a function that makes the error for a worker late for a deadline. `stack`: its Python stack."""
         name = deadline_of(op)
         limit = self._start_timeout if name == "start_timeout" else getattr(self._policy, name)
         assert limit is not None  # without a limit there is no deadline

@@ -31,8 +31,8 @@ class RestartBudget:
         self._faults, self._tracker = faults, tracker
 
     def env_fault(self, env: int, operation: str, error: RemudaError) -> Fault:
-        """Returns the `Fault` of an env that raised."""
-        return self._fault(env, "exception", operation, error, shared=False)
+        """Returns the `Fault` of an env that raised, or hangs in a thread."""
+        return self._fault(env, kind_of(error), operation, error, shared=False)
 
     def charge_worker(self, worker: int, error: RemudaError, changes: Changes) -> tuple[list[Fault], float | None]:
         """Counts the failure of a worker as a fault of each of its envs, lost ones excepted.

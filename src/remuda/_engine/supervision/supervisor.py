@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from remuda import _core
+from remuda._backends.base import Threads
 from remuda._engine.options.fault_policy import FaultPolicy
 from remuda._engine.running.calls import Addressee
 from remuda._engine.running.changes import Changes
@@ -27,7 +28,16 @@ from remuda._engine.supervision.worker_states import WorkerStates
 from remuda._engine.tracing.on_fault import FaultTraces
 from remuda._wire.pickling import Parts
 from remuda._worker.reset_defaults import ResetDefaults
-from remuda.errors import CorruptReplyError, EnvError, Failure, RemudaError, RestartLimitError, WorkerDiedError
+from remuda.errors import (
+    CorruptReplyError,
+    EnvError,
+    EnvTimeoutError,
+    Failure,
+    Fault,
+    RemudaError,
+    RestartLimitError,
+    WorkerDiedError,
+)
 
 
 class Supervisor:
@@ -237,12 +247,24 @@ class Supervisor:
 
     # -- workers that are killed or replaced ---------------------------------------------------------------
 
-    def worker_late(self, worker: int, op: _core.Op | None) -> None:
-        """Kills a worker that missed the deadline of `op`, or sent invalid data (op None). May be called again."""
+    def worker_late(self, worker: int, op: _core.Op | None, task: int = 0) -> None:
+        """Kills a worker that missed the deadline of `op`, or sent invalid data (op None). May be called again.
+
+        A thread cannot be killed: if an env hangs in it, in the task `task`, another thread takes its place.
+        """
+        if op is not None and self._backend.threads is not None:
+            return self._relieve(self._backend.threads, worker, op, task)
         stack = ""
         if op is not None and self._lives.state(worker) is WorkerState.RUNNING:
             stack = self._running.processes.last_stack(worker)
-        self._kill(worker, CorruptReplyError if op is None else self._deaths.missed_deadline(op, stack))
+        return self._kill(worker, CorruptReplyError if op is None else self._deaths.missed_deadline(op, stack))
+
+    def _relieve(self, threads: Threads, worker: int, op: _core.Op, task: int) -> None:
+        self._running.workers.forgive(worker)
+        _, env = self._running.workers.doing(worker)
+        if env is not None:
+            first = self._layout.ids_with(env)[0]
+            threads.relieve(worker, task, self._deaths.hang(worker, first, op, threads.stack(worker)))
 
     def _kill(self, worker: int, cause: Callable[..., RemudaError]) -> None:
         """Kills a worker. If an interrupt makes the pool call this again, the first cause counts."""
@@ -312,15 +334,45 @@ class Supervisor:
             changes.do(self._running.hub.resolve, slot, _core.Outcome.RESEND)  # its successor repeats the command
             return self.rebuild_failed(env, failure, changes)
         fault = self._budget.env_fault(env, failure.operation, EnvError([failure]))
+        # The worker tries a failed rebuild again before the env's next reset.
+        return self._rebuild_env(slot, fault, changes, is_due=not is_rebuild)
+
+    def _rebuild_env(self, slot: int | None, fault: Fault, changes: Changes, *, is_due: bool = True) -> None:
+        """Makes a worker rebuild an env, if `is_due`. `slot`: its slot, if that waits for a result."""
+        env, worker = fault.env_id, fault.worker
         if not self._budget.charge([fault], "it is rebuilt", changes):
-            return changes.do(self._running.hub.resolve, slot, _core.Outcome.DROP)
-        if not is_rebuild:  # the worker tries a failed rebuild again before the env's next reset
+            return self._drop([] if slot is None else [slot], changes)
+        if is_due:
             rebuild = _Rebuild(self, env)
-            changes.do(
-                self._running.hub.instruct, _core.Op.REBUILD, failure.worker, env, None, self.addressees, rebuild
-            )
-        self.replacements.prepare_again(failure.worker, [env], changes)
-        return self.resolution.settle([slot], [fault], changes)
+            changes.do(self._running.hub.instruct, _core.Op.REBUILD, worker, env, None, self.addressees, rebuild)
+        self.replacements.prepare_again(worker, [env], changes)
+        if slot is not None:
+            return self.resolution.settle([slot], [fault], changes)
+        idle = self._running.slots.slot_of(env)
+        return None if idle is None else self.resolution.settle_idle([idle], [fault], changes)
+
+    def hang_of(self, failure: Failure, changes: Changes) -> EnvTimeoutError | None:
+        """Returns the error of an env whose thread was left, if `failure` is its first failure since then."""
+        if self._backend.threads is None or failure.env_id is None:
+            return None
+        hung = self._backend.threads.hung(failure.worker)
+        if (error := hung.get(failure.env_id)) is not None:
+            changes.do(hung.pop, failure.env_id, None)
+        return error
+
+    def env_hung(self, slot: int | None, error: EnvTimeoutError, changes: Changes) -> None:
+        """Handles an env that still runs in a thread that was left. `slot`: its slot, if that waits for a result."""
+        (env,) = error.env_ids
+        if self.closing:
+            return self._drop([] if slot is None else [slot], changes)
+        self._record(error.worker, error)
+        self._history.plan_fault(error.worker, env, kind_of(error), error.operation, str(error), changes)
+        if self._policy.restarts and self._policy.abandon_hung_threads:
+            return self._rebuild_env(slot, self._budget.env_fault(env, error.operation, error), changes)
+        changes.do(self._running.slots.count_fault, env)
+        awaited = slot is not None or self._running.slots.slot_of(env) is None  # no command to a spare would report it
+        self._faults.add_death([env], error, changes, awaited=awaited)
+        return self._drop([] if slot is None else [slot], changes)
 
     def rebuild_failed(self, env: int, failure: Failure, changes: Changes) -> None:
         """Handles an env that its worker could not rebuild. Kills a process; a thread retries before the next reset."""

@@ -1,0 +1,320 @@
+"""Envs that hang in a thread: the pool goes on without them, or with new envs in their place.
+
+The tests are independent of the machine's speed: an env hangs until the test lets it go, and no other call has a
+deadline.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from failing import LIMIT, MODES, assert_cut_off, fault_in, rejoin
+from pairs import each
+from pool_envs import Hook, counting, hooked
+from rollout_envs import fill
+
+from remuda import BrokenPoolError, EnvTimeoutError, FaultPolicy, Pool, RestartLimitError
+
+
+class Hang:
+    """A hook in which the first env to come hangs until `let_go`. The hook `close` reports that this env was closed."""
+
+    def __init__(self, when: Any = lambda env: True) -> None:
+        self.hung: Any = None
+        self._thread = threading.current_thread()
+        self._when, self._lock = when, threading.Lock()
+        self._door, self._closed = threading.Event(), threading.Event()
+
+    def __call__(self, env: Any, *_: Any) -> None:
+        with self._lock:
+            is_first = self.hung is None and self._when(env)
+            if is_first:
+                self.hung, self._thread = env, threading.current_thread()
+        if is_first:
+            self._door.wait()
+
+    def close(self, env: Any) -> None:
+        if env is self.hung:
+            self._closed.set()
+
+    def let_go(self) -> None:
+        """Lets the env return, and waits until the thread that it ran in has closed it and ended."""
+        self._door.set()
+        self._closed.wait()
+        self._thread.join()
+
+
+@pytest.fixture
+def hang() -> Iterator[Hang]:
+    hang = Hang()
+    yield hang
+    if hang.hung is not None:
+        hang.let_go()
+
+
+def hanging(num_envs: int, hang: Hang, *phases: str, **hooks: Hook) -> list[Any]:
+    return hooked(num_envs, **dict.fromkeys(phases, hang), close=hang.close, **hooks)
+
+
+def in_threads(env_fns: Any, policy: Any = "raise", num_workers: int | None = None, **options: Any) -> Pool:
+    """Returns a pool of threads. Options whose names end with "timeout" are those of its policy."""
+    limits = {name: options.pop(name) for name in list(options) if name.endswith("timeout")}
+    abandons = options.pop("abandons", policy == "restart")
+    faults = FaultPolicy(policy, backoff=0, abandon_hung_threads=abandons, **limits)
+    return Pool(env_fns, backend="thread", num_workers=num_workers, faults=faults, **options)
+
+
+def ask(pool: Pool, phase: str) -> Any:
+    return {"step": lambda: pool.step([1, 1, 1]), "reset": pool.reset, "call": lambda: pool.call("poke")}[phase]()
+
+
+@each(phase=["step", "reset", "call"], num_workers=[None, 1])
+def test_a_missed_deadline_is_raised(phase: str, num_workers: int | None, hang: Hang) -> None:
+    with in_threads(hanging(3, hang, phase), num_workers=num_workers, **{f"{phase}_timeout": LIMIT}) as pool:
+        if phase != "reset":
+            pool.reset()
+        with pytest.raises(EnvTimeoutError) as raised:
+            ask(pool, phase)
+        error = raised.value
+        assert (error.deadline, error.limit, error.env_ids, error.operation) == (f"{phase}_timeout", LIMIT, (1,), phase)
+        assert (error.pid, error.worker) == (None, 1 if num_workers is None else 0)
+        assert error.where is not None
+        assert error.where.env_id == 1
+        assert f"worker {error.worker} (env 1) hung while in {phase}" in str(error)
+        assert "its thread goes on, because it cannot be killed" in str(error)
+        assert "in __call__" in error.stack
+        assert "_run_loop" not in error.stack
+        if phase != "call":
+            assert sorted(pool.recv().env_ids) == [0, 2]
+        with pytest.raises(BrokenPoolError, match="env 1 was lost"):
+            pool.step([1, 1, 1])
+        if phase == "reset":
+            assert pool.reset(env_ids=[0, 2]).obs[:, 1].tolist() == [2, 2]
+        hang.let_go()
+        pool.send([4, 5], env_ids=[0, 2])
+        assert pool.recv().reward.tolist() == [4, 5]
+
+
+@each(mode=MODES, num_workers=[None, 1, 2])
+def test_an_env_that_hangs_is_rebuilt(mode: Any, num_workers: int | None) -> None:
+    hang = Hang(lambda env: env.steps == 2)
+    with in_threads(
+        hanging(3, hang, "step"), "restart", num_workers, step_timeout=LIMIT, autoreset=mode, frames=2
+    ) as pool:
+        pool.reset()
+        pool.step([1, 1, 1])
+        batch = pool.step([2, 2, 2])
+        fault = assert_cut_off(batch, 1, [1, 1, 1, 1])
+        assert (fault.kind, fault.operation, fault.where.step) == ("timeout", "step", 2)
+        assert isinstance(fault.error, EnvTimeoutError)
+        assert batch.obs[[0, 2], 2].tolist() == [2, 2]
+        assert rejoin(pool, [3, 3, 3]).obs[1].tolist() == [1, 1, 1, 3]
+        held = [batch, pool.step([4, 4, 4])]
+        copies = [one.obs.copy() for one in held]
+        hang.let_go()  # the late result of the old env must not show up anywhere
+        for n in range(5, 12):
+            batch = pool.step([n] * 3)
+            assert batch.obs[1].tolist() == [1, 1, n - 2, n]
+        for one, copy in zip(held, copies, strict=True):
+            np.testing.assert_array_equal(one.obs, copy)
+
+
+def test_a_thread_is_left_only_if_the_policy_permits_it(hang: Hang) -> None:
+    with in_threads(hanging(2, hang, "step"), "restart", step_timeout=LIMIT, abandons=False) as pool:
+        pool.reset()
+        with pytest.raises(EnvTimeoutError, match="step_timeout"):
+            pool.step([1, 1])
+        assert pool.recv().env_ids.tolist() == [0]
+        with pytest.raises(BrokenPoolError, match="env 1 was lost"):
+            pool.reset()
+
+
+@each(mode=["next_step", "same_step"], num_workers=[None, 1])
+def test_autoresets_have_the_deadline_of_resets(mode: Any, num_workers: int | None, hang: Hang) -> None:
+    env_fns = hanging(2, hang, "autoreset", length=1)
+    with in_threads(env_fns, "restart", num_workers, reset_timeout=LIMIT, autoreset=mode) as pool:
+        pool.reset()
+        batch = pool.step([1, 1])
+        if mode == "next_step":  # the reset is repeated
+            batch = pool.step([1, 1])
+            assert not batch.truncated.any()
+        else:
+            assert fault_in(batch, 1).operation == "reset"
+        assert batch.obs.tolist() == [[0, 2, 0, -1], [1, 1, 0, -1]]
+
+
+@pytest.mark.parametrize("policy", ["raise", "restart"])
+def test_resets_in_advance_have_the_deadline_of_resets(policy: str, hang: Hang) -> None:
+    """The env is late in a reset that nobody has requested. The reset that would have used it reports that."""
+    env_fns = hanging(2, hang, "autoreset", length=1)
+    with in_threads(env_fns, policy, reset_timeout=LIMIT, resets_ahead=True) as pool:
+        pool.reset()
+        assert pool.step([1, 1]).terminated.all()
+        if policy == "restart":
+            assert pool.step([1, 1]).obs.tolist() == [[0, 2, 0, -1], [1, 1, 0, -1]]
+        else:
+            with pytest.raises(EnvTimeoutError, match="reset_timeout"):
+                pool.step([1, 1])
+
+
+@pytest.mark.parametrize("mode", ["next_step", "same_step"])
+def test_a_spare_that_hangs_is_rebuilt(mode: Any, hang: Hang) -> None:
+    env_fns = hooked(4, which=range(4), length=2, autoreset=hang, close=hang.close)
+    with in_threads(env_fns, "restart", reset_timeout=LIMIT, spares=2, autoreset=mode) as pool:
+        pool.reset()
+        ends = 0
+        while ends < 8 or hang.hung is None:
+            batch = pool.step([1, 1])
+            assert batch.reward.tolist() in ([1, 1], [0, 0], [1, 0], [0, 1])
+            ends += int(batch.terminated.sum())
+
+
+@pytest.mark.parametrize("num_workers", [None, 1])
+def test_a_call_that_hangs_costs_the_episode(num_workers: int | None, hang: Hang) -> None:
+    with in_threads(hanging(2, hang, "call"), "restart", num_workers, call_timeout=LIMIT) as pool:
+        pool.reset()
+        with pytest.raises(EnvTimeoutError, match="call_timeout"):
+            pool.call("poke")
+        batch = pool.step([1, 1])
+        assert fault_in(batch, 1).kind == "timeout"
+        assert batch.truncated.tolist() == [False, True]
+        assert pool.call("poke") == ["poked"] * 2
+
+
+def test_a_lasting_call_that_hangs_is_not_repeated(hang: Hang) -> None:
+    def mark(env: Any) -> None:
+        env.unwrapped.poke()
+        env.unwrapped.tag += 100
+
+    with in_threads(hanging(2, hang, "call"), "restart", call_timeout=LIMIT) as pool:
+        pool.reset()
+        call = pool.apply_async(mark, about="mark", env_ids=[1])
+        with pytest.raises(EnvTimeoutError, match="call_timeout"):
+            call.result()
+        hang.let_go()
+        assert pool.step([1, 1]).truncated.tolist() == [False, True]
+        assert pool.reset().obs[:, 0].tolist() == [0, 1]
+
+
+@pytest.mark.parametrize("num_workers", [None, 1])
+def test_states_have_the_deadline_of_calls_and_resets(num_workers: int | None, hang: Hang) -> None:
+    def take(env: Any) -> Any:
+        return env.unwrapped.steps
+
+    def put(env: Any, steps: int) -> None:
+        env.unwrapped.poke()
+        env.unwrapped.steps = steps
+
+    with in_threads(hanging(2, hang, "call"), "restart", num_workers, reset_timeout=LIMIT) as pool:
+        pool.reset()
+        pool.step([1, 1])
+        states = pool.get_state(state_fns=(take, put))
+        assert pool.set_state(states).obs[:, 2].tolist() == [1, 1]  # the rebuilt env gets the state
+
+
+def test_extras_have_the_deadline_of_the_step(hang: Hang) -> None:
+    def level(env: Any) -> float:
+        if env.unwrapped.tag == 1 and env.unwrapped.steps == 1:
+            hang(env.unwrapped)
+        return float(env.unwrapped.steps)
+
+    with in_threads(hanging(2, hang), "restart", step_timeout=LIMIT, extras={"level": level}) as pool:
+        pool.reset()
+        assert_cut_off(pool.step([1, 1]), 1, [1, 1, 0, -1])
+        assert rejoin(pool, [1, 1]).extras["level"].tolist() == [3, 1]
+
+
+def test_several_envs_hang_one_after_another() -> None:
+    hangs = [Hang(lambda env, tag=tag: env.tag == tag) for tag in range(4)]
+
+    def step(env: Any, _: Any) -> None:
+        hangs[env.tag](env)
+
+    def close(env: Any) -> None:
+        hangs[env.tag].close(env)
+
+    with in_threads(hooked(4, which=range(4), step=step, close=close), "restart", 1, step_timeout=LIMIT) as pool:
+        pool.reset()
+        assert pool.step([1] * 4).truncated.all()
+        for hang in reversed(hangs):
+            hang.let_go()
+        assert not pool.step([1] * 4).truncated.any()
+        assert pool.step([2] * 4).obs.tolist() == [[tag, 1, 1, 2] for tag in range(4)]
+
+
+def test_hangs_count_against_the_restart_limit(hang: Hang) -> None:
+    faults = FaultPolicy("restart", step_timeout=LIMIT, max_restarts=0, abandon_hung_threads=True)
+    with Pool(hanging(2, hang, "step"), backend="thread", faults=faults) as pool:
+        pool.reset()
+        with pytest.raises(RestartLimitError) as raised:
+            pool.step([1, 1])
+        assert isinstance(raised.value.__cause__, EnvTimeoutError)
+        assert pool.recv().env_ids.tolist() == [0]
+
+
+def test_a_pool_is_closed_while_an_env_hangs() -> None:
+    hang = Hang()
+    pool = in_threads(hanging(2, hang, "step"), "restart", step_timeout=LIMIT)
+    pool.reset()
+    assert pool.step([1, 1]).truncated.tolist() == [False, True]
+    pool.close()
+    assert not any(worker.is_alive() for worker in pool.workers)
+    hang.let_go()  # the thread finds its memory gone, and touches nothing
+
+
+def test_parts_go_on_while_the_env_of_another_part_hangs(hang: Hang) -> None:
+    with in_threads(hanging(4, hang, "step"), "restart", 2, step_timeout=LIMIT) as pool:
+        pool.reset()
+        quick, slow = pool.split(2)
+        assert slow.env_ids.tolist() == [1, 3]
+        slow.send([1, 1])
+        for n in range(1, 50):
+            quick.send([n], env_ids=[2])
+            assert quick.recv().obs[:, 2].tolist() == [n]
+        assert slow.recv(order="slot").truncated.tolist() == [True, False]
+        assert slow.step([2, 2]).obs[:, 2].tolist() == [0, 2]
+
+
+@pytest.mark.parametrize("num_workers", [None, 1])
+def test_a_rollout_goes_on_after_an_env_hangs(num_workers: int | None, hang: Hang) -> None:
+    with in_threads(hanging(2, hang, "step"), "restart", num_workers, step_timeout=LIMIT) as pool:
+        pool.reset()
+        rollout = fill(pool.rollout(4))
+        assert rollout.rewards.T.tolist() == [[1, 1, 1, 1], [0, 0, 1, 1]]
+        assert rollout.truncations.T.tolist() == [[False] * 4, [True, False, False, False]]
+        ((place, fault),) = rollout.faults.items()
+        assert (place, fault.env_id, fault.kind) == ((0, 1), 1, "timeout")
+
+
+def test_the_pool_hears_of_a_hang_while_its_caller_only_looks(hang: Hang) -> None:
+    with in_threads(hanging(3, hang, "step"), step_timeout=LIMIT) as pool:
+        pool.reset()
+        pool.send([1, 1, 1])
+        with pytest.raises(EnvTimeoutError):
+            while True:  # recv with min_envs=1 always has a result and never waits
+                batch = pool.recv(min_envs=1)
+                pool.send([1] * len(batch), env_ids=batch.env_ids)
+
+
+def test_deadlines_in_threads_are_for_single_envs() -> None:
+    faults = FaultPolicy(step_timeout=1)
+    with pytest.raises(ValueError, match=r"backend='thread' and vector_size=2: only a process can be stopped"):
+        Pool(counting(1), backend="thread", vector_size=2, faults=faults)
+    with pytest.raises(ValueError, match=r"backend='serial': only a process can be stopped"):
+        Pool(counting(1), backend="serial", faults=faults)
+
+
+def test_no_thread_is_left_by_a_hang_that_ends(hang: Hang) -> None:
+    before = set(threading.enumerate())
+    with in_threads(hanging(2, hang, "step"), "restart", 1, step_timeout=LIMIT) as pool:
+        pool.reset()
+        assert pool.step([1, 1]).truncated.any()
+        hang.let_go()
+    for thread in set(threading.enumerate()) - before:
+        thread.join()
+    assert sys.getrefcount(hang.hung) < 10
