@@ -44,7 +44,7 @@ TEST(each_state_is_followed_by_those_of_the_table) {
   using States = std::vector<PortState>;
   CHECK(next_of(memory, PortState::kComing) == (States{PortState::kServing, PortState::kDead}));
   CHECK(next_of(memory, PortState::kServing) == (States{PortState::kLate, PortState::kCorrupt, PortState::kDead}));
-  CHECK(next_of(memory, PortState::kLate) == (States{PortState::kCorrupt, PortState::kDead}));
+  CHECK(next_of(memory, PortState::kLate) == (States{PortState::kServing, PortState::kCorrupt, PortState::kDead}));
   CHECK(next_of(memory, PortState::kCorrupt) == States{PortState::kDead});
   CHECK(next_of(memory, PortState::kDead) == States{PortState::kComing});
 }

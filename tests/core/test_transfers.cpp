@@ -23,9 +23,9 @@ const MessageSocket::MakePart kNoPart = [](std::uint64_t) -> std::byte* { throw 
 TEST(there_is_no_wait_without_a_message) {
   SocketPair pair;
   Transfers transfers(2);
-  CHECK(!transfers.sleep(1h));
+  CHECK(!transfers.under_way().sleep(1h));
   transfers.open(1, pair.ends[0]);
-  CHECK(!transfers.sleep(1h));
+  CHECK(!transfers.under_way().sleep(1h));
 }
 
 TEST(a_wait_ends_when_a_message_can_go_on) {
@@ -38,7 +38,7 @@ TEST(a_wait_ends_when_a_message_can_go_on) {
   do {
     transfers.open(0, still.ends[0]);
     CHECK(transfers.read(0, kNoPart) == Arrival::kPartial);
-  } while (!transfers.sleep(1h));
+  } while (!transfers.under_way().sleep(1h));
   CHECK(transfers.read(1, kNoPart) == Arrival::kPartial && transfers[1].is_reading());
 }
 
@@ -47,10 +47,10 @@ TEST(a_message_that_stands_still_is_not_waited_for) {
   Transfers transfers(1);
   transfers.open(0, pair.ends[0]);
   CHECK(transfers.read(0, kNoPart) == Arrival::kPartial);
-  while (transfers.sleep(1h)) continue;
+  while (transfers.under_way().sleep(1h)) continue;
   CHECK(transfers[0].is_reading());
   transfers.open(0, -1);
-  CHECK(!transfers[0].is_reading() && !transfers.sleep(1h));
+  CHECK(!transfers[0].is_reading() && !transfers.under_way().sleep(1h));
 }
 
 TEST(a_message_is_written_until_the_worker_is_gone) {
@@ -65,7 +65,7 @@ TEST(a_message_is_written_until_the_worker_is_gone) {
   CHECK(transfers[0].is_writing());
   pair.close_other();
   transfers.write_on();
-  CHECK(!transfers[0].is_writing() && !transfers.sleep(1h));
+  CHECK(!transfers[0].is_writing() && !transfers.under_way().sleep(1h));
 }
 
 #endif

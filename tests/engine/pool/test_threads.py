@@ -134,13 +134,17 @@ def test_calls_of_the_whole_pool_are_refused_while_a_part_waits(backend: Any, tm
 @pytest.mark.parametrize("backend", CONCURRENT)
 def test_a_close_ends_the_calls_of_all_threads(backend: Any, tmp_path: Path) -> None:
     gates = [Gate(tmp_path, f"gate{i}") for i in range(2)]
-    pool = Pool(gated(gates), backend=backend, num_workers=2)
+    pool = Pool(gated([*gates, None]), backend=backend, num_workers=3)
     pool.reset()
-    tasks = [Task(part.step, [1]) for part in pool.split(2)]
+    *waiting, idle = pool.split(3)
+    tasks = [Task(part.step, [1]) for part in waiting]
     for gate in gates:
         gate.await_arrival()
     is_killed = backend == "process"
     closing = Task(lambda: pool.close(terminate=is_killed))
+    with pytest.raises(ClosedError):
+        while True:
+            idle.step([1])
     for gate in () if is_killed else gates:  # a thread cannot be killed, so the close waits for its step
         gate.open()
     for task in tasks:

@@ -109,7 +109,7 @@ std::uint32_t Hub::split(std::vector<std::vector<std::uint32_t>> divisions) {
   entrance_.require_no_other_thread();
   for (std::size_t i = 0; i < part_objects_.size(); ++i)
     part_objects_[i].lent.take_back(true);  // This may run user code, which may change `part_objects_`.
-  const std::uint32_t first = slots_.parts().divide(divisions, *lendings_);
+  const std::uint32_t first = slots_.divide(divisions, *lendings_);
   std::vector<std::uint32_t> all(plan_.slots);
   std::iota(all.begin(), all.end(), 0);
   keep_last_actions(all);  // The positions of the slots have changed, so their last actions move, too.

@@ -47,7 +47,7 @@ std::vector<std::uint32_t> Part::send_to_rollout(Op op, const std::vector<std::u
     if (!is_there) continue;
     rollout_->advance(position);
     ++filling_;
-    ++in_flight_;
+    in_flight_ += 1;
   }
   return rows;
 }
@@ -58,19 +58,19 @@ void Part::fill(std::span<const Run> runs) {
 }
 
 void Part::finish(const Run& run) {
+  ready_count_ += run.count;  // before the slots are no longer in flight, see `pending`
   in_flight_ -= run.count;
-  ready_count_ += run.count;
   ready_.push_back(run);
 }
 
 void Part::drop(std::uint32_t row) {
-  --in_flight_;
+  in_flight_ -= 1;
   free_rows(row, 1);
 }
 
 void Part::fail(std::uint32_t row) {
+  unraised_ += 1;  // before the slot is no longer in flight, see `pending`
   drop(row);
-  ++unraised_;
 }
 
 void Part::release_failed(Slots& slots) {

@@ -12,6 +12,7 @@
 
 #include "pool/batches/frames.hpp"
 #include "pool/rollouts/rollout.hpp"
+#include "pool/slots/count.hpp"
 #include "pool/slots/slots.hpp"
 
 namespace remuda {
@@ -43,8 +44,12 @@ class Part {
 
   std::uint32_t in_flight() const { return in_flight_; }
   std::uint32_t ready() const { return ready_count_; }
-  // The number of slots that are in flight, or ready, or that failed without the failure having been raised.
-  std::uint32_t pending() const { return in_flight_ + ready_count_ + unraised_; }
+  // The number of slots that are in flight, or ready, or that failed without the failure having been raised. Any thread
+  // may call this. A slot that changes its state meanwhile may be counted twice, but is never left out.
+  std::uint32_t pending() const {
+    const std::uint32_t in_flight = in_flight_;  // read first, because a slot in flight becomes ready or fails
+    return in_flight + ready_count_ + unraised_;
+  }
   // The number of slots that are ready or have failed.
   std::uint32_t done() const { return ready_count_ + reported_ + unraised_; }
 
@@ -117,11 +122,11 @@ class Part {
   std::shared_ptr<FrameBook> book_;
   std::vector<std::uint32_t> rows_out_;  // For each frame, the number of its rows that are in use.
   std::vector<Run> ready_;               // The runs of ready slots, in the order of arrival.
-  std::uint32_t ready_count_ = 0;        // The number of slots in `ready_`.
-  std::uint32_t in_flight_ = 0;
+  Count ready_count_;                    // The number of slots in `ready_`.
+  Count in_flight_;
   std::uint32_t reported_ = 0;  // The number of slots in flight with a reported failure.
   // The number of failed slots with a failure that has not been raised.
-  std::uint32_t unraised_ = 0;
+  Count unraised_;
   std::shared_ptr<Rollout> rollout_;
   std::uint32_t filling_ = 0;  // The number of rows of the rollout that are in use.
   // These two describe the latest rollout: the row of its first result, and the distance from the row of a result to

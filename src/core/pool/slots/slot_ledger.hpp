@@ -54,13 +54,33 @@ class SlotLedger {
   const Parts& parts() const { return parts_; }
   const std::shared_ptr<Obstacles>& obstacles() const { return obstacles_; }
 
-  bool has_part(std::uint32_t number) const { return parts_.has(number); }
-  std::vector<std::uint32_t> part_numbers() const { return parts_.numbers(); }
-  bool any_pending() const { return parts_.any_pending(); }
-  // `pending` returns the number of slots of a part that have a command or a result, and `ready` the number that have a
-  // result. Both return 0 if the part no longer exists.
-  std::uint32_t pending(std::uint32_t part) const { return has_part(part) ? parts_.at(part).pending() : 0; }
-  std::uint32_t ready(std::uint32_t part) const { return has_part(part) ? parts_.at(part).ready() : 0; }
+  // See `Parts::divide`.
+  std::uint32_t divide(std::vector<std::vector<std::uint32_t>> divisions, Lendings& lendings) {
+    const nb::ft_lock_guard lock(division_);
+    return parts_.divide(std::move(divisions), lendings);
+  }
+  // Any thread may call the next functions at any time. `pending` returns the number of slots of a part that have a
+  // command or a result, and `ready` the number that have a result. Both return 0 if the part no longer exists.
+  bool has_part(std::uint32_t number) const {
+    const nb::ft_lock_guard lock(division_);
+    return parts_.has(number);
+  }
+  std::vector<std::uint32_t> part_numbers() const {
+    const nb::ft_lock_guard lock(division_);
+    return parts_.numbers();
+  }
+  bool any_pending() const {
+    const nb::ft_lock_guard lock(division_);
+    return parts_.any_pending();
+  }
+  std::uint32_t pending(std::uint32_t part) const {
+    const nb::ft_lock_guard lock(division_);
+    return parts_.has(part) ? parts_.at(part).pending() : 0;
+  }
+  std::uint32_t ready(std::uint32_t part) const {
+    const nb::ft_lock_guard lock(division_);
+    return parts_.has(part) ? parts_.at(part).ready() : 0;
+  }
 
   // -- facts ---------------------------------------------------------------------------------------------------
 
@@ -184,6 +204,7 @@ class SlotLedger {
   Slots slots_;
   std::vector<Objects> objects_;  // indexed by slot
   std::shared_ptr<Obstacles> obstacles_;
+  mutable nb::ft_mutex division_;  // guards the division into parts, which any thread may look at
   Parts parts_;
   LastResults last_results_;
   std::vector<std::uint64_t> last_messages_;  // For each env, the number of its latest message.

@@ -19,18 +19,27 @@ namespace {
 
 }  // namespace
 
-bool Transfers::sleep(Nanoseconds limit) const {
-#if REMUDA_LINUX
-  if (reading_ + writing_ == 0) return false;
-  std::vector<pollfd> fds;
+Transfers::UnderWay Transfers::under_way() const {
+  UnderWay found;
+  if (reading_ + writing_ == 0) return found;
   Clock::time_point moved{};
   for (const MessageSocket& socket : sockets_) {
-    const int events = (socket.is_reading() ? POLLIN : 0) | (socket.is_writing() ? POLLOUT : 0);
-    if (events == 0) continue;
-    fds.push_back({socket.fd(), static_cast<short>(events), 0});
+    if (!socket.is_reading() && !socket.is_writing()) continue;
+    found.sockets_.push_back({socket.fd(), socket.is_reading(), socket.is_writing()});
     moved = std::max(moved, socket.moved());
   }
-  if (Clock::now() - moved >= kStill) return false;
+  if (Clock::now() - moved >= kStill) found.sockets_.clear();
+  return found;
+}
+
+bool Transfers::UnderWay::sleep(Nanoseconds limit) {
+#if REMUDA_LINUX
+  if (sockets_.empty()) return false;
+  std::vector<pollfd> fds;
+  for (const Awaited& one : sockets_) {
+    const int events = (one.is_read ? POLLIN : 0) | (one.is_written ? POLLOUT : 0);
+    fds.push_back({one.fd, static_cast<short>(events), 0});
+  }
   const auto slice = std::chrono::ceil<std::chrono::milliseconds>(std::min(limit, kSocketSlice));
   ::poll(fds.data(), fds.size(), static_cast<int>(slice.count()));
   return true;

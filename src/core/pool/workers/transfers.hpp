@@ -35,10 +35,23 @@ class Transfers {
     for (std::uint32_t worker = 0; writing_ != 0 && worker < sockets_.size(); ++worker)
       change(worker, &MessageSocket::write_on);
   }
-  // Sleeps until a message can continue, but at most for a millisecond. Returns false, without sleeping, if no message
-  // is under way or none has progressed in the last two milliseconds. Messages that do not progress are then only
-  // checked once per `Watch::kInterval`.
-  bool sleep(Nanoseconds limit) const;
+  // The sockets of the messages that are under way. Empty if none of them has progressed in the last two milliseconds:
+  // such messages are only checked once per `Watch::kInterval`.
+  class UnderWay {
+   public:
+    // Sleeps until a message can continue, but at most for a millisecond. Returns false, without sleeping, if there are
+    // no sockets. The caller need not have the turn.
+    bool sleep(Nanoseconds limit);
+
+   private:
+    friend class Transfers;
+    struct Awaited {
+      int fd;
+      bool is_read, is_written;
+    };
+    std::vector<Awaited> sockets_;
+  };
+  UnderWay under_way() const;
 
  private:
   template <class Act>

@@ -7,6 +7,7 @@ import weakref
 from remuda._engine.commands.partition import Division, divide
 from remuda._engine.options.checks import is_int
 from remuda._engine.pool.part import Part
+from remuda._engine.pool.stepping import in_turn
 from remuda._engine.rollouts.columns import Declared
 from remuda._engine.rollouts.rollout import Rollout
 from remuda.errors import StateError
@@ -32,6 +33,7 @@ class Divisible(Part):
         """
         return self._divide(parts, None)
 
+    @in_turn
     def _divide(self, parts: int, division: Division | None) -> tuple[Part, ...]:
         """Divides the envs. `division`: a token; once its holder has freed it, the pool may be made whole again."""
         engine = self._engine
