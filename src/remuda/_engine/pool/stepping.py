@@ -24,15 +24,16 @@ from remuda.errors import StateError
 _STEP = _core.Op.STEP
 
 P = ParamSpec("P")
+S = TypeVar("S", bound="Stepping")
 T = TypeVar("T")
 
 
-def in_turn(method: Callable[Concatenate[Stepping, P], T]) -> Callable[Concatenate[Stepping, P], T]:
+def in_turn(method: Callable[Concatenate[S, P], T]) -> Callable[Concatenate[S, P], T]:
     """A decorator of methods that call the hub several times. While the method runs, threads that use other parts enter
     the hub only while it sleeps."""
 
     @wraps(method)
-    def call(self: Stepping, /, *args: P.args, **kwargs: P.kwargs) -> T:
+    def call(self: S, /, *args: P.args, **kwargs: P.kwargs) -> T:
         if self._engine.hub is None:  # the pool cannot be used: the method raises the error
             return method(self, *args, **kwargs)
         return self._engine.hub.in_turn(partial(method, self, *args, **kwargs), self._part)  # type: ignore[return-value]
