@@ -35,7 +35,7 @@ constexpr Nanoseconds kBetweenSignals = std::chrono::milliseconds(10);  // betwe
 
 void Entrance::enter(Kind kind, PartNumber part) {
   const unsigned long thread = PyThread_get_thread_ident();
-  if (turn_.load(std::memory_order_relaxed) != thread)
+  if (turn() != thread)
     begin_call(thread, part);
   else if (inside_.is_inside || (inside_.is_dealing && kind != Kind::kWithin))
     refuse_interruption();
@@ -49,8 +49,8 @@ Entrance::Ending Entrance::leave(Kind kind) {
   if (kind != Kind::kSeries) (kind == Kind::kDealing ? inside_.is_dealing : inside_.is_inside) = false;
   const bool is_outermost = --inside_.depth == 0;
   if (!is_outermost && (is_taken() || !is_closing())) return {};
-  const unsigned long thread = turn_.load(std::memory_order_relaxed);
-  const std::lock_guard lock(mutex_);
+  const unsigned long thread = turn();
+  const auto lock = lock_unless_alone(1);
   Ending ending{is_closing(), {}};
   if (is_outermost) remove_call(thread);
   if (!ending.is_closing || any_call_besides(thread)) return ending;
@@ -60,29 +60,36 @@ Entrance::Ending Entrance::leave(Kind kind) {
   return ending;
 }
 
+// Locks the members, unless the GIL alone protects them: threads without the GIL wait in here only within calls, or for
+// a close. `own`: the number of calls of this thread in `calls_`. The caller holds the GIL.
+std::unique_lock<std::mutex> Entrance::lock_unless_alone([[maybe_unused]] std::size_t own) {
+#ifndef Py_GIL_DISABLED
+  if (calls_.size() == own && !is_closing()) return {};
+#endif
+  return std::unique_lock(mutex_);
+}
+
 // Begins an outermost call of this thread: waits until the thread gets the turn.
 void Entrance::begin_call(unsigned long thread, PartNumber part) {
+  bool is_waiting = false, is_refused = false;
   {
-    std::unique_lock lock(mutex_);
-    const bool is_waiting = is_in_call(thread);  // this thread waits for the turn, and a signal handler calls the pool
-    if (is_waiting || any_call_besides(thread, part)) {
-      lock.unlock();
-      is_waiting ? refuse_interruption() : refuse_other_thread();
+    const auto lock = lock_unless_alone(0);
+    if (!calls_.empty()) {
+      is_waiting = is_in_call(thread);  // this thread waits for its turn, and a signal handler calls the pool
+      is_refused = any_call_besides(thread, part);
     }
-    calls_.push_back({thread, part});
-    if (turn_ == 0) {
-      turn_ = thread;
-      return;
+    if (!is_waiting && !is_refused) {
+      calls_.push_back({thread, part});
+      if (turn() == 0) return give_turn(thread);
     }
   }
+  if (is_waiting) refuse_interruption();
+  if (is_refused) refuse_other_thread();
   for (;;) {
     {
       nb::gil_scoped_release release;
       std::unique_lock lock(mutex_);
-      if (wait_for(lock, kBetweenSignals, [this] { return turn_ == 0; })) {
-        turn_ = thread;
-        return;
-      }
+      if (wait_for(lock, kBetweenSignals, [this] { return turn() == 0; })) return give_turn(thread);
     }
     if (PyErr_CheckSignals() == 0) continue;
     {
@@ -95,8 +102,11 @@ void Entrance::begin_call(unsigned long thread, PartNumber part) {
 
 // Removes the outermost call of this thread, and gives up its turn. The caller has the lock.
 void Entrance::remove_call(unsigned long thread) {
-  std::erase_if(calls_, [=](const Call& c) { return c.thread == thread; });
-  if (turn_ == thread) turn_ = 0;
+  if (calls_.size() == 1)  // it is that one
+    calls_.clear();
+  else
+    std::erase_if(calls_, [=](const Call& c) { return c.thread == thread; });
+  if (turn() == thread) give_turn(0);
   if (waiters_ != 0) changed_.notify_all();
 }
 
@@ -148,19 +158,19 @@ void Entrance::run(const nb::object& close) {
 
 Entrance::Absence::Absence(Entrance& entrance)
     : entrance_(entrance),
-      thread_(entrance.turn_),
+      thread_(entrance.turn()),
       news_(entrance.news_),
       inside_(std::exchange(entrance.inside_, Inside())) {
   const std::lock_guard lock(entrance_.mutex_);
-  entrance_.turn_ = 0;
+  entrance_.give_turn(0);
   if (entrance_.waiters_ != 0) entrance_.changed_.notify_all();
 }
 
 Entrance::Absence::~Absence() {
   std::unique_lock lock(entrance_.mutex_);
-  while (!entrance_.wait_for(lock, kBetweenSignals, [this] { return entrance_.turn_ == 0; })) {
+  while (!entrance_.wait_for(lock, kBetweenSignals, [this] { return entrance_.turn() == 0; })) {
   }
-  entrance_.turn_ = thread_;
+  entrance_.give_turn(thread_);
   entrance_.inside_ = inside_;
 }
 
@@ -171,10 +181,12 @@ void Entrance::Absence::await_news(Nanoseconds limit) {
 
 void Entrance::require_no_other_thread(PartNumber part) {
   const unsigned long thread = PyThread_get_thread_ident();
-  std::unique_lock lock(mutex_);
-  if (!any_call_besides(thread, part)) return;
-  lock.unlock();
-  refuse_other_thread();
+  bool is_refused;
+  {
+    const auto lock = lock_unless_alone(1);
+    is_refused = any_call_besides(thread, part);
+  }
+  if (is_refused) refuse_other_thread();
 }
 
 void Entrance::announce() {
@@ -187,7 +199,7 @@ bool Entrance::put_off(nb::object close) {
   const unsigned long thread = PyThread_get_thread_ident();
   {
     const std::lock_guard lock(mutex_);
-    const bool has_turn = turn_ == thread;
+    const bool has_turn = turn() == thread;
     if (has_turn ? !is_taken() && !any_call_besides(thread) : calls_.empty()) return false;
     if (!close_.is_valid()) close_ = std::move(close);
     is_closing_.store(true, std::memory_order_relaxed);

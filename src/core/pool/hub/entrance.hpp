@@ -119,7 +119,12 @@ class Entrance {
     nb::object close;         // the deferred close, if it must run now; else null
   };
 
+  // A thread may compare the turn with itself at any time. Everything else needs the lock, which also orders memory.
+  unsigned long turn() const { return turn_.load(std::memory_order_relaxed); }
+  void give_turn(unsigned long thread) { turn_.store(thread, std::memory_order_relaxed); }
+
   bool is_taken() const { return inside_.is_inside || inside_.is_dealing; }
+  std::unique_lock<std::mutex> lock_unless_alone(std::size_t own);
   void enter(Kind kind, PartNumber part);
   Ending leave(Kind kind);
   void run(const nb::object& close);
