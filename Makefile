@@ -242,6 +242,7 @@ test-newest:  ## with the newest releases, and what is about to be one
 	$(OTHER)/bin/python $(PYTEST) -W default $(TESTS)
 
 WITHOUT_GIL := tests/backends/test_local.py tests/engine/pool tests/engine/rollouts tests/engine/startup/test_spinning.py \
+    tests/engine/supervision/test_hung_threads.py \
     --ignore tests/engine/pool/test_simulated_pictures.py
 test-free-threaded: PYTHON := $(PYTHON_FREE_THREADED)
 test-free-threaded:  ## threads without the GIL, on PYTHON_FREE_THREADED=python3.14t
