@@ -17,11 +17,12 @@ import select
 import signal
 import socket
 import sys
+import threading
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-OTHERS = ("gymnasium.vector.async_vector_env", "numpy.testing")
+OTHERS = ("asyncio", "gymnasium.vector.async_vector_env", "numpy.testing")
 MODULES = ("fcntl", "grp", "posix", "pty", "pwd", "resource", "syslog", "termios", "tty")
 FUNCTIONS: dict[Any, tuple[str, ...]] = {
     os: (
@@ -52,7 +53,7 @@ class Absent(importlib.abc.MetaPathFinder):
 
 
 def main() -> None:
-    for name in OTHERS:  # these modules may use POSIX functions, so they are imported first
+    for name in OTHERS:  # these modules may use functions of either system, so they are imported first
         importlib.import_module(name)
     for name in MODULES:
         sys.modules.pop(name, None)
@@ -71,11 +72,31 @@ def main() -> None:
     envs.reset(seed=0)
     envs.step([0, 1])
     envs.close()
+    leave_a_thread(remuda, smoke["Walk"])
     for arguments in (["--version"], ["bench", "--help"], ["replay", "--help"]):
         with suppress(SystemExit):
             remuda_main(arguments)
     assert remuda.worker_info() is None
     print("the same without what only POSIX systems have")
+
+
+def leave_a_thread(remuda: Any, env: Any) -> None:
+    """Steps an env that hangs in its thread. The pool must rebuild it in another thread."""
+    may_go, hung = threading.Event(), list[bool]()
+
+    class HangsOnce(env):  # type: ignore[misc]
+        def step(self, action: Any) -> Any:
+            if not hung:
+                hung.append(True)
+                may_go.wait()
+            return super().step(action)
+
+    faults = remuda.FaultPolicy("restart", step_timeout=0.2, abandon_hung_threads=True)
+    with remuda.Pool([env, HangsOnce], backend="thread", faults=faults) as pool:
+        pool.reset(seed=0)
+        assert pool.step([0, 1]).truncated.tolist() == [False, True]
+        may_go.set()
+        assert not pool.step([0, 1]).truncated.any()
 
 
 def remuda_main(arguments: list[str]) -> None:
