@@ -13,6 +13,7 @@ from remuda import _core
 from remuda._backends.deadline import Deadline
 from remuda._backends.local import LocalBackend, LocalWorker, close_all
 from remuda._relay.log import logger
+from remuda._system.interpreter import has_gil
 from remuda._wire.failures import text_of
 from remuda._wire.layout import Layout
 from remuda._worker.reset_defaults import ResetDefaults
@@ -89,7 +90,12 @@ class _LoopRunner:
         return thread
 
     def stack(self) -> str:
-        """Returns the Python stack of the thread, the last call first; empty if it cannot be read."""
+        """Returns the Python stack of the thread, the last call first; empty if it cannot be read.
+
+        Without the GIL the thread may change its frames while they are read, which could crash the process.
+        """
+        if not has_gil():
+            return ""
         frame, calls = sys._current_frames().get(self.thread.ident or 0), []
         for one, line in () if frame is None else traceback.walk_stack(frame):
             if one.f_code is _LoopRunner._run.__code__:
