@@ -12,10 +12,9 @@ from typing import Any
 from remuda import _core
 from remuda._backends.deadline import Deadline
 from remuda._backends.local import LocalBackend, LocalWorker, close_all
-from remuda._relay.log import logger
 from remuda._system.interpreter import has_gil
-from remuda._wire.failures import text_of
 from remuda._wire.layout import Layout
+from remuda._worker.env_report import close_or_warn
 from remuda._worker.reset_defaults import ResetDefaults
 from remuda.errors import EnvTimeoutError
 
@@ -117,7 +116,7 @@ class _LoopRunner:
                 self._worker.host.close_quietly()  # the loop has closed the envs, unless the pool was abandoned
                 self._worker.alive = False
         if not has_loop:
-            _close(left.get())
+            close_or_warn(left.get(), "an env that was left in a hung thread raised in close")
 
     def _take_over(self, task: int, error: EnvTimeoutError) -> None:
         env = self.loop.take_over(task)
@@ -127,10 +126,3 @@ class _LoopRunner:
         self.thread = threading.current_thread()
         others.put(self._worker.host.leave(env, error))
         self._run(self._left)
-
-
-def _close(env: Any) -> None:
-    try:
-        env.close()
-    except BaseException as error:  # only logged: nobody waits for this env any more
-        logger.warning("an env that was left in a hung thread raised in close: %s", text_of(error, repr))

@@ -10,9 +10,11 @@ from typing import Any, TypeAlias
 from gymnasium import Space
 from gymnasium.envs.registration import EnvSpec
 
+from remuda._relay.log import logger
 from remuda._wire import by_value
 from remuda._wire.codec import ColumnSpec
 from remuda._wire.env_state import StateSupport
+from remuda._wire.failures import text_of
 from remuda._worker.env_state import support_of
 from remuda.errors import InvalidEnvError
 
@@ -39,6 +41,14 @@ Reports: TypeAlias = "list[EnvReport | None]"
 def renders(env: Any) -> bool:
     """Returns whether the render mode of an env, or of a report about one, draws pictures. Text modes do not."""
     return getattr(env, "render_mode", None) not in (None, *_TEXT_MODES)
+
+
+def close_or_warn(env: Any, what: str) -> None:
+    """Closes an env. If its `close` raises, only logs that: `what` has happened, and the exception."""
+    try:
+        env.close()
+    except BaseException as error:  # an env that must go is not worth an error of the pool
+        logger.warning("%s: %s", what, text_of(error, repr))
 
 
 def free_closed_env() -> None:

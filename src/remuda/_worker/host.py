@@ -14,7 +14,7 @@ from remuda._wire.build_board import BuildBoard
 from remuda._wire.channel import Channel
 from remuda._wire.codec import check_agreement
 from remuda._wire.computed import Computed, blamed, check_same, fit
-from remuda._wire.failures import dump_named, portable, text_of
+from remuda._wire.failures import dump_named, portable
 from remuda._wire.info_columns import InfoColumn
 from remuda._wire.layout import Layout
 from remuda._wire.pickling import Parts, dump, load
@@ -34,6 +34,7 @@ from remuda._worker.env_report import (
     Reports,
     check_same_spaces,
     check_single,
+    close_or_warn,
     free_closed_env,
     renders,
     report,
@@ -365,10 +366,7 @@ class EnvHost(RowPickling):
         if self._env_at(slot) is None:
             return
         rendered = renders(self._env_at(slot))
-        try:
-            self._env_at(slot).close()
-        except BaseException as error:  # only logged, because a broken env is rebuilt anyway
-            logger.warning("env %d raised when it was closed to be rebuilt: %s", slot, text_of(error, repr))
+        close_or_warn(self._env_at(slot), f"env {slot} raised when it was closed to be rebuilt")
         self._put(slot, stand_in)
         if rendered:
             free_closed_env()
@@ -433,10 +431,7 @@ class EnvHost(RowPickling):
         if slot not in self._replacing:
             return
         _, env = self._replacing.pop(slot)
-        try:
-            env.close()
-        except BaseException as error:
-            logger.warning("an env that was built to replace env %d raised in close: %s", slot, text_of(error, repr))
+        close_or_warn(env, f"an env that was built to replace env {slot} raised in close")
         rendered = renders(env)
         del env
         if rendered:

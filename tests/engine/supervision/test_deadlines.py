@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 from accidents import hold_the_gil, ignore_signals, loop_for_ever, once, stop_myself
-from failing import LIMIT, MODES, assert_cut_off, fault_in, final_info, rejoin
+from failing import LIMIT, MODES, ask, assert_cut_off, fault_in, final_info, keep_busy, rejoin
 from pairs import each
 from pool_envs import Gate, TextEnv, counting, gated, hooked
 from programs import Script, await_sleep, kill, pids_of
@@ -41,7 +41,7 @@ def test_a_missed_deadline_is_raised(phase: str, hang: str) -> None:
         if phase != "reset":
             pool.reset()
         with pytest.raises(EnvTimeoutError) as raised:
-            _ask(pool, phase)
+            ask(pool, phase)
         error = raised.value
         assert isinstance(error, TimeoutError)
         assert (error.deadline, error.limit, error.env_ids, error.operation) == (f"{phase}_timeout", LIMIT, (1,), phase)
@@ -54,10 +54,6 @@ def test_a_missed_deadline_is_raised(phase: str, hang: str) -> None:
             assert sorted(pool.recv().env_ids) == [0, 2]  # results may arrive in any order
         with pytest.raises(BrokenPoolError, match="env 1 was lost"):
             pool.step([1, 1, 1])
-
-
-def _ask(pool: Pool, phase: str) -> Any:
-    return {"step": lambda: pool.step([1, 1, 1]), "reset": pool.reset, "call": lambda: pool.call("poke")}[phase]()
 
 
 @each(mode=MODES, hang=HANGS)
@@ -104,11 +100,8 @@ def test_a_call_that_hangs_costs_the_episode(tmp_path: Path) -> None:
 def test_a_deadline_is_kept_while_other_envs_keep_the_pool_busy() -> None:
     with Pool(hooked(3, step=hold_the_gil), faults=FaultPolicy(step_timeout=LIMIT)) as pool:
         pool.reset()
-        pool.send([1, 1, 1])
         with pytest.raises(EnvTimeoutError):
-            while True:  # recv with min_envs=1 always has a result and never waits
-                batch = pool.recv(min_envs=1)
-                pool.send([1] * len(batch), env_ids=batch.env_ids)
+            keep_busy(pool)
 
 
 def test_several_envs_miss_a_deadline_at_once() -> None:

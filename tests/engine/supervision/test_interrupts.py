@@ -132,7 +132,11 @@ def test_a_death_is_raised_or_recorded_despite_an_interrupt() -> None:
 @pytest.mark.watchdog(600)
 def test_a_hang_in_a_thread_is_handled_despite_an_interrupt() -> None:
     doors = [threading.Event()]
-    hang = lambda env, action: doors[-1].wait() and None if action == 9 else None  # noqa: E731
+
+    def hang(_: Any, action: int) -> None:
+        if action == 9:
+            doors[-1].wait()
+
     faults = FaultPolicy("restart", step_timeout=LIMIT, backoff=0, max_restarts=10**6, abandon_hung_threads=True)
     with Pool(hooked(2, step=hang), backend="thread", num_workers=1, faults=faults) as pool:
 

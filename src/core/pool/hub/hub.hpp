@@ -212,7 +212,7 @@ class Hub {
   nb::object take_rows(std::uint32_t limit, bool by_slot, const std::vector<std::uint32_t>& order, std::uint32_t number,
                        std::uint32_t pad_to = 0);
   nb::object hand_over(nb::object batch, bool has_new_keys);
-  bool sleep(Transfers::UnderWay& messages, std::uint32_t target, Nanoseconds limit, Clock::time_point& now);
+  bool sleep(const Transfers::UnderWay& messages, std::uint32_t target, Nanoseconds limit, Clock::time_point& now);
   bool sleep_apart(std::uint32_t heard, std::uint32_t needed, Nanoseconds limit, Clock::time_point& now);
   void await_machines(Nanoseconds limit, bool all, Clock::time_point& now);
   void drain();

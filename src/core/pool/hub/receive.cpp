@@ -92,7 +92,7 @@ void Hub::pass_on() {
 // times after `heard`, see `sleep`. The others wait until it has woken up; for their sake it wakes up for each result.
 bool Hub::sleep_apart(std::uint32_t heard, std::uint32_t needed, Nanoseconds limit, Clock::time_point& now) {
   const nb::gil_scoped_release release;
-  Transfers::UnderWay messages = workers_.transfers().under_way();
+  const Transfers::UnderWay messages = workers_.transfers().under_way();
   // If there is only one part, no other thread may enter.
   if (part_objects_.size() == 1) return sleep(messages, heard + needed, limit, now);
   if (sleeps_for_ != 0) {
@@ -120,7 +120,7 @@ bool Hub::sleep_apart(std::uint32_t heard, std::uint32_t needed, Nanoseconds lim
 // Sleeps until the bell has been rung up to `target`, or for about `limit`. While messages are under way, instead
 // sleeps until one of them can continue, and returns false. `now`: the time before the sleep; becomes the time after
 // it.
-bool Hub::sleep(Transfers::UnderWay& messages, std::uint32_t target, Nanoseconds limit, Clock::time_point& now) {
+bool Hub::sleep(const Transfers::UnderWay& messages, std::uint32_t target, Nanoseconds limit, Clock::time_point& now) {
   if (!bell_.has_reached(target) && messages.sleep(limit)) {
     now = Clock::now();
     return false;

@@ -32,7 +32,7 @@ Transfers::UnderWay Transfers::under_way() const {
   return found;
 }
 
-bool Transfers::UnderWay::sleep(Nanoseconds limit) {
+bool Transfers::UnderWay::sleep(Nanoseconds limit) const {
 #if REMUDA_LINUX
   if (sockets_.empty()) return false;
   std::vector<pollfd> fds;

@@ -41,7 +41,7 @@ class Transfers {
    public:
     // Sleeps until a message can continue, but at most for a millisecond. Returns false, without sleeping, if there are
     // no sockets. The caller need not have the turn.
-    bool sleep(Nanoseconds limit);
+    bool sleep(Nanoseconds limit) const;
 
    private:
     friend class Transfers;

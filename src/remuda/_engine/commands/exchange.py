@@ -307,7 +307,8 @@ class Exchange:
         if hang is not None:
             if addressee is not None:
                 addressee.abandon(hang)
-            self.supervisor.env_hung(None if flags & _core.IS_MESSAGE else slot, hang, changes)
+            waiting = [] if slot is None or flags & _core.IS_MESSAGE else [slot]
+            self.supervisor.env_hung(waiting, hang, changes)
         elif addressee is not None:
             if failure is None:
                 addressee.answer(sequence, parts)

@@ -263,8 +263,7 @@ class Supervisor:
         self._running.workers.forgive(worker)
         _, env = self._running.workers.doing(worker)
         if env is not None:
-            first = self._layout.ids_with(env)[0]
-            threads.relieve(worker, task, self._deaths.hang(worker, first, op, threads.stack(worker)))
+            threads.relieve(worker, task, self._deaths.hang(worker, env, op, threads.stack(worker)))
 
     def _kill(self, worker: int, cause: Callable[..., RemudaError]) -> None:
         """Kills a worker. If an interrupt makes the pool call this again, the first cause counts."""
@@ -335,19 +334,19 @@ class Supervisor:
             return self.rebuild_failed(env, failure, changes)
         fault = self._budget.env_fault(env, failure.operation, EnvError([failure]))
         # The worker tries a failed rebuild again before the env's next reset.
-        return self._rebuild_env(slot, fault, changes, is_due=not is_rebuild)
+        return self._rebuild_env([slot], fault, changes, is_due=not is_rebuild)
 
-    def _rebuild_env(self, slot: int | None, fault: Fault, changes: Changes, *, is_due: bool = True) -> None:
-        """Makes a worker rebuild an env, if `is_due`. `slot`: its slot, if that waits for a result."""
+    def _rebuild_env(self, waiting: Sequence[int], fault: Fault, changes: Changes, *, is_due: bool = True) -> None:
+        """Makes a worker rebuild an env, if `is_due`. `waiting`: its slot, if that waits for a result; else empty."""
         env, worker = fault.env_id, fault.worker
         if not self._budget.charge([fault], "it is rebuilt", changes):
-            return self._drop([] if slot is None else [slot], changes)
+            return self._drop(waiting, changes)
         if is_due:
             rebuild = _Rebuild(self, env)
             changes.do(self._running.hub.instruct, _core.Op.REBUILD, worker, env, None, self.addressees, rebuild)
         self.replacements.prepare_again(worker, [env], changes)
-        if slot is not None:
-            return self.resolution.settle([slot], [fault], changes)
+        if waiting:
+            return self.resolution.settle(waiting, [fault], changes)
         idle = self._running.slots.slot_of(env)
         return None if idle is None else self.resolution.settle_idle([idle], [fault], changes)
 
@@ -360,19 +359,19 @@ class Supervisor:
             changes.do(hung.pop, failure.env_id, None)
         return error
 
-    def env_hung(self, slot: int | None, error: EnvTimeoutError, changes: Changes) -> None:
-        """Handles an env that still runs in a thread that was left. `slot`: its slot, if that waits for a result."""
+    def env_hung(self, waiting: Sequence[int], error: EnvTimeoutError, changes: Changes) -> None:
+        """Handles an env that still runs in a thread that was left. `waiting`: see `_rebuild_env`."""
         (env,) = error.env_ids
         if self.closing:
-            return self._drop([] if slot is None else [slot], changes)
+            return self._drop(waiting, changes)
         self._record(error.worker, error)
         self._history.plan_fault(error.worker, env, kind_of(error), error.operation, str(error), changes)
         if self._policy.restarts and self._policy.abandon_hung_threads:
-            return self._rebuild_env(slot, self._budget.env_fault(env, error.operation, error), changes)
+            return self._rebuild_env(waiting, self._budget.env_fault(env, error.operation, error), changes)
         changes.do(self._running.slots.count_fault, env)
-        awaited = slot is not None or self._running.slots.slot_of(env) is None  # no command to a spare would report it
+        awaited = bool(waiting) or self._running.slots.slot_of(env) is None  # no command to a spare would report it
         self._faults.add_death([env], error, changes, awaited=awaited)
-        return self._drop([] if slot is None else [slot], changes)
+        return self._drop(waiting, changes)
 
     def rebuild_failed(self, env: int, failure: Failure, changes: Changes) -> None:
         """Handles an env that its worker could not rebuild. Kills a process; a thread retries before the next reset."""
