@@ -61,8 +61,11 @@ ARROWS = {
     "cli": {"remuda", "errors", "_bench", "_doctor", "_system", "_crash", "_replay", "_reports", "_trace", "_watch"},
 }
 
-# The packages of the engine. Each imports only itself and earlier ones.
-LAYERS = ("stats", "options", "running", "tracing", "supervision", "commands", "startup", "rollouts", "pool")
+# The packages of the engine, and of clusters. Each imports only itself and earlier ones of its package.
+LAYERS = {
+    "_engine": ("stats", "options", "running", "tracing", "supervision", "commands", "startup", "rollouts", "pool"),
+    "_cluster": ("shard", "ray", "driver"),
+}
 
 
 def packages(path: Path) -> set[str]:
@@ -102,10 +105,11 @@ def imported(path: Path) -> set[str]:
     return {name for node in nodes for alias in node.names for name in (node.module, f"{node.module}.{alias.name}")}
 
 
-@pytest.mark.parametrize("layer", LAYERS)
-def test_the_engine_has_layers(layer: str) -> None:
-    above = tuple(f"remuda._engine.{name}." for name in LAYERS[LAYERS.index(layer) + 1 :])
-    for path in (PACKAGE / "_engine" / layer).glob("*.py"):
+@pytest.mark.parametrize(("package", "layer"), [(package, layer) for package in LAYERS for layer in LAYERS[package]])
+def test_packages_have_layers(package: str, layer: str) -> None:
+    layers = LAYERS[package]
+    above = tuple(f"remuda.{package}.{name}." for name in layers[layers.index(layer) + 1 :])
+    for path in (PACKAGE / package / layer).glob("*.py"):
         assert not {name for name in imported(path) if name.startswith(above)}, path
 
 

@@ -64,7 +64,7 @@ def test_a_start_that_takes_too_long_names_what_each_shard_waits_for(cluster: Tw
 def test_a_request_that_no_machine_can_meet_fails_without_a_timeout(
     cluster: TwoNodes, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("remuda._cluster.start_wait._JOINING", 3.0)
+    monkeypatch.setattr("remuda._cluster.driver.start_wait._JOINING", 3.0)
     with pytest.raises(StartTimeoutError, match="expected a cluster with room .* no machine of the cluster has 99 CPU"):
         Pool([Scripted], backend=remuda.Ray(backend="serial", cpus_per_shard=99), start_timeout=None)
     assert "no machine of the cluster has 99 CPU, which a shard needs" in caplog.text

@@ -453,8 +453,8 @@ def test_metrics_count_rollouts_and_restarts_by_shard(cluster: TwoNodes, monkeyp
         def set(self, value: float, tags: dict[str, str]) -> None:
             values[self.name, tags["shard"]] = value
 
-    monkeypatch.setattr("remuda._cluster.metrics.Counter", Recorded)
-    monkeypatch.setattr("remuda._cluster.metrics.Gauge", Recorded)
+    monkeypatch.setattr("remuda._cluster.ray.metrics.Counter", Recorded)
+    monkeypatch.setattr("remuda._cluster.ray.metrics.Gauge", Recorded)
     with Pool([Scripted] * 2, backend=remuda.Ray(backend="serial"), faults="restart") as pool:
         pool.reset(seed=0)
         with pool.rollouts(Greedy(), steps=2, in_flight=2) as rollouts:

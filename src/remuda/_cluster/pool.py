@@ -8,15 +8,15 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from remuda import Pool, PoolOptions, PoolStats
-from remuda._cluster.actors import Cluster
-from remuda._cluster.backend import RayBackend
-from remuda._cluster.figures import FigureMirror
-from remuda._cluster.options import ClusterOptions
-from remuda._cluster.publisher import Publisher
-from remuda._cluster.remote_worker import RemoteWorker
+from remuda._cluster.driver.backend import RayBackend
+from remuda._cluster.driver.figures import FigureMirror
+from remuda._cluster.driver.options import ClusterOptions
+from remuda._cluster.driver.remote_worker import RemoteWorker
+from remuda._cluster.driver.shares import Share
+from remuda._cluster.ray.actors import Cluster
+from remuda._cluster.ray.publisher import Publisher
 from remuda._cluster.resizing import Resizing, check_resize
 from remuda._cluster.rollouts import Rollouts, check_rollouts
-from remuda._cluster.shares import Share
 from remuda._engine.commands.succession import succeed
 from remuda._engine.options.checks import check_timeout
 from remuda._engine.options.pool_options import EnvFn

@@ -7,10 +7,10 @@ import time
 from dataclasses import replace
 from typing import Any
 
-from remuda._cluster import actors
-from remuda._cluster.backend import RayBackend
-from remuda._cluster.link import LinkState, ShardLink
+from remuda._cluster.driver.backend import RayBackend
+from remuda._cluster.driver.link import LinkState, ShardLink
 from remuda._cluster.messages import Answer, BuildOrder, ShardReport
+from remuda._cluster.ray import actors
 from remuda._engine.commands.engine import Engine
 from remuda._relay.log import logger
 from remuda.errors import RemudaError, StartTimeoutError, StateError

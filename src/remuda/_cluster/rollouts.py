@@ -9,9 +9,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from remuda._cluster import actors
-from remuda._cluster.link import LinkState, ShardLink
+from remuda._cluster.driver.link import LinkState, ShardLink
 from remuda._cluster.messages import RolloutOrder, RolloutReply
+from remuda._cluster.ray import actors
 from remuda._engine.rollouts.shard_rollout import ShardRollout, ShardRollouts
 from remuda._training.acting import check_policy
 from remuda._training.arguments import check_seed
@@ -19,8 +19,8 @@ from remuda._wire.failures import load_exception
 from remuda.errors import Fault, RemoteTraceback, StateError
 
 if TYPE_CHECKING:
-    from remuda._cluster.backend import RayBackend
-    from remuda._cluster.publisher import Publisher
+    from remuda._cluster.driver.backend import RayBackend
+    from remuda._cluster.ray.publisher import Publisher
     from remuda._engine.commands.engine import Engine
 
 _LOOK = 0.02  # seconds between two checks for successors of dead shards

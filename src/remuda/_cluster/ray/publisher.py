@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from remuda._cluster import actors
-from remuda._cluster.policies import pickle_policy
+from remuda._cluster.ray import actors
+from remuda._cluster.ray.policies import pickle_policy
 from remuda._training.acting import check_policy
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from remuda._cluster import actors
-from remuda._cluster.link import LinkState, ShardLink
+from remuda._cluster.driver.link import LinkState, ShardLink
 from remuda._cluster.messages import Answer
+from remuda._cluster.ray import actors
 
 
 @dataclass(frozen=True)

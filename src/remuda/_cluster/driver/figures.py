@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from remuda import _core
-from remuda._cluster.link import ShardLink
+from remuda._cluster.driver.link import ShardLink
 from remuda._engine.running.running import Running
 from remuda._engine.stats.figures import STRUCTS
 

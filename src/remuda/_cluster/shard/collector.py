@@ -11,7 +11,7 @@ import numpy as np
 
 from remuda import Pool, Rollout
 from remuda._cluster.messages import RolloutOrder
-from remuda._cluster.renumbering import Renumbering
+from remuda._cluster.shard.renumbering import Renumbering
 from remuda._engine.rollouts.shard_rollout import ShardRollout
 from remuda._training.acting import Actor, Flags, Ids, Turn
 from remuda._training.collect import PLAIN, Collector

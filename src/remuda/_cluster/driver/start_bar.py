@@ -6,7 +6,7 @@ import time
 from collections.abc import Sequence
 from types import TracebackType
 
-from remuda._cluster.link import ShardLink
+from remuda._cluster.driver.link import ShardLink
 from remuda._progress import bar
 from remuda._wording import name_some
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from remuda import FaultPolicy, PoolOptions
-from remuda._cluster.description import Ray
+from remuda._cluster.ray.description import Ray
 from remuda._engine.options.given import Asked
 from remuda._engine.options.pool_options import OPTIONS, EnvFn
 from remuda._engine.options.settings import Settings

@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 
 from remuda import Batch, InvalidEnvError, Pool, _core
-from remuda._cluster.collector import ShardCollector, Stopped
 from remuda._cluster.messages import (
     Answer,
     BuildOrder,
@@ -30,7 +29,8 @@ from remuda._cluster.messages import (
     ShardReport,
 )
 from remuda._cluster.packing import pack_reply, unpack_step
-from remuda._cluster.renumbering import Renumbering
+from remuda._cluster.shard.collector import ShardCollector, Stopped
+from remuda._cluster.shard.renumbering import Renumbering
 from remuda._engine.commands.answers import Answers
 from remuda._engine.pool.pool import succeeding_pool
 from remuda._engine.startup.inheritance import RESETS, Counts, progress_of

@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, TypeAlias
 
-from remuda._cluster.description import Ray
 from remuda._cluster.messages import Reply
-from remuda._cluster.shard import Shard
+from remuda._cluster.ray.description import Ray
+from remuda._cluster.shard.shard import Shard
 from remuda.errors import MissingFrameworkError
 
 try:
     import ray
     from ray.exceptions import GetTimeoutError, RayError, RayTaskError, RuntimeEnvSetupError
 
-    from remuda._cluster.connection import Connection
-    from remuda._cluster.room import Room
+    from remuda._cluster.ray.connection import Connection
+    from remuda._cluster.ray.room import Room
 except ModuleNotFoundError as error:
     if (error.name or "").partition(".")[0] != "ray":
         raise

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from enum import Enum
 
-from remuda._cluster import actors
-from remuda._cluster.engine_worker import EngineWorker
+from remuda._cluster.driver.engine_worker import EngineWorker
+from remuda._cluster.driver.messenger import Messenger
+from remuda._cluster.driver.row_writer import RowWriter
+from remuda._cluster.driver.shares import Share
 from remuda._cluster.messages import Answer, BuildOrder, ShardReport
-from remuda._cluster.messenger import Messenger
 from remuda._cluster.packing import unpack_reply
-from remuda._cluster.row_writer import RowWriter
-from remuda._cluster.shares import Share
+from remuda._cluster.ray import actors
 from remuda._relay.log import logger
 from remuda.errors import ShardDiedError
 

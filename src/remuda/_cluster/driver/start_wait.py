@@ -6,8 +6,8 @@ import time
 from collections.abc import Sequence
 from math import inf
 
-from remuda._cluster.link import LinkState, ShardLink
-from remuda._cluster.room import Room, in_words
+from remuda._cluster.driver.link import LinkState, ShardLink
+from remuda._cluster.ray.room import Room, in_words
 from remuda._relay.log import logger
 from remuda.errors import StartTimeoutError
 

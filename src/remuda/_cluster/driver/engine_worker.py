@@ -8,7 +8,7 @@ from contextlib import suppress
 from typing import Any
 
 from remuda import _core
-from remuda._cluster.trip import Taken
+from remuda._cluster.driver.trip import Taken
 from remuda._wire.channel import LocalChannel
 from remuda._wire.layout import Layout
 from remuda.errors import RemudaError, WorkerDiedError

@@ -10,7 +10,7 @@ from typing import Any
 
 import ray
 
-from remuda._cluster.description import Ray
+from remuda._cluster.ray.description import Ray
 from remuda.errors import BrokenPoolError, StartTimeoutError
 
 _CONNECTING = 5.0  # seconds for the head of a cluster to accept a connection

@@ -14,16 +14,16 @@ from typing import Any
 
 from remuda import _core
 from remuda._backends.base import Assignment, BuildProgress, Queues
-from remuda._cluster import actors
-from remuda._cluster.engine_worker import EngineWorker
-from remuda._cluster.link import LinkState, ShardLink
+from remuda._cluster.driver.engine_worker import EngineWorker
+from remuda._cluster.driver.link import LinkState, ShardLink
+from remuda._cluster.driver.options import ClusterOptions
+from remuda._cluster.driver.row_writer import RowWriter
+from remuda._cluster.driver.shares import Share, divide
+from remuda._cluster.driver.start_bar import StartBar
+from remuda._cluster.driver.start_wait import StartWait
 from remuda._cluster.messages import BuildOrder
-from remuda._cluster.metrics import Metrics
-from remuda._cluster.options import ClusterOptions
-from remuda._cluster.row_writer import RowWriter
-from remuda._cluster.shares import Share, divide
-from remuda._cluster.start_bar import StartBar
-from remuda._cluster.start_wait import StartWait
+from remuda._cluster.ray import actors
+from remuda._cluster.ray.metrics import Metrics
 from remuda._engine.options.pool_options import EnvFn
 from remuda._engine.running.changes import Changes
 from remuda._engine.startup.inheritance import RESULTS, Inheritance

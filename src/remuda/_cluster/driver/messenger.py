@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 
 from remuda import _core
-from remuda._cluster import actors
-from remuda._cluster.engine_worker import EngineWorker
+from remuda._cluster.driver.engine_worker import EngineWorker
+from remuda._cluster.driver.row_writer import RowWriter, flags_and_parts
+from remuda._cluster.driver.shares import Share
+from remuda._cluster.driver.trip import INTO_ROW, REPEATED, Taken, Targets, Trip
 from remuda._cluster.messages import Answer, Figures, Reply, RowCommand, Rows
 from remuda._cluster.packing import pack_step
-from remuda._cluster.row_writer import RowWriter, flags_and_parts
-from remuda._cluster.shares import Share
-from remuda._cluster.trip import INTO_ROW, REPEATED, Taken, Targets, Trip
+from remuda._cluster.ray import actors
 from remuda._wire.failures import portable
 from remuda._wire.pickling import Parts, dump, load
 from remuda._wire.requests import AddInfoColumns

@@ -9,8 +9,8 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from remuda import _core
+from remuda._cluster.driver.shares import Share
 from remuda._cluster.messages import Array, Command, MessageCommand, RowCommand
-from remuda._cluster.shares import Share
 from remuda._engine.startup.inheritance import RESULTS
 from remuda._wire.pickling import Parts
 
