@@ -63,7 +63,12 @@ def cases() -> dict[str, Case]:
     return {case.name: case for case in found}
 
 
-BACKENDS: tuple[Any, ...] = ("process", "thread")
+POOLS: dict[str, Any] = {
+    "processes": {"backend": "process"},
+    "processes, pinned": {"backend": "process", "pin_workers": True},
+    "threads": {"backend": "thread"},
+    "threads, pinned": {"backend": "thread", "pin_workers": True},
+}
 
 
 def main() -> None:
@@ -72,7 +77,7 @@ def main() -> None:
     session = Session(options)
     chosen = (all_cases[name] for name in options.only)
     found = dict(session.measured(chosen, lambda case: race(case, options.seconds, session)))
-    starts = session.rounds("start-up", {backend: partial(start, backend) for backend in BACKENDS})
+    starts = session.rounds("start-up", {name: partial(start, name) for name in ("processes", "threads")})
     session.publish("free-threaded", markdown(found, starts))
 
 
@@ -81,15 +86,15 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def race(case: Case, seconds: float, session: Session) -> dict[str, list[float]]:
-    """Returns the steps per second of a plain loop and of a pool with each backend, in each round that counts."""
+    """Returns the steps per second of a plain loop and of each of `POOLS`, in each round that counts."""
     with ExitStack() as stack:
         turns = {"plain loop": partial(rate, plain_step([case.make() for _ in range(case.num_envs)]), case, seconds)}
-        for backend in BACKENDS:
+        for name, settings in POOLS.items():
             envs = [case.make] * case.num_envs
-            pool = stack.enter_context(remuda.Pool(envs, backend=backend, num_workers=usable_cores(), advise=False))
+            pool = stack.enter_context(remuda.Pool(envs, num_workers=usable_cores(), advise=False, **settings))
             pool.reset(seed=0)
             actions = pool.action_space.sample()
-            turns[backend] = partial(rate, partial(pool.step, actions), case, seconds)
+            turns[name] = partial(rate, partial(pool.step, actions), case, seconds)
         return session.rounds(case.name, turns)
 
 
@@ -117,13 +122,13 @@ def rate(step: Callable[[], object], case: Case, seconds: float) -> float:
     return steps / passed
 
 
-def start(backend: Any) -> tuple[float, float]:
+def start(name: str) -> tuple[float, float]:
     """Starts a pool. Returns the seconds until its first reset has returned, and the memory of a worker in MB."""
     own, begin = pss_bytes(os.getpid()) or 0, time.perf_counter()
-    with remuda.Pool([cartpole] * STARTED, backend=backend, num_workers=STARTED, advise=False) as pool:
+    with remuda.Pool([cartpole] * STARTED, num_workers=STARTED, advise=False, **POOLS[name]) as pool:
         pool.reset(seed=0)
         seconds = time.perf_counter() - begin
-        if backend == "process":
+        if name == "processes":
             return seconds, mean_pss_mb(pool.apply(worker_pid)) or 0.0
         return seconds, ((pss_bytes(os.getpid()) or 0) - own) / STARTED / 2**20
 
@@ -133,23 +138,23 @@ def worker_pid(env: object) -> int:
 
 
 def markdown(found: dict[Case, dict[str, list[float]]], starts: dict[str, list[tuple[float, float]]]) -> Iterator[str]:
-    yield from table(["", "plain loop", "processes", "threads"], (row(case, rates) for case, rates in found.items()))
+    yield from table(["", "plain loop", *POOLS], (row(case, rates) for case, rates in found.items()))
     yield ""
     columns = [f"{STARTED} workers with a CartPole each", "start-up", "memory of a worker"]
-    yield from table(columns, (start_row(backend, some) for backend, some in starts.items()))
+    yield from table(columns, (start_row(*item) for item in starts.items()))
     gil = "with the GIL" if has_gil() else "without the GIL"
     yield f"\n{machine.describe()}, {gil}; {usable_cores()} cores and as many workers. Medians of the rounds."
 
 
 def row(case: Case, rates: dict[str, list[float]]) -> list[str]:
     plain = rates["plain loop"]
-    ratios = [median(a / b for a, b in zip(rates[backend], plain, strict=True)) for backend in BACKENDS]
+    ratios = [median(a / b for a, b in zip(rates[backend], plain, strict=True)) for backend in POOLS]
     return [case.name, f"{median(plain):,.0f} steps/s", *(f"{ratio:.2f} x" for ratio in ratios)]
 
 
-def start_row(backend: str, some: list[tuple[float, float]]) -> list[str]:
+def start_row(name: str, some: list[tuple[float, float]]) -> list[str]:
     seconds, size = (median(column) for column in zip(*some, strict=True))
-    return [{"process": "processes", "thread": "threads"}[backend], f"{seconds:.2f} s", f"{size:.1f} MB"]
+    return [name, f"{seconds:.2f} s", f"{size:.1f} MB"]
 
 
 if __name__ == "__main__":

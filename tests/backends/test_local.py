@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 import sys
 import threading
 from pathlib import Path
@@ -74,6 +75,22 @@ def test_workers_of_other_backends_have_worker_info(backend: Any) -> None:
             assert names == ["remuda-0", "remuda-0", "remuda-1"]
         else:
             assert pool.apply(lambda env: threading.current_thread() is threading.main_thread()) == [True] * 3
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="this system does not pin threads")
+def test_pinned_threads_stay_on_one_core_each() -> None:
+    before = os.sched_getaffinity(0)
+    cores = sorted(before)
+    with Pool(counting(3), backend="thread", num_workers=3, pin_workers=True) as pool:
+        expected = [{cores[i % len(cores)]} for i in range(3)]
+        assert pool.apply(lambda env: os.sched_getaffinity(0)) == expected
+    assert os.sched_getaffinity(0) == before
+
+
+def test_pinning_is_refused_where_the_system_cannot_pin(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(os, "sched_setaffinity", raising=False)
+    with pytest.raises(ValueError, match="expected pin_workers=False on this system"):
+        Pool(counting(1), backend="thread", pin_workers=True)
 
 
 def test_processes_need_linux(monkeypatch: pytest.MonkeyPatch) -> None:

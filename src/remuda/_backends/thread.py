@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
 import traceback
 from collections.abc import Callable
+from contextlib import suppress
 from queue import SimpleQueue
 from typing import Any
 
 from remuda import _core
 from remuda._backends.deadline import Deadline
 from remuda._backends.local import LocalBackend, LocalWorker, close_all
+from remuda._system.cores import core_for
 from remuda._system.interpreter import has_gil
 from remuda._wire.layout import Layout
 from remuda._worker.env_report import close_or_warn
@@ -24,15 +27,18 @@ _FAREWELL = 1.0  # seconds for running steps to end when the pool is abandoned
 class ThreadBackend(LocalBackend):
     """Builds the envs in the caller's thread, and steps each in the thread of its worker."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, pins: bool = False) -> None:
+        """`pins`: whether each thread is kept on one core."""
         super().__init__()
-        self.threads = self
+        self.threads, self._pins = self, pins
         self._runners: list[_LoopRunner] = []  # by worker
 
     def attach(self, layout: Layout, arena: _core.Arena, defaults: ResetDefaults) -> None:
+        anywhere = [frozenset[int]()] * len(self.workers)
         for worker in self.workers:
             loop = worker.host.start(layout, arena, defaults.for_successor(worker.env_ids))
-            self._runners.append(_LoopRunner(worker, loop))
+            core = core_for(worker.index, anywhere) if self._pins else None
+            self._runners.append(_LoopRunner(worker, loop, core))
 
     def watch(self, hub: _core.Hub) -> None:
         pass
@@ -77,8 +83,9 @@ class _LoopRunner:
         relief: The latest thread that was started to take the loop over; at first, `thread`.
     """
 
-    def __init__(self, worker: LocalWorker, loop: _core.WorkerLoop) -> None:
-        self.loop, self._worker = loop, worker
+    def __init__(self, worker: LocalWorker, loop: _core.WorkerLoop, core: int | None) -> None:
+        """`core`: the core to keep the threads on; None: any."""
+        self.loop, self._worker, self._core = loop, worker, core
         self._left: SimpleQueue[Any] = SimpleQueue()  # for `thread`: the env that it must close after it lost the loop
         self.thread = self.relief = self._start(self._run, self._left)
 
@@ -86,6 +93,9 @@ class _LoopRunner:
         # A daemon, so that an env that never returns cannot prevent the interpreter's exit.
         thread = threading.Thread(target=target, args=args, name=self._worker.name, daemon=True)
         thread.start()
+        if self._core is not None and thread.native_id is not None:
+            with suppress(ProcessLookupError):  # the thread has ended
+                os.sched_setaffinity(thread.native_id, {self._core})
         return thread
 
     def stack(self) -> str:

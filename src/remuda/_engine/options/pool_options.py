@@ -70,6 +70,12 @@ def _backend(_: str, given: Any) -> BackendName:
     return "process" if given == "auto" else given
 
 
+def _pinning(name: str, given: Any) -> bool:
+    if given and not hasattr(os, "sched_setaffinity"):
+        raise ValueError(f"expected {name}=False on this system, which has no call to keep a thread on a core")
+    return bool(given)
+
+
 @dataclass(frozen=True, kw_only=True)
 class OptionValues:
     """All options of a pool, with the values in force."""
@@ -171,10 +177,10 @@ class OptionValues:
     )
     pin_workers: bool = option(
         False,
-        any_value,
-        """Keep each worker process on one core, in turn, once it has built its envs; with `devices` on a core near its
-        GPU, if the machine reports that. It gained nothing in our measurements, and costs a lot if another program
-        needs the core.""",
+        _pinning,
+        """Keep each worker on one core, in turn, once it has built its envs; with `devices` on a core near its GPU, if
+        the machine reports that. It needs Linux. It gained nothing in our measurements, and costs a lot if another
+        program needs the core.""",
         keeps_processes=True,
     )
     name: str = option(
@@ -282,7 +288,7 @@ class OptionValues:
     advise: bool = option(
         True,
         any_value,
-        """Log once if another number of workers would be several times faster.""",
+        """Log once if another number of workers would at least double the speed.""",
     )
     operation_of: OperationOf | None = option(
         None,

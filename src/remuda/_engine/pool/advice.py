@@ -10,7 +10,7 @@ _WORTH_SAYING = 0.5  # advice must save this share of the total time, the caller
 
 
 def advice(stats: PoolStats) -> str | None:
-    """Returns a sentence about the number of workers; None unless another number could be several times faster."""
+    """Returns a sentence about the number of workers; None unless another number would at least double the speed."""
     verdict = workers_verdict(stats)
     if verdict is None or verdict.saves < _WORTH_SAYING:
         return None

@@ -40,7 +40,7 @@ def make_backend(settings: Settings) -> Backend:
     if settings.backend == "serial":
         return SerialBackend()
     if settings.backend == "thread":
-        return ThreadBackend()
+        return ThreadBackend(pins=settings.pin_workers)
     if sys.platform != "linux":
         raise NotImplementedError(
             f"expected Linux for backend='process', got {sys.platform}; use backend='thread' or 'serial' here"
