@@ -4,7 +4,7 @@ In lockstep a batch takes the policy's time and then the envs' time, which all c
 all envs before it calls the policy is never faster than 1 / (policy + env work / cores). Both are measured in the same
 rounds, the policy by itself and the envs in a plain loop. Halves that are stepped in turns may pass the bound.
 
-The whole run takes about half an hour; ``--quick`` is a rough look (three minutes); ``--only``, ``--policies`` and
+The whole run takes an hour and a half; ``--quick`` is a rough look (three minutes); ``--only``, ``--policies`` and
 ``--num-envs`` choose a part.
 """
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import socket
@@ -196,9 +195,3 @@ def test_a_cut_record_always_fits(character: str) -> None:
     record = logging.LogRecord(giant, 20, giant, 1, giant, None, None, func=giant, sinfo=giant)
     record.exc_text = record.threadName = record.processName = giant
     assert len(dump_record(record, 0, 0)) <= MAX_BYTES
-
-
-def record_datagram(**changes: Any) -> bytes:
-    """Returns a log record as a worker sends it, with these changes."""
-    record = json.loads(dump_record(logging.makeLogRecord({"name": "test.env", "levelno": 20, "msg": "hello"}), 0, 0))
-    return json.dumps({**record, **changes}).encode()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import json
 import logging
 import subprocess
 import sys
@@ -16,19 +15,12 @@ import pytest
 from pool_envs import counting, hooked
 
 from remuda import EnvError, Pool
-from remuda._relay.records import dump_record
 
 pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="worker processes need Linux"),
     pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning"),  # newer Pythons warn about a fork
 ]
 START_METHODS = ("forkserver", "spawn", "fork")
-
-
-def record_datagram(**changes: Any) -> bytes:
-    """Returns a log record as a worker sends it, with these changes."""
-    record = json.loads(dump_record(logging.makeLogRecord({"name": "test.env", "levelno": 20, "msg": "hello"}), 0, 0))
-    return json.dumps({**record, **changes}).encode()
 
 
 def warn(category: Any = RuntimeWarning, text: str = "odd") -> Callable[..., None]:

@@ -132,6 +132,8 @@ inline constexpr std::size_t kTruncated = 2;   // bool.
 inline constexpr std::size_t kInfoMask = 3;    // uint64: a mask of the info columns that the row has filled.
 inline constexpr std::size_t kInfo = 4;        // bytes with all info columns, see infos.py.
 inline constexpr std::size_t kFirstLeaf = 5;
+// The index of the first leaf in lists of columns that lack `kInfo`.
+inline constexpr std::size_t kFirstLeafWithoutInfo = kFirstLeaf - 1;
 
 struct Plan {
   std::uint32_t workers;

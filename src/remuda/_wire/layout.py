@@ -28,7 +28,7 @@ _FIXED = (
 
 # A worker publishes results of cheap steps together, at most this many ns after the last publication.
 PUBLISH_NS = 20_000
-_LOG_ROWS = 1 << 31
+_LOG_ROWS = 1 << 31  # the core counts the rows of all logs in 32 bits
 _LEAST_ENTRIES = 16  # the least number of entries of an action log, however large the actions are
 
 
@@ -226,7 +226,7 @@ class Layout:
         """Returns the number of entries of an action log, and its bytes for action values without a column."""
         object_bytes = self.log_bytes // 2 if self.action.num_objects else 0
         entry_bytes = 1 + sum(column.nbytes for column in self.action.columns)
-        most = _LOG_ROWS // self.num_envs  # the index of a row has 32 bits
+        most = _LOG_ROWS // self.num_envs
         entries = min((self.log_bytes - object_bytes) // entry_bytes, most)
         return (max(entries, _LEAST_ENTRIES) if self.log_bytes else 0), object_bytes
 

@@ -79,14 +79,14 @@ nb::object Batch::get(Attribute attribute) {
   if (attribute != kObs)
     made = column(static_cast<std::size_t>(attribute));
   else if (obs_is_array_)
-    made = column(BatchColumns::kFirstOfLeaves);
+    made = column(kFirstLeafWithoutInfo);
   return made;
 }
 
 nb::list Batch::leaves() const {
   nb::list leaves;
   const std::size_t count = lease_.is_valid() ? columns_->columns.size() : nb::len(arrays_.columns);
-  for (std::size_t i = BatchColumns::kFirstOfLeaves; i < count; ++i) leaves.append(column(i));
+  for (std::size_t i = kFirstLeafWithoutInfo; i < count; ++i) leaves.append(column(i));
   return leaves;
 }
 
@@ -142,7 +142,7 @@ nb::object Batch::info_reader() const {
 // Returns whether `reader` can read all infos from the columns. Returns false if a terminal observation is not an
 // array.
 bool Batch::columns_have_infos(const InfoReader& reader) const {
-  if (!lease_.is_valid() && arrays_.columns[kInfoMaskOfBatch].is_none()) return false;  // a copied batch without infos
+  if (!lease_.is_valid() && arrays_.columns[kInfoMask].is_none()) return false;  // a copied batch without infos
   if (!extras_.is_valid()) return true;
   static const nb::handle kVectorSize = PyUnicode_InternFromString("vector_size");
   if (reader.has_final_obs() || !nb::object(source_.attr(kVectorSize)).is_none()) return false;
@@ -166,8 +166,8 @@ InfoRows Batch::info_rows(const InfoReader& reader) const {
   const std::size_t there = is_lent ? info_columns_ : has_infos_ ? nb::len(arrays_.infos) : 0;
   const std::size_t columns = std::min(there, reader.num_columns());
   const auto* masks = lease_.is_valid()
-                          ? reinterpret_cast<const std::uint64_t*>(columns_->columns[kInfoMaskOfBatch].row(first_))
-                          : data_of<std::uint64_t>(arrays_.columns[kInfoMaskOfBatch]);
+                          ? reinterpret_cast<const std::uint64_t*>(columns_->columns[kInfoMask].row(first_))
+                          : data_of<std::uint64_t>(arrays_.columns[kInfoMask]);
   InfoRows rows(masks, count_, columns);
   for (std::size_t i = 0; i < columns; ++i) {
     if (is_lent)
@@ -193,34 +193,38 @@ nb::object Batch::terminal_observations() const {
   return nb::len(observations) == 0 ? nb::object(nb::none()) : nb::object(observations);
 }
 
+// Calls `read` with the reader of infos, which it locks. Returns null if some infos are not in the columns.
+template <class Read>
+nb::object Batch::from_columns(Read read) const {
+  const nb::object held = info_reader();
+  const nb::ft_object_guard guard(held);
+  InfoReader& reader = *nb::inst_ptr<InfoReader>(held);
+  if (!columns_have_infos(reader)) return {};
+  return read(reader);
+}
+
 nb::object Batch::info_dicts() const {
   if (!has_infos()) {
     nb::list none;
     for (std::uint32_t i = 0; i < count_; ++i) none.append(nb::dict());
     return none;
   }
-  const nb::object held = info_reader();
-  const nb::ft_object_guard guard(held);
-  const InfoReader& reader = *nb::inst_ptr<InfoReader>(held);
-  if (!columns_have_infos(reader)) return {};
-  const nb::list dicts = reader.infos(info_rows(reader));
-  const nb::object terminal = terminal_observations();
-  if (terminal.is_none()) return dicts;
-  for (auto [row, obs] : nb::borrow<nb::dict>(terminal)) {
-    nb::dict info = nb::borrow<nb::dict>(dicts[nb::cast<std::size_t>(row)]);
-    if (!info.contains("final_info")) info["final_info"] = nb::dict();
-    info["final_obs"] = obs;
-  }
-  return dicts;
+  return from_columns([this](const InfoReader& reader) {
+    nb::list dicts = reader.infos(info_rows(reader));
+    const nb::object terminal = terminal_observations();
+    if (terminal.is_none()) return dicts;
+    for (auto [row, obs] : nb::borrow<nb::dict>(terminal)) {
+      nb::dict info = nb::borrow<nb::dict>(dicts[nb::cast<std::size_t>(row)]);
+      if (!info.contains("final_info")) info["final_info"] = nb::dict();
+      info["final_obs"] = obs;
+    }
+    return dicts;
+  });
 }
 
 nb::object Batch::stacked_infos() const {
   if (!has_infos()) return nb::dict();
-  const nb::object held = info_reader();
-  const nb::ft_object_guard guard(held);
-  InfoReader& reader = *nb::inst_ptr<InfoReader>(held);
-  if (!columns_have_infos(reader)) return {};
-  return reader.stack(info_rows(reader), terminal_observations());
+  return from_columns([this](InfoReader& reader) { return reader.stack(info_rows(reader), terminal_observations()); });
 }
 
 int Batch::visit(visitproc visit, void* arg) const {

@@ -12,6 +12,7 @@
 #include "pool/batches/lent_frames.hpp"
 #include "shm/columns.hpp"
 #include "shm/info_reader.hpp"
+#include "shm/plan.hpp"
 
 namespace remuda {
 
@@ -23,8 +24,6 @@ struct BatchColumns {
   std::deque<Column> infos;      // Columns of infos, added while the pool runs.
   bool obs_is_array = false;     // Whether an observation is one array, and not several leaves.
   nb::object info_reader;        // The reader of `infos`. The lock of this object protects `infos`, too.
-
-  static constexpr std::size_t kFirstOfLeaves = 4;
 };
 
 class Batch {
@@ -70,7 +69,7 @@ class Batch {
 
   // The next functions return views of the frame, or the arrays of a copied batch. `finals`, `computed` and `infos`
   // return a list, or None if the batch has no such values.
-  nb::object info_mask() const { return column(kInfoMaskOfBatch); }
+  nb::object info_mask() const { return column(kInfoMask); }
   nb::list leaves() const;
   nb::object finals() const;
   nb::object computed() const;
@@ -87,8 +86,6 @@ class Batch {
   void clear();
 
  private:
-  static constexpr std::size_t kInfoMaskOfBatch = 3;
-
   nb::object column(std::size_t index) const;
   const npy_bool* flags(Attribute attribute);
   nb::object info_reader() const;
@@ -96,6 +93,8 @@ class Batch {
   bool has_terminal_arrays() const;
   InfoRows info_rows(const InfoReader& reader) const;
   nb::object terminal_observations() const;
+  template <class Read>
+  nb::object from_columns(Read read) const;
   nb::object view(const Column& column) const { return column.view(first_, count_, lease_); }
 
   nb::object source_;

@@ -5,7 +5,7 @@
 namespace remuda {
 
 void LastResults::repeat(std::uint32_t env, std::uint32_t row) const {
-  copy_leaves(env, columns_.data() + kFirstOfLeaves, row);
+  copy_leaves(env, columns_.data() + kFirstLeafWithoutInfo, row);
   for (const Rows& column : computed_) std::memcpy(column.row(row), column.row(row_of(env)), column.bytes);
   set_flags(row, false);
   *at<std::uint64_t>(kInfoMask, row) = 0;
@@ -27,8 +27,8 @@ void LastResults::end_before_reset(std::uint32_t env, std::uint32_t row) {
 
 void LastResults::copy_leaves(std::uint32_t env, const Rows* to, std::uint32_t row) const {
   const std::uint32_t kept = row_of(env);
-  for (std::size_t leaf = 0; kFirstOfLeaves + leaf < columns_.size(); ++leaf) {
-    const Rows& from = columns_[kFirstOfLeaves + leaf];
+  for (std::size_t leaf = 0; kFirstLeafWithoutInfo + leaf < columns_.size(); ++leaf) {
+    const Rows& from = columns_[kFirstLeafWithoutInfo + leaf];
     std::memcpy(to[leaf].row(row), from.row(kept), from.bytes);
   }
 }

@@ -61,8 +61,6 @@ class LastResults {
   void end_before_reset(std::uint32_t env, std::uint32_t row);
 
  private:
-  // The index of the first leaf of the observation in `columns_`. Unlike the plan's columns, `columns_` lacks `kInfo`.
-  static constexpr std::size_t kFirstOfLeaves = kFirstLeaf - 1;
   struct Env {
     std::uint64_t results = 0;
     bool is_fresh = false;
