@@ -25,15 +25,17 @@ struct Entering;
 
 template <class Result, class... Arguments, Result (Hub::*method)(Arguments...), Entrance::Kind kind, bool for_part>
 struct Entering<method, kind, for_part> {
-  static Entrance::PartNumber part_of([[maybe_unused]] const Arguments&... arguments) {
-    if constexpr (for_part)
-      return std::get<sizeof...(Arguments) - 1>(std::tie(arguments...));
-    else
+  static Entrance::PartNumber part_of([[maybe_unused]] const Hub& hub, [[maybe_unused]] const Arguments&... arguments) {
+    if constexpr (!for_part)
       return {};
+    else {
+      const Entrance::PartNumber part = std::get<sizeof...(Arguments) - 1>(std::tie(arguments...));
+      return kind == Entrance::Kind::kSeries && part && !hub.has_part(*part) ? Entrance::PartNumber() : part;
+    }
   }
 
   static Result call(Hub& hub, Arguments... arguments) {
-    Entrance::Stay stay(hub.entrance(), kind, part_of(arguments...));
+    Entrance::Stay stay(hub.entrance(), kind, part_of(hub, arguments...));
     if constexpr (std::is_void_v<Result>) {
       (hub.*method)(std::forward<Arguments>(arguments)...);
       if constexpr (kind != Entrance::Kind::kWithin) hub.pass_on();  // may call a Python function
@@ -188,7 +190,7 @@ void bind_hub(nb::module_& m) {
       .def("env_ids", &Hub::env_ids, "part"_a, nb::sig("def env_ids(self, part: int) -> numpy.ndarray"))
       .def("begin_rollout", from_outside<&Hub::begin_rollout>, "part"_a, "parts"_a, "steps"_a, "extras"_a,
            nb::sig("def begin_rollout(self, part: int, parts: int, steps: int, extras: dict) -> RolloutViews"))
-      .def("end_rollout", from_outside<&Hub::end_rollout>, "part"_a, "rollout"_a)
+      .def("end_rollout", for_part<&Hub::end_rollout>, "rollout"_a, "part"_a)
       .def("bytes_for_rollout", &Hub::bytes_for_rollout, "rows"_a)
       .def("set_batches", &Hub::set_batches, "type"_a, "source"_a, "look"_a, "obs_is_array"_a)
       .def_prop_ro("callbacks", &Hub::callbacks, nb::rv_policy::reference_internal)
@@ -205,7 +207,7 @@ void bind_hub(nb::module_& m) {
       .def("instruct", from_within<&Hub::post_message>, "op"_a, "worker"_a, "env"_a, "parts"_a.none(),
            "addressees"_a.none() = nb::none(), "addressee"_a.none() = nb::none())
       .def("deal", dealing<&Hub::deal>, "function"_a)
-      .def("in_turn", in_series<&Hub::in_turn>, "function"_a, "part"_a)
+      .def("in_turn", in_series<&Hub::in_turn>, "function"_a, "part"_a.none())
       .def(
           "put_off", [](Hub& hub, nb::object close) { return hub.entrance().put_off(std::move(close)); }, "close"_a)
       .def("wait", from_outside<&Hub::wait>, "wanted"_a, "timeout_ns"_a, "part"_a.none())

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 from accidents import kill_myself
 from pairs import each
-from pool_envs import CountingEnv, EnvFn, Gate, HookedEnv, counting, gated, with_infos
+from pool_envs import CountingEnv, EnvFn, Gate, HookedEnv, LevelEnv, counting, gated, levelled, with_infos
 
 from remuda import Batch, ClosedError, EnvError, FaultPolicy, Pool, StateError
 from remuda._engine.pool.part import Part
@@ -197,6 +197,116 @@ def test_deaths_in_one_part_leave_the_rows_of_the_other_as_they_are() -> None:
         task = Task(checked_steps, other, 300)
         assert sum(bool(dying.step([1] * 2).truncated.any()) for _ in range(40)) >= 3
         task.result()
+
+
+# -- parts: calls, states, rollouts, replacements ------------------------------------------------------------
+
+
+def full_life(part: Part) -> list[Any]:
+    """Uses every method of a part, with episodes of 5 steps. Returns what they have returned."""
+    seen: list[Any] = []
+    first = part.env_ids[:1].tolist()
+    part.reset(seed=3)
+    for turn in range(6):
+        part.set_reset_options({"level": turn})
+        rollout = part.rollout(7)
+        for step in rollout:
+            step.act((part.env_ids + turn) % 1000, turn=np.full(part.num_envs, turn))
+        seen += [rollout.obs.tolist(), rollout.rewards.tolist(), rollout.columns["turn"].tolist()]
+        part.set_attr("mark", [turn] * (5000 if turn == 3 else 1))
+        seen += [part.call("echo", turn), part.get_attr("mark"), part.render()[0].tolist()]
+        answers = part.apply_async(lambda env: (env.tag, env.total_steps))
+        seen += [part.step(part.env_ids).obs.tolist(), answers.result()]
+        states = part.get_state(state_fns="attributes")
+        part.step(part.env_ids)
+        seen += [part.set_state(states).obs.tolist(), part.step(part.env_ids).obs.tolist()]
+        if turn % 2 == 0:
+            part.replace(first, [lambda turn=turn: LevelEnv(100 + turn, 5)])  # type: ignore[misc]
+            seen.append(part.reset(env_ids=first).obs.tolist())
+        seen.append(part.fork_state(int(part.env_ids[1]), first, state_fns="attributes").obs.tolist())
+    return seen
+
+
+@each(backend=BACKENDS, parts=[2, 3])
+def test_parts_in_threads_give_the_same_as_one_after_another(backend: Any, parts: int) -> None:
+    with Pool(levelled(6, length=5), backend="serial", num_workers=3) as pool:
+        expected = [full_life(part) for part in pool.split(parts)]
+    with Pool(levelled(6, length=5), backend=backend, num_workers=3) as pool:
+        assert at_once(full_life, pool.split(parts)) == expected
+
+
+@pytest.mark.parametrize("backend", CONCURRENT)
+def test_every_method_of_a_part_works_while_another_part_waits(backend: Any, tmp_path: Path) -> None:
+    gate = Gate(tmp_path)
+    with Pool([*gated([gate]), *levelled(3, length=5)], backend=backend, num_workers=4) as pool:
+        pool.reset()
+        slow, fast = pool.split(2)
+        if 0 not in slow.env_ids:
+            slow, fast = fast, slow
+        task = Task(slow.step, [7] * slow.num_envs)
+        gate.await_arrival()
+        full_life(fast)
+        gate.open()
+        assert task.result().reward.tolist() == [7] * slow.num_envs
+
+
+@pytest.mark.parametrize("backend", CONCURRENT)
+def test_an_answer_that_another_thread_receives_ends_the_wait_for_it(backend: Any, tmp_path: Path) -> None:
+    gate = Gate(tmp_path)
+    with Pool(gated([gate, None], "call"), backend=backend, num_workers=2) as pool:
+        pool.reset()
+        asking, stepping = pool.split(2)
+        for _ in range(5):
+            is_answered = threading.Event()
+
+            def step_on(is_answered: threading.Event = is_answered) -> None:
+                while not is_answered.is_set():
+                    stepping.step([1])
+
+            answer, steps = Task(asking.call, "poke"), Task(step_on)
+            gate.let_pass()
+            assert answer.result() == ["poked"]
+            is_answered.set()
+            steps.result()
+
+
+@pytest.mark.parametrize("backend", CONCURRENT)
+def test_a_second_thread_may_not_call_the_envs_of_a_part_that_waits(backend: Any, tmp_path: Path) -> None:
+    with waiting_part(backend, tmp_path) as (pool, slow, _):
+        ids = slow.env_ids.tolist()
+        for envs in (pool, slow):
+            for call in (
+                lambda envs=envs: envs.call("pid"),
+                lambda envs=envs: envs.set_attr("mark", 1, ids),
+                lambda envs=envs: envs.set_reset_options({}, ids),
+                lambda envs=envs: envs.get_state(ids, state_fns="attributes"),
+                lambda envs=envs: envs.replace(ids, counting(1)),
+                lambda envs=envs: envs.rollout(2),
+            ):
+                with pytest.raises(StateError):
+                    call()
+
+
+@pytest.mark.watchdog(240)
+def test_a_part_lives_on_while_workers_of_another_die() -> None:
+    def die(env: Any, action: Any) -> None:
+        if action == 999:
+            kill_myself()
+
+    with Pool(levelled(6, length=5), backend="serial", num_workers=6) as pool:
+        first, second = (full_life(part) for part in pool.split(2))
+    faults = FaultPolicy("restart", max_restarts=100, backoff=0.0)
+    for dies_first in (True, False):
+        expected = second if dies_first else first
+        with Pool(levelled(6, length=5, step=die), num_workers=6, faults=faults) as pool:
+            dying, other = pool.split(2) if dies_first else reversed(pool.split(2))
+            dying.reset()
+            task = Task(full_life, other)
+            for n in range(12):
+                batch = dying.step(np.where(dying.env_ids == dying.env_ids[n % 3], 999, 1))
+                assert batch.truncated.sum() == 1
+                assert len(dying.rollout(1).obs) == 2
+            assert task.result() == expected
 
 
 # -- batches ---------------------------------------------------------------------------------------------------

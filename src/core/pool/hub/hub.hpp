@@ -71,10 +71,14 @@ class Hub {
   Callbacks& callbacks() { return callbacks_; }
   CallerMeter& caller() { return caller_meter_; }
   Entrance& entrance() { return entrance_; }
-  // Calls a Python function that calls the hub. Calls for other parts enter only while the function sleeps.
-  nb::object in_turn(nb::handle function, std::uint32_t) { return function(); }
+  // Calls a Python function that calls the hub. Calls for other parts enter only while the function sleeps. nullopt, or
+  // a part that exists no longer: no other thread may be in a call.
+  nb::object in_turn(nb::handle function, Entrance::PartNumber) { return function(); }
   // Calls a Python function of the pool that decides on events.
-  nb::object deal(nb::handle function) { return function(); }
+  nb::object deal(nb::handle function) {
+    ++dealings_;
+    return function();
+  }
 
   // -- rollouts --------------------------------------------------------------------------------------
 
@@ -84,7 +88,7 @@ class Hub {
   // Throws std::system_error if memory runs out.
   nb::object begin_rollout(std::uint32_t first_part, std::uint32_t parts, std::uint32_t steps, nb::object extras);
   // Makes further steps of a part fill frames again. Returns whether results that fill the rollout are still pending.
-  bool end_rollout(std::uint32_t part, const RolloutViews& rollout);
+  bool end_rollout(const RolloutViews& rollout, std::uint32_t part);
   // The number of bytes that a further rollout of this number of rows would reserve.
   std::uint64_t bytes_for_rollout(std::uint32_t rows) const { return rollout_store_->bytes_to_reserve(rows); }
 
@@ -109,7 +113,7 @@ class Hub {
   // Waits until one of three things happens: `wanted` slots of a part are done (ready or failed); an event needs
   // attention (an answer to a message, a dead or late worker, log records from the relay); or `timeout_ns` has passed
   // (negative: no timeout). Sleeps without the GIL and lets signal handlers run. Returns true if `wanted` slots are
-  // done. If `part` is nullopt, waits for events only.
+  // done. If `part` is nullopt, waits for events only, also for those on which another thread decides meanwhile.
   bool wait(std::uint32_t wanted, std::int64_t timeout_ns, std::optional<std::uint32_t> part);
 
   // Waits until `wanted` pending slots of a part are done (0: all), and takes a batch of the ready slots. Returns None
@@ -240,6 +244,7 @@ class Hub {
   // The number of results for which a thread sleeps on the bell, and the number of other threads that wait until it has
   // woken up. Both are 0 if there are none.
   std::uint32_t sleeps_for_ = 0, followers_ = 0;
+  std::uint64_t dealings_ = 0;  // the number of calls of `deal`
   std::shared_ptr<Arena> arena_;
   const Plan plan_;
   std::shared_ptr<Lendings> lendings_;

@@ -34,6 +34,7 @@ bool Hub::wait_from(Clock::time_point start, std::uint32_t wanted, std::int64_t 
   if (callbacks_.await_results.is_valid() && timeout_ns == 0) await_machines(Nanoseconds(0), false, start);
   const Part* part = number ? &slots_.parts().at(*number) : nullptr;
   const auto deadline = start + Nanoseconds(timeout_ns);
+  const std::uint64_t dealings = dealings_;
   workers_.clock().look(start, RunningClock::kUnwatched);
   // Bytes are written before the check for late workers, because a worker that waits for these bytes is not late.
   workers_.transfers().write_on();
@@ -46,6 +47,7 @@ bool Hub::wait_from(Clock::time_point start, std::uint32_t wanted, std::int64_t 
     drain();
     if (part != nullptr && part->done() >= wanted) return true;
     if (attention() || entrance_.is_closing()) return false;
+    if (part == nullptr && dealings_ != dealings) return false;  // another thread has decided on events
     // A log handler or signal handler has taken results.
     if (part != nullptr && part->pending() < wanted) return false;
     if (timeout_ns >= 0 && now >= deadline) return false;

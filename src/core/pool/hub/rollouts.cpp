@@ -54,7 +54,7 @@ nb::object Hub::begin_rollout(std::uint32_t first_part, std::uint32_t count, std
   return views;
 }
 
-bool Hub::end_rollout(std::uint32_t number, const RolloutViews& rollout) {
+bool Hub::end_rollout(const RolloutViews& rollout, std::uint32_t number) {
   if (!has_part(number) || !rollout.are_of(slots_.parts().at(number).rollout())) return false;
   end_rollout_of(number);
   return slots_.parts().at(number).is_filling();

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Hashable, Sequence
+from functools import partial
 from typing import Any, NoReturn
 
 from remuda import _core
@@ -119,14 +120,18 @@ class Exchange:
 
     # -- messages ----------------------------------------------------------------------------------------
 
-    def call(self, slots: Sequence[int], messages: Sequence[Parts], about: Hashable = None) -> Answers:
+    def call(
+        self, slots: Sequence[int], messages: Sequence[Parts], about: Hashable = None, part: int | None = None
+    ) -> Answers:
         """Sends `messages[i]` to the env of `slots[i]`. Returns a `Call` for all answers.
 
         A vector env receives the first message for its slots, and its answer is that of each slot. An env that
-        is rebuilt receives the latest message with each `about` again, except None.
+        is rebuilt receives the latest message with each `about` again, except None. `part`: the part of the slots, if
+        other threads may use other parts while one waits for the answers.
         """
         self.faults.check_alive(self._running.slots.env_of(slot) for slot in slots)
-        call, sent = Answers(self._wait_for_call, self.faults), dict[int, int]()
+        wait = self._wait_for_call if part is None else partial(self._wait_in_turn, part)
+        call, sent = Answers(wait, self.faults), dict[int, int]()
         for slot, parts in zip(slots, messages, strict=True):
             env = self._layout.ids_with(self._running.slots.env_of(slot))[0]
             if env not in sent:
@@ -197,6 +202,12 @@ class Exchange:
             self._pump_once(None)
             self.faults.check_alive(env_ids)
         return self._running.hub.post_message(op, worker, env, parts, calls, addressee)
+
+    def _wait_in_turn(self, part: int, call: Answers, timeout: float | None) -> None:
+        """Does the same as `_wait_for_call`. Meanwhile other threads may use other parts."""
+        if call.done or self.closing:
+            return self._wait_for_call(call, timeout)
+        self._running.hub.in_turn(partial(self._wait_for_call, call, timeout), part)
 
     def _wait_for_call(self, call: Answers, timeout: float | None) -> None:
         deadline = None if timeout is None else time.monotonic() + timeout

@@ -6,8 +6,8 @@ import weakref
 
 from remuda._engine.commands.partition import Division, divide
 from remuda._engine.options.checks import is_int
+from remuda._engine.pool.in_turn import in_turn
 from remuda._engine.pool.part import Part
-from remuda._engine.pool.stepping import in_turn
 from remuda._engine.rollouts.columns import Declared
 from remuda._engine.rollouts.rollout import Rollout
 from remuda.errors import StateError

@@ -9,6 +9,7 @@ from typing import Any
 from remuda._engine.commands.arguments import check_common, check_env_ids, check_whole
 from remuda._engine.commands.engine import Engine
 from remuda._engine.commands.resets import Options
+from remuda._engine.pool.in_turn import in_turn
 from remuda._engine.running.calls import Call, call_attribute, get_attribute, set_attribute
 from remuda._wire.pickling import dump_for_worker
 from remuda._wire.requests import CallEnv
@@ -18,6 +19,7 @@ class EnvCalls:
     """The methods of a pool or a part that call functions in envs."""
 
     _engine: Engine
+    _part: int
     _ids: list[int]
     _is_whole: bool
     """Whether this is a pool, with all of its envs and spares, and no part."""
@@ -52,6 +54,7 @@ class EnvCalls:
         """
         return self.apply_async(fn, args, kwargs, env_ids).result()
 
+    @in_turn
     def apply_async(
         self,
         fn: Callable[..., Any],
@@ -120,6 +123,7 @@ class EnvCalls:
         """
         return self.call("render")
 
+    @in_turn
     def set_reset_options(self, options: Options, env_ids: Iterable[int] | None = None) -> None:
         """Sets options for later resets, autoresets included. A reset with `options` ignores them.
 
@@ -140,6 +144,7 @@ class EnvCalls:
         every_env = env_ids is None and self._is_whole
         self._engine.resets.remember(None if every_env else self._named(env_ids), options)
 
+    @in_turn
     def replace(self, env_ids: Iterable[int] | None, env_fns: Sequence[Callable[[], Any]]) -> None:
         """Replaces envs (by another task or level) in living workers: no process is started or ended.
 
@@ -202,7 +207,7 @@ class EnvCalls:
             messages = [dump_for_worker(order)] * len(targets)
         else:
             messages = [dump_for_worker(replace(order, args=args)) for args in per_env_args]
-        call = self._engine.exchange.call(targets, messages, order.about)
+        call = self._engine.exchange.call(targets, messages, order.about, self._part)
         if to_spares and self._engine.layout.spares:
             self._engine.exchange.call_spares(call, dump_for_worker(order), order.about)
         return call

@@ -11,6 +11,7 @@ from gymnasium.vector.utils import batch_space
 
 from remuda._engine.commands.arguments import check_rollout
 from remuda._engine.commands.partition import Division
+from remuda._engine.pool.in_turn import in_turn
 from remuda._engine.pool.naming import owns_methods
 from remuda._engine.pool.stateful import Stateful
 from remuda._engine.rollouts.columns import ColumnType, Declared, check_columns
@@ -101,6 +102,7 @@ class Part(Stateful):
         self._engine.faults.check_reset(self._ids)
         return self._begin_rollout(steps, declared, parts)
 
+    @in_turn
     def _begin_rollout(self, steps: int, columns: Declared, parts: int) -> Rollout:
         return Rollout((self,), steps, columns, Division())
 

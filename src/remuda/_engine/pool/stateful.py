@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from remuda._engine.commands.batch import Batch
+from remuda._engine.pool.in_turn import in_turn
 from remuda._engine.pool.state_checks import check_states, check_taken
 from remuda._engine.pool.stepping import Stepping
 from remuda._wire.env_state import EnvState, StateFns, StateSupport
@@ -18,6 +19,7 @@ from remuda.errors import StateError
 class Stateful(Stepping):
     """Envs with states that can be taken and set. A state is the env's position in its episode."""
 
+    @in_turn
     def get_state(self, env_ids: Iterable[int] | None = None, *, state_fns: StateFns = None) -> list[EnvState]:
         """Returns the state of each env: its position in its episode, from which `set_state` lets an env continue.
 
@@ -52,6 +54,7 @@ class Stateful(Stepping):
         messages = [dump_for_worker(TakeState(state_fns))] * len(targets)
         return self._engine.exchange.call(targets, messages).result()
 
+    @in_turn
     def set_state(self, states: Sequence[EnvState], env_ids: Iterable[int] | None = None) -> Batch:
         """Puts each env into a state, from which the env's next step continues.
 
@@ -82,6 +85,7 @@ class Stateful(Stepping):
         self._engine.resets.restore(targets, checked, self._part, to_all=env_ids is None)
         return self._receive(env_ids=targets)
 
+    @in_turn
     def fork_state(
         self, source: int | Sequence[int], targets: int | Sequence[int], *, state_fns: StateFns = None
     ) -> Batch:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from functools import partial, wraps
-from typing import Any, Concatenate, Literal, ParamSpec, TypeVar
+from collections.abc import Iterable, Sequence
+from typing import Any, Literal
 
 import numpy as np
 
@@ -15,6 +14,7 @@ from remuda._engine.commands.engine import Engine
 from remuda._engine.commands.resets import Options
 from remuda._engine.options.checks import check_timeout
 from remuda._engine.pool.env_calls import EnvCalls
+from remuda._engine.pool.in_turn import in_turn
 from remuda._engine.running.running import SPLIT_SINCE
 from remuda._engine.running.seeds import Seed
 from remuda._system.memory import check_memory
@@ -22,23 +22,6 @@ from remuda._wire.pickling import Parts, bundle
 from remuda.errors import StateError
 
 _STEP = _core.Op.STEP
-
-P = ParamSpec("P")
-S = TypeVar("S", bound="Stepping")
-T = TypeVar("T")
-
-
-def in_turn(method: Callable[Concatenate[S, P], T]) -> Callable[Concatenate[S, P], T]:
-    """A decorator of methods that call the hub several times. While the method runs, threads that use other parts enter
-    the hub only while it sleeps."""
-
-    @wraps(method)
-    def call(self: S, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        if self._engine.hub is None:  # the pool cannot be used: the method raises the error
-            return method(self, *args, **kwargs)
-        return self._engine.hub.in_turn(partial(method, self, *args, **kwargs), self._part)  # type: ignore[return-value]
-
-    return call
 
 
 class Stepping(EnvCalls):

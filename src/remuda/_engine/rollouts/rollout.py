@@ -217,7 +217,7 @@ class Rollout(HasAdvantages, InSingular):
 
     def _end(self, part: SteppedEnvs) -> bool:
         """Ends the rollout for one part. Returns whether results of the part that belong to it are still in flight."""
-        return self._engine.hub is not None and self._engine.hub.end_rollout(part._part, self._memory)
+        return self._engine.hub is not None and self._engine.hub.end_rollout(self._memory, part._part)
 
     def _complete(self) -> None:
         """Ends the rollout when it is full."""
