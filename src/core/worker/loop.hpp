@@ -111,9 +111,9 @@ class WorkerLoop {
   // that the env's random numbers do not depend on timing. Then discards it, and marks the env as due again.
   void reset_anew(std::uint32_t index);
 
-  // Returns the position of an env in its episode: (observation, terminated, truncated, steps, ahead). `ahead`: None,
-  // or, after a reset in advance, (observation, info, the bytes of the computed columns before this reset). Raises
-  // ValueError before the first reset.
+  // Returns the position of an env in its episode: (observation, terminated, truncated, steps, end). `end`: None, or,
+  // after the end of the episode, the observation and info of a reset in advance (None if none was made) and the bytes
+  // of the computed columns at the end. Raises ValueError before the first reset.
   nb::tuple place_of(std::uint32_t index) const;
 
   void add_info_column(const nb::tuple& path, nb::object type, Column column) {

@@ -8,14 +8,11 @@ nb::tuple WorkerLoop::place_of(std::uint32_t index) const {
   const HostedEnv& env = envs_[index - spec_.first_env];
   if (!env.last_obs.is_valid() || !env.has_begun) throw nb::value_error("there is no state before the first reset");
   const bool is_over = env.needs_reset;
-  nb::object ahead = nb::none();
-  if (env.ahead.is_valid()) {
-    const auto outcome = nb::borrow<nb::tuple>(env.ahead);
-    const auto& computed = env.last_computed;
-    ahead = nb::make_tuple(item(outcome, 0), item(outcome, 1), nb::bytes(computed.data(), computed.size()));
-  }
-  return nb::make_tuple(env.last_obs, is_over && env.terminated, is_over && env.truncated,
-                        is_over ? 0 : counts_.steps(index), ahead);
+  if (!is_over) return nb::make_tuple(env.last_obs, false, false, counts_.steps(index), nb::none());
+  const auto ahead = env.ahead.is_valid() ? nb::borrow<nb::tuple>(env.ahead) : nb::make_tuple(nb::none(), nb::none());
+  const nb::bytes computed(env.last_computed.data(), env.last_computed.size());
+  const auto end = nb::make_tuple(item(ahead, 0), item(ahead, 1), computed);
+  return nb::make_tuple(env.last_obs, env.terminated, env.truncated, 0, end);
 }
 
 // Puts an env into a state instead of resetting it. No episode begins, so the counts of seeds and renewals do not
@@ -39,8 +36,8 @@ void WorkerLoop::restore(HostedEnv& env, const nb::object& state, Result& result
   post_row(env, objects, nb::dict(), {}, result);
 }
 
-// Puts the env into a place (see `place_of`). Returns whether the place includes the computed columns. It does if the
-// env had reset in advance: the columns cannot be computed from an env that has already begun its next episode.
+// Puts the env into a place (see `place_of`). Returns whether the place includes the computed columns. It does after
+// the end of an episode: an env that has reset in advance has begun its next one, so they cannot be computed from it.
 bool WorkerLoop::take_place(HostedEnv& env, const nb::tuple& place, std::uint32_t row) {
   env.last_obs = nb::borrow(item(place, 0));
   env.terminated = truth(item(place, 1), "terminated");
@@ -50,11 +47,13 @@ bool WorkerLoop::take_place(HostedEnv& env, const nb::tuple& place, std::uint32_
   env.has_begun = true;
   nb::object computed = nb::none();
   if (!item(place, 4).is_none()) {
-    const auto ahead = nb::borrow<nb::tuple>(item(place, 4));
-    env.ahead = nb::make_tuple(item(ahead, 0), item(ahead, 1));
-    computed = nb::borrow(item(ahead, 2));
-    env.seeds_before_ahead = counts_.seeds(env.index);
-    counts_.count_reset(env.index);  // Resets in advance count as resets, too.
+    const auto end = nb::borrow<nb::tuple>(item(place, 4));
+    computed = nb::borrow(item(end, 2));
+    if (!item(end, 1).is_none()) {
+      env.ahead = nb::make_tuple(item(end, 0), item(end, 1));
+      env.seeds_before_ahead = counts_.seeds(env.index);
+      counts_.count_reset(env.index);  // Resets in advance count as resets, too.
+    }
   }
   env.is_due = env.needs_reset && !env.ahead.is_valid();
   rows_.write_flags(row, 0.0, env.terminated, env.truncated);

@@ -94,7 +94,7 @@ class _LoopRunner:
         thread = threading.Thread(target=target, args=args, name=self._worker.name, daemon=True)
         thread.start()
         if self._core is not None and thread.native_id is not None:
-            with suppress(ProcessLookupError):  # the thread has ended
+            with suppress(OSError):  # the thread has ended, or may not use this core any more
                 os.sched_setaffinity(thread.native_id, {self._core})
         return thread
 

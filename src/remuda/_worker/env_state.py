@@ -25,9 +25,9 @@ from remuda._wire.pickling import RefusingFiles, dump_whole
 from remuda._worker import simulator_states as simulators
 from remuda._worker.own_attribute import own_attribute
 
-# An env's place in its episode: (observation, terminated, truncated, number of steps, ahead). `ahead`: None, or after a
-# reset in advance the observation and info of that reset, and the bytes of the computed columns before the reset (None:
-# the pool has other computed columns). See `WorkerLoop::place_of`.
+# An env's place in its episode: (observation, terminated, truncated, number of steps, end). `end`: None, or after the
+# end of the episode the observation and info of a reset in advance (None: the env must still be reset), and the bytes
+# of the computed columns at the end (None: the pool has other computed columns). See `WorkerLoop::place_of`.
 Place: TypeAlias = "tuple[Any, bool, bool, int, tuple[Any, Any, bytes | None] | None]"
 
 _Reference: TypeAlias = "tuple[int, str | None]"  # the depth of a layer, and its attribute (None: the layer itself)
@@ -64,8 +64,8 @@ def support_of(env: Any) -> StateSupport:
     return StateSupport(_names(layers), None if method is None else method.name)
 
 
-def take_state(env: Any, fns: StateFns, place: Place, layout: Layout) -> EnvState:
-    """Takes the state of an env.
+def take_state(env: Any, fns: StateFns, place: Place, layout: Layout, options: bytes | None) -> EnvState:
+    """Takes the state of an env. `options`: its lasting reset options, pickled.
 
     Raises:
         TypeError: The state cannot be pickled, or there is no way to take it.
@@ -76,15 +76,22 @@ def take_state(env: Any, fns: StateFns, place: Place, layout: Layout) -> EnvStat
     if method is None:
         raise TypeError(f"expected an env whose state can be taken, got {type(layers[-1]).__qualname__}")
     state = method.get(env if method.name == "state_fns" else layers[method.depth])
-    own = dump_whole((method.put if method.name == "state_fns" else None, state, place, layout.computed))
+    own = dump_whole((method.put if method.name == "state_fns" else None, state, place, layout.computed, options))
     content = pickle.dumps((own, _dump_attributes(layers, method)), protocol=5)
     _, terminated, truncated, steps, _ = place
     leaves = layout.observation.leaves, layout.action.leaves
     return EnvState(steps, terminated, truncated, _names(layers), leaves, method.name, content)
 
 
-def put_state(env: Any, state: EnvState, computed: Sequence[ColumnSpec]) -> Place:
-    """Puts an env into a state and returns its place in the episode. `computed`: the computed columns of the pool.
+def put_state(
+    env: Any, state: EnvState, computed: Sequence[ColumnSpec], resets_alike: Callable[[bytes | None], bool]
+) -> Place:
+    """Puts an env into a state and returns its place in the episode.
+
+    Args:
+        computed: The computed columns of the pool.
+        resets_alike: Whether the env's next reset will have no seed, and these lasting options. If not, a reset in
+            advance that the state includes is not used: the env must have its own seed and options.
 
     Raises:
         ValueError: The state is of another kind of env.
@@ -94,17 +101,17 @@ def put_state(env: Any, state: EnvState, computed: Sequence[ColumnSpec]) -> Plac
     if _names(layers) != state.layers:
         raise ValueError(f"expected a state of {_names(layers)}, got one of {state.layers}")
     own, attributes = pickle.loads(state.content)
-    put, own_state, place, its_computed = pickle.loads(own)
+    put, own_state, place, its_computed, options = pickle.loads(own)
     method = _find_method(layers, _FNS_OF.get(state.method))
     assert method is not None  # the state was taken from an env of the same classes
     (put or method.put)(env if put else layers[method.depth], own_state)
     for depth, kept in enumerate(_Unpickler(io.BytesIO(attributes), layers).load()):
         _replace_attributes(layers[depth], _keeps(method, depth), kept)
-    *moment, ahead = place
-    if ahead is not None:
-        obs, info, columns = ahead
-        ahead = obs, info, _rearranged(columns, its_computed, computed)
-    return (*moment, ahead)
+    *moment, end = place
+    if end is not None:
+        obs, info, columns = end
+        end = obs, info if resets_alike(options) else None, _rearranged(columns, its_computed, computed)
+    return (*moment, end)
 
 
 def _rearranged(row: bytes, columns: Sequence[ColumnSpec], wanted: Sequence[ColumnSpec]) -> bytes | None:

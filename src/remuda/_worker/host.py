@@ -267,7 +267,8 @@ class EnvHost(RowPickling):
         if wanted.seed is not None:
             self._defaults.give_later(env, wanted.seed)
             self._announce_defaults()
-        put = partial(put_state, self._env_at(env), wanted.state, self._layout.computed)
+        alike = partial(self._defaults.match, env)
+        put = partial(put_state, self._env_at(env), wanted.state, self._layout.computed, alike)
         return cast(Place, self._get_loop().run_env_code(put))
 
     def complete_reset(self, env: int, named: dict[str, Any] | None) -> tuple[dict[str, Any], dict[str, Any] | None]:
@@ -310,7 +311,8 @@ class EnvHost(RowPickling):
             self.renew(slot)
         if isinstance(call, TakeState):
             place = self._get_loop().place_of(slot)
-            take = partial(take_state, self._env_at(slot), call.fns, place, self._layout)
+            options = self._defaults.options.get(slot)
+            take = partial(take_state, self._env_at(slot), call.fns, place, self._layout, options)
             return dump(self._get_loop().run_env_code(take))
         result = self._get_loop().run_env_code(partial(call.run, self._env_at(slot)))
         answer = dump_named("a result", result)

@@ -86,6 +86,10 @@ class ResetDefaults:
             else:
                 self.options[env_id] = pickled
 
+    def match(self, env_id: int, options: bytes | None) -> bool:
+        """Whether the env's next reset, if the caller gives nothing, has no seed, and these lasting options."""
+        return env_id not in self.due and self.options.get(env_id) == options
+
     def complete(
         self, env_id: int, named: Mapping[str, Any] | None, loop: _core.WorkerLoop
     ) -> tuple[dict[str, Any], dict[str, Any] | None]:

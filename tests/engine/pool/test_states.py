@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from gymnasium.wrappers import TimeLimit
 from pairs import each
-from pool_envs import CountingEnv, Gate, assert_same, counting, gated
+from pool_envs import CountingEnv, Gate, assert_same, counting, gated, levelled
 from state_envs import (
     CloningWalkEnv,
     EzEnv,
@@ -264,6 +264,28 @@ def test_random_numbers_continue_from_a_state_after_the_end(resets_ahead: bool) 
         pool.reset(seed=4)
         until_over(pool)
         assert_continues(pool)
+
+
+@each(seeding=["gymnasium", "per_episode"], backend=["process", "thread", "serial"], late_options=[False, True])
+def test_an_env_that_gets_the_state_of_another_keeps_its_own_seeds_and_options(
+    seeding: Any, backend: Any, late_options: bool
+) -> None:
+    def follow(backend: Any, *, resets_ahead: bool) -> list[Any]:
+        options: Any = {"seeding": seeding, "backend": backend, "resets_ahead": resets_ahead}
+        with Pool(levelled(3, 3), num_workers=3, extras={"steps": lambda env: env.steps}, **options) as pool:
+            pool.reset(seed=5)
+            if late_options:  # resets in advance are made once more, with the options
+                until_over(pool)
+            pool.set_reset_options([{"level": 7}, {"level": 8}, {"level": 7}])
+            if not late_options:
+                until_over(pool)
+            batches = [pool.fork_state(0, [1, 2], state_fns="attributes"), pool.step([1] * 3), pool.step([1] * 3)]
+            seen = [0, 2, 3]  # not the number of resets: a reset in advance that is not used is one more
+            return [(one.obs[:, seen].tolist(), list(one.infos), one.extras["steps"].tolist()) for one in batches]
+
+    expected = follow("serial", resets_ahead=False)
+    assert [level for *_, level in expected[1][0]] == [7, 8, 7]
+    assert follow(backend, resets_ahead=True) == expected
 
 
 def test_same_step_pools_refuse_a_state_after_the_end_of_an_episode() -> None:
