@@ -155,8 +155,8 @@ sanitize-module: $(VENV)/test.stamp
 soak: $(VENV)/test.stamp  ## thousands of faults, and lives drawn at random, for MINUTES=10; another storm each day, or SEED=7
 	REMUDA_SOAK_MINUTES=$(MINUTES) REMUDA_SOAK_SEED=$(or $(SEED),$(shell date +%j)) \
 	    $(BIN)/python -m pytest -s tests/soak tests/engine/test_state_machine.py tests/engine/test_feature_pairs.py \
-	    tests/engine/pool/test_spaces_property.py tests/engine/pool/test_info_columns.py tests/engine/pool/test_infos.py \
-	    tests/engine/pool/test_send_recv_model.py
+	    tests/engine/test_parts_in_threads.py tests/engine/pool/test_spaces_property.py tests/engine/pool/test_info_columns.py \
+	    tests/engine/pool/test_infos.py tests/engine/pool/test_send_recv_model.py
 	REMUDA_SOAK_MINUTES=$(MINUTES) REMUDA_SOAK_SEED=$(or $(SEED),$(shell date +%j)) $(BIN)/python -m pytest -s tests/cluster/test_soak.py
 
 formal:  ## the models of the core's protocol, checked by Spin

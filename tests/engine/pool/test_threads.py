@@ -302,7 +302,7 @@ def test_a_part_lives_on_while_workers_of_another_die() -> None:
             dying, other = pool.split(2) if dies_first else reversed(pool.split(2))
             dying.reset()
             task = Task(full_life, other)
-            for n in range(12):
+            for n in range(6):
                 batch = dying.step(np.where(dying.env_ids == dying.env_ids[n % 3], 999, 1))
                 assert batch.truncated.sum() == 1
                 assert len(dying.rollout(1).obs) == 2
