@@ -4,8 +4,8 @@ In lockstep a batch takes the policy's time and then the envs' time, which all c
 all envs before it calls the policy is never faster than 1 / (policy + env work / cores). Both are measured in the same
 rounds, the policy by itself and the envs in a plain loop. Halves that are stepped in turns may pass the bound.
 
-The whole run takes an hour and a half; ``--quick`` is a rough look (three minutes); ``--only``, ``--policies`` and
-``--num-envs`` choose a part.
+The whole run takes an hour and a half, the policies of the README half of that. ``--quick`` is a rough look (three
+minutes); ``--only``, ``--policies`` and ``--num-envs`` choose a part.
 """
 
 from __future__ import annotations
