@@ -41,12 +41,13 @@ IMAGE = measured(0.5, obs_bytes=1_000_000)
     [
         (NOOP, 8, 2, 1),  # a wake-up of the second worker costs more time than the worker saves
         (CARTPOLE, 4, 2, 1),
-        (CARTPOLE, 8, 2, 1),
-        (CARTPOLE, 64, 2, 1),  # the second core is worth more to the policy
+        (CARTPOLE, 8, 2, 1),  # the second core is worth more to the policy
+        (CARTPOLE, 64, 2, 2),
         (CARTPOLE, 256, 2, 2),
         (CARTPOLE, 64, 1, 1),
         (CARTPOLE, 1, 8, 1),
-        (CHEETAH, 8, 2, 1),
+        (CHEETAH, 4, 2, 1),
+        (CHEETAH, 8, 2, 2),
         (CHEETAH, 64, 2, 2),
         (MILLISECOND, 8, 2, 2),  # steps use CPU time only, so the cores are the limit
         (MILLISECOND, 64, 16, 16),
@@ -74,7 +75,7 @@ def test_the_choice_of_the_number_of_workers(env: Measured, num_envs: int, cores
         (CARTPOLE, 64, 20, "process"),
         (CARTPOLE, 64, 100, "serial"),  # a busy machine
         (CHEETAH, 8, 40, "process"),
-        (CHEETAH, 8, 100, "serial"),
+        (CHEETAH, 8, 200, "serial"),
         (IMAGE, 8, 20, "process"),
         (GAME, 2, 1000, "process"),
         (NOOP, 8, None, "process"),  # an option needs processes

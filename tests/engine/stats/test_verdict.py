@@ -73,7 +73,7 @@ CASES: dict[str, tuple[PoolStats, str, str]] = {
     "sixty-four workers on two cores": (
         snapshot(steps=[each(23 * US)] * 64, workers=64, waited=1400 * US, own=95 * US, queued=100 * US),
         "too many workers",
-        "num_workers=1",
+        "num_workers=2",
     ),
     "one worker for eight games": (
         snapshot(steps=GAMES, workers=1, cpu=0.01, waited=40 * MS, own=0.1 * MS),
