@@ -20,8 +20,8 @@ _BYTES_A_SECOND = 5e9
 
 # The extra time of a batch if a worker shares its core with the policy, which runs between two batches. The worker
 # waits until the policy releases the core, both find cold caches, and the batch has to wait for this worker.
-# `benchmarks/auto.py` compares the choices with a policy. Measured beside 300 us of Python: 20 to 50 us if the two cores
-# are two physical ones, 200 us and more if they are one.
+# Measured beside 300 us of Python: 20 to 50 us if two cores are two physical ones, 200 us and more if they are one.
+# `benchmarks/auto.py` compares the choices with a policy.
 _SHARED_SECONDS = 100e-6
 # If envs and the policy take turns in one process, caches get cold. This adds the share `_IN_TURNS` of the envs' own
 # time, but at most `_IN_TURNS_SECONDS`.
