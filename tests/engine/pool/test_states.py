@@ -266,7 +266,9 @@ def test_random_numbers_continue_from_a_state_after_the_end(resets_ahead: bool) 
         assert_continues(pool)
 
 
-@each(seeding=["gymnasium", "per_episode"], backend=["process", "thread", "serial"], late_options=[False, True])
+@pytest.mark.parametrize("seeding", ["gymnasium", "per_episode"])
+@pytest.mark.parametrize("late_options", [False, True])
+@pytest.mark.parametrize("backend", ["process", "thread", "serial"])
 def test_an_env_that_gets_the_state_of_another_keeps_its_own_seeds_and_options(
     seeding: Any, backend: Any, late_options: bool
 ) -> None:
