@@ -148,7 +148,7 @@ def markdown(found: dict[Case, dict[str, list[float]]], starts: dict[str, list[t
 
 def row(case: Case, rates: dict[str, list[float]]) -> list[str]:
     plain = rates["plain loop"]
-    ratios = [median(a / b for a, b in zip(rates[backend], plain, strict=True)) for backend in POOLS]
+    ratios = [median(a / b for a, b in zip(rates[name], plain, strict=True)) for name in POOLS]
     return [case.name, f"{median(plain):,.0f} steps/s", *(f"{ratio:.2f} x" for ratio in ratios)]
 
 

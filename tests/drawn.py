@@ -7,6 +7,7 @@ from typing import Any
 
 from hypothesis import settings
 
+# The duration of `make soak`; 0 in normal runs.
 MINUTES = float(os.environ.get("REMUDA_SOAK_MINUTES", "0"))
 
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import tempfile
 from pathlib import Path
 from typing import Any
 
 import features
 import pytest
+from drawn import MINUTES
 from features import FACTORS, REFUSALS, SLOTS, Combination, Refusal
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
@@ -17,7 +17,6 @@ from twins import Twins
 
 from remuda import Pool
 
-MINUTES = float(os.environ.get("REMUDA_SOAK_MINUTES", "0"))
 EVENTS = (
     "options",
     "fail in step",

@@ -8,18 +8,18 @@ from __future__ import annotations
 import os
 import random
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
 import pytest
+from drawn import MINUTES
 from pool_envs import LevelEnv
 
 from remuda import Batch, EnvError, Pool
 from remuda._engine.pool.part import Part
 
-MINUTES = float(os.environ.get("REMUDA_SOAK_MINUTES", "0"))
 SEED = int(os.environ.get("REMUDA_SOAK_SEED", "0")) * 1_000_000
 POOLS, OPERATIONS, ENVS, LENGTH, BROKEN = 20, 25, 6, 5, 998
 
@@ -157,23 +157,20 @@ def drawn_options(seed: int) -> dict[str, Any]:
     return options
 
 
-def in_turns(runs: Sequence[Callable[[], Any]]) -> list[Any]:
-    return [run() for run in runs]
+def lives(seed: int, backend: Any) -> list[Any]:
+    """Runs a life in each part of a pool: in threads, or with the serial backend one after another.
 
-
-def in_threads(runs: Sequence[Callable[[], Any]]) -> list[Any]:
-    with ThreadPoolExecutor(len(runs)) as threads:
-        return [running.result() for running in [threads.submit(run) for run in runs]]
-
-
-def lives(seed: int, backend: Any, how: Callable[[Sequence[Callable[[], Any]]], list[Any]]) -> list[Any]:
-    """Runs a life in each part of a pool. Returns what the operations have returned."""
+    Returns what the operations have returned.
+    """
     options = drawn_options(seed)
     factories = [(lambda tag=i: StormEnv(tag, LENGTH)) for i in range(ENVS)]  # type: ignore[misc]
     with Pool(factories, backend=backend, **options) as pool:
         counts_resets = "resets_ahead" not in options
-        parts = pool.split(2 + seed % 2)
-        return how([Life(part, seed + i, counts_resets=counts_resets).run for i, part in enumerate(parts)])
+        drawn = [Life(part, seed + i, counts_resets=counts_resets) for i, part in enumerate(pool.split(2 + seed % 2))]
+        if backend == "serial":
+            return [life.run() for life in drawn]
+        with ThreadPoolExecutor(len(drawn)) as threads:
+            return list(threads.map(Life.run, drawn))
 
 
 def seeds() -> Iterator[int]:
@@ -189,5 +186,5 @@ def seeds() -> Iterator[int]:
 @pytest.mark.parametrize("backend", ["process", "thread"])
 def test_parts_in_threads_return_the_same_as_one_after_another(backend: str) -> None:
     for seed in seeds():
-        expected, got = lives(seed, "serial", in_turns), lives(seed, backend, in_threads)
+        expected, got = lives(seed, "serial"), lives(seed, backend)
         assert got == expected, f"seed {seed}: {drawn_options(seed)}"

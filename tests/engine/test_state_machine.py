@@ -7,7 +7,6 @@ without deaths. `make soak` draws more and different sequences each time, and sh
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -15,6 +14,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 import pytest
+from drawn import MINUTES
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
@@ -30,7 +30,6 @@ from programs import kill
 
 from remuda import Batch, Fault, FaultPolicy, Pool, StateError, WorkerDiedError
 
-MINUTES = float(os.environ.get("REMUDA_SOAK_MINUTES", "0"))  # the duration of `make soak`
 ENVS, WORKERS, LENGTH = 4, 2, 3
 WORKER_OF = [0, 0, 1, 1]
 POLICY = FaultPolicy("restart", max_restarts=100, backoff=0)  # more than a sequence can have

@@ -415,7 +415,7 @@ def test_an_env_that_raises_ends_the_loop_and_the_pool_stays_usable() -> None:
 FEATURES: list[dict[str, Any]] = [
     {"spares": 2},
     {"resets_ahead": True},
-    {"renew_every": 4},
+    {"renew_every": 2},
     {"seeding": "per_episode"},
     {"max_concurrency": 1},
     {"num_workers": 2, "frames": 1},
