@@ -33,7 +33,7 @@ def games(workers: int = 1, own: float = 95) -> PoolStats:
 @pytest.mark.parametrize(
     ("seen", "best"),
     [
-        (crowd(), 1),
+        (crowd(), 2),
         (crowd(own=1595), None),  # the policy takes as long as the envs
         (crowd(waited=300, own=1195), None),  # the pool waits for too little of the time
         (crowd(workers=2), None),  # the pool has too few workers to save much
@@ -56,7 +56,7 @@ def test_advice_is_given_only_where_fewer_or_more_workers_are_faster(seen: PoolS
 def test_advice_names_remuda_and_the_measurements() -> None:
     assert advice(crowd()) == (
         "remuda: too many workers: of 1.5 ms a batch, your program waits 1.4 ms for 64 envs in 64 workers on 2 "
-        "cores, a step of which takes 23 us of CPU and 0 us of waiting; num_workers=1 should be faster. "
+        "cores, a step of which takes 23 us of CPU and 0 us of waiting; num_workers=2 should be faster. "
         "(num_workers='auto' measures and chooses; advise=False keeps this quiet, and pool.stats() has the details.)"
     )
 
