@@ -91,6 +91,23 @@ except StartTimeoutError:
     assert run.await_end() == (0, "", "")
 
 
+def test_a_start_that_times_out_before_its_server_has_started_leaves_no_server(script: Callable[..., Script]) -> None:
+    """Otherwise the server would fork the worker later, and the program might not read the server's answer."""
+    run = script("""
+from programs import children
+try:
+    Pool(counting(1), start_timeout=0.001)
+except StartTimeoutError:
+    commands = [Path(f"/proc/{pid}/cmdline").read_text() for pid in children()]
+    say([command for command in commands if "forkserver" in command])
+with Pool(counting(1)) as pool:
+    say(pool.reset().obs.shape)
+""")
+    assert run.read_line() == []
+    assert run.read_line() == [1, 4]
+    assert run.await_end() == (0, "", "")
+
+
 def test_a_slow_preload_of_one_pool_does_not_delay_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     gate = Gate(tmp_path)
     name = "remuda_test_slow"

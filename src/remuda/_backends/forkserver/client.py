@@ -173,7 +173,8 @@ class ForkServer:
         self._await(lambda: not self._has_zombies(), _REAP_SECONDS)
 
     def abandon(self, pending: Pending) -> None:
-        """Cancels a request. Ends the server if it is busy with that request and does not answer soon."""
+        """Cancels a request. Ends the server if it does not answer soon, and is busy with that request, or no other
+        request waits for it: then no later call would read the answer and reap the worker."""
         self._await(lambda: pending.done, self._moment_left())
         with self._lock:
             pending.is_unwanted = True
@@ -183,7 +184,7 @@ class ForkServer:
                 self._unsent.remove(pending)
             if pending not in self._sent:
                 return pending.settle(None, ServerGoneError())  # threads that wait for this import request it again
-            if self._sent[0] is pending:
+            if self._sent[0] is pending or self._is_abandoned():
                 return self.retire()
             if isinstance(pending.request, Preload) or not self._is_starting():
                 _forget(self)  # the server is busy for another pool, so the next pool starts another server
@@ -283,6 +284,9 @@ class ForkServer:
             signal.pidfd_send_signal(pidfds[0], signal.SIGKILL)
         pidfds.close()
         self._leave_to_reap(pid)
+
+    def _is_abandoned(self) -> bool:
+        return all(pending.is_unwanted for pending in (*self._sent, *self._unsent) if pending.request is not None)
 
     def _is_starting(self) -> bool:
         return self._sent[0].request is None and time.monotonic() - self._asked_at < _PATIENCE
