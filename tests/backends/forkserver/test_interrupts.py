@@ -22,6 +22,7 @@ from remuda import FaultPolicy, Pool
 from remuda._backends.forkserver import server_process
 from remuda._backends.forkserver.client import ForkServer
 from remuda._backends.forkserver.messages import Fork
+from remuda._backends.process.start_methods import _ByServer
 
 PACKAGE = Path(remuda.__file__).parent
 FILES = tuple(str(PACKAGE / place) for place in ("_backends", "_wire/parcel.py"))
@@ -36,6 +37,15 @@ def at_a_mark(frame: FrameType) -> bool:
     return code.co_name in ("_exchange", "_go_on") and code.co_code[frame.f_lasti] == dis.opmap["STORE_ATTR"]
 
 
+def at_the_arrival(frame: FrameType) -> bool:
+    """Returns whether the frame stores the process that the server has forked."""
+    if frame.f_code.co_name not in ("has_arrived", "poll", "_start", "_go_on", "_keep"):
+        return False
+    me = frame.f_locals.get("self")
+    launching = getattr(me, "launching", me)  # of a worker
+    return isinstance(launching, _ByServer) and launching._fork is not None and launching._fork.done
+
+
 def await_no_zombies(pool: Pool) -> None:
     """Steps until the server has reaped all zombies. The pool does not wait for that."""
     while zombies():
@@ -45,7 +55,9 @@ def await_no_zombies(pool: Pool) -> None:
 @pytest.mark.watchdog(600)
 @pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")  # garbage collection closes them
 @pytest.mark.filterwarnings("ignore:subprocess .* is still running:ResourceWarning")  # a server that has just started
-@pytest.mark.parametrize(("counts", "stride", "least"), [(anywhere, STRIDE, 10), (at_a_mark, 1, 6)])
+@pytest.mark.parametrize(
+    ("counts", "stride", "least"), [(anywhere, STRIDE, 10), (at_a_mark, 1, 6), (at_the_arrival, 1, 60)]
+)
 def test_an_interrupt_in_the_start_of_a_successor_leaves_nothing(
     counts: Callable[[FrameType], bool], stride: int, least: int
 ) -> None:
@@ -53,11 +65,10 @@ def test_an_interrupt_in_the_start_of_a_successor_leaves_nothing(
         pool.reset()
         before, n, places = holdings(), 0, []
         while True:
-            restarts = pool.stats().restarts
-            kill(pool, 1)
+            pid = kill(pool, 1)
             with interrupting(n, FILES, counts) as hit:
                 try:
-                    while pool.stats().restarts == restarts:
+                    while pool.workers[1].pid in (pid, None):
                         pool.step([0, 0])
                 except Interrupt:
                     pass

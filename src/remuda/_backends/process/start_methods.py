@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import TypeAlias
 
 from remuda import _core
@@ -59,19 +60,20 @@ class Launch:
 class Launching:
     """A worker process that is being started. `poll` continues the start as far as possible without waiting.
 
-    The process is registered as soon as it exists, so an interrupt leaves no unregistered process.
+    An interrupt of a start kills the process, unless it is stored already.
 
     Attributes:
-        process: The process, once it has been started.
+        process: The process, once it has been started and registered.
         key: The key that the process and its descendants carry.
         is_under_way: Whether the process has been requested.
     """
 
     def __init__(self, launcher: Launcher, what: Launch, register: Register) -> None:
-        """`register`: called with the new process. From then on the caller of `launch` must end the process."""
+        """`register`: a C function, called with the new process, which the caller of `launch` must end from then on."""
         self.key = new_key()
         self.process: WorkerProcess | None = None
         self._launcher, self._what, self._register = launcher, what, register
+        self._channel: SocketChannel | None = None  # until the process owns it
 
     def poll(self) -> WorkerProcess | None:
         """Returns the process; None while it has not been started.
@@ -81,13 +83,26 @@ class Launching:
         """
         if self.process is None:
             try:
-                self.process = self._start()
+                self._start()
             except BlockingIOError as refused:  # a fork failed with EAGAIN: no other call here is nonblocking
                 raise no_more_processes(refused) from refused
         return self.process
 
-    def _start(self) -> WorkerProcess | None:
+    def _start(self) -> None:
+        """Continues the start, and keeps the process once it has been started."""
         raise NotImplementedError
+
+    def _keep(self, pid: int, pidfds: _core.Descriptors, reap: _Reaper) -> None:
+        """Registers and stores the process, which owns the channel, in one step that no signal handler interrupts."""
+        assert self._channel is not None  # opened for this process
+        process = WorkerProcess(pid, pidfds, self._channel, reap, self.key)
+        store = partial(setattr, self)
+        keeping = [
+            partial(self._register, process),
+            partial(store, "process", process),
+            partial(store, "_channel", None),
+        ]
+        _core.call_all(keeping)
 
     @property
     def is_under_way(self) -> bool:
@@ -103,6 +118,9 @@ class Launching:
 
     def close(self) -> None:
         """Closes the channel of an abandoned start, after all processes with the key have been killed."""
+        if self._channel is not None:
+            self._channel.close()
+        self._channel = None
 
 
 def abandon(launchings: Sequence[Launching]) -> None:
@@ -205,26 +223,23 @@ class _ByServer(Launching):
         self._server: ForkServer | None = None
         self._preloads: list[Pending] = []
         self._fork: Pending | None = None
-        self._channel: SocketChannel | None = None
 
     @property
     def is_under_way(self) -> bool:
         return self.process is not None or self._fork is not None
 
-    def _start(self) -> WorkerProcess | None:
+    def _start(self) -> None:
         while True:
             try:
-                process = self._go_on()
-                if process is not None:
-                    self._register(process)
-                return process
+                return self._go_on()
             except ServerGoneError:
                 kill_process_trees([self.key], _KILLED_SECONDS)
                 self.close()
             except BaseException:
-                self._abandon_requests()
-                kill_process_trees([self.key], _KILLED_SECONDS)
-                self.close()
+                if self.process is None:
+                    self._abandon_requests()
+                    kill_process_trees([self.key], _KILLED_SECONDS)
+                    self.close()
                 raise
 
     def descriptors(self) -> list[int]:
@@ -248,18 +263,18 @@ class _ByServer(Launching):
         if not all(pending.done for pending in requests):
             self._launcher.leave(server)  # the server did not answer in time
 
-    def _go_on(self) -> WorkerProcess | None:
+    def _go_on(self) -> None:
         if self._server is None:
             self._server = self._launcher.server()
             self._preloads = self._launcher.preloads()
         self._server.pump()
         for preload in self._preloads:
             if not preload.done:
-                return None
+                return
             preload.result()
         if self._fork is None:
             if not self._server.has_room:
-                return None
+                return
             variables = self._launcher.variables(self.key)
             self._channel, worker_end = _open_channel(self._what)
             socket_of_worker = _core.Descriptors()
@@ -267,24 +282,22 @@ class _ByServer(Launching):
             self._fork = request_for_worker(socket_of_worker, variables, self._what.output)
             self._server.ask(self._fork)
         if not self._fork.done:
-            return None
+            return
         pid, pidfds = self._fork.result()
-        assert self._channel is not None  # opened for this request
-        server, channel, self._channel = self._server, self._channel, None
-        return WorkerProcess(pid, pidfds, channel, lambda: server.reap(pid), self.key)
+        server = self._server
+        self._keep(pid, pidfds, lambda: server.reap(pid))
 
     def close(self) -> None:
-        if self._channel is not None:
-            self._channel.close()
-        self._server = self._fork = self._channel = None
+        super().close()
+        self._server = self._fork = None
         self._preloads = []
 
 
 class _AtOnce(Launching):
     """Starts a process within one call of `poll`."""
 
-    def _start(self) -> WorkerProcess:
-        channel, worker_end = _open_channel(self._what)
+    def _start(self) -> None:
+        self._channel, worker_end = _open_channel(self._what)
         pids: list[int] = []
         pidfds = _core.Descriptors()
         reap: _Reaper = lambda: None  # noqa: E731 - there is no process to reap yet
@@ -293,16 +306,15 @@ class _AtOnce(Launching):
                 reap = self._start_child(worker_end, self._launcher.variables(self.key), pids)
                 place.close()  # frees a descriptor for the pidfd.
                 pidfds.extend(map(os.pidfd_open, pids))  # no interrupt comes before the pidfd is stored
-                process = WorkerProcess(pids[0], pidfds, channel, reap, self.key)
-            self._register(process)
-            return process
+                self._keep(pids[0], pidfds, reap)
         except BaseException:
-            kill_process_trees([self.key], _KILLED_SECONDS)  # kills the child even if its pid was not stored
-            channel.close()
-            pidfds.close()
-            for pid in pids:
-                _end_child(pid)
-                reap()
+            if self.process is None:
+                kill_process_trees([self.key], _KILLED_SECONDS)  # kills the child even if its pid was not stored
+                self.close()
+                pidfds.close()
+                for pid in pids:
+                    _end_child(pid)
+                    reap()
             raise
 
     def _start_child(self, worker_end: socket.socket, variables: dict[str, str], pids: list[int]) -> _Reaper:
