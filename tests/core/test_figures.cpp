@@ -55,12 +55,21 @@ TEST(the_key_of_an_info_is_kept_as_far_as_there_is_room) {
 
 namespace {
 
-std::uint64_t now = 0;
-const auto kFake = [] { return now; };
+// The simulated time, and the simulated CPU time of the caller.
+std::uint64_t now = 0, cpu = 0;
+
+// A pool's caller at 1000 ns.
+struct Caller {
+  Caller() { now = cpu = 1000; }
+
+  CallerFigures figures{};
+  SharedCores cores{};
+  CallerMeter meter{figures, cores, [] { return now; }, [] { return cpu; }};
+};
 
 // Takes a batch: 3 ns to check and send, 50 ns of waiting, 4 ns to make the batch, then 100 ns of the caller's own
-// code.
-void take_batch(CallerMeter& meter) {
+// code, `busy` of them on a core.
+void take_batch(CallerMeter& meter, std::uint64_t busy = 100) {
   {
     const CallerMeter::Call call(meter);
     meter.note_sending();
@@ -70,14 +79,14 @@ void take_batch(CallerMeter& meter) {
     meter.hand_over();
   }
   now += 100;
+  cpu += busy;
 }
 
 }  // namespace
 
 TEST(one_batch_in_sixteen_is_timed) {
-  now = 1000;
-  CallerFigures figures{};
-  CallerMeter meter(figures, kFake);
+  Caller caller;
+  auto& [figures, cores, meter] = caller;
   for (int i = 0; i < 33; ++i) take_batch(meter);
   CHECK_EQ(figures.began_ns.load(), 1000U);
   CHECK_EQ(meter.batches(), 33U);
@@ -87,9 +96,8 @@ TEST(one_batch_in_sixteen_is_timed) {
 }
 
 TEST(sending_and_receiving_apart_count_together_and_what_lies_between_does_not) {
-  now = 1000;
-  CallerFigures figures{};
-  CallerMeter meter(figures, kFake);
+  Caller caller;
+  auto& [figures, cores, meter] = caller;
   {
     const CallerMeter::Call send(meter);
     meter.note_sending();
@@ -109,9 +117,8 @@ TEST(sending_and_receiving_apart_count_together_and_what_lies_between_does_not) 
 }
 
 TEST(a_call_that_brings_nothing_is_over_all_the_same) {
-  now = 1000;
-  CallerFigures figures{};
-  CallerMeter meter(figures, kFake);
+  Caller caller;
+  auto& [figures, cores, meter] = caller;
   {
     const CallerMeter::Call call(meter);
     now += 6;
@@ -120,4 +127,20 @@ TEST(a_call_that_brings_nothing_is_over_all_the_same) {
   take_batch(meter);
   CHECK_EQ(figures.gathering_ns.load(), 6U + 7U);
   CHECK_EQ(figures.sampled.load(), 1U);
+}
+
+TEST(a_caller_that_sleeps_in_its_own_code_is_noted_with_one_batch_in_sixteen) {
+  Caller caller;
+  auto& [figures, cores, meter] = caller;
+  const auto take_batches = [&](std::uint64_t busy) {
+    for (std::uint64_t i = 0; i < CallerMeter::kEvery; ++i) take_batch(meter, busy);
+  };
+  take_batches(100);
+  CHECK_EQ(cores.caller_sleeps.load(), 0U);
+  take_batches(49);
+  CHECK_EQ(cores.caller_sleeps.load(), 0U);  // the sixteenth batch begins a measurement, and the next call ends it
+  take_batch(meter, 100);
+  CHECK_EQ(cores.caller_sleeps.load(), 1U);
+  take_batches(100);
+  CHECK_EQ(cores.caller_sleeps.load(), 0U);
 }

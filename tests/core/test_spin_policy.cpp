@@ -130,6 +130,21 @@ TEST(of_as_many_workers_as_cores_one_sleeps) {
   CHECK_EQ(third.state(now), SpinState::kAlone);
 }
 
+TEST(nobody_stands_aside_for_a_caller_that_sleeps) {
+  begin();
+  SharedCores cores{};
+  cores.sleeper = 2;  // worker 1
+  cores.caller_sleeps = 1;
+  go_to(cores, 5);
+  SpinPolicy first = policy(cores, 0), second = policy(cores, 1);
+  core = 1;
+  CHECK_EQ(second.state(now), SpinState::kAlone);
+  core = 5;
+  CHECK_EQ(first.state(now), SpinState::kAlone);
+  cores.caller_sleeps = 0;
+  CHECK_EQ(first.state(now), SpinState::kAside);
+}
+
 TEST(who_stands_aside_sleeps_on_the_callers_core) {
   begin();
   SharedCores cores{};

@@ -23,6 +23,7 @@ struct SharedCores {
   // The worker, plus 1, that does not spin, to leave a core to the caller; 0 if no worker has to.
   std::atomic<std::uint32_t> sleeper;
   std::atomic<std::uint32_t> barred;         // 1 if another pool of this process is active.
+  std::atomic<std::uint32_t> caller_sleeps;  // 1 if the pool's caller mostly sleeps between two batches.
   std::atomic<std::uint64_t> crowded_until;  // The end of the latest pause, in ns.
   std::atomic<std::uint64_t> pause;          // The length of the latest pause, in ns.
 

@@ -8,7 +8,9 @@
 //   barred    a thread with a limit of 0; a worker if another pool of this  not at all
 //             process is active
 //   aside     a worker on the caller's core; and one worker if there are    not at all
-//             as many workers as cores, so that the caller has a core
+//             as many workers as cores, so that the caller has a core;
+//             none if the caller sleeps between two batches, as if a GPU
+//             computes its policy (see `CallerMeter`)
 //   crowded   all other threads, if one had to wait for a core              no longer than a wake-up takes
 //   alone     all other threads                                             up to a limit
 //
@@ -76,7 +78,7 @@ class SpinPolicy {
     if (is_heedless_) return SpinState::kAlone;
     if (who_ != kCaller) {
       if (cores_->barred.load(std::memory_order_relaxed) != 0) return SpinState::kBarred;
-      if (stands_aside()) return SpinState::kAside;
+      if (stands_aside() && cores_->caller_sleeps.load(std::memory_order_relaxed) == 0) return SpinState::kAside;
     }
     return cores_->is_crowded(now) ? SpinState::kCrowded : SpinState::kAlone;
   }

@@ -1,15 +1,21 @@
-// Measures the time that the pool's caller spends in the pool, for statistics.
+// Measures the time that the pool's caller spends in the pool, for statistics, and whether the caller sleeps between
+// two batches, for the rules of spinning.
 //
 // The wait for envs is measured for every batch. The pool's own work (checking, copying, handing out) is measured for
-// one batch in sixteen, because it costs two readings of the clock. The caller's own code has the rest of the time.
+// one batch in sixteen, because it costs two readings of the clock. The caller's own code has the rest of the time. Its
+// CPU time is measured before the same batches: the caller sleeps if it uses a core for less than half of the time.
 //
 // Only the state of the current call is kept here; the figures are kept in the arena. Only the hub's caller uses this
 // class.
 #pragma once
 
 #include <cstdint>
+#include <thread>
+#include <utility>
 
 #include "ipc/clock.hpp"
+#include "ipc/shared_cores.hpp"
+#include "os/this_thread.hpp"
 #include "shm/figures.hpp"
 
 namespace remuda {
@@ -18,7 +24,9 @@ class CallerMeter {
  public:
   static constexpr std::uint64_t kEvery = 16;
 
-  explicit CallerMeter(CallerFigures& figures, std::uint64_t (*now)() = now_ns) : figures_(figures), now_(now) {}
+  CallerMeter(CallerFigures& figures, SharedCores& cores, std::uint64_t (*now)() = now_ns,
+              std::uint64_t (*cpu)() = thread_cpu_ns)
+      : figures_(figures), cores_(cores), now_(now), cpu_(cpu) {}
 
   std::uint64_t batches() const { return figures_.batches.load(std::memory_order_relaxed); }
   std::uint64_t waited_ns() const { return figures_.waited_ns.load(std::memory_order_relaxed); }
@@ -46,6 +54,7 @@ class CallerMeter {
       add(figures_.sampled, 1);
     }
     add(figures_.batches, 1);
+    if (is_timed()) left_ = {std::this_thread::get_id(), now_(), cpu_()};
   }
 
   void note_waited(std::uint64_t ns) { add(figures_.waited_ns, ns); }
@@ -56,10 +65,24 @@ class CallerMeter {
   }
 
  private:
+  // The caller's thread and its times when it left the pool.
+  struct Left {
+    std::thread::id thread;  // none if the caller has returned
+    std::uint64_t ns = 0, cpu_ns = 0;
+  };
+
+  bool is_timed() const { return batches() % kEvery == 0; }
   void enter() {
-    if (batches() % kEvery != 0 || entered_ns_ != 0) return;
+    if (!is_timed() || entered_ns_ != 0) return;
     entered_ns_ = now_();
     waited_before_ = waited_ns();
+    note_return(std::exchange(left_, {}));
+  }
+  void note_return(const Left& left) {
+    if (left.thread != std::this_thread::get_id() || left.cpu_ns == 0) return;  // 0: the system has no such clock
+    const bool sleeps = cpu_() - left.cpu_ns < (entered_ns_ - left.ns) / 2;
+    if (sleeps != (cores_.caller_sleeps.load(std::memory_order_relaxed) != 0))
+      cores_.caller_sleeps.store(sleeps, std::memory_order_relaxed);
   }
   void leave() {
     if (entered_ns_ == 0) return;
@@ -69,8 +92,11 @@ class CallerMeter {
   }
 
   CallerFigures& figures_;
+  SharedCores& cores_;
   std::uint64_t (*now_)();
+  std::uint64_t (*cpu_)();
   std::uint64_t entered_ns_ = 0, waited_before_ = 0;
+  Left left_;
 };
 
 }  // namespace remuda

@@ -74,7 +74,7 @@ Hub::Hub(std::shared_ptr<Arena> arena, Plan plan, std::vector<std::uint32_t> env
                    std::move(computed)),
       rollout_store_(std::make_shared<RolloutStore>(arena_, plan_.rollout_rows, rows_of_rollouts())),
       callbacks_{.batch_type = nb::borrow(nb::type<Batch>())},
-      caller_meter_(*arena_->at<CallerFigures>(plan_.caller_figures)) {
+      caller_meter_(*arena_->at<CallerFigures>(plan_.caller_figures), *arena_->at<SharedCores>(Plan::kCores)) {
   if (one_sleeps) bell_.appoint_sleeper(plan_.workers - 1);
   lend_columns();
   std::vector<std::uint32_t> all(plan_.slots);
