@@ -2,7 +2,8 @@
 //
 // A spinner continues at once when its bell rings, and its core stays awake. A sleeper takes 4 to 60 us to wake up. But
 // any thread with work to do needs the core more than a spinner. The most important one is the pool's caller, which
-// computes the next actions while the workers wait. So the spinning workers always leave one core to the caller.
+// computes the next actions while the workers wait. So the spinning workers leave one core to the caller, unless the
+// caller sleeps meanwhile.
 //
 //   state     applies to                                                    spins
 //   barred    a thread with a limit of 0; a worker if another pool of this  not at all
