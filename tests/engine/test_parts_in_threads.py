@@ -17,7 +17,7 @@ import pytest
 from drawn import MINUTES
 from pool_envs import LevelEnv
 
-from remuda import Batch, EnvError, Pool
+from remuda import Batch, EnvError, FaultPolicy, Pool
 from remuda._engine.pool.part import Part
 
 SEED = int(os.environ.get("REMUDA_SOAK_SEED", "0")) * 1_000_000
@@ -41,10 +41,11 @@ class StormEnv(LevelEnv):
 class Life:
     """One part, and what its operations have returned so far. The operations depend only on `seed`."""
 
-    def __init__(self, part: Part, seed: int, *, counts_resets: bool) -> None:
-        """`counts_resets`: whether the observed number of resets does not depend on timing."""
+    def __init__(self, part: Part, seed: int, *, resets_ahead: bool) -> None:
+        """`resets_ahead`: whether it depends on timing how often an env was reset, and what a call finds at an end."""
         self._part, self._ids, self._draw = part, part.env_ids.tolist(), random.Random(seed)
-        self._columns = [0, 1, 2, 3] if counts_resets else [0, 2, 3]
+        self._resets_ahead = resets_ahead
+        self._columns = [0, 2, 3] if resets_ahead else [0, 1, 2, 3]
         self.seen: list[Any] = []
 
     def run(self) -> list[Any]:
@@ -110,7 +111,8 @@ class Life:
         some = self._some()
         call = self._part.apply_async(lambda env: (env.tag, env.steps), env_ids=some)
         self._part.send(self._actions())
-        self.seen.append(call.result())
+        found = call.result()
+        self.seen.append([tag for tag, _ in found] if self._resets_ahead else found)
         self._note(self._part.recv())
 
     def states(self) -> None:
@@ -145,7 +147,7 @@ def drawn_options(seed: int) -> dict[str, Any]:
     options: dict[str, Any] = {
         "autoreset": draw.choice(["next_step", "same_step"]),
         "seeding": draw.choice(["gymnasium", "per_episode"]),
-        "faults": draw.choice(["raise", "restart"]),
+        "faults": draw.choice(["raise", FaultPolicy("restart", max_restarts=OPERATIONS, backoff=0)]),
         "num_workers": draw.choice([2, 3, 6]),
         "frames": draw.choice([1, 4]),
         "object_bytes": draw.choice([4096, 1 << 16]),
@@ -165,8 +167,8 @@ def lives(seed: int, backend: Any) -> list[Any]:
     options = drawn_options(seed)
     factories = [(lambda tag=i: StormEnv(tag, LENGTH)) for i in range(ENVS)]  # type: ignore[misc]
     with Pool(factories, backend=backend, **options) as pool:
-        counts_resets = "resets_ahead" not in options
-        drawn = [Life(part, seed + i, counts_resets=counts_resets) for i, part in enumerate(pool.split(2 + seed % 2))]
+        ahead = "resets_ahead" in options
+        drawn = [Life(part, seed + i, resets_ahead=ahead) for i, part in enumerate(pool.split(2 + seed % 2))]
         if backend == "serial":
             return [life.run() for life in drawn]
         with ThreadPoolExecutor(len(drawn)) as threads:
