@@ -1,4 +1,4 @@
-"""The number of Hypothesis examples: few and fixed in normal runs, many and random in `make soak`."""
+"""The duration and seed of `make soak`, and the number of Hypothesis examples: few and fixed in normal runs."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from hypothesis import settings
 
 # The duration of `make soak`; 0 in normal runs.
 MINUTES = float(os.environ.get("REMUDA_SOAK_MINUTES", "0"))
+SEED = int(os.environ.get("REMUDA_SOAK_SEED", "0"))
 
 
 def draws(examples: int, **more: Any) -> settings:

@@ -19,13 +19,12 @@ import numpy as np
 import pytest
 from cluster.conftest import TwoNodes
 from cluster_envs import Endless
-from drawn import MINUTES
+from drawn import MINUTES, SEED
 
 import remuda
 from remuda import FaultPolicy, Pool
 from remuda.errors import Fault
 
-SEED = int(os.environ.get("REMUDA_SOAK_SEED", "0"))
 NUM_ENVS, SHARDS, ALL = 6, 3, list(range(6))
 POLICY = FaultPolicy("restart", max_restarts=10**6, backoff=0.0)
 

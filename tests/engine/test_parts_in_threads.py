@@ -1,11 +1,10 @@
 """Random sequences of operations on parts, each in a thread of its own, compared with one part after another.
 
-`make soak` draws more and other sequences each time. REMUDA_SOAK_SEED is the first of them.
+`make soak` draws more sequences, and others for each seed.
 """
 
 from __future__ import annotations
 
-import os
 import random
 import time
 from collections.abc import Iterator
@@ -14,13 +13,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from drawn import MINUTES
+from drawn import MINUTES, SEED
 from pool_envs import LevelEnv
 
 from remuda import Batch, EnvError, FaultPolicy, Pool
 from remuda._engine.pool.part import Part
 
-SEED = int(os.environ.get("REMUDA_SOAK_SEED", "0")) * 1_000_000
+FIRST = SEED * 1_000_000
 POOLS, OPERATIONS, ENVS, LENGTH, BROKEN = 20, 25, 6, 5, 998
 
 
@@ -177,8 +176,8 @@ def lives(seed: int, backend: Any) -> list[Any]:
 
 def seeds() -> Iterator[int]:
     end = time.monotonic() + 60 * MINUTES
-    yield from range(SEED, SEED + POOLS)
-    seed = SEED + POOLS
+    yield from range(FIRST, FIRST + POOLS)
+    seed = FIRST + POOLS
     while time.monotonic() < end:
         yield seed
         seed += 1

@@ -15,14 +15,12 @@ from typing import Any
 import gymnasium
 import pytest
 from chaos import MAKERS, FuseBox, Fused
-from drawn import MINUTES
+from drawn import MINUTES, SEED
 from programs import holdings
 from storm import Storm, Witness
 
 from remuda import FaultPolicy, Pool
 
-# minutes of all storms together; 0: a few rounds of two storms
-SEED = int(os.environ.get("REMUDA_SOAK_SEED", "0"))
 ENVS = 16
 COMMANDS = 1200  # commands to all envs of a storm without a time limit
 MEMORY = 32 << 20  # the allowed growth of this process, in bytes

@@ -7,7 +7,6 @@ until the operation ends before that line.
 from __future__ import annotations
 
 import logging
-import os
 import signal
 import sys
 import threading
@@ -19,6 +18,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from drawn import MINUTES
 from failing import LIMIT, MODES, fault_in
 from odd_exceptions import raising
 from pairs import each
@@ -32,8 +32,8 @@ from remuda._backends.process.backend import ProcessBackend
 
 PACKAGE = Path(remuda.__file__).parent
 ENGINE = str(PACKAGE / "_engine")
-# The distance of the lines at which the tests interrupt. `make soak` interrupts at each line.
-STRIDE = 1 if os.environ.get("REMUDA_SOAK_MINUTES") else 41
+# The distance of the lines at which the tests interrupt. With REMUDA_SOAK_MINUTES they interrupt at each line.
+STRIDE = 1 if MINUTES else 41
 
 
 class Interrupt(BaseException):

@@ -284,8 +284,7 @@ class _ByServer(Launching):
         if not self._fork.done:
             return
         pid, pidfds = self._fork.result()
-        server = self._server
-        self._keep(pid, pidfds, lambda: server.reap(pid))
+        self._keep(pid, pidfds, partial(self._server.reap, pid))
 
     def close(self) -> None:
         super().close()
