@@ -33,7 +33,7 @@ ARROWS = {
     "_trace": {"errors"},
     "_progress": {"errors"},
     "_relay": {"_core", "_system", "_wire", "_progress"},
-    "_worker": {"_core", "_wire", "_relay", "_crash", "_seeds", "errors"},
+    "_worker": {"_core", "_system", "_wire", "_relay", "_crash", "_seeds", "errors"},
     "_backends": {"_core", "_wire", "_relay", "_worker", "_system", "errors", "_wording"},
     "_engine": {
         *("_core", "_wire", "_relay", "_worker", "_system", "_crash", "_trace", "_backends", "_tensors"),

@@ -8,6 +8,7 @@ from typing import Any, TypeAlias
 from gymnasium.envs.registration import EnvSpec, registry
 
 from remuda._wire import by_value
+from remuda._wire.culprit import culprit
 from remuda._wire.pickling import Parts, load
 from remuda._wire.registrations import load_registrations, pickle_registrations
 from remuda.errors import InvalidEnvError
@@ -36,7 +37,7 @@ def carry(env_fn: EnvFn, slot: int) -> Carried:
     except Exception as error:
         raise InvalidEnvError(
             f"expected the new factory of env {slot} to be one that can be pickled, for a worker process calls it, got "
-            f"{type(error).__name__}: {error}; build inside the function what it cannot carry"
+            f"{type(error).__name__}: {error} ({culprit(env_fn)}); build inside the function what it cannot carry"
         ) from error
     return [by_value.dumps(pickle_registrations()), pickled]
 

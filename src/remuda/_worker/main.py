@@ -29,6 +29,7 @@ from remuda._wire.pickling import dump, load
 from remuda._wire.registrations import load_registrations
 from remuda._worker.env_report import renders
 from remuda._worker.factories import BuildError, Carried, EnvFn, unpack, with_ids
+from remuda._worker.program import Program
 from remuda._worker.second_build import BuildClock, try_second_build
 from remuda._worker.vector_host import make_host
 from remuda._worker.worker_info import HostSpec, settle_in_process
@@ -49,8 +50,9 @@ class Inherited(NamedTuple):
 
 
 class Addresses(NamedTuple):
-    """The addresses, in a parcel, of the factories, the pool's Gymnasium ids and the computed columns."""
+    """The addresses, in a parcel, of the program, the factories, the pool's Gymnasium ids and the computed columns."""
 
+    program: Address
     env_fns: Address
     registrations: Address
     computed: Address
@@ -183,8 +185,10 @@ def _load_factories(config: WorkerConfig, parcel: int | None) -> tuple[list[EnvF
 
 
 def _fetch_factories(addresses: Addresses, parcel: int) -> tuple[list[EnvFn], Sequence[Computed]]:
-    """Loads the factories and computed columns from the parcel, and registers the pool's ids with Gymnasium."""
+    """Loads the factories and computed columns from the parcel, with the program's modules and Gymnasium ids."""
     try:
+        program: Program = load(fetch(parcel, addresses.program))
+        program.adopt()
         ids = load_registrations(load(fetch(parcel, addresses.registrations)))
         registry.update(ids)
         env_fns: Sequence[EnvFn] = load(fetch(parcel, addresses.env_fns))

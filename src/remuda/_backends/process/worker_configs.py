@@ -9,11 +9,13 @@ from remuda._backends.base import Assignment
 from remuda._relay.output import WorkerOutput
 from remuda._relay.verbosity import Verbosity
 from remuda._wire import by_value
+from remuda._wire.culprit import culprit
 from remuda._wire.parcel import Address, Parcel, fetch
 from remuda._wire.pickling import Parts, dump
 from remuda._wire.registrations import pickle_registrations
 from remuda._worker.factories import Carried
 from remuda._worker.main import Addresses, Inherited, WorkerConfig
+from remuda._worker.program import Program
 from remuda.errors import InvalidEnvError
 
 
@@ -79,9 +81,10 @@ class WorkerConfigs:
         self._configs = [replace(config, factories=Inherited(), replaced={}) for config in self._configs]
 
     def _write(self, parcel: Parcel, assignments: Sequence[Assignment]) -> None:
-        registrations, computed = dump(pickle_registrations()), [_pickle_computed(assignments[0])]
+        program, registrations = dump(Program.current()), dump(pickle_registrations())
+        computed = [_pickle_computed(assignments[0])]
         for worker, assignment in enumerate(assignments):
-            self._configs[worker] = self._add(parcel, worker, [_pickle(assignment)], registrations, computed)
+            self._configs[worker] = self._add(parcel, worker, program, [_pickle(assignment)], registrations, computed)
         parcel.seal()
 
     def _write_own(self, worker: int, first: Parcel) -> None:
@@ -96,9 +99,9 @@ class WorkerConfigs:
             raise
         self._own[worker] = own
 
-    def _add(self, parcel: Parcel, worker: int, env_fns: Parts, registrations: Parts, computed: Parts) -> WorkerConfig:
-        """Adds a worker's config and its parts to a parcel. Returns the config with the addresses of the parts."""
-        addresses = Addresses(parcel.add(env_fns), parcel.add(registrations), parcel.add(computed))
+    def _add(self, parcel: Parcel, worker: int, *parts: Parts) -> WorkerConfig:
+        """Adds a worker's config and the parts that `Addresses` names to a parcel. Returns the config."""
+        addresses = Addresses(*map(parcel.add, parts))
         config = replace(self._configs[worker], factories=addresses)
         self._addresses[worker] = parcel.add(dump(config))
         return config
@@ -111,8 +114,8 @@ def _pickle(assignment: Assignment) -> bytes:
         raise InvalidEnvError(
             f"expected env_fns that can be pickled, to build the envs {list(assignment.spec.info.env_ids)} "
             "in a worker process, "
-            f"got {type(error).__name__}: {error}; build inside the function what it cannot carry, "
-            "or use start_method='fork' or backend='thread'"
+            f"got {type(error).__name__}: {error} ({culprit(assignment.env_fns)}); build inside the function what it "
+            "cannot carry, or use start_method='fork' or backend='thread'"
         ) from error
 
 
@@ -124,6 +127,6 @@ def _pickle_computed(assignment: Assignment) -> bytes:
         except Exception as error:
             raise InvalidEnvError(
                 f"expected {column.path} that can be pickled, to be computed in a worker process, got "
-                f"{type(error).__name__}: {error}"
+                f"{type(error).__name__}: {error} ({culprit(column.function)})"
             ) from error
     return by_value.dumps(assignment.computed)

@@ -30,6 +30,7 @@ from remuda._engine.startup.inheritance import RESULTS, Inheritance
 from remuda._engine.supervision.quota import Quota
 from remuda._relay.log import logger
 from remuda._wire import by_value
+from remuda._wire.culprit import culprit
 from remuda._wire.info_columns import InfoColumn
 from remuda._wire.layout import Layout
 from remuda._wire.pickling import Parts
@@ -281,7 +282,9 @@ class RayBackend:
         try:
             return [by_value.dumps(env_fn)]
         except Exception as error:
-            raise InvalidEnvError(f"expected a factory that can be pickled, got {env_fn!r} ({error})") from error
+            raise InvalidEnvError(
+                f"expected a factory that can be pickled, got {env_fn!r} ({error}; {culprit(env_fn)})"
+            ) from error
 
     def adopt(self, worker: int, slot: int, carried: Parts) -> None:
         share, width = self._link_of[worker].share, self.options.width

@@ -37,7 +37,8 @@ from remuda._keywords import names_keywords
 from remuda._system.cores import usable_cores
 from remuda._system.exiting import is_exiting, leave_pools_alone
 from remuda._system.forks import run_in_children
-from remuda.errors import RemudaError
+from remuda._system.interpreter import is_importing_main
+from remuda.errors import RemudaError, StateError
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack  # `typing` has it since Python 3.11
@@ -102,6 +103,11 @@ class Pool(Divisible, OnACluster):
 
     def _start(self, env_fns: Sequence[EnvFn], options: PoolOptions, inherited: Inheritance | None = None) -> None:
         factories = check_env_fns(env_fns)
+        if is_importing_main():
+            raise StateError(
+                "expected a pool to be made by the program, got one made while a process imports its definitions; "
+                "make the pool in a function, or put it under `if __name__ == '__main__'`"
+            )
         settings = Settings.of(options, len(factories))
         with StartProgress(settings) as progress:
             settings, begun = settle(settings, factories, usable_cores(), _adopt, progress)
