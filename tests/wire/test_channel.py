@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 
 from remuda._wire import channel
 from remuda._wire.channel import LocalChannel, NonsenseError, SocketChannel, _Piece
-from remuda._wire.pickling import dump, dump_for_worker, load
+from remuda._wire.pickling import dump, load
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="worker processes need Linux")
 
@@ -223,7 +223,7 @@ def assert_equal(one: Any, other: Any) -> None:
 @given(VALUES)
 @settings(max_examples=100, deadline=None)
 def test_values_are_unpickled_unchanged(value: Any) -> None:
-    for dumped in (dump(value), dump_for_worker(value)):
+    for dumped in (dump(value), dump(value)):
         copy = load([bytearray(part) for part in dumped])
         assert_equal(copy, value)
         for array in copy if isinstance(copy, (list, tuple)) else [copy]:

@@ -20,33 +20,43 @@ _HEAD = np.dtype([("flags", np.uint32), ("parts", np.uint32)])  # a row's entry 
 
 
 def dump(value: Any) -> Parts:
-    """Pickles `value`. The buffers of its arrays are not copied: use them before the arrays change."""
+    """Pickles `value`. The buffers of its arrays are not copied: use them before the arrays change.
+
+    Objects of `__main__` are pickled by value, because another process has another `__main__`; see `share_main`.
+    """
     try:
-        return _dump_with(pickle.dumps, value)
+        parts = _dump_with(pickle.dumps, value)
+        if _is_portable(parts[0]):
+            return parts
     except Exception:  # cloudpickle accepts more than pickle, for example a lambda
-        return _dump_with(by_value.dumps, value)
-
-
-def dump_for_worker(value: Any) -> Parts:
-    """Pickles like `dump`, but pickles objects of `__main__` by value, because a worker has another `__main__`."""
-    parts = dump(value)
-    return _dump_with(by_value.dumps, value) if b"__main__" in parts[0] else parts
+        pass
+    return _dump_with(by_value.dumps, value)
 
 
 def dump_whole(value: Any) -> bytes:
-    """Pickles `value` into one piece, with copies of its arrays.
-
-    Objects of `__main__` are pickled by value, because another process has another `__main__`.
-    """
+    """Pickles `value` as `dump` does, but into one piece, with copies of its arrays."""
     try:
         whole = pickle.dumps(value, protocol=5)
-        if b"__main__" not in whole:  # a pickle that refers to `__main__` contains this name
+        if _is_portable(whole):
             return whole
     except Exception:  # see `dump`
         pass
     file = io.BytesIO()
     RefusingFiles(file).dump(value)
     return file.getvalue()
+
+
+_shares_main = False
+
+
+def share_main() -> None:
+    """Notes that this worker was forked from the pool's process, so both have the same `__main__`."""
+    global _shares_main  # noqa: PLW0603 - it is a fact about the process
+    _shares_main = True
+
+
+def _is_portable(pickled: bytes) -> bool:
+    return _shares_main or b"__main__" not in pickled  # a pickle that refers to `__main__` contains this name
 
 
 class RefusingFiles(by_value.Pickler):

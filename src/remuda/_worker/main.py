@@ -25,7 +25,7 @@ from remuda._wire.channel import SocketChannel
 from remuda._wire.computed import Computed
 from remuda._wire.failures import dump_named
 from remuda._wire.parcel import Address, fetch
-from remuda._wire.pickling import dump, load
+from remuda._wire.pickling import dump, load, share_main
 from remuda._wire.registrations import load_registrations
 from remuda._worker.env_report import renders
 from remuda._worker.factories import BuildError, Carried, EnvFn, unpack, with_ids
@@ -104,6 +104,7 @@ def run_worker(fd: int, owner: int, config: WorkerConfig | None = None) -> None:
             (address,) = channel.recv()
             config = load(fetch(parcel, address))
         else:
+            share_main()
             (relay, *board), parcel = channel.recv_fds(1, 2), None
             channel.recv()
         _serve(channel, config, relay, parcel, _open_board(board))

@@ -28,7 +28,7 @@ from remuda._wire.failures import build_error, load_failure, not_loaded
 from remuda._wire.info_columns import InfoColumn
 from remuda._wire.layout import Layout
 from remuda._wire.parcel import Address, Parcel
-from remuda._wire.pickling import Parts, dump, dump_for_worker, load, load_from_env
+from remuda._wire.pickling import Parts, dump, load, load_from_env
 from remuda._worker.env_report import Reports
 from remuda._worker.factories import carry
 from remuda._worker.reset_defaults import ResetDefaults
@@ -274,7 +274,7 @@ class ProcessBackend:
     def attach(self, layout: Layout, arena: _core.Arena, defaults: ResetDefaults) -> None:
         self._arena = arena
         of_all = defaults.for_successor(range(layout.num_envs))
-        with _posted(dump_for_worker((layout, (), of_all))) as (parcel, address):
+        with _posted(dump((layout, (), of_all))) as (parcel, address):
             for worker in self.workers:
                 self._start_loop(worker, arena, parcel, address)
 
@@ -325,7 +325,7 @@ class ProcessBackend:
     ) -> tuple[int, int]:
         successor = self.workers[worker]
         known = defaults.for_successor(successor.env_ids)
-        with _posted(dump_for_worker((layout, tuple(info_columns), known))) as (parcel, address):
+        with _posted(dump((layout, tuple(info_columns), known))) as (parcel, address):
             self._start_loop(successor, arena, parcel, address)
         assert successor.process is not None  # the successor has been started
         return successor.process.pidfd, successor.channel.fileno()

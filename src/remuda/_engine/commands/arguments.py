@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from remuda._wire.layout import Layout
-from remuda._wire.pickling import Parts, dump_for_worker
+from remuda._wire.pickling import Parts, dump
 from remuda.errors import InvalidActionError
 
 _MOST_ROWS = 1 << 24  # of a batch
@@ -147,7 +147,7 @@ def dump_objects(rows: list[list[Any]], env_ids: Sequence[int]) -> list[Parts]:
     blobs = []
     for env_id, row in zip(env_ids, rows, strict=True):
         try:
-            blobs.append(dump_for_worker(row))
+            blobs.append(dump(row))
         except Exception as error:
             raise InvalidActionError(
                 f"expected actions that can be pickled, got {row!r} for env {env_id} ({error})"

@@ -19,7 +19,7 @@ from remuda._engine.running.seeding import (
 )
 from remuda._engine.running.seeds import Order, Seed, Seeds
 from remuda._wire.env_state import EnvState
-from remuda._wire.pickling import dump, dump_for_worker
+from remuda._wire.pickling import dump
 from remuda._wire.requests import PutState, RememberOptions
 from remuda._worker.reset_defaults import ResetDefaults
 
@@ -60,7 +60,7 @@ class Resets:
         envs = [self._running.slots.env_of(slot) for slot in slots]
         orders = self._seeds.orders(seed, slots, envs)
         arguments = self._arguments(orders, options_for(options, slots), slots)
-        blobs = [None if a is None else dump_for_worker(a) for a in arguments] if any(arguments) else None
+        blobs = [None if a is None else dump(a) for a in arguments] if any(arguments) else None
         self._exchange.send(_core.Op.RESET, slots, blobs, part, to_all=to_all)
         self._seeds.note(orders, envs)
         each = zip(self._layout.by_env(envs), arguments, strict=True)
@@ -87,7 +87,7 @@ class Resets:
         """
         envs = [self._running.slots.env_of(slot) for slot in slots]
         orders = self._seeds.orders(seed, slots, envs)  # an env that was never reset needs a `SeedBase`
-        blobs = [dump_for_worker(PutState(*pair)) for pair in zip(states, orders, strict=True)]
+        blobs = [dump(PutState(*pair)) for pair in zip(states, orders, strict=True)]
         self._exchange.send(_core.Op.RESET, slots, blobs, part, to_all=to_all)
         self._seeds.note(orders, envs)
         self._exchange.forget_preparations(envs)
@@ -110,7 +110,7 @@ class Resets:
     def _prepare(self, spares: Sequence[int], seed: Seed, options: dict[str, Any] | None) -> None:
         for spare, order in zip(spares, self._seeds.orders(seed, spares, spares), strict=True):
             arguments = reset_arguments(order, options)
-            self._exchange.prepare(spare, None if arguments is None else dump_for_worker(arguments))
+            self._exchange.prepare(spare, None if arguments is None else dump(arguments))
             self._seeds.note([order], [spare])
 
     def remember(self, slots: Sequence[int] | None, options: Options) -> None:

@@ -11,7 +11,7 @@ from remuda._engine.commands.engine import Engine
 from remuda._engine.commands.resets import Options
 from remuda._engine.pool.in_turn import in_turn
 from remuda._engine.running.calls import Call, call_attribute, get_attribute, set_attribute
-from remuda._wire.pickling import dump_for_worker
+from remuda._wire.pickling import dump
 from remuda._wire.requests import CallEnv
 
 
@@ -204,12 +204,12 @@ class EnvCalls:
     ) -> Call:
         """Sends each env the call `order`, with the env's arguments from `per_env_args` unless that is None."""
         if per_env_args is None:
-            messages = [dump_for_worker(order)] * len(targets)
+            messages = [dump(order)] * len(targets)
         else:
-            messages = [dump_for_worker(replace(order, args=args)) for args in per_env_args]
+            messages = [dump(replace(order, args=args)) for args in per_env_args]
         call = self._engine.exchange.call(targets, messages, order.about, self._part)
         if to_spares and self._engine.layout.spares:
-            self._engine.exchange.call_spares(call, dump_for_worker(order), order.about)
+            self._engine.exchange.call_spares(call, dump(order), order.about)
         return call
 
     def _named(self, env_ids: Iterable[int] | None) -> Sequence[int]:

@@ -10,7 +10,7 @@ from remuda._engine.pool.in_turn import in_turn
 from remuda._engine.pool.state_checks import check_states, check_taken
 from remuda._engine.pool.stepping import Stepping
 from remuda._wire.env_state import EnvState, StateFns, StateSupport
-from remuda._wire.pickling import dump_for_worker
+from remuda._wire.pickling import dump
 from remuda._wire.requests import TakeState
 from remuda._wording import name_some
 from remuda.errors import StateError
@@ -51,7 +51,7 @@ class Stateful(Stepping):
         self._engine.faults.check_reset(targets)
         self._check_idle(targets)
         self._check_in_episode(targets)
-        messages = [dump_for_worker(TakeState(state_fns))] * len(targets)
+        messages = [dump(TakeState(state_fns))] * len(targets)
         return self._engine.exchange.call(targets, messages).result()
 
     @in_turn
