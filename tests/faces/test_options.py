@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import importlib
 import inspect
 import re
 import reprlib
@@ -16,6 +17,8 @@ import gymnasium
 import numpy as np
 import pytest
 from gymnasium import spaces
+from test_public_names import FACES as PACKAGES
+from test_public_names import public_names
 
 import remuda
 from remuda import Choice, FaultPolicy, Pool, PoolOptions
@@ -175,6 +178,18 @@ REFUSED: dict[str, dict[str, str]] = {
         "vector_size": "agents",
     },
 }
+
+
+@pytest.mark.parametrize("package", ["remuda", *(f"remuda.{face}" for face in PACKAGES)])
+def test_help_shows_the_parameters_of_methods(package: str) -> None:
+    try:
+        public = [getattr(importlib.import_module(package), name) for name in public_names(package)]
+    except remuda.MissingFrameworkError as error:
+        pytest.skip(str(error))
+    for cls in (one for one in public if inspect.isclass(one) and not issubclass(one, dict)):
+        for name, method in inspect.getmembers(cls, inspect.isfunction):
+            shown = set(inspect.signature(method).parameters) - {"self"}
+            assert not method.__module__.startswith("remuda") or shown != {"args", "kwargs"}, (cls, name)
 
 
 DOCUMENTED = r"^        (\w+) \((.+?)\): "  # matches an option's name and default in a docstring

@@ -29,7 +29,8 @@ def _copy(function: FunctionType, qualname: str) -> FunctionType:
     name, defaults = function.__name__, function.__defaults__
     copy = FunctionType(function.__code__, function.__globals__, name, defaults, function.__closure__)
     functools.update_wrapper(copy, function)
-    del copy.__wrapped__  # type: ignore[attr-defined]
+    del copy.__wrapped__  # type: ignore[attr-defined]  # `copy` does not wrap the inherited function
+    vars(copy).update(vars(function))  # a decorated function's own `__wrapped__`, from which `help()` reads parameters
     copy.__kwdefaults__ = function.__kwdefaults__
     copy.__qualname__ = qualname
     return copy
