@@ -66,17 +66,18 @@ $(WHEEL): $(BIN)/python $(SOURCES)
 	@touch $@
 
 # Tests import the installed package, as a user does, never the source tree. `--force-reinstall`: the version stays the
-# same from build to build, and pip would keep the older one.
+# same from build to build, and pip would keep the older one. Later commands name the wheel again, because pip looks up
+# a package's name in an index.
 INSTALL_WHEEL := -m pip install --quiet --no-deps --force-reinstall build/wheel/*.whl
 
 $(VENV)/demo.stamp: $(WHEEL)
 	$(BIN)/python $(INSTALL_WHEEL)
-	$(BIN)/python -m pip install --quiet 'remuda[bench]' 'gymnasium[classic-control]'
+	$(BIN)/python -m pip install --quiet "$$(echo build/wheel/*.whl)[bench]" 'gymnasium[classic-control]'
 	@touch $@
 
 $(VENV)/test.stamp: $(WHEEL) tests/requirements.txt docs/requirements.txt
 	$(BIN)/python $(INSTALL_WHEEL)
-	$(BIN)/python -m pip install --quiet remuda --requirement tests/requirements.txt --requirement docs/requirements.txt
+	$(BIN)/python -m pip install --quiet build/wheel/*.whl --requirement tests/requirements.txt --requirement docs/requirements.txt
 	@touch $@
 
 # torch is installed first, with its dependencies. Everything else is pinned and installed without dependencies.
@@ -212,7 +213,7 @@ site-unbuilt:
 
 $(VENV)/docs.stamp: $(WHEEL) docs/requirements.txt
 	$(BIN)/python $(INSTALL_WHEEL)
-	$(BIN)/python -m pip install --quiet remuda --requirement docs/requirements.txt
+	$(BIN)/python -m pip install --quiet build/wheel/*.whl --requirement docs/requirements.txt
 	@touch $@
 
 # Each runs in an environment of its own, with a package built for it. `TESTS=` selects the tests.

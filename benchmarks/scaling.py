@@ -44,7 +44,7 @@ class SeveralParents(Contender):
     """
 
     name = "several parents"
-    module = package = "remuda"
+    module, package = "remuda", "remuda-rl"
     counts_steps = True
     num_parents = 2
 

@@ -6,8 +6,8 @@
     python examples/ray_ppo.py --trial             in a trial of Ray Tune, whose placement group has room for the shards
     python examples/ray_ppo.py --recurrent         a policy with a GRU, whose state each shard keeps for its envs
 
-Needs `pip install "remuda[ray]" torch "gymnasium[classic-control]"`; `--trial` also needs "ray[tune]". Each shard fills
-a rollout with the policy that the learner published last. The learner takes the rollout that was requested first,
+Needs `pip install "remuda-rl[ray]" torch "gymnasium[classic-control]"`; `--trial` also needs "ray[tune]". Each shard
+fills a rollout with the policy that the learner published last. The learner takes the rollout that was requested first,
 learns from it, and publishes the policy again. With `--in-flight 2`, shards fill the next rollout meanwhile, with a
 policy that is one update older: the ratio of PPO accounts for that.
 """

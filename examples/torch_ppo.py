@@ -5,7 +5,7 @@
     python examples/torch_ppo.py --env ALE/Pong-v5 --steps 5000000      needs ale-py and opencv-python
     python examples/torch_ppo.py --on gymnasium                         with gymnasium.vector.AsyncVectorEnv
 
-Needs `pip install remuda torch "gymnasium[classic-control]" rich`. The folder of the run (`--dir`) has checkpoints,
+Needs `pip install torch "gymnasium[classic-control]" rich`. The folder of the run (`--dir`) has checkpoints,
 from which `--resume` continues, and scalars for TensorBoard, if that is installed. On a GPU the policy is compiled,
 with CUDA graphs. At the end the program prints the times of collecting and learning; `--profile` adds a table.
 """

@@ -366,10 +366,17 @@ WITHOUT_COMMANDS = ("architecture.md",)
 def test_commands_exist(page: Path) -> None:
     for line in commands(page):
         program, *arguments = shlex.split(re.split(r" {3,}", line.strip())[0])
-        if program == "sbatch":
+        if program in ("cd", "sbatch"):
             continue
-        check = {"make": check_make, "pip": check_pip, "remuda": check_remuda}.get(program, check_python)
+        check = {"git": check_git, "make": check_make, "pip": check_pip, "remuda": check_remuda}.get(
+            program, check_python
+        )
         check([program, *arguments])
+
+
+def check_git(words: list[str]) -> None:
+    assert words[1] == "clone"
+    assert f'Source = "{words[2]}"' in (ROOT / "pyproject.toml").read_text()
 
 
 def check_make(words: list[str]) -> None:
@@ -378,7 +385,7 @@ def check_make(words: list[str]) -> None:
 
 
 def check_pip(words: list[str]) -> None:
-    extras = re.fullmatch(r"install (?:\.|remuda)(?:\[(.*)\])?(?: torch)?", " ".join(words[1:]))
+    extras = re.fullmatch(r"install (?:\.|remuda-rl)(?:\[(.*)\])?(?: torch)?", " ".join(words[1:]))
     assert extras is not None
     known = (ROOT / "pyproject.toml").read_text()
     for extra in (extras[1] or "").split(","):

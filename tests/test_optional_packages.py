@@ -58,9 +58,9 @@ COMMANDS = {
     "record_video": "pip install moviepy",
     "evaluate(video_folder=)": "pip install moviepy",
     "evaluate(progress=)": "pip install rich",
-    "Evaluation.to_html": 'pip install "remuda[bench]"',
+    "Evaluation.to_html": 'pip install "remuda-rl[bench]"',
     "Batch.to": "pip install torch",
-    "Ray": 'pip install "remuda[ray]"',
+    "Ray": 'pip install "remuda-rl[ray]"',
     "sb3": "pip install stable-baselines3",
 }
 

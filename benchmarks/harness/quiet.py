@@ -76,7 +76,7 @@ class OneLoop(Contender):
     """A contender that runs one plain loop alone, so that each round of a race measures it."""
 
     name = "one loop"
-    module = package = "remuda"
+    module, package = "remuda", "remuda-rl"
     counts_steps = True
     count = 1
 

@@ -17,7 +17,7 @@ import remuda
 def test_version_prints_the_version() -> None:
     run = command("--version")
     assert (run.exit_code, run.output) == (0, f"remuda {remuda.__version__}\n")
-    assert remuda.__version__ == metadata.version("remuda")
+    assert remuda.__version__ == metadata.version("remuda-rl")
 
 
 def test_python_runs_remuda_as_a_module() -> None:
@@ -71,7 +71,7 @@ def test_replay_needs_only_the_dependencies_of_remuda(tmp_path: Path) -> None:
     others = {
         module
         for module, (package, *_) in metadata.packages_distributions().items()
-        if package.lower() not in needed | {"remuda", "pip", "setuptools"}
+        if package.lower() not in needed | {"remuda-rl", "pip", "setuptools"}
     }
     assert {"rich", "matplotlib", "pytest"} <= others
     code = WITHOUT.format(packages=sorted(others), file=str(tmp_path / "none"))

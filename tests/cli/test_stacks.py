@@ -62,7 +62,7 @@ def test_py_spy_also_shows_the_program(hung: Script) -> None:
 def test_without_py_spy_workers_report_their_own_stacks(hung: Script, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stacks, "py_spy", lambda: None)
     run = command("stacks", str(hung.process.pid))
-    assert "in hang_here" in run.stdout and 'pip install "remuda[stacks]"' in run.stdout
+    assert "in hang_here" in run.stdout and 'pip install "remuda-rl[stacks]"' in run.stdout
     end(hung)
 
 

@@ -28,7 +28,7 @@ TABLE = Table("Table", ("", "a"), [("one", 1), ("two", 22)], best=1)
 
 
 def origin(command: str = "remuda bench X") -> Origin:
-    return Origin(command, WHEN, (("Processor", "Fast One"),), (("remuda", "1.2.3"), ("numpy", "2.0")))
+    return Origin(command, WHEN, (("Processor", "Fast One"),), (("remuda-rl", "1.2.3"), ("numpy", "2.0")))
 
 
 def drawn(chart: charts.Chart) -> Any:
@@ -56,7 +56,7 @@ def test_a_page_has_the_command_machine_and_versions() -> None:
     assert read.texts["pre"] == ["remuda bench 'a b' --html x.html"]
     assert list(zip(read.texts["dt"], read.texts["dd"], strict=True)) == [
         ("Processor", "Fast One"),
-        ("remuda", "1.2.3"),
+        ("remuda-rl", "1.2.3"),
         ("numpy", "2.0"),
     ]
     assert read.texts["footer"] == ["Written by remuda 1.2.3 on 2026-11-22 19:30:00 +0000."]
@@ -67,7 +67,7 @@ def test_a_page_has_the_command_machine_and_versions() -> None:
 def test_the_origin_has_this_machine_and_this_command() -> None:
     here = Origin.here()
     assert {"Processor", "System", "Python"} <= set(dict(here.facts))
-    assert "remuda" in dict(here.versions) and here.written.tzinfo is not None
+    assert "remuda-rl" in dict(here.versions) and here.written.tzinfo is not None
     code = "from remuda._reports.page import Origin; print(Origin.here().command)"
     run = subprocess.run([sys.executable, "-c", code, "a b"], capture_output=True, text=True, check=True)
     assert shlex.split(run.stdout)[1:] == ["-c", code, "a b"]

@@ -204,7 +204,7 @@ class Remuda(Contender):
     """`remuda.Pool` with several envs for each worker."""
 
     name = "remuda"
-    module = package = "remuda"
+    module, package = "remuda", "remuda-rl"
     workers: ClassVar[Workers] = "planned"
 
     def __init__(self, plan: Plan) -> None:

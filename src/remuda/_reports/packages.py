@@ -21,5 +21,5 @@ def check_pages() -> None:
     """Raises MissingFrameworkError if a package that HTML pages need is not installed."""
     for package in FOR_PAGES:
         if not is_installed(package):
-            text = f'a page needs {package}, which is not installed: pip install "remuda[bench]"'
+            text = f'a page needs {package}, which is not installed: pip install "remuda-rl[bench]"'
             raise MissingFrameworkError(text, name=package)

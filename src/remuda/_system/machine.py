@@ -7,7 +7,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 _PACKAGES = (
-    "remuda",
+    "remuda-rl",
     "gymnasium",
     "numpy",
     "stable-baselines3",

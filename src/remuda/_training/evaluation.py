@@ -82,7 +82,7 @@ class Evaluation:
             title: The heading of the page: the name of the policy, for example.
 
         Raises:
-            MissingFrameworkError: Jinja2 or matplotlib, which `remuda[bench]` brings, is not installed.
+            MissingFrameworkError: Jinja2 or matplotlib, which `remuda-rl[bench]` brings, is not installed.
             OSError: The file cannot be written.
         """
         from remuda._reports import page  # imported here, because few programs write a page

@@ -18,7 +18,7 @@ from remuda._wire.build_board import EnvBuild
 
 _PATIENCE = 30.0  # the seconds to wait for py-spy, which reads the symbols of every library.
 _own_stack = partial(stack_of, patience=5.0)  # five seconds, because workers may be slow on a busy machine
-_INSTALL = 'pip install "remuda[stacks]" for the stacks of native code, and of the program itself'
+_INSTALL = 'pip install "remuda-rl[stacks]" for the stacks of native code, and of the program itself'
 
 
 @dataclass(frozen=True)

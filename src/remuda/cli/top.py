@@ -64,7 +64,7 @@ def _reason_not_to_draw() -> str | None:
     from remuda._reports.packages import is_installed
 
     if not is_installed("rich"):
-        return 'remuda top needs rich: pip install "remuda[top]"; or use --json'
+        return 'remuda top needs rich: pip install "remuda-rl[top]"; or use --json'
     if not sys.stdout.isatty():
         return "expected a terminal to draw on; use --json for a file or a pipe"
     if (kind := os.environ.get("TERM", "dumb")) in ("dumb", "unknown"):

@@ -20,7 +20,7 @@ except ModuleNotFoundError as error:
     if (error.name or "").partition(".")[0] != "ray":
         raise
     raise MissingFrameworkError(
-        'remuda.Ray needs Ray, which is not installed: pip install "remuda[ray]"', name=error.name
+        'remuda.Ray needs Ray, which is not installed: pip install "remuda-rl[ray]"', name=error.name
     ) from error
 
 Actor: TypeAlias = Any  # Ray creates the class at run time

@@ -23,7 +23,7 @@ class Ray(RemoteBackend):
     """Runs the envs of a pool on a Ray cluster: `Pool(env_fns, backend=remuda.Ray(shards=8, cpus_per_shard=4))`.
 
     The envs are divided among *shards*. A shard is a Ray actor with a pool of its own. Ray chooses the machine of each
-    shard. Neighbouring envs share a shard. Needs `pip install "remuda[ray]"`.
+    shard. Neighbouring envs share a shard. Needs `pip install "remuda-rl[ray]"`.
 
     Attributes:
         shards: The number of shards; at most the number of factories.

@@ -1,0 +1,53 @@
+"""All texts call the distribution by its name, because `remuda` is another project's package on PyPI."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from importlib import metadata
+from pathlib import Path
+
+import remuda
+
+ROOT = Path(__file__).resolve().parents[1]
+NAME = "remuda-rl"
+FOLDERS = (".github", "benchmarks", "docs", "examples", "packaging", "src/remuda", "tests")
+SUFFIXES = (".html", ".md", ".py", ".toml", ".txt", ".yml")
+
+
+def files() -> Iterator[Path]:
+    yield from (ROOT / name for name in ("CITATION.cff", "CONTRIBUTING.md", "Makefile", "README.md", "pyproject.toml"))
+    yield from (path for folder in FOLDERS for path in (ROOT / folder).rglob("*") if path.suffix in SUFFIXES)
+
+
+def declared_extras() -> set[str]:
+    section = (ROOT / "pyproject.toml").read_text().partition("[project.optional-dependencies]")[2].partition("\n[")[0]
+    return set(re.findall(r"^(\w+) = ", section, re.MULTILINE))
+
+
+def requirements(text: str) -> Iterator[str]:
+    """Yields the requirements after each `pip install`, without quotes."""
+    for line in re.findall(r"pip(?:\"?,)? \"?install([^`\n]*)", text):
+        yield from (word.strip("'\"") for word in line.split())
+
+
+def test_the_installed_distribution_has_the_name() -> None:
+    assert f'\nname = "{NAME}"' in (ROOT / "pyproject.toml").read_text()
+    assert metadata.version(NAME) == remuda.__version__
+
+
+def test_commands_name_the_distribution_and_its_extras() -> None:
+    extras = declared_extras()
+    for path in files():
+        text = path.read_text()
+        for requirement in requirements(text):
+            if (ours := re.match(r"(\.|remuda[\w-]*)(?:\[([\w,]*)\])?(?![\w/])", requirement)) is not None:
+                assert ours[1] in (".", NAME), (path, requirement)
+                assert {*(ours[2] or "").split(",")} - {""} <= extras, (path, requirement)
+        assert not re.search(rf"\bremuda\[({'|'.join(extras)})\]", text), path
+        assert path.suffix != ".txt" or not re.search(r"^remuda(?!-rl)", text, re.MULTILINE), path
+
+
+def test_make_installs_the_wheel_that_it_has_built() -> None:
+    """A name makes pip look for the package in an index, and the index may have another project's."""
+    assert "remuda" not in " ".join(requirements((ROOT / "Makefile").read_text()))
