@@ -184,6 +184,13 @@ def test_no_file_is_longer_than_500_lines(pattern: str) -> None:
     assert not long
 
 
+def test_files_of_the_core_that_comments_name_exist() -> None:
+    existing = "\n".join(str(path) for path in ROOT.glob("src/**/*.?pp"))
+    for path in (*ROOT.glob("src/**/*.*pp"), *ROOT.glob("src/**/*.py"), *ROOT.glob("*.md"), *ROOT.glob("docs/*.md")):
+        for name in re.findall(r"[\w/]+\.[hc]pp\b", path.read_text()):
+            assert re.search(rf"/{re.escape(name)}$", existing, re.MULTILINE), (path, name)
+
+
 def test_tests_mirror_the_folders_of_the_source() -> None:
     """Tests of faces are in `tests/faces`. Each other package has a folder of its name, without the underscore."""
     folders = {path.parent.relative_to(ROOT / "tests") for path in ROOT.glob("tests/*/**/test_*.py")}

@@ -2,7 +2,7 @@
 
     RemudaError
     ├── ClosedError            you closed the pool
-    ├── BrokenPoolError        an earlier fault left envs that cannot answer
+    ├── BrokenPoolError        the call needs an env that an earlier fault has ended
     ├── StateError             a call at the wrong time: a step before the reset, an env in flight
     ├── InvalidActionError     wrong number, shape, dtype or range of actions; nothing was sent
     ├── InvalidEnvError        a factory did not return an env
@@ -61,7 +61,7 @@ class ClosedError(RemudaError):
 
 
 class BrokenPoolError(RemudaError):
-    """Envs were lost to an earlier fault; the pool can only be closed."""
+    """The call needs an env that an earlier fault has ended; calls for other envs still work. Or Ray was shut down."""
 
 
 class StateError(RemudaError, RuntimeError):
@@ -307,7 +307,7 @@ class WorkerDiedError(RemudaError):
         pid: Its process id.
         exitcode: Its exit code as in `subprocess`, negative for a signal; None if it is unknown.
         env_ids: The envs that it hosted; all of them are lost.
-        operation: Its operation at the time: "build", "reset", "step", "call", "close" or "nothing".
+        operation: Its operation at the time: "build", "reset", "step", "observe", "call", "close" or "nothing".
         out_of_memory: After SIGKILL: whether the kernel killed it because memory had run out, by its counters; None if
             they do not show it, and for other ends.
         output: The last lines that it wrote to stdout and stderr; empty if they were not captured (`worker_output=`).
@@ -439,7 +439,7 @@ class Fault:
         env_id: The env.
         worker: The index of its worker.
         kind: "death", "timeout", "exception" or "corrupt".
-        operation: The operation of the worker: "build", "reset", "step", "call" or "nothing".
+        operation: The operation of the worker: "build", "reset", "step", "observe", "call" or "nothing".
         where: The progress of the env.
         error: A WorkerDiedError or a subclass, or an EnvError; its `__cause__` is the remote traceback.
         shared: Whether another env of the same worker caused the fault.

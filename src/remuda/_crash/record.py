@@ -20,7 +20,7 @@ class RecordedFault:
 
     Attributes:
         kind: "death", "timeout", "exception" or "corrupt".
-        operation: The operation of its worker: "reset", "step", "call" or "nothing".
+        operation: The operation of its worker: "reset", "step", "observe", "call" or "nothing".
         error: The text of the pool's error.
         type_name, message, traceback: The class, text and traceback of the env's exception; empty without one.
         exitcode: The exit code of a worker that died, negative for a signal; None if it is not known.

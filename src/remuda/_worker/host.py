@@ -65,7 +65,7 @@ class _Missing:
 
 
 class EnvHost(RowPickling):
-    """The envs of one worker, and the hooks that the worker's loop calls (see worker_loop.hpp).
+    """The envs of one worker, and the hooks that the worker's loop calls (see worker/loop.hpp).
 
     Attributes:
         info: Its worker.

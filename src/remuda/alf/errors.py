@@ -16,7 +16,7 @@ class EnvError(remuda.EnvError, RuntimeError):
 
 
 class WorkerDiedError(remuda.WorkerDiedError, RuntimeError):
-    """A worker process ended; see `pid`, `exitcode` and `env_ids`. The parallel env can only be closed."""
+    """A worker process ended; see `pid`, `exitcode` and `env_ids`. Later steps and resets raise `BrokenPoolError`."""
 
 
 class EnvTimeoutError(remuda.EnvTimeoutError, WorkerDiedError):

@@ -311,7 +311,8 @@ class FastParallelEnvironment(ParallelEnvironment):
             that end their episodes. They need one worker for each env.
         torch_num_threads_per_env: the number of threads of PyTorch and other numeric libraries in a worker; ``None``
             does not change it.
-        start_method: the start method of workers: "fork", "spawn" or "forkserver".
+        start_method: the start method of workers: "fork", "spawn" or "forkserver". Only workers of "fork" see methods
+            and globals of modules that the program has patched.
         max_concurrency: the largest number of workers that step or reset at once; resets then wait for the next step.
         **options: the other options of :class:`remuda.PoolOptions`: ``num_workers``, ``faults``, ``frames`` and so on.
             With ``faults="restart"`` a fault ends the episode: the step is LAST, with reward 0 and the env's last

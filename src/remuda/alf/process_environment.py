@@ -72,7 +72,8 @@ class ProcessEnvironment(RemoteEnvironment):
         fast: not used.
         num_envs: not used.
         torch_num_threads_per_env: the number of PyTorch's threads in the process; ``None`` does not change it.
-        start_method: the start method of the process: "fork", "spawn" or "forkserver".
+        start_method: the start method of the process: "fork", "spawn" or "forkserver". Only "fork" keeps methods and
+            globals of modules that the program has patched.
         name: the name of the process, which `ps` shows.
     """
 

@@ -53,7 +53,8 @@ class AsyncSubprocessEnvManager(HasNoPool, BaseEnvManager):  # type: ignore[misc
               dtype of the space; ``False``: all observations are pickled.
             - ``copy_on_get``: observations are copies; ``False``: views of shared memory, which is not overwritten
               while you hold them.
-            - ``context``: the start method of workers: "fork", "spawn" or "forkserver".
+            - ``context``: the start method of workers: "fork", "spawn" or "forkserver". Only workers of "fork" see
+              methods and globals of modules that the program has patched.
             - ``remuda``: a dict of :class:`remuda.PoolOptions`: ``num_workers``, ``faults``, ``record`` and so on.
 
     Raises:

@@ -49,14 +49,15 @@ class SubprocessEnvManager(HasNoPool, EnvManager):  # type: ignore[misc]  # ML-A
     """Steps many envs of ML-Agents in parallel, in worker processes, and returns steps as soon as they arrive.
 
     A worker that fails is restarted, within the quotas of ``run_options.env_settings``. The episodes of its
-    agents end as interrupted, with reward 0 and the last observation again; no other env misses a step.
+    agents end as interrupted, with reward 0 and the last observation again. The other envs continue.
 
     Args:
         env_factory: Builds an env, in its worker, from the worker's number and a list of side channels.
         run_options: The settings of the envs and their restarts. An ``EngineConfig`` is accepted, too.
         n_env: The number of envs.
         reset_all_on_restart: Reset all envs after a restart, and drop all unfinished episodes, as the original does.
-        start_method: The start method of workers: "forkserver" (also for ``None``), "spawn" or "fork".
+        start_method: The start method of workers: "forkserver" (also for ``None``), "spawn" or "fork". Only workers
+            of "fork" see methods and globals of modules that the program has patched.
         max_concurrency: The largest number of workers that run at once.
         **options: The other options of :class:`remuda.PoolOptions`: ``num_workers``, ``object_bytes``, ``record`` and
             so on. ``faults`` defaults to "restart"; with "raise" an env's exception is raised at once. A

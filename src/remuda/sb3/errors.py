@@ -19,7 +19,7 @@ class EnvError(remuda.EnvError, LostConnectionError):
 
 
 class WorkerDiedError(remuda.WorkerDiedError, LostConnectionError):
-    """A worker process ended; see `pid`, `exitcode` and `env_ids`. The vector env can only be closed."""
+    """A worker process ended; see `pid`, `exitcode` and `env_ids`. Later steps and resets raise `BrokenPoolError`."""
 
 
 class EnvTimeoutError(remuda.EnvTimeoutError, WorkerDiedError):

@@ -141,6 +141,8 @@ def after_a_loss(pool: Pool) -> None:
     assert_env_0_works(pool)
     with pytest.raises(BrokenPoolError, match="env 1 was lost"):
         pool.step([1, 1])
+    pool.reset(env_ids=[0])
+    assert pool.step([2], env_ids=[0]).env_ids.tolist() == [0]
 
 
 def after_an_exception(pool: Pool, phase: Phase) -> None:

@@ -107,6 +107,17 @@ def test_the_death_of_an_idle_worker_truncates_the_next_step(mode: Any) -> None:
         assert batch.obs[1].tolist() == [1, 1, 1, 3]
 
 
+def test_an_observation_after_the_death_of_an_idle_worker_is_the_row_of_the_fault() -> None:
+    with restarting(counting(2)) as pool:
+        pool.reset()
+        pool.step([1, 1])
+        kill(pool, 1)
+        pool.send_observe()
+        fault = assert_cut_off(pool.recv(order="slot"), 1, [1, 1, 1, 1])
+        assert (fault.kind, fault.operation) == ("death", "observe")
+        assert pool.step([2, 2]).obs.tolist() == [[0, 1, 2, 2], [1, 1, 0, -1]]
+
+
 @pytest.mark.parametrize("mode", MODES)
 def test_a_death_between_episodes_truncates_no_episode(mode: Any) -> None:
     with restarting(counting(2, length=1), autoreset=mode) as pool:

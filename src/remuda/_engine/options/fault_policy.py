@@ -20,10 +20,11 @@ class FaultPolicy:
     A *fault* is the death of a worker, an exception in an env, a missed deadline, or a worker that sends invalid data.
 
     Attributes:
-        on_fault: "raise": the next `recv` raises; the pool can still be closed, and other envs' results received.
+        on_fault: "raise": the next `recv` raises; other envs can still be stepped, and the pool closed.
             "restart": the env's episode ends truncated, with reward 0, its last observation once more and the
-            `Fault` as `info["fault"]`; the env is rebuilt and continues by the pool's autoreset. No other env
-            misses a step. A fault in a reset ends no episode: the reset is tried again.
+            `Fault` as `info["fault"]`; the env is rebuilt and continues by the pool's autoreset. The other
+            episodes continue; a step of all envs waits for the rebuilt env. A fault in a reset ends no episode: the
+            reset is tried again.
         step_timeout, reset_timeout, call_timeout: The seconds that one env may take for one step, one reset (also an
             autoreset), one call. After that its worker is killed, wherever it hangs. The pool checks these deadlines
             while it waits. None for no limit. With `backend="thread"` nothing is killed: the env is lost, and its

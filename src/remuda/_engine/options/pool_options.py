@@ -101,7 +101,9 @@ class OptionValues:
     start_method: StartMethod = option(
         None,
         one_of("forkserver", "spawn", "fork", none="forkserver"),
-        """How worker processes start: "forkserver" (None means that), "spawn", or "fork".""",
+        """How worker processes start: "forkserver" (None means that), "spawn", or "fork". Only workers of "fork" see
+        patched methods and changed globals of modules. Workers of the fork server see those that a module in `preload`
+        changes.""",
         keeps_processes=True,
     )
     preload: Sequence[str] = option(
