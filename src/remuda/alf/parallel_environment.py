@@ -6,6 +6,7 @@ import functools
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import alf
@@ -249,7 +250,7 @@ class ParallelEnvironment(HasNoPool, HasSpecs, AlfEnvironment):  # type: ignore[
             seeds: a seed for each of the constructors, in their order.
 
         Returns:
-            The results of ``seed`` of all envs that are not spares now.
+            The results of ``seed`` of all envs, spares included, in the order of their constructors.
 
         Raises:
             ValueError: the number of seeds is wrong.
@@ -260,9 +261,10 @@ class ParallelEnvironment(HasNoPool, HasSpecs, AlfEnvironment):  # type: ignore[
             raise ValueError(
                 f"Number of seeds should match the number of parallel_envs: expected {expected}, got {len(seeds)}"
             )
-        return self._pool.apply_async(
+        call = self._pool.apply_async(
             worker.seed, (list(seeds),), with_spares=True, about="seed", again=worker.seed_again
-        ).result()
+        )
+        return [result for _, result in sorted(call.result(), key=itemgetter(0))]
 
     @translated
     def sync_progress(self) -> None:

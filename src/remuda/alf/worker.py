@@ -223,10 +223,10 @@ def call_with_leaves(called: CalledEnv, name: str, args: tuple[Any, ...], kwargs
     return nest.flatten(result) if name in {"step", "reset"} else result
 
 
-def seed(hosted: HostedEnv, seeds: Sequence[Any]) -> Any:
-    """Seeds an env. `seeds`: the seeds of all envs, in the order of their constructors."""
+def seed(hosted: HostedEnv, seeds: Sequence[Any]) -> tuple[int, Any]:
+    """Seeds an env, and returns its number and the result. `seeds`: the seeds of all envs, by their numbers."""
     hosted.catch_up()
-    return hosted.env.seed(seeds[hosted.env_id])
+    return hosted.env_id, hosted.env.seed(seeds[hosted.env_id])
 
 
 def seed_again(hosted: HostedEnv, derive: Callable[[int], int], seeds: Sequence[Any]) -> None:

@@ -341,7 +341,7 @@ def test_batched_envs_take_one_action_for_each_row() -> None:
 def test_there_is_one_seed_for_each_env_and_spare() -> None:
     constructors = counting(4)
     with FastParallelEnvironment(constructors, num_spare_envs_for_reload=1) as envs:
-        assert envs.seed([10, 11, 12, 13]) == [10, 11, 12]
+        assert envs.seed([10, 11, 12, 13]) == [10, 11, 12, 13]
         assert [env.last_seed for env in envs.envs] == [10, 11, 12]
         for seeds in ([1, 2, 3], [1, 2, 3, 4, 5]):
             with pytest.raises(ValueError, match="^Number of seeds should match the number of parallel_envs"):
@@ -355,6 +355,8 @@ def test_a_spare_that_replaces_an_env_has_its_own_seed() -> None:
         envs.step(torch.tensor([1, 1]))
         assert envs.step(torch.tensor([1, 1])).observation[:, 0].tolist() == [2, 0]
         assert [env.last_seed for env in envs.envs] == [12, 10]
+        assert envs.seed([20, 21, 22]) == [20, 21, 22]
+        assert [env.last_seed for env in envs.envs] == [22, 20]
 
 
 def test_call_envs_with_same_args() -> None:

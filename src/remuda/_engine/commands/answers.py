@@ -76,10 +76,6 @@ class Answers(Call):
         self._targets[sequence] = env_id, worker
         self._missing.add(sequence)
 
-    def await_also(self, sequence: int) -> None:
-        """Makes `result` wait for the answer to the message `sequence`. A failure is raised; an answer is dropped."""
-        self._missing.add(sequence)
-
     def answer(self, sequence: int, parts: Parts) -> None:
         """Keeps the answer to the message `sequence` for `result`."""
         self._answers[sequence] = parts

@@ -174,10 +174,10 @@ class Exchange:
         return Remembering(call, self.supervisor.replacements.remembered, env, about, copies)
 
     def call_spares(self, call: Answers, parts: Parts, about: Hashable = None) -> None:
-        """Sends a message to each env that backs no slot. The call waits for the answers, but does not return them."""
+        """Sends a message to each env that backs no slot. The call returns their answers after those of the slots."""
         for spare in self.spares:
             addressee = self._remembering(call, spare, about, parts)
-            call.await_also(self._post(spare, spare, parts, self._calls, addressee))
+            call.expect(self._post(spare, spare, parts, self._calls, addressee), spare, spare)
 
     def notify(self, worker: int, parts: Parts, env: int = _core.WHOLE_WORKER) -> None:
         """Sends a message to a worker or one of its envs. If the message fails, a later call raises the failure."""

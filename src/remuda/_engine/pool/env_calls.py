@@ -70,8 +70,8 @@ class EnvCalls:
 
         Args:
             per_env_args: The arguments for each env, instead of `args`. The envs of a vector env have equal arguments.
-            with_spares: Whether the spares of a pool run the function too; their answers are not returned. No effect
-                on a part.
+            with_spares: Whether the spares of a pool run the function too; their answers follow those of the slots. No
+                effect on a part.
             about: The subject of a lasting call: a rebuilt env runs the latest call about each subject again, in the
                 order of these calls. None: the call is not lasting.
             again: The function that a rebuilt env runs instead of `fn`: `again(env, derive, ...)`. `derive(seed)`
