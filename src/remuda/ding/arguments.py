@@ -12,6 +12,7 @@ from remuda import FaultPolicy, PoolOptions
 from remuda._faces.stats import SuggestedCode
 from remuda._faces.worker_defaults import set_local_defaults
 from remuda._keywords import did_you_mean
+from remuda.ding.reset_orders import ResetOrder
 
 REFUSED = {
     "autoreset": "use auto_reset and reset_inplace",
@@ -57,9 +58,8 @@ def pool_options(
     options: Mapping[str, Any],
     faults: FaultPolicy,
     context: str,
-    *,
     step_timeout: float | None,
-    reset_timeout: float | None,
+    order: ResetOrder,
 ) -> dict[str, Any]:
     """Returns the keywords for :class:`remuda.Pool`.
 
@@ -67,20 +67,34 @@ def pool_options(
         options: The configuration's key ``remuda``.
         faults: The policy in these options. Its deadlines have precedence over those that follow.
         context: The start method of workers.
-        step_timeout: The seconds after which a worker is killed in a step that it could not interrupt; ``None``: no
-            limit.
-        reset_timeout: The same for a reset with all its attempts.
+        step_timeout: The seconds for a step; ``None``: no limit. The worker is killed one second later, so that its
+            own time limit applies first.
+        order: An order to reset an env, with the time limit for a reset.
     """
     preload = ("remuda.ding",) if context == "forkserver" else ()
     completed: dict[str, Any] = {"preload": preload, **options, "start_method": context}
     set_local_defaults(completed, "ding")
     if completed["backend"] == "process":
-        faults = dataclasses.replace(
-            faults,
-            step_timeout=step_timeout if faults.step_timeout is None else faults.step_timeout,
-            reset_timeout=reset_timeout if faults.reset_timeout is None else faults.reset_timeout,
-        )
+        deadlines: dict[str, Any] = {"step_timeout": None if step_timeout is None else step_timeout + 1.0}
+        deadlines["reset_timeout"] = order.budget
+        own = {name: deadline for name, deadline in deadlines.items() if getattr(faults, name) is None}
+        limits = {"step_timeout": (step_timeout, "step_timeout"), "reset_timeout": order.limit}
+        faults = _Deadlines(**{**dataclasses.asdict(faults), **own}, limits={name: limits[name] for name in own})
     return {**completed, "faults": faults}
+
+
+@dataclasses.dataclass(frozen=True)
+class _Deadlines(FaultPolicy):
+    """A fault policy with deadlines that are longer than the manager's limits, and are reported as these.
+
+    Attributes:
+        limits: The seconds and the name of the manager's limit, by the name of the deadline.
+    """
+
+    limits: Mapping[str, tuple[float | None, str]] = dataclasses.field(default_factory=dict)
+
+    def _reported(self, deadline: str) -> tuple[float | None, str]:
+        return self.limits.get(deadline) or super()._reported(deadline)
 
 
 # -- actions ---------------------------------------------------------------------------------------------

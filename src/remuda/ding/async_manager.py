@@ -80,7 +80,8 @@ class AsyncSubprocessEnvManager(HasNoPool, BaseEnvManager):  # type: ignore[misc
     def __init__(self, env_fn: Sequence[Callable[[], Any]], cfg: Mapping[str, Any] | None = None) -> None:
         self._pool: Any = None  # the pool; None before `launch` and after `close`.
         self._stepping: dict[int, None] = {}  # an ordered set of the envs with a timestep that was not returned yet.
-        self._arrived: dict[int, Any] = {}  # the timesteps that were received and not returned yet
+        self._arrived: dict[int, Any] = {}  # the timesteps that were received and not returned yet.
+        self._queued: dict[int, list[Any]] = {}  # the actions for envs that were still stepping, in order of arrival
         self._env_dynamic_seed: bool | None = None
         self._env_seed: Any = None
         factories = check_env_fns(env_fn, "env_fn", are_gymnasiums=False)
@@ -121,7 +122,7 @@ class AsyncSubprocessEnvManager(HasNoPool, BaseEnvManager):  # type: ignore[misc
         self._reset_param: dict[int, Any] = {i: {} for i in env_ids} | (reset_param or {})
         self._seeds: dict[int, tuple[Any, ...] | None] = dict.fromkeys(env_ids)  # the latest seed of each env.
         self._resets = dict.fromkeys(env_ids, 0)  # the number of resets sent to each env since its latest seed
-        self._stepping, self._arrived = {}, {}
+        self._stepping, self._arrived, self._queued = {}, {}, {}
         space = layout_space(self._observation_space) if self._shared_memory else Anything()
         self._obs_keys = list(self._observation_space.spaces) if hasattr(space, "spaces") else None
         self._pool = self._start_pool(space)
@@ -130,27 +131,19 @@ class AsyncSubprocessEnvManager(HasNoPool, BaseEnvManager):  # type: ignore[misc
 
     def _start_pool(self, space: Any) -> Pool:
         options = pool_options(
-            self._cfg.get("remuda") or {},
-            self._faults,
-            self._cfg.context,
-            # The pool's time limit is one second longer, so that the worker's own time limit applies first.
-            step_timeout=None if self._step_timeout is None else self._step_timeout + 1.0,
-            reset_timeout=self._order(0).budget,
+            self._cfg.get("remuda") or {}, self._faults, self._cfg.context, self._step_timeout, self._order(0)
         )
         replays = replays_of(self._env_ref, self._env_num, self._env_replay_path)
-        adapted = [
-            functools.partial(
-                Adapter,
-                env_fn,
-                space,
-                replay=replay,
-                reset_inplace=self._reset_inplace,
-                step_timeout=self._step_timeout,
-                owner=os.getpid(),
-                trial=dataclasses.replace(self._order(0), seed=self._new_seed(0)),
-            )
-            for env_fn, replay in zip(self._env_fn, replays, strict=True)
-        ]
+        adapter = functools.partial(
+            Adapter,
+            observation_space=space,
+            reset_inplace=self._reset_inplace,
+            step_timeout=self._step_timeout,
+            owner=os.getpid(),
+            trial=dataclasses.replace(self._order(0), seed=self._new_seed(0)),
+        )
+        each = zip(self._env_fn, replays, strict=True)
+        adapted = [functools.partial(adapter, env_fn, replay=replay) for env_fn, replay in each]
         try:
             return Pool(adapted, **options)
         except (InvalidEnvError, ResourceError, ValueError):
@@ -230,7 +223,6 @@ class AsyncSubprocessEnvManager(HasNoPool, BaseEnvManager):  # type: ignore[misc
         return (seed,) if self._env_dynamic_seed is None else (seed, self._env_dynamic_seed)
 
     def _order(self, env_id: int) -> ResetOrder:
-        limits = [limit for limit in (self._reset_timeout, self._connect_timeout) if limit is not None]
         return ResetOrder(
             param=self._reset_param[env_id],
             seed=self._seeds[env_id],
@@ -238,7 +230,8 @@ class AsyncSubprocessEnvManager(HasNoPool, BaseEnvManager):  # type: ignore[misc
             attempts=self._max_retry,
             retry_type=self._retry_type,
             pause=self._retry_waiting_time,
-            timeout=min(limits, default=None),
+            reset_timeout=self._reset_timeout,
+            connect_timeout=self._connect_timeout,
         )
 
     def seed(self, seed: int | list[int] | dict[int, int], dynamic_seed: bool | None = None) -> None:
@@ -260,6 +253,9 @@ class AsyncSubprocessEnvManager(HasNoPool, BaseEnvManager):  # type: ignore[misc
 
     def step(self, actions: dict[int, Any]) -> dict[int, Any]:
         """Sends actions to some envs, and waits for timesteps of these or other stepping envs.
+
+        If an env still steps, its action is queued, and sent when the env's timestep has been returned. The end of the
+        episode drops queued actions, except with ``reset_inplace=True``.
 
         Args:
             actions: actions by env id; any object that can be pickled.
@@ -283,12 +279,23 @@ class AsyncSubprocessEnvManager(HasNoPool, BaseEnvManager):  # type: ignore[misc
             f"current env state are: {states}, please check whether the requested env is in reset or done"
         )
         with self._closed_on_failure():
-            ids = list(actions)
-            self._pool.send([quick(actions[i]) for i in ids], None if ids == list(range(self._env_num)) else ids)
-            self._stepping.update(dict.fromkeys(ids))
-            timesteps = self._gather(len(ids))
+            early = self._stepping.keys() & actions.keys()
+            for env_id in early:
+                self._queued.setdefault(env_id, []).append(actions[env_id])
+            self._send({i: actions[i] for i in actions if i not in early} if early else actions)
+            timesteps = self._gather(len(actions))
             self._settle(timesteps)
         return timesteps
+
+    def _send(self, actions: Mapping[int, Any]) -> None:
+        ids = list(actions)
+        self._stepping.update(dict.fromkeys(ids))  # first, because an interrupt may come when the pool has sent
+        try:
+            self._pool.send([quick(actions[i]) for i in ids], None if ids == list(range(self._env_num)) else ids)
+        except Exception:  # nothing was sent
+            for env_id in ids:
+                del self._stepping[env_id]
+            raise
 
     def _check_known(self, env_ids: Iterable[int]) -> None:
         if unknown := [env_id for env_id in env_ids if env_id not in range(self._env_num)]:
@@ -321,7 +328,7 @@ class AsyncSubprocessEnvManager(HasNoPool, BaseEnvManager):  # type: ignore[misc
         return taken
 
     def _settle(self, timesteps: Mapping[int, Any]) -> None:
-        """Updates the states of envs from their timesteps, and begins resets in the background."""
+        """Updates the states of envs from their timesteps, begins resets, and sends queued actions."""
         over = []
         for env_id, timestep in timesteps.items():
             if is_abnormal(timestep):
@@ -343,6 +350,11 @@ class AsyncSubprocessEnvManager(HasNoPool, BaseEnvManager):  # type: ignore[misc
                 over.append(env_id)
         if over:
             self._begin_resets(over)
+        queues = {env_id: self._queued.pop(env_id) for env_id in timesteps if env_id in self._queued}
+        for env_id, (action, *rest) in queues.items():
+            if self._env_states[env_id] == EnvState.RUN:  # the end of an episode drops the actions queued for it
+                self._send({env_id: action})
+                self._queued.update({env_id: rest} if rest else {})
 
     # -- ready envs --------------------------------------------------------------------------------------
 
@@ -353,8 +365,10 @@ class AsyncSubprocessEnvManager(HasNoPool, BaseEnvManager):  # type: ignore[misc
 
     @property
     def ready_obs_id(self) -> list[int]:
-        """The ids of the envs in the state RUN."""
-        self._look()
+        """The ids of the envs in the state RUN. Resets that have finished in the background are noticed here."""
+        if EnvState.RESET in self._env_states.values():
+            with self._closed_on_failure():
+                self._receive(timeout=0.0)
         return [i for i, state in self._env_states.items() if state == EnvState.RUN]
 
     @property
@@ -364,6 +378,7 @@ class AsyncSubprocessEnvManager(HasNoPool, BaseEnvManager):  # type: ignore[misc
         Waits until an env is in the state RUN, unless all are DONE.
 
         Raises:
+            AssertionError: the manager is closed.
             RuntimeError: no env can reach that state, because those that are not DONE must be reset. Or a reset in the
                 background failed; then the manager is closed.
         """
@@ -381,20 +396,12 @@ class AsyncSubprocessEnvManager(HasNoPool, BaseEnvManager):  # type: ignore[misc
         return {env_id: image for env_id, found in images for image in found}
 
     def _await_ready(self) -> None:
-        self._look()
+        self._check_closed()
         while not self.done and EnvState.RUN not in self._env_states.values():
             if EnvState.RESET not in self._env_states.values():
-                raise StateError(
-                    f"expected an env that runs or resets, got {self._env_states}: reset those that are in error"
-                )
+                raise StateError(f"expected an env that runs or resets, got {self._env_states}: call reset")
             with self._closed_on_failure():
                 self._receive()
-
-    def _look(self) -> None:
-        """Receives, without waiting, the first observations of resets that have finished in the background."""
-        if EnvState.RESET in self._env_states.values():
-            with self._closed_on_failure():
-                self._receive(timeout=0.0)
 
     # -- calls -------------------------------------------------------------------------------------------
 
@@ -465,15 +472,17 @@ class AsyncSubprocessEnvManager(HasNoPool, BaseEnvManager):  # type: ignore[misc
 
     def _drop_steps(self, env_ids: Iterable[int]) -> None:
         """Waits until none of these envs is in flight. Drops the timesteps and exceptions of these envs."""
-        while any((i in self._stepping and i not in self._arrived) or self._resets_now(i) for i in env_ids):
+        while self._pool.pending and any(
+            (i in self._stepping and i not in self._arrived) or self._resets_now(i) for i in env_ids
+        ):
             try:
                 self._receive()
             except EnvError as error:
                 if not set(error.env_ids) <= set(env_ids):
                     raise
         for env_id in env_ids:
-            self._arrived.pop(env_id, None)
-            self._stepping.pop(env_id, None)
+            for of_envs in (self._arrived, self._stepping, self._queued):
+                of_envs.pop(env_id, None)
 
     def _resets_now(self, env_id: int) -> bool:
         return bool(self._env_states[env_id] == EnvState.RESET)

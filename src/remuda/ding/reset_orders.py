@@ -24,7 +24,7 @@ class ResetOrder:
         attempts: The number of attempts, at least 1.
         retry_type: "reset" the same env again, or "renew" it first.
         pause: The seconds between two attempts.
-        timeout: The seconds for one attempt; ``None``: no limit.
+        reset_timeout, connect_timeout: The seconds for one attempt; ``None``: no limit.
     """
 
     param: dict[str, Any] | None
@@ -33,7 +33,14 @@ class ResetOrder:
     attempts: int
     retry_type: Literal["reset", "renew"]
     pause: float
-    timeout: float | None
+    reset_timeout: float | None
+    connect_timeout: float | None
+
+    @property
+    def limit(self) -> tuple[float | None, str]:
+        """The seconds for one attempt, and the option that sets them."""
+        limits = [(self.reset_timeout, "reset_timeout"), (self.connect_timeout, "connect_timeout")]
+        return min((limit for limit in limits if limit[0] is not None), default=(None, "reset_timeout"))
 
     @property
     def repeats_episodes(self) -> bool:
@@ -57,7 +64,8 @@ class ResetOrder:
     @property
     def budget(self) -> float | None:
         """The pool's time limit for all attempts together, in seconds; ``None``: no limit."""
-        return None if self.timeout is None else (self.timeout + self.pause) * self.attempts + 1.0
+        timeout, _ = self.limit
+        return None if timeout is None else (timeout + self.pause) * self.attempts + 1.0
 
 
 @contextmanager

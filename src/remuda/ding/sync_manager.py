@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
+from remuda import StateError
 from remuda.ding.async_manager import AsyncSubprocessEnvManager
 
 
@@ -20,6 +21,12 @@ class SyncSubprocessEnvManager(AsyncSubprocessEnvManager):
         wait_num=float("inf"),
         step_wait_timeout=None,
     )
+
+    def step(self, actions: dict[int, Any]) -> dict[int, Any]:
+        if self._stepping and not self._closed:
+            ids = list(self._stepping)
+            raise StateError(f"expected envs that do not step, got {ids}: an interrupt ended the step; call reset")
+        return super().step(actions)
 
     def _gather(self, sent: int) -> dict[int, Any]:
         order = list(self._stepping)

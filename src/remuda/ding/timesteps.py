@@ -7,7 +7,7 @@ Others, for example those of another class, travel as one object.
 from __future__ import annotations
 
 import pickle
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from ding.envs import BaseEnvTimestep
@@ -127,6 +127,6 @@ def is_abnormal(timestep: Any) -> bool:
     info = timestep.info
     if isinstance(info, dict):
         return bool(info.get("abnormal", False))
-    if isinstance(info, (list, tuple)):
+    if isinstance(info, (list, tuple)) and all(isinstance(side, Mapping) for side in info[:2]):
         return any(side.get("abnormal", False) for side in info[:2])
-    raise TypeError(f"expected the info of a timestep to be a dict, or a list or tuple of them, got {type(info)}")
+    raise TypeError(f"expected the info of a timestep to be a dict, or a list or tuple of them, got {info!r}")

@@ -13,6 +13,7 @@ from ding.utils import make_key_as_identifier, remove_illegal_item
 from treevalue import TreeValue
 from treevalue.tree.common import create_storage
 
+from remuda import StateError
 from remuda.ding.sync_manager import SyncSubprocessEnvManager
 from remuda.ding.timesteps import is_abnormal, is_spoilt
 
@@ -34,10 +35,13 @@ class SubprocessEnvManagerV2(SyncSubprocessEnvManager, BaseEnvManagerV2):  # typ
         Waits until an env is in the state RUN.
 
         Raises:
+            AssertionError: the manager is closed.
             RuntimeError: no env can reach that state, or a reset in the background failed; then the manager is closed.
         """
         self._await_ready()
         self._shown = self.ready_env
+        if not self._shown:
+            raise StateError(f"expected an env that waits for an action, got {self._env_states}: call reset")
         return _as_tree(_stacked([self._ready_obs[env_id] for env_id in self._shown]))
 
     def reset(self, reset_param: dict[int, dict[str, Any] | None] | None = None) -> None:

@@ -96,7 +96,7 @@ class Adapter:
                     self.env = self._build()
                     self._seed_like_predecessor(order, order.resets, attempt)
                     self.is_new = False
-                with time_limit(order.timeout, "reset_timeout"):
+                with time_limit(*order.limit):
                     obs = self.env.reset(**(order.param or {}))
                     self._record_beginning()
                 self._last_obs = obs if self._has_rows else None

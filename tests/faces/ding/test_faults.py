@@ -48,6 +48,18 @@ def test_the_envs_own_exception_is_raised(manager_cls: Any, accident: Callable[[
     assert_closed(manager)
 
 
+class Numbered(DriftEnv):
+    def step(self, action: Any) -> Any:
+        return super().step(action)._replace(info=[1, 2])
+
+
+def test_the_error_for_an_invalid_info_shows_it() -> None:
+    manager = launched([Numbered])
+    with pytest.raises(TypeError, match=r"info of a timestep.*got \[1, 2\]"):
+        manager.step({0: 0})
+    assert_closed(manager)
+
+
 def test_sys_exit_in_an_env_does_not_end_this_process() -> None:
     manager = launched(with_a_faulty_one("step", envs.exit_python))
     with pytest.raises(EnvError, match="SystemExit"):
@@ -91,6 +103,7 @@ def test_a_late_step_in_native_code_raises_a_timeout_error() -> None:
     with pytest.raises(TimeoutError) as caught:
         manager.step(ALL)
     assert isinstance(caught.value, EnvTimeoutError)
+    assert (caught.value.deadline, caught.value.limit) == ("step_timeout", 0.2)
     assert_closed(manager)
 
 
@@ -143,9 +156,17 @@ def test_a_reset_that_fails_is_retried(retry_type: str, resets: int) -> None:
 
 
 @pytest.mark.parametrize("limit", ["reset_timeout", "connect_timeout"])
+def test_the_error_for_a_late_reset_in_native_code_names_the_managers_limit(limit: str) -> None:
+    manager = launched(with_a_faulty_one("reset", envs.sleep_in_native_code, at=1), **{limit: 0.2})
+    with pytest.raises(RuntimeError, match=f"longer than {limit}=0.2 s"):
+        manager.reset()
+    assert_closed(manager)
+
+
+@pytest.mark.parametrize("limit", ["reset_timeout", "connect_timeout"])
 def test_a_late_reset_raises_after_max_retry(limit: str) -> None:
     manager = launched(with_a_faulty_one("reset", envs.sleep, at=1), **{limit: 0.2}, max_retry=2)
-    with pytest.raises(RuntimeError, match="max retries.*within reset_timeout=0.2 s"):
+    with pytest.raises(RuntimeError, match=f"max retries.*within {limit}=0.2 s"):
         manager.reset()
     assert_closed(manager)
 
@@ -172,11 +193,52 @@ def test_ready_obs_raises_if_all_envs_are_in_error() -> None:
     """DI-engine waits forever."""
     manager = launched([DriftEnv] * 2)
     manager.step({0: "spoil", 1: "spoil"})
-    with pytest.raises(RuntimeError, match="reset those that are in error"):
+    with pytest.raises(RuntimeError, match="call reset"):
         _ = manager.ready_obs
     assert not manager.closed
     manager.reset()
     assert len(manager.ready_obs) == 2
+    manager.close()
+
+
+def test_ready_obs_of_v2_raises_if_all_envs_are_done() -> None:
+    manager = launched([DriftEnv] * 2, ours.SubprocessEnvManagerV2, episode_num=1)
+    while not manager.done:
+        manager.step([0] * len(manager.ready_obs_id))
+    with pytest.raises(RuntimeError, match="waits for an action, got.*DONE.*call reset"):
+        _ = manager.ready_obs
+    manager.reset()
+    assert len(manager.ready_obs) == 2
+    manager.close()
+
+
+class Interrupting(DriftEnv):
+    """Interrupts the manager's process in its first step."""
+
+    def __init__(self, parent: int) -> None:
+        super().__init__()
+        self._parent = parent
+
+    def step(self, action: Any) -> Any:
+        if self.steps == 0 and len(self.resets) == 1:
+            os.kill(self._parent, signal.SIGINT)
+        return super().step(action)
+
+
+@pytest.mark.parametrize("manager_cls", [ours.SyncSubprocessEnvManager, ours.SubprocessEnvManagerV2])
+def test_after_an_interrupted_step_the_envs_must_be_reset(manager_cls: Any) -> None:
+    """In DI-engine, later steps return the timesteps of earlier actions."""
+    manager = launched([partial(Interrupting, os.getpid()), DriftEnv], manager_cls)
+    actions = {0: 0, 1: 0} if manager_cls is ours.SyncSubprocessEnvManager else [0, 0]
+    with pytest.raises(KeyboardInterrupt):
+        manager.step(actions)
+    with pytest.raises(RuntimeError, match=r"got \[0, 1\]: an interrupt ended the step; call reset"):
+        manager.step(actions)
+    if manager_cls is ours.SubprocessEnvManagerV2:
+        with pytest.raises(RuntimeError, match="waits for an action"):
+            _ = manager.ready_obs
+    manager.reset()
+    assert len(manager.step(actions)) == 2
     manager.close()
 
 

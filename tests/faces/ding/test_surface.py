@@ -227,6 +227,65 @@ def test_an_async_step_does_not_wait_for_slow_envs(manager_cls: Any) -> None:
     os.close(gate)
 
 
+class Long(Slow):
+    """A slow env whose episodes last ``length`` steps."""
+
+    def __init__(self, gate: int, length: int) -> None:
+        super().__init__(gate)
+        self._episode_length = length
+
+    def reset(self, **param: Any) -> Any:
+        obs = super().reset(**param)
+        self.length = self._episode_length
+        return obs
+
+
+@pytest.mark.parametrize("manager_cls", PAIRS["AsyncSubprocessEnvManager"])
+def test_actions_for_an_env_that_still_steps_are_queued(manager_cls: Any) -> None:
+    slow, gate = os.pipe()
+    fast, open_gate = os.pipe()
+    os.write(open_gate, b"x" * 9)
+    manager = manager_cls([partial(Long, slow, 9), partial(Long, fast, 9)], config(manager_cls, wait_num=1))
+    manager.launch()
+    for action in "ab":
+        assert set(manager.step({0: action, 1: 0})) == {1}
+    assert set(manager.random_action()) == {0, 1}
+    os.write(gate, b"x" * 9)
+    assert [manager.step({0: action})[0].info["action"] for action in "cd"] == ["a", "b"]
+    envs.close(manager)
+    for end in (slow, gate, fast, open_gate):
+        os.close(end)
+
+
+def first_timestep(manager: Any, env_id: int, actions: dict[int, Any]) -> Any:
+    """Steps with these actions until the env has a timestep, and returns it."""
+    timesteps: dict[int, Any] = {}
+    while env_id not in timesteps:
+        timesteps = manager.step(actions)
+    return timesteps[env_id]
+
+
+@pytest.mark.parametrize(("inplace", "then"), [(False, "new"), (True, "queued")])
+def test_the_end_of_an_episode_drops_queued_actions(inplace: bool, then: str) -> None:
+    slow, gate = os.pipe()
+    fast, open_gate = os.pipe()
+    os.write(open_gate, b"x" * 9)
+    manager = ours.AsyncSubprocessEnvManager(
+        [partial(Long, slow, 1), partial(Long, fast, 9)], {"wait_num": 1, "reset_inplace": inplace}
+    )
+    manager.launch()
+    for action in ("last", "queued"):
+        assert set(manager.step({0: action, 1: 0})) == {1}
+    os.write(gate, b"x" * 9)
+    end = first_timestep(manager, 0, {1: 0})
+    assert end.done and end.info["action"] == "last"
+    envs.settled(manager)
+    assert first_timestep(manager, 0, {0: "new"}).info["action"] == then
+    manager.close()
+    for end in (slow, gate, fast, open_gate):
+        os.close(end)
+
+
 def test_a_reset_drops_the_step_in_flight() -> None:
     read_end, gate = os.pipe()
     cfg = {"wait_num": 1, "step_wait_timeout": 0.001}
@@ -271,8 +330,9 @@ def test_an_attribute_is_read_from_all_envs(manager: Any) -> None:
     with pytest.raises(RuntimeError, match="method_name_list"):
         _ = manager.method
     manager.close()
-    with pytest.raises(AssertionError, match="closed"):
-        _ = manager.pid
+    for ask in (lambda: manager.pid, lambda: manager.ready_obs, lambda: manager.ready_imgs):
+        with pytest.raises(AssertionError, match="closed"):
+            ask()
 
 
 def test_a_manager_can_be_copied_before_launch() -> None:

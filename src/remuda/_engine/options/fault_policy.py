@@ -96,6 +96,10 @@ class FaultPolicy:
         """Whether a step, a reset or a call has a deadline."""
         return any(getattr(self, name) is not None for name in _TIMEOUTS)
 
+    def _reported(self, deadline: str) -> tuple[float | None, str]:
+        """Returns the seconds and the name of a deadline, as errors report them. A face may have names of its own."""
+        return getattr(self, deadline), deadline
+
     def delay(self, restarts: int) -> float:
         """Returns the seconds before the next restart of a worker that had `restarts` restarts within `period`."""
         if restarts == 0:

@@ -65,7 +65,7 @@ class DeathReports:
     def missed_deadline(self, op: _core.Op, stack: str) -> Callable[..., EnvTimeoutError]:
         """Returns a function that makes the error for a worker late for a deadline. `stack`: its Python stack."""
         name = deadline_of(op)
-        limit = self._start_timeout if name == "start_timeout" else getattr(self._policy, name)
+        limit, name = (self._start_timeout, name) if name == "start_timeout" else self._policy._reported(name)
         assert limit is not None  # without a limit there is no deadline
 
         def make(**context: Any) -> EnvTimeoutError:
