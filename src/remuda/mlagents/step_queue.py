@@ -57,6 +57,10 @@ class StepQueue:
         """Returns the worker's process, which has ``name``, ``pid``, ``exitcode`` and ``is_alive()``."""
         return next(worker for worker in self._get_pool().workers if worker_id in worker.env_ids)
 
+    def cut_off(self, worker_id: int) -> dict[str, Any]:
+        """Returns a step that ends the episodes of all agents of an env that has failed."""
+        return self._lines[worker_id].cut_off()
+
     def operation_of(self, operation: str, where: EnvProgress) -> tuple[str, EnvProgress]:
         """Returns an env's true operation and progress for reports, because the pool runs every operation as a step."""
         line = self._lines.get(where.env_id)

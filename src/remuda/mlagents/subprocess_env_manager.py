@@ -18,7 +18,7 @@ from mlagents_envs.side_channel.engine_configuration_channel import EngineConfig
 from mlagents_envs.side_channel.side_channel import SideChannel
 from mlagents_envs.timers import hierarchical_timer, timed
 
-from remuda import FaceOptions, Pool, PoolOptions
+from remuda import FaceOptions, Pool, PoolOptions, StateError
 from remuda._faces.closing import log_close_errors
 from remuda._faces.no_pool import HasNoPool
 from remuda._faces.stats import SuggestedCode
@@ -109,7 +109,8 @@ class SubprocessEnvManager(HasNoPool, EnvManager):  # type: ignore[misc]  # ML-A
         self.env_factory, self.run_options = env_factory, run_options_of(run_options)
         self.env_parameters: dict[str, Any] | None = None
         self._parameters: dict[str, Any] = {}  # all parameters that were set.
-        self._trainings: dict[str, TrainerSettings] = {}  # all trainings that have begun
+        self._trainings: dict[str, TrainerSettings] = {}  # all trainings that have begun.
+        self._must_reset = False  # whether an error was raised that left an env without an episode
         self.reset_all_on_restart = reset_all_on_restart
         policy, restarts = policy_of(options.get("faults", "restart"))
         options["faults"], options["advise"] = policy, False
@@ -163,6 +164,9 @@ class SubprocessEnvManager(HasNoPool, EnvManager):  # type: ignore[misc]  # ML-A
             ClosedError: A UnityCommunicationException: after :meth:`close`.
             remuda.StateError: A RuntimeError: the envs must be reset first.
         """
+        if self._must_reset:
+            self.step_queue.check_open()
+            raise StateError("expected a reset after an error that was not followed by a restart: call reset first")
         self._queue_steps()
         self.step_queue.wait()
         steps, timers = [], []
@@ -222,7 +226,7 @@ class SubprocessEnvManager(HasNoPool, EnvManager):  # type: ignore[misc]  # ML-A
     def _bring_back(self, worker_id: int, error: BaseException) -> EnvironmentStep:
         """Restarts a failed worker while the others continue. Returns the step that ends the episodes of its agents."""
         failed = self.env_workers[worker_id]
-        ends = failed.conn.cut_off()
+        ends = self.step_queue.cut_off(worker_id)
         self._restart(worker_id, error)
         self._reset_again(worker_id)
         return EnvironmentStep(ends, worker_id, failed.previous_all_action_info, {})
@@ -243,11 +247,16 @@ class SubprocessEnvManager(HasNoPool, EnvManager):  # type: ignore[misc]  # ML-A
                 worker_id,
                 why,
             )
-            self._send_lasting(worker_id)
+            self._lose(worker_id)
             raise error
         _logger.warning("worker %d of ML-Agents is restarted after %s: %s", worker_id, type(error).__name__, error)
         self._restarts.note(worker_id)
         self.env_workers[worker_id] = self.create_worker(worker_id, self.step_queue, self.env_factory, self.run_options)
+        self._send_lasting(worker_id)
+
+    def _lose(self, worker_id: int) -> None:
+        """Notes that an error leaves a worker without an env. The next reset builds another one."""
+        self._must_reset = True
         self._send_lasting(worker_id)
 
     def _send_lasting(self, worker_id: int) -> None:
@@ -277,6 +286,7 @@ class SubprocessEnvManager(HasNoPool, EnvManager):  # type: ignore[misc]  # ML-A
         Raises: See :meth:`_step`; the first reset also raises exceptions of the env factory.
         """
         self._finish_steps()
+        self._must_reset = False
         self.set_env_parameters(config)
         for worker in self.env_workers:
             worker.send(EnvironmentCommand.RESET, config)
@@ -296,6 +306,7 @@ class SubprocessEnvManager(HasNoPool, EnvManager):  # type: ignore[misc]  # ML-A
         deadline = None if timeout is None else time.monotonic() + timeout
         while not self.step_queue.is_idle:
             if not self.step_queue.wait(None if deadline is None else deadline - time.monotonic()):
+                self._must_reset = True
                 stuck = {worker.worker_id for worker in self.env_workers if worker.waiting}
                 raise TimeoutError(f"Workers {stuck} stuck in waiting state")
             for response in self._answers():
@@ -331,8 +342,17 @@ class SubprocessEnvManager(HasNoPool, EnvManager):  # type: ignore[misc]  # ML-A
         """
         for worker in self.env_workers:
             worker.send(EnvironmentCommand.BEHAVIOR_SPECS)
-        specs = [worker.recv().payload for worker in self.env_workers]
-        return {name: spec for behaviors in specs for name, spec in behaviors.items()}
+        specs: dict[str, BehaviorSpec] = {}
+        errors: list[Exception] = []
+        for worker in self.env_workers:  # all of them, because a later call must not find their answers
+            try:
+                specs.update(worker.recv().payload)
+            except Exception as error:
+                self._lose(worker.worker_id)
+                errors.append(error)
+        if errors:
+            raise errors[0]
+        return specs
 
     @property
     def external_brains(self) -> Mapping[str, BehaviorSpec]:

@@ -260,7 +260,34 @@ def test_with_reset_all_on_restart_a_stuck_worker_raises(tmp_path: Path, monkeyp
     made.reset({})
     with pytest.raises(TimeoutError, match=r"Workers \{0\} stuck in waiting state"):
         step_until_it_fails(made)
+    with pytest.raises(StateError, match="call reset first"):
+        made.get_steps()
     open_gate(gate)
+    made.close()
+
+
+@pytest.mark.parametrize(
+    ("where", "at", "fail"),
+    [
+        ("step", 2, step_until_it_fails),
+        ("reset", 2, lambda made: made.reset({})),
+        ("build", 1, lambda made: made.training_behaviors),
+    ],
+)
+def test_after_an_error_without_a_restart_the_envs_must_be_reset(
+    where: str, at: int, fail: Any, tmp_path: Path
+) -> None:
+    made = manager(faulty(raising(LookupError), where=where, at=at, place=tmp_path / "once"), backend="thread")
+    if where != "build":
+        made.reset({})
+    with pytest.raises(LookupError, match="an accident"):
+        fail(made)
+    for _ in range(2):
+        with pytest.raises(StateError, match="call reset first"):
+            made.get_steps()
+    made.reset({})
+    assert obs_of(made.first_step_infos[0])[1:3] == [1, 0]
+    assert len(steps_of(made, 0, 2)) == 2
     made.close()
 
 
