@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import functools
+import gc
 import importlib
 import inspect
+import itertools
 import re
 import reprlib
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -17,6 +20,7 @@ import gymnasium
 import numpy as np
 import pytest
 from gymnasium import spaces
+from interrupting import Interrupt, interrupting
 from test_public_names import FACES as PACKAGES
 from test_public_names import public_names
 
@@ -260,6 +264,32 @@ def test_backend_auto_means_processes_for_faces_without_serial_measuring(face: s
 def test_make_vec_gives_each_env_a_worker_if_envs_can_be_rebuilt(faults: Any, pools: list[Pool]) -> None:
     make_vec(faults=faults).close()
     assert [(one.choice, one.num_workers) for one in pools] == [(None, 2)]
+
+
+@pytest.mark.parametrize("face", FACES)
+def test_a_constructor_that_fails_leaves_nothing_that_raises_later(face: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Gymnasium before 1.4 closes a vector env when it is collected, also if its constructor has failed."""
+
+    def close_unless_closed(self: Any) -> None:
+        if not self.closed:
+            self.close()
+
+    ignored: list[str] = []
+    monkeypatch.setattr(sys, "unraisablehook", lambda found: ignored.append(repr(found)))
+    monkeypatch.setattr(gymnasium.vector.VectorEnv, "__del__", close_unless_closed, raising=False)
+    for wrong in ({"fames": 7}, {"frames": -1}, {"faults": "none"}):
+        with pytest.raises((TypeError, ValueError)):
+            FACES[face](**wrong)
+    files = (str(Path(remuda.__file__).parent),)
+    for n in itertools.count(0, 2999):
+        with suppress(Interrupt, Exception):  # an interrupt in a factory is an error of the env
+            with interrupting(n, files) as hit:
+                made = FACES[face](backend="serial")
+            made.close()
+        gc.collect()
+        if not hit:
+            break
+    assert not ignored
 
 
 def in_force(one: Pool, option: str) -> Any:

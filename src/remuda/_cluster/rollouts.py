@@ -164,7 +164,7 @@ class Rollouts(ShardRollouts):
             on_close()
 
     def __del__(self) -> None:
-        if not sys.is_finalizing():
+        if not sys.is_finalizing() and hasattr(self, "_lost"):  # the constructor may have been interrupted
             self.close()
 
 

@@ -62,6 +62,7 @@ class PooledVectorEnv(HasStats):
 
     _translation: ClassVar[Translation]
     _envs: Part
+    closed = True  # until `_begin`: Gymnasium before 1.4 closes an open vector env even if its constructor has failed
     _steps_at_once = True
     _shares: tuple[Part, ...] = ()  # the parts of the latest `split`
 
