@@ -1,10 +1,12 @@
 // Tests that processes share an arena's memory, that an arena with another layout is refused, and that no mapping or
 // descriptor is left over.
+#include <algorithm>
 #include <cstring>
 #include <fstream>
 #include <stdexcept>
 #include <string>
 #include <system_error>
+#include <vector>
 
 #include "check.hpp"
 #include "os/platform.hpp"
@@ -13,7 +15,9 @@
 #if REMUDA_LINUX
 #include <fcntl.h>
 #include <signal.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 #endif
@@ -112,6 +116,24 @@ TEST(who_attaches_sees_what_the_creator_wrote_and_the_other_way_round) {
   CHECK_EQ(*other->at<std::uint64_t>(4096), 42U);
   *other->at<std::uint64_t>(5000) = 43;
   CHECK_EQ(*arena->at<std::uint64_t>(5000), 43U);
+}
+
+TEST(a_process_that_locks_its_memory_gives_none_to_mere_addresses) {
+  in_a_child([] {
+    constexpr std::size_t kBytes = std::size_t{64} << 20;
+    CHECK_EQ(mlockall(MCL_FUTURE), 0);
+    auto arena = Arena::create(kBytes, std::vector<Stretch>{{0, 4096}});
+    auto other = Arena::attach(arena->fd(), kBytes);
+    struct stat file{};
+    CHECK_EQ(fstat(arena->fd(), &file), 0);
+    CHECK(file.st_blocks * 512 <= 4096);
+    std::byte* const copy = arena->reserve_copy();
+    CHECK(copy != nullptr);
+    std::vector<unsigned char> present(kBytes / 4096);
+    CHECK_EQ(mincore(copy, kBytes, present.data()), 0);
+    CHECK(std::count(present.begin(), present.end(), 0) + 1 >= static_cast<std::ptrdiff_t>(present.size()));
+    arena->drop_copy(copy);
+  });
 }
 
 TEST(another_process_can_attach) {

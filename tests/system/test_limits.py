@@ -328,3 +328,44 @@ def test_an_exit_is_not_attributed_to_memory() -> None:
         with pytest.raises(WorkerDiedError, match="it exited with code 3") as raised:
             pool.step([0])
     assert raised.value.out_of_memory is None
+
+
+# -- locked memory ---------------------------------------------------------------------------------------
+
+
+def test_a_program_may_lock_its_memory(script: Callable[..., Script]) -> None:
+    """The kernel gives memory to all addresses that such a program maps, and counts them against RLIMIT_MEMLOCK."""
+    run = script(
+        """
+import resource
+from remuda._system.memory import addressable_bytes
+
+def use_a_pool():
+    with Pool(counting(2), backend="serial") as pool:
+        pool.reset()
+        batch = pool.step([3, 4])
+        pid = os.fork()
+        if pid == 0:  # the child has a copy of the memory that `batch` views
+            os._exit(int(batch.reward.sum()))
+        rollout = pool.rollout(2)
+        return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+assert use_a_pool() == 7  # imports all modules
+libc = ctypes.CDLL(None)
+version, capabilities = (ctypes.c_uint32 * 2)(0x20080522, 0), (ctypes.c_uint32 * 6)()
+assert libc.capget(version, capabilities) == 0
+capabilities[0] &= ~(1 << 14)  # CAP_IPC_LOCK
+assert libc.capset(version, capabilities) == 0
+hard = resource.getrlimit(resource.RLIMIT_MEMLOCK)[1]
+limit = min(1 << 28, hard) if hard >= 0 else 1 << 28
+assert addressable_bytes() > limit
+resource.setrlimit(resource.RLIMIT_MEMLOCK, (limit, hard))
+MCL_FUTURE = 2
+assert libc.mlockall(MCL_FUTURE) == 0
+assert use_a_pool() == 7
+locked = re.search(r"VmLck:\\s*(\\d+)", Path("/proc/self/status").read_text())
+say(int(locked[1]) * 1024 < limit)
+"""
+    )
+    assert run.read_line() is True
+    assert run.await_end() == (0, "", "")

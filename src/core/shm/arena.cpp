@@ -32,15 +32,30 @@ constexpr int kPrivate = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
 
 std::string megabytes(std::size_t bytes) { return std::to_string((bytes >> 20) + 1) + " MB"; }
 
+const auto kPage = static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE));
+
+// Maps addresses that are not locked in memory. After mlockall(MCL_FUTURE) the kernel would give memory to all of a new
+// mapping, and refuse one above RLIMIT_MEMLOCK. So one page is mapped and unlocked, and then extended.
+void* map_unlocked(std::size_t bytes, int protection, int flags, int fd) {
+  void* page = mmap(nullptr, kPage, protection, flags, fd, 0);
+  if (page == MAP_FAILED) return page;
+  munlock(page, kPage);
+  void* base = mremap(page, kPage, bytes, MREMAP_MAYMOVE);
+  if (base == MAP_FAILED) {
+    const int error = errno;
+    munmap(page, kPage);
+    errno = error;
+  }
+  return base;
+}
+
 std::byte* map(int fd, std::size_t bytes, int protection = PROT_READ | PROT_WRITE) {
-  void* base = mmap(nullptr, bytes, protection, MAP_SHARED, fd, 0);
+  void* base = map_unlocked(bytes, protection, MAP_SHARED, fd);
   if (base == MAP_FAILED) fail(errno, "could not map " + megabytes(bytes) + " of shared memory");
   // Excludes the arena from the core dumps of crashed envs: it is large, and most of it has no memory.
   madvise(base, bytes, MADV_DONTDUMP);
   return static_cast<std::byte*>(base);
 }
-
-const auto kPage = static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE));
 
 // Gives memory to a range in steps. The kernel undoes a whole allocation that a signal interrupts, and signals may
 // arrive every few milliseconds. Returns an error number, or 0.
@@ -154,7 +169,7 @@ void Arena::release(Stretch stretch) const {
 }
 
 std::byte* Arena::reserve_copy() const {
-  void* copy = mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, kPrivate, -1, 0);
+  void* copy = map_unlocked(bytes_, PROT_READ | PROT_WRITE, kPrivate, -1);
   return copy == MAP_FAILED ? nullptr : static_cast<std::byte*>(copy);
 }
 
