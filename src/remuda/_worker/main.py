@@ -29,6 +29,7 @@ from remuda._wire.pickling import dump, load, share_main
 from remuda._wire.registrations import load_registrations
 from remuda._worker.env_report import renders
 from remuda._worker.factories import BuildError, Carried, EnvFn, unpack, with_ids
+from remuda._worker.identity import Identity
 from remuda._worker.program import Program
 from remuda._worker.second_build import BuildClock, try_second_build
 from remuda._worker.vector_host import make_host
@@ -63,7 +64,7 @@ class WorkerConfig:
     """The configuration of a worker process."""
 
     spec: HostSpec
-    name: str
+    identity: Identity
     factories: Inherited | Addresses
     verbosity: Verbosity
     output: WorkerOutput
@@ -107,6 +108,7 @@ def run_worker(fd: int, owner: int, config: WorkerConfig | None = None) -> None:
             share_main()
             (relay, *board), parcel = channel.recv_fds(1, 2), None
             channel.recv()
+        config.identity.settle(owner)
         _serve(channel, config, relay, parcel, _open_board(board))
     except (EOFError, ConnectionError):
         pass  # the pool has ended or has abandoned this worker
@@ -205,7 +207,7 @@ def _set_up_process(config: WorkerConfig) -> None:
     settle_output(config.output)
     try:
         with open("/proc/self/comm", "w") as comm:  # the name that `ps` and `top` show
-            comm.write(config.name[:15])
+            comm.write(config.identity.name[:15])
     except OSError:
         pass  # the name is only for display
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import gc
+import multiprocessing
 import os
 import sys
 import threading
@@ -15,7 +16,7 @@ import gymnasium
 import numpy as np
 import pytest
 from pool_envs import CountingEnv, Gate, counting, gated, hooked
-from programs import Script, end_process, holdings, kill, pids_of
+from programs import Script, end_process, holdings, kill, pids_of, step_until_restarted
 
 from remuda import (
     Pool,
@@ -180,6 +181,47 @@ def test_workers_have_worker_info(start_method: Any) -> None:
         assert pool.workers[1].env_ids == (3, 4)
     assert worker_info() is None
     assert "REMUDA_WORKER_INDEX" not in os.environ
+
+
+@pytest.mark.parametrize("start_method", START_METHODS)
+@pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")
+def test_a_worker_is_a_child_of_multiprocessing(start_method: Any) -> None:
+    """Libraries derive ports and seeds from its name and identity, and need its authkey."""
+
+    def use(env: Any) -> Any:
+        me, parent = multiprocessing.current_process(), multiprocessing.parent_process()
+        assert parent is not None
+        assert parent.is_alive()
+        assert multiprocessing.active_children() == []
+        child = multiprocessing.get_context("fork").Process(target=shared.update, args=({env.tag: env.built},))
+        child.start()
+        child.join()
+        return me.name, me._identity, me.pid == os.getpid(), child._identity, child.exitcode, parent.pid, parent.name
+
+    def build(env: Any) -> None:
+        shared[f"built {env.tag}"] = env.built = multiprocessing.current_process().name
+
+    with multiprocessing.Manager() as manager:
+        shared = manager.dict()
+        shared["before"] = True  # now the proxy has a connection, which forked workers must not use
+        options: Any = {"start_method": start_method, "name": "sim"}
+        with (
+            Pool(hooked(2, (0, 1), build=build), faults="restart", **options) as pool,
+            Pool(counting(1), **options) as other,
+        ):
+            mine = multiprocessing.current_process()
+            first = pool.apply(use)
+            numbers = [one[1] for one in first]
+            assert first == [
+                (f"sim-{i}", numbers[i], True, (*numbers[i], 1), 0, os.getpid(), mine.name) for i in range(2)
+            ]
+            identities = {*numbers, *other.apply(lambda env: multiprocessing.current_process()._identity)}
+            assert len(identities) == 3
+            assert all(one[:-1] == mine._identity for one in identities)
+            pool.reset()
+            step_until_restarted(pool, 1, kill(pool, 1))
+            assert pool.apply(use, env_ids=[1]) == first[1:]
+        assert shared.copy() == {"before": True, **{k: f"sim-{i}" for i in (0, 1) for k in (i, f"built {i}")}}
 
 
 @pytest.mark.parametrize("start_method", START_METHODS)

@@ -24,7 +24,7 @@ class ProcessWorker:
     def __init__(
         self, config: WorkerConfig, launching: Launching, output: Output, siblings: list[WorkerProcess], oom: OomWatch
     ):
-        self.index, self.env_ids, self.name = config.spec.info.index, config.spec.info.env_ids, config.name
+        self.index, self.env_ids, self.name = config.spec.info.index, config.spec.info.env_ids, config.identity.name
         self.process: WorkerProcess | None = None  # the latest process that has been started.
         self.launching: Launching | None = launching  # the start of the next process
         self._output = output

@@ -14,6 +14,7 @@ from remuda._wire.parcel import Address, Parcel, fetch
 from remuda._wire.pickling import Parts, dump
 from remuda._wire.registrations import pickle_registrations
 from remuda._worker.factories import Carried
+from remuda._worker.identity import Identity
 from remuda._worker.main import Addresses, Inherited, WorkerConfig
 from remuda._worker.program import Program
 from remuda.errors import InvalidEnvError
@@ -31,7 +32,7 @@ class WorkerConfigs:
         self._configs = [
             WorkerConfig(
                 spec=a.spec,
-                name=f"{name}-{a.spec.info.index}",
+                identity=Identity.new(f"{name}-{a.spec.info.index}"),
                 factories=Inherited(a.env_fns, a.computed) if inherited else Inherited(),
                 verbosity=verbosity,
                 output=output,
