@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import gc
 import os
+import signal
 import sys
 import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
-from pool_envs import Gate, counting, gated, hooked
+from pool_envs import DiceEnv, Gate, HookedEnv, counting, gated, hooked
 
 from remuda import (
+    EnvError,
     Pool,
+    SpaceMismatchError,
     worker_info,
 )
+from remuda._backends import thread as thread_backend
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="worker processes need Linux")
 
@@ -75,6 +79,63 @@ def test_workers_of_other_backends_have_worker_info(backend: Any) -> None:
             assert names == ["remuda-0", "remuda-0", "remuda-1"]
         else:
             assert pool.apply(lambda env: threading.current_thread() is threading.main_thread()) == [True] * 3
+
+
+def test_an_env_lives_in_one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Connections to databases, graphics contexts and event loops belong to the thread that makes them."""
+    used: dict[int, set[str]] = {}
+
+    def use(env: Any, *_: Any) -> None:
+        used.setdefault(env.tag, set()).add(threading.current_thread().name)
+
+    def fails_once(env: Any, action: int) -> None:
+        use(env)
+        if action == 9:
+            raise OSError("fails once")
+
+    def env_fns(tag: int, **hooks: Any) -> Any:
+        phases = dict.fromkeys(("build", "reset", "autoreset", "step", "call", "close"), use)
+        return [lambda i=i: HookedEnv(i, **{**phases, **hooks}) for i in range(tag, tag + 4)]
+
+    def names() -> dict[int, set[str]]:
+        return {tag: {f"remuda-{tag % 4 // 2}"} for tag in used}
+
+    options: Any = {"backend": "thread", "num_workers": 2}
+    with Pool(env_fns(0, step=fails_once), faults="restart", **options) as pool:
+        pool.reset()
+        pool.step([1, 9, 1, 1])
+        pool.call("poke")
+        pool.replace(range(4), env_fns(4))
+        pool.reset()
+    assert used == names()
+
+    goes_on = threading.Event()
+    monkeypatch.setattr(thread_backend, "_FAREWELL", 0.01)
+
+    def interrupt(env: Any) -> None:
+        use(env)
+        if env.tag == 10:
+            os.kill(os.getpid(), signal.SIGINT)
+            goes_on.wait()
+
+    closed: list[int] = []
+
+    def close(env: Any) -> None:
+        use(env)
+        closed.append(env.tag)
+
+    with pytest.raises(KeyboardInterrupt):
+        Pool(env_fns(8, build=interrupt, close=close), **options)
+    goes_on.set()
+    for thread in [thread for thread in threading.enumerate() if thread.name.startswith("remuda-")]:
+        thread.join()
+    assert sorted(closed) == [8, 9, 10]  # env 11 is not built any more
+    with pytest.raises(EnvError, match="invalid literal"):
+        Pool([*env_fns(12, close=close)[:3], lambda: int("x")], **options)
+    with pytest.raises(SpaceMismatchError, match="observation space"):
+        Pool([*env_fns(16, close=close)[:3], DiceEnv], **options)
+    assert sorted(closed) == [8, 9, 10, 12, 13, 14, 16, 17, 18]
+    assert used == names()
 
 
 @pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="this system does not pin threads")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 from remuda._backends.base import Assignment, BuildProgress, Queues, Threads
 from remuda._relay.output import check_limit
@@ -16,6 +16,8 @@ from remuda._worker.factories import BuildError
 from remuda._worker.second_build import BuildClock, Limits, SecondBuild, try_second_build
 from remuda._worker.vector_host import make_host
 from remuda.errors import InvalidEnvError, WorkerDiedError
+
+_Result = TypeVar("_Result")
 
 
 class LocalWorker:
@@ -35,6 +37,11 @@ class LocalWorker:
     def is_alive(self) -> bool:
         return self.alive
 
+    def close(self) -> None:
+        """Closes the envs that are not closed yet. Call this in their thread."""
+        self.host.close_quietly()
+        self.alive = False
+
     def verdict(self) -> None:
         return None
 
@@ -47,10 +54,11 @@ class LocalWorker:
 
 
 class LocalBackend:
-    """Builds the envs in the calling thread."""
+    """Builds the envs one after another, each in the thread that steps and closes it later."""
 
     processes: None = None
     threads: Threads | None = None
+    has_ended = False  # whether the envs are being closed, in their threads
 
     def __init__(self) -> None:
         self.workers: list[LocalWorker] = []
@@ -63,7 +71,7 @@ class LocalBackend:
         self.build(assignments[:1], timeout, progress)
         first = clock.read()
         env_fn, (env, *_) = assignments[0].env_fns[0], self.workers[0].host.envs
-        return try_second_build(env_fn, env, first, limits, own_process=False)
+        return self.run_in(self.workers[0], partial(try_second_build, env_fn, env, first, limits, own_process=False))
 
     def build(self, assignments: Sequence[Assignment], timeout: float | None, progress: BuildProgress) -> list[Reports]:
         for assignment in assignments[len(self.workers) :]:
@@ -76,21 +84,42 @@ class LocalBackend:
 
     def _build_others(self, assignments: Sequence[Assignment], progress: BuildProgress) -> None:
         """Builds the envs that are not built yet. If one fails, closes all that were built and raises EnvError."""
-        show = partial(progress.show, at_once=True)
+
+        def before_each() -> None:
+            if self.has_ended:
+                raise RuntimeError("the start was interrupted, so no more envs are built")
+            progress.show(at_once=True)
+
         missing = list(zip(self.workers, assignments, strict=True))[len(self._built) :]
         try:
             for worker, one in missing:
-                self._built.append(worker.host.build(one.env_fns, one.computed, progress.board, show))
+                build = partial(worker.host.build, one.env_fns, one.computed, progress.board, before_each)
+                self._built.append(self.run_in(worker, build))
             _check_distinct(self.workers)
         except BuildError as error:
-            close_all(self.workers)
+            self.stop(0)
             # Ctrl-C may interrupt a factory here, in the caller's thread. `isinstance` could run the exception's code.
             if error.__cause__ is not None and issubclass(type(error.__cause__), KeyboardInterrupt):
                 raise error.__cause__ from None
             raise build_error([load_failure(error.failure)])  # noqa: B904 - it brings its cause with it
         except InvalidEnvError:
-            close_all(self.workers)
+            self.stop(0)
             raise
+        except BaseException:  # a signal handler has raised
+            self.abandon()
+            raise
+
+    def run_in(self, worker: LocalWorker, work: Callable[[], _Result]) -> _Result:
+        """Returns `work()`, which is code of the worker's envs, called in the thread of these envs."""
+        raise NotImplementedError
+
+    def stop(self, timeout: float) -> None:
+        """Closes the envs; see `Backend.stop`."""
+        raise NotImplementedError
+
+    def abandon(self) -> None:
+        """Closes the envs; see `Backend.abandon`."""
+        raise NotImplementedError
 
     def queues(self) -> list[Queues]:
         return [worker.channel.queues for worker in self.workers]
@@ -98,12 +127,6 @@ class LocalBackend:
     def carry(self, worker: int, slot: int, env_fn: Callable[[], Any]) -> Parts:
         self.workers[worker].host.offer(slot, env_fn)
         return dump(None)
-
-
-def close_all(workers: Sequence[LocalWorker]) -> None:
-    for worker in workers:
-        worker.host.close_quietly()
-        worker.alive = False
 
 
 def _check_distinct(workers: Sequence[LocalWorker]) -> None:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 from remuda import _core
-from remuda._backends.local import LocalBackend, close_all
+from remuda._backends.local import LocalBackend, LocalWorker
 from remuda._wire.layout import Layout
 from remuda._worker.reset_defaults import ResetDefaults
 
@@ -14,6 +17,9 @@ class SerialBackend(LocalBackend):
     def __init__(self) -> None:
         super().__init__()
         self._loops: list[_core.WorkerLoop] = []
+
+    def run_in(self, worker: LocalWorker, work: Callable[[], Any]) -> Any:
+        return work()
 
     def attach(self, layout: Layout, arena: _core.Arena, defaults: ResetDefaults) -> None:
         of_each = [defaults.for_successor(worker.env_ids) for worker in self.workers]
@@ -27,7 +33,8 @@ class SerialBackend(LocalBackend):
             worker.alive = not loop.run_available()
 
     def stop(self, timeout: float) -> None:
-        close_all(self.workers)
+        for worker in self.workers:
+            worker.close()
         self._loops = []
 
     def abandon(self) -> None:

@@ -7,13 +7,14 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable
+from concurrent.futures import Future
 from contextlib import suppress
 from queue import SimpleQueue
 from typing import Any
 
 from remuda import _core
 from remuda._backends.deadline import Deadline
-from remuda._backends.local import LocalBackend, LocalWorker, close_all
+from remuda._backends.local import LocalBackend, LocalWorker
 from remuda._system.cores import core_for
 from remuda._system.interpreter import has_gil
 from remuda._wire.layout import Layout
@@ -25,42 +26,50 @@ _FAREWELL = 1.0  # seconds for running steps to end when the pool is abandoned
 
 
 class ThreadBackend(LocalBackend):
-    """Builds the envs in the caller's thread, and steps each in the thread of its worker."""
+    """Builds, steps and closes each env in the thread of its worker."""
 
     def __init__(self, *, pins: bool = False) -> None:
         """`pins`: whether each thread is kept on one core."""
         super().__init__()
         self.threads, self._pins = self, pins
-        self._runners: list[_LoopRunner] = []  # by worker
+        self._runners: list[_Runner] = []  # by worker
+
+    def run_in(self, worker: LocalWorker, work: Callable[[], Any]) -> Any:
+        if worker.index == len(self._runners):
+            self._runners.append(_Runner(worker))
+        return self._runners[worker.index].call(work)
 
     def attach(self, layout: Layout, arena: _core.Arena, defaults: ResetDefaults) -> None:
         anywhere = [frozenset[int]()] * len(self.workers)
-        for worker in self.workers:
-            loop = worker.host.start(layout, arena, defaults.for_successor(worker.env_ids))
+        for worker, runner in zip(self.workers, self._runners, strict=True):
             core = core_for(worker.index, anywhere) if self._pins else None
-            self._runners.append(_LoopRunner(worker, loop, core))
+            runner.begin(worker.host.start(layout, arena, defaults.for_successor(worker.env_ids)), core)
 
     def watch(self, hub: _core.Hub) -> None:
         pass
 
     def stop(self, timeout: float) -> None:
+        is_idle = all(runner.loop is None for runner in self._runners)  # then the envs are only to be closed
+        self._end(None if is_idle else timeout)
+
+    def _end(self, timeout: float | None) -> None:
+        self.has_ended = True
         for runner in self._runners:
-            runner.loop.stop()
+            runner.stop()
         deadline = Deadline(timeout)
         for thread in [thread for runner in self._runners for thread in (runner.thread, runner.relief)]:
-            if thread is threading.current_thread():  # Python's collector may run this in a worker's thread
+            # Python's collector may run this in a worker's thread. An interrupt may have prevented a thread's start.
+            if thread is threading.current_thread() or thread.ident is None:
                 continue
             thread.join(deadline.slice())
             while thread.is_alive() and not deadline.has_passed():
                 thread.join(deadline.slice())
-        if not self._runners:  # no thread was started, so no loop closes the envs
-            close_all(self.workers)
         self._runners = []
 
     def abandon(self) -> None:
-        # A thread cannot be ended from outside. A late thread closes its envs when the running step returns. If the
-        # interpreter has ended before that, the thread sleeps until the process ends (see finalizing.cpp).
-        self.stop(_FAREWELL)
+        # A thread cannot be ended from outside. A late thread closes its envs when the running step or factory returns.
+        # If the interpreter has ended before that, the thread sleeps until the process ends (see finalizing.cpp).
+        self._end(_FAREWELL)
 
     # -- threads that hang -------------------------------------------------------------------------------
 
@@ -74,29 +83,60 @@ class ThreadBackend(LocalBackend):
         return self.workers[worker].host.hung
 
 
-class _LoopRunner:
-    """Runs the loop of a worker in a thread. If an env hangs in that thread, another one takes the loop over.
+class _Runner:
+    """A worker's thread, which builds the envs, runs the loop and closes the envs.
+
+    If an env hangs in that thread, another one takes the loop over.
 
     Attributes:
-        loop: The worker's loop.
+        loop: The worker's loop; None until the envs are built.
         thread: The thread that runs the loop.
         relief: The latest thread that was started to take the loop over; at first, `thread`.
     """
 
-    def __init__(self, worker: LocalWorker, loop: _core.WorkerLoop, core: int | None) -> None:
-        """`core`: the core to keep the threads on; None: any."""
-        self.loop, self._worker, self._core = loop, worker, core
+    def __init__(self, worker: LocalWorker) -> None:
+        self.loop: _core.WorkerLoop | None = None
+        self._worker = worker
+        self._core: int | None = None  # the core to keep the threads on; None: any.
+        self._tasks: SimpleQueue[Callable[[], object] | None] = SimpleQueue()  # for `thread`, before it runs the loop
         self._left: SimpleQueue[Any] = SimpleQueue()  # for `thread`: the env that it must close after it lost the loop
-        self.thread = self.relief = self._start(self._run, self._left)
+        self.thread = self.relief = self._make(self._serve, self._left)
 
-    def _start(self, target: Callable[..., None], *args: Any) -> threading.Thread:
+    def call(self, work: Callable[[], Any]) -> Any:
+        """Returns `work()`, called in the thread. If a signal handler interrupts the caller, the call goes on."""
+        outcome: Future[Any] = Future()
+
+        def settle() -> None:
+            try:
+                outcome.set_result(work())
+            except BaseException as error:
+                outcome.set_exception(error)
+
+        if self.thread.ident is None:
+            self.thread.start()
+        self._tasks.put(settle)
+        return outcome.result()
+
+    def begin(self, loop: _core.WorkerLoop, core: int | None) -> None:
+        """Starts the loop in the thread."""
+        self.loop, self._core = loop, core
+        self._pin(self.thread)
+        self._tasks.put(None)
+
+    def stop(self) -> None:
+        """Makes the thread close the envs and end, after the call of an env that it is in."""
+        if self.loop is not None:
+            self.loop.stop()
+        self._tasks.put(None)
+
+    def _make(self, target: Callable[..., None], *args: Any) -> threading.Thread:
         # A daemon, so that an env that never returns cannot prevent the interpreter's exit.
-        thread = threading.Thread(target=target, args=args, name=self._worker.name, daemon=True)
-        thread.start()
+        return threading.Thread(target=target, args=args, name=self._worker.name, daemon=True)
+
+    def _pin(self, thread: threading.Thread) -> None:
         if self._core is not None and thread.native_id is not None:
             with suppress(OSError):  # the thread has ended, or may not use this core any more
                 os.sched_setaffinity(thread.native_id, {self._core})
-        return thread
 
     def stack(self) -> str:
         """Returns the Python stack of the thread, the last call first; empty if it cannot be read.
@@ -107,7 +147,7 @@ class _LoopRunner:
             return ""
         frame, calls = sys._current_frames().get(self.thread.ident or 0), []
         for one, line in () if frame is None else traceback.walk_stack(frame):
-            if one.f_code is _LoopRunner._run.__code__:
+            if one.f_code is _Runner._run.__code__:
                 break
             calls.append(f'File "{one.f_code.co_filename}", line {line} in {one.f_code.co_name}')
         return "\n".join(calls)
@@ -115,20 +155,27 @@ class _LoopRunner:
     def relieve(self, task: int, error: EnvTimeoutError) -> None:
         """Starts a thread that takes the loop over, if the other one still hangs in `task`. It reports `error`."""
         if self.relief is self.thread or not self.relief.is_alive():
-            self.relief = self._start(self._take_over, task, error)
+            self.relief = self._make(self._take_over, task, error)
+            self.relief.start()
+            self._pin(self.relief)
+
+    def _serve(self, left: SimpleQueue[Any]) -> None:
+        while (task := self._tasks.get()) is not None:
+            task()
+        self._run(left)
 
     def _run(self, left: SimpleQueue[Any]) -> None:
         has_loop = True
         try:
-            has_loop = self.loop.run()
+            has_loop = self.loop is None or self.loop.run()
         finally:
             if has_loop:
-                self._worker.host.close_quietly()  # the loop has closed the envs, unless the pool was abandoned
-                self._worker.alive = False
+                self._worker.close()  # the loop has closed the envs, unless the pool was abandoned
         if not has_loop:
             close_or_warn(left.get(), "an env that was left in a hung thread raised in close")
 
     def _take_over(self, task: int, error: EnvTimeoutError) -> None:
+        assert self.loop is not None  # only a thread that runs the loop is relieved
         env = self.loop.take_over(task)
         if env is None:  # the call has returned meanwhile
             return
