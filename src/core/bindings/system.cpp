@@ -7,6 +7,8 @@
 #include "bindings/bindings.hpp"
 #include "os/descriptor.hpp"
 #include "os/descriptors.hpp"
+#include "os/forks.hpp"
+#include "os/job_signals.hpp"
 #include "os/lifeline.hpp"
 #include "os/output_trimmer.hpp"
 #include "os/process_group.hpp"
@@ -55,12 +57,17 @@ void bind_descriptors(nb::module_& m) {
 }
 
 // Calls Python's `os.fork` from C++, so that no signal handler can run between the fork and storing its result, or
-// between blocking SIGINT and unblocking it.
+// between blocking signals and unblocking them.
 void fork_into(nb::list pids) {
-  BlockedSignals blocked(SIGINT);
+  BlockedSignals blocked(job_signals());
   const nb::object pid = nb::module_::import_("os").attr("fork")();
   pids.append(pid);
   if (nb::cast<int>(pid) == 0) blocked.keep();
+}
+
+nb::object without_job_signals(nb::handle function) {
+  const BlockedSignals blocked(job_signals());
+  return function();
 }
 
 }  // namespace
@@ -71,7 +78,9 @@ void bind_system(nb::module_& m) {
 #if REMUDA_LINUX
   bind_descriptors(m);
   m.def("fork_into", &fork_into, "pids"_a,
-        "Forks, and appends the result of `os.fork` to `pids`. SIGINT stays blocked in the child.");
+        "Forks, and appends the result of `os.fork` to `pids`. JOB_SIGNALS stay blocked in the child.");
+  m.def("without_job_signals", &without_job_signals, "function"_a,
+        "Calls a function that starts a program. JOB_SIGNALS are blocked in the program until it unblocks them.");
 #endif
   m.def("call_all", &call_all, "functions"_a);
   m.attr("FAMILY_VARIABLE") = kFamilyVariable;
@@ -85,6 +94,9 @@ void bind_system(nb::module_& m) {
   m.def("signal_group", &signal_group, "pidfd"_a, "pid"_a, "number"_a);
   m.def("reap_group", &reap_group, "pidfd"_a, "pid"_a, "patience_ms"_a, nb::call_guard<nb::gil_scoped_release>());
   m.def("exit_code_of", &exit_code_of, "pidfd"_a);
+  m.def("fork_count", [] { return fork_count; });
+  m.attr("JOB_SIGNALS") = nb::tuple(nb::cast(job_signals()));
+  m.def("follow_signals", &follow_signals, "owner"_a);
   m.def("tie_life_to", &tie_life_to, "pidfd"_a);
   m.def("trim_output", &trim_output, "fd"_a, "kept"_a);
   m.def("stop_at", &stop_at, "number"_a);

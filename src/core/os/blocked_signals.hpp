@@ -4,21 +4,23 @@
 
 #include <signal.h>
 
+#include <vector>
+
 namespace remuda {
 
 class BlockedSignals {
  public:
-  // Without arguments, blocks all signals; otherwise the given one.
+  // Without arguments, blocks all signals; otherwise those with the given numbers.
   BlockedSignals() {
     sigset_t all;
     sigfillset(&all);
     block(all);
   }
-  explicit BlockedSignals(int number) {
-    sigset_t one;
-    sigemptyset(&one);
-    sigaddset(&one, number);
-    block(one);
+  explicit BlockedSignals(const std::vector<int>& numbers) {
+    sigset_t set;
+    sigemptyset(&set);
+    for (const int number : numbers) sigaddset(&set, number);
+    block(set);
   }
   ~BlockedSignals() {
     if (!is_kept_) pthread_sigmask(SIG_SETMASK, &before_, nullptr);

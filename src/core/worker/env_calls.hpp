@@ -3,13 +3,17 @@
 // A thread cannot be killed. When the pool finds that a call of an env is late, it starts another thread, which calls
 // `take_over` and continues the loop. Should the late call return after all, `run` throws TakenOver in the first
 // thread. This thread then leaves the loop, and touches neither the loop nor the arena any more.
+//
+// Code of an env may fork. A child that comes back from that code must not run the loop, too: it ends.
 #pragma once
 
 #include <atomic>
 #include <cstdint>
 #include <exception>
 
+#include "os/forks.hpp"
 #include "python/numpy_api.hpp"
+#include "worker/env_results.hpp"
 
 namespace remuda {
 
@@ -23,20 +27,28 @@ struct TakenOver : std::exception {
 
 class EnvCalls {
  public:
+  explicit EnvCalls(const nb::object& hooks) : hooks_(hooks) {}
+
   // Returns `code()`, which runs code of an env, and nothing else that uses the loop. Only the loop's thread calls
   // this.
   template <class Code>
   auto run(Code&& code) {
+    const std::uint64_t forks = fork_count;
     const std::uint64_t mine = count_.load(std::memory_order_relaxed) + 1;
     count_.store(mine, std::memory_order_release);
     auto outcome = [&] {
       try {
         return code();
+      } catch (nb::python_error& error) {
+        if (fork_count != forks) hooks_.attr("end_child")(value_of(error));
+        end(mine);
+        throw;
       } catch (...) {
         end(mine);
         throw;
       }
     }();
+    if (fork_count != forks) hooks_.attr("end_child")(nb::none());
     end(mine);
     return outcome;
   }
@@ -54,6 +66,7 @@ class EnvCalls {
     if (!count_.compare_exchange_strong(mine, mine + 1)) throw TakenOver{};
   }
 
+  const nb::object& hooks_;
   std::atomic<std::uint64_t> count_{0};  // the number of begins and ends of calls: odd while a call runs
 };
 

@@ -27,6 +27,7 @@ WorkerLoop::WorkerLoop(std::shared_ptr<Arena> arena, Plan plan, WorkerSpec spec,
       counts_(arena_->at<Progress>(plan_.progress)),
       meter_(*arena_->at<Meter>(plan_.meter(spec.index)), arena_->at<WorkerFigures>(plan_.worker_figures)[spec.index],
              arena_->at<EnvFigures>(plan_.env_figures)),
+      env_calls_(hooks_),
       log_(arena_, plan_),
       memory_watch_(hooks_),
       records_(arena_->at<Records>(Plan::kRecords)) {
@@ -112,7 +113,10 @@ void WorkerLoop::wait_for_command() {
     nb::gil_scoped_release release;
     port_.await(ring, now_);
   }
-  if (PyErr_CheckSignals() != 0) nb::raise_python_error();
+  env_calls_.run([] {
+    if (PyErr_CheckSignals() != 0) nb::raise_python_error();
+    return true;
+  });
 }
 
 void WorkerLoop::execute(const Command& command) {

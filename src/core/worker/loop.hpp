@@ -24,6 +24,7 @@
 //   action_objects(parts) -> list                unpickles the leaves of an action that have no column
 //   handle(env | None, parts) -> parts           handles a message for an env, or for the worker (None)
 //   describe(exception, env | None, op) -> parts describes an exception for the pool
+//   end_child(exception | None)                  ends this process, a child that code of an env has forked
 //   close() -> parts                             closes every env; returns the failures
 //   has_grown() -> bool                          returns whether this process exceeds its memory limit
 //   renew(env)                                   creates an env and passes it to replace_env

@@ -11,6 +11,7 @@ from gymnasium import Space
 from gymnasium.envs.registration import EnvSpec
 
 from remuda._relay.log import logger
+from remuda._system.forks import OneProcess
 from remuda._wire import by_value
 from remuda._wire.codec import ColumnSpec
 from remuda._wire.env_state import StateSupport
@@ -46,7 +47,8 @@ def renders(env: Any) -> bool:
 def close_or_warn(env: Any, what: str) -> None:
     """Closes an env. If its `close` raises, only logs that: `what` has happened, and the exception."""
     try:
-        env.close()
+        with OneProcess():
+            env.close()
     except BaseException as error:  # an env that must go is not worth an error of the pool
         logger.warning("%s: %s", what, text_of(error, repr))
 

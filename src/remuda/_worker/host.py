@@ -10,6 +10,7 @@ from remuda import _core
 from remuda._crash.episode_start import describe_beginning
 from remuda._relay.log import logger
 from remuda._seeds import derive_seed
+from remuda._system.forks import OneProcess, end_child
 from remuda._wire.build_board import BuildBoard
 from remuda._wire.channel import Channel
 from remuda._wire.codec import check_agreement
@@ -137,21 +138,20 @@ class EnvHost(RowPickling):
         """
         reports: Reports = []
         self._computed = computed
-        with worker_context(self.info):
-            for slot, env_fn in zip(self.first_slots, env_fns, strict=True):
-                self._current = slot
-                if board is not None:
-                    board.begin(slot // self.width)
-                before_each()
-                try:
-                    reports += [self._build_first(slot, env_fn)] * self.width
-                    self._keep_factory(slot, env_fn)
-                except BaseException as error:
-                    failure = self.describe(error, slot, "build")
-                    self.close_quietly()
-                    raise BuildError(failure) from error
-                if board is not None:
-                    board.end(slot // self.width)
+        for slot, env_fn in zip(self.first_slots, env_fns, strict=True):
+            self._current = slot
+            if board is not None:
+                board.begin(slot // self.width)
+            before_each()
+            try:
+                reports += [self._build_first(slot, env_fn)] * self.width
+                self._keep_factory(slot, env_fn)
+            except BaseException as error:
+                failure = self.describe(error, slot, "build")
+                self.close_quietly()
+                raise BuildError(failure) from error
+            if board is not None:
+                board.end(slot // self.width)
         self._current = None
         self._reports = reports
         return reports
@@ -160,7 +160,8 @@ class EnvHost(RowPickling):
         if self._is_lazy and slot != 0:
             self.envs.append(None)
             return None
-        env = env_fn()
+        with worker_context(self.info):
+            env = env_fn()
         self._check(env, self.name_of_factory(slot))
         self.envs.append(env)
         return self._report(env)
@@ -238,7 +239,8 @@ class EnvHost(RowPickling):
             self._current = slot
             try:
                 if env is not None:
-                    env.close()
+                    with OneProcess():
+                        env.close()
             except BaseException as error:
                 errors.append((slot, error))
         for slot in list(self._replacing):
@@ -250,6 +252,7 @@ class EnvHost(RowPickling):
         return errors
 
     # -- hooks that the loop calls -----------------------------------------------------------------------
+    end_child = staticmethod(end_child)
 
     def flatten(self, obs: Any) -> tuple[list[Any], list[Any]]:
         return self._layout.observation.flatten(obs)
@@ -272,9 +275,8 @@ class EnvHost(RowPickling):
         return cast(Place, self._get_loop().run_env_code(put))
 
     def complete_reset(self, env: int, named: dict[str, Any] | None) -> tuple[dict[str, Any], dict[str, Any] | None]:
-        loop = self._get_loop()
-        completed = self._defaults.complete(env, named, loop)
-        loop.complete_resets(bool(self._defaults))
+        completed = self._defaults.complete(env, named, self._get_loop())
+        self._announce_defaults()
         return completed
 
     def _announce_defaults(self) -> None:
@@ -442,7 +444,8 @@ class EnvHost(RowPickling):
     def _repeat(self, slot: int, env: Any) -> None:
         for parts in self._remembered.of(slot):
             call: CallEnv = load(parts)  # loaded for each env, because an env may change its arguments
-            call.repeat(env, partial(self._derive_seed, slot))
+            with OneProcess():
+                call.repeat(env, partial(self._derive_seed, slot))
 
     def _derive_seed(self, slot: int, seed: int) -> int:
         return derive_seed(seed, slot, self._replacements, self._rebuilt.get(slot, 0))

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
-import signal
 import socket
-import sys
 import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -20,6 +18,8 @@ from remuda._relay.output import WorkerOutput, settle_output
 from remuda._relay.sender import DatagramSender, start_relaying
 from remuda._relay.stacks import answer_for_stacks
 from remuda._relay.verbosity import Verbosity
+from remuda._system.forks import flush_output
+from remuda._system.job_signals import settle_signals
 from remuda._wire.build_board import BuildBoard
 from remuda._wire.channel import SocketChannel
 from remuda._wire.computed import Computed
@@ -90,11 +90,7 @@ def run_worker(fd: int, owner: int, config: WorkerConfig | None = None) -> None:
     # group later also kills simulators that envs have started.
     if os.getpgid(0) != os.getpid():
         os.setpgid(0, 0)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # ignoring SIGINT discards a pending one
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # otherwise envs get no exit codes of their child processes
+    settle_signals(owner)
     _core.tie_life_to(os.pidfd_open(owner))
     answer_for_stacks()
     np.random.seed()  # otherwise all workers forked from one process would draw the same numbers
@@ -210,11 +206,3 @@ def _set_up_process(config: WorkerConfig) -> None:
             comm.write(config.identity.name[:15])
     except OSError:
         pass  # the name is only for display
-
-
-def flush_output() -> None:
-    for stream in (sys.stdout, sys.stderr):
-        try:
-            stream.flush()
-        except (OSError, ValueError, AttributeError):
-            pass  # the stream is closed, or a pipe without a reader

@@ -12,6 +12,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
+from remuda._system.forks import OneProcess
 from remuda._wire.failures import text_of
 from remuda._worker.env_report import renders
 from remuda._worker.measuring import read_clocks, spent
@@ -85,13 +86,15 @@ def try_second_build(
 def _build_and_close(env_fn: Callable[[], Any], env: Any, limits: Limits) -> SecondBuild:
     begin = read_clocks()
     try:
-        second = env_fn()
+        with OneProcess():
+            second = env_fn()
     except BaseException as error:  # not raised, because the first env still works
         return SecondBuild(f"it could not be built a second time ({type(error).__name__}: {text_of(error)})")
     seconds = spent(begin, read_clocks())
     if _core_of(second) is _core_of(env):
         return SecondBuild("its factory returns the same object again")
-    with suppress(Exception):  # errors do not matter, because the caller has not requested this env
+    # Errors do not matter, because the caller has not requested this env.
+    with suppress(Exception), OneProcess():
         second.close()
     del second
     gc.collect()

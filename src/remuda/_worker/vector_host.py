@@ -13,6 +13,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from remuda import _core
+from remuda._system.forks import OneProcess
 from remuda._wire.channel import Channel
 from remuda._wire.codec import SpaceCodec, coerce
 from remuda._wire.computed import compute
@@ -113,7 +114,9 @@ class VectorHost(EnvHost):
         return _extra([(_core.HAS_FINAL | flags, parts) for flags, parts in (row or (0, None) for row in rows)])
 
     def _begin(self, slot: int, row: int, arguments: dict[str, Any]) -> list[FlaggedParts] | None:
-        outcome = self._env_at(slot).reset(**self._seeded(slot, arguments))
+        seeded = self._seeded(slot, arguments)
+        with OneProcess():
+            outcome = self._env_at(slot).reset(**seeded)
         if not isinstance(outcome, tuple) or len(outcome) != 2:
             raise TypeError(f"expected reset() to return (observations, infos), got {reprlib.repr(outcome)}")
         obs, infos = outcome
@@ -131,7 +134,9 @@ class VectorHost(EnvHost):
         return arguments if seed is None else {"seed": seed, **arguments}
 
     def step_vector(self, slot: int, row: int, action_row: int, parts: Parts | None) -> Extra:
-        outcome = self._env_at(slot).step(self._read_actions(action_row, parts))
+        actions = self._read_actions(action_row, parts)
+        with OneProcess():
+            outcome = self._env_at(slot).step(actions)
         if not isinstance(outcome, tuple) or len(outcome) != 5:
             expected = "(observations, rewards, terminations, truncations, infos)"
             raise TypeError(f"expected step() to return {expected}, got {reprlib.repr(outcome)}")
@@ -190,7 +195,8 @@ class VectorHost(EnvHost):
     def _compute(self, slot: int) -> list[Array]:
         if not self._computed:
             return []
-        return compute(self._computed, self._layout.computed, self._env_at(slot), self.width)
+        with OneProcess():
+            return compute(self._computed, self._layout.computed, self._env_at(slot), self.width)
 
     def _write_obs(self, slot: int, row: int, obs: Any, leaves: Sequence[Array], computed: list[Array]) -> None:
         """Writes a vector env's observation and computed columns, and keeps both for `observe_vector`."""

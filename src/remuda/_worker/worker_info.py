@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+from remuda._system.forks import OneProcess
+
 
 @dataclass(frozen=True)
 class WorkerInfo:
@@ -67,10 +69,12 @@ def worker_info() -> WorkerInfo | None:
 
 @contextmanager
 def worker_context(info: WorkerInfo) -> Iterator[None]:
+    """A context for the build of an env of this worker."""
     before = worker_info()
     _current.info = info
     try:
-        yield
+        with OneProcess():
+            yield
     finally:
         _current.info = before
 

@@ -21,6 +21,8 @@ from remuda import _core
 from remuda._backends.forkserver.messages import Answer, Fork, Module, Preload, Reap, receive, send
 from remuda._backends.forkserver.server_process import children
 from remuda._backends.process.process_tree import can_show_for_a_moment, show
+from remuda._system.forks import OneProcess
+from remuda._system.job_signals import settle_signals
 from remuda._wire.failures import portable
 
 _BASICS = ("numpy", "gymnasium", "cloudpickle", "remuda._worker.main")
@@ -28,7 +30,7 @@ _BASICS = ("numpy", "gymnasium", "cloudpickle", "remuda._worker.main")
 
 def serve(fd: int, owner: int) -> None:
     """Serves requests from the socket `fd` until it is closed, or the process `owner` has ended."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    settle_signals(owner, on_interrupt=signal.SIG_DFL)
     with socket.socket(fileno=fd) as sock:
         try:
             owner_fd = os.pidfd_open(owner)
@@ -87,7 +89,8 @@ class _Server:
                 self._workers.add(pid)  # last, because the owner gets no pid if `pidfd_open` raises
                 return Answer(pid), pidfds
             if isinstance(request, Preload):
-                _preload(request)
+                with OneProcess():
+                    _preload(request)
                 return Answer(imported=self._new_modules()), pidfds
             return Answer(self._reap(request)), pidfds
         except BaseException as error:
@@ -98,16 +101,16 @@ class _Server:
         shows_its_key = can_show_for_a_moment(request.environment)
         if shows_its_key:
             show(request.environment)
-        pid = -1
+        pids: list[int] = []
         try:
-            pid = os.fork()
+            _core.fork_into(pids)
         finally:
-            if shows_its_key and pid != 0:
+            if shows_its_key and pids != [0]:
                 show(os.environ)
-        if pid == 0:
+        if pids == [0]:
             self.close()
             _become_worker(request, fds)
-        return pid
+        return pids[0]
 
     def _reap(self, request: Reap) -> dict[int, int]:
         codes = {}

@@ -6,7 +6,9 @@ import os
 import socket
 import subprocess
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
+from typing import cast
 
 from remuda import _core
 from remuda._backends.process.interpreter import python_command
@@ -73,13 +75,15 @@ def start_server(environment: dict[str, str]) -> tuple[ServerProcess, socket.soc
     client_end, server_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     try:
         with server_end:
-            process = subprocess.Popen(
+            start = partial(
+                subprocess.Popen,
                 python_command("remuda._backends.forkserver.server", "serve", server_end.fileno(), os.getpid()),
                 pass_fds=[server_end.fileno()],
                 start_new_session=True,
                 env=with_key(environment, key),
                 stdin=subprocess.DEVNULL,
             )
+            process = cast("subprocess.Popen[bytes]", _core.without_job_signals(start))
         return ServerProcess(process), client_end
     except BaseException:  # an interrupt, too, may leave a process that `Popen` has started
         client_end.close()

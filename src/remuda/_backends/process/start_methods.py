@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import TypeAlias
+from typing import TypeAlias, cast
 
 from remuda import _core
 from remuda._backends.forkserver.client import ForkServer, Pending, ServerGoneError, fork_server, request_for_worker
@@ -19,11 +19,11 @@ from remuda._backends.process.interpreter import python_command
 from remuda._backends.process.process_tree import kill_process_trees, new_key, show, with_key
 from remuda._backends.process.watcher import watch
 from remuda._backends.process.worker_process import WorkerProcess
-from remuda._system.forks import drop_inherited, register_holder
+from remuda._system.forks import drop_inherited, flush_output, register_holder
 from remuda._system.limits import no_more_processes
 from remuda._wire.channel import SocketChannel
 from remuda._wire.parcel import Address
-from remuda._worker.main import WorkerConfig, environment, flush_output, run_worker
+from remuda._worker.main import WorkerConfig, environment, run_worker
 
 Register: TypeAlias = Callable[[WorkerProcess], None]
 _Reaper: TypeAlias = Callable[[], int | None]
@@ -333,7 +333,8 @@ class _BySpawn(_AtOnce):
     """Starts a worker in a fresh interpreter."""
 
     def _start_child(self, worker_end: socket.socket, variables: dict[str, str], pids: list[int]) -> _Reaper:
-        process = subprocess.Popen(
+        start = partial(
+            subprocess.Popen,
             python_command("remuda._worker.main", "run_worker", worker_end.fileno(), os.getpid()),
             pass_fds=[worker_end.fileno()],
             start_new_session=True,
@@ -342,6 +343,7 @@ class _BySpawn(_AtOnce):
             stdout=self._what.output,
             stderr=self._what.output,
         )
+        process = cast("subprocess.Popen[bytes]", _core.without_job_signals(start))
         pids.append(process.pid)
 
         def forget() -> None:
@@ -356,7 +358,7 @@ class _ByFork(_AtOnce):
     def _start_child(self, worker_end: socket.socket, variables: dict[str, str], pids: list[int]) -> _Reaper:
         owner = os.getpid()
         flush_output()  # otherwise the child would print the buffered output again.
-        # SIGINT is blocked in the child: Ctrl-C in the terminal would reach it until it has its own process group.
+        # The child blocks signals such as SIGINT, until it has replaced the handlers and the process group of this one.
         _core.fork_into(pids)
         if pids == [0]:
             _become_worker(worker_end, owner, self._what, variables)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import signal
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -54,6 +55,7 @@ class _Watch:
                 *((os.POSIX_SPAWN_OPEN, fd, os.devnull, os.O_WRONLY, 0) for fd in (1, 2)),
             ],
             setpgroup=0,  # Ctrl-C in the terminal must not reach the watcher
+            setsigmask=signal.valid_signals(),  # a signal to every process of a job must not end it
         )
         self._starting.extend(map(spawn, [dict(os.environ)]))  # no interrupt comes before the pid is stored
         code = self._await_starts()

@@ -1,0 +1,11 @@
+// Recognises a forked child that continues the code of its parent.
+#pragma once
+
+#include <cstdint>
+
+namespace remuda {
+
+// Counts the forks of this process's ancestry. The count changes only between a fork and its return in the child.
+inline std::uint64_t fork_count = 0;
+
+}  // namespace remuda

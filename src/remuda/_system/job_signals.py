@@ -1,0 +1,29 @@
+"""Signals that a scheduler sends to every process of a job, such as SIGUSR1 before the time limit.
+
+The program may handle them and go on, so its workers and its fork server must not die of them.
+"""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable
+from types import FrameType
+from typing import Any, TypeAlias
+
+from remuda import _core
+
+Handler: TypeAlias = "Callable[[int, FrameType | None], Any] | int | signal.Handlers | None"
+
+
+def settle_signals(owner: int, on_interrupt: Handler = signal.default_int_handler) -> None:
+    """Makes this process, started by `owner`, survive the job's signals that the owner survives. Unblocks all signals.
+
+    Replaces handlers and masks that were inherited from the owner. `on_interrupt`: the handler of a SIGINT that the
+    owner does not survive, or has sent to this process.
+    """
+    for number in _core.JOB_SIGNALS:
+        if number != signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:  # as nohup sets it
+            signal.signal(number, on_interrupt if number == signal.SIGINT else signal.SIG_DFL)
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # otherwise envs get no exit codes of their child processes
+    _core.follow_signals(owner)
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
