@@ -1,19 +1,12 @@
-"""Frees locks, calls functions and closes descriptors in forked children, which have only one thread.
-
-Also ends children that code of the user forks, and that come back from this code.
-"""
+"""Frees locks, calls functions and closes descriptors in forked children, which have only one thread."""
 
 from __future__ import annotations
 
 import os
-import sys
 import threading
-import traceback
 import weakref
 from collections.abc import Callable
-from typing import Any, NoReturn, Protocol
-
-from remuda import _core
+from typing import Any, Protocol
 
 _locks: weakref.WeakSet[Any] = weakref.WeakSet()
 
@@ -65,43 +58,3 @@ def drop_inherited() -> None:
     """Closes the descriptors and mappings of pools that a forked worker has inherited from its parent."""
     for holder in list(_holders):
         holder.drop_descriptors()
-
-
-class OneProcess:
-    """A `with` block for code of the user, such as an env's, that only one process leaves.
-
-    If the code forks, the child ends when it comes to the end of the block. Otherwise two processes would continue as
-    one worker. (A function that calls the code would be seen in the user's tracebacks.)
-    """
-
-    def __enter__(self) -> None:
-        self._forks = _core.fork_count()
-
-    def __exit__(self, _kind: object, error: BaseException | None, _traceback: object) -> None:
-        if _core.fork_count() != self._forks:
-            end_child(error)
-
-
-def end_child(error: BaseException | None) -> NoReturn:
-    """Ends a forked child as `multiprocessing` does after its function has raised `error` (None: has returned)."""
-    status = 1
-    try:
-        if error is None:
-            status = 0
-        elif not isinstance(error, SystemExit):
-            traceback.print_exception(error)
-        elif error.code is None or isinstance(error.code, int):
-            status = error.code or 0
-        else:
-            print(error.code, file=sys.stderr)
-        flush_output()
-    finally:
-        os._exit(status & 0xFF)  # without the parent's exit handlers
-
-
-def flush_output() -> None:
-    for stream in (sys.stdout, sys.stderr):
-        try:
-            stream.flush()
-        except (OSError, ValueError, AttributeError):
-            pass  # the stream is closed, or a pipe without a reader

@@ -11,12 +11,12 @@ from gymnasium import Space
 from gymnasium.envs.registration import EnvSpec
 
 from remuda._relay.log import logger
-from remuda._system.forks import OneProcess
 from remuda._wire import by_value
 from remuda._wire.codec import ColumnSpec
 from remuda._wire.env_state import StateSupport
 from remuda._wire.failures import text_of
 from remuda._worker.env_state import support_of
+from remuda._worker.forked_children import OneProcess
 from remuda.errors import InvalidEnvError
 
 _TEXT_MODES = ("ansi", "ansi_list")

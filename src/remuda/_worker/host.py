@@ -10,7 +10,6 @@ from remuda import _core
 from remuda._crash.episode_start import describe_beginning
 from remuda._relay.log import logger
 from remuda._seeds import derive_seed
-from remuda._system.forks import OneProcess, end_child
 from remuda._wire.build_board import BuildBoard
 from remuda._wire.channel import Channel
 from remuda._wire.codec import check_agreement
@@ -42,6 +41,7 @@ from remuda._worker.env_report import (
 )
 from remuda._worker.env_state import Place, put_state, take_state
 from remuda._worker.factories import BuildError, EnvFn, unpack
+from remuda._worker.forked_children import OneProcess, end_child
 from remuda._worker.memory import in_words, own_bytes
 from remuda._worker.reset_defaults import ResetDefaults
 from remuda._worker.row_pickling import RowPickling

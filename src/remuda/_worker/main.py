@@ -18,8 +18,6 @@ from remuda._relay.output import WorkerOutput, settle_output
 from remuda._relay.sender import DatagramSender, start_relaying
 from remuda._relay.stacks import answer_for_stacks
 from remuda._relay.verbosity import Verbosity
-from remuda._system.forks import flush_output
-from remuda._system.job_signals import settle_signals
 from remuda._wire.build_board import BuildBoard
 from remuda._wire.channel import SocketChannel
 from remuda._wire.computed import Computed
@@ -29,7 +27,9 @@ from remuda._wire.pickling import dump, load, share_main
 from remuda._wire.registrations import load_registrations
 from remuda._worker.env_report import renders
 from remuda._worker.factories import BuildError, Carried, EnvFn, unpack, with_ids
+from remuda._worker.forked_children import flush_output
 from remuda._worker.identity import Identity
+from remuda._worker.job_signals import settle_signals
 from remuda._worker.program import Program
 from remuda._worker.second_build import BuildClock, try_second_build
 from remuda._worker.vector_host import make_host

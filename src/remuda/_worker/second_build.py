@@ -12,9 +12,9 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
-from remuda._system.forks import OneProcess
 from remuda._wire.failures import text_of
 from remuda._worker.env_report import renders
+from remuda._worker.forked_children import OneProcess
 from remuda._worker.measuring import read_clocks, spent
 
 

@@ -13,7 +13,6 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from remuda import _core
-from remuda._system.forks import OneProcess
 from remuda._wire.channel import Channel
 from remuda._wire.codec import SpaceCodec, coerce
 from remuda._wire.computed import compute
@@ -21,6 +20,7 @@ from remuda._wire.info_columns import OF_THE_END, InfoColumn
 from remuda._wire.layout import Layout
 from remuda._wire.pickling import FlaggedParts, Parts, bundle, load, unbundle
 from remuda._worker.env_report import EnvReport, check_names, check_spaces, report
+from remuda._worker.forked_children import OneProcess
 from remuda._worker.host import EnvHost
 from remuda._worker.reset_defaults import ResetDefaults, common_seed
 from remuda._worker.vector_rows import Array, SplitInfos, VectorRows, value_of_sub_env

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from remuda._system.forks import OneProcess
+from remuda._worker.forked_children import OneProcess
 
 
 @dataclass(frozen=True)

@@ -21,9 +21,9 @@ from remuda import _core
 from remuda._backends.forkserver.messages import Answer, Fork, Module, Preload, Reap, receive, send
 from remuda._backends.forkserver.server_process import children
 from remuda._backends.process.process_tree import can_show_for_a_moment, show
-from remuda._system.forks import OneProcess
-from remuda._system.job_signals import settle_signals
 from remuda._wire.failures import portable
+from remuda._worker.forked_children import OneProcess
+from remuda._worker.job_signals import settle_signals
 
 _BASICS = ("numpy", "gymnasium", "cloudpickle", "remuda._worker.main")
 

@@ -19,10 +19,11 @@ from remuda._backends.process.interpreter import python_command
 from remuda._backends.process.process_tree import kill_process_trees, new_key, show, with_key
 from remuda._backends.process.watcher import watch
 from remuda._backends.process.worker_process import WorkerProcess
-from remuda._system.forks import drop_inherited, flush_output, register_holder
+from remuda._system.forks import drop_inherited, register_holder
 from remuda._system.limits import no_more_processes
 from remuda._wire.channel import SocketChannel
 from remuda._wire.parcel import Address
+from remuda._worker.forked_children import flush_output
 from remuda._worker.main import WorkerConfig, environment, run_worker
 
 Register: TypeAlias = Callable[[WorkerProcess], None]
