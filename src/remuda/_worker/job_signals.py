@@ -25,5 +25,6 @@ def settle_signals(owner: int, on_interrupt: Handler = signal.default_int_handle
         if number != signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:  # as nohup sets it
             signal.signal(number, on_interrupt if number == signal.SIGINT else signal.SIG_DFL)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # otherwise envs get no exit codes of their child processes
+    signal.set_wakeup_fd(-1)  # otherwise signals here would be reported to the owner's event loop
     _core.follow_signals(owner)
     signal.pthread_sigmask(signal.SIG_SETMASK, ())

@@ -53,6 +53,9 @@ def end_children(env):
     return [program.wait(), forked.exitcode, len(signal.pthread_sigmask(signal.SIG_BLOCK, []))]
 
 seen = []
+reader, writer = os.pipe()
+os.set_blocking(writer, False)
+signal.set_wakeup_fd(writer)  # as event loops do
 ignore(signal.SIGTERM), block(signal.SIGUSR1)  # before the pool is made
 pool = Pool(hooked(2, build=count_usr2), start_method=METHOD)
 pool.reset()
@@ -64,7 +67,7 @@ for survive in (ignore, block, handle):
         sys.stdin.readline()  # the signal is sent to all processes now
         assert pool.step([3, 4]).reward.tolist() == [3, 4]
     signal.pthread_sigmask(signal.SIG_UNBLOCK, NUMBERS)
-assert set(seen) == set(NUMBERS), seen
+assert sorted(seen) == sorted(os.read(reader, 1000)) == sorted(NUMBERS), seen
 say([pids(pool), pool.apply(end_children), pool.get_attr("usr2", env_ids=[1])])
 sys.stdin.readline()
 signal.signal(signal.SIGUSR1, signal.SIG_DFL)
