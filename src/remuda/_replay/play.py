@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import socket
-import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ from remuda._replay.plan import Op, Plan
 from remuda._replay.recorded_code import Leave, RecordedCode
 from remuda._wire.channel import SocketChannel
 from remuda._wire.failures import portable
+from remuda._worker.forked_children import flush_output
 from remuda._worker.worker_info import WorkerInfo, settle_in_process
 from remuda.errors import RecordError
 
@@ -68,7 +68,7 @@ def run_play(fd: int, owner: int) -> None:
             outcome: Outcome | RecordError = _play(record, plan, leave, channel)
         except RecordError as error:
             outcome = RecordError(str(error))  # a copy without the error's cause, which may not be picklable
-        _flush_output()
+        flush_output()  # `os._exit` would lose it
         channel.send_object(outcome)
     os._exit(0)  # skips the interpreter's shutdown, in which the env may hang
 
@@ -94,10 +94,3 @@ def follow(ops: Sequence[Op], harness: Harness, before_op: Callable[[int], None]
         if harness.is_spoilt:
             return Outcome(i, "spoilt")
     return Outcome(len(ops) - 1, "finished")
-
-
-def _flush_output() -> None:
-    """Flushes the output of the env, which `os._exit` would lose."""
-    for stream in (sys.stdout, sys.stderr):
-        with suppress(OSError, ValueError, AttributeError):
-            stream.flush()
