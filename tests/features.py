@@ -71,7 +71,7 @@ REFUSALS = (
     Refusal((_VECTOR, ("reset_options", True)), "vector envs reset theirs by themselves, without options"),
     Refusal((_VECTOR, ("faults", "restart"), ("backend", "thread")), "rebuilt with its process"),
     Refusal((_SPARES, ("shared", True)), "hold up the others of its worker"),
-    Refusal((_SPARES, ("max_concurrency", 1)), "spares reset while others step"),
+    Refusal((_SPARES, ("max_concurrency", 1)), "spare envs reset while others step"),
     Refusal((_AHEAD, ("autoreset", "same_step")), "within the step that ends its episode"),
     Refusal((_AHEAD, ("autoreset", "disabled")), "by your reset"),
     Refusal((_AHEAD, ("max_concurrency", 1)), "do so while others step"),

@@ -196,6 +196,69 @@ def test_help_shows_the_parameters_of_methods(package: str) -> None:
             assert not method.__module__.startswith("remuda") or shown != {"args", "kwargs"}, (cls, name)
 
 
+# For each option that is checked: a value that is refused, also on the serial backend.
+INVALID: dict[str, Any] = {
+    **dict.fromkeys(("num_workers", "threads_per_worker", "start_timeout", "max_concurrency", "spares"), -1),
+    **dict.fromkeys(("vector_size", "frames", "object_bytes"), -1),
+    **dict.fromkeys(("backend", "start_method", "preload", "worker_env", "devices", "lazy"), "wrong"),
+    **dict.fromkeys(("max_worker_memory", "seeding", "extras", "faults"), "wrong"),
+    **dict.fromkeys(("record", "trace_on_fault", "worker_output", "observation_space"), 3),
+}
+# For each face: its names for options of the pool.
+ALFS_NAMES = {"spares": "num_spare_envs_for_reload", "threads_per_worker": "torch_num_threads_per_env"}
+NAMES = {
+    "gymnasium.AsyncVectorEnv": {"start_method": "context"},
+    "gymnasium.make_vec": {"start_method": "context"},
+    "alf.FastParallelEnvironment": ALFS_NAMES,
+    "alf.ParallelAlfEnvironment": ALFS_NAMES,
+}
+
+
+@pytest.mark.parametrize("face", FACES)
+def test_the_error_for_an_invalid_value_has_the_faces_name(face: str, pools: list[Pool]) -> None:
+    names = NAMES.get(face, {})
+    of_pool = {*names, "env_fns"} if names is ALFS_NAMES else {*names}
+    for option, value in INVALID.items():
+        if (name := names.get(option, option)) in REFUSED[face] or (face, option) == (
+            "sb3.SubprocVecEnv",
+            "start_method",
+        ):
+            continue  # for an unknown start method, Stable-Baselines3's own error is raised
+        with pytest.raises((TypeError, ValueError)) as raised:
+            FACES[face](**{"backend": "serial", name: value})
+        words = set(re.findall(r"\w+", str(raised.value)))
+        assert name in words
+        assert not words & of_pool
+    assert not pools
+
+
+def test_the_error_for_two_options_has_the_faces_names_and_values(pools: list[Pool]) -> None:
+    with pytest.raises(ValueError, match="autoreset_mode='NextStep' with resets_ahead=True, got 'SameStep'"):
+        async_vector_env(resets_ahead=True, autoreset_mode="SameStep", backend="serial")
+    with pytest.raises(
+        ValueError, match="max_concurrency=None with num_spare_envs_for_reload=1, got 1: spare envs reset"
+    ):
+        alf_env("FastParallelEnvironment", num_spare_envs_for_reload=1, max_concurrency=1, backend="serial")
+    with pytest.raises(ValueError, match="expected num_envs to be an int from 1 up, got 0"):
+        remuda.make_vec("CartPole-v1", num_envs=0)
+    assert not pools
+    envs = async_vector_env(autoreset_mode="Disabled", backend="serial")
+    envs.reset()
+    with pytest.raises(ValueError, match="autoreset_mode='NextStep' or 'SameStep' for a rollout, got 'Disabled'"):
+        envs.rollout(2)
+
+
+@pytest.mark.parametrize("face", sorted(FACES.keys() - {"gymnasium.make_vec"}))
+def test_the_error_for_a_keyword_of_a_method_names_the_users_class(face: str, pools: list[Pool]) -> None:
+    whole = FACES[face](backend="serial")
+    for envs in (whole, *(whole.split(2)[:1] if hasattr(whole, "split") else ())):
+        cls = type(envs)
+        for name, method in inspect.getmembers(cls, inspect.isfunction):
+            if not name.startswith("_") and method.__module__.startswith("remuda."):
+                with pytest.raises(TypeError, match=rf"^{cls.__name__}\.{name}\(\) "):
+                    getattr(envs, name)(unknown=1)
+
+
 DOCUMENTED = r"^        (\w+) \((.+?)\): "  # matches an option's name and default in a docstring
 
 

@@ -32,6 +32,15 @@ class SuggestedCode:
     refused: Mapping[str, str] = field(default_factory=dict)
     renamed: Mapping[str, tuple[str, Mapping[str, str]]] = field(default_factory=dict)
 
+    @property
+    def words(self) -> dict[str, str]:
+        """The face's words for options and values, by the pool's, for `in_words_of`."""
+        values = {ours: theirs for _, codes in self.renamed.values() for ours, theirs in codes.items()}
+        return {
+            **{name: theirs for name, (theirs, _) in self.renamed.items()},
+            **{ours.replace('"', "'"): theirs.replace('"', "'") for ours, theirs in values.items()},
+        }
+
     def put_into(self, setup: Setup) -> Setup:
         """Returns the setup with the code for the face instead of the code for a pool."""
         own = {name: getattr(self, name) for name in ("make", "spare", "split", "partial", "slim")}

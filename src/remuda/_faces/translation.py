@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import NoReturn, ParamSpec, TypeVar
 
 from remuda.errors import BrokenPoolError, ClosedError, EnvError, Failure, RemudaError
@@ -63,6 +65,23 @@ def by_kind(*kinds: type[RemudaError], name: str) -> Translation:
         return translated
 
     return Translation(of)
+
+
+@contextmanager
+def in_words_of(words: Mapping[str, str]) -> Iterator[None]:
+    """A context manager and decorator: errors about arguments have the face's words.
+
+    Args:
+        words: By remuda's name of an option, or `repr` of a value, that of the face.
+    """
+    try:
+        yield
+    except (TypeError, ValueError) as error:
+        ours = re.compile(rf"(?<!\w)({'|'.join(map(re.escape, words))})(?!\w)")
+        error.args = tuple(
+            ours.sub(lambda found: words[found[0]], arg) if isinstance(arg, str) else arg for arg in error.args
+        )
+        raise
 
 
 def caused(error: Exception, cause: BaseException) -> Exception:

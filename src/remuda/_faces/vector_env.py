@@ -13,7 +13,7 @@ from gymnasium.vector.async_vector_env import AsyncState
 
 from remuda import EnvTimeoutError
 from remuda._faces.stats import HasStats
-from remuda._faces.translation import Translation
+from remuda._faces.translation import Translation, in_words_of
 from remuda.errors import RemudaError, StateError
 
 if TYPE_CHECKING:
@@ -68,9 +68,8 @@ class PooledVectorEnv(HasStats):
 
     def __init_subclass__(cls, **arguments: Any) -> None:
         super().__init_subclass__(**arguments)
-        faces = [kind for kind in cls.__mro__ if issubclass(kind, PooledVectorEnv) and "step_async" in vars(kind)]
-        names = ("step_async", "step_wait")
-        cls._steps_at_once = all(getattr(cls, name) is getattr(faces[-1], name) for name in names)
+        owners = [next(kind for kind in cls.__mro__ if name in vars(kind)) for name in ("step_async", "step_wait")]
+        cls._steps_at_once = all(owner.__module__.startswith("remuda.") for owner in owners)
 
     def _begin(self, pool: Pool, envs: Part) -> None:
         """Initializes the vector env, with no call pending."""
@@ -226,7 +225,8 @@ class PooledVectorEnv(HasStats):
         self._check_open()
         self._check_idle("rollout")
         self._drop_leftovers()
-        return self._envs.rollout(steps, columns, parts)
+        with in_words_of(self._suggested_code.words):
+            return self._envs.rollout(steps, columns, parts)
 
     # -- closing -----------------------------------------------------------------------------------------
 

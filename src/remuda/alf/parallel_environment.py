@@ -17,9 +17,11 @@ from remuda import FaceOptions, Fault, Pool, PoolOptions, SpaceMismatchError
 from remuda._faces.closing import closed_on_error, log_close_errors
 from remuda._faces.no_pool import HasNoPool
 from remuda._faces.stats import SuggestedCode
+from remuda._faces.translation import in_words_of
 from remuda._faces.worker_defaults import set_local_defaults
 from remuda._factories import check_env_fns
 from remuda._keywords import names_keywords
+from remuda._naming import owns_methods
 from remuda.alf import worker
 from remuda.alf.configuration import Configuration
 from remuda.alf.errors import translated
@@ -55,7 +57,7 @@ def in_place_of_alfs(module: str) -> Callable[[T], T]:
     """
 
     def decorate(cls: T) -> T:
-        names_keywords(PoolOptions.__annotations__, REFUSED)(cls)
+        owns_methods(names_keywords(PoolOptions.__annotations__, REFUSED)(cls))
         constructor: Any = cls.__init__
         signature = inspect.signature(constructor)
         own = [parameter for parameter in signature.parameters.values() if parameter.kind is not parameter.VAR_KEYWORD]
@@ -128,7 +130,8 @@ class ParallelEnvironment(HasNoPool, HasSpecs, AlfEnvironment):  # type: ignore[
         )
         builders = [functools.partial(worker.build, ctor, env_id, setting) for env_id, ctor in enumerate(constructors)]
         try:
-            self._pool = Pool(builders, start_method=start_method, max_concurrency=max_concurrency, **options)
+            with in_words_of({**self._suggested_code.words, "env_fns": "env_constructors"}):
+                self._pool = Pool(builders, start_method=start_method, max_concurrency=max_concurrency, **options)
         except SpaceMismatchError as error:
             raise in_alfs_words(error) from error
         with closed_on_error(self._pool):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
+from numbers import Real
+from types import NoneType
 from typing import Any
 
 import numpy as np
@@ -34,14 +36,24 @@ SUGGESTED_CODE = SuggestedCode(
 )
 """The code that a verdict on the throughput suggests."""
 
+WORDS = {"env_fns": "env_fn", "start_method": "context"}
+"""DI-engine's words for arguments of the pool, for `in_words_of`."""
 
-def check_options(options: Any) -> FaultPolicy:
-    """Checks the value of ``cfg.remuda``, and returns its fault policy.
+
+_LIMITS = ("step_timeout", "reset_timeout", "connect_timeout", "step_wait_timeout", "retry_waiting_time")
+
+
+def check_options(cfg: Mapping[str, Any]) -> FaultPolicy:
+    """Checks the limits of the configuration and its key ``remuda``, and returns the fault policy in that key.
 
     Raises:
         ValueError: An option is unknown or is set by the manager, or ``faults`` is invalid.
-        TypeError: The value is not a mapping.
+        TypeError: A limit is not a number, or ``remuda`` is not a mapping.
     """
+    for name in _LIMITS:
+        if not isinstance(cfg.get(name), (Real, NoneType)):
+            raise TypeError(f"expected cfg.{name} to be a number of seconds or None, got {cfg[name]!r}")
+    options = cfg.get("remuda") or {}
     if not isinstance(options, Mapping):
         raise TypeError(f"expected cfg.remuda to be a dict of options of remuda.Pool, got {options!r}")
     known = [name for name in PoolOptions.__annotations__ if name not in REFUSED]

@@ -17,9 +17,10 @@ from easydict import EasyDict
 
 from remuda import EnvError, Pool, RemudaError, StateError, WorkerDiedError
 from remuda._faces.no_pool import HasNoPool
-from remuda._faces.translation import Translation
+from remuda._faces.translation import Translation, in_words_of
 from remuda._factories import check_env_fns
-from remuda.ding.arguments import SUGGESTED_CODE, check_options, pool_options, quick
+from remuda._naming import owns_methods
+from remuda.ding.arguments import SUGGESTED_CODE, WORDS, check_options, pool_options, quick
 from remuda.ding.errors import is_of_call, translate
 from remuda.ding.replays import replays_of
 from remuda.ding.reset_orders import ResetOrder
@@ -29,6 +30,7 @@ from remuda.ding.worker import Adapter, call_method, get_attribute, render
 from remuda.errors import InvalidActionError, InvalidEnvError, ResourceError
 
 
+@owns_methods
 class AsyncSubprocessEnvManager(HasNoPool, BaseEnvManager):  # type: ignore[misc]  # DI-engine ships no types
     """Steps some envs while others still step: DI-engine's ``AsyncSubprocessEnvManager`` on a pool.
 
@@ -88,7 +90,7 @@ class AsyncSubprocessEnvManager(HasNoPool, BaseEnvManager):  # type: ignore[misc
         super().__init__(factories, EasyDict({**self.config, **(cfg or {})}))
         self._shared_memory = self._cfg.shared_memory
         self._copy_on_get = self._cfg.copy_on_get
-        self._faults = check_options(self._cfg.get("remuda") or {})
+        self._faults = check_options(self._cfg)
         self._wait_num = self._cfg.wait_num
         self._step_wait_timeout = self._cfg.step_wait_timeout
         self._connect_timeout = self._cfg.connect_timeout
@@ -145,7 +147,8 @@ class AsyncSubprocessEnvManager(HasNoPool, BaseEnvManager):  # type: ignore[misc
         each = zip(self._env_fn, replays, strict=True)
         adapted = [functools.partial(adapter, env_fn, replay=replay) for env_fn, replay in each]
         try:
-            return Pool(adapted, **options)
+            with in_words_of(WORDS):
+                return Pool(adapted, **options)
         except (InvalidEnvError, ResourceError, ValueError):
             raise  # a mistake of the caller or a limit of the system, so not translated
         except RemudaError as error:

@@ -11,8 +11,10 @@ from gymnasium.core import ActType, ObsType
 
 from remuda import FaceOptions, Pool, PoolOptions
 from remuda._faces.closing import closed_on_error
+from remuda._faces.translation import in_words_of
 from remuda._faces.worker_defaults import set_worker_defaults
 from remuda._keywords import names_keywords
+from remuda._naming import owns_methods
 from remuda.gymnasium import arguments, spaces
 from remuda.gymnasium.autoreset import POOL_MODE, AutoresetMode
 from remuda.gymnasium.errors import translated
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack  # `Unpack` is in `typing` since Python 3.11
 
 
+@owns_methods
 @names_keywords(PoolOptions.__annotations__, arguments.REFUSED)
 class AsyncVectorEnv(AsyncVectorEnvPart[ObsType, ActType]):
     """Steps many envs in parallel, in worker processes: :class:`gymnasium.vector.AsyncVectorEnv` on a pool.
@@ -100,7 +103,7 @@ class AsyncVectorEnv(AsyncVectorEnvPart[ObsType, ActType]):
 
         set_worker_defaults(options, f"Worker<{type(self).__name__}>")
         self._has_extras = bool(options.get("extras"))
-        self._pool = translated(Pool)(
+        self._pool = translated(in_words_of(self._suggested_code.words)(Pool))(
             self.env_fns,
             max_concurrency=None if max_concurrency is None else int(max_concurrency),
             start_method=context,  # type: ignore[arg-type]  # it was checked

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal
 
-__all__ = ["POOL_MODE", "AutoresetMode"]
+__all__ = ["POOL_CODES", "POOL_MODE", "AutoresetMode"]
 
 if TYPE_CHECKING:
     from gymnasium.vector import AutoresetMode
@@ -27,3 +27,6 @@ POOL_MODE: dict[AutoresetMode, Literal["next_step", "same_step", "disabled"]] = 
     AutoresetMode.SAME_STEP: "same_step",
     AutoresetMode.DISABLED: "disabled",
 }
+
+POOL_CODES = {f'"{ours}"': f'"{theirs.value}"' for theirs, ours in POOL_MODE.items()}
+"""Gymnasium's values by the pool's, as code."""

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import gymnasium
+import numpy as np
 from gymnasium import Env, logger
 from gymnasium.envs.registration import (
     EnvSpec,
@@ -66,7 +67,7 @@ def make_vec(
     Raises:
         gymnasium.error.Error: the env does not exist, or has no entry point for a single env.
         TypeError: an option is unknown or not possible here.
-        ValueError: ``vectorization_mode`` has another value.
+        ValueError: ``vectorization_mode`` or ``num_envs`` has another value.
     """
     spec = copy.deepcopy(_find_spec(id))
     if spec.entry_point is None:
@@ -84,6 +85,8 @@ def make_vec(
     options = dict(recorded.pop("vector_kwargs", vector_kwargs) or {})
     options |= {name: kwargs.pop(name) for name in (_KEYWORDS & kwargs.keys()) - recorded.keys()}
     check_not_refused("make_vec", options, _REFUSED)
+    if not isinstance(num_envs, (int, np.integer)) or num_envs < 1:
+        raise ValueError(f"expected num_envs to be an int from 1 up, got {num_envs!r}")
     env_kwargs = {**recorded, **kwargs}
 
     build = functools.partial(_build_env, spec, env_kwargs, wrappers)

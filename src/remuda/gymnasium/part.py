@@ -20,8 +20,10 @@ from numpy import ndarray
 from remuda import Batch, Call, Part, Pool
 from remuda._faces.stats import vector_env_code
 from remuda._faces.vector_env import IDLE, STEPPING, PooledVectorEnv
+from remuda._naming import owns_methods
 from remuda.errors import InvalidActionError, RemudaError, StateError
 from remuda.gymnasium import arguments
+from remuda.gymnasium.autoreset import POOL_CODES
 from remuda.gymnasium.errors import translated, translated_in_replace
 from remuda.gymnasium.lazy_infos import LazyInfos
 from remuda.gymnasium.results import Results, join
@@ -37,6 +39,7 @@ Step = tuple[ObsType, npt.NDArray[np.float64], Flags, Flags, dict[str, Any]]
 _NOT_CALLABLE = ("reset", "step", "close", "_setattr", "_check_spaces")
 
 
+@owns_methods
 class AsyncVectorEnvPart(PooledVectorEnv, VectorEnv[ObsType, ActType, npt.NDArray[Any]], Generic[ObsType, ActType]):
     """A part of a vector env, made by `AsyncVectorEnv.split`: its envs are reset and stepped apart from the others.
 
@@ -54,7 +57,7 @@ class AsyncVectorEnvPart(PooledVectorEnv, VectorEnv[ObsType, ActType, npt.NDArra
         "obs, rewards, terminations, truncations, infos",
         refused=arguments.REFUSED,
         renamed={
-            "autoreset": ("autoreset_mode", {'"same_step"': '"SameStep"', '"disabled"': '"Disabled"'}),
+            "autoreset": ("autoreset_mode", POOL_CODES),
             "start_method": ("context", {}),
         },
     )

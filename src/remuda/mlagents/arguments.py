@@ -40,8 +40,10 @@ def check_env_factory(env_factory: Any) -> None:
         )
 
 
-def check_num_workers(num_workers: Any, n_env: int) -> None:
-    """Raises ``ValueError`` for an invalid number of workers. (The pool's own error would suggest "auto".)"""
+def check_numbers(n_env: Any, num_workers: Any) -> None:
+    """Raises ``ValueError`` for an invalid number of envs or workers. (The pool's own error would suggest "auto".)"""
+    if not isinstance(n_env, int) or n_env < 1:
+        raise ValueError(f"expected n_env to be an int from 1 up, got {n_env!r}")
     if num_workers is None or (isinstance(num_workers, int) and 1 <= num_workers <= n_env):
         return
     why = ": a game computes in a process of its own, which measuring would not see" if num_workers == "auto" else ""
@@ -51,9 +53,14 @@ def check_num_workers(num_workers: Any, n_env: int) -> None:
 
 
 def run_options_of(options: RunOptions | EngineConfig) -> RunOptions:
-    """Returns the run options. If an older program passes only an `EngineConfig`, makes the run options from it."""
+    """Returns the run options. If an older program passes only an `EngineConfig`, makes the run options from it.
+
+    Raises ``TypeError`` for other values.
+    """
     if isinstance(options, EngineConfig):
         return RunOptions(engine_settings=EngineSettings(**options._asdict()))
+    if not isinstance(options, RunOptions):
+        raise TypeError(f"expected run_options to be RunOptions of ML-Agents, got {options!r}")
     return options
 
 

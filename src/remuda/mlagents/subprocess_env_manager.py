@@ -24,10 +24,11 @@ from remuda._faces.no_pool import HasNoPool
 from remuda._faces.stats import SuggestedCode
 from remuda._faces.worker_defaults import set_local_defaults
 from remuda._keywords import names_keywords
+from remuda._naming import owns_methods
 from remuda.mlagents.arguments import (
     REFUSED,
     check_env_factory,
-    check_num_workers,
+    check_numbers,
     factories,
     policy_of,
     run_options_of,
@@ -44,6 +45,7 @@ _DRAIN_TIMEOUT = 60.0  # the seconds to wait for steps in flight before all envs
 EnvFactory = Callable[[int, list[SideChannel]], BaseEnv]
 
 
+@owns_methods
 @names_keywords(PoolOptions.__annotations__, REFUSED)
 class SubprocessEnvManager(HasNoPool, EnvManager):  # type: ignore[misc]  # ML-Agents has no types
     """Steps many envs of ML-Agents in parallel, in worker processes, and returns steps as soon as they arrive.
@@ -105,7 +107,7 @@ class SubprocessEnvManager(HasNoPool, EnvManager):  # type: ignore[misc]  # ML-A
     ) -> None:
         super().__init__()
         check_env_factory(env_factory)
-        check_num_workers(options.get("num_workers"), n_env)
+        check_numbers(n_env, options.get("num_workers"))
         self.env_factory, self.run_options = env_factory, run_options_of(run_options)
         self.env_parameters: dict[str, Any] | None = None
         self._parameters: dict[str, Any] = {}  # all parameters that were set.

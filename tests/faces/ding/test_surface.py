@@ -89,6 +89,14 @@ def test_invalid_options_are_refused_by_the_constructor(options: Any, error: typ
         ours.SyncSubprocessEnvManager([DriftEnv], {"remuda": options})
 
 
+def test_errors_name_the_keys_of_the_configuration() -> None:
+    with pytest.raises(TypeError, match=r"expected cfg\.reset_timeout to be a number of seconds or None, got 'soon'"):
+        ours.SyncSubprocessEnvManager([DriftEnv], {"reset_timeout": "soon"})
+    manager = ours.SyncSubprocessEnvManager([DriftEnv], {"context": "clone"})
+    with pytest.raises(ValueError, match="expected context to be one of .*, got 'clone'"):
+        manager.launch()
+
+
 @pytest.mark.parametrize("given", ["pong", DriftEnv, ["pong"]], ids=repr)
 def test_the_error_for_wrong_env_fns_says_what_to_write(given: Any) -> None:
     with pytest.raises(TypeError, match=r"expected env_fn.* to be .*; write \["):

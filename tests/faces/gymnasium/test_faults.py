@@ -89,6 +89,16 @@ def test_the_log_is_like_gymnasiums() -> None:
     assert "ERROR: Raising the last exception back to the main process." in texts[4]
 
 
+@pytest.mark.filterwarnings("error")
+def test_the_exception_of_a_call_is_not_logged() -> None:
+    """Programs ask for attributes that an env may lack, in each step."""
+    envs = AsyncVectorEnv(faulty("step", "plain"), backend="serial")
+    for read in (lambda: envs.call("missing"), lambda: envs.get_attr("missing")):
+        with pytest.raises(AttributeError, match="missing"):
+            read()
+    envs.close()
+
+
 @quiet
 def test_the_last_of_several_exceptions_is_raised_and_all_are_kept() -> None:
     envs = AsyncVectorEnv(faulty("step", "two_arguments", num_envs=4, which=(1, 3)))

@@ -300,6 +300,12 @@ def test_reset_needs_no_parameters() -> None:
     made.close()
 
 
+@pytest.mark.parametrize("wrong", [{"n_env": 0}, {"run_options": 3}], ids=str)
+def test_errors_name_the_argument(wrong: dict[str, Any]) -> None:
+    with pytest.raises((ValueError, TypeError), match=f"expected {next(iter(wrong))} to be"):
+        BOTH[0](EchoEnv, **{"run_options": RunOptions(), **wrong})
+
+
 def test_an_engine_config_is_accepted_in_place_of_run_options() -> None:
     """Older ML-Agents versions pass the engine's configuration in place of run options."""
     config = EngineConfig(120, 60, 2, 4.0, 30, 20)

@@ -51,7 +51,7 @@ REFUSALS = (
         Refusal("vector_size", other, allowed, "the envs in a vector env are neither reset nor built one by one")
         for other, allowed in _OF_SINGLE_ENVS.items()
     ),
-    Refusal("spares", "max_concurrency", (None,), "spares reset while others step"),
+    Refusal("spares", "max_concurrency", (None,), "spare envs reset while others step"),
     Refusal("resets_ahead", "max_concurrency", (None,), "workers that reset in advance do so while others step"),
     Refusal(
         "resets_ahead",

@@ -12,11 +12,11 @@ from gymnasium.vector.utils import batch_space
 from remuda._engine.commands.arguments import check_rollout
 from remuda._engine.commands.partition import Division
 from remuda._engine.pool.in_turn import in_turn
-from remuda._engine.pool.naming import owns_methods
 from remuda._engine.pool.stateful import Stateful
 from remuda._engine.rollouts.columns import ColumnType, Declared, check_columns
 from remuda._engine.rollouts.rollout import Rollout
 from remuda._error_frames import holds_nothing
+from remuda._naming import owns_methods
 
 
 @owns_methods

@@ -22,7 +22,6 @@ from remuda._engine.options.pool_options import EnvFn, PoolOptions, RemoteBacken
 from remuda._engine.options.settings import Settings, signature_of_pool
 from remuda._engine.pool.advice import ADVISER, advice
 from remuda._engine.pool.divisible import Divisible
-from remuda._engine.pool.naming import owns_methods
 from remuda._engine.pool.on_a_cluster import OnACluster
 from remuda._engine.running.running import Running
 from remuda._engine.running.seeds import Seed
@@ -34,6 +33,7 @@ from remuda._engine.stats.pool_stats import PoolStats
 from remuda._engine.tracing.trace import NUM_EVENTS, Trace, note_new_pool, trace_pool
 from remuda._factories import check_env_fns
 from remuda._keywords import names_keywords
+from remuda._naming import owns_methods
 from remuda._system.cores import usable_cores
 from remuda._system.exiting import is_exiting, leave_pools_alone
 from remuda._system.forks import run_in_children
