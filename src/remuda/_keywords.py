@@ -13,12 +13,35 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 
 _SYNONYMS = {
-    **dict.fromkeys(("workers", "processes", "num_processes", "num_threads", "n_jobs"), "num_workers"),
-    **dict.fromkeys(("restart", "restarts"), "faults"),
-    "context": "start_method",
-    "gpus": "devices",
+    **dict.fromkeys(("workers", "n_workers", "nworkers", "max_workers", "worker"), "num_workers"),
+    **dict.fromkeys(("processes", "num_processes", "n_processes", "num_procs", "n_procs", "n_jobs"), "num_workers"),
+    "num_threads": "num_workers",
+    **dict.fromkeys(("restart", "restarts", "retry", "retries"), "faults"),
+    **dict.fromkeys(("context", "ctx", "mp_context"), "start_method"),
+    **dict.fromkeys(("gpu", "gpus"), "devices"),
+    **dict.fromkeys(("memory_limit", "max_memory"), "max_worker_memory"),
+    **dict.fromkeys(("pin", "affinity", "cpu_affinity"), "pin_workers"),
+    **dict.fromkeys(("autoreset_mode", "auto_reset"), "autoreset"),
+    "threads": "threads_per_worker",
+    "env_vars": "worker_env",
 }
 """Other libraries' names for options of a pool."""
+
+_INSTEAD = {
+    "shared_memory": "arrays always travel through shared memory: leave it out",
+    **dict.fromkeys(("copy", "zero_copy"), "a later step never changes a batch that you hold: leave it out"),
+    "daemon": "no worker outlives its program: leave it out",
+    "seed": "pass it to reset or seed",
+    "batch_size": "use remuda.Pool, whose recv(min_envs=...) returns the first results",
+    "timeout": "use start_timeout=, or a deadline, as in faults=remuda.FaultPolicy(step_timeout=...)",
+    **dict.fromkeys(
+        ("render_mode", "env_kwargs", "wrappers", "frame_skip", "frame_stack"),
+        "give it to the envs, in the functions that build them",
+    ),
+}
+"""Advice for other libraries' options that a pool does not have."""
+
+_SIMILAR = 0.83  # the least similarity of a suggestion: below it, names only share a word, such as "workers"
 
 _COUNTS_OF_ENVS = ("n_env", "n_envs", "num_env", "num_envs")
 
@@ -37,7 +60,8 @@ def check_keywords(what: str, given: Mapping[str, Any], known: Iterable[str]) ->
     names = list(known)
     for keyword in given:
         if keyword not in names:
-            hint = did_you_mean(keyword, names, given)
+            see = "; help(remuda.PoolOptions) has all options" if "num_workers" in names else ""
+            hint = did_you_mean(keyword, names, given) or see
             raise TypeError(f"{what}() got an unexpected keyword argument {keyword!r}{hint}")
 
 
@@ -58,9 +82,10 @@ def did_you_mean(keyword: str, known: Iterable[str], given: Mapping[str, Any] = 
         )
     parts = {name: part for name, part in _parts.items() if part[0] in names and name not in names}
     synonym = _SYNONYMS.get(keyword)
-    alike = [synonym] if synonym in names else difflib.get_close_matches(keyword, [*names, *parts], n=1)
-    if not alike:
-        return ""
+    alike = [synonym] if synonym in names else difflib.get_close_matches(keyword, [*names, *parts], 1, _SIMILAR)
+    if not alike or (synonym is not None and synonym not in names):
+        is_of_pool = "num_workers" in names and "num_envs" not in names
+        return f"; {_INSTEAD[keyword]}" if keyword in _INSTEAD and is_of_pool else ""
     if alike[0] not in parts:
         return f"; did you mean {alike[0]}=?"
     option, kind = parts[alike[0]]

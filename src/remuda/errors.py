@@ -244,9 +244,9 @@ class EnvError(RemudaError):
 
     failures: tuple[Failure, ...]
 
-    def __init__(self, failures: Sequence[Failure]) -> None:
+    def __init__(self, failures: Sequence[Failure], remedy: str = "") -> None:
         self.failures = tuple(sorted(failures, key=lambda f: -1 if f.env_id is None else f.env_id))
-        super().__init__(_as_text(self.failures))
+        super().__init__(_as_text(self.failures) + remedy)
         first = self.failures[0]
         self.__cause__ = RemoteTraceback(first.traceback) if first.exception is None else first.exception
 
@@ -314,7 +314,10 @@ class WorkerDiedError(RemudaError):
         where: The progress of the env of that operation; None if the env is unknown.
         record: The crash record of that env; None if none was written (`record=`).
         others: Further errors of the same time: deaths, and an EnvError for the envs that raised.
+        remedy: The end of the message: options with which the pool would continue.
     """
+
+    remedy = ""
 
     def __init__(
         self,
@@ -349,7 +352,7 @@ class WorkerDiedError(RemudaError):
         at = f" (env {self.where.env_id}, {self.where})" if self.where is not None else ""
         more = "".join(f"; and {other}" for other in self.others)
         report = f"{self._what_happened(envs)} while {doing}{at}: {self.reason()}"
-        return f"{report}{_recorded(self.record)}{more}{self.details()}"
+        return f"{report}{_recorded(self.record)}{more}{self.remedy}{self.details()}"
 
     def _what_happened(self, envs: str) -> str:
         return f"worker {self.worker} (pid {self.pid}, {envs}) died"

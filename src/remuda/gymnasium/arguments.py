@@ -69,9 +69,9 @@ def check_seeds(seed: int | Sequence[int | None] | None, num_envs: int) -> None:
 
 def check_ids(env_ids: Sequence[int], num_envs: int) -> None:
     """Raise ``ValueError`` if ``env_ids`` is empty, or if an id belongs to no env."""
-    known = [i for i in env_ids if isinstance(i, (int, np.integer)) and 0 <= i < num_envs]
-    if not env_ids or len(known) < len(env_ids):
-        raise ValueError(f"expected `env_ids` to be some of 0, ..., {num_envs - 1}, got {list(env_ids)}.")
+    unknown = [i for i in env_ids if not isinstance(i, (int, np.integer)) or not 0 <= i < num_envs]
+    if not env_ids or unknown:
+        raise ValueError(f"expected `env_ids` to be some of 0, ..., {num_envs - 1}, got {(unknown or ['none'])[0]}.")
 
 
 def seeds_of(env_ids: Sequence[int], seed: int | Sequence[int | None] | None) -> int | Sequence[int | None] | None:

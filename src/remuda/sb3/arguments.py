@@ -49,10 +49,10 @@ def positions(indices: Indices, num_envs: int) -> list[int]:
     every = range(num_envs)
     if indices is None:
         return list(every)
-    try:
-        return [every[operator.index(index)] for index in (indices if isinstance(indices, Iterable) else [indices])]
-    except IndexError:
-        raise IndexError(f"expected indices of {num_envs} envs, got {indices!r}") from None
+    ints = [operator.index(index) for index in (indices if isinstance(indices, Iterable) else [indices])]
+    if unknown := [index for index in ints if not -num_envs <= index < num_envs]:
+        raise IndexError(f"expected indices of {num_envs} envs, got {unknown[0]}")
+    return [every[index] for index in ints]
 
 
 def batch_actions(space: Space[Any], actions: Any, num_envs: int) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from enum import Enum
 from typing import Any
 
@@ -42,8 +43,43 @@ def test_the_error_of_a_misspelt_keyword_names_the_keyword_that_was_meant(cls: t
         cls(*arguments, **{known[:-1]: 2})
     text = f"{cls.__name__}() got an unexpected keyword argument '{known[:-1]}'; did you mean {known}=?"
     assert str(raised.value) == text
-    with pytest.raises(TypeError, match=r"got an unexpected keyword argument 'zzz'$"):
+    otherwise = "; help(remuda.PoolOptions) has all options" if cls is Pool else ""
+    with pytest.raises(TypeError, match=rf"got an unexpected keyword argument 'zzz'{re.escape(otherwise)}$"):
         cls(*arguments, zzz=1)
+
+
+@pytest.mark.parametrize(
+    ("keyword", "advice"),
+    [
+        ("n_workers", "did you mean num_workers=?"),
+        ("shared_memory", "arrays always travel through shared memory: leave it out"),
+        ("env_workers", "help(remuda.PoolOptions) has all options"),  # similar to pin_workers, but no misspelling
+        ("directory", "did you mean record=Recording(directory=2)?"),
+        ("env_factory", "help(remuda.PoolOptions) has all options"),
+        ("timeout", "use start_timeout=, or a deadline, as in faults=remuda.FaultPolicy(step_timeout=...)"),
+    ],
+)
+def test_the_error_of_an_unknown_keyword_gives_no_wrong_advice(keyword: str, advice: str) -> None:
+    with pytest.raises(TypeError, match=re.escape(f"unexpected keyword argument '{keyword}'; {advice}") + "$"):
+        Pool(counting(1), **{keyword: 2})  # type: ignore[arg-type]
+
+
+def test_errors_of_env_ids_and_limits_name_the_value_and_send_nothing() -> None:
+    with Pool(counting(4), backend="serial") as pool:
+        pool.reset()
+        for wrong, message in (
+            ([1, 9], "from 0 to 3, got 9 at env_ids[1]"),
+            ([2, 1, 2], "from 0 to 3, got 2 again at env_ids[2]"),
+            (np.array([True, False]), "; for a mask, pass numpy.flatnonzero(mask)"),
+            ([], "to have at least one env, got none; nothing was sent"),
+        ):
+            for call in (lambda ids: pool.reset(env_ids=ids), lambda ids: pool.step([0] * len(ids), ids)):
+                with pytest.raises((ValueError, TypeError), match=re.escape(message)):
+                    call(wrong)
+        pool.send([0] * 4)
+        with pytest.raises(ValueError, match=r"expected min_envs to be at most 4 \(the number of envs\), got 5"):
+            pool.recv(min_envs=5)
+        assert len(pool.recv(min_envs=4)) == 4
 
 
 def test_other_values_of_faults_are_refused() -> None:

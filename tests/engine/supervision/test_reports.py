@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import pickle
 import re
 import signal
@@ -19,6 +20,7 @@ from pool_envs import NestedEnv, counting, hooked
 from programs import kill
 
 from remuda import (
+    BrokenPoolError,
     EnvError,
     Fault,
     FaultPolicy,
@@ -30,6 +32,38 @@ from remuda import (
 )
 
 BROKEN = raising(lambda: ValueError("broken"))
+
+REMEDY = '; pass faults="restart" to continue after faults, and record="crashes" to replay them'
+
+
+@pytest.mark.parametrize(
+    ("options", "remedy"),
+    [
+        ({}, REMEDY),
+        ({"record": "crashes"}, '; pass faults="restart" to continue after faults'),
+        ({"faults": FaultPolicy("restart", max_restarts=0)}, ""),
+        ({"advise": False}, ""),
+    ],
+    ids=str,
+)
+def test_errors_name_the_options_that_help(
+    options: dict[str, Any], remedy: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Errors of envs and deaths, and those of later calls to an env that is lost; not errors of calls."""
+    monkeypatch.chdir(tmp_path)
+    died = "in step (env 1, episode 0, step 1, no seed, last action 0): it exited with code 3"
+    with Pool(hooked(2, [1], step=lambda *_: os._exit(3), render=BROKEN), num_workers=2, **options) as pool:
+        with pytest.raises(EnvError) as call:
+            pool.render()
+        pool.reset()
+        with pytest.raises((WorkerDiedError, RestartLimitError)) as death:
+            pool.step([0, 0])
+        with pytest.raises(BrokenPoolError) as later:
+            pool.step([0, 0])
+    assert "pass faults" not in str(call.value)
+    assert str(death.value).endswith(died + remedy) or "record" in options
+    assert [str(error.value).count('pass faults="restart"') for error in (death, later)] == [int(bool(remedy))] * 2
+    assert str(later.value).endswith(f"make a new one{remedy}")
 
 
 def broken_in_third_step(env: Any, _: Any) -> None:
@@ -50,7 +84,7 @@ def test_an_exception_reports_episode_step_seed_and_action(backend: Any) -> None
         assert (failure.where.env_id, failure.where.episode, failure.where.step) == (1, 0, 3)
         assert (failure.where.seed, failure.where.resets_since_seed, failure.where.action) == (41, 0, 8)
         assert str(raised.value) == (
-            "env 1 (worker 1) raised ValueError in step: broken (episode 0, step 3, seed 41, last action 8)"
+            f"env 1 (worker 1) raised ValueError in step: broken (episode 0, step 3, seed 41, last action 8){REMEDY}"
         )
         assert isinstance(raised.value.__cause__, ValueError)
         assert isinstance(raised.value.__cause__.__cause__, RemoteTraceback)

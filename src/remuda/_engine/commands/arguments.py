@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+import reprlib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -27,9 +28,13 @@ def check_env_ids(env_ids: Iterable[Any], known: Sequence[int]) -> list[int]:
     try:
         ids = [_index(env_id) for env_id in env_ids]
     except TypeError:
-        raise TypeError(f"{expected}, got {env_ids!r}") from None
+        mask = "; for a mask, pass numpy.flatnonzero(mask)" if getattr(env_ids, "dtype", None) == np.bool_ else ""
+        raise TypeError(f"{expected}, got {reprlib.repr(env_ids)}{mask}") from None
     if len(set(ids)) != len(ids) or not set(ids).issubset(known):
-        raise ValueError(f"{expected}, got {ids}")
+        valid, first = set(known), {env_id: i for i, env_id in reversed([*enumerate(ids)])}
+        wrong = next(i for i, env_id in enumerate(ids) if env_id not in valid or first[env_id] < i)
+        again = " again" if ids[wrong] in valid else ""
+        raise ValueError(f"{expected}, got {ids[wrong]}{again} at env_ids[{wrong}]")
     return ids
 
 

@@ -58,7 +58,7 @@ class Engine:
         self.closed = self.is_copy = self.is_succeeded = False
         self.parts = 1
         self.running, self.backend, self.layout = running, running.backend, running.layout
-        self.faults = Faults(running, in_callers_thread=settings.backend == "serial")
+        self.faults = Faults(running, in_callers_thread=settings.backend == "serial", remedy=settings.remedy)
         infos, defaults = InfoColumns(running.layout.info_bytes), running.defaults
         per_episode = settings.seeding == "per_episode"
         seeds = EpisodeSeeds(defaults) if per_episode else GymnasiumSeeds(defaults, running.layout)

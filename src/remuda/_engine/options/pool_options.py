@@ -290,7 +290,8 @@ class OptionValues:
     advise: bool = option(
         True,
         any_value,
-        """Log once if another number of workers would at least double the speed.""",
+        """Log once if another number of workers would at least double the speed. Name the options that continue after
+        faults, and that replay them, in errors about faults.""",
     )
     operation_of: OperationOf | None = option(
         None,

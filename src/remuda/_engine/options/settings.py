@@ -142,6 +142,16 @@ class Settings(OptionValues):
         """Whether an env may have to be rebuilt."""
         return self.faults.restarts or self.faults.renew_every is not None or self.max_worker_memory is not None
 
+    @property
+    def remedy(self) -> str:
+        """The end of errors about faults: options with which the pool would continue, or a fault could be replayed."""
+        if not self.advise or self.faults.restarts or (self.vector_size is not None and self.backend != "process"):
+            return ""
+        replay = (
+            "" if self.record is not None or self.vector_size is not None else ', and record="crashes" to replay them'
+        )
+        return f'; pass faults="restart" to continue after faults{replay}'
+
     def envs_of_worker(self) -> tuple[int, ...]:
         """Returns the number of envs of each worker. Neighbouring envs, which share cache lines, share a worker."""
         if self.dealt is not None:

@@ -97,7 +97,7 @@ class Stepping(EnvCalls):
         """Waits for results of envs, and returns those that have arrived as a batch.
 
         Args:
-            min_envs: The number of envs to wait for; None for all that are in flight.
+            min_envs: The number of envs to wait for, if as many are in flight; None for all that are in flight.
             timeout: The seconds to wait at most. Then the batch has the results so far, perhaps none. The other envs
                 stay in flight, for a later `recv`; nothing is lost.
             max_envs: The largest number of results to take, the first to arrive. With `vector_size`, a multiple of it.
@@ -112,8 +112,8 @@ class Stepping(EnvCalls):
             A batch: of all envs by ascending `env_ids` if all were sent together, otherwise of some envs in `order`.
 
         Raises:
-            ValueError, TypeError: An argument is invalid; `pad_to` is less than `min_envs`, `max_envs` or
-                `vector_size`, or not supported.
+            ValueError, TypeError: An argument is invalid; `min_envs` is larger than `num_envs`; `pad_to` is less than
+                `min_envs`, `max_envs` or `vector_size`, or not supported.
             MemoryError, OSError: There is not enough memory for batches of `pad_to` rows. Nothing was taken.
             StateError: No env is in flight.
             EnvError: Envs raised. The next `recv` returns the results of the others.
@@ -144,6 +144,8 @@ class Stepping(EnvCalls):
         self._check_open()
         check_limit("min_envs", min_envs)
         check_limit("max_envs", max_envs, self._engine.layout.vector_size)
+        if min_envs is not None and min_envs > self.num_envs:
+            raise ValueError(f"expected min_envs to be at most {self.num_envs} (the number of envs), got {min_envs}")
         check_timeout(timeout)
         check_order(order)
         if pad_to is not None:
@@ -154,6 +156,7 @@ class Stepping(EnvCalls):
         there = exchange.pending(self._part)
         if there == 0:
             self._raise_any()
+            self._some(env_ids)
             raise StateError("expected envs in flight, got none: recv follows send, send_reset or send_observe")
         wanted = there if min_envs is None else min(min_envs, there)
         exchange.wait(wanted if pad_to is None else min(wanted, max_envs or 0), timeout, self._part)
@@ -202,7 +205,7 @@ class Stepping(EnvCalls):
         if env_ids is None and (self._is_left_over or self._is_divided):
             self.discard()
         self._check_quiet()
-        self.send_reset(seed=seed, options=options, env_ids=env_ids)
+        self.send_reset(seed=seed, options=options, env_ids=self._some(env_ids))
         return self.recv()
 
     def step(self, actions: Any, env_ids: Iterable[int] | None = None, pad_to: int | None = None) -> Batch:
@@ -327,6 +330,13 @@ class Stepping(EnvCalls):
         targets = self._named(env_ids)
         if env_ids is not None and self._engine.layout.vector_size is not None:
             check_whole(targets, self._engine.layout)
+        return targets
+
+    def _some(self, env_ids: Iterable[int] | None) -> Sequence[int] | None:
+        """Returns the checked env ids; None for all envs. Raises ValueError if there are none."""
+        targets = None if env_ids is None else self._targets(env_ids)
+        if targets is not None and len(targets) == 0:
+            raise ValueError("expected env_ids to have at least one env, got none; nothing was sent")
         return targets
 
     def _check_open(self) -> None:

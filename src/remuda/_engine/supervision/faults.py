@@ -29,8 +29,9 @@ class Faults:
     that has the slot raises the failure of its env; any part raises deaths, and failures without a slot.
     """
 
-    def __init__(self, running: Running, *, in_callers_thread: bool) -> None:
-        self._running = running
+    def __init__(self, running: Running, *, in_callers_thread: bool, remedy: str = "") -> None:
+        """`remedy`: the end of errors about faults: options with which the pool would continue."""
+        self._running, self._remedy = running, remedy
         self.obstacles = running.slots.obstacles  # flags that the hub checks before it sends or returns anything.
         self._part_of = [0] * running.layout.num_slots  # the number of the part that has each slot
         self._in_callers_thread = in_callers_thread
@@ -60,6 +61,8 @@ class Faults:
         self._lose(env_ids, death, changes)
         if awaited and isinstance(death, WorkerDiedError) and death not in self._deaths:
             self._keep(self._deaths, death, changes)
+        if isinstance(death, WorkerDiedError):
+            death.remedy = self._remedy
 
     def raise_again(self, env_id: int, changes: Changes) -> None:
         """Makes the pool raise the error of a lost env once more, because a caller waits for that env."""
@@ -155,7 +158,8 @@ class Faults:
 
     def error_for(self, failures: Sequence[Failure]) -> BaseException:
         """Returns the error for failures: KeyboardInterrupt if one is the caller's Ctrl-C, else EnvError."""
-        error = EnvError(failures)
+        has_remedy = any(failure.operation in ("reset", "step") for failure in failures)
+        error = EnvError(failures, self._remedy if has_remedy else "")
         if not any(map(self.is_interrupt, failures)):
             return error
         interrupt = KeyboardInterrupt()
@@ -170,7 +174,9 @@ class Faults:
 
     def lost_env(self, env_id: int) -> BrokenPoolError:
         """Returns the error for a command to an env that is lost."""
-        error = BrokenPoolError(f"env {env_id} was lost to an earlier fault; close the pool and make a new one")
+        error = BrokenPoolError(
+            f"env {env_id} was lost to an earlier fault; close the pool and make a new one{self._remedy}"
+        )
         error.__cause__ = self._lost[env_id]
         return error
 
