@@ -167,8 +167,9 @@ class SpaceCodec:
     def split_batch(self, batch: Any, n: int) -> tuple[list[np.ndarray[Any, Any]], list[list[Any]] | None]:
         """Splits a batch of `n` actions into an (n, *shape) array for each column, and the objects of each env.
 
-        Checks structure, number, shape, dtype, and the range of discrete choices. It does not check the bounds of a
-        Box, because envs usually clip.
+        The first axis must have length n; after it, axes of length 1 may be missing or added. Checks structure, number,
+        shape, dtype, and the range of discrete choices. It does not check the bounds of a Box, because envs usually
+        clip.
 
         Raises:
             InvalidActionError: The batch does not fit. The text has the expected and the given value, and the path.
@@ -192,7 +193,7 @@ class SpaceCodec:
     ) -> tuple[list[np.ndarray[Any, Any]], list[list[Any]] | None]:
         """Splits a batch like `split_batch`, without checking discrete choices. Raises `error` if it does not fit."""
         if self.is_single_column:
-            return [coerce(batch, self.columns[0].dtype, (n, *self.columns[0].shape), name, error)], None
+            return [coerce(batch, self.columns[0].dtype, self.columns[0].shape, name, error, n)], None
         arrays = []
         per_env: list[list[Any]] = [[] for _ in range(n)]
         try:
@@ -202,7 +203,7 @@ class SpaceCodec:
         for kind, index, leaf, path in leaves:
             if kind == "column":
                 column = self.columns[index]
-                arrays.append(coerce(leaf, column.dtype, (n, *column.shape), path, error))
+                arrays.append(coerce(leaf, column.dtype, column.shape, path, error, n))
                 continue
             if not isinstance(leaf, Sequence) or len(leaf) != n:
                 raise error(f"expected a sequence of {n} at {path}, one for each env, got {_brief(leaf)}")
@@ -266,16 +267,28 @@ def _choices(space: Space[Any]) -> Choices | None:
 
 
 def coerce(
-    value: Any, dtype: np.dtype[Any], shape: tuple[int, ...], path: str, error: Callable[[str], Exception]
+    value: Any,
+    dtype: np.dtype[Any],
+    shape: tuple[int, ...],
+    path: str,
+    error: Callable[[str], Exception],
+    rows: int | None = None,
 ) -> np.ndarray[Any, Any]:
-    """Returns `value` as an array of this dtype and shape in C order. Raises `error` if the cast loses information."""
+    """Returns `value` as an array of this dtype and shape in C order. Raises `error` if the cast loses information.
+
+    Axes of length 1 may be missing or added. `rows`: the length of the first axis, before those of `shape`; None: there
+    is no such axis.
+    """
+    if rows is not None:
+        shape = (rows, *shape)
     if type(value) is np.ndarray and value.dtype == dtype and value.shape == shape and value.flags.c_contiguous:
         return value
     try:
         array = np.asarray(value)
     except Exception as unusable:  # `from None`, because the new error contains the message
         raise error(f"expected {_array(dtype, shape)} at {path}, got {_brief(value)} ({unusable})") from None
-    if array.shape != shape and _without_unit_axes(array.shape) == _without_unit_axes(shape):
+    has_rows = rows is None or array.shape[:1] == shape[:1]
+    if array.shape != shape and has_rows and _without_unit_axes(array.shape) == _without_unit_axes(shape):
         array = array.reshape(shape)
     if array.shape != shape:
         raise error(f"expected {_array(dtype, shape)} at {path}, got {_brief(value)}")

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 from old_gymnasium import discrete
-from pool_envs import NestedEnv, counting
+from pool_envs import NestedEnv, assert_same_leaf, counting
 
 from remuda import InvalidActionError, Pool, StateError
 from remuda._wire.codec import SpaceCodec
@@ -213,6 +213,25 @@ def test_nested_actions_of_every_form() -> None:
             assert_same(taken(pool, NEST, actions), right, actions)
             fits += not isinstance(right, str)
     assert 0 < fits < len(NESTS)
+
+
+def test_the_first_axis_counts_the_envs_and_axes_of_length_1_are_free_within_rows() -> None:
+    one, row, choice = spaces.Box(-9, 9, (1,)), spaces.Box(-9, 9, (3,)), spaces.Discrete(9)
+    for space, n, right, wrong in (
+        (one, 4, [(4,), (4, 1), (4, 1, 1)], [(1, 4), (1, 4, 1), (4, 4), (1,), ()]),
+        (choice, 4, [(4,), (4, 1)], [(1, 4), (4, 4)]),
+        (row, 4, [(4, 3), (4, 1, 3)], [(12,), (3, 4), (1, 4, 3)]),
+        (row, 1, [(1, 3), (1, 1, 3)], [(3,), (3, 1)]),
+    ):
+        with Pool([lambda space=space: KeepingEnv(space)] * n, backend="serial") as pool:  # type: ignore[misc]
+            pool.reset()
+            for shape in right:
+                actions = np.arange(np.prod(shape), dtype=space.dtype)
+                pool.step(actions.reshape(shape))
+                assert_same_leaf(np.array(pool.get_attr("last")), actions.reshape(n, *space.shape), "actions")
+            for shape in wrong:
+                with pytest.raises(InvalidActionError, match="expected an array of shape"):
+                    pool.step(np.zeros(shape, space.dtype))
 
 
 def test_a_refused_action_does_not_change_the_action_in_reports() -> None:

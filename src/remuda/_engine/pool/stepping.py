@@ -42,6 +42,7 @@ class Stepping(EnvCalls):
         Args:
             actions: An element of `action_space`, or for n envs of `batch_space(single_action_space, n)`: arrays of n
                 rows, dicts or tuples of such, and for spaces without a fixed size a sequence of n. They are copied.
+                Within a row, axes of length 1 may be missing or added.
             env_ids: The n envs, in the order of the actions; None for all. All envs of a vector env, in their order.
 
         Raises:
