@@ -26,6 +26,7 @@ Most classes also derive from a built-in exception: mistakes of the caller from 
 
 from __future__ import annotations
 
+import functools
 import re
 import reprlib
 import shlex
@@ -108,13 +109,7 @@ class MissingFrameworkError(RemudaError, ModuleNotFoundError):
     """
 
     def __reduce__(self) -> Any:
-        return _restore_import_error, (type(self), self.args, self.name)
-
-
-def _restore_import_error(
-    kind: type[MissingFrameworkError], args: tuple[Any, ...], name: str | None
-) -> MissingFrameworkError:
-    return kind(*args, name=name)
+        return functools.partial(type(self), *self.args, name=self.name), ()
 
 
 class RecordError(RemudaError, ValueError):
@@ -347,12 +342,16 @@ class WorkerDiedError(RemudaError):
         return describe_exitcode(self.exitcode)
 
     def __str__(self) -> str:
+        return f"{self.summary()}{self.remedy}{self.details()}"
+
+    def summary(self) -> str:
+        """Returns the error's message without `remedy` and `details`."""
         envs = name_some("env", self.env_ids)
         doing = "idle" if self.operation == "nothing" else f"in {self.operation}"
         at = f" (env {self.where.env_id}, {self.where})" if self.where is not None else ""
         more = "".join(f"; and {other}" for other in self.others)
         report = f"{self._what_happened(envs)} while {doing}{at}: {self.reason()}"
-        return f"{report}{_recorded(self.record)}{more}{self.remedy}{self.details()}"
+        return f"{report}{_recorded(self.record)}{more}"
 
     def _what_happened(self, envs: str) -> str:
         return f"worker {self.worker} (pid {self.pid}, {envs}) died"
@@ -428,7 +427,8 @@ class ShardDiedError(WorkerDiedError):
         """Returns the cause of the shard's death, as Ray reports it."""
         return self._reason
 
-    def __str__(self) -> str:
+    def summary(self) -> str:
+        """Returns the error's message."""
         envs, doing = name_some("env", self.env_ids), "idle" if self.operation == "nothing" else f"in {self.operation}"
         more = "".join(f"; and {other}" for other in self.others)
         return f"shard {self.shard} ({envs}, on node {self.node}) died while {doing}: {self.reason()}{more}"
@@ -465,7 +465,8 @@ class Fault:
         return self.error.record if isinstance(self.error, (WorkerDiedError, EnvError)) else None
 
     def __str__(self) -> str:
-        text = f"{self.error}" if not self.shared else f"env {self.env_id} went with its worker: {self.error}"
+        error = self.error.summary() if isinstance(self.error, WorkerDiedError) else self.error
+        text = f"env {self.env_id} went with its worker: {error}" if self.shared else f"{error}"
         if self.shard is None or isinstance(self.error, ShardDiedError):
             return text
         return f"{text} (shard {self.shard}, node {self.node})"

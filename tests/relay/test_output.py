@@ -15,7 +15,7 @@ import pytest
 from pairs import each
 from pool_envs import HookedEnv, counting, hooked
 
-from remuda import EnvError, Pool, WorkerDiedError
+from remuda import EnvError, FaultPolicy, Pool, RestartLimitError, WorkerDiedError
 from remuda._relay.output import KEPT, Output, open_outputs
 
 pytestmark = [
@@ -159,6 +159,28 @@ def test_a_death_report_has_the_last_lines(start_method: Any) -> None:
         assert str(raised.value).endswith("\n  its last output:\n    " + "\n    ".join(lines))
         assert pool.workers[1].output().startswith("line 0\n")
     assert pool.workers[1].output().endswith("line 29\n")
+
+
+def test_the_last_lines_of_a_fault_stand_once(caplog: pytest.LogCaptureFixture) -> None:
+    """With restarts the log has them; the info's fault and the error about the limit do not repeat them."""
+
+    def die(env: Any, action: Any) -> None:
+        print("line of the simulator", flush=True)
+        os._exit(3)
+
+    policy = FaultPolicy("restart", max_restarts=1, backoff=0)
+    with Pool(hooked(2, step=die), worker_output="capture", faults=policy) as pool:
+        pool.reset()
+        fault = pool.step([0, 0]).infos[1]["fault"]
+        assert fault.error.output == "line of the simulator"
+        pool.step([0, 0])  # it resets the rebuilt env
+        with pytest.raises(RestartLimitError) as raised:
+            while True:
+                pool.step([0, 0])
+    for text in (str(fault), str(raised.value)):
+        assert "it exited with code 3" in text
+        assert "line of the simulator" not in text
+    assert [record.getMessage().count("line of the simulator") for record in caplog.records] == [1, 1]
 
 
 def test_the_report_of_a_death_in_build_has_the_last_lines() -> None:

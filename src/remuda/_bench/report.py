@@ -42,7 +42,12 @@ def chart(result: Result) -> Bars:
         heading="Env steps per second",
         bars=[_bar(result, entry) for entry in result.entries if entry.turns],
         mark=None if result.ideal is None else (result.ideal, f"ideal: {result.loops} x plain loop"),
-        note=f"{_size(result)}. A bar is the median of {result.rounds} rounds, a dot one of them.",
+        note="\n".join(
+            [
+                f"{_size(result)}. A bar is the median of {result.rounds} rounds, a dot one of them.",
+                *busy_notes(result.others_share, result.own_share),
+            ]
+        ),
     )
 
 
@@ -82,15 +87,25 @@ def _notes(result: Result) -> Iterator[str]:
         "differ from the ratio of the medians under steps/s"
     )
     yield f"medians of {plural(result.rounds, 'interleaved round')} on {machine.describe()}"
-    if result.others_share > _NOTEWORTHY_OTHERS_SHARE:
-        yield (
-            f"the machine was busy: other programs took {result.others_share:.0%} of the CPU meanwhile, what is "
-            f"measured here {result.own_share:.0%}; measure again when it is quiet"
-        )
+    yield from busy_notes(result.others_share, result.own_share)
     for entry in result.entries:
         share = entry.idle_cpu_share(result.cores)
         if share > _NOTEWORTHY_IDLE_SHARE:
             yield f"{entry.name}: its idle workers took {share:.0%} of the CPU while others were measured"
+
+
+def busy_notes(others: float, own: float) -> list[str]:
+    """Returns a note if other programs may have changed the figures, else nothing.
+
+    Tables and pictures have it. `others`, `own`: the shares of the CPU that other programs, and those that were
+    measured, took.
+    """
+    if others <= _NOTEWORTHY_OTHERS_SHARE:
+        return []
+    return [
+        f"the machine was busy: other programs took {others:.0%} of the CPU meanwhile, what is measured here "
+        f"{own:.0%}; measure again when it is quiet"
+    ]
 
 
 def _cells(result: Result, entry: Entry) -> Iterator[str]:

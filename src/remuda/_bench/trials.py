@@ -67,7 +67,16 @@ class Trials:
             verdict = stats.verdict
             spares = re.search(r"spares=(\d+)", verdict.code or "") if verdict.cause == "slow resets" else None
             made = replace(trial, num_workers=pool.num_workers)
-            return Outcome(made, pool.backend, rate, int(spares[1]) if spares else 0, verdict.found)
+            cpu_seconds = (stats.machine.seconds or stats.seconds) * stats.machine.cores
+            return Outcome(
+                made,
+                pool.backend,
+                rate,
+                int(spares[1]) if spares else 0,
+                verdict.found,
+                others=stats.machine.others(stats.seconds) / stats.machine.cores,
+                own=stats.machine.own / cpu_seconds,
+            )
 
     def _play(self, pool: Pool, parts: int, seconds: float) -> float:
         """Steps the pool like a training program, part by part, and returns env steps per second."""

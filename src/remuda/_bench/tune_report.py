@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
+from statistics import mean
 from typing import Any
 
-from remuda._bench.report import plural
+from remuda._bench.report import busy_notes, plural
 from remuda._bench.tuning import Outcome, Tuned
 from remuda._reports.charts import Bar, Bars
 from remuda._reports.report import Report, Table
@@ -36,13 +37,14 @@ def report_on(tuned: Tuned, env: str) -> Report:
         Bar(_name(outcome), outcome.rate, f"{outcome.rate:,.0f}", is_best=outcome is best) for outcome in tuned.outcomes
     ]
     rows = [_cells(outcome, best) for outcome in tuned.outcomes]
+    busy = busy_notes(*(mean(getattr(one, whose) for one in tuned.outcomes) for whose in ("others", "own")))
     marked = next(number for number, outcome in enumerate(tuned.outcomes) if outcome is best)
     return Report(
         f"remuda tune {env}",
         f"{best.rate:,.0f} env steps per second with {_name(best)}.",
         [Table("All trials", _COLUMNS, rows, marked)],
-        [Bars(heading="Env steps per second", bars=bars)],
-        [*tuned.reasons, *([f"What holds the best back: {best.finding}"] if best.finding else [])],
+        [Bars(heading="Env steps per second", bars=bars, note="\n".join(busy))],
+        [*tuned.reasons, *([f"What holds the best back: {best.finding}"] if best.finding else []), *busy],
         code=code(best, env),
     )
 
@@ -111,4 +113,6 @@ def _outcome_json(outcome: Outcome) -> dict[str, Any]:
         "parts": trial.parts,
         "steps_per_second": outcome.rate,
         "verdict": outcome.finding,
+        "others_cpu_share": outcome.others,
+        "cpu_share": outcome.own,
     }

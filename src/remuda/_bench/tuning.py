@@ -41,6 +41,7 @@ class Outcome:
         rate: Env steps per second.
         wanted_spares: The number of spares that the pool's verdict suggests.
         finding: The finding of the verdict. The search tries the suggestions of verdicts in any case.
+        others, own: The shares of the CPU that other programs, and the pool with this program, took meanwhile.
     """
 
     trial: Trial
@@ -48,6 +49,8 @@ class Outcome:
     rate: float
     wanted_spares: int = 0
     finding: str = ""
+    others: float = 0.0
+    own: float = 0.0
 
 
 Measure = Callable[[Trial], Outcome]

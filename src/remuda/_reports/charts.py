@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import math
+import textwrap
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -21,6 +22,7 @@ _PAGE_COLORS = {_INK: "currentColor", _BEST: "var(--best)", _BAR: "var(--bar)", 
 # With these settings, an SVG contains text as text elements, and a dollar sign does not begin a formula.
 _STYLE = {"svg.fonttype": "none", "text.parse_math": False, "axes.spines.top": False, "axes.spines.right": False}
 _MOST_BINS = 40
+_MOST_CHARACTERS = 100  # in a line below a picture
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -117,7 +119,8 @@ def save_picture(chart: Chart, title: str, path: Path) -> None:
     with _style():
         figure = _draw(chart)
         figure.axes[0].set_title(title, loc="left", pad=18)
-        figure.axes[0].set_xlabel("\n".join(filter(None, (chart.heading, chart.note, machine.describe()))))
+        lines = "\n".join(filter(None, (chart.heading, chart.note, machine.describe()))).split("\n")
+        figure.axes[0].set_xlabel("\n".join(textwrap.fill(line, _MOST_CHARACTERS) for line in lines))
         figure.savefig(path, dpi=160)
 
 

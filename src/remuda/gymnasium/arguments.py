@@ -71,7 +71,8 @@ def check_ids(env_ids: Sequence[int], num_envs: int) -> None:
     """Raise ``ValueError`` if ``env_ids`` is empty, or if an id belongs to no env."""
     unknown = [i for i in env_ids if not isinstance(i, (int, np.integer)) or not 0 <= i < num_envs]
     if not env_ids or unknown:
-        raise ValueError(f"expected `env_ids` to be some of 0, ..., {num_envs - 1}, got {(unknown or ['none'])[0]}.")
+        got = unknown[0] if unknown else "none"
+        raise ValueError(f"expected `env_ids` to be some of 0, ..., {num_envs - 1}, got {got}.")
 
 
 def seeds_of(env_ids: Sequence[int], seed: int | Sequence[int | None] | None) -> int | Sequence[int | None] | None:

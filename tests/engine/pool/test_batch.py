@@ -120,7 +120,7 @@ def test_rows_are_in_the_order_of_env_ids(ids: list[int], backend: Any) -> None:
         forms: list[Any] = [ids, tuple(ids), np.array(ids, int), np.array(ids, np.int8), dict.fromkeys(ids), _ids(ids)]
         for env_ids in forms:
             if not ids:
-                with pytest.raises(StateError, match="got none"):
+                with pytest.raises(ValueError, match="got none"):
                     pool.step(actions, env_ids)
                 continue
             batch = pool.step(actions, env_ids)

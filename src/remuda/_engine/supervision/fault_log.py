@@ -74,5 +74,4 @@ def _text(alike: Sequence[Fault]) -> tuple[str, str]:
         if isinstance(error, EnvError):
             failures += error.failures
     error = EnvError(failures) if failures else alike[0].error
-    details = error.details() if isinstance(error, WorkerDiedError) else ""
-    return str(error).removesuffix(details), details
+    return (error.summary(), error.details()) if isinstance(error, WorkerDiedError) else (str(error), "")
