@@ -11,7 +11,7 @@ export SKBUILD_BUILD_DIR := build/{wheel_tag}
 BUILD_REQUIRES := $(shell sed -n 's/^requires = \[\(.*\)\]/\1/p' pyproject.toml | tr , ' ') cmake ninja
 WHEEL := build/wheel.stamp
 
-CXX_FILES := $(shell find src tests/core -name "*.?pp")
+CLANG_FORMAT := find src tests/core -name "*.?pp" | xargs $(BIN)/clang-format
 
 MINUTES ?= 10
 
@@ -25,7 +25,7 @@ JOBS   ?= 4
 PYTEST := -m pytest --numprocesses $(JOBS) --dist worksteal --ignore tests/cluster -m 'not cluster'
 FACE   := -m pytest  # those of one face take as long as the others meanwhile
 
-.PHONY: help demo test pytest lint format core-test site site-unbuilt sanitize sanitize-module soak formal formal-unchecked ding-test ding-untested ray-test ray-untested mlagents-test mlagents-untested bench \
+.PHONY: help demo test pytest lint format core-test site-unbuilt sanitize sanitize-module soak formal formal-unchecked ding-test ding-untested ray-test ray-untested mlagents-test mlagents-untested bench \
     wheels docs test-portable test-free-threaded free-threaded-untested test-lowest test-newest test-pythons clean
 
 # Without Spin, `make test` reports that the models were not verified. A verification gives the same result each time, so
@@ -50,7 +50,7 @@ PYTHON_FREE_THREADED ?= $(shell command -v python3.14t 2>/dev/null)
 FREE_THREADED := $(if $(PYTHON_FREE_THREADED),test-free-threaded,free-threaded-untested)
 
 # Sphinx builds the site, and needs the Python that docs/requirements.txt names.
-SITE := $(if $(shell $(PYTHON) -c 'import sys; sys.version_info >= (3, 11) and print(1)'),site,site-unbuilt)
+SITE := $(if $(shell $(PYTHON) -c 'import sys; sys.version_info >= (3, 11) and print(1)'),docs,site-unbuilt)
 
 help:  ## what can be made
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -121,12 +121,12 @@ lint: $(VENV)/test.stamp  ## style, types and prose
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/python packaging/prose.py
-	$(BIN)/clang-format --dry-run -Werror $(CXX_FILES)
+	$(CLANG_FORMAT) --dry-run -Werror
 
 format: $(VENV)/test.stamp  ## put Python and C++ into shape
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
-	$(BIN)/clang-format -i $(CXX_FILES)
+	$(CLANG_FORMAT) -i
 
 core-test: $(VENV)/test.stamp  ## the C++ core's own tests
 	PATH="$(CURDIR)/$(BIN):$$PATH" sh -c 'cmake --preset core-tests && cmake --build --preset core-tests && ctest --preset core-tests'
@@ -198,23 +198,11 @@ wheels: $(BIN)/python  ## wheels for the Pythons that are found here, each tried
 
 # Warnings are errors, such as a link without a target. Sphinx skips pages that have not changed and does not repeat their
 # warnings, so after a failure all pages are read again.
-define build_site
+docs: $(VENV)/test.stamp  ## the documentation site: build/docs/index.html
 	$(BIN)/python -m sphinx -W --keep-going -q -b html docs build/docs || { rm -rf build/docs/.doctrees; exit 1; }
-endef
-
-docs: $(VENV)/docs.stamp  ## the documentation site: build/docs/index.html
-	$(build_site)
-
-site: $(VENV)/test.stamp  # the same beside the tests, with whose requirements its own are installed
-	$(build_site)
 
 site-unbuilt:
 	@echo "SKIPPED: the documentation site was not built, because Sphinx needs Python 3.11 or newer (make clean test PYTHON=python3.11)."
-
-$(VENV)/docs.stamp: $(WHEEL) docs/requirements.txt
-	$(BIN)/python $(INSTALL_WHEEL)
-	$(BIN)/python -m pip install --quiet build/wheel/*.whl --requirement docs/requirements.txt
-	@touch $@
 
 # Each runs in an environment of its own, with a package built for it. `TESTS=` selects the tests.
 TESTS ?= tests/engine tests/worker tests/backends tests/wire

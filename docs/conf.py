@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 import sys
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, get_origin
 
 import remuda
 
@@ -64,6 +65,28 @@ def mark_code(_app: Any, _kind: str, _name: str, _found: Any, _options: Any, lin
             lines[i:i] = ["::", ""]
 
 
+def show_public_bases(_app: Any, _name: str, _found: Any, _options: Any, bases: list[Any]) -> None:
+    """Replaces private base classes by their public ones. Sphinx would show their names, which users cannot import."""
+    public = dict.fromkeys(base for one in bases for base in _public_bases(one))
+    bases[:] = [base for base in public if get_origin(base) is not Generic and base is not object] or [object]
+
+
+def _public_bases(base: Any) -> Iterator[Any]:
+    cls = get_origin(base) or base
+    package, *inner = cls.__module__.split(".")
+    if package != "remuda":
+        yield base
+        return
+    face = sys.modules[f"remuda.{inner[0]}"] if inner and not inner[0].startswith("_") else remuda
+    if any(
+        cls.__name__ in vars(one).get("__all__", ()) and getattr(one, cls.__name__) is cls for one in (face, remuda)
+    ):
+        yield base
+        return
+    for one in cls.__bases__:
+        yield from _public_bases(one)
+
+
 # -- links of the Markdown pages -------------------------------------------------------------------------
 
 
@@ -79,4 +102,5 @@ def _address(link: re.Match[str]) -> str:
 
 def setup(app: Any) -> None:
     app.connect("source-read", lead_out)
+    app.connect("autodoc-process-bases", show_public_bases)
     app.connect("autodoc-process-docstring", mark_code, priority=100)  # runs before napoleon's handler (500)

@@ -6,11 +6,13 @@ import importlib
 import inspect
 import pydoc
 import re
+import runpy
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, fields, is_dataclass
 from enum import Enum
 from pathlib import Path
-from typing import Any
+from typing import Any, get_origin
 
 import pytest
 from test_public_names import FACES, public_names
@@ -40,6 +42,24 @@ def test_every_public_name_is_in_an_example_of_the_reference(package: str) -> No
     words = set(re.findall(r"\w+", "\n".join(blocks)))
     missing = [name for name in public_names(package) if name not in words and f"{package}.{name}" not in NOT_OURS]
     assert not missing, f"expected examples in {[page.name for page in pages]}, got none of {missing}"
+
+
+def test_the_reference_shows_no_private_base_class(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.path", [*sys.path])  # conf.py adds to it
+    show = runpy.run_path(str(ROOT / "docs" / "conf.py"))["show_public_bases"]
+    for package in HERE:
+        for name in public_names(package):
+            if not inspect.isclass(found := getattr(importlib.import_module(package), name)):
+                continue
+            bases = list(getattr(found, "__orig_bases__", found.__bases__))
+            show(None, name, found, None, bases)
+            assert bases, name
+            for base in (get_origin(one) or one for one in bases):
+                is_public = base in [getattr(importlib.import_module(one), base.__name__, None) for one in HERE]
+                assert is_public or not base.__module__.startswith("remuda"), (name, base)
+    bases = list(remuda.Pool.__bases__)
+    show(None, "Pool", remuda.Pool, None, bases)
+    assert bases == [remuda.Part]
 
 
 # -- docstrings ------------------------------------------------------------------------------------------

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import gc
 import importlib
 import inspect
 import itertools
+import pickle
 import re
 import reprlib
 import sys
@@ -246,6 +248,15 @@ def test_the_error_for_two_options_has_the_faces_names_and_values(pools: list[Po
     envs.reset()
     with pytest.raises(ValueError, match="autoreset_mode='NextStep' or 'SameStep' for a rollout, got 'Disabled'"):
         envs.rollout(2)
+
+
+@pytest.mark.parametrize("face", sorted(FACES.keys() - {"gymnasium.make_vec"}))
+def test_the_error_for_a_copy_names_the_users_class(face: str, pools: list[Pool]) -> None:
+    whole = FACES[face](backend="serial")
+    for envs in (whole, *(whole.split(2)[:1] if hasattr(whole, "split") else ())):
+        for make_copy in (copy.copy, copy.deepcopy, pickle.dumps):
+            with pytest.raises(TypeError, match=rf"got {type(envs).__name__}, .*; make one from the same functions"):
+                make_copy(envs)
 
 
 @pytest.mark.parametrize("face", sorted(FACES.keys() - {"gymnasium.make_vec"}))

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, SupportsIndex
 
 from remuda import Setup, StateError
+from remuda._copying import not_copied
 
 if TYPE_CHECKING:
     from remuda import Pool, PoolStats
@@ -91,6 +92,11 @@ class HasStats:
     @property
     def _running_pool(self) -> Pool | None:
         return self._pool
+
+    def __reduce_ex__(self, protocol: SupportsIndex) -> Any:
+        if self._running_pool is None:
+            return super().__reduce_ex__(protocol)
+        raise not_copied(self)
 
     def stats(self) -> PoolStats:
         """Returns a snapshot of the time that the envs, the workers and this program have spent, by activity.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import reprlib
 import traceback
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -31,11 +32,25 @@ def portable(error: BaseException) -> tuple[str, str, str, bytes | None]:
     Any access to an exception may raise. If Ctrl-C raises KeyboardInterrupt meanwhile, returns its parts instead.
     """
     try:
+        if isinstance(error, RecursionError):
+            text_of(error, _name_culprit)
         return name_of(error), text_of(error, otherwise=_NO_TEXT), traceback_of(error), _pickle_exception(error)
     except KeyboardInterrupt as interrupt:
         return portable(interrupt)
 
 
+def _name_culprit(error: RecursionError) -> str:
+    """Adds the function that called itself without end to an error, whose text otherwise names none."""
+    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)][-_REPEATED:]
+    code, times = Counter(frame.f_code for frame in frames).most_common(1)[0]
+    if times > 1:
+        name = getattr(code, "co_qualname", code.co_name)  # new in Python 3.11
+        missing = ", because it reads an attribute that the object does not have" * (code.co_name == "__getattr__")
+        error.args = (f"{error}: {name} ({code.co_filename}:{code.co_firstlineno}) called itself without end{missing}",)
+    return ""
+
+
+_REPEATED = 50  # the number of innermost frames in which the function is looked for
 _NO_TEXT = "<its text cannot be made>"
 
 

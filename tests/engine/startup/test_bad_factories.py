@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import gymnasium
 import numpy as np
 import pytest
 from gymnasium import spaces
@@ -14,7 +16,7 @@ from old_gymnasium import discrete, needs_dtypes
 from pairs import each
 from pool_envs import CountingEnv, SampleEnv
 
-from remuda import InvalidEnvError, Pool, SpaceMismatchError, record_video
+from remuda import EnvError, InvalidEnvError, Pool, SpaceMismatchError, record_video
 from remuda.gymnasium import AsyncVectorEnv
 
 BACKENDS: tuple[Any, ...] = ("process", "thread", "serial")
@@ -54,6 +56,18 @@ def test_the_error_of_wrong_factories_suggests_the_code_to_write() -> None:
 def test_factories_that_return_no_env(value: Any, message: str, backend: Any) -> None:
     with pytest.raises(InvalidEnvError, match=rf"expected env_fns\[1\] to return a gymnasium.Env, {message}"):
         Pool([CountingEnv, lambda: value, CountingEnv], backend=backend, num_workers=1)
+
+
+class Endless(gymnasium.Wrapper[Any, Any, Any, Any]):
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.inner, name)  # `inner` is missing, so this calls itself
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_the_error_of_an_endless_getattr_names_the_wrapper(backend: Any) -> None:
+    with pytest.raises(EnvError, match=r"__getattr__ \(.*\.py:\d+\) called itself without end") as raised:
+        Pool([lambda: Endless(CountingEnv())] * 2, backend=backend, num_workers=1)
+    assert sys.version_info < (3, 11) or "Endless.__getattr__" in str(raised.value.__cause__)
 
 
 @pytest.mark.parametrize("backend", BACKENDS)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, NoReturn
 
 import numpy as np
 
 from remuda import _core
+from remuda._copying import not_copied
 from remuda._engine.commands.arguments import check_limit, check_order, check_padding, check_whole, dump_objects
 from remuda._engine.commands.batch import Batch
 from remuda._engine.commands.engine import Engine
@@ -17,6 +18,7 @@ from remuda._engine.pool.env_calls import EnvCalls
 from remuda._engine.pool.in_turn import in_turn
 from remuda._engine.running.running import SPLIT_SINCE
 from remuda._engine.running.seeds import Seed
+from remuda._error_frames import holds_nothing
 from remuda._system.memory import check_memory
 from remuda._wire.pickling import Parts, bundle
 from remuda.errors import StateError
@@ -272,6 +274,10 @@ class Stepping(EnvCalls):
         """An int that grows with each command and call for these envs. Raises ClosedError after `close`."""
         self._engine.check_open()
         return self._engine.running.slots.last_sent(self._ids)
+
+    @holds_nothing
+    def __reduce__(self) -> NoReturn:
+        raise not_copied(self)
 
     # -- inside ------------------------------------------------------------------------------------------
 
