@@ -95,9 +95,9 @@ class StartTimeoutError(RemudaError, TimeoutError):
 
 
 class ResourceError(RemudaError, OSError):
-    """The system allows this process too few file descriptors or processes: the pool was not made.
+    """The system allows this process too little for a pool: descriptors, processes, bytes of files or of variables.
 
-    `errno` is EMFILE or EAGAIN, as in the system's own error.
+    `errno` is EMFILE, EAGAIN, EFBIG or E2BIG, as in the system's own error.
     """
 
 

@@ -21,9 +21,14 @@ def is_watched() -> bool:
 
     That is: stderr is a terminal that can move its cursor, rich is installed, and REMUDA_PROGRESS is not 0.
     """
-    if sys.stderr is None or not sys.stderr.isatty() or os.environ.get("TERM") in ("dumb", "unknown"):
+    if not _is_terminal(sys.stderr) or os.environ.get("TERM") in ("dumb", "unknown"):
         return False
     return os.environ.get("REMUDA_PROGRESS") != "0" and find_spec("rich") is not None
+
+
+def _is_terminal(stream: Any) -> bool:
+    isatty = getattr(stream, "isatty", None)  # streams that programs put in place of stderr may lack it
+    return isatty is not None and bool(isatty())
 
 
 def check_rich() -> None:

@@ -14,6 +14,7 @@ from remuda._progress.bar import make_way
 from remuda._relay.log import logger
 from remuda._relay.records import MAX_BYTES, Logged, NoRecordError, Warned, load
 from remuda._system.polling import wait_readable
+from remuda._system.sockets import socket_pair
 
 ShownWarnings: TypeAlias = dict[str, dict[Any, Any]]  # by file: its registry of shown warnings, for `warn_explicit`
 
@@ -32,7 +33,7 @@ class Relay:
 
     def __init__(self, shown_warnings: ShownWarnings | None = None) -> None:
         """`shown_warnings`: the warnings that were shown before; new ones are added."""
-        self._reader, self._writer = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._reader, self._writer = socket_pair(socket.SOCK_SEQPACKET)
         self._writer.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _ROOM)
         self._registries: ShownWarnings = {} if shown_warnings is None else shown_warnings
         self._is_draining = self._has_warned_of_others = False

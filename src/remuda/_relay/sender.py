@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import logging
 import os
-import select
 import socket
 import sys
 import threading
-import time
 import warnings
 from collections import deque
 from collections.abc import Callable
@@ -18,6 +16,8 @@ from typing import Any, TextIO
 
 from remuda._relay.records import dump_record, dump_warning
 from remuda._relay.verbosity import Verbosity, loggers
+from remuda._system.originals import select, time
+from remuda._system.sockets import Socket
 from remuda._wire.registrations import says_nothing_new
 
 _QUEUE_BYTES = 1 << 20  # the most bytes of all datagrams that wait for room in the socket
@@ -26,7 +26,7 @@ _QUEUE_BYTES = 1 << 20  # the most bytes of all datagrams that wait for room in 
 class DatagramSender:
     """Sends datagrams, queues them, or drops the oldest ones. Never blocks or raises. Thread-safe."""
 
-    def __init__(self, sock: socket.socket, worker: int) -> None:
+    def __init__(self, sock: Socket, worker: int) -> None:
         self._sock, self.worker = sock, worker
         self.before_record: Callable[[], None] = lambda: None  # called before each datagram; must not raise.
         self._waiter: threading.Thread | None = None  # a thread that runs while datagrams wait for room
@@ -125,7 +125,7 @@ class DatagramSender:
                     return
 
 
-def _await_room(sock: socket.socket, seconds: float | None) -> None:
+def _await_room(sock: Socket, seconds: float | None) -> None:
     poller = select.poll()
     poller.register(sock, select.POLLOUT)
     poller.poll(None if seconds is None else seconds * 1000)

@@ -12,12 +12,12 @@ from __future__ import annotations
 import os
 import re
 import signal
-import time
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from remuda import _core
+from remuda._system.originals import time
 from remuda._system.processes import stat_of
 
 PATIENCE = 0.25  # the limit in seconds of the wait for a stack, because the worker may get no core or block signals
@@ -116,7 +116,7 @@ def _open_answers(pid: int) -> _core.Descriptors:
 
 def _catches(pid: int, number: int) -> bool:
     """Returns whether a process has a handler for a signal. Without a handler, the signal ends the process."""
-    status = Path(f"/proc/{pid}/status").read_text()
+    status = Path(f"/proc/{pid}/status").read_text("utf-8")
     caught = re.search(r"^SigCgt:\s*([0-9a-f]+)$", status, re.MULTILINE)
     return caught is not None and bool(int(caught[1], 16) >> (number - 1) & 1)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ from remuda._crash.record import Record
 from remuda._replay.harness import Harness
 from remuda._replay.plan import Op, Plan
 from remuda._replay.recorded_code import Leave, RecordedCode
+from remuda._system.sockets import open_socket
 from remuda._wire.channel import SocketChannel
 from remuda._wire.failures import portable
 from remuda._worker.forked_children import flush_output
@@ -60,7 +60,7 @@ def run_play(fd: int, owner: int) -> None:
     It reports the index of each op before the op begins, and then the `Outcome`; or a RecordError if it cannot begin.
     """
     _core.tie_life_to(os.pidfd_open(owner))
-    channel = SocketChannel(socket.socket(fileno=fd))
+    channel = SocketChannel(open_socket(fd))
     with suppress(EOFError, ConnectionError):  # the process that receives the reports may have ended
         record, plan, leave = channel.recv_object()
         try:

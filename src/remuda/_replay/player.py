@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import os
-import socket
 import subprocess
-import time
-from contextlib import suppress
-from select import POLLIN, poll
+from contextlib import closing, suppress
 
 from remuda import _core
 from remuda._backends.process.interpreter import python_command
@@ -17,6 +14,9 @@ from remuda._crash.record import Record
 from remuda._replay.plan import Plan
 from remuda._replay.play import Outcome
 from remuda._replay.recorded_code import Leave
+from remuda._system.originals import time
+from remuda._system.polling import wait_readable
+from remuda._system.sockets import socket_pair
 from remuda._wire.channel import SocketChannel
 from remuda.errors import RecordError
 
@@ -31,10 +31,10 @@ def replay(record: Record, plan: Plan, leave: Leave) -> Outcome:
     Raises:
         RecordError: The replay needs data or a permission that it lacks.
     """
-    ours, theirs = socket.socketpair()
+    ours, theirs = socket_pair()
     key = new_key()
     watch()
-    with ours, theirs:
+    with closing(ours), closing(theirs):
         process = subprocess.Popen(
             python_command("remuda._replay.play", "run_play", theirs.fileno(), os.getpid()),
             pass_fds=[theirs.fileno()],
@@ -75,11 +75,9 @@ def _watch(process: subprocess.Popen[bytes], pidfd: int, channel: SocketChannel,
 
 def _silence(process: subprocess.Popen[bytes], pidfd: int, channel: SocketChannel, reached: int) -> Outcome:
     """Returns the outcome if the process has died, is late, or has closed its socket without a report."""
-    has_ended = poll()
-    has_ended.register(pidfd, POLLIN)
-    if channel.deadline is not None and time.monotonic() >= channel.deadline and not has_ended.poll(0):
+    if channel.deadline is not None and time.monotonic() >= channel.deadline and not wait_readable([pidfd], 0):
         return Outcome(reached, "late")
-    if not has_ended.poll(_DEATH_SECONDS * 1000):
+    if not wait_readable([pidfd], _DEATH_SECONDS):
         return Outcome(reached, "died")
     code = _core.reap_group(pidfd, process.pid, 0)
     process.returncode = 0  # `subprocess` must not wait for the process, because it is reaped already

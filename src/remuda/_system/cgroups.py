@@ -46,6 +46,6 @@ def read_number(path: Path) -> int | None:
 def read_text(path: Path) -> str:
     """Returns the text of a file; empty if it cannot be read."""
     try:
-        return path.read_text()
+        return path.read_text("utf-8")
     except (OSError, ValueError):
         return ""

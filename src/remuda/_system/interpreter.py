@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -31,3 +33,23 @@ def importing_main() -> Iterator[None]:
         yield
     finally:
         process._inheriting = before
+
+
+def no_command() -> str | None:
+    """Returns why no command starts another Python interpreter; None if `sys.executable` does.
+
+    In a frozen program, and in some programs that embed Python, it would start the program itself again.
+    """
+    program = sys.executable
+    if getattr(sys, "frozen", False):
+        return "this program is frozen (sys.frozen)"
+    if not program or shutil.which(program) is None:
+        return f"sys.executable is {program!r}"
+    if _embeds_python() and os.path.exists("/proc/self/exe") and os.path.samefile(program, "/proc/self/exe"):
+        return f"this program, {program}, embeds Python, and sys.executable names the program"
+    return None
+
+
+def _embeds_python() -> bool:
+    """Whether this process's command line is not that of an interpreter, which takes its own name from `sys.argv`."""
+    return sys.orig_argv[:1] in ([], list(getattr(sys, "argv", None) or [])[:1])

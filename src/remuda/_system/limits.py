@@ -1,9 +1,11 @@
-"""Checks the limits of descriptors and processes before anything is started."""
+"""Checks the limits of descriptors, processes, files and environment variables when a pool is started."""
 
 from __future__ import annotations
 
 import errno
 import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 from remuda._system.cgroups import ROOT, control_groups, read_number
@@ -11,7 +13,7 @@ from remuda.errors import ResourceError
 
 try:
     import resource
-except ImportError:  # a system without worker processes
+except ImportError:  # a system without these limits, and without worker processes
     pass
 
 _PER_WORKER = 2  # the descriptors of a worker: its socket and its pidfd.
@@ -53,6 +55,41 @@ def _remedy(wanted: int, soft: int, hard: int) -> str:
         f"raise the soft limit before you make the pool: `ulimit -n {wanted}`, or "
         f"resource.setrlimit(resource.RLIMIT_NOFILE, ({wanted}, {hard})); or {fewer}"
     )
+
+
+def check_file_length(needed: int) -> None:
+    """Raises ResourceError if this process may not write a memory file of `needed` bytes.
+
+    Without the check, the kernel would send SIGXFSZ, which ends a program that does not ignore it.
+    """
+    if os.name != "posix":
+        return
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    if soft != resource.RLIM_INFINITY and needed > soft:
+        raise ResourceError(
+            errno.EFBIG,
+            f"expected to write {needed} bytes of shared memory, got a limit of {soft} bytes for the length of files, "
+            f"which includes shared memory (`ulimit -f`, hard limit {_told(hard)}); raise it before you make the pool, "
+            "as with `ulimit -f unlimited`",
+        )
+
+
+@contextmanager
+def naming_long_variables(environment: Mapping[str, str]) -> Iterator[None]:
+    """Raises ResourceError, which names the longest variables, if a program cannot start with this environment."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno != errno.E2BIG:
+            raise
+        sizes = {name: len(os.fsencode(name + value)) for name, value in environment.items()}
+        longest = sorted(sizes, key=lambda name: -sizes[name])[:3]
+        raise ResourceError(
+            errno.E2BIG,
+            f"expected environment variables with which a program can start, got {sum(sizes.values())} bytes, the most "
+            f"in {', '.join(f'{name} ({sizes[name]})' for name in longest)}; Linux allows 131072 bytes for one, and a "
+            "quarter of `ulimit -s` for all; shorten or delete some, or use the start method 'fork'",
+        ) from error
 
 
 def no_more_processes(error: OSError) -> ResourceError:

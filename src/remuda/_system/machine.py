@@ -31,7 +31,7 @@ def describe() -> str:
 def cpu_model(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
     """Returns the processor's name, or its architecture if the name is not known."""
     try:
-        lines = cpuinfo.read_text().splitlines()
+        lines = cpuinfo.read_text("utf-8").splitlines()
     except OSError:
         lines = []
     names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import select
 from collections.abc import Iterable
+
+from remuda._system.originals import select
 
 _MOST_SECONDS = 1e6  # the most seconds for `poll`, which takes milliseconds as an int
 

@@ -15,6 +15,8 @@ from typing import Any
 
 import numpy as np
 
+from remuda._system.limits import check_file_length
+
 NAME = "remuda-start"  # the name of the board's descriptor in /proc
 VERSION = 1
 _MAGIC = b"remuda: start\n\0\0"
@@ -87,6 +89,7 @@ class BuildBoard:
         self.fd = _memory_file()
         try:
             if self.fd >= 0:
+                check_file_length(size)
                 os.ftruncate(self.fd, size)
             self._map: mmap.mmap | None = mmap.mmap(self.fd, size)
         except BaseException:

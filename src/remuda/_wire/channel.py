@@ -7,10 +7,8 @@ from __future__ import annotations
 
 import errno
 import os
-import select
 import socket
 import struct
-import time
 from collections import deque
 from collections.abc import Sequence
 from queue import SimpleQueue
@@ -19,6 +17,8 @@ from typing import Any, Protocol
 import numpy as np
 
 from remuda import _core
+from remuda._system.originals import select, time
+from remuda._system.sockets import Socket, send_fds
 from remuda._wire.pickling import Parts, dump, load
 
 _HEAD = struct.Struct("<12sI")  # the head of a message: a mark, and the number of buffers
@@ -57,8 +57,8 @@ class SocketChannel:
         deadline: The time of `time.monotonic` after which `send` and `recv` treat the other end as gone; None: never.
     """
 
-    def __init__(self, sock: socket.socket, peer: int | None = None) -> None:
-        sock.set_inheritable(False)  # programs that this process starts must not inherit the socket
+    def __init__(self, sock: Socket, peer: int | None = None) -> None:
+        os.set_inheritable(sock.fileno(), False)  # programs that this process starts must not inherit the socket
         self._sock, self.peer = sock, peer
         self.deadline: float | None = None
         self._inbox = bytearray()  # the bytes that arrived while this end wrote
@@ -127,7 +127,7 @@ class SocketChannel:
     def send_fds(self, fds: Sequence[int]) -> None:
         for tries_left in reversed(range(_FD_TRIES)):
             try:
-                socket.send_fds(self._sock, [b"F"], list(fds))
+                send_fds(self._sock, b"F", fds)
                 return
             except OSError as error:
                 if error.errno != errno.ETOOMANYREFS or not tries_left:

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import TypeAlias
 
 from remuda import _core
+from remuda._system.limits import check_file_length
 from remuda._wire.pickling import Parts
 
 Address: TypeAlias = bytes  # the offsets and sizes of one message's parts in a parcel
@@ -55,6 +56,7 @@ class Parcel:
         view = memoryview(part).cast("B")  # type: ignore[arg-type]
         place = _PART.pack(self._end, view.nbytes)
         self._end += view.nbytes
+        check_file_length(self._end)
         while view:
             view = view[os.write(self.fd, view[:_AT_ONCE]) :]
         if data is not None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import os
-import socket
 import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -18,6 +17,7 @@ from remuda._relay.output import WorkerOutput, settle_output
 from remuda._relay.sender import DatagramSender, start_relaying
 from remuda._relay.stacks import answer_for_stacks
 from remuda._relay.verbosity import Verbosity
+from remuda._system.sockets import open_socket
 from remuda._wire.build_board import BuildBoard
 from remuda._wire.channel import SocketChannel
 from remuda._wire.computed import Computed
@@ -94,7 +94,7 @@ def run_worker(fd: int, owner: int, config: WorkerConfig | None = None) -> None:
     _core.tie_life_to(os.pidfd_open(owner))
     answer_for_stacks()
     np.random.seed()  # otherwise all workers forked from one process would draw the same numbers
-    channel = SocketChannel(socket.socket(fileno=fd))
+    channel = SocketChannel(open_socket(fd))
     try:
         if config is None:
             relay, parcel, *board = channel.recv_fds(2, 3)
@@ -127,7 +127,7 @@ def _serve(
     channel: SocketChannel, config: WorkerConfig, relay: int, parcel: int | None, board: BuildBoard | None
 ) -> None:
     _set_up_process(config)
-    sender = DatagramSender(socket.socket(fileno=relay), config.spec.info.index)
+    sender = DatagramSender(open_socket(relay), config.spec.info.index)
     host = make_host(config.spec, channel, lambda: sender.flush(_FLUSH_SECONDS))
     host_ref = weakref.ref(host)  # weak, because logging may outlive the core, which the host needs
     sender.before_record = lambda: host.note_record() if (host := host_ref()) else None
@@ -202,7 +202,7 @@ def _set_up_process(config: WorkerConfig) -> None:
     settle_in_process(config.spec.info)
     settle_output(config.output)
     try:
-        with open("/proc/self/comm", "w") as comm:  # the name that `ps` and `top` show
+        with open("/proc/self/comm", "w", encoding="utf-8") as comm:  # the name that `ps` and `top` show
             comm.write(config.identity.name[:15])
     except OSError:
         pass  # the name is only for display

@@ -101,7 +101,7 @@ def is_being_measured() -> bool:
 
 def _queued_seconds() -> float:
     try:
-        with open("/proc/thread-self/schedstat") as schedstat:
+        with open("/proc/thread-self/schedstat", encoding="utf-8") as schedstat:
             return int(schedstat.read().split()[1]) / 1e9
     except (OSError, IndexError):
         return 0.0

@@ -50,6 +50,6 @@ def _children(place: Path) -> list[int]:
 
 def _text(path: Path) -> str:
     try:
-        return path.read_text()
+        return path.read_text("utf-8")
     except OSError:
         return ""

@@ -16,7 +16,6 @@ import pickle
 import signal
 import socket
 import sys
-import time
 import weakref
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -34,6 +33,7 @@ from remuda._backends.forkserver.server_process import (
     start_server,
 )
 from remuda._system.forks import fork_safe_lock, register_holder
+from remuda._system.originals import time
 from remuda._system.polling import wait_readable
 from remuda._wire.failures import load_exception
 from remuda._wording import describe_exitcode
@@ -44,6 +44,11 @@ _PATIENCE = 10.0  # seconds for an answer before the server is replaced; imports
 _MOMENT = 0.5  # seconds for the answer to an abandoned request, before the server is ended.
 _REAP_SECONDS = 1.0  # seconds for an exit code that only the server can read.
 _SLICE = 0.05  # seconds between two checks for an answer, which another thread may have read from the socket
+
+_AT_START = (
+    "when it started; its output is on stderr; expected {!r} (sys.executable) to run Python with the packages and "
+    "environment variables of this program; correct these, or use the start method 'fork'"
+)
 
 
 class ServerGoneError(Exception):
@@ -86,7 +91,7 @@ def request_for_worker(
 
     `output`: the worker's descriptors 1 and 2; None: those of this process.
     """
-    request = Fork(os.getpid(), environment, _directory(), list(sys.path), list(sys.argv))
+    request = Fork(os.getpid(), environment, _directory(), list(sys.path), list(getattr(sys, "argv", None) or []))
     fds = (*worker_socket, *((1, 2) if output is None else (output, output)))
     return Pending(request, fds, worker_socket)
 
@@ -111,6 +116,7 @@ class ForkServer:
         self._awaited: dict[int, int | None] = {}  # the exit codes that threads wait for, by pid; None: unknown yet
         self._imports = Imports()
         self._is_ended = False
+        self._failure: RemudaError | None = None  # the error for later requests, if the server died when it started
         self.close = weakref.finalize(self, end_server, self._process, self._sock, os.getpid())
         register_holder(self)
 
@@ -149,7 +155,7 @@ class ForkServer:
         """Sends a request without waiting. The caller can abandon the request even if this call is interrupted."""
         with self._lock:
             if not self._is_open:
-                return pending.settle(None, ServerGoneError())
+                return pending.settle(None, self._failure or ServerGoneError())
             self._unsent.append(pending)
         return self.pump()
 
@@ -306,9 +312,14 @@ class ForkServer:
         # The request that may be the cause of death: the one that the server was processing, or the first one if the
         # server had not started.
         what = next((pending for pending in (*self._sent, *self._unsent) if pending.request is not None), None)
+        had_started = not self._sent or self._sent[0].request is not None
         exitcode = self._end(what)
+        where = f"in {_doing(what)}" if had_started and what is not None else _AT_START.format(sys.executable)
+        error = RemudaError(f"the fork server died: {describe_exitcode(exitcode)}, {where}")
         if what is not None:
-            what.settle(None, RemudaError(f"the fork server died: {describe_exitcode(exitcode)}, in {_doing(what)}"))
+            what.settle(None, error)
+        elif not had_started:
+            self._failure = error
 
     def _end(self, culprit: Pending | None) -> int | None:
         """Ends the server, and returns its exit code. All requests except `culprit` get ServerGoneError."""

@@ -23,6 +23,7 @@ from operator import itemgetter
 from typing import Any, TypeAlias
 
 from remuda import _core
+from remuda._system.sockets import Socket, send_fds
 
 _INLINE = b"I"
 _FILE = b"F"  # the first byte of a packet if the message is in the file of the first descriptor.
@@ -90,25 +91,25 @@ class Answer:
 Request: TypeAlias = "Fork | Reap | Preload"
 
 
-def send(sock: socket.socket, message: Any, fds: Iterable[int] = ()) -> None:
+def send(sock: Socket, message: Any, fds: Iterable[int] = ()) -> None:
     """Sends a message and descriptors. The caller still owns the descriptors."""
     send_pickled(sock, pickle.dumps(message), fds)
 
 
-def send_pickled(sock: socket.socket, data: bytes, fds: Iterable[int], flags: int = 0) -> None:
+def send_pickled(sock: Socket, data: bytes, fds: Iterable[int], flags: int = 0) -> None:
     """Sends a pickled message and descriptors. If it raises the OSError of `socket.sendmsg`, nothing was sent."""
     if len(data) <= _MAX_INLINE:
-        socket.send_fds(sock, [_INLINE + data], list(fds), flags)
+        send_fds(sock, _INLINE + data, fds, flags)
         return
     files = _core.Descriptors()
     files.extend(map(os.memfd_create, ["message of remuda"], [os.MFD_CLOEXEC]))
     view = memoryview(data)
     while view:
         view = view[os.write(files[0], view) :]
-    socket.send_fds(sock, [_FILE], [*files, *fds], flags)
+    send_fds(sock, _FILE, [*files, *fds], flags)
 
 
-def receive(sock: socket.socket, flags: int = 0) -> tuple[Any, _core.Descriptors]:
+def receive(sock: Socket, flags: int = 0) -> tuple[Any, _core.Descriptors]:
     """Receives a message and its descriptors.
 
     Raises EOFError if the other end is gone, OSError (EMFILE) if no descriptor was free, so that the message is lost,

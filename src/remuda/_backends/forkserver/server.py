@@ -11,7 +11,6 @@ import importlib
 import os
 import select
 import signal
-import socket
 import sys
 from collections.abc import Iterable
 from contextlib import closing, suppress
@@ -20,7 +19,8 @@ from typing import Any
 from remuda import _core
 from remuda._backends.forkserver.messages import Answer, Fork, Module, Preload, Reap, receive, send
 from remuda._backends.forkserver.server_process import children
-from remuda._backends.process.process_tree import can_show_for_a_moment, show
+from remuda._backends.process.process_tree import can_show_for_a_moment, show, take_on
+from remuda._system.sockets import Socket, open_socket, socket_pair
 from remuda._wire.failures import portable
 from remuda._worker.forked_children import OneProcess
 from remuda._worker.job_signals import settle_signals
@@ -31,7 +31,7 @@ _BASICS = ("numpy", "gymnasium", "cloudpickle", "remuda._worker.main")
 def serve(fd: int, owner: int) -> None:
     """Serves requests from the socket `fd` until it is closed, or the process `owner` has ended."""
     settle_signals(owner, on_interrupt=signal.SIG_DFL)
-    with socket.socket(fileno=fd) as sock:
+    with closing(open_socket(fd)) as sock:
         try:
             owner_fd = os.pidfd_open(owner)
         except ProcessLookupError:
@@ -41,7 +41,7 @@ def serve(fd: int, owner: int) -> None:
 
 
 class _Server:
-    def __init__(self, sock: socket.socket, owner_fd: int) -> None:
+    def __init__(self, sock: Socket, owner_fd: int) -> None:
         self._sock, self._owner_fd = sock, owner_fd
         self._reported: set[str] = set()  # names of the modules that were reported to the owner.
         self._workers: set[int] = set()  # pids of workers that are not reaped yet
@@ -142,7 +142,7 @@ class _Deaths:
     """
 
     def __init__(self) -> None:
-        self._reader, self._writer = socket.socketpair()
+        self._reader, self._writer = socket_pair()
         for end in (self._reader, self._writer):
             end.setblocking(False)
         signal.set_wakeup_fd(self._writer.fileno(), warn_on_full_buffer=False)
@@ -189,9 +189,7 @@ def _become_worker(request: Fork, fds: Iterable[int]) -> None:
         os.dup2(err, 2)
         os.close(out)
         os.close(err)
-        show(request.environment)
-        os.environ.clear()
-        os.environ.update(request.environment)
+        take_on(request.environment)
         if request.directory is not None:
             os.chdir(request.directory)
         sys.path[:], sys.argv[:] = request.path, request.argv

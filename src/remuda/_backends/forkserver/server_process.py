@@ -5,17 +5,16 @@ from __future__ import annotations
 import os
 import socket
 import subprocess
-from contextlib import suppress
-from functools import partial
+from contextlib import closing, suppress
 from pathlib import Path
-from typing import cast
 
 from remuda import _core
-from remuda._backends.process.interpreter import python_command
+from remuda._backends.process.interpreter import start_python
 from remuda._backends.process.process_tree import kill_process_trees, new_key, with_key
 from remuda._system.exiting import leave_pools_alone
 from remuda._system.polling import wait_readable
 from remuda._system.processes import stat_of
+from remuda._system.sockets import Socket, socket_pair
 
 DEATH_SECONDS = 1.0  # seconds for a killed server to end
 
@@ -23,7 +22,7 @@ DEATH_SECONDS = 1.0  # seconds for a killed server to end
 def children() -> list[int]:
     """Returns the children of the main thread, adopted orphans included; empty if the kernel does not list them."""
     try:
-        return [int(pid) for pid in Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()]
+        return [int(pid) for pid in Path(f"/proc/self/task/{os.getpid()}/children").read_text("utf-8").split()]
     except OSError:
         return []
 
@@ -69,21 +68,15 @@ class ServerProcess:
             self._process.kill()
 
 
-def start_server(environment: dict[str, str]) -> tuple[ServerProcess, socket.socket]:
+def start_server(environment: dict[str, str]) -> tuple[ServerProcess, Socket]:
     """Starts a fork server. Returns its process, and this process's end of its socket."""
     key = new_key()  # workers replace this key by their own
-    client_end, server_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    client_end, server_end = socket_pair(socket.SOCK_SEQPACKET)
     try:
-        with server_end:
-            start = partial(
-                subprocess.Popen,
-                python_command("remuda._backends.forkserver.server", "serve", server_end.fileno(), os.getpid()),
-                pass_fds=[server_end.fileno()],
-                start_new_session=True,
-                env=with_key(environment, key),
-                stdin=subprocess.DEVNULL,
+        with closing(server_end):
+            process = start_python(
+                "remuda._backends.forkserver.server", "serve", server_end.fileno(), with_key(environment, key)
             )
-            process = cast("subprocess.Popen[bytes]", _core.without_job_signals(start))
         return ServerProcess(process), client_end
     except BaseException:  # an interrupt, too, may leave a process that `Popen` has started
         client_end.close()
@@ -91,7 +84,7 @@ def start_server(environment: dict[str, str]) -> tuple[ServerProcess, socket.soc
         raise
 
 
-def end_server(process: ServerProcess, sock: socket.socket, owner: int) -> None:
+def end_server(process: ServerProcess, sock: Socket, owner: int) -> None:
     if os.getpid() == owner and leave_pools_alone():
         return  # this process is exiting, and the server ends with it
     sock.close()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import select
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, Protocol
@@ -22,6 +21,7 @@ from remuda._system.cores import core_for
 from remuda._system.forks import register_holder
 from remuda._system.limits import check_descriptors
 from remuda._system.oom import OomWatch
+from remuda._system.originals import select
 from remuda._system.polling import wait_readable
 from remuda._wire.channel import NonsenseError
 from remuda._wire.failures import build_error, load_failure, not_loaded

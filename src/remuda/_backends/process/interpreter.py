@@ -1,8 +1,17 @@
-"""The command line that starts a Python interpreter with the options of this one."""
+"""Starts Python interpreters with the options of this one."""
 
 from __future__ import annotations
 
+import os
+import subprocess
 import sys
+from functools import partial
+from typing import cast
+
+from remuda import _core
+from remuda._system.interpreter import no_command
+from remuda._system.limits import naming_long_variables
+from remuda.errors import RemudaError
 
 # The letters of options without an argument, by the field of `sys.flags` that counts each option.
 _LETTERS = {
@@ -21,11 +30,45 @@ _LETTERS = {
 
 
 def python_command(module: str, function: str, *args: int) -> list[str]:
-    """Returns a command that calls `function(*args)` with this interpreter's options and import path."""
+    """Returns a command that calls `function(*args)` with this interpreter's options and import path.
+
+    Raises RemudaError if this program has no interpreter to start.
+    """
+    if (problem := no_command()) is not None:
+        raise RemudaError(
+            f"expected sys.executable to start a Python interpreter, got none: {problem}; use the start method 'fork'; "
+            "a program that embeds Python may instead set sys.executable to an interpreter with the same packages"
+        )
     call = f"{function}({', '.join(map(str, args))})"
     path = [entry for entry in sys.path if isinstance(entry, str)]  # imports also skip entries that are no strings
     code = f"import sys; sys.path[:] = {path!r}; from {module} import {function}; {call}"
     return [sys.executable, *_options(), "-c", code]
+
+
+def start_python(
+    module: str, function: str, fd: int, variables: dict[str, str], output: int | None = None
+) -> subprocess.Popen[bytes]:
+    """Starts a program that calls `function(fd, pid of this process)`, in a session of its own.
+
+    Args:
+        module: The function's module.
+        function: Its name.
+        fd: A descriptor that the program inherits.
+        variables: The program's environment.
+        output: The descriptor of its standard output and error; None: those of this process.
+    """
+    start = partial(
+        subprocess.Popen,
+        python_command(module, function, fd, os.getpid()),
+        pass_fds=[fd],
+        start_new_session=True,
+        env=variables,
+        stdin=subprocess.DEVNULL,
+        stdout=output,
+        stderr=output,
+    )
+    with naming_long_variables(variables):
+        return cast("subprocess.Popen[bytes]", _core.without_job_signals(start))
 
 
 def _options() -> list[str]:

@@ -36,6 +36,17 @@ def show(environment: Mapping[str, str]) -> None:
     _core.show_keys(environment[_VARIABLE])
 
 
+def take_on(environment: Mapping[str, str]) -> None:
+    """Gives this process exactly these environment variables, and makes /proc show the keys in them.
+
+    Changes only variables that differ: the time to change one grows with their number, which may be thousands.
+    """
+    show(environment)
+    for name in os.environ.keys() - environment.keys():
+        del os.environ[name]
+    os.environ.update({name: value for name, value in environment.items() if os.environ.get(name) != value})
+
+
 def can_show_for_a_moment(environment: Mapping[str, str]) -> bool:
     """Whether this process can show a worker's keys and then its own again: both texts need the same length."""
     return len(environment[_VARIABLE]) == len(os.environ.get(_VARIABLE, ""))

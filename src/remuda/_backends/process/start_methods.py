@@ -4,23 +4,22 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
-import subprocess
 import sys
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import TypeAlias, cast
+from typing import TypeAlias
 
 from remuda import _core
 from remuda._backends.forkserver.client import ForkServer, Pending, ServerGoneError, fork_server, request_for_worker
-from remuda._backends.process.interpreter import python_command
-from remuda._backends.process.process_tree import kill_process_trees, new_key, show, with_key
+from remuda._backends.process.interpreter import start_python
+from remuda._backends.process.process_tree import kill_process_trees, new_key, take_on, with_key
 from remuda._backends.process.watcher import watch
 from remuda._backends.process.worker_process import WorkerProcess
 from remuda._system.forks import drop_inherited, register_holder
 from remuda._system.limits import no_more_processes
+from remuda._system.sockets import Socket, socket_pair
 from remuda._wire.channel import SocketChannel
 from remuda._wire.parcel import Address
 from remuda._worker.forked_children import flush_output
@@ -185,9 +184,9 @@ class Launcher:
             server.finish_reaping()
 
 
-def _open_channel(what: Launch) -> tuple[SocketChannel, socket.socket]:
+def _open_channel(what: Launch) -> tuple[SocketChannel, Socket]:
     """Returns this process's end of a socket, with the worker's first message posted, and the worker's end."""
-    pool_end, worker_end = socket.socketpair()
+    pool_end, worker_end = socket_pair()
     channel = SocketChannel(pool_end)
     register_holder(channel)
     try:
@@ -279,7 +278,7 @@ class _ByServer(Launching):
             variables = self._launcher.variables(self.key)
             self._channel, worker_end = _open_channel(self._what)
             socket_of_worker = _core.Descriptors()
-            socket_of_worker.extend(map(socket.socket.detach, [worker_end]))
+            socket_of_worker.extend(map(Socket.detach, [worker_end]))
             self._fork = request_for_worker(socket_of_worker, variables, self._what.output)
             self._server.ask(self._fork)
         if not self._fork.done:
@@ -302,7 +301,7 @@ class _AtOnce(Launching):
         pidfds = _core.Descriptors()
         reap: _Reaper = lambda: None  # noqa: E731 - there is no process to reap yet
         try:
-            with worker_end, open(os.devnull) as place:
+            with closing(worker_end), open(os.devnull, "rb") as place:
                 reap = self._start_child(worker_end, self._launcher.variables(self.key), pids)
                 place.close()  # frees a descriptor for the pidfd.
                 pidfds.extend(map(os.pidfd_open, pids))  # no interrupt comes before the pidfd is stored
@@ -317,7 +316,7 @@ class _AtOnce(Launching):
                     reap()
             raise
 
-    def _start_child(self, worker_end: socket.socket, variables: dict[str, str], pids: list[int]) -> _Reaper:
+    def _start_child(self, worker_end: Socket, variables: dict[str, str], pids: list[int]) -> _Reaper:
         """Starts a child, and adds its pid to `pids`. Returns a function to call once the child is reaped."""
         raise NotImplementedError
 
@@ -327,24 +326,16 @@ def _end_child(pid: int) -> None:
     with suppress(ChildProcessError):
         os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
         os.kill(pid, signal.SIGKILL)
-        os.waitpid(pid, 0)
+        os.waitid(os.P_PID, pid, os.WEXITED)
 
 
 class _BySpawn(_AtOnce):
     """Starts a worker in a fresh interpreter."""
 
-    def _start_child(self, worker_end: socket.socket, variables: dict[str, str], pids: list[int]) -> _Reaper:
-        start = partial(
-            subprocess.Popen,
-            python_command("remuda._worker.main", "run_worker", worker_end.fileno(), os.getpid()),
-            pass_fds=[worker_end.fileno()],
-            start_new_session=True,
-            env=variables,
-            stdin=subprocess.DEVNULL,
-            stdout=self._what.output,
-            stderr=self._what.output,
+    def _start_child(self, worker_end: Socket, variables: dict[str, str], pids: list[int]) -> _Reaper:
+        process = start_python(
+            "remuda._worker.main", "run_worker", worker_end.fileno(), variables, output=self._what.output
         )
-        process = cast("subprocess.Popen[bytes]", _core.without_job_signals(start))
         pids.append(process.pid)
 
         def forget() -> None:
@@ -356,7 +347,7 @@ class _BySpawn(_AtOnce):
 class _ByFork(_AtOnce):
     """Forks this process."""
 
-    def _start_child(self, worker_end: socket.socket, variables: dict[str, str], pids: list[int]) -> _Reaper:
+    def _start_child(self, worker_end: Socket, variables: dict[str, str], pids: list[int]) -> _Reaper:
         owner = os.getpid()
         flush_output()  # otherwise the child would print the buffered output again.
         # The child blocks signals such as SIGINT, until it has replaced the handlers and the process group of this one.
@@ -366,11 +357,11 @@ class _ByFork(_AtOnce):
         return lambda: None
 
 
-def _become_worker(worker_end: socket.socket, owner: int, what: Launch, variables: dict[str, str]) -> None:
+def _become_worker(worker_end: Socket, owner: int, what: Launch, variables: dict[str, str]) -> None:
     """Runs the worker in a forked child; never returns."""
     status = 1
     try:
-        show(variables)
+        take_on(variables)
         devnull = os.open(os.devnull, os.O_RDONLY)
         os.dup2(devnull, 0)  # not the terminal, which stops background processes that read
         os.close(devnull)
@@ -378,8 +369,6 @@ def _become_worker(worker_end: socket.socket, owner: int, what: Launch, variable
             os.dup2(what.output, 1)
             os.dup2(what.output, 2)
         drop_inherited()
-        os.environ.clear()
-        os.environ.update(variables)
         run_worker(worker_end.detach(), owner, what.config)
         status = 0
     except BaseException:

@@ -17,9 +17,11 @@ from pathlib import Path
 from remuda import _core
 from remuda._backends.process.process_tree import owner_key
 from remuda._system.forks import fork_safe_lock
+from remuda._system.limits import naming_long_variables
 from remuda.errors import RemudaError
 
 _PROGRAM = Path(__file__).parents[2] / "remuda-watcher"
+_LONG = 1 << 14  # characters of a long variable
 _OWNER, _WATCHER = 0, 1  # the bytes of the file that the owner and its watcher lock
 
 
@@ -41,6 +43,11 @@ class _Watch:
         """Starts a watcher. Raises BlockingIOError if the system allows no more processes."""
         try:
             self._start()
+        except FileNotFoundError as missing:
+            raise RemudaError(
+                f"expected the program {_PROGRAM}, got no such file; install remuda again, or, for a frozen program, add "
+                "the file to it, as `pyinstaller --collect-all remuda` does"
+            ) from missing
         except BaseException:
             self._await_starts()
             raise
@@ -57,7 +64,10 @@ class _Watch:
             setpgroup=0,  # Ctrl-C in the terminal must not reach the watcher
             setsigmask=signal.valid_signals(),  # a signal to every process of a job must not end it
         )
-        self._starting.extend(map(spawn, [dict(os.environ)]))  # no interrupt comes before the pid is stored
+        # The watcher needs no long variable, and with a very long one it could not start.
+        variables = {name: value for name, value in os.environ.items() if len(value) < _LONG}
+        with naming_long_variables(variables):
+            self._starting.extend(map(spawn, [variables]))  # no interrupt comes before the pid is stored
         code = self._await_starts()
         if self.is_alive():
             return
@@ -72,7 +82,8 @@ class _Watch:
         code = 0
         while self._starting:
             with suppress(ChildProcessError):  # no exit code: SIGCHLD is ignored, or other code waits for all children
-                code = os.waitstatus_to_exitcode(os.waitpid(self._starting[-1], 0)[1])
+                end = os.waitid(os.P_PID, self._starting[-1], os.WEXITED)  # gevent replaces `waitpid`
+                code = 0 if end is None else end.si_status
             self._starting.pop()
         return code
 

@@ -69,12 +69,10 @@ def int_from(least: int, most: int | None = None, *, or_none: bool = False) -> C
     return check
 
 
-def one_of(*values: str, none: str | None = None) -> Check:
-    """Returns a check that accepts only `values`. If `none` is given, None is accepted too, and stands for `none`."""
+def one_of(*values: str) -> Check:
+    """Returns a check that accepts only `values`."""
 
     def check(name: str, given: Any) -> Any:
-        if given is None and none is not None:
-            return none
         if given not in values:
             raise ValueError(f"expected {name} to be one of {values}, got {given!r}")
         return given

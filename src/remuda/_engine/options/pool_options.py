@@ -36,6 +36,7 @@ from remuda._engine.options.fault_policy import FaultPolicy, OnFault
 from remuda._engine.options.option import documentation, option, options_of
 from remuda._engine.options.recording import Recording, recording_for
 from remuda._relay.output import WorkerOutput, check_output
+from remuda._system.interpreter import no_command
 from remuda.errors import EnvProgress
 
 EnvFn: TypeAlias = Callable[[], Any]
@@ -70,6 +71,13 @@ def _backend(_: str, given: Any) -> BackendName:
     return "process" if given == "auto" else given
 
 
+def _start_method(name: str, given: Any) -> StartMethod:
+    if given is None:
+        return "forkserver" if no_command() is None else "fork"
+    method: StartMethod = one_of("forkserver", "spawn", "fork")(name, given)
+    return method
+
+
 def _pinning(name: str, given: Any) -> bool:
     if given and not hasattr(os, "sched_setaffinity"):
         raise ValueError(f"expected {name}=False on this system, which has no call to keep a thread on a core")
@@ -100,10 +108,11 @@ class OptionValues:
     )
     start_method: StartMethod = option(
         None,
-        one_of("forkserver", "spawn", "fork", none="forkserver"),
-        """How worker processes start: "forkserver" (None means that), "spawn", or "fork". Only workers of "fork" see
-        patched methods and changed globals of modules. Workers of the fork server see those that a module in `preload`
-        changes.""",
+        _start_method,
+        """How worker processes start: "forkserver", "spawn", or "fork". None means "forkserver", or "fork" in a program
+        that cannot start another Python interpreter because it is frozen, as by PyInstaller, or embeds Python. Only
+        workers of "fork" see patched methods and changed globals of modules. Workers of the fork server see those that
+        a module in `preload` changes.""",
         keeps_processes=True,
     )
     preload: Sequence[str] = option(

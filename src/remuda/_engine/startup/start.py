@@ -23,6 +23,7 @@ from remuda._engine.startup.start_progress import StartProgress
 from remuda._engine.stats.setup import hosted_ids
 from remuda._system.cores import whole_cores
 from remuda._system.interpreter import has_gil
+from remuda._system.limits import check_file_length
 from remuda._system.memory import addressable_bytes, check_memory
 from remuda._wire.codec import check_agreement
 from remuda._wire.computed import check_same
@@ -94,6 +95,7 @@ def lay_out(
     try:
         layout = _layout(settings, reports)
         check_memory(layout.reserved_bytes)
+        check_file_length(layout.plan.bytes)
         arena = _core.Arena.create(layout.plan)
         defaults = ResetDefaults()
         if inherited is not None:
