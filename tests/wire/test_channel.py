@@ -275,7 +275,7 @@ def test_refused_descriptors_are_sent_again(
         raise OSError(errno.ETOOMANYREFS, os.strerror(errno.ETOOMANYREFS))
 
     monkeypatch.setattr(channel, "_FD_TRIES", 3)
-    monkeypatch.setattr(socket, "send_fds", refuse)
+    monkeypatch.setattr(channel, "send_fds", refuse)
     monkeypatch.setattr(channel.time, "sleep", slept.append)
     with pytest.raises(OSError, match=re.escape(os.strerror(errno.ETOOMANYREFS))):
         pair[0].send_fds([0])

@@ -45,8 +45,8 @@ class _Watch:
             self._start()
         except FileNotFoundError as missing:
             raise RemudaError(
-                f"expected the program {_PROGRAM}, got no such file; install remuda again, or, for a frozen program, add "
-                "the file to it, as `pyinstaller --collect-all remuda` does"
+                f"expected the program {_PROGRAM}, got no such file; install remuda again; to a frozen program, add "
+                "this file, as `pyinstaller --collect-all remuda` does"
             ) from missing
         except BaseException:
             self._await_starts()
