@@ -11,11 +11,11 @@ from remuda._relay.output import check_limit
 from remuda._wire.channel import LocalChannel
 from remuda._wire.failures import build_error, load_failure
 from remuda._wire.pickling import Parts, dump
-from remuda._worker.env_report import Reports
+from remuda._worker.env_report import BuiltEnvs, Reports
 from remuda._worker.factories import BuildError
 from remuda._worker.second_build import BuildClock, Limits, SecondBuild, try_second_build
 from remuda._worker.vector_host import make_host
-from remuda.errors import InvalidEnvError, WorkerDiedError
+from remuda.errors import WorkerDiedError
 
 _Result = TypeVar("_Result")
 
@@ -27,11 +27,12 @@ class LocalWorker:
     exitcode = None
     cause_of_death = WorkerDiedError  # it never dies
 
-    def __init__(self, assignment: Assignment) -> None:
+    def __init__(self, assignment: Assignment, built: BuiltEnvs) -> None:
+        """`built`: the envs of all workers."""
         info = assignment.spec.info
         self.index, self.env_ids, self.name = info.index, info.env_ids, f"remuda-{info.index}"
         self.channel = LocalChannel()
-        self.host = make_host(assignment.spec, self.channel)
+        self.host = make_host(assignment.spec, self.channel, built=built)
         self.alive = True
 
     def is_alive(self) -> bool:
@@ -62,6 +63,7 @@ class LocalBackend:
 
     def __init__(self) -> None:
         self.workers: list[LocalWorker] = []
+        self._envs = BuiltEnvs()
         self._built: list[Reports] = []  # by worker
 
     def build_first(
@@ -75,7 +77,7 @@ class LocalBackend:
 
     def build(self, assignments: Sequence[Assignment], timeout: float | None, progress: BuildProgress) -> list[Reports]:
         for assignment in assignments[len(self.workers) :]:
-            self.workers.append(LocalWorker(assignment))
+            self.workers.append(LocalWorker(assignment, self._envs))
         try:
             self._build_others(assignments, progress)
         finally:
@@ -95,16 +97,12 @@ class LocalBackend:
             for worker, one in missing:
                 build = partial(worker.host.build, one.env_fns, one.computed, progress.board, before_each)
                 self._built.append(self.run_in(worker, build))
-            _check_distinct(self.workers)
         except BuildError as error:
             self.stop(0)
             # Ctrl-C may interrupt a factory here, in the caller's thread. `isinstance` could run the exception's code.
             if error.__cause__ is not None and issubclass(type(error.__cause__), KeyboardInterrupt):
                 raise error.__cause__ from None
             raise build_error([load_failure(error.failure)])  # noqa: B904 - it brings its cause with it
-        except InvalidEnvError:
-            self.stop(0)
-            raise
         except BaseException:  # a signal handler has raised
             self.abandon()
             raise
@@ -127,15 +125,3 @@ class LocalBackend:
     def carry(self, worker: int, slot: int, env_fn: Callable[[], Any]) -> Parts:
         self.workers[worker].host.offer(slot, env_fn)
         return dump(None)
-
-
-def _check_distinct(workers: Sequence[LocalWorker]) -> None:
-    """Raises InvalidEnvError if two envs are the same object. (Worker processes would each have a copy.)"""
-    seen: dict[int, int] = {}
-    for worker in workers:
-        name = worker.host.name_of_factory
-        for slot, env in zip(worker.host.first_slots, worker.host.envs, strict=True):
-            if env is not None and (other := seen.setdefault(id(env), slot)) != slot:
-                raise InvalidEnvError(
-                    f"expected {name(slot)} to build an env of its own, got the same object as {name(other)}"
-                )

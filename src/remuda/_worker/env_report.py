@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -60,6 +61,51 @@ def free_closed_env() -> None:
     the objects of the next env may have by then.
     """
     gc.collect()
+
+
+def core_of(env: Any) -> Any:
+    """Returns the innermost env, `env.unwrapped`; the env itself if it has no such attribute that is an env.
+
+    The class in which a face wraps its envs has the attribute `hosts_env`. Its instances have the env as `env`.
+    """
+    if hasattr(type(env), "hosts_env"):
+        env = env.env
+    try:
+        core = env.unwrapped
+        return core if hasattr(core, "step") else env
+    except Exception:  # code of the env, for example a `__getattr__` that recurses for ever
+        return env
+
+
+class BuiltEnvs:
+    """The envs that factories have built in one process. Refuses an env that a factory has returned before.
+
+    An env counts until it is freed, so a closed env is refused, too. An env of a class without weak references is not
+    checked.
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[int, tuple[weakref.ref[Any], str]] = {}  # by id of the innermost env: it, and its factory
+
+    def add(self, env: Any, factory: str) -> None:
+        """Adds an env that `factory` has built. Several threads may call this.
+
+        Raises:
+            InvalidEnvError: This env, or one with the same innermost env, was added before.
+        """
+        core = core_of(env)
+        key = id(core)
+        try:
+            # The entry goes before the memory of the env, and thereby its id, can be used for another env.
+            entry = weakref.ref(core, lambda _: self._known.pop(key, None)), factory
+        except TypeError:
+            return
+        if (known := self._known.setdefault(key, entry)) is not entry:
+            other = "as before" if known[1] == factory else f"as {known[1]}"
+            raise InvalidEnvError(
+                f"expected {factory} to build an env of its own, got the same object {other} (perhaps in another "
+                "wrapper); create the env inside the function"
+            )
 
 
 def is_vector_env(env: Any) -> bool:

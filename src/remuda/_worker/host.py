@@ -30,6 +30,7 @@ from remuda._wire.requests import (
     WorkerRequest,
 )
 from remuda._worker.env_report import (
+    BuiltEnvs,
     EnvReport,
     Reports,
     check_same_spaces,
@@ -75,17 +76,25 @@ class EnvHost(RowPickling):
         hung: By slot, the errors of envs that hang in a thread of their own now, until they are rebuilt.
     """
 
-    def __init__(self, spec: HostSpec, channel: Channel, before_goodbye: Callable[[], None] = lambda: None) -> None:
+    def __init__(
+        self,
+        spec: HostSpec,
+        channel: Channel,
+        before_goodbye: Callable[[], None] = lambda: None,
+        built: BuiltEnvs | None = None,
+    ) -> None:
         """Makes a host without envs.
 
         Args:
             spec: How to host the envs.
             channel: The channel to the pool.
             before_goodbye: Called when the envs are closed, before the pool is notified.
+            built: The envs of all hosts in this process; None: this host is the only one.
         """
         super().__init__(channel)
         self.info, self.width = spec.info, spec.width
         self.envs: list[Any] = []
+        self._built = BuiltEnvs() if built is None else built
         self.hung: dict[int, EnvTimeoutError] = {}
         self._computed: Sequence[Computed] = ()  # the columns of values that the caller's functions compute
         self._keeps_factories, self._is_lazy = spec.rebuilds or spec.is_lazy, spec.is_lazy
@@ -184,12 +193,7 @@ class EnvHost(RowPickling):
 
     def _check(self, env: Any, factory: str) -> None:
         self._check_kind(env, factory)
-        for other, known in zip(self.first_slots, self.envs, strict=False):
-            if known is env:
-                raise InvalidEnvError(
-                    f"expected {factory} to build an env of its own, got the same object as "
-                    f"{self.name_of_factory(other)}"
-                )
+        self._built.add(env, factory)
 
     def _check_kind(self, env: Any, factory: str) -> None:
         check_single(env, factory)

@@ -13,6 +13,7 @@ import numpy as np
 from gymnasium.vector.utils import batch_space
 
 from remuda._wire.failures import text_of
+from remuda._worker.env_report import core_of
 
 try:
     import resource
@@ -272,7 +273,7 @@ def _finder_of_masks(env: Any, obs: Any, info: Any) -> Callable[[Any, Any], Any]
         return lambda obs, info: info["action_mask"]
     if isinstance(obs, dict) and "action_mask" in obs:
         return lambda obs, info: obs["action_mask"]
-    core = getattr(env, "unwrapped", env)
+    core = core_of(env)
     if hasattr(type(core), "action_masks"):
         return lambda obs, info: core.action_masks()
     return None

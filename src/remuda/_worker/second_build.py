@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from remuda._wire.failures import text_of
-from remuda._worker.env_report import renders
+from remuda._worker.env_report import core_of, renders
 from remuda._worker.forked_children import OneProcess
 from remuda._worker.measuring import read_clocks, spent
 
@@ -91,7 +91,7 @@ def _build_and_close(env_fn: Callable[[], Any], env: Any, limits: Limits) -> Sec
     except BaseException as error:  # not raised, because the first env still works
         return SecondBuild(f"it could not be built a second time ({type(error).__name__}: {text_of(error)})")
     seconds = spent(begin, read_clocks())
-    if _core_of(second) is _core_of(env):
+    if core_of(second) is core_of(env):
         return SecondBuild("its factory returns the same object again")
     # Errors do not matter, because the caller has not requested this env.
     with suppress(Exception), OneProcess():
@@ -103,10 +103,6 @@ def _build_and_close(env_fn: Callable[[], Any], env: Any, limits: Limits) -> Sec
 
 def _took(seconds: float) -> str:
     return f"building it takes {1e3 * seconds:.0f} ms, so it is not built again for a trial"
-
-
-def _core_of(env: Any) -> Any:
-    return getattr(env, "unwrapped", env)
 
 
 def _has_children() -> bool:

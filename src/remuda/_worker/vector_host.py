@@ -19,7 +19,7 @@ from remuda._wire.computed import compute
 from remuda._wire.info_columns import OF_THE_END, InfoColumn
 from remuda._wire.layout import Layout
 from remuda._wire.pickling import FlaggedParts, Parts, bundle, load, unbundle
-from remuda._worker.env_report import EnvReport, check_names, check_spaces, report
+from remuda._worker.env_report import BuiltEnvs, EnvReport, check_names, check_spaces, report
 from remuda._worker.forked_children import OneProcess
 from remuda._worker.host import EnvHost
 from remuda._worker.reset_defaults import ResetDefaults, common_seed
@@ -33,10 +33,15 @@ Extra: TypeAlias = "tuple[int, Parts] | None"
 _ENV_NAMES = ("reset", "step", "close", "num_envs", "single_observation_space", "single_action_space")
 
 
-def make_host(spec: HostSpec, channel: Channel, before_goodbye: Callable[[], None] = lambda: None) -> EnvHost:
+def make_host(
+    spec: HostSpec,
+    channel: Channel,
+    before_goodbye: Callable[[], None] = lambda: None,
+    built: BuiltEnvs | None = None,
+) -> EnvHost:
     """Returns a host of single envs or of vector envs. See `EnvHost` for the arguments."""
     kind = EnvHost if spec.vector_size is None else VectorHost
-    return kind(spec, channel, before_goodbye)
+    return kind(spec, channel, before_goodbye, built)
 
 
 @dataclass(frozen=True)
@@ -60,8 +65,8 @@ class VectorHost(EnvHost):
     A hook processes all results of a vector env before it writes any. So if it raises, the rows are unchanged.
     """
 
-    def __init__(self, spec: HostSpec, channel: Channel, before_goodbye: Callable[[], None] = lambda: None) -> None:
-        super().__init__(spec, channel, before_goodbye)
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
         self._last_obs: dict[int, Any] = {}  # by an env's first slot: its last observation, or a copy.
         self._own_obs: dict[int, Any] = {}  # by an env's first slot: a copy of its last or an older observation.
         self._last_computed: dict[int, list[Array]] = {}  # by an env's first slot: its last computed columns

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
@@ -59,6 +58,8 @@ class HostedEnv:
 
     A batched env resets its rows itself. For the engine it is one env with a single endless episode.
     """
+
+    hosts_env = True
 
     def __init__(self, env: Any, env_id: int, *, resets_ahead: bool) -> None:
         self.env, self.env_id = env, env_id
@@ -155,11 +156,7 @@ def columns_of(spec: Any) -> list[int]:
 def build(constructor: Callable[..., Any], env_id: int, setting: Setting) -> HostedEnv:
     """Makes an env and returns its host."""
     env = setting.make_env(constructor, env_id)
-    return _hosted.setdefault(id(env), HostedEnv(env, env_id, resets_ahead=setting.resets_ahead))
-
-
-# The host of each env. If two factories return the same env, the engine receives the same host twice, and refuses it.
-_hosted: weakref.WeakValueDictionary[int, HostedEnv] = weakref.WeakValueDictionary()
+    return HostedEnv(env, env_id, resets_ahead=setting.resets_ahead)
 
 
 class CalledEnv:

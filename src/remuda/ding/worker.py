@@ -40,6 +40,8 @@ class Adapter:
         is_new: Whether the env was not reset since it was built.
     """
 
+    hosts_env = True
+
     def __init__(
         self,
         env_fn: Callable[[], Any],

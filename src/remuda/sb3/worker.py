@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -19,6 +18,8 @@ class HostedEnv:
     If the first reward is a float, later steps are not checked, which saves time. The env itself is not changed, so
     that it can copy or pickle itself.
     """
+
+    hosts_env = True
 
     def __init__(self, env: gymnasium.Env[Any, Any]) -> None:
         self.env = env
@@ -59,11 +60,7 @@ def build(env_fn: Callable[[], Any]) -> HostedEnv:
         from stable_baselines3.common.vec_env.patch_gym import _patch_env
 
         env = _patch_env(env)
-    return _hosted.setdefault(id(env), HostedEnv(env))
-
-
-# The host of each env. If two factories return the same env, the engine receives the same host twice, and refuses it.
-_hosted: weakref.WeakValueDictionary[int, HostedEnv] = weakref.WeakValueDictionary()
+    return HostedEnv(env)
 
 
 def compute(function: Callable[[Any], Any], hosted: HostedEnv) -> Any:

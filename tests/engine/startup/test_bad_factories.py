@@ -5,18 +5,20 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import gymnasium
 import numpy as np
 import pytest
+from accidents import raise_value_error
 from gymnasium import spaces
 from old_gymnasium import discrete, needs_dtypes
 from pairs import each
-from pool_envs import CountingEnv, SampleEnv
+from pool_envs import CountingEnv, HookedEnv, SampleEnv
 
-from remuda import EnvError, InvalidEnvError, Pool, SpaceMismatchError, record_video
+from remuda import EnvError, InvalidEnvError, Pool, RestartLimitError, SpaceMismatchError, record_video
 from remuda.gymnasium import AsyncVectorEnv
 
 BACKENDS: tuple[Any, ...] = ("process", "thread", "serial")
@@ -70,18 +72,55 @@ def test_the_error_of_an_endless_getattr_names_the_wrapper(backend: Any) -> None
     assert sys.version_info < (3, 11) or "Endless.__getattr__" in str(raised.value.__cause__)
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_the_same_env_twice_in_a_worker_is_refused(backend: Any) -> None:
-    env = CountingEnv()
-    with pytest.raises(InvalidEnvError, match=r"env_fns\[2\] .* of its own, got the same object as env_fns\[1\]"):
-        Pool([CountingEnv, lambda: env, lambda: env], backend=backend, num_workers=1)
+class OddWrapper(gymnasium.Wrapper[Any, Any, Any, Any]):
+    def __init__(self, make_unwrapped: Callable[[], Any]) -> None:
+        super().__init__(CountingEnv())
+        self._make_unwrapped = make_unwrapped
+
+    @property
+    def unwrapped(self) -> Any:
+        return self._make_unwrapped()
+
+
+NO_INNER_ENV = (CountingEnv, dict, lambda: 1 / 0)
+
+
+@each(
+    backend__num_workers=[("process", 1), ("thread", 1), ("thread", 3), ("serial", 1), ("serial", 3)],
+    lazy=[False, True],
+    env__wrap=[
+        (CountingEnv(), gymnasium.Wrapper),
+        (CountingEnv(), lambda env: env),
+        (OddWrapper(NO_INNER_ENV[-1]), lambda env: env),
+    ],
+)
+def test_one_env_in_two_slots_is_refused(
+    env: Any, wrap: Callable[[Any], Any], lazy: bool, backend: Any, num_workers: int
+) -> None:
+    fns = [CountingEnv, lambda: wrap(env), lambda: wrap(wrap(env))]
+    message = r"env_fns\[[12]\] to build an env of its own, got the same object as env_fns\[[12]\]"
+    with (
+        pytest.raises(EnvError if lazy else InvalidEnvError, match=message),
+        Pool(fns, backend=backend, num_workers=num_workers, lazy=lazy) as pool,
+    ):
+        pool.reset()
+
+
+def test_envs_whose_inner_envs_cannot_be_compared_are_accepted() -> None:
+    with Pool([partial(OddWrapper, make) for make in NO_INNER_ENV * 2], backend="serial", num_workers=1) as pool:
+        assert len(pool.reset()) == 6
 
 
 @pytest.mark.parametrize("backend", ["thread", "serial"])
-def test_the_same_env_in_two_workers_is_refused(backend: Any) -> None:
-    env = CountingEnv()
-    with pytest.raises(InvalidEnvError, match=r"env_fns\[2\] .* of its own, got the same object as env_fns\[0\]"):
-        Pool([lambda: env, CountingEnv, lambda: env], backend=backend)
+def test_a_closed_env_is_not_used_again(backend: Any) -> None:
+    env = HookedEnv(step=raise_value_error)
+    with Pool([lambda: env], backend=backend, faults="restart") as pool:
+        pool.reset()
+        with pytest.raises(InvalidEnvError, match=r"got the same object as env_fns\[0\]"):
+            pool.replace([0], [lambda: gymnasium.Wrapper(env)])
+        pool.step([0])
+        with pytest.raises(RestartLimitError, match="got the same object as before"):
+            pool.reset()
 
 
 @each(backend=BACKENDS, name=["observation_space", "action_space"])
