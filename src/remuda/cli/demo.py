@@ -102,5 +102,5 @@ def survive_a_kill(num_envs: int = 8, num_workers: int = 4) -> str:
         return (
             f"  worker 0 (pid {pid}) died, and with it the episodes of envs {lost}: they ended truncated.\n"
             f"  After {seconds:.2f} s and {steps} steps a new worker (pid {victim.pid}) "
-            f"steps these envs again; the other {num_envs - len(lost)} never missed a step."
+            f"steps these envs again; the episodes of the other {num_envs - len(lost)} continued."
         )
