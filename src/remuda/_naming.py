@@ -17,7 +17,8 @@ def owns_methods(cls: type[T]) -> type[T]:
     """
     for name in dir(cls):
         inherited = inspect.getattr_static(cls, name)
-        if name.startswith("_") or name in vars(cls):
+        is_shown = not name.startswith("_") or name == "__reduce__"
+        if not is_shown or name in vars(cls):
             continue
         if isinstance(inherited, property):
             setattr(cls, name, inherited)

@@ -94,6 +94,7 @@ class HasStats:
         return self._pool
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> Any:
+        """Raises TypeError once there are workers, because workers cannot be copied."""
         if self._running_pool is None:
             return super().__reduce_ex__(protocol)
         raise not_copied(self)

@@ -277,6 +277,7 @@ class Stepping(EnvCalls):
 
     @holds_nothing
     def __reduce__(self) -> NoReturn:
+        """Raises TypeError, because the workers cannot be copied."""
         raise not_copied(self)
 
     # -- inside ------------------------------------------------------------------------------------------
