@@ -211,7 +211,7 @@ def test_blocking_envs_cannot_have_spares() -> None:
     ("options", "error", "message"),
     [
         ({"start_method": "teleport"}, ValueError, "start_method .* 'spawn'.* got 'teleport'"),
-        ({"num_spare_envs_for_reload": 2}, ValueError, "spares"),
+        ({"num_spare_envs_for_reload": 2}, ValueError, "num_spare_envs_for_reload"),
         ({"num_workers": 3}, ValueError, "num_workers .* got 3"),
         (
             {"num_wrokers": 3},
