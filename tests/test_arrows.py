@@ -67,7 +67,7 @@ ARROWS = {
         *("remuda", "errors", "_error_frames", "_seeds", "_wire", "_reports", "_progress", "_videos"),
         *("_keywords", "_factories"),
     },
-    "_replay": {"remuda", "errors", "_wording", "_core", "_wire", "_worker", "_crash", "_backends"},
+    "_replay": {"remuda", "errors", "_wording", "_core", "_wire", "_worker", "_crash", "_backends", "_system"},
     "_videos": {"_worker", "_wire", "_factories", "errors"},
     "_watch": {"_core", "_wire", "_relay", "_engine"},
     "_doctor": {"remuda", "errors", "_worker"},
