@@ -8,7 +8,6 @@ from typing import Any, NoReturn, cast
 
 from remuda import _core
 from remuda._crash.episode_start import describe_beginning
-from remuda._relay.log import logger
 from remuda._seeds import derive_seed
 from remuda._wire.build_board import BuildBoard
 from remuda._wire.channel import Channel
@@ -43,7 +42,7 @@ from remuda._worker.env_report import (
 from remuda._worker.env_state import Place, put_state, take_state
 from remuda._worker.factories import BuildError, EnvFn, unpack
 from remuda._worker.forked_children import OneProcess, end_child
-from remuda._worker.memory import in_words, own_bytes
+from remuda._worker.memory import has_grown
 from remuda._worker.reset_defaults import ResetDefaults
 from remuda._worker.row_pickling import RowPickling
 from remuda._worker.worker_info import HostSpec, worker_context
@@ -256,6 +255,7 @@ class EnvHost(RowPickling):
         return errors
 
     # -- hooks that the loop calls -----------------------------------------------------------------------
+
     end_child = staticmethod(end_child)
 
     def flatten(self, obs: Any) -> tuple[list[Any], list[Any]]:
@@ -394,13 +394,7 @@ class EnvHost(RowPickling):
         self._offered[slot] = env_fn
 
     def has_grown(self) -> bool:
-        """Returns whether this process and its descendants use more memory than `max_worker_memory`."""
-        limit, taken = self._layout.max_memory, own_bytes()
-        if taken <= limit:
-            return False
-        text = "worker %d takes %s of memory, more than max_worker_memory, %s; it is replaced between two episodes"
-        logger.warning(text, self.info.index, in_words(taken), in_words(limit))
-        return True
+        return has_grown(self.info.index, self._layout.max_memory)
 
     def build_beside(self, slot: int, parts: Parts) -> Parts:
         """Builds another env for a slot and returns its report. The slot's own env stays until `TakeReplacement`.

@@ -8,7 +8,7 @@ from __future__ import annotations
 import itertools
 import multiprocessing
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 
@@ -25,7 +25,7 @@ class Identity:
 
     name: str
     numbers: tuple[int, ...]
-    authkey: bytes
+    authkey: bytes = field(repr=False)
     owner: str
 
     @classmethod

@@ -1,9 +1,11 @@
-"""Reads the private memory of a process and its descendants."""
+"""Reads the private memory of a process and its descendants, and checks it against a limit."""
 
 from __future__ import annotations
 
 import os
 from pathlib import Path
+
+from remuda._relay.log import logger
 
 _PROC = Path("/proc")
 
@@ -29,6 +31,16 @@ def in_words(count: float) -> str:
             return f"{count:.4g} {unit}"
         count /= 1024
     return f"{count:.4g} GiB"
+
+
+def has_grown(worker: int, limit: int) -> bool:
+    """Returns whether this process, a worker, and its descendants use more memory than `limit`. If so, logs that."""
+    taken = own_bytes()
+    if taken <= limit:
+        return False
+    text = "worker %d takes %s of memory, more than max_worker_memory, %s; it is replaced between two episodes"
+    logger.warning(text, worker, in_words(taken), in_words(limit))
+    return True
 
 
 def _bytes_of(place: Path) -> int:
