@@ -9,6 +9,7 @@ from typing import Any
 
 import gymnasium
 import numpy as np
+from failing import ACTS
 
 from remuda import Batch, Pool
 
@@ -50,6 +51,46 @@ class Endless(Scripted):
         result = super().reset(**arguments)
         self.length = 1 << 30
         return result
+
+
+class Faulty(Endless):
+    """An env that dies, hangs or raises in the next operation after `arm`, whichever that is."""
+
+    metadata: Any = {"render_modes": ["ansi"]}
+    render_mode = "ansi"
+    armed: str | None = None
+    pokes = 0
+
+    def poke(self) -> int:
+        armed, self.armed = self.armed, None
+        if armed is not None:
+            ACTS[armed]()
+        self.pokes += 1
+        return self.pokes
+
+    def reset(self, **arguments: Any) -> Any:
+        self.poke()
+        return super().reset(**arguments)
+
+    def step(self, action: Any) -> Any:
+        self.poke()
+        return super().step(action)
+
+    def render(self) -> Any:
+        return self.poke()
+
+    def get_state(self) -> Any:
+        self.poke()
+        return self.steps, self.draw, self.length
+
+    def set_state(self, state: Any) -> None:
+        self.poke()
+        self.steps, self.draw, self.length = state
+
+
+def arm(env: Any, kind: str) -> None:
+    """Makes the next operation of a `Faulty` env fail, in the way that `failing.ACTS` has under this name."""
+    env.unwrapped.armed = kind
 
 
 def fail(env: Any) -> None:

@@ -43,7 +43,7 @@ _ADDRESS = re.compile(r"(?:0x|\.\.\.x?)[0-9a-f]{4,}")
 
 
 class RemudaError(Exception):
-    """The base of all errors of remuda. They can be pickled, without their causes."""
+    """The base of all errors of remuda. They can be pickled, without their causes (those of EnvError excepted)."""
 
     def __reduce__(self) -> Any:
         return _restore, (type(self), self.args, self.__dict__)
@@ -54,6 +54,8 @@ def _restore(kind: type[RemudaError], args: tuple[Any, ...], state: dict[str, An
     error = kind.__new__(kind, *args)
     error.args = args
     error.__dict__.update(state)
+    if isinstance(error, EnvError):
+        error.__cause__ = _cause_of(error.failures[0])
     return error
 
 
@@ -242,8 +244,7 @@ class EnvError(RemudaError):
     def __init__(self, failures: Sequence[Failure], remedy: str = "") -> None:
         self.failures = tuple(sorted(failures, key=lambda f: -1 if f.env_id is None else f.env_id))
         super().__init__(_as_text(self.failures) + remedy)
-        first = self.failures[0]
-        self.__cause__ = RemoteTraceback(first.traceback) if first.exception is None else first.exception
+        self.__cause__ = _cause_of(self.failures[0])
 
     @property
     def record(self) -> Path | None:
@@ -254,6 +255,10 @@ class EnvError(RemudaError):
     def env_ids(self) -> tuple[int, ...]:
         """The ids of the envs in `failures`, in the same order."""
         return tuple(f.env_id for f in self.failures if f.env_id is not None)
+
+
+def _cause_of(failure: Failure) -> BaseException:
+    return RemoteTraceback(failure.traceback) if failure.exception is None else failure.exception
 
 
 def _as_text(failures: Sequence[Failure]) -> str:

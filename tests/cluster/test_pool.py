@@ -305,6 +305,10 @@ def test_unsupported_options_are_refused_before_anything_starts() -> None:
             Pool([Scripted] * 4, backend=ray, **options)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="expected shards to be from 1 to 1 "):
         Pool([Scripted], backend=ray)
+    with pytest.raises(ValueError, match="expected cpus_per_shard to be a number from 0.0001 up, got 0"):
+        remuda.Ray(cpus_per_shard=0)
+    with pytest.raises(ValueError, match="expected gpus_per_shard to be a fraction .* or a whole number .*, got 1.5"):
+        remuda.Ray(gpus_per_shard=1.5)
     with pytest.raises(ValueError, match="expected shards to be an int from 1 up, got 0"):
         remuda.Ray(shards=0)
     with pytest.raises(TypeError, match=r"^Pool\(\) got .*did you mean seeding="):

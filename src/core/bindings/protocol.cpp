@@ -42,6 +42,7 @@ void bind_protocol(nb::module_& m) {
   m.attr("HAS_SPARES") = kHasSpares;
   m.attr("UNDONE") = kUndone;
   m.attr("IS_MESSAGE") = kIsMessage;
+  m.attr("ABANDONED") = kAbandoned;
   m.attr("WHOLE_WORKER") = kWholeWorker;
   m.attr("FIRST_LEAF") = kFirstLeaf;
   m.attr("INFO_COLUMN") = kInfo;

@@ -56,6 +56,8 @@ inline constexpr std::uint32_t kRenewalDue = 64;
 inline constexpr std::uint32_t kGrown = 512;  // With kRenewalDue: the process of the worker exceeds its memory limit.
 // The command was not carried out, because renewal is due (kRenewalDue) or because the env raised (kPrepare).
 inline constexpr std::uint32_t kUndone = 256;
+// With kIsFailure: a shard on another machine answers with an error. The blob is the error, and that of an env's loss.
+inline constexpr std::uint32_t kAbandoned = 1024;
 // The row lacks the first observation of the next episode, which a spare will write (same-step autoreset).
 inline constexpr std::uint32_t kHasSpares = 128;
 

@@ -100,7 +100,8 @@ struct Progress {
   std::atomic<std::uint64_t> counted_from;
   // 1 if the env's last result ended the episode and the worker has not reported the next episode yet, else 0.
   std::atomic<std::uint64_t> needs_reset;
-  std::uint64_t unused;
+  // 1 if a shard on another machine has rebuilt the env, and the env has not reset since. Always 0 on one machine.
+  std::atomic<std::uint64_t> is_fresh_on_shard;
 };
 static_assert(sizeof(Progress) == 64);
 

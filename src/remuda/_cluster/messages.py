@@ -15,7 +15,7 @@ from remuda._engine.running.infos import RawRow
 from remuda._engine.startup.inheritance import Counts, Inheritance
 from remuda._engine.supervision.fault_log import log_alike
 from remuda._wire.info_columns import InfoField
-from remuda._wire.pickling import Parts
+from remuda._wire.pickling import Parts, dump
 from remuda._worker.env_report import EnvReport
 from remuda.errors import Fault, RemudaError
 
@@ -199,20 +199,25 @@ class Rows:
 class Reply(FromShard):
     """The answer to commands. Each env with a command has a row or a failure in it, is still pending, or is lost.
 
+    Each message has an answer in this reply or in a later one, even if its worker dies.
+
     Attributes:
         rows: The rows that have come, in groups of envs.
         progress: (n, 8): the counts of all envs of the shard.
         failures: The exceptions of envs: each env, by the numbers of the shard, and the result of `EnvHost.describe`.
         lost: The error of each env that will never answer, by the numbers of the shard.
+        to_reset: The envs, by the numbers of the shard, that the caller must reset because they were rebuilt. A command
+            to them that has no row in the reply was refused.
         answers: Answers to messages, by sequence: flags and parts.
         figures: The figures of the shard; only some replies have them.
-        pending: The number of envs that send their results with later replies.
+        pending: The number of results and answers that come with later replies.
     """
 
     rows: list[Rows]
     progress: Counts
     failures: list[tuple[int, Parts]] = field(default_factory=list)
     lost: dict[int, RemudaError] = field(default_factory=dict)
+    to_reset: list[int] = field(default_factory=list)
     answers: dict[int, tuple[int, Parts]] = field(default_factory=dict)
     figures: Figures | None = None
     pending: int = 0
@@ -220,8 +225,16 @@ class Reply(FromShard):
     @property
     def is_plain(self) -> bool:
         """Whether the reply consists of arrays only."""
-        rest = self.failures or self.lost or self.answers or self.fault_reports or self.figures
+        rest = self.failures or self.lost or self.to_reset or self.answers or self.fault_reports or self.figures
         return not rest and len(self.rows) == 1 and self.rows[0].extras is None
+
+
+def abandoned(error: RemudaError, loss: RemudaError | None) -> tuple[int, Parts]:
+    """Returns flags and parts of the answer to a command or message that only an error can answer.
+
+    `loss`: the error by which the env was lost; None if the env is not lost.
+    """
+    return _core.IS_FAILURE | _core.ABANDONED, [bytes(part) for part in dump((error, loss))]
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ from remuda._cluster.ray import actors
 from remuda._cluster.ray.metrics import Metrics
 from remuda._engine.options.pool_options import EnvFn
 from remuda._engine.running.changes import Changes
-from remuda._engine.startup.inheritance import RESULTS, Inheritance
+from remuda._engine.startup.inheritance import IS_FRESH_ON_SHARD, RESULTS, Inheritance
 from remuda._engine.supervision.quota import Quota
 from remuda._relay.log import logger
 from remuda._wire import by_value
@@ -115,7 +115,7 @@ class RayBackend:
         """Returns the counts and reset defaults of a share's envs, from which the rebuilt envs continue."""
         assert self._writer is not None  # set by `attach`
         progress = self._writer.progress[share.first : share.first + share.count].copy()
-        progress[:, RESULTS] = 0  # the shard's new pool counts its rows from 0
+        progress[:, [RESULTS, IS_FRESH_ON_SHARD]] = 0  # the shard's new pool counts its rows from 0
         return Inheritance(progress, self.defaults.for_successor(share.env_ids, share.first))
 
     def _await_builds(self, links: Sequence[ShardLink], timeout: float | None) -> None:
@@ -177,6 +177,8 @@ class RayBackend:
             link.open(self._writer)
 
     def watch(self, hub: _core.Hub) -> None:
+        assert self._writer is not None  # set by `attach`
+        self._writer.obstacles = hub.slots.obstacles
         for worker in self.workers:
             hub.workers.watch(worker.index, worker.fd)
         hub.callbacks.pump = self.pass_on

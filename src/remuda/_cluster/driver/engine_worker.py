@@ -64,8 +64,11 @@ class EngineWorker:
         self.answer(self.env_ids[0], len(self.env_ids), 0, None, until)
 
     def answer_message(self, sequence: int, flags: int, parts: Any) -> None:
-        """Answers the message with this sequence number if it was sent to this worker."""
-        if self._port is not None:
+        """Answers the message with this sequence number if it was sent to this worker.
+
+        The engine itself abandons the messages of a dead worker, when it handles the death.
+        """
+        if self._port is not None and (self.is_serving or not flags & _core.ABANDONED):
             self._port.answer_message(sequence, flags, parts)
 
     # -- life --------------------------------------------------------------------------------------------

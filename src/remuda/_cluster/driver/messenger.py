@@ -14,9 +14,10 @@ from remuda._cluster.driver.engine_worker import EngineWorker
 from remuda._cluster.driver.row_writer import RowWriter, flags_and_parts
 from remuda._cluster.driver.shares import Share
 from remuda._cluster.driver.trip import INTO_ROW, REPEATED, Taken, Targets, Trip
-from remuda._cluster.messages import Answer, Figures, Reply, RowCommand, Rows
+from remuda._cluster.messages import Answer, Figures, Reply, RowCommand, Rows, abandoned
 from remuda._cluster.packing import pack_step
 from remuda._cluster.ray import actors
+from remuda._engine.supervision.faults import must_reset
 from remuda._wire.failures import portable
 from remuda._wire.pickling import Parts, dump, load
 from remuda._wire.requests import AddInfoColumns
@@ -144,15 +145,19 @@ class Messenger:
             self._write(rows)
         for env, parts in reply.failures:
             self._worker_at(env).answer(first + env, width, _core.IS_FAILURE, parts, self._until)
-        for sequence, (flags, parts) in reply.answers.items():
-            self._answer_message(sequence, flags, parts)
         for env, error in reply.lost.items():
             worker = self._worker_at(env)
-            if isinstance(error, WorkerDiedError):
+            if isinstance(error, WorkerDiedError) and set(worker.env_ids) <= set(error.env_ids):
                 worker.die(error)
             elif env % width == 0:
-                parts = _described(first + env, worker.index, "step", error)
-                worker.answer(first + env, width, _core.IS_FAILURE, parts, self._until)
+                worker.answer(first + env, width, *abandoned(error, error), self._until)
+        for env in reply.to_reset:
+            self._writer.obstacles.require_reset(first + env)
+            if env % width == 0:
+                refusal = abandoned(must_reset([first + one for one in reply.to_reset]), None)
+                self._worker_at(env).answer(first + env, width, *refusal, self._until)
+        for sequence, (flags, parts) in reply.answers.items():
+            self._answer_message(sequence, flags, parts)
         if reply.figures is not None:
             self.figures = reply.figures
         self._is_owed = reply.pending > 0
@@ -175,13 +180,14 @@ class Messenger:
             at, envs = place, slice(share.first, share.first + share.count)
         results = None if kind == REPEATED else targets.results[ids]
         extras = self._writer.write(rows, at, envs, results, into_row=kind == INTO_ROW)
-        flags, width = _core.HAS_FINAL if kind == INTO_ROW else 0, self._writer.layout.width
+        flags = _core.HAS_FINAL if kind == INTO_ROW else 0
+        width, size = self._writer.layout.width, self._writer.layout.vector_size
         if is_whole and not extras and not flags:
             for worker in self._workers:
                 worker.answer_all(self._until)
             return
         for i, env in enumerate(ids.tolist()[::width]):
-            own, parts = flags_and_parts(extras[i * width]) if i * width in extras else (0, None)
+            own, parts = flags_and_parts(extras[i * width], size) if i * width in extras else (0, None)
             self._worker_at(env).answer(share.first + env, width, flags | own, parts, self._until)
 
     def _worker_at(self, env: int) -> EngineWorker:

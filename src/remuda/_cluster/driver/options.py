@@ -68,8 +68,9 @@ class ClusterOptions:
         return made
 
     def for_shard(self, num_factories: int) -> dict[str, Any]:
-        """Returns the options of a shard with this number of factories. By default a shard has one worker per CPU."""
-        workers = self.shard_options.get("num_workers", min(self.where.cpus_per_shard, num_factories))
+        """Returns the options of a shard with this number of factories. By default it has one worker per whole CPU."""
+        cpus = max(1, int(self.where.cpus_per_shard))
+        workers = self.shard_options.get("num_workers", min(cpus, num_factories))
         if self.where.backend == "serial" and "num_workers" not in self.shard_options:
             workers = 1
         return {**self.shard_options, "num_workers": workers}

@@ -9,7 +9,7 @@ import numpy as np
 
 from remuda import _core
 from remuda._cluster.messages import Array, Rows
-from remuda._engine.running.infos import RawRow
+from remuda._engine.running.infos import RawRow, rows_of_env
 from remuda._engine.startup.inheritance import NEEDS_RESET, RESULTS, Counts, progress_of
 from remuda._wire.info_columns import OF_THE_END, InfoColumn, InfoField
 from remuda._wire.layout import Layout
@@ -25,7 +25,10 @@ class RowWriter:
         layout, arena: The layout of the pool, and its memory.
         actions: The columns of actions.
         progress: (num_envs, 8): the counts of each env.
+        obstacles: The hub's obstacles to sending.
     """
+
+    obstacles: _core.Obstacles
 
     def __init__(self, layout: Layout, arena: _core.Arena) -> None:
         self.layout, self.arena = layout, arena
@@ -140,15 +143,21 @@ class RowWriter:
         ours[:, :RESULTS], ours[:, RESULTS + 1 :] = progress[:, :RESULTS], progress[:, RESULTS + 1 :]
 
 
-def flags_and_parts(raw: RawRow) -> tuple[int, Any]:
-    """Returns a row's flags, and its data outside the columns, including a terminal observation."""
+def flags_and_parts(raw: RawRow, vector_size: int | None) -> tuple[int, Any]:
+    """Returns the flags of an env's row or rows, and their data outside the columns, with terminal observations."""
     flags, parts, terminal = raw
     kept = flags & (_core.HAS_FINAL | _core.HAS_NEW_KEYS)
     if terminal is None:
         return kept, parts
+    if vector_size is None:
+        return kept | _core.HAS_FINAL, _with_final(parts, terminal)
+    rows = zip(rows_of_env(parts, vector_size), terminal, strict=True)
+    return kept | _core.HAS_FINAL, tuple(_with_final(own, end) for (_, own), end in rows)
+
+
+def _with_final(parts: Any, terminal: Any) -> tuple[Any, ...]:
     objects, info, fields, _ = _loaded(parts)
-    final = terminal if isinstance(terminal, tuple) else bytes(terminal[0])
-    return kept | _core.HAS_FINAL, (objects, info, fields, final)
+    return objects, info, fields, terminal if isinstance(terminal, tuple) else bytes(terminal[0])
 
 
 def _loaded(parts: Any) -> tuple[Any, ...]:

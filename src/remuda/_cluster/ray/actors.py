@@ -8,6 +8,7 @@ from typing import Any, TypeAlias
 from remuda._cluster.messages import Reply
 from remuda._cluster.ray.description import Ray
 from remuda._cluster.shard.shard import Shard
+from remuda._relay.log import logger
 from remuda.errors import MissingFrameworkError
 
 try:
@@ -121,8 +122,9 @@ def get(ref: Ref, timeout: float | None = None) -> Any:
         return ray.get(ref, timeout=timeout)
     except GetTimeoutError:
         raise TimeoutError from None
-    except RayTaskError:  # a bug in remuda, because shards return the errors of envs in answers
-        raise
+    except RayTaskError as error:  # a bug in remuda, because shards return the errors of envs in answers
+        logger.error("a shard failed, and is ended: %s", error)
+        raise Lost(f"it failed: {str(error).strip().splitlines()[-1]}") from error
     except RuntimeEnvSetupError as error:
         lines = str(error).strip().splitlines()
         raise Lost(f"its runtime_env could not be set up: {lines[-1]}", has_no_runtime_env=True) from error

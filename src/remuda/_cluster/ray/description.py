@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib import import_module
+from math import inf
 from typing import TYPE_CHECKING, Any, Literal
 
 from remuda._engine.options.pool_options import RemoteBackend
@@ -16,6 +17,11 @@ if TYPE_CHECKING:
 
 PLACEMENTS = ("auto", "spread", "pack", "strict_spread", "strict_pack")
 LOCAL_BACKENDS = ("process", "thread", "serial", "auto")
+_SMALLEST = 0.0001  # the smallest part of a resource that Ray can place
+
+
+def _is_number(given: object, kind: type | tuple[type, ...] = (int, float)) -> bool:
+    return isinstance(given, kind) and not isinstance(given, bool)
 
 
 @dataclass(frozen=True)
@@ -27,8 +33,10 @@ class Ray(RemoteBackend):
 
     Attributes:
         shards: The number of shards; at most the number of factories.
-        cpus_per_shard: Ray's CPUs for each shard; also the number of its workers unless `num_workers` is given.
-        gpus_per_shard: Ray's GPUs for each shard, also a fraction: for simulators, or for a policy in the shard.
+        cpus_per_shard: Ray's CPUs for each shard. A fraction such as 0.5 lets shards of cheap envs share a core. Unless
+            `num_workers` is given, a shard has one worker for each whole CPU, at least one.
+        gpus_per_shard: Ray's GPUs for each shard, for simulators, or for a policy in the shard: a fraction below 1, or
+            a whole number.
         resources: Further resources for each shard, by their names in Ray: `{"simulator": 1}`.
         placement: "auto": the placement group that this code runs in (for example in a trial of Ray Tune), otherwise
             "spread". "spread": different machines if possible; "pack": few machines. "strict_spread" and "strict_pack"
@@ -43,12 +51,12 @@ class Ray(RemoteBackend):
             microseconds; "thread"; or "auto", which measures the envs if `num_workers="auto"`.
 
     Raises:
-        ValueError: A number is below 1 (of GPUs: below 0), or the name in `placement` or `backend` is unknown.
+        ValueError: A number is out of range, or the name in `placement` or `backend` is unknown.
         TypeError: `resources` is not a mapping.
     """
 
     shards: int = 1
-    cpus_per_shard: int = 1
+    cpus_per_shard: float = 1
     gpus_per_shard: float = 0
     resources: Mapping[str, float] = field(default_factory=dict)
     placement: Literal["auto", "spread", "pack", "strict_spread", "strict_pack"] | PlacementGroup | Any = "auto"
@@ -57,12 +65,16 @@ class Ray(RemoteBackend):
     backend: Literal["process", "thread", "serial", "auto"] = "process"
 
     def __post_init__(self) -> None:
-        for name in ("shards", "cpus_per_shard"):
-            number = getattr(self, name)
-            if not isinstance(number, int) or isinstance(number, bool) or number < 1:
-                raise ValueError(f"expected {name} to be an int from 1 up, got {number!r}")
-        if not isinstance(self.gpus_per_shard, (int, float)) or self.gpus_per_shard < 0:
-            raise ValueError(f"expected gpus_per_shard to be a number from 0 up, got {self.gpus_per_shard!r}")
+        if not _is_number(self.shards, int) or self.shards < 1:
+            raise ValueError(f"expected shards to be an int from 1 up, got {self.shards!r}")
+        if not _is_number(self.cpus_per_shard) or not _SMALLEST <= self.cpus_per_shard < inf:
+            raise ValueError(f"expected cpus_per_shard to be a number from {_SMALLEST} up, got {self.cpus_per_shard!r}")
+        gpus = self.gpus_per_shard
+        if not _is_number(gpus) or not (gpus == 0 or _SMALLEST <= gpus < 1 or (1 <= gpus < inf and gpus % 1 == 0)):
+            raise ValueError(
+                f"expected gpus_per_shard to be a fraction from {_SMALLEST} to 1, or a whole number from 0 up, "
+                f"got {gpus!r}"
+            )
         for name, known in (("placement", PLACEMENTS), ("backend", LOCAL_BACKENDS)):
             given = getattr(self, name)
             if given not in known and (name == "backend" or given is None or isinstance(given, str)):

@@ -7,7 +7,7 @@ import sys
 import threading
 import time
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any
 
@@ -27,17 +27,19 @@ from remuda._cluster.messages import (
     RowCommand,
     Rows,
     ShardReport,
+    abandoned,
 )
 from remuda._cluster.packing import pack_reply, unpack_step
 from remuda._cluster.shard.collector import ShardCollector, Stopped
 from remuda._cluster.shard.renumbering import Renumbering
 from remuda._engine.commands.answers import Answers
 from remuda._engine.pool.pool import succeeding_pool
-from remuda._engine.startup.inheritance import RESETS, Counts, progress_of
+from remuda._engine.pool.state_checks import not_in_episode
+from remuda._engine.startup.inheritance import IS_FRESH_ON_SHARD, RESETS, Counts, progress_of
 from remuda._wire.failures import portable
 from remuda._wire.info_columns import InfoField
 from remuda._wire.pickling import Parts, dump, load
-from remuda._wire.requests import CallEnv, RememberOptions, RepeatCalls, TakeReplacement
+from remuda._wire.requests import CallEnv, RememberOptions, RepeatCalls, TakeReplacement, TakeState
 from remuda.errors import EnvError, Failure, Fault, RemudaError
 
 _FIGURES_EVERY = 1.0  # seconds between two replies with figures.
@@ -61,6 +63,8 @@ class Shard:
         self._fields: tuple[InfoField, ...] = ()
         self._fault_reports: list[FaultReport] = []  # faults that the driver has not received
         self._figures_due, self._hurried = 0.0, threading.Event()
+        self._calls: dict[int, tuple[int, Answers]] = {}  # by sequence: env (or -1) and call of each unanswered message
+        self._refused: list[int] = []  # the envs of the latest message that must be reset first
         self._carried: dict[int, Parts] = {}  # by env: the message with the factory of its replacement.
         self._last_number, self._last_reply = 0, Reply([], np.zeros((0, 8), np.uint64))
 
@@ -73,6 +77,7 @@ class Shard:
 
     def _set_pool(self, pool: Pool) -> ShardReport:
         self._pool, self._fields = pool, ()
+        self._calls.clear()  # the driver no longer waits for calls into the envs before a resize
         return self._report(pool)
 
     def prepare(self, order: BuildOrder) -> Answer:
@@ -155,21 +160,23 @@ class Shard:
 
     def _run(self, commands: Sequence[Command]) -> Reply:
         self._hurried.clear()
-        calls = dict[int, Answers | RemudaError]()
+        self._refused.clear()
         for command in commands:
             if isinstance(command, RowCommand):
                 self._send(command)
             else:
-                calls[command.sequence] = self._post(command)
+                self._calls[command.sequence] = command.env, self._post(command)
         rows, failures = self._receive()
-        answers = {sequence: self._answer_of(call) for sequence, call in calls.items()}
-        return self._reply(rows, failures, {sequence: answer for sequence, answer in answers.items() if answer})
+        return self._reply(rows, failures, self._take_answers())
 
     def _send(self, command: RowCommand) -> None:
-        """Sends a command to its envs, except to envs that are lost."""
+        """Sends a command to its envs, except to envs that are lost or must be reset first."""
         engine, part = self._open._engine, self._open._part
         ids = list(range(self._open.num_envs)) if command.env_ids is None else command.env_ids
         living = engine.faults.living(ids)
+        if command.op != _core.Op.RESET and (refused := self._to_reset(living)):
+            self._refused += refused
+            living = [env for env in living if env not in refused]
         if not living:
             return
         arrays, blobs = command.arrays, command.blobs
@@ -188,32 +195,47 @@ class Shard:
             self._note_seeds(living, blobs)
         engine.exchange.send(command.op, living, blobs, part, to_all=False)
 
+    def _to_reset(self, env_ids: Iterable[int]) -> list[int]:
+        """Returns those envs that were rebuilt and that the caller must reset. With autoreset there are none."""
+        engine = self._open._engine
+        return list(filter(engine.faults.obstacles.must_reset, env_ids)) if engine.layout.mode.by_caller else []
+
     def _note_seeds(self, env_ids: Sequence[int], blobs: Sequence[Parts | None]) -> None:
         """Keeps the seeds of resets, with which the successors of dead workers continue."""
         engine = self._open._engine
         for its, blob in zip(engine.layout.by_env(env_ids), blobs, strict=True):
-            arguments = None if blob is None else load(blob)
+            arguments = None if blob is None else _loaded(blob)
             seed = arguments.get("seed") if isinstance(arguments, dict) else getattr(arguments, "seed", None)
             for env, one in zip(its, seed if isinstance(seed, list) else [seed], strict=False):
                 if one is not None:
                     engine.running.defaults.bases[env] = one
 
-    def _post(self, command: MessageCommand) -> Answers | RemudaError:
-        """Forwards a message to a worker. Returns the pending answer, or the error if there will be no answer."""
-        exchange = self._open._engine.exchange
+    def _post(self, command: MessageCommand) -> Answers:
+        """Forwards a message to a worker. Returns the answer, which may already be an error."""
+        exchange, faults = self._open._engine.exchange, self._open._engine.faults
+        if faults.is_lost(command.env):  # the driver did not know this yet when it sent the message
+            return self._unsent(faults.lost(command.env))
         try:
             if command.env < 0:
                 return self._obey(command)
             if command.op == _core.Op.REBUILD:
                 return exchange.ask([command.env], [self._carry(command)], command.op)
-            request = load(command.parts)
+            request = _loaded(command.parts)
+            if isinstance(request, TakeState) and self._open._is_fresh(command.env):
+                raise not_in_episode([command.env + self._numbers.first_env])
             if isinstance(request, CallEnv):
                 return exchange.call([command.env], [command.parts], request.about)
             if isinstance(request, TakeReplacement):
                 self._note_replacement(command, is_wanted=request.is_wanted)
             return exchange.ask([command.env], [command.parts], command.op)
         except RemudaError as error:
-            return error
+            return self._unsent(error)
+
+    def _unsent(self, error: RemudaError) -> Answers:
+        """Returns the answer to a message that was not sent: an error."""
+        answers = Answers(lambda *_: None, self._open._engine.faults)
+        answers.abandon(error)
+        return answers
 
     def _carry(self, command: MessageCommand) -> Parts:
         """Returns the message that makes a worker build the replacement of an env. Keeps it for `_note_replacement`."""
@@ -247,55 +269,67 @@ class Shard:
         return engine.exchange.tell(command.worker, dump(request))
 
     def _receive(self) -> tuple[list[Rows], list[Failure]]:
-        """Waits for results. Returns the rows, and the failures of envs that raised.
+        """Waits for results and answers. Returns the rows, and the failures of envs that raised.
 
-        Slower envs answer with a later message, so no env waits for the slowest.
+        Slower envs answer with a later message, so no env and no call waits for the slowest.
         """
         rows, failures, is_last = list[Rows](), list[Failure](), False
-        while (pending := self._open.pending) and not (is_last or self._hurried.is_set()):
-            is_last = bool(rows or failures)
-            try:
-                batch = self._open.recv(pending, timeout=_PATIENCE)
-            except EnvError as error:
-                failures += error.failures
-            except RemudaError as error:  # only failures are returned here: `_reply` reports lost envs
-                failures += [failure for other in getattr(error, "others", ()) for failure in _failures_of(other)]
-                is_last = True
-            else:
-                rows += [self._rows(batch)] if len(batch) else []
+        while (self._open.pending or self._calls) and not (is_last or self._hurried.is_set()):
+            is_last = bool(rows or failures or any(call.done for _, call in self._calls.values()))
+            deadline = time.monotonic() + _PATIENCE
+            if pending := self._open.pending:
+                try:
+                    batch = self._open.recv(pending, timeout=_PATIENCE)
+                except EnvError as error:
+                    failures += error.failures
+                except RemudaError as error:  # only failures are returned here: `_reply` reports lost envs
+                    failures += [failure for other in getattr(error, "others", ()) for failure in _failures_of(other)]
+                    is_last = True
+                else:
+                    rows += [self._rows(batch)] if len(batch) else []
+            self._await_answers(deadline)
         return rows, failures
+
+    def _await_answers(self, deadline: float) -> None:
+        for _, call in self._calls.values():
+            call.wait(deadline - time.monotonic())
 
     def hurry(self) -> None:
         """Makes the shard answer now, with the results that it has so far. Any thread may call this."""
         self._hurried.set()
 
-    def _answer_of(self, call: Answers | RemudaError) -> tuple[int, Parts] | None:
-        """Waits for the answer to a message. Returns its flags and pickled content; None if the worker was lost."""
-        if isinstance(call, RemudaError):
-            return None
-        try:
-            call.wait(None)
-        except RemudaError:
-            return None
+    def _take_answers(self) -> dict[int, tuple[int, Parts]]:
+        """Returns the flags and the pickled content of each answer that has come, by sequence. Forgets its message."""
+        done = [sequence for sequence, (_, call) in self._calls.items() if call.done]
+        return {sequence: self._answer_of(*self._calls.pop(sequence)) for sequence in done}
+
+    def _answer_of(self, env: int, call: Answers) -> tuple[int, Parts]:
+        if call.error is not None:
+            return abandoned(self._numbers.error(call.error), self._loss_of(env))
         if call.failures:
             return _core.IS_FAILURE, self._described(call.failures[0])
-        parts = call.so_far()
-        return (0, [bytes(part) for part in parts[0]]) if parts else None
+        return 0, [bytes(part) for part in call.so_far()[0]]
 
     def _reply(self, rows: list[Rows], failures: Sequence[Failure], answers: dict[int, tuple[int, Parts]]) -> Reply:
         faults = self._open._engine.faults
         failed = [
             (failure.env_id, self._described(failure))
             for failure in failures
-            if failure.env_id is not None and not faults.is_lost(failure.env_id)
+            if failure.env_id is not None and not failure.shared and not faults.is_lost(failure.env_id)
         ]
-        lost = {env: self._numbers.error(faults.lost(env)) for env in self._lost_envs()}
+        lost = {env: error for env in self._lost_envs() if (error := self._loss_of(env)) is not None}
         figures, now = None, time.monotonic()
         if now >= self._figures_due:
-            figures, self._figures_due = self.figures(), now + _FIGURES_EVERY
+            figures, self._figures_due = self._figures(), now + _FIGURES_EVERY
         reports = self._take_fault_reports()
-        pending = self._open.pending
-        return Reply(rows, self._progress(), failed, lost, answers, figures, pending, fault_reports=reports)
+        pending = self._open.pending + len(self._calls)
+        to_reset = [*self._refused, *(env for its in rows for env in self._to_reset(its.env_ids.tolist()))]
+        return Reply(rows, self._progress(), failed, lost, to_reset, answers, figures, pending, fault_reports=reports)
+
+    def _loss_of(self, env: int) -> RemudaError | None:
+        """Returns the error by which an env was lost, with the whole pool's numbers; None if the env is not lost."""
+        faults = self._open._engine.faults
+        return self._numbers.error(faults.lost(env)) if faults.is_lost(env) else None
 
     def _lost_envs(self) -> list[int]:
         faults = self._open._engine.faults
@@ -328,6 +362,7 @@ class Shard:
     def _progress(self) -> Counts:
         running = self._open._engine.running
         counts: Counts = progress_of(running.arena, running.layout).copy()
+        counts[:, IS_FRESH_ON_SHARD] = [self._open._is_fresh(env) for env in range(self._open.num_envs)]
         return counts
 
     # -- rollouts and queries ----------------------------------------------------------------------------
@@ -359,6 +394,10 @@ class Shard:
 
     def figures(self) -> Figures:
         """Returns the figures of the shard's pool, for `Pool.stats` of the whole pool."""
+        self._open._engine.exchange.attend_until(time.monotonic())  # counts workers that have died since
+        return self._figures()
+
+    def _figures(self) -> Figures:
         running = self._open._engine.running
         envs, workers, meters, _, _ = _core.read_figures(running.arena, running.layout.plan)
         return envs, workers, meters
@@ -391,6 +430,14 @@ class Shard:
         if self._pool is None:
             raise RemudaError("the envs of this shard could not be built")
         return self._pool
+
+
+def _loaded(parts: Parts) -> Any:
+    """Returns an unpickled request; None if that raises, because then the worker raises too, and reports it."""
+    try:
+        return load(parts)
+    except BaseException:  # even SystemExit, which would end the actor
+        return None
 
 
 def _failures_of(error: Exception) -> Sequence[Failure]:

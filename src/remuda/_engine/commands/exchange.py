@@ -18,7 +18,7 @@ from remuda._engine.supervision.faults import Faults, must_reset
 from remuda._engine.supervision.remembered_calls import Remembering
 from remuda._engine.supervision.supervisor import Supervisor
 from remuda._wire.failures import load_failure
-from remuda._wire.pickling import Parts, load_from_env
+from remuda._wire.pickling import Parts, load, load_from_env
 from remuda.errors import ClosedError, RemudaError, StateError
 
 _FOREVER = -1  # the value of a timeout in ns that stands for no timeout.
@@ -303,6 +303,8 @@ class Exchange:
         """`slot`: the slot that failed or needs a renewal; for an answer, its env (None: the whole worker)."""
         if flags & _core.RENEWAL_DUE:
             return self._decide_on_renewal(worker, slot, sequence, flags, parts, changes)
+        if flags & _core.ABANDONED:
+            return self._decide_on_abandoned(slot, sequence, flags, parts, changes)
         try:
             failure = load_failure(parts) if flags & _core.IS_FAILURE else None
         except Exception:  # native code in the worker has overwritten the pickled failure.
@@ -343,12 +345,28 @@ class Exchange:
         elif self._layout.mode.in_same_step and not flags & _core.HAS_SPARES:  # the reset completes a step's row
             changes.do(self._running.hub.resolve, slot, _core.Outcome.RESET, parts)
 
+    def _decide_on_abandoned(self, slot: int | None, sequence: int, flags: int, parts: Parts, changes: Changes) -> None:
+        """Handles an error that a shard has sent in place of an answer. The shard may also have given up the env."""
+        error, loss = load(parts)
+        if flags & _core.IS_MESSAGE:
+            self._abandon(sequence, error, changes)
+        else:
+            changes.do(self._running.hub.resolve, slot, _core.Outcome.DROP)
+        if slot is not None and loss is not None:
+            self.supervisor.env_lost(slot, loss, changes, awaited=not flags & _core.IS_MESSAGE)
+        elif loss is None and not flags & _core.IS_MESSAGE:
+            self.faults.add_refusal(error, changes)
+
     def _decide_on_death(self, dead: _core.DeadWorker, changes: Changes) -> None:
         error = self.supervisor.worker_died(dead.worker, dead.orphaned, bool(dead.unanswered), changes)
         for sequence in dead.unanswered:
-            if (addressee := self._calls.get(sequence)) is not None:
-                addressee.abandon(error)
-            changes.do(self._calls.pop, sequence, None)
+            self._abandon(sequence, error, changes)
+
+    def _abandon(self, sequence: int, error: RemudaError, changes: Changes) -> None:
+        """Ends the call of a message that will get no answer."""
+        if (addressee := self._calls.get(sequence)) is not None:
+            addressee.abandon(error)
+        changes.do(self._calls.pop, sequence, None)
 
 
 class _CloseErrors(Answers):

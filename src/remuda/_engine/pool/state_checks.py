@@ -7,7 +7,8 @@ from typing import Any
 
 from remuda._wire.codec import Leaves, SpaceCodec
 from remuda._wire.env_state import EnvState, StateSupport
-from remuda.errors import InvalidEnvError
+from remuda._wording import name_some
+from remuda.errors import InvalidEnvError, StateError
 
 SupportOf = Callable[[int], StateSupport]
 """A function that returns the `StateSupport` of a slot's env."""
@@ -32,6 +33,14 @@ def check_taken(fns: Any, slots: Sequence[int], support_of: SupportOf, vector_si
                     f"{_text(support_of(slot).layers)}; "
                     "pass state_fns=(get, put), or state_fns='attributes' if all its state is in attributes"
                 )
+
+
+def not_in_episode(envs: Sequence[int]) -> StateError:
+    """Returns the error for `get_state` of envs that were rebuilt."""
+    return StateError(
+        f"expected envs in an episode, or at its end, got {name_some('env', envs)}, rebuilt and not reset yet; step "
+        "it, or call reset"
+    )
 
 
 def check_states(

@@ -7,12 +7,11 @@ from typing import Any
 
 from remuda._engine.commands.batch import Batch
 from remuda._engine.pool.in_turn import in_turn
-from remuda._engine.pool.state_checks import check_states, check_taken
+from remuda._engine.pool.state_checks import check_states, check_taken, not_in_episode
 from remuda._engine.pool.stepping import Stepping
 from remuda._wire.env_state import EnvState, StateFns, StateSupport
 from remuda._wire.pickling import dump
 from remuda._wire.requests import TakeState
-from remuda._wording import name_some
 from remuda.errors import StateError
 
 
@@ -117,14 +116,13 @@ class Stateful(Stepping):
             raise StateError(f"expected envs whose last result was received, but env {busy} is in flight")
 
     def _check_in_episode(self, slots: Sequence[int]) -> None:
-        known, supervisor = self._engine.running.slots, self._engine.exchange.supervisor
-        if fresh := [
-            slot for slot in slots if known.is_fresh(slot) or not supervisor.takes_messages(known.worker_of(slot))
-        ]:
-            raise StateError(
-                f"expected envs in an episode, or at its end, got {name_some('env', fresh)}, rebuilt and not reset "
-                "yet; step it, or call reset"
-            )
+        if fresh := [slot for slot in slots if self._is_fresh(slot)]:
+            raise not_in_episode(fresh)
+
+    def _is_fresh(self, slot: int) -> bool:
+        """Whether the slot's env was rebuilt, or is being closed to be rebuilt, and has not been reset since."""
+        slots, supervisor = self._engine.running.slots, self._engine.exchange.supervisor
+        return slots.is_fresh(slot) or not supervisor.takes_messages(slots.worker_of(slot))
 
     def _support_of(self, slot: int) -> StateSupport:
         running = self._engine.running

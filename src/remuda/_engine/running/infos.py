@@ -77,16 +77,17 @@ def rows_of_envs(raw: dict[int, Any], vector_size: int) -> dict[int, RawRow]:
     """Splits the data of vector envs into those of single rows. Keys of `raw`: the first row of each vector env."""
     rows = {}
     for first, (_, parts, terminals) in raw.items():
-        for i, (flags, own) in enumerate(_rows_of_one(parts, vector_size)):
+        for i, (flags, own) in enumerate(rows_of_env(parts, vector_size)):
             terminal = None if terminals is None else terminals[i]
             if flags or own is not None or terminal is not None:
                 rows[first + i] = flags, own, terminal
     return rows
 
 
-def _rows_of_one(parts: Parts | tuple[Any, ...] | None, vector_size: int) -> list[tuple[int, Any]]:
-    if isinstance(parts, tuple):  # the pool has made these data itself
-        return [(0, own) for own in parts]
+def rows_of_env(parts: Parts | tuple[Any, ...] | None, vector_size: int) -> list[tuple[int, Any]]:
+    """Splits the data of a vector env into the flags and data of each row."""
+    if isinstance(parts, tuple):  # the pool, or that of a shard, has made these data itself
+        return [(0 if own[3] is None else _core.HAS_FINAL, own) for own in parts]
     if parts is None:
         return [(0, None)] * vector_size
     try:

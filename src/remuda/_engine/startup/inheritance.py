@@ -13,7 +13,7 @@ from remuda._worker.reset_defaults import ResetDefaults
 
 Counts: TypeAlias = "np.ndarray[tuple[int, int], np.dtype[np.uint64]]"
 
-RESETS, STEPS, RESULTS, SEED_BASE, SEEDED_AT, COUNTED_FROM, NEEDS_RESET = range(7)
+RESETS, STEPS, RESULTS, SEED_BASE, SEEDED_AT, COUNTED_FROM, NEEDS_RESET, IS_FRESH_ON_SHARD = range(8)
 """The columns of `Counts`. `Progress` in shm/plan.hpp explains them."""
 
 

@@ -38,7 +38,7 @@ class Faults:
         self._lost: dict[int, RemudaError] = {}
         self._failures: list[tuple[int | None, Failure]] = []  # (slot, failure); slot None: the failure ends no episode
         self._deaths: list[WorkerDiedError] = []
-        self._limits: list[RestartLimitError] = []
+        self._limits: list[RestartLimitError | StateError] = []  # raised before all others
 
     @property
     def urgent(self) -> bool:
@@ -77,6 +77,10 @@ class Faults:
         self._lose(env_ids, error, changes)
         if str(error) not in map(str, self._limits):  # a shard reports the same error for each env
             self._keep(self._limits, error, changes)
+
+    def add_refusal(self, error: StateError, changes: Changes) -> None:
+        """Keeps the error for commands that a shard has refused."""
+        self._keep(self._limits, error, changes)
 
     def _lose(self, env_ids: Sequence[int], error: RemudaError, changes: Changes) -> None:
         changes.do(self._lost.update, dict.fromkeys(env_ids, error))

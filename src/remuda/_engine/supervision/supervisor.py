@@ -296,9 +296,6 @@ class Supervisor:
             return self._go_with_worker(slot, failures, changes)
         if self.closing or self._faults.is_lost(env):
             return changes.do(self._running.hub.resolve, slot, _core.Outcome.DROP)
-        if isinstance(failure.exception, RestartLimitError):  # the shard of the env has restarted it too often
-            self._faults.add_loss(self._layout.ids_with(env), failure.exception, changes)
-            return changes.do(self._running.hub.resolve, slot, _core.Outcome.DROP)
         is_interrupt = self._faults.is_interrupt(failure)
         if self._recorder is not None and not is_interrupt:
             failures = [self._recorder.record_failure(one) for one in failures]
@@ -313,6 +310,14 @@ class Supervisor:
             return self._restart_env(slot, env, failures[0], changes, is_rebuild=is_rebuild)
         self._kill(failure.worker, Raised([]))  # only a new worker can build another vector env
         return self._go_with_worker(slot, failures, changes)
+
+    def env_lost(self, env: int, error: RemudaError, changes: Changes, *, awaited: bool) -> None:
+        """Handles an env that its shard has given up. `awaited`: its slot waits for a result."""
+        env_ids = self._layout.ids_with(env)
+        if isinstance(error, RestartLimitError):
+            self._faults.add_loss(env_ids, error, changes)
+        elif not self.closing:
+            self._faults.add_death(env_ids, error, changes, awaited=awaited)
 
     def _of_each_slot(self, first: int, failure: Failure) -> list[Failure]:
         """Returns a copy of an env's failure for each slot of the env."""
