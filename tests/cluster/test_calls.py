@@ -5,10 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from itertools import product
+from pathlib import Path
 from typing import Any
 
 from cluster.conftest import TwoNodes
 from cluster_envs import Faulty, arm
+from pool_envs import gated, make_gates
 
 import remuda
 from remuda import Batch, EnvError, EnvState, Fault, FaultPolicy, Pool, WorkerDiedError
@@ -104,3 +106,17 @@ def test_faults_that_are_raised_have_the_consequences_that_they_have_on_one_mach
             for kind in ("exception", "death" if env % 2 else "hang"):
                 assert run(pool, living, env, name, kind) == run(twin, living, env, name, kind), (name, kind)
             living = living[1:]
+
+
+def test_a_call_waits_for_its_env_and_for_no_other_of_its_shard(cluster: TwoNodes, tmp_path: Path) -> None:
+    (gate,) = make_gates(tmp_path, 1)
+    with Pool(gated([gate, None]), num_workers=None, backend=remuda.Ray()) as pool:
+        pool.reset()
+        pool.send([1, 2])
+        gate.await_arrival()
+        late = pool.call_async("get_wrapper_attr", "total_steps")
+        assert pool.call("get_wrapper_attr", "total_steps", env_ids=[1]) == [1]
+        assert not late.done
+        gate.open()
+        assert late.result() == [1, 1]
+        assert sorted(pool.recv().reward) == [1, 2]

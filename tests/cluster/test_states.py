@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 from cluster.conftest import TwoNodes
-from cluster_envs import Endless, Scripted, actions, kill_shard, rows_by_env
+from cluster_envs import Endless, Scripted, actions, fail, kill_shard, rows_by_env
 
 import remuda
-from remuda import InvalidEnvError, Pool, StateError
+from remuda import FaultPolicy, InvalidEnvError, Pool, StateError
 
 NUM_ENVS, STEPS = 4, 8
 SEEDED: Any = {"seeding": "per_episode", "faults": "restart"}
@@ -82,3 +82,24 @@ def test_invalid_states_are_refused_before_anything_is_sent(cluster: TwoNodes) -
         with pytest.raises(StateError, match="got env 3, rebuilt and not reset yet"):
             pool.get_state([3], state_fns="attributes")
         assert pool.set_state(states, [3]).obs[0, 1] == 0
+
+
+def test_a_rebuilt_env_has_no_state_before_its_reset(cluster: TwoNodes) -> None:
+    """Envs are rebuilt because they are due for a renewal, or because they raised."""
+    policy = FaultPolicy("restart", renew_every=1)
+    with Pool([Scripted] * 2, num_workers=None, backend=remuda.Ray(), faults=policy, autoreset="disabled") as pool:
+        pool.reset(seed=3)
+        while not (batch := pool.step([0] * 2)).terminated.any():
+            pass
+        with pytest.raises(StateError, match="rebuilt and not reset yet"):
+            pool.get_state(state_fns="attributes")
+        over = batch.env_ids[batch.terminated].tolist()
+        pool.reset(env_ids=over)
+        assert len(pool.get_state(state_fns="attributes")) == 2
+        pool.apply(fail, env_ids=[1])
+        assert pool.step([0] * 2).truncated.tolist() == [False, True]
+        with pytest.raises(StateError, match="expected envs that have been reset, got env 1; call reset first"):
+            pool.step([0] * 2)
+        assert pool.pending == 0
+        pool.reset(env_ids=[1])
+        assert len(pool.get_state(state_fns="attributes")) == 2

@@ -36,6 +36,7 @@ from remuda._engine.commands.answers import Answers
 from remuda._engine.pool.pool import succeeding_pool
 from remuda._engine.pool.state_checks import not_in_episode
 from remuda._engine.startup.inheritance import IS_FRESH_ON_SHARD, RESETS, Counts, progress_of
+from remuda._engine.supervision.faults import was_lost
 from remuda._wire.failures import portable
 from remuda._wire.info_columns import InfoField
 from remuda._wire.pickling import Parts, dump, load
@@ -371,6 +372,8 @@ class Shard:
         """Steps all envs with a policy, and returns the rollout."""
         try:
             pool = self._open
+            if lost := self._lost_envs():
+                raise was_lost(lost[0] + self._numbers.first_env)
             if fresh := self._fresh():
                 pool._engine.exchange.send(_core.Op.RESET, fresh, None, pool._part, to_all=False)
                 pool.recv()

@@ -178,9 +178,7 @@ class Faults:
 
     def lost_env(self, env_id: int) -> BrokenPoolError:
         """Returns the error for a command to an env that is lost."""
-        error = BrokenPoolError(
-            f"env {env_id} was lost to an earlier fault; close the pool and make a new one{self._remedy}"
-        )
+        error = was_lost(env_id, self._remedy)
         error.__cause__ = self._lost[env_id]
         return error
 
@@ -188,6 +186,11 @@ class Faults:
         """Raises StateError if one of these slots must be reset."""
         if missing := list(filter(self.obstacles.must_reset, slots)):
             raise must_reset(missing)
+
+
+def was_lost(env_id: int, remedy: str = "") -> BrokenPoolError:
+    """Returns the error for a command to an env that is lost, without a cause. `remedy`: the end of its text."""
+    return BrokenPoolError(f"env {env_id} was lost to an earlier fault; close the pool and make a new one{remedy}")
 
 
 def must_reset(slots: Sequence[int]) -> StateError:
