@@ -345,15 +345,17 @@ void WorkerLoop::fail(nb::handle error, const Command& command, Result& result) 
   post(result, describe(error, slot));
 }
 
-nb::object WorkerLoop::describe(nb::handle error, nb::handle slot) {
+// `is_second`: whether the first try has raised `error`.
+nb::object WorkerLoop::describe(nb::handle error, nb::handle slot, bool is_second) {
   static constexpr const char* kNames[] = {"reset", "step", "observe", "call", "close", "reset", "build", "reset"};
   const Op doing = meter_.doing();  // the op of the current task, which may be a reset within a step
   try {
     return hooks_.attr("describe")(error, slot, kNames[static_cast<int>(doing)]);
-    // Ctrl-C may interrupt a loop in the caller's thread. Then the interrupt is described instead of the error.
+    // A signal handler may raise in a loop in the caller's thread. Then its exception is described instead of the
+    // error.
   } catch (nb::python_error& interrupt) {
-    if (interrupt.matches(PyExc_Exception)) throw;
-    return describe(value_of(interrupt), slot);
+    if (is_second && interrupt.matches(PyExc_Exception)) throw;
+    return describe(value_of(interrupt), slot, true);
   }
 }
 

@@ -146,7 +146,7 @@ class WorkerLoop {
   void prepare(HostedEnv& env, const Command& command, Result& result);
   void fail(nb::python_error& error, const Command& command, Result& result);
   void fail(nb::handle error, const Command& command, Result& result);
-  nb::object describe(nb::handle error, nb::handle slot);
+  nb::object describe(nb::handle error, nb::handle slot, bool is_second = false);
 
   void execute_vector(const Command& command);
   nb::object run_vector(const Command& command);

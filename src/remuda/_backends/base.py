@@ -10,6 +10,7 @@ from typing import Any, Protocol, TypeAlias, TypeVar
 from remuda import _core
 from remuda._wire.build_board import BuildBoard
 from remuda._wire.computed import Computed
+from remuda._wire.failures import Interrupts
 from remuda._wire.info_columns import InfoColumn
 from remuda._wire.layout import Layout
 from remuda._wire.pickling import Parts
@@ -131,6 +132,10 @@ class Backend(Protocol):
     @property
     def threads(self) -> Threads | None:
         """The backend's methods for workers that are threads; None for other workers."""
+
+    @property
+    def interrupts(self) -> Interrupts:
+        """The exceptions that signal handlers have raised in envs, if the caller's thread runs the envs."""
 
     def build(self, assignments: Sequence[Assignment], timeout: float | None, progress: BuildProgress) -> list[Reports]:
         """Starts the workers, except the first one if `build_first` has started it. Returns the reports of their envs.

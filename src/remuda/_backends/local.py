@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from remuda._backends.base import Assignment, BuildProgress, Queues, Threads
 from remuda._relay.output import check_limit
 from remuda._wire.channel import LocalChannel
-from remuda._wire.failures import build_error, load_failure
+from remuda._wire.failures import Interrupts, build_error, is_interrupt, load_failure
 from remuda._wire.pickling import Parts, dump
 from remuda._worker.env_report import BuiltEnvs, Reports
 from remuda._worker.factories import BuildError
@@ -64,6 +64,7 @@ class LocalBackend:
     def __init__(self) -> None:
         self.workers: list[LocalWorker] = []
         self._envs = BuiltEnvs()
+        self.interrupts: Interrupts = {}
         self._built: list[Reports] = []  # by worker
 
     def build_first(
@@ -99,8 +100,8 @@ class LocalBackend:
                 self._built.append(self.run_in(worker, build))
         except BuildError as error:
             self.stop(0)
-            # Ctrl-C may interrupt a factory here, in the caller's thread. `isinstance` could run the exception's code.
-            if error.__cause__ is not None and issubclass(type(error.__cause__), KeyboardInterrupt):
+            # A signal handler may have interrupted a factory here, in the caller's thread.
+            if error.__cause__ is not None and is_interrupt(error.__cause__):
                 raise error.__cause__ from None
             raise build_error([load_failure(error.failure)])  # noqa: B904 - it brings its cause with it
         except BaseException:  # a signal handler has raised

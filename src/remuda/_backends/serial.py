@@ -22,6 +22,8 @@ class SerialBackend(LocalBackend):
         return work()
 
     def attach(self, layout: Layout, arena: _core.Arena, defaults: ResetDefaults) -> None:
+        for worker in self.workers:
+            worker.host.interrupts = self.interrupts
         of_each = [defaults.for_successor(worker.env_ids) for worker in self.workers]
         self._loops = [worker.host.start(layout, arena, its) for worker, its in zip(self.workers, of_each, strict=True)]
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import reprlib
+import signal
 import traceback
 from collections import Counter
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 from remuda._wire import by_value
 from remuda._wire.pickling import Parts, dump, load, raises_again
@@ -93,11 +94,33 @@ def _can_be_handled(exception: Any) -> bool:
         return False
 
 
-def load_failure(parts: Parts) -> Failure:
+Interrupts: TypeAlias = dict["int | None", BaseException]
+"""The exceptions of signal handlers, by the env that the caller's thread was running. They are not pickled."""
+
+INTERRUPT = b""  # in the place of a pickled exception, if that is in `Interrupts`
+
+
+def is_interrupt(error: BaseException) -> bool:
+    """Whether an exception from code in the main thread is Ctrl-C, or comes from one of the present signal handlers."""
+    if issubclass(type(error), KeyboardInterrupt):  # `isinstance` could run the exception's code
+        return True
+    codes = set(map(_code_of, map(signal.getsignal, signal.valid_signals())))
+    return any(frame.f_code in codes for frame, _ in traceback.walk_tb(error.__traceback__))
+
+
+def _code_of(handler: Any) -> Any:
+    """Returns the code of a signal handler; None if it has none, as the default handler of SIGINT."""
+    handler = getattr(handler, "func", handler)  # of a `functools.partial`
+    method = getattr(handler, "__call__", None)  # noqa: B004 - the code of an object's method is needed
+    return getattr(handler, "__code__", None) or getattr(method, "__code__", None)
+
+
+def load_failure(parts: Parts, interrupts: Interrupts | None = None) -> Failure:
     """Loads a `Failure` from the message that the worker's `EnvHost.describe` made."""
     # The message consists of plain data, so only an interrupt can raise here; the caller can call this again.
     slot, worker, operation, name, message, text, pickled = load(parts)
-    return Failure(slot, worker, operation, load_exception(text, pickled), name, message, text)
+    exception = (interrupts or {}).get(slot) if pickled == INTERRUPT else load_exception(text, pickled)
+    return Failure(slot, worker, operation, exception, name, message, text)
 
 
 def load_exception(text: str, pickled: bytes | None) -> BaseException | None:

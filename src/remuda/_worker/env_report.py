@@ -6,7 +6,7 @@ import gc
 import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, NoReturn, TypeAlias
 
 from gymnasium import Space
 from gymnasium.envs.registration import EnvSpec
@@ -15,10 +15,10 @@ from remuda._relay.log import logger
 from remuda._wire import by_value
 from remuda._wire.codec import ColumnSpec
 from remuda._wire.env_state import StateSupport
-from remuda._wire.failures import text_of
+from remuda._wire.failures import is_interrupt, text_of
 from remuda._worker.env_state import support_of
 from remuda._worker.forked_children import OneProcess
-from remuda.errors import InvalidEnvError
+from remuda.errors import InvalidEnvError, RemudaError
 
 _TEXT_MODES = ("ansi", "ansi_list")
 
@@ -40,17 +40,38 @@ Reports: TypeAlias = "list[EnvReport | None]"
 """The reports of some envs; None for an env that will be built by its first reset."""
 
 
+class Missing:
+    """Stands in the place of an env that is gone. Its reset and step raise an error."""
+
+    def __init__(self, error: RemudaError) -> None:
+        self._error = error
+
+    def reset(self, **_: Any) -> NoReturn:
+        raise self._error
+
+    def step(self, _: Any) -> NoReturn:
+        self.reset()
+
+    def close(self) -> None:
+        pass
+
+
 def renders(env: Any) -> bool:
     """Returns whether the render mode of an env, or of a report about one, draws pictures. Text modes do not."""
     return getattr(env, "render_mode", None) not in (None, *_TEXT_MODES)
 
 
-def close_or_warn(env: Any, what: str) -> None:
-    """Closes an env. If its `close` raises, only logs that: `what` has happened, and the exception."""
+def close_or_warn(env: Any, what: str, *, is_callers: bool = False) -> None:
+    """Closes an env. If its `close` raises, only logs that: `what` has happened, and the exception.
+
+    `is_callers`: whether the caller's thread runs the envs. It raises exceptions of signal handlers.
+    """
     try:
         with OneProcess():
             env.close()
     except BaseException as error:  # an env that must go is not worth an error of the pool
+        if is_callers and is_interrupt(error):
+            raise
         logger.warning("%s: %s", what, text_of(error, repr))
 
 

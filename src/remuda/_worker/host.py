@@ -13,7 +13,7 @@ from remuda._wire.build_board import BuildBoard
 from remuda._wire.channel import Channel
 from remuda._wire.codec import check_agreement
 from remuda._wire.computed import Computed, blamed, check_same, fit
-from remuda._wire.failures import dump_named, portable
+from remuda._wire.failures import INTERRUPT, Interrupts, dump_named, is_interrupt, portable
 from remuda._wire.info_columns import InfoColumn
 from remuda._wire.layout import Layout
 from remuda._wire.pickling import Parts, dump, load
@@ -31,6 +31,7 @@ from remuda._wire.requests import (
 from remuda._worker.env_report import (
     BuiltEnvs,
     EnvReport,
+    Missing,
     Reports,
     check_same_spaces,
     check_single,
@@ -46,23 +47,7 @@ from remuda._worker.memory import has_grown
 from remuda._worker.reset_defaults import ResetDefaults
 from remuda._worker.row_pickling import RowPickling
 from remuda._worker.worker_info import HostSpec, worker_context
-from remuda.errors import EnvTimeoutError, InvalidEnvError, RemudaError
-
-
-class _Missing:
-    """Stands in the place of an env that is gone. Its reset and step raise an error."""
-
-    def __init__(self, error: RemudaError) -> None:
-        self._error = error
-
-    def reset(self, **_: Any) -> NoReturn:
-        raise self._error
-
-    def step(self, _: Any) -> NoReturn:
-        self.reset()
-
-    def close(self) -> None:
-        pass
+from remuda.errors import EnvTimeoutError, InvalidEnvError
 
 
 class EnvHost(RowPickling):
@@ -73,6 +58,7 @@ class EnvHost(RowPickling):
         envs: The envs that its factories built.
         width: The number of neighbouring slots of each env.
         hung: By slot, the errors of envs that hang in a thread of their own now, until they are rebuilt.
+        interrupts: Receives the exceptions of signal handlers, if the caller's thread runs the envs; otherwise None.
     """
 
     def __init__(
@@ -95,6 +81,7 @@ class EnvHost(RowPickling):
         self.envs: list[Any] = []
         self._built = BuiltEnvs() if built is None else built
         self.hung: dict[int, EnvTimeoutError] = {}
+        self.interrupts: Interrupts | None = None
         self._computed: Sequence[Computed] = ()  # the columns of values that the caller's functions compute
         self._keeps_factories, self._is_lazy = spec.rebuilds or spec.is_lazy, spec.is_lazy
         self._env_fns: dict[int, EnvFn] = {}  # by index in `envs`: factories of envs that may have to be built later.
@@ -298,6 +285,8 @@ class EnvHost(RowPickling):
         return fit(self._layout.computed[column], value)
 
     def blame_computed(self, column: int, error: Exception) -> NoReturn:
+        if self.interrupts is not None and is_interrupt(error):
+            raise error
         raise blamed(self._computed[column].path, error) from error
 
     def action_objects(self, parts: Parts) -> list[Any]:
@@ -336,14 +325,17 @@ class EnvHost(RowPickling):
                 self._remember_options(request.options)
 
     def describe(self, error: BaseException, slot: int | None, operation: str) -> Parts:
-        return dump((slot, self.info.index, operation, *portable(error)))
+        name, text, trace, pickled = portable(error)
+        if self.interrupts is not None and is_interrupt(error):
+            self.interrupts[slot], pickled = error, INTERRUPT
+        return dump((slot, self.info.index, operation, name, text, trace, pickled))
 
     def renew(self, slot: int) -> None:
         """Rebuilds the env of a slot, or builds it for the first time."""
         is_there, place = self._env_at(slot) is not None, self._place_of(slot)
         is_first = not is_there and slot not in self._emptied
         if is_there:
-            self._empty(slot, _Missing(InvalidEnvError(f"env {slot} could not be rebuilt")))
+            self._empty(slot, Missing(InvalidEnvError(f"env {slot} could not be rebuilt")))
         with worker_context(self.info):
             env = self._env_fns[place]()
         self._check(env, self.name_of_factory(slot))
@@ -369,12 +361,13 @@ class EnvHost(RowPickling):
             return
         check_same_spaces(report, known, self.name_of_factory(slot))
 
-    def _empty(self, slot: int, stand_in: _Missing | None) -> None:
+    def _empty(self, slot: int, stand_in: Missing | None) -> None:
         """Closes the env of a slot, if there is one, and leaves `stand_in` in its place."""
         if self._env_at(slot) is None:
             return
         rendered = renders(self._env_at(slot))
-        close_or_warn(self._env_at(slot), f"env {slot} raised when it was closed to be rebuilt")
+        text = f"env {slot} raised when it was closed to be rebuilt"
+        close_or_warn(self._env_at(slot), text, is_callers=self.interrupts is not None)
         self._put(slot, stand_in)
         if rendered:
             free_closed_env()
@@ -420,8 +413,8 @@ class EnvHost(RowPickling):
             raise RuntimeError(f"what was built to replace env {slot} was lost with its worker")
         env_fn, env = self._replacing[slot]
         self._prepare(slot, env)
-        del self._replacing[slot]
         self._empty(slot, None)
+        del self._replacing[slot]
         self._emptied.discard(slot)
         self._put(slot, env)
         place = self._place_of(slot)
@@ -433,7 +426,8 @@ class EnvHost(RowPickling):
         if slot not in self._replacing:
             return
         _, env = self._replacing.pop(slot)
-        close_or_warn(env, f"an env that was built to replace env {slot} raised in close")
+        text = f"an env that was built to replace env {slot} raised in close"
+        close_or_warn(env, text, is_callers=self.interrupts is not None)
         rendered = renders(env)
         del env
         if rendered:
@@ -453,7 +447,7 @@ class EnvHost(RowPickling):
 
         Called by the thread that has taken the loop over.
         """
-        place, stand_in = self._place_of(slot), _Missing(error)
+        place, stand_in = self._place_of(slot), Missing(error)
         left, self.envs[place] = self.envs[place], stand_in
         self.hung[slot] = error
         self._get_loop().give_up(stand_in, error)

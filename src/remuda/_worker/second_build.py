@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
-from remuda._wire.failures import text_of
+from remuda._wire.failures import is_interrupt, text_of
 from remuda._worker.env_report import core_of, renders
 from remuda._worker.forked_children import OneProcess
 from remuda._worker.measuring import read_clocks, spent
@@ -80,15 +80,17 @@ def try_second_build(
     if own_process and _has_children():
         return SecondBuild("it has started a process, whose work measuring would not see")
     with _quiet() if own_process else warnings.catch_warnings():
-        return _build_and_close(env_fn, env, limits)
+        return _build_and_close(env_fn, env, limits, own_process=own_process)
 
 
-def _build_and_close(env_fn: Callable[[], Any], env: Any, limits: Limits) -> SecondBuild:
+def _build_and_close(env_fn: Callable[[], Any], env: Any, limits: Limits, *, own_process: bool) -> SecondBuild:
     begin = read_clocks()
     try:
         with OneProcess():
             second = env_fn()
     except BaseException as error:  # not raised, because the first env still works
+        if not own_process and is_interrupt(error):
+            raise
         return SecondBuild(f"it could not be built a second time ({type(error).__name__}: {text_of(error)})")
     seconds = spent(begin, read_clocks())
     if core_of(second) is core_of(env):

@@ -24,7 +24,7 @@ from remuda._system.oom import OomWatch
 from remuda._system.originals import select
 from remuda._system.polling import wait_readable
 from remuda._wire.channel import NonsenseError
-from remuda._wire.failures import build_error, load_failure, not_loaded
+from remuda._wire.failures import Interrupts, build_error, load_failure, not_loaded
 from remuda._wire.info_columns import InfoColumn
 from remuda._wire.layout import Layout
 from remuda._wire.parcel import Address, Parcel
@@ -91,6 +91,7 @@ class ProcessBackend:
         self._oom = OomWatch()
         self._near: list[frozenset[int]] = []  # cores, by worker
         self._processes: list[WorkerProcess] = []
+        self.interrupts: Interrupts = {}
         register_holder(self)
 
     @property

@@ -31,6 +31,7 @@ from remuda._engine.supervision.quota import Quota
 from remuda._relay.log import logger
 from remuda._wire import by_value
 from remuda._wire.culprit import culprit
+from remuda._wire.failures import Interrupts
 from remuda._wire.info_columns import InfoColumn
 from remuda._wire.layout import Layout
 from remuda._wire.pickling import Parts
@@ -69,6 +70,7 @@ class RayBackend:
         ]
         self.metrics = Metrics(options.settings.name)
         self.workers: list[EngineWorker] = []
+        self.interrupts: Interrupts = {}
         self._link_of: list[ShardLink] = []  # by worker
         self.defaults = ResetDefaults()
         self.restarts: list[ShardLink] = []

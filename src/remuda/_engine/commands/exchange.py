@@ -241,7 +241,9 @@ class Exchange:
     def raise_close_errors(self, close_errors: Answers) -> None:
         """Raises the error that envs have raised when they were closed, if any."""
         answers = close_errors.so_far()
-        if failures := [load_failure(failure) for answer in answers for failure in load_from_env(answer)]:
+        if failures := [
+            load_failure(parts, self._backend.interrupts) for answer in answers for parts in load_from_env(answer)
+        ]:
             raise self.faults.error_for(failures)
         if close_errors.error is not None:
             raise close_errors.error
@@ -306,11 +308,13 @@ class Exchange:
         if flags & _core.ABANDONED:
             return self._decide_on_abandoned(slot, sequence, flags, parts, changes)
         try:
-            failure = load_failure(parts) if flags & _core.IS_FAILURE else None
+            failure = load_failure(parts, self._backend.interrupts) if flags & _core.IS_FAILURE else None
         except Exception:  # native code in the worker has overwritten the pickled failure.
             if slot is not None and not flags & _core.IS_MESSAGE:  # the slot is in flight until its worker dies
                 changes.do(self._running.hub.resolve, slot, _core.Outcome.RESEND)
             return self.supervisor.worker_late(worker, None)
+        if failure is not None:
+            changes.do(self._backend.interrupts.pop, failure.env_id, None)
         hang = None if failure is None else self.supervisor.hang_of(failure, changes)
         addressee = None
         if flags & _core.IS_MESSAGE:

@@ -8,6 +8,7 @@ from typing import TypeVar
 from remuda import _core
 from remuda._engine.running.changes import Changes
 from remuda._engine.running.running import Running
+from remuda._wire.failures import is_interrupt
 from remuda._wording import name_some
 from remuda.errors import (
     BrokenPoolError,
@@ -157,17 +158,17 @@ class Faults:
         return first
 
     def is_interrupt(self, failure: Failure) -> bool:
-        """Whether a failure is the caller's Ctrl-C, which interrupted an env in the caller's thread."""
-        return self._in_callers_thread and isinstance(failure.exception, KeyboardInterrupt)
+        """Whether a failure is the exception of a signal handler, such as Ctrl-C, in an env in the caller's thread."""
+        return self._in_callers_thread and failure.exception is not None and is_interrupt(failure.exception)
 
     def error_for(self, failures: Sequence[Failure]) -> BaseException:
-        """Returns the error for failures: KeyboardInterrupt if one is the caller's Ctrl-C, else EnvError."""
+        """Returns the error for failures: the exception of a signal handler if there is one, else EnvError."""
         has_remedy = any(failure.operation in ("reset", "step") for failure in failures)
         error = EnvError(failures, self._remedy if has_remedy else "")
-        if not any(map(self.is_interrupt, failures)):
+        interrupt = next((failure.exception for failure in failures if self.is_interrupt(failure)), None)
+        if interrupt is None:
             return error
-        interrupt = KeyboardInterrupt()
-        interrupt.__cause__ = error
+        interrupt.__cause__ = interrupt.__cause__ or error
         return interrupt
 
     def check_alive(self, env_ids: Iterable[int]) -> None:
