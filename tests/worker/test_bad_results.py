@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,9 @@ import pytest
 from failing import assert_goes_on_without
 from gymnasium import spaces
 from pairs import each, pairwise
-from pool_envs import NOTHING, NestedEnv, counting, hooked
+from pool_envs import NOTHING, CountingEnv, NestedEnv, counting, hooked
+from spare_envs import step
+from vector_envs import PlainVector
 
 from remuda import (
     EnvError,
@@ -54,7 +57,7 @@ BAD_STEPS: dict[str, tuple[Callable[..., Any], str]] = {
     ),
     "old api": (lambda e, a: stepping()(e, a)[:4], r"step\(\) to return \(observation, reward, .*info\), got \(array"),
     "None": (returning(NOTHING), r"step\(\) to return \(observation, reward, .*info\), got None"),
-    "list": (lambda e, a: list(stepping()(e, a)), r"step\(\) to return"),
+    "short list": (lambda e, a: list(stepping()(e, a)[:4]), r"step\(\) to return .*, got \[array"),
     "long": (stepping(reward="ä😀" * 200), "a number as the reward, got 'ä😀ä😀"),
 }  # fmt: skip
 
@@ -142,3 +145,52 @@ def test_observation_space_overrides_the_envs_space() -> None:
         pytest.raises(EnvError, match=r"envs 0, 1 .* expected .*shape \(5,\)"),
     ):
         pool.reset()
+
+
+class Listing:
+    """Makes an env return the same list from each reset and each step."""
+
+    _results: Any = None
+
+    def _listed(self, *results: Any) -> Any:
+        self._results = [] if self._results is None else self._results
+        self._results[:] = results
+        return self._results
+
+    def reset(self, **arguments: Any) -> Any:
+        return self._listed(*super().reset(**arguments))  # type: ignore[misc]
+
+    def step(self, action: Any) -> Any:
+        return self._listed(*super().step(action))  # type: ignore[misc]
+
+
+class ListingEnv(Listing, CountingEnv):
+    pass
+
+
+class ListingVector(Listing, PlainVector):
+    pass
+
+
+ENVS = {None: (CountingEnv, ListingEnv), 2: (partial(PlainVector, 2), partial(ListingVector, 2))}
+
+
+@each(
+    backend=BACKENDS,
+    mode__size__resets_ahead=[
+        ("next_step", None, False),
+        ("next_step", None, True),
+        ("next_step", 2, False),
+        *((mode, None, False) for mode in ("same_step", "disabled", "background")),
+    ],
+)
+def test_results_in_a_list_are_accepted(mode: Any, size: int | None, resets_ahead: bool, backend: Any) -> None:
+    rows: list[Any] = []
+    for env in ENVS[size]:
+        fns: Any = [partial(env, tag, 2) for tag in range(2)]
+        with Pool(fns, backend=backend, autoreset=mode, vector_size=size, resets_ahead=resets_ahead) as pool:
+            batches = [pool.reset()]
+            for _ in range(4):
+                batches.append(step(pool, mode, batches[-1]))
+            rows.append([(batch.obs.tolist(), batch.reward.tolist(), batch.terminated.tolist()) for batch in batches])
+    assert rows[0] == rows[1]

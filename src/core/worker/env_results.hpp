@@ -56,6 +56,16 @@ inline nb::python_error as_python(const nb::builtin_exception& error) {
   return nb::python_error();
 }
 
+// Returns the results of an env's method as a tuple of `size` elements. A list is accepted, too, because callers that
+// unpack the results would accept it.
+inline nb::tuple results_of(nb::handle outcome, Py_ssize_t size, const char* expected) {
+  nb::object copy;
+  if (PyList_Check(outcome.ptr())) copy = nb::steal(PyList_AsTuple(outcome.ptr()));
+  const nb::handle tuple = copy.is_valid() ? copy : outcome;
+  if (!PyTuple_Check(tuple.ptr()) || PyTuple_GET_SIZE(tuple.ptr()) != size) reject(expected, outcome);
+  return nb::borrow<nb::tuple>(tuple);
+}
+
 inline void check_info(nb::handle info) {
   if (!PyDict_Check(info.ptr())) reject("a dict as the info", info);
 }

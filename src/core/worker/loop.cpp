@@ -253,9 +253,7 @@ void WorkerLoop::log_action(const Command& command, nb::handle parts) {
 }
 
 void WorkerLoop::finish_step(HostedEnv& env, nb::object outcome, Result& result) {
-  if (!PyTuple_Check(outcome.ptr()) || PyTuple_GET_SIZE(outcome.ptr()) != 5)
-    reject("step() to return (observation, reward, terminated, truncated, info)", outcome);
-  auto tuple = nb::borrow<nb::tuple>(outcome);
+  const nb::tuple tuple = results_of(outcome, 5, "step() to return (observation, reward, terminated, truncated, info)");
   double reward = number(item(tuple, 1));
   bool terminated = truth(item(tuple, 2), "terminated");
   bool truncated = truth(item(tuple, 3), "truncated");

@@ -175,9 +175,7 @@ nb::tuple WorkerLoop::call_reset(HostedEnv& env, nb::object kwargs) {
   env.reset_end_ns = now_ns();
   meter_.note_reset(index, env.reset_end_ns - before);
   env.has_begun = true;
-  if (!PyTuple_Check(result.ptr()) || PyTuple_GET_SIZE(result.ptr()) != 2)
-    reject("reset() to return (observation, info)", result);
-  auto outcome = nb::borrow<nb::tuple>(result);
+  nb::tuple outcome = results_of(result, 2, "reset() to return (observation, info)");
   check_info(item(outcome, 1));
   return additions.is_none() ? outcome : with_additions(outcome, additions);
 }

@@ -122,7 +122,7 @@ class VectorHost(EnvHost):
         seeded = self._seeded(slot, arguments)
         with OneProcess():
             outcome = self._env_at(slot).reset(**seeded)
-        if not isinstance(outcome, tuple) or len(outcome) != 2:
+        if not isinstance(outcome, (tuple, list)) or len(outcome) != 2:
             raise TypeError(f"expected reset() to return (observations, infos), got {reprlib.repr(outcome)}")
         obs, infos = outcome
         leaves, objects = self._flatten(obs)
@@ -142,7 +142,7 @@ class VectorHost(EnvHost):
         actions = self._read_actions(action_row, parts)
         with OneProcess():
             outcome = self._env_at(slot).step(actions)
-        if not isinstance(outcome, tuple) or len(outcome) != 5:
+        if not isinstance(outcome, (tuple, list)) or len(outcome) != 5:
             expected = "(observations, rewards, terminations, truncations, infos)"
             raise TypeError(f"expected step() to return {expected}, got {reprlib.repr(outcome)}")
         obs, infos = outcome[0], _checked(outcome[4])
