@@ -98,6 +98,7 @@ void bind_slots(nb::module_& m) {
       .def("action_row", &SlotLedger::action_row, "slot"_a)
       .def("is_fresh", &SlotLedger::is_fresh, "slot"_a)
       .def("set_fresh", &SlotLedger::set_fresh, "slot"_a)
+      .def("note_replaced", &SlotLedger::note_replaced, "slot"_a)
       .def("is_over", &SlotLedger::is_over, "slot"_a)
       .def("has_results", &SlotLedger::has_results, "slot"_a)
       .def("last", &SlotLedger::last, "slot"_a)

@@ -14,12 +14,13 @@ from typing import Any
 import gymnasium
 import numpy as np
 import pytest
+from accidents import kill_myself, once, raise_value_error
 from gymnasium import spaces
 from old_gymnasium import in_mode, require_mode
 from pairs import each
 from pool_envs import CountingEnv, Gate, HookedEnv, counting
 from programs import kill, pids_of
-from vector_envs import PlainVector
+from vector_envs import PlainVector, plain
 
 from remuda import (
     EnvError,
@@ -330,6 +331,36 @@ def test_replace_discards_a_reset_in_advance() -> None:
         pool.step([1, 1])
         batch = pool.step([1, 1])
         assert [batch.infos[i]["episode_seed"] for i in range(2)] == seeds
+
+
+@pytest.mark.parametrize(
+    ("accident", "backend", "size"),
+    [
+        (raise_value_error, "serial", None),
+        (raise_value_error, "process", None),
+        (raise_value_error, "process", 1),
+        (kill_myself, "process", None),
+        (None, "process", None),
+    ],
+)
+def test_the_first_reset_of_a_replacement_is_repeated(
+    accident: Any, backend: Any, size: int | None, tmp_path: Path
+) -> None:
+    """The step that makes this reset fails, or the worker dies (`accident` None) before it."""
+    hooks = {"reset": once(tmp_path / "failed", accident or (lambda *_: None))}
+    env = partial(HookedEnv, 10, **hooks) if size is None else partial(PlainVector, 1, 10, **hooks)
+    fns: Any = counting(2) if size is None else plain(2, 1)
+    with Pool(fns, backend=backend, num_workers=2, faults="restart", vector_size=size) as pool:
+        pool.reset()
+        pool.step([1, 1])
+        pool.replace([1], [env])
+        if accident is None:
+            kill(pool, 1)
+        batch = pool.step([7, 8])
+        assert batch.obs.tolist() == [[0, 1, 2, 7], [10, 1, 0, -1]]
+        assert not batch.truncated.any()
+        assert "fault" not in batch.infos[1]
+        assert pool.step([7, 8]).obs[1].tolist() == [10, 1, 1, 8]
 
 
 def interrupted(signum: int, frame: Any) -> None:

@@ -147,6 +147,11 @@ class SlotLedger {
   // Makes env i back slot i, and queues the other envs as spares, in order. No slot may be pending.
   void seat_in_order() { seating_.seat_in_order(); }
   void set_fresh(std::uint32_t slot) { last_results_.set_fresh(env_of(slot)); }
+  // Notes that another env was built for the slot between two commands. The episode is over, but no result reports it.
+  void note_replaced(std::uint32_t slot) {
+    set_fresh(slot);
+    if (plan_.keeps_last) last_results_.truncate(last_results_.row_of(env_of(slot)));
+  }
   // Answers an observe with the env's last observation, for an env that was rebuilt and has not reset since. `parts`:
   // the observation's data without a column.
   void answer_observe(std::uint32_t slot, nb::handle parts);

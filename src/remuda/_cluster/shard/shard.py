@@ -252,7 +252,7 @@ class Shard:
         if engine.backend.processes is not None:
             engine.backend.processes.adopt(command.worker, command.env, carried)
         for env in engine.layout.ids_with(command.env):
-            engine.running.slots.set_fresh(env)
+            engine.running.slots.note_replaced(env)
 
     def _obey(self, command: MessageCommand) -> Answers:
         """Forwards a message to a worker, with the pool's env numbers replaced by the shard's."""

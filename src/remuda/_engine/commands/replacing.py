@@ -77,7 +77,7 @@ class Replacing:
         """Marks the envs as rebuilt. Called before workers replace them, as an interrupt may delay the answers."""
         obstacles = self._exchange.faults.obstacles
         for slot in slots:
-            self._running.slots.set_fresh(slot)
+            self._running.slots.note_replaced(slot)
             if self._layout.mode.in_next_step:  # the next step resets the env by itself
                 self._running.slots.cut_off_in_rollout(slot)
             else:
