@@ -45,6 +45,12 @@ TEST(a_frame_given_back_is_there_again) {
   }
 }
 
+TEST(books_of_one_size_have_the_same_reserve) {
+  for (std::uint32_t frames : {1, 2, 63, 64})
+    for (std::uint32_t frame = 0; frame < frames; ++frame)
+      CHECK_EQ(FrameBook(frames).is_reserve(frame), frame == frames - 1);
+}
+
 TEST(what_is_held_of_earlier_books_is_not_free) {
   auto first = std::make_shared<FrameBook>(2), second = std::make_shared<FrameBook>(2, std::vector{first});
   first->take();

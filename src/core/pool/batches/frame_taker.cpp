@@ -47,9 +47,7 @@ Batch FrameTaker::take(Part& part, const std::vector<Run>& runs, bool is_whole_f
     for (const Run& run : runs) part.free_rows(run.row, run.count);
     return {source_, columns_, nb::borrow(rollout), runs[0].row, std::move(env_ids), finals, infos, std::move(extras)};
   }
-  // The last free frame is never lent, because the next command to all slots needs one.
-  if (is_whole_frame && !part.book()->any_free()) lent.take_back(false);
-  if (is_whole_frame && part.book()->any_free()) {
+  if (is_whole_frame && part.may_lend(runs[0].row)) {
     const std::uint32_t frame = part.lend(runs[0].row);
     return {source_, columns_, lend(part, frame, lent), first_row(part, frame), std::move(env_ids),
             finals,  infos,    std::move(extras)};

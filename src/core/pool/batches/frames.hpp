@@ -30,6 +30,10 @@ class FrameBook {
   explicit FrameBook(std::uint32_t frames, std::vector<std::shared_ptr<FrameBook>> before = {})
       : all_(all(frames)), free_(all_), before_(std::move(before)) {}
   bool any_free() const { return free() != 0; }
+  // Returns whether this frame must not be lent. One frame never is, so that the next command to all slots finds a free
+  // frame. It has the same number in all FrameBooks: leases on frames of two parts, or of two divisions of the pool,
+  // could otherwise leave no frame that all of them have free.
+  bool is_reserve(std::uint32_t frame) const { return all_ >> frame == 1; }
   // Returns whether all frames of this FrameBook are free, without regard to `before`.
   bool all_back() const { return free_.load(std::memory_order_acquire) == all_; }
 

@@ -51,17 +51,15 @@ bool LentFrame::is_weakly_referenced() const {
   return std::any_of(views_.begin(), views_.end(), [](const MadeArray& view) { return view.is_weakly_referenced(); });
 }
 
-void LentFrames::take_back(bool may_run_code) {
+void LentFrames::take_back() {
   std::vector<Frame> ended;
   for (std::uint64_t left = lent_; left != 0; left &= left - 1) {
     const auto number = static_cast<std::size_t>(std::countr_zero(left));
     Frame& frame = frames_[number];
     const std::optional<bool> is_held = frame->is_held();
     if (is_held == true) continue;
-    const bool must_end = !is_held || frame->is_weakly_referenced();
-    if (must_end && !may_run_code) continue;
     lent_ &= ~(std::uint64_t{1} << number);
-    if (must_end)
+    if (!is_held || frame->is_weakly_referenced())
       ended.push_back(std::exchange(frame, nullptr));
     else
       frame->take_back();

@@ -67,9 +67,8 @@ class LentFrames {
   }
 
   // Returns each lent frame to its FrameBook if it is no longer held. If the arrays of a frame have weak references or
-  // unknown holders, drops the pool's references to these arrays, which may run user code. If `may_run_code` is false,
-  // such frames stay lent.
-  void take_back(bool may_run_code);
+  // unknown holders, drops the pool's references to these arrays, which may run user code.
+  void take_back();
 
  private:
   std::vector<Frame> frames_;  // Indexed by the number of the frame; null if it was never lent.

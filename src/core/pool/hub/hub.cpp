@@ -108,7 +108,7 @@ void Hub::lend_columns() {
 std::uint32_t Hub::split(std::vector<std::vector<std::uint32_t>> divisions) {
   entrance_.require_no_other_thread();
   for (std::size_t i = 0; i < part_objects_.size(); ++i)
-    part_objects_[i].lent.take_back(true);  // This may run user code, which may change `part_objects_`.
+    part_objects_[i].lent.take_back();  // This may run user code, which may change `part_objects_`.
   const std::uint32_t first = slots_.divide(divisions, *lendings_);
   std::vector<std::uint32_t> all(plan_.slots);
   std::iota(all.begin(), all.end(), 0);
@@ -149,7 +149,7 @@ nb::object Hub::step(nb::handle actions, nb::handle slots, std::uint32_t number)
 // `some`: receives the targets if `slots` is not None.
 std::optional<Refusal> Hub::send_to(Op op, nb::handle slots, nb::handle actions, nb::handle blobs, std::uint32_t number,
                                     std::vector<std::uint32_t>& some, TimeOfCall& now) {
-  if (has_part(number)) objects_of_part(number).lent.take_back(true);
+  if (has_part(number)) objects_of_part(number).lent.take_back();
   if (!has_part(number)) return Refusal{Refusal::Reason::kPart};  // user code in `take_back` may have split the pool
   if (!slots.is_none() && !read_targets(slots, number, some)) return Refusal{Refusal::Reason::kTargets};
   Actions::Leaves leaves;

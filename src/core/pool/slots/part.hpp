@@ -108,6 +108,8 @@ class Part {
   std::vector<Run> take(std::uint32_t limit);
   // Returns whether the runs cover all rows of a frame that can be leased.
   bool is_whole_frame(std::span<const Run> runs) const;
+  // Returns whether the frame of this row may be leased.
+  bool may_lend(std::uint32_t row) const { return !book_->is_reserve(row / frame_rows_ - 1); }
   // Hands the frame of this row over to a lease, which will give the frame back to the part's FrameBook. Returns the
   // number of the frame.
   std::uint32_t lend(std::uint32_t row);
