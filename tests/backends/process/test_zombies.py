@@ -20,6 +20,8 @@ from programs import Script, holdings, kill
 from remuda import Pool
 from remuda._backends.process import start_methods as starting
 from remuda._backends.process import worker_process as launch
+from remuda._engine.pool import pool
+from remuda._engine.startup import start
 
 pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="worker processes need Linux"),
@@ -218,6 +220,14 @@ say(zombies())
     assert run.await_end()[:2] == (0, "")
 
 
+_STEPS = [
+    (launch.__file__, "__init__"),
+    *((start.__file__, name) for name in ("start", "lay_out")),
+    (pool.__file__, "_take_over"),
+]
+"""The functions of a start outside of `start_methods` in which `InterruptAt` counts lines."""
+
+
 class InterruptAt:
     """Raises KeyboardInterrupt at the n-th line of the start of a process, in this process."""
 
@@ -226,7 +236,7 @@ class InterruptAt:
 
     def __call__(self, frame: Any, event: str, argument: Any) -> Any:
         place = frame.f_code.co_filename, frame.f_code.co_name
-        if place[0] != starting.__file__ and place != (launch.__file__, "__init__"):
+        if place[0] != starting.__file__ and place not in _STEPS:
             return None
         if event == "line" and os.getpid() == self._owner:
             self._left -= 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, Protocol
@@ -92,6 +93,8 @@ class ProcessBackend:
         self._near: list[frozenset[int]] = []  # cores, by worker
         self._processes: list[WorkerProcess] = []
         self.interrupts: Interrupts = {}
+        # An interrupt between two steps of a start leaves a backend that no pool owns yet.
+        weakref.finalize(self, _end_left, self._processes, os.getpid()).atexit = False
         register_holder(self)
 
     @property
@@ -383,6 +386,12 @@ class ProcessBackend:
             self._configs.close()
         if self._arena is not None:
             self._arena.close_fd()
+
+
+def _end_left(processes: list[WorkerProcess], owner: int) -> None:
+    """Ends the processes of a backend that was dropped. In a forked copy of the owner, does nothing."""
+    if processes and os.getpid() == owner:
+        end_all(processes, 0)
 
 
 def _sooner(one: float | None, other: float | None) -> float | None:
