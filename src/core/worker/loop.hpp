@@ -162,7 +162,7 @@ class WorkerLoop {
   bool take_place(HostedEnv& env, const nb::tuple& place, std::uint32_t row);
   bool reset_one_ahead();
   void reset_ahead(HostedEnv& env, nb::object kwargs);
-  void catch_up(HostedEnv& env, const nb::object& kwargs);
+  void catch_up(HostedEnv& env);
   bool forget_ahead(HostedEnv& env);
   void own_last_obs(HostedEnv& env);
   bool must_build(const HostedEnv& env) const;

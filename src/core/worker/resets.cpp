@@ -69,7 +69,7 @@ nb::tuple WorkerLoop::outcome_of_reset(HostedEnv& env, nb::object kwargs, Result
 // the outcome of that reset.
 nb::tuple WorkerLoop::make_or_take_reset(HostedEnv& env, nb::object kwargs) {
   if (kwargs.is_valid()) {
-    catch_up(env, kwargs);
+    catch_up(env);
     forget_ahead(env);
     return call_reset(env, std::move(kwargs));
   }
@@ -84,10 +84,10 @@ nb::tuple WorkerLoop::make_or_take_reset(HostedEnv& env, nb::object kwargs) {
   return ahead.is_valid() ? nb::borrow<nb::tuple>(ahead) : call_reset(env, std::move(kwargs));
 }
 
-// Makes the reset in advance if it is due, before a reset with other arguments. A reset without a seed continues the
-// env's random numbers. These must not depend on whether the worker had time for the reset in advance.
-void WorkerLoop::catch_up(HostedEnv& env, const nb::object& kwargs) {
-  if (env.is_due && spec_.resets_ahead && !PyDict_GetItemString(kwargs.ptr(), "seed")) reset_ahead(env, nb::object());
+// Makes the reset in advance if it is due, before a reset with other arguments. So the number of resets, and the env's
+// random numbers, do not depend on whether the worker had time for the reset in advance.
+void WorkerLoop::catch_up(HostedEnv& env) {
+  if (env.is_due && spec_.resets_ahead) reset_ahead(env, nb::object());
   env.is_due = false;
 }
 
@@ -145,7 +145,7 @@ void WorkerLoop::prepare(HostedEnv& env, const Command& command, Result& result)
     result.flags |= due | kUndone;
     return post(result, nb::object());
   }
-  if (kwargs.is_valid()) catch_up(env, kwargs);
+  if (kwargs.is_valid()) catch_up(env);
   if (kwargs.is_valid() || !env.has_reset_ahead()) reset_ahead(env, std::move(kwargs));
   if (env.ahead_error) result.flags |= kUndone;  // the next reset raises the exception of this one
   post(result, nb::object());

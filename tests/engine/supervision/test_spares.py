@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from accidents import raise_value_error
+from accidents import once, raise_value_error
 from pairs import each
 from pool_envs import Gate, HookedEnv, counting, hooked
 from spare_envs import step, tags, uneven
@@ -129,6 +131,39 @@ def test_renewals_with_spares(backend: Any, mode: Any) -> None:
             batch = step(pool, mode, batch)
             episodes = max(episodes, int(batch.obs[:, 1].max()))
         assert episodes == 2
+
+
+@pytest.mark.parametrize("arguments", [{}, {"seed": 5}, {"options": {}}, {"options": {}, "reseat": True}], ids=str)
+@pytest.mark.parametrize("seeding", ["gymnasium", "per_episode"])
+def test_a_reset_finds_a_renewed_env_as_without_timing(arguments: Any, seeding: Any, tmp_path: Path) -> None:
+    """Resets all envs before the renewed env is built, or after it has reset in advance. In the caller's thread it is
+    rebuilt by its reset in advance.
+    """
+    rows = [_after_renewal(tmp_path / order, order, arguments, seeding) for order in ("before", "after", "serial")]
+    assert rows[0] == rows[1] == rows[2]
+
+
+def _after_renewal(path: Path, order: str, arguments: Any, seeding: Any) -> list[Any]:
+    path.mkdir()
+    gate, reset = Gate(path), path / "reset.1"
+    hooks = {"build": once(path / "build", lambda *_: gate.wait(), skip=1)} if order == "before" else {}
+    hooks["reset"] = once(path / "reset", lambda *_: None, skip=1)  # makes a file in the first reset of the renewed env
+    fns = [partial(HookedEnv, tag, length, **(hooks if tag == 0 else {})) for tag, length in enumerate((1, 50, 2))]
+    options: Any = {"backend": "serial" if order == "serial" else "process", "seeding": seeding}
+    with Pool(fns, spares=1, faults=FaultPolicy(renew_every=1), **options) as pool:
+        pool.reset(seed=1)
+        pool.step([1, 1])
+        pool.step([1, 1])  # slot 0 continues with the spare, and env 0 is the spare
+        while order == "after" and not reset.exists():
+            pool.call("pid", env_ids=[1])
+        pool.send_reset(**arguments)
+        opening = threading.Thread(target=gate.let_pass)
+        if order == "before":
+            opening.start()
+        batches = [pool.recv(), *(pool.step([1, 1]) for _ in range(5))]
+        if order == "before":
+            opening.join()
+        return [(batch.obs.tolist(), [info.get("episode_seed") for info in batch.infos]) for batch in batches]
 
 
 def test_a_crash_record_names_the_env_in_the_slot(tmp_path: Path) -> None:

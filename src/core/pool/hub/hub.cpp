@@ -236,8 +236,8 @@ void Hub::send_run(Op op, std::uint32_t first, std::uint32_t count, nb::object p
 void Hub::swap_in_spare(std::uint32_t slot) {
   const std::uint32_t finished = slots_.swap_in_spare(slot), worker = slots_.worker_of_env(finished);
   // After an env's episode has ended, the worker resets the env in advance without a command. A rebuilt env has not
-  // ended an episode, so its reset in advance needs a command.
-  if (slots_.last_results().is_fresh(finished) && workers_[worker].is_published())
+  // ended an episode, so its reset in advance needs a command, which may wait for the worker's successor.
+  if (slots_.last_results().is_fresh(finished) && workers_[worker].state() != PortState::kDead)
     push_message(Op::kPrepare, worker, finished, nb::none());
 }
 

@@ -91,6 +91,7 @@ class Exchange:
         if arguments is None:
             self._post(spare, spare, None, op=_core.Op.PREPARE)
         else:
+            self._await_room(spare)  # first: otherwise a successor would receive the arguments twice
             preparation = self.supervisor.replacements.preparations.expect(spare, arguments)
             self._post(spare, spare, arguments, self._calls, preparation, op=_core.Op.PREPARE)
 
@@ -196,12 +197,16 @@ class Exchange:
 
         `calls`: the dict that keeps the addressee; None: closing the pool does not wait for the answer.
         """
+        self._await_room(worker)
+        return self._running.hub.post_message(op, worker, env, parts, calls, addressee)
+
+    def _await_room(self, worker: int) -> None:
+        """Waits until a worker takes a message. Raises BrokenPoolError if its envs are lost."""
         env_ids = self._backend.workers[worker].env_ids
         self.faults.check_alive(env_ids)
         while not self._running.workers.has_room(worker) or not self.supervisor.takes_messages(worker):
             self._pump_once(None)
             self.faults.check_alive(env_ids)
-        return self._running.hub.post_message(op, worker, env, parts, calls, addressee)
 
     def _wait_in_turn(self, part: int, call: Answers, timeout: float | None) -> None:
         """Does the same as `_wait_for_call`. Meanwhile other threads may use other parts."""

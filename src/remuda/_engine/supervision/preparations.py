@@ -29,6 +29,10 @@ class Preparations:
         for env in envs:
             self._arguments.pop(env, None)
 
+    def is_unmade(self, env: int) -> bool:
+        """Whether an env has not made its reset in advance with arguments."""
+        return env in self._arguments
+
     def unmade(self, envs: Iterable[int]) -> Iterator[tuple[int, Parts, Addressee]]:
         """Yields (env, arguments, receiver of the answer) for each of `envs` that has not made its reset in advance."""
         for env in envs:

@@ -98,9 +98,22 @@ class Replacements:
                 self._addressees,
                 addressee,
             )
+        for env in filter(self._is_due, env_ids):
+            changes.do(self._running.hub.instruct, _core.Op.PREPARE, worker, env, None)
         self.prepare_again(worker, env_ids, changes)
         self.lives.plan(worker, WorkerState.VACANT, changes, start_at=at)
         changes.do(self._running.workers.raise_news)  # `look` then starts the successors of all dead workers
+
+    def _is_due(self, env: int) -> bool:
+        """Whether an env resets in advance without arguments, as if its worker had not been replaced.
+
+        That precedes later commands, so that the number of resets does not depend on the time of the rebuild.
+        """
+        slot = self._running.slots.slot_of(env)
+        if slot is None:
+            return not self.preparations.is_unmade(env)
+        in_background = self._layout.mode.in_background  # the pool then sends the reset
+        return self._layout.resets_ahead and not in_background and self._running.slots.needs_reset(slot)
 
     def note_outage(self, worker: int, changes: Changes) -> None:
         """Notes the time of a worker's failure: the start of an outage, which ends when the worker's successor runs."""
@@ -180,9 +193,6 @@ class Replacements:
         changes = Changes()
         self.lives.plan(worker, WorkerState.RUNNING, changes)
         changes.do(self._running.workers.arrive, worker, pidfd, socket)
-        for env in self._backend.workers[worker].env_ids:
-            if self._running.slots.slot_of(env) is None:
-                changes.do(self._running.hub.instruct, _core.Op.PREPARE, worker, env, None)
         changes.make()
         if (since := self._out_since.pop(worker, None)) is not None:
             self._running.workers.count_outage(worker, time.monotonic_ns() - since)
