@@ -351,12 +351,13 @@ class WorkerDiedError(RemudaError):
 
     def summary(self) -> str:
         """Returns the error's message without `remedy` and `details`."""
+        return "; and ".join(map(str, (self._report(), *self.others)))
+
+    def _report(self) -> str:
         envs = name_some("env", self.env_ids)
         doing = "idle" if self.operation == "nothing" else f"in {self.operation}"
         at = f" (env {self.where.env_id}, {self.where})" if self.where is not None else ""
-        more = "".join(f"; and {other}" for other in self.others)
-        report = f"{self._what_happened(envs)} while {doing}{at}: {self.reason()}"
-        return f"{report}{_recorded(self.record)}{more}"
+        return f"{self._what_happened(envs)} while {doing}{at}: {self.reason()}{_recorded(self.record)}"
 
     def _what_happened(self, envs: str) -> str:
         return f"worker {self.worker} (pid {self.pid}, {envs}) died"
@@ -432,11 +433,9 @@ class ShardDiedError(WorkerDiedError):
         """Returns the cause of the shard's death, as Ray reports it."""
         return self._reason
 
-    def summary(self) -> str:
-        """Returns the error's message."""
+    def _report(self) -> str:
         envs, doing = name_some("env", self.env_ids), "idle" if self.operation == "nothing" else f"in {self.operation}"
-        more = "".join(f"; and {other}" for other in self.others)
-        return f"shard {self.shard} ({envs}, on node {self.node}) died while {doing}: {self.reason()}{more}"
+        return f"shard {self.shard} ({envs}, on node {self.node}) died while {doing}: {self.reason()}"
 
 
 @dataclass(frozen=True)

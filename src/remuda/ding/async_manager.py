@@ -147,8 +147,7 @@ class AsyncSubprocessEnvManager(HasNoPool, BaseEnvManager):  # type: ignore[misc
         each = zip(self._env_fn, replays, strict=True)
         adapted = [functools.partial(adapter, env_fn, replay=replay) for env_fn, replay in each]
         try:
-            with in_words_of(WORDS):
-                return Pool(adapted, **options)
+            return in_words_of(WORDS)(Pool)(adapted, **options)
         except (InvalidEnvError, ResourceError, ValueError):
             raise  # a mistake of the caller or a limit of the system, so not translated
         except RemudaError as error:
@@ -326,8 +325,7 @@ class AsyncSubprocessEnvManager(HasNoPool, BaseEnvManager):  # type: ignore[misc
                 break
             self._receive(max(missing, 1), left)
         taken, self._arrived = self._arrived, {}
-        for env_id in taken:
-            del self._stepping[env_id]
+        self._stepping = dict.fromkeys(env_id for env_id in self._stepping if env_id not in taken)
         return taken
 
     def _settle(self, timesteps: Mapping[int, Any]) -> None:
@@ -454,8 +452,6 @@ class AsyncSubprocessEnvManager(HasNoPool, BaseEnvManager):  # type: ignore[misc
                 except WorkerDiedError:
                     if not self._faults.restarts:
                         raise
-
-    # -- the pool's results ------------------------------------------------------------------------------
 
     def _receive(self, least: int = 1, timeout: float | None = None) -> None:
         """Receives timesteps and first observations of at least ``least`` envs; after ``timeout`` seconds, of fewer."""

@@ -19,7 +19,7 @@ from remuda._engine.supervision.remembered_calls import Remembering
 from remuda._engine.supervision.supervisor import Supervisor
 from remuda._wire.failures import load_failure
 from remuda._wire.pickling import Parts, load, load_from_env
-from remuda.errors import ClosedError, RemudaError, StateError
+from remuda.errors import ClosedError, Failure, RemudaError, StateError
 
 _FOREVER = -1  # the value of a timeout in ns that stands for no timeout.
 _LONGEST = 1e9  # the longest timeout in seconds; a longer one in ns would not fit into 64 bits
@@ -313,13 +313,11 @@ class Exchange:
         if flags & _core.ABANDONED:
             return self._decide_on_abandoned(slot, sequence, flags, parts, changes)
         try:
-            failure = load_failure(parts, self._backend.interrupts) if flags & _core.IS_FAILURE else None
+            failure = self._load_failure(parts, changes) if flags & _core.IS_FAILURE else None
         except Exception:  # native code in the worker has overwritten the pickled failure.
             if slot is not None and not flags & _core.IS_MESSAGE:  # the slot is in flight until its worker dies
                 changes.do(self._running.hub.resolve, slot, _core.Outcome.RESEND)
             return self.supervisor.worker_late(worker, None)
-        if failure is not None:
-            changes.do(self._backend.interrupts.pop, failure.env_id, None)
         hang = None if failure is None else self.supervisor.hang_of(failure, changes)
         addressee = None
         if flags & _core.IS_MESSAGE:
@@ -341,6 +339,11 @@ class Exchange:
         elif failure is not None:
             assert slot is not None  # a failure without a slot answers a message
             self.supervisor.env_failed(slot, failure, changes)
+
+    def _load_failure(self, parts: Parts, changes: Changes) -> Failure:
+        failure = load_failure(parts, self._backend.interrupts)
+        changes.do(self._backend.interrupts.pop, failure.env_id, None)
+        return failure
 
     def _decide_on_renewal(
         self, worker: int, slot: int | None, sequence: int, flags: int, parts: Parts, changes: Changes
