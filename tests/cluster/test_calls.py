@@ -8,6 +8,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
+import pytest
 from cluster.conftest import TwoNodes
 from cluster_envs import Faulty, arm
 from pool_envs import gated, make_gates
@@ -82,6 +83,7 @@ def policy_with(on_fault: Any) -> FaultPolicy:
     return FaultPolicy(on_fault, **limits, backoff=0, max_restarts=1000)
 
 
+@pytest.mark.watchdog(600)  # each hang lasts LIMIT seconds, and each restart starts a process
 def test_faults_with_restarts_have_the_consequences_that_they_have_on_one_machine(cluster: TwoNodes) -> None:
     """Shard 0 has two envs in one worker, and shard 1 has one env. Both have half a CPU, and thus one worker."""
     policy, backend = policy_with("restart"), remuda.Ray(shards=2, cpus_per_shard=0.5)
@@ -96,6 +98,7 @@ def test_faults_with_restarts_have_the_consequences_that_they_have_on_one_machin
         assert pool.stats().restarts == twin.stats().restarts
 
 
+@pytest.mark.watchdog(600)
 def test_faults_that_are_raised_have_the_consequences_that_they_have_on_one_machine(cluster: TwoNodes) -> None:
     policy, living = policy_with("raise"), list(range(len(OPERATIONS)))
     with (
