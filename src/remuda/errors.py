@@ -495,8 +495,5 @@ class RestartLimitError(RemudaError):
 
 def _one_each(faults: Sequence[Fault]) -> list[Fault]:
     """Returns one fault for each error: if an error affected several envs, the fault of the env that caused it."""
-    reasons: dict[int, Fault] = {}
-    for fault in faults:
-        if id(fault.error) not in reasons or not fault.shared:
-            reasons[id(fault.error)] = fault
-    return list(reasons.values())
+    own = {id(fault.error): fault for fault in faults if not fault.shared}
+    return list({id(fault.error): own.get(id(fault.error), fault) for fault in faults}.values())
