@@ -46,5 +46,5 @@ def flush_output() -> None:
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()
-        except (OSError, ValueError, AttributeError):
-            pass  # the stream is closed, or a pipe without a reader
+        except Exception:
+            pass  # the stream is closed, a pipe without a reader, or an object of the program that raises anything

@@ -39,8 +39,8 @@ class AsyncVectorEnv(AsyncVectorEnvPart[ObsType, ActType]):
         shared_memory: if true, spaces of classes other than Gymnasium's are refused, as in the original; ``False``
             accepts them. Observations travel through shared memory in both cases.
         copy: accepted, and without effect: you may keep the observations in both cases.
-        context: the start method of workers: "forkserver" (also for ``None``), "spawn" or "fork". Only workers of
-            "fork" see methods and globals of modules that the program has patched.
+        context: the start method of workers: "forkserver", "spawn", "fork", or ``None``, as for a pool. Only workers of
+            workers of "fork" see methods and globals of modules that the program has patched.
         daemon: accepted, and without effect: workers may have child processes, and no worker outlives
             this process.
         worker: not supported: a worker function uses pipes and an error queue, which do not exist here.

@@ -58,8 +58,8 @@ class SubprocessEnvManager(HasNoPool, EnvManager):  # type: ignore[misc]  # ML-A
         run_options: The settings of the envs and their restarts. An ``EngineConfig`` is accepted, too.
         n_env: The number of envs.
         reset_all_on_restart: Reset all envs after a restart, and drop all unfinished episodes, as the original does.
-        start_method: The start method of workers: "forkserver" (also for ``None``), "spawn" or "fork". Only workers
-            of "fork" see methods and globals of modules that the program has patched.
+        start_method: The start method of workers: "forkserver", "spawn", "fork", or ``None``, as for a pool. Only
+            workers of "fork" see methods and globals of modules that the program has patched.
         max_concurrency: The largest number of workers that run at once.
         **options: The other options of :class:`remuda.PoolOptions`: ``num_workers``, ``object_bytes``, ``record`` and
             so on. ``faults`` defaults to "restart"; with "raise" an env's exception is raised at once. A

@@ -373,8 +373,8 @@ class SubprocVecEnv(SubprocVecEnvPart):
     Args:
         env_fns: factories of the envs; each is called in the worker of its env. Envs of old Gym are put into SB3's
             compatibility wrapper.
-        start_method: the start method of workers: "forkserver" (also for ``None``), "spawn" or "fork". Only workers
-            of "fork" see methods and globals of modules that the program has patched.
+        start_method: the start method of workers: "forkserver", "spawn", "fork", or ``None``, as for a pool. Only
+            workers of "fork" see methods and globals of modules that the program has patched.
         keep_options: whether the options of :meth:`set_options` hold for all later resets, including those after the
             end of an episode, instead of the next :meth:`reset` only.
         max_concurrency, observation_space: see :class:`remuda.PoolOptions`.
