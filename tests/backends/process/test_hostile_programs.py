@@ -126,10 +126,7 @@ _PROCESS = {
     "umask": Program("os.umask(0o777)\nuse()"),
     "subreaper": Program("import ctypes\nctypes.CDLL(None).prctl(36, 1, 0, 0, 0)\nuse()"),
     "deleted directory": Program("os.mkdir('d')\nos.chdir('d')\nos.rmdir('../d')\nuse()"),
-    "one core, low priority": Program(
-        "os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})\n"
-        "os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))\nuse()"
-    ),
+    "one core, low priority": Program("os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})\nos.nice(5)\nuse()"),
     "in a forked daemon": Program("if os.fork() == 0:\n    os.setsid()\n    if os.fork() == 0: use()\n    os._exit(0)"),
     "in a child of multiprocessing": Program(
         "import multiprocessing\nprocess = multiprocessing.get_context('fork').Process(target=use, daemon=True)\n"
