@@ -50,6 +50,17 @@ def no_command() -> str | None:
     return None
 
 
+def arguments() -> list[str]:
+    """Returns `sys.argv`, which the program may have changed or deleted, without elements that are no strings."""
+    return [argument for argument in getattr(sys, "argv", None) or [] if isinstance(argument, str)]
+
+
+def globals_of_main() -> dict[str, Any]:
+    """Returns the globals of the program's `__main__`; empty if the program has removed or replaced that module."""
+    names: dict[str, Any] = getattr(sys.modules.get("__main__"), "__dict__", {})
+    return names
+
+
 def _embeds_python() -> bool:
     """Whether this process's command line is not that of an interpreter, which takes its own name from `sys.argv`."""
-    return sys.orig_argv[:1] in ([], list(getattr(sys, "argv", None) or [])[:1])
+    return sys.orig_argv[:1] in ([], arguments()[:1])

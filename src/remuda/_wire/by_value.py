@@ -19,6 +19,7 @@ from typing import Any, ClassVar
 
 import cloudpickle
 
+from remuda._system.interpreter import globals_of_main
 from remuda._wire.travelled import travelled
 
 
@@ -57,7 +58,7 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # it has no types
         if value.__module__ != "__main__":
             return reduced
         own: str = value.__qualname__
-        name = own if vars(sys.modules["__main__"]).get(own) is value else None
+        name = own if globals_of_main().get(own) is value else None
         if name is not None and type(value).__module__ == "_ctypes":
             return _of_main, (name,)  # cloudpickle cannot copy a structure
         make, arguments, *rest = reduced
@@ -112,7 +113,7 @@ def _register_all(function: Any, registry: dict[type, Callable[..., Any]]) -> No
 
 def _reduce_lock(lock: Any) -> tuple[Callable[..., Any], tuple[str, Callable[[], Any]]]:
     """Pickles a lock of the script by name. Refuses any other lock, because a copy would not lock the original."""
-    for name, value in list(vars(sys.modules["__main__"]).items()):
+    for name, value in list(globals_of_main().items()):
         if value is lock:
             return _lock_of_main, (name, threading.Lock if type(lock) is type(threading.Lock()) else threading.RLock)
     raise TypeError(f"cannot pickle {type(lock).__qualname__!r} object")

@@ -20,7 +20,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from remuda._system.interpreter import importing_main
+from remuda._system.interpreter import arguments, globals_of_main, importing_main
 from remuda._wire.travelled import travelled
 
 _WAY_OUT = "move it into a module, or use start_method='fork'"
@@ -48,7 +48,7 @@ class Program:
     @classmethod
     def current(cls) -> Program:
         """Returns the description of this process's program."""
-        names = vars(sys.modules["__main__"])
+        names = globals_of_main()
         file = names.get("__file__")
         if not isinstance(file, str) or file.startswith("<"):  # "<stdin>"
             file = None
@@ -75,7 +75,7 @@ class Program:
 
 
 def _cells(names: Mapping[str, Any]) -> list[str]:
-    if sys.argv[:1] == ["-c"]:
+    if arguments()[:1] == ["-c"]:
         options = iter(sys.orig_argv[1:])
         next((option for option in options if option[0] == "-" and option[1:2] != "-" and option[-1] == "c"), None)
         return list(options)[:1]

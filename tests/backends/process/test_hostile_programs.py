@@ -243,6 +243,7 @@ _SPAWNED = {
         pytest.param({"frozen": _FROZEN}, "forkserver", id="forkserver"),
     ],
 )
+@pytest.mark.watchdog(600)  # some groups have twelve programs
 def test_hostile_programs(programs: dict[str, Program], start_method: str | None, tmp_path: Path) -> None:
     with ThreadPoolExecutor(3) as several:
         directories = [tmp_path / str(index) for index in range(len(programs))]

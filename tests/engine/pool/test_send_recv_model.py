@@ -96,7 +96,7 @@ class Model(RuleBasedStateMachine):
             self._note(i)
 
     @rule(
-        min_envs=st.one_of(st.none(), st.integers(0, 5)),
+        min_envs=st.one_of(st.none(), st.integers(0, 4)),
         max_envs=st.one_of(st.none(), st.integers(0, 5)),
         timeout=st.sampled_from([None, 0, 0.001]),
         order=st.sampled_from(["arrival", "slot"]),

@@ -33,6 +33,7 @@ from remuda._backends.forkserver.server_process import (
     start_server,
 )
 from remuda._system.forks import fork_safe_lock, register_holder
+from remuda._system.interpreter import arguments
 from remuda._system.originals import time
 from remuda._system.polling import wait_readable
 from remuda._wire.failures import load_exception
@@ -91,7 +92,8 @@ def request_for_worker(
 
     `output`: the worker's descriptors 1 and 2; None: those of this process.
     """
-    request = Fork(os.getpid(), environment, _directory(), list(sys.path), list(getattr(sys, "argv", None) or []))
+    path = [entry for entry in sys.path if isinstance(entry, str)]  # imports, too, skip entries that are no strings
+    request = Fork(os.getpid(), environment, _directory(), path, arguments())
     fds = (*worker_socket, *((1, 2) if output is None else (output, output)))
     return Pending(request, fds, worker_socket)
 

@@ -246,7 +246,7 @@ class OptionValues:
     frames: int = option(
         4,
         int_from(1, _core.MAX_FRAMES - 1),
-        """The number of batches in shared memory. You can hold all but one of them as views; further ones are copies.""",
+        """The number of batches in shared memory. You can hold all of them but one; further ones are copies.""",
     )
     object_bytes: int = option(
         1 << 16,
