@@ -56,10 +56,15 @@ def late(x):
     return square(x) + LATE
 
 if sys.version_info >= (3, 0):
+    print("not a definition")
     try:
+        import a_module_that_is_missing
         from_try = 1
     except ImportError:
-        from_try = 2
+        from_try, also = [], object()
+    same = [also]
+else:
+    from_try = 2
 
 pickled = pickle.dumps(Config(4))
 
@@ -80,7 +85,7 @@ class Env(CountingEnv):
             "multiprocessing": squares,
             "offset": tried(lambda: __main__.OFFSET),
             "file": getattr(__main__, "__file__", None),
-            "late": tried(lambda: [__main__.late(2), __main__.from_try]),
+            "late": tried(lambda: [__main__.late(2), __main__.from_try, __main__.same[0] is __main__.also]),
             "source": tried(lambda: inspect.getsource(Env).split("(")[0]),
             "missing": tried(lambda: pickle.loads(b"c__main__\\nmissing\\n.")),
         }
@@ -138,9 +143,9 @@ def test_envs_find_the_names_of_the_program(kind: str, tmp_path: Path) -> None:
         "notebook": ["notebook.py"],
         "stdin": ["-"],
     }
-    ran, *lines = run(tmp_path, *command[kind], code=PROGRAM)
-    assert ran == "running"  # once: no worker has run the program as a whole
-    by_server, spawned, forked = (json.loads(line) for line in lines)
+    *ran, by_server, spawned, forked = run(tmp_path, *command[kind], code=PROGRAM)
+    assert ran == ["running", "not a definition"]  # once: no worker has run the program as a whole
+    by_server, spawned, forked = map(json.loads, (by_server, spawned, forked))
     assert by_server == spawned
     has_file, has_code = kind in {"script", "module"}, kind != "stdin"
     assert by_server | {"missing": ..., "offset": ..., "late": ..., "source": ...} == {
@@ -157,7 +162,7 @@ def test_envs_find_the_names_of_the_program(kind: str, tmp_path: Path) -> None:
     if has_file:
         assert by_server["source"] == "class Env"
     if has_code:
-        assert by_server["late"] == forked["late"] == [16, 1]
+        assert by_server["late"] == forked["late"] == [16, [], True]
         assert by_server["offset"] == forked["offset"] == 12
     else:
         assert "'late'" in by_server["late"]

@@ -161,13 +161,14 @@ class _Definitions:
     """Defines names of the program in a namespace, one by one.
 
     A name is defined by top-level imports, functions, classes and assignments, also in `try` and `if`. Not by loops and
-    `with` blocks, and not by the code under `if __name__ == "__main__"`.
+    `with` blocks, and not by the code under `if __name__ == "__main__"`. A statement is run at most once.
     """
 
     def __init__(self, program: Program, namespace: dict[str, Any]) -> None:
         self._program, self._namespace = program, namespace
         self._statements: dict[str, list[ast.stmt]] | None = None  # by name; None: the code has not been read
-        self._begun: set[str] = set()  # names that are defined, or are being defined
+        self._begun: set[str] = set()  # names that are defined, or are being defined.
+        self._run_before: set[ast.stmt] = set()
         self._flags = 0  # of the compiler, from `__future__`
         self._lock = threading.RLock()
 
@@ -186,7 +187,7 @@ class _Definitions:
         Raises ImportError if its definition fails.
         """
         with self._lock:
-            if name not in self._begun:
+            if name not in self._namespace and name not in self._begun:
                 self._begun.add(name)
                 try:
                     self._define(name)
@@ -203,6 +204,9 @@ class _Definitions:
             pass
         statements = self._read()
         for statement in statements.get(name) or statements.get("*", ()):  # `from module import *`
+            if statement in self._run_before:
+                continue
+            self._run_before.add(statement)
             now, later = _used(statement)
             for used in now:
                 self.define(used)
@@ -216,11 +220,13 @@ class _Definitions:
     def _read(self) -> Mapping[str, Sequence[ast.stmt]]:
         if self._statements is None:
             self._statements = {}
-            for statement in self._program.statements():
+            statements = self._program.statements()
+            for statement in statements:
                 if isinstance(statement, ast.ImportFrom) and statement.module == "__future__":
                     self._flags |= sum(getattr(__future__, alias.name).compiler_flag for alias in statement.names)
+            for statement in _definitions(statements):
                 for name in dict.fromkeys(_bound(statement)):
-                    if not isinstance(statement, (ast.Assign, ast.AnnAssign, ast.AugAssign)):
+                    if isinstance(statement, _WHOLE):
                         self._statements[name] = []  # the statement does not depend on earlier values of the name
                     self._statements.setdefault(name, []).append(statement)
         return self._statements
@@ -238,8 +244,27 @@ class _Definitions:
             ) from error
 
 
+_WHOLE = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Import, ast.ImportFrom)
+_ASSIGNMENTS = (ast.Assign, ast.AnnAssign, ast.AugAssign)
+
+
+def _definitions(statements: Sequence[ast.stmt]) -> Iterator[ast.stmt]:
+    """Yields the statements that define names. An `if` or `try` has nothing else in its blocks then."""
+    for statement in statements:
+        if isinstance(statement, (*_WHOLE, *_ASSIGNMENTS)):
+            yield statement
+        elif isinstance(statement, ast.Try) or (
+            isinstance(statement, ast.If) and "__name__" not in ast.unparse(statement.test)
+        ):
+            for block in (statement, *getattr(statement, "handlers", ())):
+                for part in ("body", "orelse", "finalbody"):
+                    if inner := getattr(block, part, None):
+                        setattr(block, part, [*_definitions(inner)] or [ast.copy_location(ast.Pass(), statement)])
+            yield statement
+
+
 def _bound(statement: ast.stmt) -> Iterator[str]:
-    """Yields the names that a statement defines."""
+    """Yields the names that a definition binds."""
     match statement:
         case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
             yield statement.name
@@ -252,19 +277,10 @@ def _bound(statement: ast.stmt) -> Iterator[str]:
                 if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
                     yield node.id
         case ast.If() | ast.Try():
-            for inner in _blocks(statement):
-                yield from _bound(inner)
-
-
-def _blocks(statement: ast.If | ast.Try) -> Iterator[ast.stmt]:
-    """Yields the statements in an `if` or `try`; none for `if __name__ == "__main__"`."""
-    if isinstance(statement, ast.If):
-        if "__name__" not in _used(ast.Expr(statement.test))[0]:
-            yield from statement.body + statement.orelse
-        return
-    yield from statement.body + statement.orelse + statement.finalbody
-    for handler in statement.handlers:
-        yield from handler.body
+            for block in (statement, *getattr(statement, "handlers", ())):
+                for part in ("body", "orelse", "finalbody"):
+                    for inner in getattr(block, part, ()):
+                        yield from _bound(inner)
 
 
 def _used(node: ast.AST) -> tuple[set[str], set[str]]:
