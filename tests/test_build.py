@@ -55,7 +55,7 @@ def test_a_build_writes_nothing_into_the_checkout() -> None:
 
 
 def test_dependencies_of_users_have_no_upper_bounds() -> None:
-    requirements = metadata.requires("remuda")
+    requirements = metadata.requires("remuda-rl")
     assert requirements
     for requirement in requirements:
         assert re.fullmatch(r"[\w.-]+>=[\d.]+( *; *extra == [\"']\w+[\"'])?", requirement), requirement

@@ -20,10 +20,12 @@ def owns_methods(cls: type[T]) -> type[T]:
         is_shown = not name.startswith("_") or name == "__reduce__"
         if not is_shown or name in vars(cls):
             continue
-        if isinstance(inherited, property):
-            setattr(cls, name, inherited)
-        elif isinstance(inherited, FunctionType) and inherited.__module__.startswith("remuda."):
-            setattr(cls, name, _copy(inherited, f"{cls.__qualname__}.{name}"))
+        function = inherited.fget if isinstance(inherited, property) else inherited
+        if not isinstance(function, FunctionType) or not function.__module__.startswith("remuda."):
+            continue
+        if isinstance(inherited, FunctionType):
+            inherited = _copy(inherited, f"{cls.__qualname__}.{name}")
+        setattr(cls, name, inherited)
     return cls
 
 

@@ -14,7 +14,7 @@ from remuda.errors import ResourceError
 try:
     import resource
 except ImportError:  # a system without these limits, and without worker processes
-    pass
+    resource = None  # type: ignore[assignment]
 
 _PER_WORKER = 2  # the descriptors of a worker: its socket and its pidfd.
 # The most other descriptors that are open at a time: the relay (2), the factories in memory, the watcher's file, the
@@ -62,7 +62,7 @@ def check_file_length(needed: int) -> None:
 
     Without the check, the kernel would send SIGXFSZ, which ends a program that does not ignore it.
     """
-    if os.name != "posix":
+    if resource is None:
         return
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     if soft != resource.RLIM_INFINITY and needed > soft:

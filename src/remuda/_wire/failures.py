@@ -33,7 +33,7 @@ def portable(error: BaseException) -> tuple[str, str, str, bytes | None]:
     Any access to an exception may raise. If Ctrl-C raises KeyboardInterrupt meanwhile, returns its parts instead.
     """
     try:
-        if isinstance(error, RecursionError):
+        if issubclass(type(error), RecursionError):  # `isinstance` could run the exception's code
             text_of(error, _name_culprit)
         return name_of(error), text_of(error, otherwise=_NO_TEXT), traceback_of(error), _pickle_exception(error)
     except KeyboardInterrupt as interrupt:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import subprocess
 import sys
@@ -57,17 +58,18 @@ def start_python(
         variables: The program's environment.
         output: The descriptor of its standard output and error; None: those of this process.
     """
-    start = partial(
-        subprocess.Popen,
-        python_command(module, function, fd, os.getpid()),
-        pass_fds=[fd],
-        start_new_session=True,
-        env=variables,
-        stdin=subprocess.DEVNULL,
-        stdout=output,
-        stderr=output,
-    )
-    with naming_long_variables(variables):
+    # With `DEVNULL`, an interrupt could make `Popen` leak a descriptor.
+    with io.FileIO(os.devnull) as nothing, naming_long_variables(variables):
+        start = partial(
+            subprocess.Popen,
+            python_command(module, function, fd, os.getpid()),
+            pass_fds=[fd],
+            start_new_session=True,
+            env=variables,
+            stdin=nothing,
+            stdout=output,
+            stderr=output,
+        )
         return cast("subprocess.Popen[bytes]", _core.without_job_signals(start))
 
 
