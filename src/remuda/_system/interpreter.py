@@ -55,6 +55,11 @@ def arguments() -> list[str]:
     return [argument for argument in getattr(sys, "argv", None) or [] if isinstance(argument, str)]
 
 
+def import_path() -> list[str]:
+    """Returns `sys.path` without elements that are no strings, which imports skip, too."""
+    return [entry for entry in sys.path if isinstance(entry, str)]
+
+
 def globals_of_main() -> dict[str, Any]:
     """Returns the globals of the program's `__main__`; empty if the program has removed or replaced that module."""
     names: dict[str, Any] = getattr(sys.modules.get("__main__"), "__dict__", {})

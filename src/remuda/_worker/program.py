@@ -20,7 +20,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from remuda._system.interpreter import arguments, globals_of_main, importing_main
+from remuda._system.interpreter import arguments, globals_of_main, import_path, importing_main
 from remuda._wire.travelled import travelled
 
 _WAY_OUT = "move it into a module, or use start_method='fork'"
@@ -92,7 +92,7 @@ def _parsed(code: str | bytes) -> list[ast.stmt]:
 
 def _modules_off_the_path() -> dict[str, str | None]:
     """Returns the files of top-level modules that were not imported from the path; None for a module without a file."""
-    path = {_absolute(entry) for entry in sys.path if isinstance(entry, str)}
+    path = set(map(_absolute, import_path()))
     files = dict(_files())
     return {name: file for name, file in files.items() if file is None or os.path.dirname(_root(file)) not in path}
 
@@ -256,11 +256,17 @@ def _definitions(statements: Sequence[ast.stmt]) -> Iterator[ast.stmt]:
         elif isinstance(statement, ast.Try) or (
             isinstance(statement, ast.If) and "__name__" not in ast.unparse(statement.test)
         ):
-            for block in (statement, *getattr(statement, "handlers", ())):
-                for part in ("body", "orelse", "finalbody"):
-                    if inner := getattr(block, part, None):
-                        setattr(block, part, [*_definitions(inner)] or [ast.copy_location(ast.Pass(), statement)])
+            for block, part, inner in _blocks(statement):
+                setattr(block, part, [*_definitions(inner)] or [ast.copy_location(ast.Pass(), statement)])
             yield statement
+
+
+def _blocks(statement: ast.If | ast.Try) -> Iterator[tuple[ast.AST, str, list[ast.stmt]]]:
+    """Yields the blocks of a statement: the node and its attribute that has the block, and the statements in it."""
+    for node in (statement, *getattr(statement, "handlers", ())):
+        for part in ("body", "orelse", "finalbody"):
+            if inner := getattr(node, part, None):
+                yield node, part, inner
 
 
 def _bound(statement: ast.stmt) -> Iterator[str]:
@@ -277,10 +283,9 @@ def _bound(statement: ast.stmt) -> Iterator[str]:
                 if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
                     yield node.id
         case ast.If() | ast.Try():
-            for block in (statement, *getattr(statement, "handlers", ())):
-                for part in ("body", "orelse", "finalbody"):
-                    for inner in getattr(block, part, ()):
-                        yield from _bound(inner)
+            for _, _, inner in _blocks(statement):
+                for one in inner:
+                    yield from _bound(one)
 
 
 def _used(node: ast.AST) -> tuple[set[str], set[str]]:

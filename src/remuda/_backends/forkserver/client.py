@@ -33,7 +33,7 @@ from remuda._backends.forkserver.server_process import (
     start_server,
 )
 from remuda._system.forks import fork_safe_lock, register_holder
-from remuda._system.interpreter import arguments
+from remuda._system.interpreter import arguments, import_path
 from remuda._system.originals import time
 from remuda._system.polling import wait_readable
 from remuda._wire.failures import load_exception
@@ -92,8 +92,7 @@ def request_for_worker(
 
     `output`: the worker's descriptors 1 and 2; None: those of this process.
     """
-    path = [entry for entry in sys.path if isinstance(entry, str)]  # imports, too, skip entries that are no strings
-    request = Fork(os.getpid(), environment, _directory(), path, arguments())
+    request = Fork(os.getpid(), environment, _directory(), import_path(), arguments())
     fds = (*worker_socket, *((1, 2) if output is None else (output, output)))
     return Pending(request, fds, worker_socket)
 
@@ -148,7 +147,7 @@ class ForkServer:
         with self._lock:
             known = self._preloads.get(module)
             if known is None or (known.done and known._error is not None):
-                known = Pending(Preload(module, list(sys.path)))
+                known = Pending(Preload(module, import_path()))
                 self.ask(known)
                 self._preloads[module] = known  # only if it was sent: other threads wait for stored requests
             return known

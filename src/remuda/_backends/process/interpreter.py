@@ -10,7 +10,7 @@ from functools import partial
 from typing import cast
 
 from remuda import _core
-from remuda._system.interpreter import no_command
+from remuda._system.interpreter import import_path, no_command
 from remuda._system.limits import naming_long_variables
 from remuda.errors import RemudaError
 
@@ -41,8 +41,7 @@ def python_command(module: str, function: str, *args: int) -> list[str]:
             "a program that embeds Python may instead set sys.executable to an interpreter with the same packages"
         )
     call = f"{function}({', '.join(map(str, args))})"
-    path = [entry for entry in sys.path if isinstance(entry, str)]  # imports also skip entries that are no strings
-    code = f"import sys; sys.path[:] = {path!r}; from {module} import {function}; {call}"
+    code = f"import sys; sys.path[:] = {import_path()!r}; from {module} import {function}; {call}"
     return [sys.executable, *_options(), "-c", code]
 
 
