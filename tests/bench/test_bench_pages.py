@@ -1,4 +1,4 @@
-"""The HTML pages of `remuda bench` and `remuda tune`."""
+"""The HTML pages of `remuda bench`."""
 
 from __future__ import annotations
 
@@ -8,10 +8,8 @@ from datetime import datetime, timezone
 from bench_fakes import entry, result, sample_result
 from html_pages import Read
 
-from remuda._bench import report, tune_report
+from remuda._bench import report
 from remuda._bench.results import Entry
-from remuda._bench.tuning import Outcome, Trial, Tuned
-from remuda._reports.charts import Bars
 from remuda._reports.page import Origin, as_html
 
 ORIGIN = Origin("remuda it", datetime(2026, 1, 2, tzinfo=timezone.utc), (), ())
@@ -45,22 +43,3 @@ def test_a_benchmark_in_which_all_failed_has_no_bars() -> None:
 def test_names_are_escaped() -> None:
     named = replace(result(entry("plain loop", [1.0]), entry("remuda", [2.0])), env="a<b>:make")
     assert Read(as_html(report.report_on(named), ORIGIN)).texts["h1"] == ["remuda bench a<b>:make"]
-
-
-def test_a_tuning_page_has_the_code_and_the_reasons() -> None:
-    slow, fast = (
-        Outcome(Trial(8, 2), "process", 1000.0),
-        Outcome(Trial(8, 4, parts=2), "process", 4000.0, finding="policy: <yours>"),
-    )
-    alone = Outcome(Trial(8), "serial", 2000.0)
-    tuned = Tuned(fast, (slow, fast, alone), ("two halves: 4.00 times as fast",))
-    found = tune_report.report_on(tuned, "Cart-v1")
-    read = Read(as_html(found, ORIGIN))
-    read.check_self_contained()
-    assert read.texts["p"][0] == "4,000 env steps per second with 8 envs, 4 workers, halves."
-    assert read.texts["code"][0] == tune_report.code(fast, "Cart-v1")
-    assert read.texts["li"] == ["two halves: 4.00 times as fast", "What holds the best back: policy: <yours>"]
-    (chart,) = found.charts
-    assert isinstance(chart, Bars) and [bar.is_best for bar in chart.bars] == [False, True, False]
-    assert {"8 envs, 2 workers", "8 envs, stepped by the caller"} <= set(read.texts["text"])
-    assert [row.get("class") for row in read.of("tr")] == [None, None, "best", None]

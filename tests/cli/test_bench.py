@@ -94,9 +94,8 @@ def test_refusals_are_one_line_before_anything_runs(
 
 
 @pytest.mark.parametrize("option", ["--json", "--plot", "--html"])
-@pytest.mark.parametrize("command_name", ["bench", "tune"])
-def test_no_folder_is_made_for_a_file(command_name: str, option: str, tmp_path: Path) -> None:
-    run = command(command_name, "CartPole-v1", option, str(tmp_path / "missing" / "file.png"))
+def test_no_folder_is_made_for_a_file(option: str, tmp_path: Path) -> None:
+    run = invoke("CartPole-v1", option, str(tmp_path / "missing" / "file.png"))
     assert (run.exit_code, run.stdout) == (2, "")
     assert "missing; make it first" in run.stderr
     assert list(tmp_path.iterdir()) == []
@@ -129,14 +128,11 @@ def test_an_env_that_exits_is_named(factory: str, cause: str, tmp_path: Path, mo
     assert "remuda failed: " in run.stdout
 
 
-@pytest.mark.parametrize("command_name", ["bench", "tune"])
-def test_an_env_that_exits_when_it_is_built_is_refused(
-    command_name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_env_that_exits_when_it_is_built_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "leaving.py").write_text(ENVS_THAT_EXIT)
     monkeypatch.chdir(tmp_path)
     monkeypatch.delitem(sys.modules, "leaving", raising=False)
-    run = command(command_name, "leaving:at_once")
+    run = invoke("leaving:at_once")
     assert run.exit_code == 2
     assert run.stderr == "error: leaving:at_once: EnvExitError: the env called os._exit(3)\n"
 
