@@ -133,7 +133,7 @@ def figures(pool: Pool) -> dict[str, float]:
     env: remuda.EnvStats = stats.envs[0]
     took: remuda.Durations = env.step
     worker: remuda.WorkerStats = stats.workers[0]
-    print(trace.path, verdict.text, verdict.code, verdict.saves, took.p99, env.returns, worker.busy, worker.doing)
+    print(trace.path, verdict.text, verdict.saves, took.p99, env.returns, worker.busy, worker.doing)
     print(stats.caller.waiting, stats.machine.busy, stats.setup.num_workers, stats.step_seconds)
     return stats.scalars()
 

@@ -1,16 +1,13 @@
-"""``stats()`` of every face reports on its pool, and suggests code in the face's own words."""
+"""``stats()`` of every face reports on its pool."""
 
 from __future__ import annotations
 
-import ast
-import dataclasses
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
 import pytest
 from fault_table import FACES, NEEDS
-from made_up_stats import US, each, snapshot
 
 from remuda import ClosedError, FaultPolicy, PoolStats, StateError
 
@@ -56,17 +53,6 @@ def test_stats_count_the_envs_and_steps_of_the_face(face: str) -> None:
     assert stats.steps >= 4
     assert stats.seconds > 0
     assert "2 envs" in str(stats)
-
-
-def test_suggestions_use_the_names_of_the_face(face: str) -> None:
-    setup = stats_of(face).setup
-    games = snapshot(steps=[each(5000 * US)] * 8, workers=1, cpu=0.01, waited=40_000 * US)
-    seen = dataclasses.replace(games, setup=dataclasses.replace(setup, envs_of_worker=(8,), is_chosen=False, spares=0))
-    assert "num_workers=8" in (seen.verdict.code or "")
-    assert (seen.verdict.code or "").startswith(setup.make.split("(")[0])
-    for words in (setup.make, setup.spare, setup.split, setup.partial):
-        filled = words.replace("{env_fns}", "env_fns").replace("{options}", "num_workers=1")
-        ast.parse(filled.replace("{spares}", "1").replace("{enough}", "1"))
 
 
 def test_stats_of_a_closed_face_raise(face: str) -> None:

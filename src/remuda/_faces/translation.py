@@ -77,6 +77,8 @@ def in_words_of(words: Mapping[str, str]) -> Iterator[None]:
     try:
         yield
     except (TypeError, ValueError) as error:
+        if not words:
+            raise
         ours = re.compile(rf"(?<!\w)({'|'.join(map(re.escape, words))})(?!\w)")
         error.args = tuple(
             ours.sub(lambda found: words[found[0]], arg) if isinstance(arg, str) else arg for arg in error.args

@@ -51,6 +51,7 @@ class PooledVectorEnv(HasStats):
         extras: The columns of ``extras=``, by name, of the latest reset or step: views, like observations.
         closed: Whether it was closed.
         _translation: Translates remuda's errors into the face's.
+        _words: The face's words for options and values of the pool, for `in_words_of`.
         _pool: The whole pool.
         _envs: The envs that are reset, stepped and called: the pool, or a part of it.
         _state: The call that awaits its ``*_wait``; `IDLE`: none.
@@ -61,6 +62,7 @@ class PooledVectorEnv(HasStats):
     """
 
     _translation: ClassVar[Translation]
+    _words: ClassVar[Mapping[str, str]] = {}
     _envs: Part
     closed = True  # until `_begin`: Gymnasium before 1.4 closes an open vector env even if its constructor has failed
     _steps_at_once = True
@@ -225,7 +227,7 @@ class PooledVectorEnv(HasStats):
         self._check_open()
         self._check_idle("rollout")
         self._drop_leftovers()
-        with in_words_of(self._suggested_code.words):
+        with in_words_of(self._words):
             return self._envs.rollout(steps, columns, parts)
 
     # -- closing -----------------------------------------------------------------------------------------

@@ -32,11 +32,8 @@ class OpenPool(SeenPool):
         self.card = Card.read(fd)
         self._plan = _core.Plan(**self.card.plan)
         self._arena: _core.Arena | None = _core.Arena.look_at(fd, self._plan.bytes)
-        tuples = {
-            "envs_of_worker": tuple(self.card.setup["envs_of_worker"]),
-            "options": tuple(map(tuple, self.card.setup["options"])),
-        }
-        self._setup = setup = Setup(**{**self.card.setup, **tuples})
+        fields = {**self.card.setup, "envs_of_worker": tuple(self.card.setup["envs_of_worker"])}
+        self._setup = setup = Setup(**fields)
         self.title = f"{setup.num_envs} envs in {setup.num_workers} {setup.backend} workers"
 
     def look(self) -> PoolStats:
@@ -63,7 +60,7 @@ class OpenPool(SeenPool):
             "pid": self.pid,
             "is_stopped": self.is_stopped,
             "setup": asdict(last.setup),
-            "verdict": {"cause": late.verdict.cause, "text": late.verdict.text, "code": late.verdict.code},
+            "verdict": {"cause": late.verdict.cause, "text": late.verdict.text},
             "so_far": _figures(last),
             "late": _figures(late),
         }

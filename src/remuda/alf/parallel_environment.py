@@ -16,7 +16,6 @@ from alf.utils.schedulers import get_all_progresses
 from remuda import FaceOptions, Fault, Pool, PoolOptions, SpaceMismatchError
 from remuda._faces.closing import closed_on_error, log_close_errors
 from remuda._faces.no_pool import HasNoPool
-from remuda._faces.stats import SuggestedCode
 from remuda._faces.translation import in_words_of
 from remuda._faces.worker_defaults import set_local_defaults
 from remuda._factories import check_env_fns
@@ -46,6 +45,14 @@ REFUSED = {
     "vector_size": "envs that are batched themselves say so by their batch_size",
 }
 """Options of the pool with another name in ALF, or without meaning there."""
+
+_WORDS = {
+    "env_fns": "env_constructors",
+    "spares": "num_spare_envs_for_reload",
+    "starts_serially": "start_serially",
+    "threads_per_worker": "torch_num_threads_per_env",
+}
+"""ALF's words for arguments of the pool, for `in_words_of`."""
 
 
 def in_place_of_alfs(module: str) -> Callable[[T], T]:
@@ -79,19 +86,6 @@ def in_place_of_alfs(module: str) -> Callable[[T], T]:
 class ParallelEnvironment(HasNoPool, HasSpecs, AlfEnvironment):  # type: ignore[misc]  # ALF has no types
     """The base of both classes of parallel envs: envs in workers, which are stepped together."""
 
-    _suggested_code = SuggestedCode(
-        make="env = remuda.alf.FastParallelEnvironment({env_fns}, {options})",
-        spare=(
-            "env = remuda.alf.FastParallelEnvironment(\n"
-            "    env_fns + env_fns[:1] * {spares}, num_spare_envs_for_reload={spares}, {options})"
-        ),
-        refused=REFUSED,
-        renamed={
-            "spares": ("num_spare_envs_for_reload", {}),
-            "starts_serially": ("start_serially", {}),
-            "threads_per_worker": ("torch_num_threads_per_env", {}),
-        },
-    )
     _why_no_pool = (
         "ALF's unrolls collect its time steps, and an env that changes otherwise would continue without a FIRST"
     )
@@ -130,7 +124,7 @@ class ParallelEnvironment(HasNoPool, HasSpecs, AlfEnvironment):  # type: ignore[
         )
         builders = [functools.partial(worker.build, ctor, env_id, setting) for env_id, ctor in enumerate(constructors)]
         try:
-            with in_words_of({**self._suggested_code.words, "env_fns": "env_constructors"}):
+            with in_words_of(_WORDS):
                 self._pool = Pool(builders, start_method=start_method, max_concurrency=max_concurrency, **options)
         except SpaceMismatchError as error:
             raise in_alfs_words(error) from error

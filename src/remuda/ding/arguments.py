@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 
 from remuda import FaultPolicy, PoolOptions
-from remuda._faces.stats import SuggestedCode
 from remuda._faces.worker_defaults import set_local_defaults
 from remuda._keywords import did_you_mean
 from remuda.ding.reset_orders import ResetOrder
@@ -27,14 +26,6 @@ REFUSED = {
     "vector_size": "a manager of DI-engine steps, resets and asks each env by itself",
 }
 """Options of the pool that the manager decides on, and what to do instead."""
-
-SUGGESTED_CODE = SuggestedCode(
-    make="manager = AsyncSubprocessEnvManager({env_fns}, EasyDict(cfg, remuda=dict({options})))",
-    spare="manager = AsyncSubprocessEnvManager(env_fns, EasyDict(cfg, auto_reset=True, reset_inplace=False))",
-    partial="manager = AsyncSubprocessEnvManager(env_fns, EasyDict(cfg, wait_num={enough}, step_wait_timeout=0))",
-    refused=REFUSED,
-)
-"""The code that a verdict on the throughput suggests."""
 
 WORDS = {"env_fns": "env_fn", "start_method": "context"}
 """DI-engine's words for arguments of the pool, for `in_words_of`."""

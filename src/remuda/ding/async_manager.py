@@ -20,7 +20,7 @@ from remuda._faces.no_pool import HasNoPool
 from remuda._faces.translation import Translation, in_words_of
 from remuda._factories import check_env_fns
 from remuda._naming import owns_methods
-from remuda.ding.arguments import SUGGESTED_CODE, WORDS, check_options, pool_options, quick
+from remuda.ding.arguments import WORDS, check_options, pool_options, quick
 from remuda.ding.errors import is_of_call, translate
 from remuda.ding.replays import replays_of
 from remuda.ding.reset_orders import ResetOrder
@@ -76,7 +76,6 @@ class AsyncSubprocessEnvManager(HasNoPool, BaseEnvManager):  # type: ignore[misc
         remuda={},
     )
 
-    _suggested_code = SUGGESTED_CODE
     _why_no_pool = "DI-engine's managers return timesteps as objects, and reset envs by rules of their own"
 
     def __init__(self, env_fn: Sequence[Callable[[], Any]], cfg: Mapping[str, Any] | None = None) -> None:

@@ -103,7 +103,7 @@ class AsyncVectorEnv(AsyncVectorEnvPart[ObsType, ActType]):
 
         set_worker_defaults(options, f"Worker<{type(self).__name__}>")
         self._has_extras = bool(options.get("extras"))
-        self._pool = translated(in_words_of(self._suggested_code.words)(Pool))(
+        self._pool = translated(in_words_of(self._words)(Pool))(
             self.env_fns,
             max_concurrency=None if max_concurrency is None else int(max_concurrency),
             start_method=context,  # type: ignore[arg-type]  # it was checked

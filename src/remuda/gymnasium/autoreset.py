@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal
 
-__all__ = ["POOL_CODES", "POOL_MODE", "AutoresetMode"]
+__all__ = ["POOL_MODE", "WORDS", "AutoresetMode"]
 
 if TYPE_CHECKING:
     from gymnasium.vector import AutoresetMode
@@ -28,5 +28,9 @@ POOL_MODE: dict[AutoresetMode, Literal["next_step", "same_step", "disabled"]] = 
     AutoresetMode.DISABLED: "disabled",
 }
 
-POOL_CODES = {f'"{ours}"': f'"{theirs.value}"' for theirs, ours in POOL_MODE.items()}
-"""Gymnasium's values by the pool's, as code."""
+WORDS = {
+    "autoreset": "autoreset_mode",
+    "start_method": "context",
+    **{repr(ours): repr(theirs.value) for theirs, ours in POOL_MODE.items()},
+}
+"""Gymnasium's words for options and values of the pool, for `in_words_of`."""

@@ -18,12 +18,11 @@ from gymnasium.vector.utils import batch_differing_spaces, batch_space, create_e
 from numpy import ndarray
 
 from remuda import Batch, Call, Part, Pool
-from remuda._faces.stats import vector_env_code
 from remuda._faces.vector_env import IDLE, STEPPING, PooledVectorEnv
 from remuda._naming import owns_methods
 from remuda.errors import InvalidActionError, RemudaError, StateError
 from remuda.gymnasium import arguments
-from remuda.gymnasium.autoreset import POOL_CODES
+from remuda.gymnasium.autoreset import WORDS
 from remuda.gymnasium.errors import translated, translated_in_replace
 from remuda.gymnasium.lazy_infos import LazyInfos
 from remuda.gymnasium.results import Results, join
@@ -51,17 +50,8 @@ class AsyncVectorEnvPart(PooledVectorEnv, VectorEnv[ObsType, ActType, npt.NDArra
         whole: the vector env that was split. It owns the workers; closing it closes this.
     """
 
-    _suggested_code = vector_env_code(
-        "remuda.gymnasium.AsyncVectorEnv",
-        "obs, infos",
-        "obs, rewards, terminations, truncations, infos",
-        refused=arguments.REFUSED,
-        renamed={
-            "autoreset": ("autoreset_mode", POOL_CODES),
-            "start_method": ("context", {}),
-        },
-    )
     _translation = translated
+    _words = WORDS
     env_fns: Sequence[Callable[[], Env[Any, Any]]]
     observation_mode: ObservationMode
     lazy_infos: bool

@@ -21,7 +21,6 @@ from mlagents_envs.timers import hierarchical_timer, timed
 from remuda import FaceOptions, Pool, PoolOptions, StateError
 from remuda._faces.closing import log_close_errors
 from remuda._faces.no_pool import HasNoPool
-from remuda._faces.stats import SuggestedCode
 from remuda._faces.worker_defaults import set_local_defaults
 from remuda._keywords import names_keywords
 from remuda._naming import owns_methods
@@ -88,10 +87,6 @@ class SubprocessEnvManager(HasNoPool, EnvManager):  # type: ignore[misc]  # ML-A
 
     first_step_infos: list[EnvironmentStep]
 
-    _suggested_code = SuggestedCode(
-        make="manager = remuda.mlagents.SubprocessEnvManager(env_factory, run_options, n_env, {options})",
-        refused=REFUSED,
-    )
     _why_no_pool = "a step of ML-Agents is a message about a changing set of agents, and not a row of an env"
 
     def __init__(

@@ -16,7 +16,6 @@ from stable_baselines3.common.vec_env.base_vec_env import VecEnv, VecEnvObs, Vec
 
 from remuda import Batch, ClosedError, FaceOptions, Part, Pool, PoolOptions, RemudaError, StateError
 from remuda._faces.closing import closed_on_error, log_close_errors
-from remuda._faces.stats import vector_env_code
 from remuda._faces.vector_env import IDLE, STEPPING, PooledVectorEnv
 from remuda._faces.worker_defaults import set_worker_defaults
 from remuda._keywords import names_keywords
@@ -54,7 +53,6 @@ class SubprocVecEnvPart(PooledVectorEnv, VecEnv):
         whole: the vector env that was split. It owns the workers; closing it closes this.
     """
 
-    _suggested_code = vector_env_code("remuda.sb3.SubprocVecEnv", "obs", "obs, rewards, dones, infos", refused=REFUSED)
     _translation = translated
 
     def __init__(self, whole: SubprocVecEnvPart, envs: Part) -> None:

@@ -5,7 +5,6 @@ Causes that depend on cores, such as a busy machine, are tested in `test_verdict
 
 from __future__ import annotations
 
-import ast
 import os
 import sys
 import time
@@ -63,7 +62,7 @@ def test_the_verdict_names_one_slow_env_among_eight(backend: Any) -> None:
     )
     assert verdict.cause == "slow env", verdict
     assert "env 5 takes" in verdict.text
-    assert "min_envs=7" in (verdict.code or "")
+    assert "min_envs=7" in verdict.text
 
 
 def test_the_verdict_names_envs_that_are_rarely_slow() -> None:
@@ -72,13 +71,13 @@ def test_the_verdict_names_envs_that_are_rarely_slow() -> None:
 
     verdict = verdict_of([sleeper(seldom(env)) for env in range(8)], num_workers=8)
     assert verdict.cause == "stragglers", verdict
-    assert "min_envs=6" in (verdict.code or "")
+    assert "min_envs=6" in verdict.text
 
 
 def test_the_verdict_names_slow_resets() -> None:
     verdict = verdict_of([sleeper(always(SHORT), reset=LONG, length=4 + env) for env in range(4)], num_workers=4)
     assert verdict.cause == "slow resets", verdict
-    assert "spares=" in (verdict.code or "")
+    assert "spares=" in verdict.text
 
 
 def test_with_spares_slow_resets_are_not_the_cause() -> None:
@@ -95,7 +94,7 @@ def test_the_verdict_names_a_slow_policy(backend: Any) -> None:
 def test_the_verdict_names_too_few_workers_for_envs_that_wait() -> None:
     verdict = verdict_of([sleeper(always(LONG / 4))] * 8, num_workers=1)
     assert verdict.cause == "too few workers", verdict
-    assert "num_workers=8" in (verdict.code or "")
+    assert "num_workers=8" in verdict.text
 
 
 def test_the_verdict_names_the_env_step_if_all_envs_wait_at_once() -> None:
@@ -117,8 +116,6 @@ def test_the_verdict_names_a_pickled_info(backend: Any, mode: Any) -> None:
     verdict = next((one for one in measured if one.cause == "infos"), None)
     assert verdict is not None
     assert "info['map'], 4 MiB a step" in verdict.text
-    assert 'info.pop("map", None)' in (verdict.code or "")
-    ast.parse(verdict.code or "")
 
 
 def test_unpickling_of_infos_does_not_count_as_the_policy() -> None:
@@ -195,8 +192,7 @@ def test_the_verdict_names_faults(how: Any, backend: Any) -> None:
     policy = FaultPolicy("restart", max_restarts=100, **deadline)
     verdict = verdict_of([failing(how, 4)] * 2, backend=backend, faults=policy)
     assert verdict.cause == "faults", verdict
-    assert "min_envs=1" in (verdict.code or "")
-    assert "num_workers" not in (verdict.code or "")
+    assert "min_envs=1" in verdict.text
 
 
 @pytest.mark.parametrize("threads", [1, 2])
@@ -206,7 +202,7 @@ def test_the_verdict_names_pytorch_threads_that_disturb_workers(threads: int) ->
     busy = replace(stats.caller, cpu=1.9 * stats.seconds, torch_threads=threads)
     verdict = replace(stats, caller=busy).verdict
     assert verdict.cause == "policy"
-    assert ("torch.set_num_threads(1)" in (verdict.code or "")) == (threads == 2)
+    assert ("torch.set_num_threads(1)" in verdict.text) == (threads == 2)
     idle = replace(busy, cpu=0.9 * stats.seconds)  # a program that uses one core has no spinning threads
     assert "torch" not in replace(stats, caller=idle).verdict.text
 

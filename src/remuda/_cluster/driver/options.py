@@ -9,7 +9,6 @@ from typing import Any
 
 from remuda import FaultPolicy, PoolOptions
 from remuda._cluster.ray.description import Ray
-from remuda._engine.options.given import Asked
 from remuda._engine.options.pool_options import OPTIONS, EnvFn
 from remuda._engine.options.settings import Settings
 
@@ -42,7 +41,6 @@ class ClusterOptions:
         if self.given.mode.in_background:
             self.shard_options["autoreset"] = "disabled"  # the driver sends the resets
         self.width = self.given.width
-        every: Any = {**{name: option.default for name, option in OPTIONS.items()}, **options}
         self.settings = replace(
             self.given,
             backend="process",
@@ -53,7 +51,7 @@ class ClusterOptions:
             advise=False,
             choice=None,
             keeps_last=True,  # `resize` and successors of dead shards need the last rows
-            asked=Asked.of(every, self.faults),
+            needs_processes=True,
         )
         if where.shards > len(env_fns):
             what = "env_fns" if self.width == 1 else "vector envs"

@@ -35,15 +35,16 @@ class Option:
     of_processes: str | None = None
     not_on_a_cluster: str | None = None
 
-    def is_default(self, given: Any) -> bool:
-        """Whether a value equals the option's default and has the same type."""
-        return type(given) is type(self.default) and bool(given == self.default)
+    @property
+    def in_force(self) -> Any:
+        """The value in force if the option is not given."""
+        return self.check("", self.default)
 
 
 def option(default: Any, check: Check, text: str, **needs: Any) -> Any:
     """Returns a dataclass field for an option's value in force. `needs`: further attributes of its `Option`."""
     entry = Option(default, " ".join(text.split()), check, **needs)
-    return field(default=check("", default), metadata={"option": entry})
+    return field(default=entry.in_force, metadata={"option": entry})
 
 
 def options_of(kind: Any) -> dict[str, Option]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from remuda._engine.options.checks import is_int
-from remuda._engine.options.given import Asked
+from remuda._engine.options.fault_policy import FaultPolicy
 from remuda._engine.options.pool_options import OPTIONS, OptionValues, PoolOptions
 from remuda._engine.options.refusals import check_pairs
 from remuda._engine.stats.choice import Choice
@@ -28,7 +28,8 @@ class Settings(OptionValues):
     measures: bool = False  # whether a trial must still choose the number of workers.
     may_step_itself: bool = False  # whether the trial may choose that the caller steps the envs.
     choice: Choice | None = None  # the choice of num_workers="auto"; None before it is made
-    asked: Asked = field(default_factory=Asked)
+    keeps_apart: bool = False  # whether the options need a worker for each env, so that no env suffers from another.
+    needs_processes: bool = False  # whether an option, such as a deadline, needs worker processes.
     keeps_last: bool = False  # whether the last result of each env is always kept.
     dealt: tuple[int, ...] | None = None  # the number of envs of each worker; None: equal shares.
     shown_warnings: ShownWarnings = field(default_factory=dict)  # the warnings of workers that were shown
@@ -43,7 +44,9 @@ class Settings(OptionValues):
         values["num_workers"] = num_factories if is_auto or num_workers is None else num_workers
         settings = cls(
             num_envs=num_factories * (values["vector_size"] or 1),
-            asked=Asked.of(given, values["faults"]),
+            keeps_apart=values["faults"] != FaultPolicy() or values["max_worker_memory"] is not None,
+            needs_processes=AUTORESET_MODES[values["autoreset"]].in_background
+            or any(option.keeps_processes and values[name] != option.in_force for name, option in OPTIONS.items()),
             **values,
         )
         return settings._leaving_open(may_step_itself=given["backend"] == "auto") if is_auto else settings
@@ -56,7 +59,7 @@ class Settings(OptionValues):
         if self.backend == "serial":
             one = Choice(1, "serial", "the caller steps all envs, one after another")
             return replace(self, num_workers=1, choice=one)
-        return replace(self, measures=True, may_step_itself=may_step_itself and not self.asked.needs_processes)
+        return replace(self, measures=True, may_step_itself=may_step_itself and not self.needs_processes)
 
     @property
     def options(self) -> dict[str, Any]:
@@ -127,9 +130,8 @@ class Settings(OptionValues):
             vector_size=self.vector_size,
             is_chosen=self.choice is not None,
             parts=parts,
-            options=self.asked.options,
-            keeps_apart=self.asked.keeps_apart,
-            needs_processes=self.asked.needs_processes,
+            keeps_apart=self.keeps_apart,
+            needs_processes=self.needs_processes,
         )
 
     @property

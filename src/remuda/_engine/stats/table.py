@@ -53,7 +53,7 @@ def table(stats: Snapshot) -> str:
     workers = sorted(stats.workers, key=lambda worker: -worker.busy)
     envs = sorted(stats.envs, key=lambda env: -env.step.mean)
     parts = [_summary(stats), show(*_rows("workers", workers, _WORKERS)), show(*_rows("envs", envs, _ENVS))]
-    return "\n\n".join([*parts, _verdict(stats)])
+    return "\n\n".join([*parts, judge(stats).text])
 
 
 def _rows(what: str, records: Sequence[Any], columns: Columns) -> tuple[str, list[list[str]]]:
@@ -76,12 +76,6 @@ def _summary(stats: Snapshot) -> str:
         f"{caller.waiting / whole:.0%}, gathers {caller.gathering / whole:.0%}, {unpickles}"
         f"own code {caller.own / whole:.0%}"
     )
-
-
-def _verdict(stats: Snapshot) -> str:
-    verdict = judge(stats)
-    code = "" if verdict.code is None else "\n\n" + "\n".join(f"    {line}" for line in verdict.code.splitlines())
-    return f"{verdict.text}{code}"
 
 
 # -- cells -------------------------------------------------------------------------------------------------

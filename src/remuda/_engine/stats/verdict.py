@@ -15,7 +15,7 @@ from typing import Literal, TypeAlias
 from remuda._engine.stats.batch_time import BatchTime, alone, step_cost, steps_seconds, stolen_share
 from remuda._engine.stats.choice import WAKE_SECONDS, batch_seconds, best_num_workers, counted, in_turns
 from remuda._engine.stats.durations import span
-from remuda._engine.stats.setup import Setup, made, partial, with_spares, without_info
+from remuda._engine.stats.setup import Setup
 from remuda._engine.stats.snapshot import Snapshot
 from remuda._wire.autoreset import AUTORESET_MODES
 from remuda._worker.memory import in_words
@@ -27,13 +27,6 @@ _SLOW = 1.5  # an env is slow if its steps take this many times as long as the o
 _BUSY = 0.25  # the machine is busy if other programs use this many cores.
 _MORE_THAN_A_CORE = 1.2  # the cores that one busy thread and its helpers use at most.
 _PARTIAL, _OVERLAPPED = 0.7, 0.8  # the shares of estimated savings that remain in practice
-
-_PROFILE = (
-    "import cProfile; env = env_fns[0](); env.reset()\n"
-    'cProfile.run("for _ in range(1000):\\n if any(env.step(env.action_space.sample())[2:4]): env.reset()", '
-    'sort="cumtime")'
-)
-
 
 Cause: TypeAlias = Literal[
     "unknown",
@@ -60,17 +53,13 @@ class Verdict:
             than the others), "stragglers" (any env now and then), "too few workers", "too many workers", "busy machine"
             (other programs, or the host of a virtual machine, use the cores), "pool" (the pool's own work: making
             batches, waking workers), "infos" (pickling them), "faults" and "unknown" (too few batches yet).
-        text: The cause and the suggestion in a sentence.
-        code: The suggested change as code; None if no change of the pool would help. It keeps the options that the
-            pool was made with. `env_fns` stands for your factories, `pool`, `batch` and `policy` for your objects, and
-            the name of an option for a value that code cannot show.
+        text: The cause, its figures and the suggestion in a sentence, which names the option of the pool to change.
         saves: The share of the time that the change is expected to save, from 0 to 1: a rough estimate.
         found: The text without the suggestion.
     """
 
     cause: Cause
     text: str
-    code: str | None = None
     saves: float = 0.0
     found: str = ""
 
@@ -102,9 +91,9 @@ def workers_verdict(stats: Snapshot) -> Verdict | None:
     return _workers(stats, BatchTime(stats))
 
 
-def verdict_of(cause: Cause, found: str, then: str, code: str | None, saves: float) -> Verdict:
+def verdict_of(cause: Cause, found: str, then: str, saves: float) -> Verdict:
     """Returns a verdict with the text `found` (the finding) and `then` (the suggestion, with punctuation before it)."""
-    return Verdict(cause, f"{cause}: {found}{then}", code, saves, f"{cause}: {found}")
+    return Verdict(cause, f"{cause}: {found}{then}", saves, f"{cause}: {found}")
 
 
 # -- verdicts on the program, the pool, and normal steps ---------------------------------------------------
@@ -122,15 +111,8 @@ def _policy(stats: Snapshot, batch: BatchTime) -> Verdict:
         "change little",
         f"; try more envs a batch ({factor * envs}, say), which pays if your policy takes less than {factor} times as "
         "long then",
-        made(stats.setup, f"env_fns * {factor}", **_as_many_workers(stats.setup, factor)),
         0.5 * batch.own / batch.whole,
     )
-
-
-def _as_many_workers(setup: Setup, factor: int) -> dict[str, str]:
-    """Returns the changed option `num_workers` for `factor` times as many envs; {} if the option can stay."""
-    given = dict(setup.options).get("num_workers", "")
-    return {"num_workers": str(factor * int(given))} if setup.keeps_apart and given.isdecimal() else {}
 
 
 def _spinning_threads(stats: Snapshot, batch: BatchTime) -> Verdict | None:
@@ -144,8 +126,7 @@ def _spinning_threads(stats: Snapshot, batch: BatchTime) -> Verdict | None:
         f"your own code takes {batch.part(batch.own)}, and your program {caller.cpu / caller.seconds:.1f} of "
         f"{_cores_text(stats)}: PyTorch has {threads} threads, which spin on the cores of the workers while they wait "
         "for each other",
-        "; a small network is faster with one",
-        "import torch\n\ntorch.set_num_threads(1)",
+        "; a small network is faster with torch.set_num_threads(1)",
         0.5 * batch.own / batch.whole,
     )
 
@@ -154,23 +135,17 @@ def _pool(stats: Snapshot, batch: BatchTime) -> Verdict:
     setup = stats.setup
     then = "; hold fewer old batches, so that none has to be copied"
     if not setup.needs_processes:
-        then += ", or let the pool step such cheap envs without workers"
+        then += ', or let the pool step such cheap envs without workers: num_workers="auto", backend="auto"'
     return verdict_of(
         "pool",
         f"making batches takes {batch.part(batch.gathering)}, your envs {span(stats.step.mean)} a step",
         then,
-        None if setup.needs_processes else _left_to_auto(setup),
         0.5 * batch.gathering / batch.whole,
     )
 
 
-def _left_to_auto(setup: Setup) -> str:
-    return made(setup, num_workers='"auto"', backend='"auto"')
-
-
 def _env_step(stats: Snapshot, batch: BatchTime) -> Verdict:
-    what = "as it should be; see what a step spends its time on"
-    return verdict_of("env step", _wait(stats, batch), f": {what}", _PROFILE, 0.0)
+    return verdict_of("env step", _wait(stats, batch), ": as it should be; see what a step spends its time on", 0.0)
 
 
 def _wait(stats: Snapshot, batch: BatchTime) -> str:
@@ -194,13 +169,13 @@ def _faults(stats: Snapshot, batch: BatchTime) -> Verdict:
     failing = max(stats.envs, key=lambda env: env.faults)
     away = max(stats.workers, key=lambda worker: worker.lost)
     rest = stats.setup.num_envs - len(away.env_ids)
+    meanwhile = f", and go on with the others meanwhile: recv(min_envs={rest})" if rest > 0 else ""
     return verdict_of(
         "faults",
         f"{stats.faults} faults and {stats.restarts} restarts of workers take "
         f"{batch.of_whole(batch.lost)}, from what an env failed in until it is built again; env {failing.env_id} fails "
         f"most often ({failing.faults} times)",
-        "; find out why (`record=` keeps what is needed to see it again), and go on with the others meanwhile",
-        partial(stats.setup, rest) if rest > 0 else None,
+        f"; find out why (`record=` keeps what is needed to see it again){meanwhile}",
         batch.lost / batch.whole,
     )
 
@@ -215,7 +190,6 @@ def _infos(stats: Snapshot, batch: BatchTime) -> Verdict:
         f"of {span(batch.whole)} a batch, {span(batch.pickling)} go to pickling and sending what infos have beside "
         f"columns{read}; most of it is info[{key!r}], {in_words(largest.info_bytes)} a step",
         "; leave it out, or put it into a column (`extras=`): numbers and arrays of 128 bytes at most have one anyway",
-        without_info(stats.setup, key),
         min(batch.whole, batch.pickling + batch.unpickling) / batch.whole,
     )
 
@@ -231,20 +205,15 @@ def _findings(stats: Snapshot, batch: BatchTime) -> Iterator[Verdict]:
 
 def _busy_machine(stats: Snapshot, batch: BatchTime) -> Verdict | None:
     """Finds workers that were queued for cores that other programs used."""
-    setup, cores, others = stats.setup, stats.machine.cores, stats.machine.others(stats.seconds)
-    if setup.backend != "process" or others < _BUSY:
+    others = stats.machine.others(stats.seconds)
+    if stats.setup.backend != "process" or others < _BUSY:
         return None
     queued = max(worker.queued for worker in stats.workers) / batch.count
-    left = max(1, min(cores - round(others), setup.num_workers))
-    code = None
-    if left < setup.num_workers and not (setup.is_chosen or setup.spares or setup.keeps_apart):
-        code = made(setup, num_workers=str(left))
     return verdict_of(
         "busy machine",
         f"other programs keep {others:.1f} of {_cores_text(stats)} busy, and workers stand in line for "
         f"{batch.of_whole(queued)}",
         "; end those programs (`top` shows them), or give them other cores (`taskset`)",
-        code,
         batch.saved(_queued_for_others(stats, batch)),
     )
 
@@ -269,7 +238,6 @@ def _busy_host(stats: Snapshot, batch: BatchTime) -> Verdict:
         f"the host of this virtual machine takes {taken:.1f} of {_cores_text(stats)} away (`st` in `top`), "
         f"and envs stand still for {batch.of_whole(lost)}",
         "; nothing here can change that: measure at another hour, or on a machine that you have to yourself",
-        None,
         batch.saved(lost),
     )
 
@@ -285,17 +253,14 @@ def _slow_resets(stats: Snapshot, batch: BatchTime) -> Verdict | None:
     saved = min(costs, batch.waited - steps_seconds(stats, batch))
     spares = _spares(stats, batch)
     if setup.vector_size is not None:
-        code = None
         then = "vector envs reset within their step: let the pool have the envs themselves, with spares"
     else:
-        code = with_spares(setup, spares)
-        then = f"have {spares} spare env{'' if spares == 1 else 's'} that reset{'s' if spares == 1 else ''} in advance"
+        then = f"have more envs that reset in advance: spares={spares}"
     return verdict_of(
         "slow resets",
         f"one takes {span(reset)}, a step {span(stats.step.mean)}, and {ended:.2g} episodes end a batch, which takes "
         f"{span(batch.whole)}",
         f"; {then}",
-        code,
         batch.saved(saved),
     )
 
@@ -327,8 +292,7 @@ def _slow_env(stats: Snapshot, batch: BatchTime) -> Verdict | None:
         f"env{'s' if len(slow) > 1 else ''} {names} take{'' if len(slow) > 1 else 's'} "
         f"{span(slowest.step.mean)} a step, the others {span(usual)}, and every batch of {span(batch.whole)} "
         "waits for that",
-        "; take the others' results without it",
-        partial(setup, rest),
+        f"; take the others' results without it: recv(min_envs={rest})",
         batch.saved(extra),
     )
 
@@ -350,8 +314,7 @@ def _stragglers(stats: Snapshot, batch: BatchTime) -> Verdict | None:
         f"a step takes {span(typical.p50)} at the median, and one in a hundred {span(typical.p99)} or "
         f"more, so the slowest of {num_envs} takes {span(typical.slowest_of(num_envs))}, and every batch of "
         f"{span(batch.whole)} waits for that",
-        "; take what is there first",
-        partial(stats.setup, enough),
+        f"; take what is there first: recv(min_envs={enough})",
         batch.saved(_PARTIAL * extra),
     )
 
@@ -379,7 +342,6 @@ def _workers(stats: Snapshot, batch: BatchTime) -> Verdict | None:
         f"{_workers_text(stats)} on {_cores_text(stats)}, a step of which takes {span(seen.cpu)} of CPU and "
         f"{span(seen.wall - seen.cpu)} of waiting",
         f"; num_workers={best} should be faster",
-        made(setup, num_workers=str(best)),
         batch.saved(saved),
     )
 
@@ -398,8 +360,7 @@ def _wake_ups(stats: Snapshot, batch: BatchTime) -> Verdict | None:
         "pool",
         f"you wait {batch.of_whole(batch.waited)} for {_workers_text(stats)}, and all "
         f"{num_envs} steps of it take {span(in_one)}",
-        '; let "auto" see whether your program had better step them itself',
-        _left_to_auto(setup),
+        '; let the pool see whether your program had better step them itself: num_workers="auto", backend="auto"',
         batch.saved(batch.waited - queued - in_one),
     )
 
@@ -417,8 +378,7 @@ def _lockstep(stats: Snapshot, batch: BatchTime) -> Verdict | None:
     return verdict_of(
         "env step",
         _wait(stats, batch),
-        "; step one half of them while your policy deals with the other",
-        setup.split or None,
+        "; step one half of them while your policy deals with the other: pool.split(2)",
         batch.saved(_OVERLAPPED * saved),
     )
 
