@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from remuda import CallerStats, Durations, EnvStats, MachineStats, PoolStats, Setup, WorkerStats
+from remuda import CallerStats, Durations, EnvStats, PoolStats, Setup, WorkerStats
 
 BATCHES = 1000
 US = 1e-6
@@ -22,8 +22,6 @@ def snapshot(
     cpu: float = 1.0,
     queued: float = 0.0,
     cores: int = 2,
-    others: float = 0.0,
-    stolen: float = 0.0,
     batches: int = BATCHES,
     **setup: Any,
 ) -> PoolStats:
@@ -56,7 +54,7 @@ def snapshot(
             for w in range(workers)
         ),
         CallerStats(seconds, batches, waited * batches, gathering * batches),
-        MachineStats(cores, busy=others * seconds + 0.5 * seconds, own=0.5 * seconds, stolen=stolen * seconds),
+        cores,
         Setup(tuple(hosted), **setup),
     )
 

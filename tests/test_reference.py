@@ -139,7 +139,6 @@ RAISES_NOTHING = (
     "remuda.Durations.quantile",
     "remuda.Durations.slowest_of",
     "remuda.FaultPolicy.delay",
-    "remuda.MachineStats.others",
     "remuda.PoolStats.scalars",
     "remuda.Rollout.lay_out",
     "remuda.ShardRollouts.close",

@@ -23,7 +23,7 @@ from remuda._engine.stats.choice import Choice
 from remuda._engine.stats.durations import Durations
 from remuda._engine.stats.pool_stats import PoolStats
 from remuda._engine.stats.setup import Setup
-from remuda._engine.stats.snapshot import CallerStats, EnvStats, MachineStats, WorkerStats
+from remuda._engine.stats.snapshot import CallerStats, EnvStats, WorkerStats
 from remuda._engine.stats.verdict import Verdict
 from remuda._engine.tracing.spans import span
 from remuda._engine.tracing.trace import Trace, trace
@@ -98,7 +98,6 @@ __all__ = [
     "Infos",
     "InvalidActionError",
     "InvalidEnvError",
-    "MachineStats",
     "MissingFrameworkError",
     "Part",
     "Pool",

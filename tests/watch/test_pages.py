@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from remuda import CallerStats, Durations, EnvStats, MachineStats, PoolStats, Setup, WorkerStats
+from remuda import CallerStats, Durations, EnvStats, PoolStats, Setup, WorkerStats
 from remuda._watch.keys import names_of
 from remuda._watch.pages import View, details, headings, rows, summary
 
@@ -18,7 +18,7 @@ def stats() -> PoolStats:
         WorkerStats(0, (0, 1), 100, 2.0, 20, 0.03),
         WorkerStats(1, (2, 3), None, 2.0, 20, 1.0, memory=3 << 20, doing="step", doing_env=2, doing_since=30.0),
     )
-    return PoolStats(2.0, envs, workers, CallerStats(2.0, 10, 1.5, 0.1), MachineStats(), Setup((2, 2)))
+    return PoolStats(2.0, envs, workers, CallerStats(2.0, 10, 1.5, 0.1), 2, Setup((2, 2)))
 
 
 def test_envs_are_sorted_by_any_column_in_both_directions() -> None:

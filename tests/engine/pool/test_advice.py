@@ -55,7 +55,7 @@ def test_advice_is_given_only_where_fewer_or_more_workers_are_faster(seen: PoolS
 
 def test_advice_names_remuda_and_the_measurements() -> None:
     assert advice(crowd()) == (
-        "remuda: too many workers: of 1.5 ms a batch, your program waits 1.4 ms for 64 envs in 64 workers on 2 "
+        "remuda: worker count: of 1.5 ms a batch, your program waits 1.4 ms for 64 envs in 64 workers on 2 "
         "cores, a step of which takes 23 us of CPU and 0 us of waiting; num_workers=2 should be faster. "
         "(num_workers='auto' measures and chooses; advise=False keeps this quiet, and pool.stats() has the details.)"
     )

@@ -36,20 +36,12 @@ def test_a_difference_has_the_durations_in_between(before: list[float], after: l
 
 def test_empty_durations_are_all_zero() -> None:
     none = Durations()
-    assert (none.count, none.mean, none.max, none.p50, none.p99, none.slowest_of(8)) == (0, 0.0, 0.0, 0.0, 0.0, 0.0)
+    assert (none.count, none.mean, none.max, none.p50, none.p99) == (0, 0.0, 0.0, 0.0, 0.0)
 
 
 def test_durations_outside_of_all_buckets_are_counted() -> None:
     durations = Durations.of([1e-9, 1e6])
     assert (durations.count, durations.max) == (2, 1e6)
-
-
-def test_the_slowest_of_many_is_slower_than_one() -> None:
-    seldom = Durations.of([1e-3] * 90 + [20e-3] * 10)
-    assert seldom.slowest_of(1) == pytest.approx(seldom.mean, rel=0.15)
-    assert seldom.slowest_of(16) == pytest.approx(1e-3 * 0.9**16 + 20e-3 * (1 - 0.9**16), rel=0.15)
-    same = Durations.of([5e-3] * 100)
-    assert same.slowest_of(64) == pytest.approx(5e-3, rel=0.15)
 
 
 def test_durations_are_read_only() -> None:

@@ -19,7 +19,6 @@ from spare_envs import step, uneven
 from vector_envs import synced
 
 from remuda import ClosedError, EnvError, FaultPolicy, Pool, PoolStats, WorkerDiedError
-from remuda._system.processes import usage_of_cores
 from remuda._watch.finding import find
 from remuda._worker.memory import own_bytes
 
@@ -251,7 +250,7 @@ def test_processes_report_memory_and_queueing() -> None:
         assert [worker.pid for worker in stats.workers] == [worker.pid for worker in pool.workers]
     assert all(worker.memory is not None and worker.memory > 1 << 20 for worker in stats.workers)
     assert all(worker.queued >= 0 for worker in stats.workers)
-    assert stats.machine.cores >= 1
+    assert stats.cores >= 1
     assert stats.caller.memory is not None
 
 
@@ -311,9 +310,8 @@ def test_a_lost_worker_reports_no_memory() -> None:
 
 
 @on_linux
-@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere nobody tells")
-def test_the_machines_work_before_the_pool_is_not_counted() -> None:
-    before, began = usage_of_cores(os.sched_getaffinity(0)), time.monotonic()
+def test_queues_before_the_pool_are_not_counted() -> None:
+    began = time.monotonic()
     with Pool([CountingEnv] * 4, num_workers=2) as pool:
         pool.reset()
         for _ in range(20):
@@ -321,13 +319,9 @@ def test_the_machines_work_before_the_pool_is_not_counted() -> None:
         (watched,) = find(os.getpid())
         both = pool.stats(), watched.look()
         watched.close()
-    after, lasted = usage_of_cores(os.sched_getaffinity(0)), time.monotonic() - began
+    lasted = time.monotonic() - began
     for stats in both:
-        assert stats.seconds <= stats.machine.seconds <= lasted
-        assert 0 <= stats.machine.busy <= after.busy - before.busy + 0.001
-        assert 0 <= stats.machine.stolen <= after.stolen - before.stolen + 0.001
         assert stats.caller.queued <= lasted and all(worker.queued <= lasted for worker in stats.workers)
-        assert (stats - stats).machine.seconds == 0
 
 
 def test_stats_report_the_current_command_of_workers(tmp_path: Any) -> None:

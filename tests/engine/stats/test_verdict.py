@@ -20,7 +20,6 @@ MS = 1e-3
 
 CARTPOLES = [each(6 * US)] * 8
 GAMES = [each(5 * MS)] * 8  # each env waits for its own game
-RARELY_SLOW = Durations.of([1 * MS] * (BATCHES * 9 // 10) + [20 * MS] * (BATCHES // 10))
 STOOD_STILL = Durations.of([1 * MS] * (BATCHES - 1) + [800 * MS])
 RESETS = Durations.of([300 * MS] * (BATCHES // 100))  # each episode has a hundred steps
 
@@ -62,11 +61,6 @@ CASES: dict[str, tuple[PoolStats, str, str]] = {
         "slow env",
         "min_envs=15",
     ),
-    "any env is slow now and then": (
-        snapshot(steps=[RARELY_SLOW] * 16, workers=16, cpu=0.02, waited=17 * MS),
-        "stragglers",
-        "min_envs=12",
-    ),
     "resets as long as three hundred steps": (
         snapshot(steps=[each(1 * MS)] * 8, resets=[RESETS] * 8, workers=8, cpu=0.02, waited=24 * MS),
         "slow resets",
@@ -74,38 +68,13 @@ CASES: dict[str, tuple[PoolStats, str, str]] = {
     ),
     "sixty-four workers on two cores": (
         snapshot(steps=[each(23 * US)] * 64, workers=64, waited=1400 * US, own=95 * US, queued=100 * US),
-        "too many workers",
+        "worker count",
         "num_workers=2",
     ),
     "one worker for eight games": (
         snapshot(steps=GAMES, workers=1, cpu=0.01, waited=40 * MS, own=0.1 * MS),
-        "too few workers",
+        "worker count",
         "num_workers=8",
-    ),
-    "others have a core and a half": (
-        snapshot(steps=[each(1 * MS)] * 8, workers=2, waited=8.5 * MS, own=0.2 * MS, queued=4.3 * MS, others=1.5),
-        "busy machine",
-        "end those programs",
-    ),
-    "others have the cores that cheap envs would need": (
-        snapshot(steps=[each(12 * US)] * 512, workers=2, waited=23 * MS, own=3 * MS, queued=13 * MS, others=1.5),
-        "busy machine",
-        "end those programs",
-    ),
-    "the host takes half of each core that envs without any waiting need": (
-        snapshot(steps=[each(1 * MS)] * 8, workers=2, cpu=0.5, waited=4.2 * MS, stolen=0.5),
-        "busy machine",
-        "",
-    ),
-    "the pool's own work takes longest": (
-        snapshot(steps=CARTPOLES, workers=2, waited=20 * US, own=30 * US, gathering=400 * US),
-        "pool",
-        'backend="auto"',
-    ),
-    "to wake workers takes longer than to step": (
-        snapshot(steps=[each(2 * US)] * 8, workers=2, waited=60 * US, own=10 * US),
-        "pool",
-        'backend="auto"',
     ),
     "too little to say anything": (snapshot(steps=CARTPOLES, workers=2, waited=1.0, batches=3), "unknown", ""),
 }
@@ -131,21 +100,10 @@ def test_the_verdict_has_the_figures_of_the_slow_env() -> None:
     )
 
 
-def test_the_verdict_has_the_cores_that_the_host_takes() -> None:
-    stats, _, _ = CASES["the host takes half of each core that envs without any waiting need"]
-    assert stats.verdict.text.startswith(
-        "busy machine: the host of this virtual machine takes 0.5 of 2 cores away (`st` in `top`), and envs stand "
-        "still for 2 ms of 4.2"
-    )
-
-
 def test_the_savings_are_at_most_the_waiting_time() -> None:
     for stats, _, _ in CASES.values():
         assert 0 <= stats.verdict.saves <= 1
-        assert (
-            stats.verdict.cause == "pool"
-            or stats.verdict.saves * stats.seconds <= max(stats.caller.waiting, stats.caller.own) * 1.001
-        )
+        assert stats.verdict.saves * stats.seconds <= max(stats.caller.waiting, stats.caller.own) * 1.001
 
 
 @pytest.mark.parametrize("case", ["sixty-four workers on two cores", "one worker for eight games"])
@@ -156,7 +114,7 @@ def test_after_auto_no_other_number_of_workers_is_suggested(case: str, setup: di
         "one worker for eight games": {"steps": GAMES, "workers": 1, "waited": 40 * MS, "cpu": 0.01},
     }
     verdict = snapshot(**cases[case], **setup).verdict  # type: ignore[arg-type]
-    assert "workers" not in verdict.cause
+    assert verdict.cause != "worker count"
     assert "num_workers=" not in verdict.text
 
 
@@ -172,15 +130,9 @@ def test_the_suggested_number_of_workers_equals_that_of_auto(
     )
     best = best_num_workers(StepCost(wall, wall * cpu), num_envs, cores)
     verdict = stats.verdict
-    if "workers" in verdict.cause:
+    if verdict.cause == "worker count":
         assert f"num_workers={best} " in verdict.text
         assert best != num_workers
-
-
-def test_waiting_for_simulators_does_not_count_as_a_busy_machine() -> None:
-    """The games use all cores, and the workers none."""
-    verdict = snapshot(steps=GAMES, workers=8, cpu=0.01, waited=5.2 * MS, others=2.0).verdict
-    assert verdict.cause == "env step"
 
 
 @pytest.mark.parametrize("setup", [{"autoreset": "background"}, {"spares": 2}])
@@ -201,7 +153,7 @@ def test_split_is_not_suggested_for_the_serial_backend() -> None:
 def test_pools_that_keep_envs_apart_get_no_advice_to_share_workers(options: Any) -> None:
     with Pool(counting(2), **options) as pool:
         setup = pool.stats().setup
-    assert setup.keeps_apart and setup.needs_processes
+    assert setup.keeps_apart
     crowd, _, _ = CASES["sixty-four workers on two cores"]
     apart = replace(crowd, setup=replace(setup, envs_of_worker=crowd.setup.envs_of_worker))
     assert "num_workers" not in apart.verdict.text

@@ -126,12 +126,10 @@ class Settings(OptionValues):
             backend=self.backend,
             autoreset=self.autoreset,
             spares=self.spares,
-            resets_ahead=self.resets_ahead,
             vector_size=self.vector_size,
             is_chosen=self.choice is not None,
             parts=parts,
             keeps_apart=self.keeps_apart,
-            needs_processes=self.needs_processes,
         )
 
     @property

@@ -89,15 +89,6 @@ class Durations:
         first, last = float(_EDGES[bucket]), float(_EDGES[bucket + 1])
         return float(min(first + within * (last - first), self.max))
 
-    def slowest_of(self, many: int) -> float:
-        """Returns the expected longest duration among `many` independent events."""
-        if not self.count:
-            return 0.0
-        shares = np.cumsum(self._counts) / self.count
-        chances = np.diff(shares**many, prepend=0.0)
-        middles = np.minimum((_EDGES[:-1] + _EDGES[1:]) / 2, self.max)
-        return max(self.mean, float(np.dot(chances, middles)))
-
     def __add__(self, other: Durations) -> Durations:
         return Durations(self._counts + other._counts, self.total + other.total, max(self._longest, other._longest))
 

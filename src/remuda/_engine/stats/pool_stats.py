@@ -39,7 +39,7 @@ class PoolStats(Snapshot):
         envs: An `EnvStats` for each env, spares included.
         workers: A `WorkerStats` for each worker.
         caller: The use of your program's time: a `CallerStats`.
-        machine: The use of the cores: a `MachineStats`.
+        cores: The number of cores that this program may use, within the limit of its control group.
         setup: How the pool was made.
         taken: The time of the snapshot, in seconds of CLOCK_MONOTONIC; in a difference, that of the later one.
     """

@@ -8,12 +8,12 @@ from dataclasses import replace
 from typing import Any
 
 from remuda._engine.stats.figures import Figures, read_record
-from remuda._engine.stats.origin import Origin, usable_cpus
+from remuda._engine.stats.origin import Origin
 from remuda._engine.stats.pool_stats import PoolStats
 from remuda._engine.stats.setup import Setup, hosted_ids
-from remuda._engine.stats.snapshot import CallerStats, EnvStats, MachineStats, WorkerStats
+from remuda._engine.stats.snapshot import CallerStats, EnvStats, WorkerStats
 from remuda._system.cores import usable_cores
-from remuda._system.processes import usage_of, usage_of_cores
+from remuda._system.processes import usage_of
 from remuda._worker.memory import own_bytes
 
 
@@ -28,8 +28,8 @@ def read_stats(
     """Returns a snapshot of the figures. `pids`: the process id of each worker; None for a worker without a process."""
     began = int(figures.caller["began_ns"]) / 1e9
     seconds = figures.when - began if began else 0.0
-    usages, caller = [usage_of(pid) for pid in pids], usage_of(caller_pid)
-    queued = [origin.queued_since(pid, usage) for pid, usage in zip(pids, usages, strict=True)]
+    caller = usage_of(caller_pid)
+    queued = [origin.queued_since(pid, usage_of(pid)) for pid in pids]
     return PoolStats(
         seconds=seconds,
         envs=tuple(_envs(figures, setup)),
@@ -42,7 +42,7 @@ def read_stats(
             cpu=max(0.0, caller.cpu - origin.caller),
             torch_threads=torch_threads,
         ),
-        machine=_machine(figures.when, caller.cpu + sum(usage.cpu for usage in usages), origin),
+        cores=usable_cores(),
         setup=setup,
         taken=figures.when,
     )
@@ -103,14 +103,3 @@ def _caller(figures: Figures, **found: Any) -> CallerStats:
     sampled, sampled_seconds = int(figures.caller["sampled"]), int(figures.caller["gathering_ns"]) / 1e9
     estimate = sampled_seconds * stats.batches / sampled if sampled else 0.0
     return replace(stats, gathering=min(estimate, max(0.0, stats.seconds - stats.waiting)))
-
-
-def _machine(now: float, own: float, origin: Origin) -> MachineStats:
-    cores = usage_of_cores(usable_cpus())
-    return MachineStats(
-        cores=usable_cores(),
-        busy=max(0.0, cores.busy - origin.busy),
-        own=max(0.0, own - origin.own),
-        seconds=max(0.0, now - origin.when),
-        stolen=max(0.0, cores.stolen - origin.stolen),
-    )

@@ -14,24 +14,20 @@ class Setup:
 
     Attributes:
         envs_of_worker: The number of envs of each worker, the spares last.
-        backend, autoreset, spares, resets_ahead, vector_size: Those of the pool.
+        backend, autoreset, spares, vector_size: Those of the pool.
         is_chosen: Whether "auto" has chosen the number of workers, or envs that render leave no choice.
         parts: The number of parts of the pool.
         keeps_apart: Whether the options require separate workers for envs: then fewer workers are never suggested.
-        needs_processes: Whether the options require worker processes: then a verdict never suggests that the caller
-            steps the envs.
     """
 
     envs_of_worker: tuple[int, ...]
     backend: Literal["process", "thread", "serial", "auto"] = "process"
     autoreset: str = "next_step"
     spares: int = 0
-    resets_ahead: bool = False
     vector_size: int | None = None
     is_chosen: bool = False
     parts: int = 1
     keeps_apart: bool = False
-    needs_processes: bool = False
 
     @property
     def num_envs(self) -> int:

@@ -12,7 +12,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, TypeVar
 
 from remuda._engine.stats.durations import Durations
-from remuda._engine.stats.record import Record, check_order, described, documented, figures_of, latest, total
+from remuda._engine.stats.record import Record, check_order, described, documented, latest, total
 from remuda._engine.stats.setup import Setup
 
 if TYPE_CHECKING:
@@ -158,40 +158,6 @@ class CallerStats(Record):
         return replace(between, gathering=min(between.gathering, most))  # an estimate
 
 
-@documented
-@dataclass(frozen=True)
-class MachineStats(Record):
-    """The figures of the cores that this program may use."""
-
-    cores: int = latest(1, "The number of cores that it may use, within the limit of its control group.")
-    busy: float = total(0.0, "Seconds in which they were busy, all together; 0.0 if the system does not report it.")
-    own: float = total(0.0, "Seconds of that with this program and its workers.")
-    seconds: float = total(
-        0.0,
-        """Wall time of these figures: since the pool was made; of a difference, between the two. 0.0: that of the whole
-        snapshot.""",
-    )
-    stolen: float = total(
-        0.0,
-        """Seconds in which they would have been busier, had the host of this virtual machine given them to it; 0.0 if
-        the system does not report it.""",
-    )
-
-    def others(self, seconds: float) -> float:
-        """Returns the number of cores that other programs kept busy, including simulators that envs have started.
-
-        Args:
-            seconds: The wall time if `self.seconds` is 0.0; `PoolStats.seconds`.
-        """
-        seconds = self.seconds or seconds
-        return max(0.0, self.busy - self.own) / seconds if seconds > 0 else 0.0
-
-    def __add__(self, other: MachineStats) -> MachineStats:
-        """Returns the summed figures of two machines that worked at the same time."""
-        sums = {name: getattr(self, name) + getattr(other, name) for name in figures_of(MachineStats)}
-        return MachineStats(**{**sums, "seconds": max(self.seconds, other.seconds)})
-
-
 @dataclass(frozen=True, eq=False)
 class Snapshot:
     """The figures of a pool, and sums over its envs and workers. The base class of `PoolStats`."""
@@ -200,7 +166,7 @@ class Snapshot:
     envs: tuple[EnvStats, ...]
     workers: tuple[WorkerStats, ...]
     caller: CallerStats
-    machine: MachineStats
+    cores: int
     setup: Setup
     taken: float = 0.0
 
@@ -308,7 +274,6 @@ class Snapshot:
             envs=_differences(self.envs, earlier.envs),
             workers=_differences(self.workers, earlier.workers),
             caller=self.caller - earlier.caller,
-            machine=self.machine - earlier.machine,
         )
 
     @property

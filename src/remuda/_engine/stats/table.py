@@ -70,7 +70,7 @@ def _summary(stats: Snapshot) -> str:
     whole = max(stats.seconds, 1e-9)
     unpickles = f"unpickles infos {caller.unpickling / whole:.0%}, " if caller.unpickling else ""
     return (
-        f"{setup.num_envs} envs{spares} in {setup.num_workers} {setup.backend} workers on {stats.machine.cores} cores: "
+        f"{setup.num_envs} envs{spares} in {setup.num_workers} {setup.backend} workers on {stats.cores} cores: "
         f"{stats.steps} steps, {stats.steps_per_second:,.0f} a second; {stats.episodes} episodes, "
         f"{stats.faults} faults\nyour program, {stats.seconds:.3g} s and {stats.batches} batches: waits for envs "
         f"{caller.waiting / whole:.0%}, gathers {caller.gathering / whole:.0%}, {unpickles}"
