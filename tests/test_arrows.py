@@ -162,7 +162,6 @@ def test_importing_remuda_imports_nothing_optional() -> None:
         "typer",
         "rich",
         "matplotlib",
-        "jinja2",
         "stable_baselines3",
         "ding",
         "treetensor",

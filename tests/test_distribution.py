@@ -12,7 +12,7 @@ import remuda
 ROOT = Path(__file__).resolve().parents[1]
 NAME = "remuda-rl"
 FOLDERS = (".github", "benchmarks", "docs", "examples", "packaging", "src/remuda", "tests")
-SUFFIXES = (".html", ".md", ".py", ".toml", ".txt", ".yml")
+SUFFIXES = (".md", ".py", ".toml", ".txt", ".yml")
 
 
 def files() -> Iterator[Path]:

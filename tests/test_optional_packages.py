@@ -11,7 +11,7 @@ import pytest
 PROGRAM = """
 import importlib.abc, importlib.util, json, sys
 
-ABSENT = {"torch", "ray", "rich", "moviepy", "stable_baselines3", "jinja2", "matplotlib"}
+ABSENT = {"torch", "ray", "rich", "moviepy", "stable_baselines3"}
 
 class Away(importlib.abc.MetaPathFinder):
     def find_spec(self, name, path=None, target=None):
@@ -42,7 +42,6 @@ for feature, use in {
     "record_video": lambda: remuda.record_video([make], sys.argv[1]),
     "evaluate(video_folder=)": lambda: evaluate(video_folder=sys.argv[1]),
     "evaluate(progress=)": lambda: evaluate(progress=True),
-    "Evaluation.to_html": lambda: evaluate().to_html(sys.argv[1]),
     "Batch.to": lambda: tensors(remuda.Pool([make], backend="serial"), lambda pool: pool.reset().to("cpu")),
     "Ray": lambda: remuda.Pool([make], backend=remuda.Ray()),
     "sb3": lambda: remuda.sb3.SubprocVecEnv,
@@ -58,7 +57,6 @@ COMMANDS = {
     "record_video": "pip install moviepy",
     "evaluate(video_folder=)": "pip install moviepy",
     "evaluate(progress=)": "pip install rich",
-    "Evaluation.to_html": 'pip install "remuda-rl[bench]"',
     "Batch.to": "pip install torch",
     "Ray": 'pip install "remuda-rl[ray]"',
     "sb3": "pip install stable-baselines3",

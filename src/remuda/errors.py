@@ -18,7 +18,7 @@
     ├── TraceError             a file is not a trace, or traces cannot be merged
     ├── CloseTimeoutError      a worker did not end when it was killed
     ├── ResourceError          the system allows too few descriptors or processes
-    └── MissingFrameworkError  an optional package is not installed: a face's framework, torch, Ray, rich, Jinja2, ...
+    └── MissingFrameworkError  an optional package is not installed: a face's framework, torch, Ray, rich, ...
 
 Most classes also derive from a built-in exception: mistakes of the caller from `ValueError`, `TypeError` or
 `RuntimeError`, the others from `TimeoutError`, `OSError` or `ModuleNotFoundError`.

@@ -29,8 +29,8 @@ def report_on(result: Result) -> Report:
     return Report(
         f"remuda bench {result.env}",
         _lead(result),
-        [Table("All figures", _COLUMNS, rows, None if best in failed else best, failed)],
-        [chart(result)] if any(entry.turns for entry in result.entries) else [],
+        Table(_COLUMNS, rows, None if best in failed else best, failed),
+        chart(result) if any(entry.turns for entry in result.entries) else None,
         list(_notes(result)),
         [f"{entry.name} failed: {entry.error}" for entry in result.entries if entry.error is not None],
     )

@@ -1,1 +1,1 @@
-"""Reports: results as a table in a terminal, as a picture, and as one HTML page that fetches nothing."""
+"""Reports: results as a table in a terminal, and as a picture."""

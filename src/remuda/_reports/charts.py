@@ -1,11 +1,9 @@
-"""Charts, drawn by matplotlib: as a picture in a file, or as SVG in a page."""
+"""A bar chart, drawn by matplotlib as a picture in a file."""
 
 from __future__ import annotations
 
-import io
 import math
 import textwrap
-from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,36 +15,9 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _INK, _BEST, _BAR, _MARK = "#000000", "#1b7f5c", "#a9b4bd", "#b5482a"
-# An HTML page replaces these colors by variables that suit a light and a dark screen.
-_PAGE_COLORS = {_INK: "currentColor", _BEST: "var(--best)", _BAR: "var(--bar)", _MARK: "var(--mark)"}
 # With these settings, an SVG contains text as text elements, and a dollar sign does not begin a formula.
 _STYLE = {"svg.fonttype": "none", "text.parse_math": False, "axes.spines.top": False, "axes.spines.right": False}
-_MOST_BINS = 40
 _MOST_CHARACTERS = 100  # in a line below a picture
-
-
-@dataclass(frozen=True, kw_only=True)
-class Chart(ABC):
-    """A chart.
-
-    Attributes:
-        heading: The quantity that the chart shows.
-        mark: A value to draw a line at, and the name of the line.
-        note: Explains the chart.
-    """
-
-    heading: str
-    mark: tuple[float, str] | None = None
-    note: str = ""
-
-    @property
-    @abstractmethod
-    def height(self) -> float:
-        """The height of the chart in inches. Every chart is 8 inches wide."""
-
-    @abstractmethod
-    def draw(self, axes: Any) -> None:
-        """Draws the chart into matplotlib's axes, without the line for `mark`."""
 
 
 @dataclass(frozen=True)
@@ -69,16 +40,28 @@ class Bar:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Bars(Chart):
-    """A chart of horizontal bars."""
+class Bars:
+    """A chart of horizontal bars.
 
+    Attributes:
+        heading: The quantity that the chart shows.
+        bars: The bars, from the top.
+        mark: A value to draw a line at, and the name of the line.
+        note: Explains the chart.
+    """
+
+    heading: str
     bars: Sequence[Bar]
+    mark: tuple[float, str] | None = None
+    note: str = ""
 
     @property
     def height(self) -> float:
+        """The height of the chart in inches. Its width is 8 inches."""
         return 0.8 + 0.55 * len(self.bars)
 
     def draw(self, axes: Any) -> None:
+        """Draws the bars into matplotlib's axes, without the line for `mark`."""
         from matplotlib.ticker import EngFormatter
 
         for row, bar in enumerate(self.bars):
@@ -89,34 +72,11 @@ class Bars(Chart):
         axes.xaxis.set_major_formatter(EngFormatter(sep=""))
 
 
-@dataclass(frozen=True, kw_only=True)
-class Histogram(Chart):
-    """A histogram of one or more finite values."""
-
-    values: Sequence[float]
-    height = 2.6
-
-    def draw(self, axes: Any) -> None:
-        different = len(set(self.values))
-        by_sturges = math.ceil(math.log2(len(self.values))) + 1
-        axes.hist(self.values, bins=min(different, 2 * by_sturges, _MOST_BINS), rwidth=0.92, color=_BEST)
-
-
-def as_svg(chart: Chart) -> str:
-    """Returns an svg element that fetches nothing and takes its colors from the page around it."""
-    with _style():
-        buffer = io.StringIO()
-        no_metadata = dict.fromkeys(("Creator", "Date", "Format", "Type"))
-        _draw(chart).savefig(buffer, format="svg", transparent=True, metadata=no_metadata)
-    _, tag, element = buffer.getvalue().partition("<svg")
-    for color, name in _PAGE_COLORS.items():
-        element = element.replace(color, name)
-    return tag + element
-
-
-def save_picture(chart: Chart, title: str, path: Path) -> None:
+def save_picture(chart: Bars, title: str, path: Path) -> None:
     """Draws a chart, with its title and a description of the machine, into a ``.png`` or ``.svg`` file."""
-    with _style():
+    from matplotlib import style
+
+    with style.context(["default", _STYLE]):  # the program's own settings of matplotlib have no effect
         figure = _draw(chart)
         figure.axes[0].set_title(title, loc="left", pad=18)
         lines = "\n".join(filter(None, (chart.heading, chart.note, machine.describe()))).split("\n")
@@ -124,14 +84,7 @@ def save_picture(chart: Chart, title: str, path: Path) -> None:
         figure.savefig(path, dpi=160)
 
 
-def _style() -> Any:
-    """Returns a context manager in which the program's own matplotlib settings have no effect."""
-    from matplotlib import style
-
-    return style.context(["default", _STYLE])
-
-
-def _draw(chart: Chart) -> Figure:
+def _draw(chart: Bars) -> Figure:
     from matplotlib.figure import Figure  # pyplot is not used, because it needs a display
 
     figure = Figure(figsize=(8.0, chart.height), layout="constrained")

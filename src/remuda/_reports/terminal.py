@@ -19,12 +19,12 @@ def show(report: Report) -> None:
         return
     from rich.console import Console
 
-    Console().print(as_rich(report), crop=False)  # `crop=False`: long lines of code are not cut
+    Console().print(as_rich(report))
 
 
 def as_text(report: Report) -> str:
     """Returns the report as plain text."""
-    parts = [[report.lead], _lines(report.tables[0]), [*report.failures, *report.notes], [report.code]]
+    parts = [[report.lead], _lines(report.table), [*report.failures, *report.notes]]
     return "\n\n".join("\n".join(lines) for lines in parts if any(lines))
 
 
@@ -35,8 +35,7 @@ def as_rich(report: Report) -> RenderableType:
 
     failures = [Text(line, style="red") for line in report.failures]
     notes = [Text(line, style="dim") for line in report.notes]
-    code = [Text(f"\n{report.code}", no_wrap=True, overflow="ignore")] if report.code else []
-    return Group(Text(f"{report.lead}\n", style="bold"), _rich_table(report.tables[0]), *failures, *notes, *code)
+    return Group(Text(f"{report.lead}\n", style="bold"), _rich_table(report.table), *failures, *notes)
 
 
 def _lines(table: Table) -> list[str]:

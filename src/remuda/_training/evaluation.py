@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from remuda.errors import Fault
 
-if TYPE_CHECKING:
-    from remuda._reports.report import Report, Table
-
 _RESAMPLES = 10_000
-_MOST_ROWS = 1000  # the largest number of rows of the table on a page, because browsers are slow with more
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -71,24 +66,6 @@ class Evaluation:
         low, high = np.quantile(means, [(1 - confidence) / 2, (1 + confidence) / 2])
         return float(low), float(high)
 
-    def to_html(self, path: str | os.PathLike[str], title: str = "Evaluation") -> None:
-        """Writes an HTML page: the mean and its interval, the spread of returns and lengths, every episode, the videos.
-
-        The page is one file without external resources, and includes videos of up to 8 MiB. It also has the command
-        that started the program, the machine, and the versions of installed packages.
-
-        Args:
-            path: A file to write or overwrite. Its folder is made if needed.
-            title: The heading of the page: the name of the policy, for example.
-
-        Raises:
-            MissingFrameworkError: Jinja2 or matplotlib, which `remuda-rl[bench]` brings, is not installed.
-            OSError: The file cannot be written.
-        """
-        from remuda._reports import page  # imported here, because few programs write a page
-
-        page.save(_report_on(self, title), page.Origin.here(), path)
-
     def __len__(self) -> int:
         return len(self.returns)
 
@@ -99,55 +76,3 @@ class Evaluation:
             f"<Evaluation of {len(self)} episodes: mean return {self.mean:.6g} (95 %: {low:.6g} to {high:.6g}), "
             f"mean length {self.lengths.mean():.6g}{again}>"
         )
-
-
-def _report_on(evaluation: Evaluation, title: str) -> Report:
-    from remuda._reports.charts import Histogram
-    from remuda._reports.report import Report, Table
-
-    low, high = evaluation.interval()
-    lead = (
-        f"Mean return {evaluation.mean:.6g} in {len(evaluation)} episodes (95 %: {low:.6g} to {high:.6g}). "
-        f"Mean length {evaluation.lengths.mean():.6g}. Seed {evaluation.seed}."
-    )
-    charts, rows = [], []
-    for name, values in (("return", evaluation.returns), ("length", evaluation.lengths)):
-        figures = (values.mean(), values.std(), values.min(), np.median(values), values.max())
-        rows.append([name, *(f"{figure:.6g}" for figure in figures)])
-        if len(finite := values[np.isfinite(values)]):
-            mean = values.mean()
-            charts.append(Histogram(heading=f"{name.title()}s", values=finite, mark=(mean, f"mean {mean:.6g}")))
-    summary = Table("In figures", ("", "mean", "std", "least", "median", "most"), rows)
-    return Report(
-        title,
-        lead,
-        [summary, _table_of_episodes(evaluation)],
-        charts,
-        failures=[str(fault) for fault in evaluation.faults],
-        failures_heading="Played again after a fault",
-        videos=evaluation.videos,
-    )
-
-
-def _table_of_episodes(evaluation: Evaluation) -> Table:
-    from remuda._reports.report import Table
-
-    count = min(len(evaluation), _MOST_ROWS)
-    rows = [
-        (
-            episode,
-            f"{evaluation.returns[episode]:.6g}",
-            evaluation.lengths[episode],
-            "terminated" if evaluation.terminated[episode] else "truncated",
-            evaluation.seeds[episode],
-            evaluation.env_ids[episode],
-        )
-        for episode in range(count)
-    ]
-    left_out = len(evaluation) - count
-    which = (
-        f"The first {count:,} to start; {left_out:,} more are not shown"
-        if left_out
-        else f"All {count:,}, in the order of their starts"
-    )
-    return Table("Episodes", ("episode", "return", "length", "ended", "seed", "env"), rows, summary=which)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import shlex
 import sys
 from collections.abc import Sequence
 
@@ -36,7 +35,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def _run(words: Sequence[str]) -> int:
     parser = build_parser()
     options = parser.parse_args(words)
-    options.command = shlex.join(["remuda", *words])
     if options.run is None:
         parser.print_help(sys.stderr)
         return 2

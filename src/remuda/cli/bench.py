@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 from remuda._bench import registry, report, workloads
 from remuda._bench.contenders import Contender, Plan
 from remuda._bench.rounds import Progress, race
-from remuda._reports import page, terminal
+from remuda._reports import terminal
 from remuda._reports.charts import save_picture
-from remuda._reports.packages import FOR_PAGES, is_installed
+from remuda._reports.packages import is_installed
 from remuda._system.cores import usable_cores
 from remuda._system.directories import writable_file
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from .options import Subcommands
 
 _PLOT_FORMATS = (".png", ".svg")
-_PACKAGES_OF = {"json": (), "plot": ("matplotlib",), "html": FOR_PAGES}  # by option
+_PACKAGES_OF = {"json": (), "plot": ("matplotlib",)}  # by option
 
 
 def add_to(subcommands: Subcommands) -> None:
@@ -53,7 +53,6 @@ def add_to(subcommands: Subcommands) -> None:
     add("--seed", type=int, default=0, metavar="N", help="seed of the envs and the actions (default: 0)")
     add("--json", type=Path, metavar="FILE", help="write all figures to this file")
     add("--plot", type=Path, metavar="FILE", help="draw the figures, as .png or .svg")
-    add("--html", type=Path, metavar="FILE", help="write a page with plot, table, machine and command")
 
 
 def bench(options: argparse.Namespace) -> int:
@@ -117,13 +116,11 @@ def race_and_show(kinds: list[type[Contender]], plan: Plan, seconds: float, roun
 
 
 def save(found: Report, figures: dict[str, Any], options: argparse.Namespace) -> None:
-    """Writes the figures, a picture and a page to the files that the options name."""
+    """Writes the figures and a picture to the files that the options name."""
     if options.json is not None:
         write_figures(figures, options.json)
-    if options.plot is not None and found.charts:
-        save_picture(found.charts[0], found.title, options.plot)
-    if options.html is not None:
-        page.save(found, page.Origin.here(options.command), options.html)
+    if options.plot is not None and found.chart is not None:
+        save_picture(found.chart, found.title, options.plot)
 
 
 def write_figures(figures: dict[str, Any], path: Path) -> None:
