@@ -22,8 +22,8 @@ from matplotlib.patches import Patch
 from rich.console import Console
 
 import remuda
-from remuda._watch.finding import find
-from remuda._watch.top import Top
+from remuda._watch.finding import found
+from remuda._watch.top import frame
 
 STATIC = Path(__file__).parents[1] / "_static"
 SLOW = 11
@@ -71,14 +71,12 @@ def run(pool: remuda.Pool, seconds: float) -> None:
 
 def draw_top(path: Path, pool: remuda.Pool) -> None:
     """Draws `remuda top` after the pool has run for three seconds."""
-    console = Console(record=True, width=80, height=26, file=io.StringIO(), force_terminal=True)
-    (watched,) = find(os.getpid())
-    top = Top([watched], console, 1.0)
-    top._look()
-    run(pool, 3.0)
-    top._look()
-    console.print(top.frame())
-    watched.close()
+    console = Console(record=True, width=90, file=io.StringIO(), force_terminal=True)
+    with found(os.getpid()) as pools:
+        history = [{one.file: one.look() for one in pools}]
+        run(pool, 3.0)
+        history.append({one.file: one.look() for one in pools})
+        console.print(frame(pools, history))
     path.write_text(console.export_svg(title="remuda top", clear=False))
 
 

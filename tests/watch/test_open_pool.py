@@ -18,7 +18,6 @@ if sys.platform != "linux":
     pytest.skip("it reads /proc", allow_module_level=True)
 
 from remuda._watch.finding import NotFoundError, find
-from remuda._watch.pages import output_of
 from remuda._wire.card import Card, NoCardError, start_of
 
 
@@ -83,13 +82,10 @@ def test_several_pools_of_a_process_are_found_in_order_of_creation() -> None:
 def test_a_closed_pool_is_not_found_even_if_a_batch_is_held() -> None:
     with Pool([CountingEnv], backend="serial", num_workers=1) as pool:
         obs = pool.reset().obs
-        watched = only(os.getpid())
-        assert watched.is_open
+        only(os.getpid()).close()
     assert obs.shape == (1, 4)
-    assert "was closed" in watched.end_in_words()
     with pytest.raises(NotFoundError, match="which has none"):
         find(os.getpid())
-    watched.close()
 
 
 def test_the_number_of_parts_is_visible() -> None:
@@ -98,17 +94,6 @@ def test_the_number_of_parts_is_visible() -> None:
         watched = only(os.getpid())
         assert watched.card.setup["parts"] == 2
         watched.close()
-
-
-def test_captured_output_of_a_worker_can_be_read(tmp_path: Path) -> None:
-    def make() -> CountingEnv:
-        print("built here", flush=True)
-        return CountingEnv()
-
-    for where in ("capture", str(tmp_path)):
-        with Pool([make], num_workers=1, worker_output=where) as pool:
-            assert output_of(pool.workers[0].pid) == "built here\n"
-    assert output_of(None) is None
 
 
 def test_invalid_arenas_are_refused(tmp_path: Path) -> None:

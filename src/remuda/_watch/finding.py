@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from remuda._watch.open_pool import OpenPool
@@ -21,6 +21,17 @@ _KINDS: dict[str, type[OpenPool | StartingPool]] = {  # the class for each name 
 
 class NotFoundError(Exception):
     """No pool was found, for the reason in the message."""
+
+
+@contextmanager
+def found(pid: int | None = None) -> Iterator[list[SeenPool]]:
+    """Yields the pools that `find` returns, and closes them at the end of the block."""
+    pools = find(pid)
+    try:
+        yield pools
+    finally:
+        for pool in pools:
+            pool.close()
 
 
 def find(pid: int | None = None) -> list[SeenPool]:

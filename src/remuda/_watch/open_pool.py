@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from typing import Any
 
 from remuda import _core
@@ -13,7 +13,6 @@ from remuda._engine.stats.origin import Origin
 from remuda._engine.stats.pool_stats import PoolStats
 from remuda._engine.stats.reading import read_stats
 from remuda._engine.stats.setup import Setup
-from remuda._watch.pages import Page, View, open_page
 from remuda._watch.seen_pool import SeenPool
 from remuda._wire.card import Card, start_of
 
@@ -24,7 +23,6 @@ class OpenPool(SeenPool):
     """An open pool of another process. Its arena is mapped read-only."""
 
     card: Card
-    _WHEN_CLOSED = "was closed"
 
     def __init__(self, fd: int) -> None:
         """Raises NoCardError, OSError or RuntimeError if the file is not an arena that can be mapped."""
@@ -44,17 +42,9 @@ class OpenPool(SeenPool):
         pids = [int(pid) if is_own and start_of(int(pid)) else None for pid in figures.meters["pid"]]
         return read_stats(figures, self._setup, pids, self.pid, Origin(**self.card.origin))
 
-    def page(self, first: PoolStats, last: PoolStats, view: View) -> Page:
-        """Returns the page to show, with the rates and times of the span between two snapshots."""
-        page = open_page(last, _between(first, last), view)
-        if self.is_stopped:
-            stopped = "the program is stopped: by SIGSTOP, Ctrl-Z or a debugger"
-            return replace(page, summary=(stopped, f"kill -CONT {self.pid} lets it go on"))
-        return page
-
     def as_json(self, first: PoolStats, last: PoolStats) -> dict[str, Any]:
         """Returns the figures of the snapshot `last`, and their differences from the snapshot `first`."""
-        late = _between(first, last)
+        late = between(first, last)
         return {
             "name": self.name,
             "pid": self.pid,
@@ -70,7 +60,8 @@ class OpenPool(SeenPool):
         self._arena = None
 
 
-def _between(first: PoolStats, last: PoolStats) -> PoolStats:
+def between(first: PoolStats, last: PoolStats) -> PoolStats:
+    """Returns the difference of two snapshots; the snapshot itself if both are the same."""
     return last if first is last else last - first
 
 

@@ -1,120 +1,95 @@
-"""The live view of pools: takes snapshots at intervals, and handles keys."""
+"""The live view of `remuda top`: a table of all running pools, which is drawn again at intervals."""
 
 from __future__ import annotations
 
-import json
 import time
 from collections import deque
-from pathlib import Path
+from collections.abc import Sequence
 from typing import Any
 
-from rich.console import Console, RenderableType
+from rich.console import Console, Group, RenderableType
 from rich.live import Live
+from rich.table import Table
+from rich.text import Text
 
-from remuda._watch.finding import NotFoundError, find
-from remuda._watch.keys import Keys
-from remuda._watch.pages import Page, View
-from remuda._watch.screen import draw
+from remuda._engine.stats.durations import span
+from remuda._engine.stats.pool_stats import PoolStats
+from remuda._watch.finding import NotFoundError, found
+from remuda._watch.open_pool import OpenPool, between
 from remuda._watch.seen_pool import SeenPool
 from remuda._watch.starting_pool import StartingPool
 
-_LATE = 5  # figures of the last seconds cover this number of snapshots
+_COLUMNS = ("pool", "pid", "envs", "workers", "steps/s", "waits", "step", "p99", "faults", "memory", "longest call")
+_FRAMES = 5  # rates and times cover the span of this number of frames, because a verdict needs several batches.
+_LATE = 20  # a call is late if it takes longer than this multiple of the p99 of such calls.
+_LEAST_LATE = 1.0  # a call of fewer seconds is never late
 
 
-class Top:
-    """The live view, which shows one pool at a time until the user quits or no pool is left.
+def watch(pid: int | None, console: Console, interval: float) -> None:
+    """Shows the pools of a process, or of all processes of this user, until none is left.
 
-    The list has only pools that are not closed: pools that have ended are closed and removed, and a starting pool
-    is replaced by the pool that was started. `interval`: the seconds between two snapshots.
+    `interval`: the seconds between two frames.
+
+    Raises:
+        NotFoundError: There is no pool at the start.
     """
+    history = deque[dict[Any, Any]](maxlen=_FRAMES)  # the snapshots of the last frames, by the pool's file
+    with Live(console=console, screen=True, auto_refresh=False) as live:
+        while True:
+            try:
+                with found(pid) as pools:
+                    history.append({pool.file: pool.look() for pool in pools})
+                    live.update(frame(pools, history), refresh=True)
+            except NotFoundError:
+                if history:
+                    return
+                raise
+            time.sleep(interval)
 
-    def __init__(self, pools: list[SeenPool], console: Console, interval: float) -> None:
-        self._pools, self._console, self._interval = pools, console, interval
-        self._view, self._notice = View(), ""
-        self._seen: deque[Any] = deque(maxlen=_LATE)
 
-    def run(self, keys: Keys) -> str:
-        """Shows the live view. Returns the reason why the last pool has ended; "" if the user has quit."""
-        with Live(console=self._console, screen=True, auto_refresh=False, transient=True) as live:
-            self._look()
-            while True:
-                live.update(self.frame(), refresh=True)
-                deadline = time.monotonic() + self._interval
-                while pressed := keys.wait(max(0.0, deadline - time.monotonic())):
-                    if "q" in pressed:
-                        return ""
-                    for key in pressed:
-                        self._press(key)
-                    live.update(self.frame(), refresh=True)
-                if ended := self._drop_ended():
-                    if not self._pools:
-                        return ended
-                    self._notice = ended
-                self._look()
-
-    def frame(self) -> RenderableType:
-        """Returns the whole screen for the last snapshot."""
-        pool, number = self._pools[0], ""
-        if len(self._pools) > 1:
-            order = sorted(self._pools, key=lambda one: (one.pid, id(one)))
-            number = f" ({order.index(pool) + 1} of {len(order)})"
-        title = f"remuda top  {pool.name}, process {pool.pid}{number}: {pool.title}"
-        return draw(title, self._page(), self._view.cursor, self._console, self._notice)
-
-    def _page(self) -> Page:
-        return self._pools[0].page(self._seen[0], self._seen[-1], self._view)
-
-    def _look(self) -> None:
-        self._seen.append(self._pools[0].look())
-
-    def _press(self, key: str) -> None:
-        self._notice = ""
-        if key == "tab":
-            self._pools.append(self._pools.pop(0))
-            self._show_first()
-        elif key == "j":
-            self._save()
+def frame(pools: Sequence[SeenPool], history: Sequence[dict[Any, Any]]) -> RenderableType:
+    """Returns the table of these pools, and a line about each pool. `history` ends with a snapshot of each pool."""
+    table = Table(box=None, padding=(0, 1, 0, 0), header_style="bold")
+    for column in _COLUMNS:
+        table.add_column(column, justify="left" if column in ("pool", "longest call") else "right", no_wrap=True)
+    lines = []
+    for pool in pools:
+        first = next(seen[pool.file] for seen in history if pool.file in seen)
+        last = history[-1][pool.file]
+        if isinstance(pool, OpenPool):
+            late = between(first, last)
+            table.add_row(pool.name, str(pool.pid), *_cells(last, late), style="bold red" if _hangs(late) else "")
+            line = str(late.verdict)
         else:
-            self._view = self._view.press(key, self._page().rows)
+            assert isinstance(pool, StartingPool)
+            table.add_row(pool.name, str(pool.pid), *pool.sizes)
+            line = pool.progress(last)
+        if pool.is_stopped:
+            line = f"stopped, by SIGSTOP, Ctrl-Z or a debugger: kill -CONT {pool.pid} lets it go on"
+        lines += [Text(), Text(f"{pool.name}, process {pool.pid}: {line}", style="yellow")]
+    return Group(table, *lines)
 
-    def _show_first(self) -> None:
-        self._view = View()
-        self._seen.clear()
-        self._look()
 
-    def _save(self) -> None:
-        pool = self._pools[0]
-        path = Path(f"remuda-top-{pool.pid}-{time.strftime('%H%M%S')}.json")
-        try:
-            path.write_text(json.dumps(pool.as_json(self._seen[0], self._seen[-1]), indent=2) + "\n")
-            self._notice = f"written: {path}"
-        except OSError as error:
-            self._notice = f"{path} could not be written: {error.strerror}"
+def _cells(so_far: PoolStats, late: PoolStats) -> list[str]:
+    """Returns the cells of an open pool, without its name and pid. `late` has the figures of the last frames."""
+    setup, busy = late.setup, max(late.workers, key=lambda worker: worker.doing_since)
+    env = "" if busy.doing_env is None else f" env {busy.doing_env}"
+    memory = sum(worker.memory or 0 for worker in late.workers)
+    return [
+        str(setup.num_envs),
+        str(setup.num_workers),
+        f"{late.steps_per_second:,.0f}",
+        f"{late.caller.waiting / max(late.seconds, 1e-9):.0%}",
+        span(late.step.mean),
+        span(late.step.p99),
+        str(so_far.faults),
+        f"{memory / 2**20:.0f} MB" if memory else "-",
+        f"{busy.doing}{env} {span(busy.doing_since)}" if busy.doing else "-",
+    ]
 
-    def _drop_ended(self) -> str:
-        """Removes pools that have ended, and returns the reason why the last of them ended.
 
-        Returns "" if no pool has ended, or if the last one was a starting pool that is open now.
-        """
-        shown, ended = self._pools[0], ""
-        for pool in [pool for pool in self._pools if not pool.is_open]:
-            ended = pool.end_in_words()
-            self._pools.remove(pool)
-            pool.close()
-            if isinstance(pool, StartingPool) and (successors := self._new_pools_of(pool.pid)):
-                self._pools[:0], ended = successors, ""
-        if self._pools and self._pools[0] is not shown:
-            self._show_first()
-        return ended
-
-    def _new_pools_of(self, pid: int) -> list[SeenPool]:
-        """Finds pools of a process that are not shown yet."""
-        try:
-            found = find(pid)
-        except NotFoundError:
-            return []
-        shown = {pool.file for pool in self._pools}
-        for pool in found:
-            if pool.file in shown:
-                pool.close()
-        return [pool for pool in found if pool.file not in shown]
+def _hangs(stats: PoolStats) -> bool:
+    """Returns whether a worker is in a call that takes much longer than usual."""
+    busy = max(stats.workers, key=lambda worker: worker.doing_since)
+    usual = stats.reset if busy.doing == "reset" else stats.step
+    return busy.doing is not None and busy.doing_since > max(_LEAST_LATE, _LATE * usual.p99)

@@ -59,18 +59,14 @@ def add_pid(parser: argparse.ArgumentParser) -> None:
 def show_pools(pid: int | None, show: Callable[[list[SeenPool]], int]) -> int:
     """Show the pools of a program, or of all programs of this user, including pools that are starting.
 
-    Return the exit status of `show`, or of a refusal. Pools that are in the list when `show` returns are closed.
+    Return the exit status of `show`, or of a refusal.
     """
     if sys.platform != "linux":
         return refuse(f"expected Linux, which has /proc, got {sys.platform}")
-    from remuda._watch.finding import NotFoundError, find
+    from remuda._watch.finding import NotFoundError, found
 
     try:
-        pools = find(pid)
+        with found(pid) as pools:
+            return show(pools)
     except NotFoundError as error:
         return refuse(str(error))
-    try:
-        return show(pools)
-    finally:
-        for pool in pools:
-            pool.close()

@@ -25,12 +25,28 @@ def add_to(subcommands: Subcommands) -> None:
 
 
 def top(options: argparse.Namespace) -> int:
-    """Watch the envs and workers of running programs: rates, times, memory, and bottlenecks.
+    """Watch the running pools of this user: their speed, waits, faults, memory and bottlenecks.
 
-    The command only reads the memory of the programs, and does not slow them down. The last line lists the keys.
+    The command only reads the memory of the programs, and does not slow them down. It ends with the last pool, or by
+    Ctrl-C.
     """
-    show = _print_json if options.json else _draw
-    return show_pools(options.pid, lambda pools: show(pools, options.interval))
+    if options.json:
+        return show_pools(options.pid, lambda pools: _print_json(pools, options.interval))
+    if reason := _reason_not_to_draw():
+        return refuse(reason)
+    from rich.console import Console
+
+    from remuda._watch.finding import NotFoundError
+    from remuda._watch.top import watch
+
+    try:
+        watch(options.pid, Console(), options.interval)
+    except NotFoundError as error:
+        return refuse(str(error))
+    except KeyboardInterrupt:
+        return 0
+    print("all pools are closed")
+    return 0
 
 
 def _print_json(pools: list[SeenPool], interval: float) -> int:
@@ -42,29 +58,13 @@ def _print_json(pools: list[SeenPool], interval: float) -> int:
     return 0
 
 
-def _draw(pools: list[SeenPool], interval: float) -> int:
-    if reason := _reason_not_to_draw():
-        return refuse(reason)
-    from rich.console import Console
-
-    from remuda._watch.keys import terminal_keys
-    from remuda._watch.top import Top
-
-    try:
-        with terminal_keys() as keys:
-            ended = Top(pools, Console(), interval).run(keys)
-    except KeyboardInterrupt:
-        return 0
-    if ended:
-        print(ended)
-    return 0
-
-
 def _reason_not_to_draw() -> str | None:
     from remuda._reports.packages import is_installed
 
     if not is_installed("rich"):
         return 'remuda top needs rich: pip install "remuda-rl[top]"; or use --json'
+    if sys.platform != "linux":
+        return f"expected Linux, which has /proc, got {sys.platform}"
     if not sys.stdout.isatty():
         return "expected a terminal to draw on; use --json for a file or a pipe"
     if (kind := os.environ.get("TERM", "dumb")) in ("dumb", "unknown"):
