@@ -28,17 +28,16 @@ ARROWS = {
     "_core": set(),
     "__main__": {"cli"},
     "_system": {"errors"},
-    "_reports": {"_system", "errors"},
+    "_reports": {"_system"},
     "_tensors": {"_core", "_spellings", "_system", "errors"},
     "_wire": {"_core", "_system", "_wording", "errors"},
     "_crash": {"_core", "_wire", "errors"},
-    "_trace": {"errors"},
     "_progress": {"errors"},
     "_relay": {"_core", "_system", "_wire", "_progress"},
     "_worker": {"_core", "_system", "_wire", "_relay", "_crash", "_seeds", "errors"},
     "_backends": {"_core", "_wire", "_relay", "_worker", "_system", "errors", "_wording"},
     "_engine": {
-        *("_core", "_wire", "_relay", "_worker", "_system", "_crash", "_trace", "_backends", "_tensors"),
+        *("_core", "_wire", "_relay", "_worker", "_system", "_crash", "_backends", "_tensors"),
         *(
             "_progress",
             "_keywords",
@@ -64,14 +63,14 @@ ARROWS = {
         *("_keywords", "_naming", "_factories", "_progress", "_training"),
     },
     "_training": {
-        *("remuda", "errors", "_error_frames", "_seeds", "_wire", "_reports", "_progress", "_videos"),
+        *("remuda", "errors", "_error_frames", "_seeds", "_wire", "_progress", "_videos"),
         *("_keywords", "_factories"),
     },
     "_replay": {"remuda", "errors", "_wording", "_core", "_wire", "_worker", "_crash", "_backends", "_system"},
     "_videos": {"_worker", "_wire", "_factories", "errors"},
     "_watch": {"_core", "_wire", "_relay", "_engine"},
     "_doctor": {"remuda", "errors", "_worker"},
-    "cli": {"remuda", "errors", "_bench", "_doctor", "_system", "_crash", "_replay", "_reports", "_trace", "_watch"},
+    "cli": {"remuda", "errors", "_bench", "_doctor", "_system", "_crash", "_replay", "_reports", "_watch"},
 }
 
 # The packages of the engine, and of clusters. Each imports only itself and earlier ones of its package.

@@ -215,7 +215,4 @@ def test_errors_in_docstrings_exist(one: Described) -> None:
 def test_every_error_is_in_a_docstring() -> None:
     described_errors = {name.rpartition(".")[2] for one in ALL for name in named_errors(one.text)}
     errors = {name for name in remuda.__all__ if name.endswith("Error")}
-    assert errors - described_errors == {
-        "RemudaError",
-        "TraceError",
-    }  # the base class, and the error of `remuda trace --merge`
+    assert errors - described_errors == {"RemudaError"}  # the base class

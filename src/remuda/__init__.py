@@ -51,7 +51,6 @@ from remuda.errors import (
     SpaceMismatchError,
     StartTimeoutError,
     StateError,
-    TraceError,
     WorkerDiedError,
 )
 
@@ -124,7 +123,6 @@ __all__ = [
     "TensorBatch",
     "TensorRollout",
     "Trace",
-    "TraceError",
     "Turn",
     "Verdict",
     "WorkerDiedError",

@@ -15,7 +15,6 @@
     ├── RestartLimitError      an env failed more often than the policy allows
     ├── StartTimeoutError      the envs were not built in time
     ├── RecordError            a file is not a crash record, or cannot be replayed
-    ├── TraceError             a file is not a trace, or traces cannot be merged
     ├── CloseTimeoutError      a worker did not end when it was killed
     ├── ResourceError          the system allows too few descriptors or processes
     └── MissingFrameworkError  an optional package is not installed: a face's framework, torch, Ray, rich, ...
@@ -116,10 +115,6 @@ class MissingFrameworkError(RemudaError, ModuleNotFoundError):
 
 class RecordError(RemudaError, ValueError):
     """A file is not a crash record, or lacks data that its replay needs."""
-
-
-class TraceError(RemudaError, ValueError):
-    """A file is not a trace, or traces cannot be merged because they do not overlap in time."""
 
 
 class CloseTimeoutError(RemudaError, TimeoutError):

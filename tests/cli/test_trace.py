@@ -1,4 +1,4 @@
-"""``remuda trace`` traces a program, and merges traces."""
+"""``remuda trace`` traces a program."""
 
 from __future__ import annotations
 
@@ -148,19 +148,3 @@ def test_a_missing_module_is_refused(tmp_path: Path) -> None:
         assert (done.returncode, done.stdout) == (2, "")
         assert done.stderr == f"error: expected a module with -m, got {name}, and Python finds none of that name\n"
     assert not (tmp_path / "trace.json").exists()
-
-
-def test_several_traces_are_merged(tmp_path: Path) -> None:
-    for name in ("a", "b"):
-        (tmp_path / name).write_text(
-            '{"traceEvents": [{"ph": "X", "cat": "c", "name": "' + name + '", "ts": 1, "dur": 1}]}'
-        )
-    merged = tmp_path / "merged"
-    run = command("trace", "-o", str(merged), "--merge", str(tmp_path / "a"), str(tmp_path / "b"))
-    assert (run.exit_code, run.stdout) == (0, f"{merged}\n")
-    assert names(merged, "c") == ["a", "b"]
-    alone = command("trace", "--merge", str(tmp_path / "a"))
-    assert alone.exit_code == 2 and "expected two traces or more to merge, got 1" in alone.stderr
-    (tmp_path / "a").write_text("no")
-    bad = command("trace", "-o", str(merged), "--merge", str(tmp_path / "a"), str(tmp_path / "b"))
-    assert bad.exit_code == 2 and "to be a trace in JSON" in bad.stderr

@@ -298,7 +298,6 @@ def test_unsupported_options_are_refused_before_anything_starts() -> None:
         ({"spares": 1}, "expected spares=0 with backend=remuda.Ray"),
         ({"record": "here"}, "crash records would lie on the machines"),
         ({"worker_output": "here"}, "a directory would be one of each machine"),
-        ({"trace_on_fault": "here"}, "faults of envs occur on the machines of the shards"),
         ({"max_worker_memory": 1 << 30}, "those of a shard host several"),
     ]:
         with pytest.raises(ValueError, match=text):

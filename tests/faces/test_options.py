@@ -75,7 +75,6 @@ VALUES: dict[str, tuple[Any, dict[str, Any]]] = {
     "observation_space": (SPACE, {}),
     "faults": (FaultPolicy("restart", backoff=0.25), {}),
     "record": ("records", {}),
-    "trace_on_fault": ("traces", {}),
     "worker_output": ("capture", {"backend": "process"}),
     "advise": (False, {}),
     "operation_of": (same, {}),
@@ -204,7 +203,7 @@ INVALID: dict[str, Any] = {
     **dict.fromkeys(("vector_size", "frames", "object_bytes"), -1),
     **dict.fromkeys(("backend", "start_method", "preload", "worker_env", "devices", "lazy"), "wrong"),
     **dict.fromkeys(("max_worker_memory", "seeding", "extras", "faults"), "wrong"),
-    **dict.fromkeys(("record", "trace_on_fault", "worker_output", "observation_space"), 3),
+    **dict.fromkeys(("record", "worker_output", "observation_space"), 3),
 }
 # For each face: its names for options of the pool.
 ALFS_NAMES = {"spares": "num_spare_envs_for_reload", "threads_per_worker": "torch_num_threads_per_env"}
@@ -373,8 +372,7 @@ def in_force(one: Pool, option: str) -> Any:
         return value and {name: getattr(function, "args", [function])[0] for name, function in value.items()}
     if option == "faults":  # some faces add deadlines and quotas
         return FaultPolicy(value.on_fault, backoff=value.backoff)
-    directory = {"record": lambda: value.directory, "trace_on_fault": lambda: value}.get(option)
-    return value if directory is None else str(directory().relative_to(Path.cwd()))
+    return str(value.directory.relative_to(Path.cwd())) if option == "record" else value
 
 
 @pytest.mark.parametrize("option", PoolOptions.__annotations__)

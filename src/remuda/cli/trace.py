@@ -1,4 +1,4 @@
-"""``remuda trace``: runs a program and records what happens in its pools, or merges traces."""
+"""``remuda trace``: runs a program and records what happens in its pools."""
 
 from __future__ import annotations
 
@@ -22,7 +22,6 @@ def add_to(subcommands: Subcommands) -> None:
     add("--output", "-o", type=Path, default=Path("trace.json"), metavar="FILE", help="the trace (default: trace.json)")
     add("--events", type=at_least(1), metavar="N", help="latest events to keep of each pool (default: 524288)")
     add("--module", "-m", action="store_true", help="SCRIPT is a module's name")
-    add("--merge", action="store_true", help="merge the traces SCRIPT and ARGS, also of torch.profiler, into one")
     add("script", metavar="SCRIPT", help="a program in Python")
     add("args", nargs=argparse.REMAINDER, metavar="ARGS", help="arguments of the program")
 
@@ -30,11 +29,8 @@ def add_to(subcommands: Subcommands) -> None:
 def trace(options: argparse.Namespace) -> int:
     """Run a program, and record what happens in its pools for Perfetto or Chrome to show.
 
-    Open the file in https://ui.perfetto.dev. It is written when the program ends, also by SIGTERM. With --merge nothing
-    is run: traces that were recorded together are merged into one file, also those of torch.profiler.
+    Open the file in https://ui.perfetto.dev. It is written when the program ends, also by SIGTERM.
     """
-    if options.merge:
-        return _merge([Path(options.script), *map(Path, options.args)], options.output)
     if not options.module and not Path(options.script).is_file():
         return refuse(f"expected a program in Python, got {options.script}, which is no file")
     sys.argv = [options.script, *options.args]
@@ -102,16 +98,3 @@ def _is_module(name: str) -> bool:
         return importlib.util.find_spec(name) is not None
     except (ImportError, ValueError):  # the module's package does not exist
         return False
-
-
-def _merge(paths: list[Path], merged: Path) -> int:
-    from remuda._trace.file import merge_traces
-
-    if len(paths) < 2:
-        return refuse(f"expected two traces or more to merge, got {len(paths)}")
-    try:
-        merge_traces(paths, merged)
-    except (remuda.TraceError, OSError) as error:
-        return refuse(str(error))
-    print(merged)
-    return 0

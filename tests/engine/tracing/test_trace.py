@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import gc
+import gzip
 import json
 import sys
 import time
@@ -19,6 +21,7 @@ from vector_envs import plain
 
 import remuda
 from remuda import EnvError, FaultPolicy, Pool, StateError
+from remuda._engine.tracing.perfetto import written_whole
 
 needs_processes = pytest.mark.skipif(sys.platform != "linux", reason="worker processes need Linux")
 EVERYWHERE = ["process", "thread", "serial"] if sys.platform == "linux" else ["thread", "serial"]
@@ -283,3 +286,22 @@ def test_an_interrupt_ends_a_trace(tmp_path: Path) -> None:
         run(pool, 1)
         raise KeyboardInterrupt
     assert (tmp_path / "run.json").exists()
+
+
+# -- files ---------------------------------------------------------------------------------------------
+
+
+def test_a_compressed_trace_is_the_same(tmp_path: Path) -> None:
+    with remuda.trace(tmp_path / "run.json.gz") as trace, remuda.span("now"):
+        pass
+    with gzip.open(trace.path, "rt") as file:
+        assert [event["name"] for event in json.load(file)["traceEvents"] if event["ph"] == "X"] == ["now"]
+
+
+def test_on_a_full_disk_the_old_file_remains_and_the_error_names_it(tmp_path: Path) -> None:
+    path = tmp_path / "trace.json"
+    path.write_text("old")
+    with pytest.raises(OSError, match=r"No space left on device: '.*trace\.json'"), written_whole(path) as file:
+        file.write("new")
+        raise OSError(errno.ENOSPC, "No space left on device")
+    assert [path.read_text() for path in tmp_path.iterdir()] == ["old"]

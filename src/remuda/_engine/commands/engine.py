@@ -26,7 +26,6 @@ from remuda._engine.stats.setup import Setup
 from remuda._engine.supervision.faults import Faults
 from remuda._engine.supervision.recorder import Recorder
 from remuda._engine.supervision.supervisor import Supervisor
-from remuda._engine.tracing.on_fault import FaultTraces
 from remuda._engine.tracing.tracer import PoolTracer
 from remuda._system.exiting import hold_daemon_thread
 from remuda._tensors.cuda import finish_all
@@ -69,7 +68,6 @@ class Engine:
             recorder = Recorder(settings.record, running.factories, settings.backend, running)
         history = FaultHistory()
         self.tracer = PoolTracer(settings.name, running, history)
-        directory = settings.trace_on_fault
         supervisor = Supervisor(
             settings.faults,
             running,
@@ -80,7 +78,6 @@ class Engine:
             defaults,
             recorder,
             history,
-            None if directory is None else FaultTraces(self.tracer, directory),
         )
         self.fault_log = supervisor.fault_log
         self.exchange = Exchange(running, self.faults, supervisor)

@@ -15,7 +15,6 @@ from typing import Any, TypeAlias
 
 from gymnasium import Space
 
-from remuda._system.directories import make_writable
 
 Check: TypeAlias = Callable[[str, Any], Any]
 
@@ -115,15 +114,6 @@ def single_space(name: str, given: Any) -> Any:
     if given is not None and not isinstance(given, Space):
         raise TypeError(f"expected {name} to be a gymnasium.Space or None, got {given!r}")
     return given
-
-
-def directory(name: str, given: Any) -> Path | None:
-    """Returns the given directory, and creates it if it does not exist. Raises OSError if it cannot be written to."""
-    if given is None:
-        return None
-    if not isinstance(given, (str, os.PathLike)):
-        raise TypeError(f"expected {name} to be a directory or None, got {given!r}")
-    return make_writable(given, name)
 
 
 def memory_limit(given: Any) -> int | None:

@@ -10,7 +10,6 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from pathlib import Path
 from typing import Any, Literal, TypeAlias, TypedDict
 
 from gymnasium import Space
@@ -20,7 +19,6 @@ from remuda._engine.options.autoreset import autoreset_mode
 from remuda._engine.options.checks import (
     any_value,
     checked_by,
-    directory,
     int_from,
     memory_limit,
     module_names,
@@ -281,12 +279,6 @@ class OptionValues:
         keeps_processes=True,
         not_on_a_cluster="crash records would lie on the machines of the shards",
     )
-    trace_on_fault: Path | None = option(
-        None,
-        directory,
-        """A directory for traces of the last minute before each fault, 20 at most: see `Pool.trace`.""",
-        not_on_a_cluster="faults of envs occur on the machines of the shards",
-    )
     worker_output: WorkerOutput = option(
         "inherit",
         checked_by(check_output),
@@ -338,7 +330,6 @@ class FaceOptions(TypedDict, total=False):
     extras: Extras | None
     faults: FaultPolicy | OnFault
     record: str | os.PathLike[str] | Recording | None
-    trace_on_fault: str | os.PathLike[str] | None
     worker_output: WorkerOutput
     advise: bool
     operation_of: OperationOf | None

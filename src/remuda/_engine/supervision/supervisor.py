@@ -25,7 +25,6 @@ from remuda._engine.supervision.recorder import Recorder
 from remuda._engine.supervision.replacements import Replacements
 from remuda._engine.supervision.restart_budget import RestartBudget
 from remuda._engine.supervision.worker_states import WorkerStates
-from remuda._engine.tracing.on_fault import FaultTraces
 from remuda._wire.pickling import Parts
 from remuda._worker.reset_defaults import ResetDefaults
 from remuda.errors import (
@@ -61,14 +60,13 @@ class Supervisor:
         defaults: ResetDefaults,
         recorder: Recorder | None,
         history: FaultHistory,
-        fault_traces: FaultTraces | None = None,
     ) -> None:
         self._policy = policy
         self._running, self._backend, self._layout = running, running.backend, running.layout
         self._faults, self._tracker, self._recorder = faults, tracker, recorder
         self._budget = RestartBudget(policy, running, faults, tracker)
         self._deaths = DeathReports(policy, running, start_timeout, tracker)
-        self._history, self._fault_traces = history, fault_traces
+        self._history = history
         self._lives = WorkerStates(len(running.backend.workers), history)
         self.addressees: dict[int, Addressee | None] = {}
         self.replacements = Replacements(
@@ -127,19 +125,14 @@ class Supervisor:
 
     @property
     def has_records(self) -> bool:
-        """Whether `log` has anything to log or to write."""
-        keepers = (self._recorder, self._fault_traces)
-        is_kept = self._fault_traces is not None and self._fault_traces.is_due
-        return is_kept or bool(self._budget.log) or any(keeper and keeper.sayings for keeper in keepers)
+        """Whether `log` has anything to log."""
+        return bool(self._budget.log) or (self._recorder is not None and bool(self._recorder.sayings))
 
     def log(self) -> None:
         """Logs faults. If a log handler raises, this raises too, and the next call to the pool logs the rest."""
         try:
-            if self._fault_traces is not None:
-                self._fault_traces.write()
-            for keeper in (self._recorder, self._fault_traces):
-                if keeper is not None:
-                    keeper.sayings.tell()
+            if self._recorder is not None:
+                self._recorder.sayings.tell()
             self._budget.log.log_all()
         except BaseException:
             self._running.workers.raise_news()

@@ -1,14 +1,16 @@
 """Writes a trace in the JSON format of Chrome's tracing, which Perfetto reads too.
 
-Times are those of the wall clock, less `baseTimeNanoseconds`, as in traces of torch.profiler: so both can be merged.
+Times are those of the wall clock, less `baseTimeNanoseconds`, as in traces of torch.profiler.
 """
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
 import time
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
@@ -16,8 +18,12 @@ from remuda import _core
 from remuda._engine.running.fault_history import FaultNote, StateChange
 from remuda._engine.running.fault_kinds import OPERATIONS
 from remuda._engine.running.worker_state import WorkerState
-from remuda._engine.tracing.history import BATCH, EVENT, NOBODY, RESULT, History, TracedSpan
-from remuda._trace.file import written_whole
+from remuda._engine.tracing.spans import TracedSpan
+from remuda._engine.tracing.tracer import EVENT, History
+
+# Kinds of the core's `TraceEvent`, and its number for no worker; see trace_log.hpp.
+_RESULT, _BATCH = 0, 1
+_NOBODY = 0xFFFFFFFF
 
 # All process ids are below this number. Pools are shown as processes with ids from this number on.
 _POOL_PIDS = 1 << 22
@@ -41,6 +47,25 @@ def write_trace(path: Path, histories: Sequence[History], spans: Iterable[Traced
     """Writes a trace into a file, completely or not at all. The file is compressed if its name ends in ".gz"."""
     with written_whole(path) as file:
         _Writer(file).write(histories, spans)
+
+
+@contextmanager
+def written_whole(path: Path) -> Iterator[IO[Any]]:
+    """Yields a text file that replaces `path` when it is complete; compressed if the name ends in ".gz".
+
+    Raises OSError, which names the file.
+    """
+    part = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        with gzip.open(part, "wt", compresslevel=4) if path.suffix == ".gz" else part.open("w") as file:
+            yield file
+        part.replace(path)
+    except OSError as error:
+        if error.filename is None:  # on a full disk, the error of a write has no file name
+            error.filename = str(path)
+        raise
+    finally:
+        part.unlink(missing_ok=True)
 
 
 class _Writer:
@@ -98,7 +123,7 @@ class _Writer:
             yield self._label("thread_name", pid, worker.index + 1, name)
             yield self._label("thread_sort_index", pid, worker.index + 1, worker.index)
         for event in history.events.tolist():
-            if event[_KIND] == RESULT:
+            if event[_KIND] == _RESULT:
                 yield from self._of_result(pid, event)
             else:
                 yield from self._of_caller(tid, event)
@@ -106,8 +131,8 @@ class _Writer:
 
     def _of_caller(self, tid: int, event: tuple[int, ...]) -> Iterator[str]:
         begin, end, wait_begin, wait_end, kind, worker, env, count, *_ = event
-        last = {} if worker == NOBODY else {"last": f"env {env} of worker {worker}"}
-        if kind == BATCH:
+        last = {} if worker == _NOBODY else {"last": f"env {env} of worker {worker}"}
+        if kind == _BATCH:
             yield self._slice(self._pid, tid, "batch", f"batch of {count}", begin, end, **last)
         else:
             wait_begin, wait_end = begin, end

@@ -6,9 +6,19 @@ import threading
 import time
 from collections import deque
 from contextlib import ContextDecorator
+from dataclasses import dataclass
 from types import TracebackType
 
-from remuda._engine.tracing.history import TracedSpan
+
+@dataclass(frozen=True)
+class TracedSpan:
+    """A part of the program that `remuda.span` has named. Times are those of CLOCK_MONOTONIC."""
+
+    name: str
+    thread: int  # the system's id of the thread
+    begin_ns: int
+    end_ns: int
+    raised: str = ""  # the class of the exception that ended the span
 
 
 class SpanBuffer:

@@ -10,10 +10,9 @@ from types import TracebackType
 from typing import Any
 
 from remuda._engine.options.checks import is_int
-from remuda._engine.tracing.history import History
 from remuda._engine.tracing.perfetto import write_trace
 from remuda._engine.tracing.spans import LISTENERS, SpanBuffer
-from remuda._engine.tracing.tracer import PoolTracer, open_pools
+from remuda._engine.tracing.tracer import History, PoolTracer, open_pools
 from remuda._system.directories import writable_file
 from remuda.errors import StateError
 

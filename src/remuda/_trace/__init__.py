@@ -1,1 +1,0 @@
-"""Files of traces: opens, writes and merges them."""
