@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from remuda import CallerStats, Durations, EnvStats, PoolStats, Setup, WorkerStats
+from remuda.stats import CallerStats, Durations, EnvStats, PoolSetup, PoolStats, WorkerStats
 
 BATCHES = 1000
 US = 1e-6
@@ -55,7 +55,7 @@ def snapshot(
         ),
         CallerStats(seconds, batches, waited * batches, gathering * batches),
         cores,
-        Setup(tuple(hosted), **setup),
+        PoolSetup(tuple(hosted), **setup),
     )
 
 

@@ -51,7 +51,8 @@ ARROWS = {
             "errors",
         ),
     },
-    "_faces": {"remuda", "errors", "_copying", "_videos"},
+    "stats": {"_engine"},
+    "_faces": {"remuda", "stats", "errors", "_copying", "_videos"},
     "alf": {"remuda", "errors", "_faces", "_factories", "_keywords", "_naming"},
     "ding": {"remuda", "errors", "_faces", "_factories", "_keywords", "_naming"},
     "gymnasium": {"remuda", "errors", "_faces", "_keywords", "_naming"},
@@ -59,7 +60,7 @@ ARROWS = {
     "sb3": {"remuda", "errors", "_faces", "_factories", "_keywords", "_naming"},
     "_bench": {"remuda", "errors", "gymnasium", "_system", "_reports"},
     "_cluster": {  # a backend, too
-        *("remuda", "errors", "_wording", "_core", "_wire", "_relay", "_worker", "_backends", "_engine"),
+        *("remuda", "stats", "errors", "_wording", "_core", "_wire", "_relay", "_worker", "_backends", "_engine"),
         *("_keywords", "_naming", "_factories", "_progress", "_training"),
     },
     "_training": {

@@ -20,6 +20,7 @@ from remuda import MissingFrameworkError, RemudaError
 
 ROOT = Path(__file__).resolve().parent.parent
 FACES = ("alf", "ding", "gymnasium", "mlagents", "sb3")
+MODULES = ("remuda", "remuda.stats", *(f"remuda.{face}" for face in FACES))
 
 
 USER_PROGRAM = ROOT / "tests" / "user_program.py"
@@ -37,8 +38,9 @@ def run(code: str) -> Any:
 
 
 def public_names(package: str) -> list[str]:
-    """Reads `__all__` without importing the package, which may need a missing framework."""
-    path = ROOT / "src" / Path(*package.split(".")) / "__init__.py"
+    """Reads `__all__` without importing the module, which may need a missing framework."""
+    path = ROOT / "src" / Path(*package.split("."))
+    path = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
     (names,) = (
         node.value
         for node in ast.parse(path.read_text()).body
@@ -84,8 +86,7 @@ remuda.sb3.SubprocessVecEnv  # type: ignore[attr-defined]
 
 @pytest.mark.watchdog(600)  # without mypy's cache it reads all of NumPy and Gymnasium
 def test_mypy_finds_every_public_name(tmp_path: Path) -> None:
-    packages = ["remuda", *(f"remuda.{face}" for face in FACES)]
-    names = [f"{package}.{name}" for package in packages for name in public_names(package)]
+    names = [f"{module}.{name}" for module in MODULES for name in public_names(module)]
     program = tmp_path / "program.py"
     program.write_text(PROGRAM + "".join(f"name_{i} = {name}\n" for i, name in enumerate(names)))
     command = [sys.executable, "-m", "mypy", "--strict", "--python-executable", sys.executable]

@@ -125,14 +125,14 @@ def columns_and_states() -> None:
 
 
 def figures(pool: Pool) -> dict[str, float]:
-    before: remuda.PoolStats = pool.stats()
+    before: remuda.stats.PoolStats = pool.stats()
     with remuda.trace("run.json") as trace, remuda.span("step"):
         pool.step(policy(np.zeros((8, 4), np.float32)))
     stats = pool.stats() - before
-    verdict: remuda.Verdict = stats.verdict
-    env: remuda.EnvStats = stats.envs[0]
-    took: remuda.Durations = env.step
-    worker: remuda.WorkerStats = stats.workers[0]
+    verdict: remuda.stats.Verdict = stats.verdict
+    env: remuda.stats.EnvStats = stats.envs[0]
+    took: remuda.stats.Durations = env.step
+    worker: remuda.stats.WorkerStats = stats.workers[0]
     print(trace.path, verdict.text, verdict.saves, took.p99, env.returns, worker.busy, worker.doing)
     print(stats.caller.waiting, stats.cores, stats.setup.num_workers, stats.step_seconds)
     return stats.scalars()

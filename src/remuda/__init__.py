@@ -5,6 +5,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from remuda import stats as stats
 from remuda._crash.file import load_record
 from remuda._crash.record import Beginning, Record, RecordedFault
 from remuda._engine.commands.batch import Batch
@@ -19,12 +20,6 @@ from remuda._engine.rollouts.shard_rollout import ShardRollout, ShardRollouts
 from remuda._engine.rollouts.steps import RolloutStep
 from remuda._engine.running.calls import Call
 from remuda._engine.running.infos import Infos
-from remuda._engine.stats.choice import Choice
-from remuda._engine.stats.durations import Durations
-from remuda._engine.stats.pool_stats import PoolStats
-from remuda._engine.stats.setup import Setup
-from remuda._engine.stats.snapshot import CallerStats, EnvStats, WorkerStats
-from remuda._engine.stats.verdict import Verdict
 from remuda._engine.tracing.spans import span
 from remuda._engine.tracing.trace import Trace, trace
 from remuda._wire.env_state import EnvState
@@ -77,17 +72,13 @@ __all__ = [
     "Beginning",
     "BrokenPoolError",
     "Call",
-    "CallerStats",
-    "Choice",
     "CloseTimeoutError",
     "ClosedError",
     "Collector",
     "CorruptReplyError",
-    "Durations",
     "EnvError",
     "EnvProgress",
     "EnvState",
-    "EnvStats",
     "EnvTimeoutError",
     "Evaluation",
     "FaceOptions",
@@ -101,7 +92,6 @@ __all__ = [
     "Part",
     "Pool",
     "PoolOptions",
-    "PoolStats",
     "Ray",
     "Record",
     "RecordError",
@@ -113,7 +103,6 @@ __all__ = [
     "RestartLimitError",
     "Rollout",
     "RolloutStep",
-    "Setup",
     "ShardDiedError",
     "ShardRollout",
     "ShardRollouts",
@@ -124,10 +113,8 @@ __all__ = [
     "TensorRollout",
     "Trace",
     "Turn",
-    "Verdict",
     "WorkerDiedError",
     "WorkerInfo",
-    "WorkerStats",
     "collect",
     "evaluate",
     "load_record",

@@ -27,9 +27,10 @@ from test_public_names import FACES as PACKAGES
 from test_public_names import public_names
 
 import remuda
-from remuda import Choice, FaultPolicy, Pool, PoolOptions
+from remuda import FaultPolicy, Pool, PoolOptions
 from remuda._worker.second_build import Limits
 from remuda.gymnasium import AsyncVectorEnv
+from remuda.stats import WorkerChoice
 
 pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="worker processes need Linux"),
@@ -293,8 +294,8 @@ def serial_is_best(monkeypatch: pytest.MonkeyPatch) -> None:
     """Makes "auto" choose the serial backend if the caller may step the envs, and two workers otherwise."""
     monkeypatch.setattr("remuda._engine.startup.auto.LIMITS", Limits(alone=1e9, importing=1e9))
 
-    def choose(measured: Any, num_envs: int, cores: int, backend: Any, wake: float | None) -> Choice:
-        return Choice(2, backend, "the test says so") if wake is None else Choice(1, "serial", "the test says so")
+    def choose(measured: Any, num_envs: int, cores: int, backend: Any, wake: float | None) -> WorkerChoice:
+        return WorkerChoice(2, backend, "the test says so") if wake is None else WorkerChoice(1, "serial", "the test says so")
 
     monkeypatch.setattr("remuda._engine.startup.auto.choose", choose)
 

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 from fault_table import FACES, NEEDS
 
-from remuda import ClosedError, FaultPolicy, PoolStats, StateError
+from remuda import ClosedError, FaultPolicy, StateError
+from remuda.stats import PoolStats
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore"),  # the imitated libraries use deprecated functions

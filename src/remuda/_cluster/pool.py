@@ -7,7 +7,7 @@ import weakref
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from remuda import Pool, PoolOptions, PoolStats
+from remuda import Pool, PoolOptions
 from remuda._cluster.driver.backend import RayBackend
 from remuda._cluster.driver.figures import FigureMirror
 from remuda._cluster.driver.options import ClusterOptions
@@ -29,6 +29,7 @@ from remuda._keywords import names_keywords
 from remuda._naming import owns_methods
 from remuda._worker.env_report import Reports
 from remuda.errors import Fault, StateError
+from remuda.stats import PoolStats
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack  # in `typing` since Python 3.11

@@ -8,7 +8,8 @@ from remuda import StateError
 from remuda._copying import not_copied
 
 if TYPE_CHECKING:
-    from remuda import Pool, PoolStats
+    from remuda import Pool
+    from remuda.stats import PoolStats
 
 
 class HasStats:

@@ -12,7 +12,7 @@ from remuda._engine.stats.figures import Figures
 from remuda._engine.stats.origin import Origin
 from remuda._engine.stats.pool_stats import PoolStats
 from remuda._engine.stats.reading import read_stats
-from remuda._engine.stats.setup import Setup
+from remuda._engine.stats.setup import PoolSetup
 from remuda._watch.seen_pool import SeenPool
 from remuda._wire.card import Card, start_of
 
@@ -31,7 +31,7 @@ class OpenPool(SeenPool):
         self._plan = _core.Plan(**self.card.plan)
         self._arena: _core.Arena | None = _core.Arena.look_at(fd, self._plan.bytes)
         fields = {**self.card.setup, "envs_of_worker": tuple(self.card.setup["envs_of_worker"])}
-        self._setup = setup = Setup(**fields)
+        self._setup = setup = PoolSetup(**fields)
         self.title = f"{setup.num_envs} envs in {setup.num_workers} {setup.backend} workers"
 
     def look(self) -> PoolStats:

@@ -33,7 +33,7 @@ class Card:
         owner, started: The id of the pool's process, and the kernel's start time of it, which distinguishes it from a
             later process with the same id.
         name: The name of the pool.
-        setup: The arguments of `Setup`.
+        setup: The arguments of `PoolSetup`.
         plan: The arguments of `_core.Plan`.
         origin: The arguments of `Origin`.
         version: The version of this format.

@@ -14,10 +14,11 @@ from hypothesis import strategies as st
 from made_up_stats import US, each, snapshot
 from pool_envs import counting
 
-from remuda import Pool, PoolStats
+from remuda import Pool
 from remuda._engine.pool import advice as advising
 from remuda._engine.pool.advice import Adviser, advice
 from remuda._engine.stats.verdict import workers_verdict
+from remuda.stats import PoolStats
 
 
 def crowd(waited: float = 1400, own: float = 95, workers: int = 64) -> PoolStats:

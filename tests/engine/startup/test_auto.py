@@ -16,9 +16,10 @@ from pool_envs import CountingEnv, DiceEnv, Gate, HookedEnv, assert_same, counti
 from programs import Script
 
 import remuda
-from remuda import Choice, EnvError, FaultPolicy, Pool, StartTimeoutError, WorkerDiedError
+from remuda import EnvError, FaultPolicy, Pool, StartTimeoutError, WorkerDiedError
 from remuda._engine.startup import auto
 from remuda._worker.second_build import Limits
+from remuda.stats import WorkerChoice
 
 START_METHODS = ["forkserver", "spawn", "fork"]
 pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")
@@ -56,7 +57,7 @@ def finds(monkeypatch: pytest.MonkeyPatch, patient: None) -> Any:
     """Returns a function that fixes the result of the choice. The measurement itself still runs."""
 
     def found(num_workers: int, backend: Any = "process") -> None:
-        monkeypatch.setattr(auto, "choose", lambda *_: Choice(num_workers, backend, "the test says so"))
+        monkeypatch.setattr(auto, "choose", lambda *_: WorkerChoice(num_workers, backend, "the test says so"))
 
     return found
 
@@ -152,7 +153,7 @@ def test_options_that_need_processes_select_processes(
     calls: list[Any] = []
     real = auto.choose
 
-    def noting(measured: Any, num_envs: int, cores: int, backend: Any, wake: Any) -> Choice:
+    def noting(measured: Any, num_envs: int, cores: int, backend: Any, wake: Any) -> WorkerChoice:
         calls.append(wake)
         return real(measured, num_envs, cores, backend, None if wake is None else 1e9)
 
@@ -166,7 +167,7 @@ def test_options_that_need_processes_select_processes(
 @pytest.mark.usefixtures("measured_by_default", "patient")
 def test_the_wake_up_time_is_measured_for_backend_auto(monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[Any] = []
-    monkeypatch.setattr(auto, "choose", lambda *found: calls.append(found) or Choice(1, "process", ""))
+    monkeypatch.setattr(auto, "choose", lambda *found: calls.append(found) or WorkerChoice(1, "process", ""))
     Pool(counting(3), backend="auto").close()
     ((measured, num_envs, _, backend, wake),) = calls
     assert (num_envs, backend) == (3, "process")
@@ -350,7 +351,7 @@ def test_a_failed_trial_does_not_fail_the_start(
 
     real = auto.choose
 
-    def choose(*found: Any) -> Choice:
+    def choose(*found: Any) -> WorkerChoice:
         (tmp_path / "over").touch()
         return real(*found)
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from pool_envs import CountingEnv, HookedEnv, LevelEnv, counting
 
 from remuda._engine.startup.alike import are_alike
-from remuda._engine.stats.choice import WAKE_SECONDS, Choice, batch_seconds, best_num_workers, choose, one_each
+from remuda._engine.stats.choice import WAKE_SECONDS, WorkerChoice, batch_seconds, best_num_workers, choose, one_each
 from remuda._engine.stats.durations import span
 from remuda._worker.measuring import Measured, StepCost
 
@@ -105,7 +105,7 @@ def test_an_env_without_measurements_has_its_own_worker() -> None:
 
 
 def test_threads_stay_threads() -> None:
-    assert choose(GAME, 8, 2, "thread") == Choice(8, "thread", choose(GAME, 8, 2, "process").reason)
+    assert choose(GAME, 8, 2, "thread") == WorkerChoice(8, "thread", choose(GAME, 8, 2, "process").reason)
 
 
 costs = st.builds(lambda wall, share: StepCost(wall, wall * share), st.floats(1e-7, 10), st.floats(0, 1))

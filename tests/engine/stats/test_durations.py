@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remuda import Durations
+from remuda.stats import Durations
 
 seconds_lists = st.lists(st.floats(300e-9, 100.0), min_size=1, max_size=300)
 

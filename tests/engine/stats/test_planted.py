@@ -19,7 +19,8 @@ import pytest
 from made_up_stats import each, snapshot
 from pool_envs import HookedEnv
 
-from remuda import FaultPolicy, Pool, Verdict
+from remuda import FaultPolicy, Pool
+from remuda.stats import Verdict
 
 SHORT, LONG = 0.001, 0.04
 

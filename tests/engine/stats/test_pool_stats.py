@@ -18,9 +18,10 @@ from pool_envs import CountingEnv, Gate, HookedEnv, counting, gated, hooked
 from spare_envs import step, uneven
 from vector_envs import synced
 
-from remuda import ClosedError, EnvError, FaultPolicy, Pool, PoolStats, WorkerDiedError
+from remuda import ClosedError, EnvError, FaultPolicy, Pool, WorkerDiedError
 from remuda._watch.finding import find
 from remuda._worker.memory import own_bytes
+from remuda.stats import PoolStats
 
 on_linux = pytest.mark.skipif(sys.platform != "linux", reason="worker processes need Linux")
 BACKENDS = [pytest.param("process", marks=on_linux), "thread", "serial"]

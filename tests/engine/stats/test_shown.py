@@ -8,7 +8,7 @@ import sys
 import pytest
 from made_up_stats import each, snapshot
 
-from remuda import Durations
+from remuda.stats import Durations
 
 MS = 1e-3
 GAMES = snapshot(steps=[each(5 * MS)] * 8, workers=1, cpu=0.01, waited=40 * MS, resets=[each(9 * MS, 10)] * 8)

@@ -11,10 +11,11 @@ from hypothesis import strategies as st
 from made_up_stats import BATCHES, US, each, snapshot
 from pool_envs import counting
 
-from remuda import Durations, Pool, PoolStats
+from remuda import Pool
 from remuda._engine.pool.advice import advice
 from remuda._engine.stats.choice import best_num_workers
 from remuda._worker.measuring import StepCost
+from remuda.stats import Durations, PoolStats
 
 MS = 1e-3
 

@@ -22,7 +22,7 @@ from remuda._engine.stats.figures import Figures
 from remuda._engine.stats.origin import Origin
 from remuda._engine.stats.pool_stats import PoolStats
 from remuda._engine.stats.reading import read_stats, torch_threads
-from remuda._engine.stats.setup import Setup
+from remuda._engine.stats.setup import PoolSetup
 from remuda._engine.supervision.faults import Faults
 from remuda._engine.supervision.recorder import Recorder
 from remuda._engine.supervision.supervisor import Supervisor
@@ -95,8 +95,8 @@ class Engine:
         self.hub: _core.Hub | None = running.hub  # set last: the traceback of an error above would keep the hub alive
 
     @property
-    def setup(self) -> Setup:
-        """The pool's `Setup`. If envs render, `is_chosen` is True: then no advice makes them share a process."""
+    def setup(self) -> PoolSetup:
+        """The pool's `PoolSetup`. If envs render, `is_chosen` is True: then no advice makes them share a process."""
         setup = self.settings.setup(self.parts)
         return replace(setup, is_chosen=setup.is_chosen or self.rendering.any_renders)
 

@@ -10,8 +10,8 @@ from remuda._engine.options.checks import is_int
 from remuda._engine.options.fault_policy import FaultPolicy
 from remuda._engine.options.pool_options import OPTIONS, OptionValues, PoolOptions
 from remuda._engine.options.refusals import check_pairs
-from remuda._engine.stats.choice import Choice
-from remuda._engine.stats.setup import Setup
+from remuda._engine.stats.choice import WorkerChoice
+from remuda._engine.stats.setup import PoolSetup
 from remuda._relay.receiver import ShownWarnings
 from remuda._wire.autoreset import AUTORESET_MODES, AutoresetMode
 
@@ -27,7 +27,7 @@ class Settings(OptionValues):
     num_workers: int  # with "auto", one for each env until a trial has chosen the number.
     measures: bool = False  # whether a trial must still choose the number of workers.
     may_step_itself: bool = False  # whether the trial may choose that the caller steps the envs.
-    choice: Choice | None = None  # the choice of num_workers="auto"; None before it is made
+    choice: WorkerChoice | None = None  # the choice of num_workers="auto"; None before it is made
     keeps_apart: bool = False  # whether the options need a worker for each env, so that no env suffers from another.
     needs_processes: bool = False  # whether an option, such as a deadline, needs worker processes.
     keeps_last: bool = False  # whether the last result of each env is always kept.
@@ -55,9 +55,9 @@ class Settings(OptionValues):
         """Returns the settings for num_workers="auto". A trial chooses the number later, unless it is clear already."""
         for value, what in ((self.spares, "spares"), (self.max_worker_memory, "envs whose workers are watched")):
             if value:
-                return replace(self, choice=Choice(self.num_workers, self.workers_are, f"{what} have a worker each"))
+                return replace(self, choice=WorkerChoice(self.num_workers, self.workers_are, f"{what} have a worker each"))
         if self.backend == "serial":
-            one = Choice(1, "serial", "the caller steps all envs, one after another")
+            one = WorkerChoice(1, "serial", "the caller steps all envs, one after another")
             return replace(self, num_workers=1, choice=one)
         return replace(self, measures=True, may_step_itself=may_step_itself and not self.needs_processes)
 
@@ -119,9 +119,9 @@ class Settings(OptionValues):
         wanted = self.resets_ahead or self.spares > 0 or self.mode.in_background
         return wanted and self.max_concurrency is None
 
-    def setup(self, parts: int) -> Setup:
-        """Returns the `Setup` of the pool, which its figures contain. `parts`: the number of parts of the pool."""
-        return Setup(
+    def setup(self, parts: int) -> PoolSetup:
+        """Returns the `PoolSetup` of the pool, which its figures contain. `parts`: the number of parts of the pool."""
+        return PoolSetup(
             envs_of_worker=self.envs_of_worker(),
             backend=self.backend,
             autoreset=self.autoreset,

@@ -73,7 +73,7 @@ class Pool(Divisible, OnACluster):
             batch.
         env_ids: (num_envs,) int64: 0, ..., num_envs - 1.
         options: dict of all `PoolOptions`, with the values in force. Changing it has no effect.
-        choice: If "auto" chose the number of workers, that number and the reason as a `Choice`; else None.
+        choice: If "auto" chose the number of workers, the choice as a `remuda.stats.WorkerChoice`; else None.
         num_workers, vector_size, backend, start_method, autoreset, spares, seeding: The values of these options.
         single_observation_space, single_action_space: The spaces of one env: gymnasium.Space.
         observation_space, action_space: The spaces of all envs: Gymnasium's `batch_space` of the single ones, built

@@ -24,7 +24,7 @@ from remuda._engine.running.running import Running
 from remuda._engine.startup.alike import are_alike
 from remuda._engine.startup.start import assign, lay_out, make_backend
 from remuda._engine.startup.start_progress import StartProgress
-from remuda._engine.stats.choice import Choice, choose, one_each
+from remuda._engine.stats.choice import WorkerChoice, choose, one_each
 from remuda._relay.log import logger
 from remuda._worker.measuring import Measured, measure
 from remuda._worker.second_build import Limits
@@ -70,12 +70,12 @@ def settle(
 
 def _choose(
     settings: Settings, env_fns: Sequence[EnvFn], cores: int, adopt: Adopt, progress: StartProgress
-) -> tuple[Choice, Backend | None]:
+) -> tuple[WorkerChoice, Backend | None]:
     kind, num_envs = settings.workers_are, settings.num_envs // settings.width
     if not are_alike(env_fns):
         return one_each(num_envs, kind, "their factories differ, so that env 0 is no measure of the others"), None
     if num_envs == 1 and not settings.may_step_itself:
-        return Choice(1, kind, "1 worker for 1 env"), None
+        return WorkerChoice(1, kind, "1 worker for 1 env"), None
     backend = make_backend(settings)
     assignments = assign(settings, env_fns)
     progress.begin(settings)

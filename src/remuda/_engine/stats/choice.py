@@ -31,7 +31,7 @@ _WORTH_WORKERS = 1.05
 
 
 @dataclass(frozen=True)
-class Choice:
+class WorkerChoice:
     """The choice of num_workers="auto" for a pool. Its `str` is the reason.
 
     Attributes:
@@ -78,7 +78,7 @@ def best_num_workers(cost: StepCost, num_envs: int, cores: int, wake: float = WA
 
 def choose(
     measured: Measured, num_envs: int, cores: int, backend: Literal["process", "thread"], wake: float | None = None
-) -> Choice:
+) -> WorkerChoice:
     """Chooses workers for envs (or vector envs) like the measured one. `wake`: None if the caller may not step envs."""
     if measured.cost is None:
         return one_each(num_envs, backend, f"env 0 cannot be played at random ({measured.raised})")
@@ -87,16 +87,16 @@ def choose(
     best = best_num_workers(cost, num_envs, cores, WAKE_SECONDS if wake is None else wake)
     if wake is not None:
         if num_envs == 1:
-            return Choice(1, "serial", f"stepped by the caller: it is one env, a step of which takes {span(cost.wall)}")
+            return WorkerChoice(1, "serial", f"stepped by the caller: it is one env, a step of which takes {span(cost.wall)}")
         alone, shared = in_turns(num_envs * cost.wall), batch_seconds(cost, num_envs, best, cores, wake)
         if alone < _WORTH_WORKERS * shared:
             batch = f"the {num_envs} steps of a batch take {span(alone)}, by {counted(best, 'worker')} {span(shared)}"
-            return Choice(1, "serial", f"stepped by the caller: {batch}, and to wake a worker {span(wake)}")
-    return Choice(best, backend, f"{counted(best, 'worker')} for {num_envs} envs: {describe(cost, cores)}")
+            return WorkerChoice(1, "serial", f"stepped by the caller: {batch}, and to wake a worker {span(wake)}")
+    return WorkerChoice(best, backend, f"{counted(best, 'worker')} for {num_envs} envs: {describe(cost, cores)}")
 
 
-def one_each(num_envs: int, backend: Literal["process", "thread"], why: str) -> Choice:
-    return Choice(num_envs, backend, f"one worker for each of {num_envs} envs: {why}")
+def one_each(num_envs: int, backend: Literal["process", "thread"], why: str) -> WorkerChoice:
+    return WorkerChoice(num_envs, backend, f"one worker for each of {num_envs} envs: {why}")
 
 
 def describe(cost: StepCost, cores: int) -> str:

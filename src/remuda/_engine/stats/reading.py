@@ -10,7 +10,7 @@ from typing import Any
 from remuda._engine.stats.figures import Figures, read_record
 from remuda._engine.stats.origin import Origin
 from remuda._engine.stats.pool_stats import PoolStats
-from remuda._engine.stats.setup import Setup, hosted_ids
+from remuda._engine.stats.setup import PoolSetup, hosted_ids
 from remuda._engine.stats.snapshot import CallerStats, EnvStats, WorkerStats
 from remuda._system.cores import usable_cores
 from remuda._system.processes import usage_of
@@ -19,7 +19,7 @@ from remuda._worker.memory import own_bytes
 
 def read_stats(
     figures: Figures,
-    setup: Setup,
+    setup: PoolSetup,
     pids: Sequence[int | None],
     caller_pid: int,
     origin: Origin,
@@ -54,7 +54,7 @@ def torch_threads() -> int | None:
     return None if get is None else int(get())
 
 
-def _envs(figures: Figures, setup: Setup) -> list[EnvStats]:
+def _envs(figures: Figures, setup: PoolSetup) -> list[EnvStats]:
     width, made = setup.vector_size or 1, list[EnvStats]()
     for worker, ids in enumerate(hosted_ids(setup.envs_of_worker)):
         for env in ids:
@@ -70,7 +70,7 @@ def _envs(figures: Figures, setup: Setup) -> list[EnvStats]:
 
 
 def _workers(
-    figures: Figures, setup: Setup, seconds: float, pids: Sequence[int | None], queued: Sequence[float]
+    figures: Figures, setup: PoolSetup, seconds: float, pids: Sequence[int | None], queued: Sequence[float]
 ) -> Iterator[WorkerStats]:
     has_processes = setup.backend == "process"
     for index, env_ids in enumerate(hosted_ids(setup.envs_of_worker)):

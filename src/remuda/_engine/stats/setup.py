@@ -9,7 +9,7 @@ from typing import Literal
 
 
 @dataclass(frozen=True)
-class Setup:
+class PoolSetup:
     """The options of a pool, and other facts about it, that its figures and verdicts depend on.
 
     Attributes:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from remuda._engine.stats.durations import Durations
 from remuda._engine.stats.record import Record, check_order, described, documented, latest, total
-from remuda._engine.stats.setup import Setup
+from remuda._engine.stats.setup import PoolSetup
 
 if TYPE_CHECKING:
     from typing_extensions import Self  # `typing` has it since Python 3.11
@@ -167,7 +167,7 @@ class Snapshot:
     workers: tuple[WorkerStats, ...]
     caller: CallerStats
     cores: int
-    setup: Setup
+    setup: PoolSetup
     taken: float = 0.0
 
     # -- sums -----------------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from typing import Literal, TypeAlias
 
 from remuda._engine.stats.choice import SWITCH_SECONDS, WAKE_SECONDS, batch_seconds, best_num_workers, counted
 from remuda._engine.stats.durations import span
-from remuda._engine.stats.setup import Setup
+from remuda._engine.stats.setup import PoolSetup
 from remuda._engine.stats.snapshot import Snapshot
 from remuda._wire.autoreset import AUTORESET_MODES
 from remuda._worker.measuring import StepCost
@@ -301,6 +301,6 @@ def _steps_of_slowest(stats: Snapshot) -> float:
     return max(by_worker.values(), default=0.0)
 
 
-def _num_objects(setup: Setup) -> int:
+def _num_objects(setup: PoolSetup) -> int:
     """Returns the number of env objects: of single envs, or of vector envs."""
     return setup.num_envs // (setup.vector_size or 1)
