@@ -5,8 +5,7 @@ from __future__ import annotations
 from remuda._engine.stats.choice import WorkerChoice
 from remuda._engine.stats.durations import Durations
 from remuda._engine.stats.pool_stats import PoolStats
-from remuda._engine.stats.setup import PoolSetup
-from remuda._engine.stats.snapshot import CallerStats, EnvStats, WorkerStats
+from remuda._engine.stats.snapshot import CallerStats, EnvStats, PoolSetup, WorkerStats
 from remuda._engine.stats.verdict import Verdict
 
 __all__ = [

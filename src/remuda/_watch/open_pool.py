@@ -8,11 +8,9 @@ from typing import Any
 
 from remuda import _core
 from remuda._engine.stats.durations import Durations
-from remuda._engine.stats.figures import Figures
-from remuda._engine.stats.origin import Origin
 from remuda._engine.stats.pool_stats import PoolStats
-from remuda._engine.stats.reading import read_stats
-from remuda._engine.stats.setup import PoolSetup
+from remuda._engine.stats.reading import Figures, Origin, read_stats
+from remuda._engine.stats.snapshot import PoolSetup
 from remuda._watch.seen_pool import SeenPool
 from remuda._wire.card import Card, start_of
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import sys
 
 import pytest
 from made_up_stats import each, snapshot
@@ -14,17 +13,8 @@ MS = 1e-3
 GAMES = snapshot(steps=[each(5 * MS)] * 8, workers=1, cpu=0.01, waited=40 * MS, resets=[each(9 * MS, 10)] * 8)
 
 
-@pytest.fixture(params=["rich", "plain"])
-def shown(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    if request.param == "plain":
-        monkeypatch.setitem(sys.modules, "rich", None)
-    else:
-        pytest.importorskip("rich")
-    return str(GAMES)
-
-
-def test_a_table_has_workers_envs_the_callers_time_and_the_verdict(shown: str) -> None:
-    lines = shown.splitlines()
+def test_a_table_has_workers_envs_the_callers_time_and_the_verdict() -> None:
+    lines = str(GAMES).splitlines()
     assert lines[0].startswith("8 envs in 1 process workers on 2 cores: 8080 steps")
     assert "waits for envs 100%" in lines[1]
     assert any(line.split()[:3] == ["0", "1000", "0-7"] for line in lines)  # the columns worker, pid and envs

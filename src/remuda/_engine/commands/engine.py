@@ -18,11 +18,9 @@ from remuda._engine.running.progress import ProgressTracker
 from remuda._engine.running.running import CLOSED, SPLIT_SINCE, Running
 from remuda._engine.running.seeds import EpisodeSeeds, GymnasiumSeeds
 from remuda._engine.running.shared_rendering import SharedRendering
-from remuda._engine.stats.figures import Figures
-from remuda._engine.stats.origin import Origin
 from remuda._engine.stats.pool_stats import PoolStats
-from remuda._engine.stats.reading import read_stats, torch_threads
-from remuda._engine.stats.setup import PoolSetup
+from remuda._engine.stats.reading import Figures, Origin, read_stats, torch_threads
+from remuda._engine.stats.snapshot import PoolSetup
 from remuda._engine.supervision.faults import Faults
 from remuda._engine.supervision.recorder import Recorder
 from remuda._engine.supervision.supervisor import Supervisor

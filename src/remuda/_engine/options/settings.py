@@ -11,7 +11,7 @@ from remuda._engine.options.fault_policy import FaultPolicy
 from remuda._engine.options.pool_options import OPTIONS, OptionValues, PoolOptions
 from remuda._engine.options.refusals import check_pairs
 from remuda._engine.stats.choice import WorkerChoice
-from remuda._engine.stats.setup import PoolSetup
+from remuda._engine.stats.snapshot import PoolSetup
 from remuda._relay.receiver import ShownWarnings
 from remuda._wire.autoreset import AUTORESET_MODES, AutoresetMode
 

@@ -20,7 +20,7 @@ from remuda._engine.options.settings import Settings
 from remuda._engine.running.running import Running
 from remuda._engine.startup.inheritance import Inheritance, progress_of
 from remuda._engine.startup.start_progress import StartProgress
-from remuda._engine.stats.setup import hosted_ids
+from remuda._engine.stats.snapshot import hosted_ids
 from remuda._system.cores import whole_cores
 from remuda._system.interpreter import has_gil
 from remuda._system.limits import check_file_length

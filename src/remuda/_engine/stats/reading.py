@@ -1,20 +1,108 @@
-"""Makes a snapshot of a pool's figures, in any process that can read the pool's memory."""
+"""Reads a pool's figures out of shared memory, and makes a snapshot of them.
+
+This needs the memory alone, so it serves the pool's own process and others that watch the pool.
+"""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
-from remuda._engine.stats.figures import Figures, read_record
-from remuda._engine.stats.origin import Origin
+import numpy as np
+from numpy.typing import NDArray
+
+from remuda import _core
+from remuda._engine.stats.durations import Durations
 from remuda._engine.stats.pool_stats import PoolStats
-from remuda._engine.stats.setup import PoolSetup, hosted_ids
-from remuda._engine.stats.snapshot import CallerStats, EnvStats, WorkerStats
+from remuda._engine.stats.snapshot import CallerStats, EnvStats, PoolSetup, WorkerStats, hosted_ids
 from remuda._system.cores import usable_cores
-from remuda._system.processes import usage_of
+from remuda._system.processes import Usage, usage_of
 from remuda._worker.memory import own_bytes
+
+
+def _dtypes() -> dict[str, np.dtype[Any]]:
+    """Returns the NumPy dtypes of the core's structs for figures, by the struct's name."""
+    structs: dict[str, Any] = {}
+    for name, (fields, size) in _core.figure_structs().items():
+        formats = [
+            (structs.get(kind, kind), count) if count > 1 else structs.get(kind, kind) for _, kind, count, _ in fields
+        ]
+        names, offsets = [field[0] for field in fields], [field[3] for field in fields]
+        structs[name] = np.dtype({"names": names, "formats": formats, "offsets": offsets, "itemsize": size})
+    return structs
+
+
+STRUCTS = _dtypes()
+_EPISODES = STRUCTS["Env"]["last"].shape[0]
+
+_OP_BITS = 15  # the bits of a `task` that hold its op plus 1; the others hold its start time.
+_DOING = ("reset", "step", "observe", "call", "close", "reset", "build", "reset")  # the name of each op
+
+
+@dataclass(frozen=True)
+class Figures:
+    """Copies of all counters: one entry for each env, one for each worker, and one for the caller.
+
+    `when`: the time of the copies, in seconds of CLOCK_MONOTONIC.
+    """
+
+    envs: NDArray[Any]
+    workers: NDArray[Any]
+    meters: NDArray[Any]
+    caller: Any
+    when: float
+
+    @classmethod
+    def read(cls, arena: _core.Arena, plan: _core.Plan) -> Figures:
+        """Copies the figures out of an arena. `plan`: the layout of the arena."""
+        envs, workers, meters, caller, now = _core.read_figures(arena, plan)
+        return cls(
+            np.frombuffer(envs, STRUCTS["Env"]),
+            np.frombuffer(workers, STRUCTS["Worker"]),
+            np.frombuffer(meters, STRUCTS["Meter"]),
+            np.frombuffer(caller, STRUCTS["Caller"])[0],
+            now / 1e9,
+        )
+
+    def last_episodes(self, env: int) -> tuple[tuple[float, ...], tuple[int, ...]]:
+        """Returns (sums of rewards, lengths) of an env's last episodes, the latest last.
+
+        They are one fewer than there is room for: the worker may be writing over the oldest one.
+        """
+        episodes, last = int(self.envs[env]["episodes"]), self.envs[env]["last"]
+        kept = [last[n % _EPISODES] for n in range(max(0, episodes - _EPISODES + 1), episodes)]
+        return tuple(float(one["reward"]) for one in kept), tuple(int(one["steps"]) for one in kept)
+
+    def doing(self, worker: int) -> tuple[str | None, int | None, float]:
+        """Returns (operation, env, start) of a worker. Env None: the whole worker. (None, None, 0.0): the worker waits.
+
+        The start is in seconds of CLOCK_MONOTONIC.
+        """
+        task, env = int(self.meters[worker]["task"]), int(self.meters[worker]["env"])
+        op = (task & _OP_BITS) - 1
+        if not 0 <= op < len(_DOING):
+            return None, None, 0.0
+        return _DOING[op], None if env == _core.WHOLE_WORKER else env, (task & ~_OP_BITS) / 1e9
+
+
+@dataclass(frozen=True)
+class Origin:
+    """The system's counters at the time a pool was made, in seconds; all zero if they were not read."""
+
+    caller: float = 0.0  # CPU time of the program
+    queued: Mapping[str, float] = field(default_factory=dict)  # the time in queues for cores, by process id as text
+
+    @classmethod
+    def now(cls, pids: Sequence[int | None], caller_pid: int) -> Origin:
+        """Reads the counters. `pids`: the process id of each worker; None for a worker without a process."""
+        usages = {pid: usage_of(pid) for pid in (caller_pid, *pids) if pid is not None}
+        return cls(usages[caller_pid].cpu, {str(pid): usage.queued for pid, usage in usages.items()})
+
+    def queued_since(self, pid: int | None, usage: Usage) -> float:
+        """Returns the seconds in which a process was queued since the pool was made, or since the process began."""
+        return max(0.0, usage.queued - self.queued.get(str(pid), 0.0))
 
 
 def read_stats(
@@ -28,20 +116,17 @@ def read_stats(
     """Returns a snapshot of the figures. `pids`: the process id of each worker; None for a worker without a process."""
     began = int(figures.caller["began_ns"]) / 1e9
     seconds = figures.when - began if began else 0.0
-    caller = usage_of(caller_pid)
+    hosted = hosted_ids(setup.envs_of_worker)
     queued = [origin.queued_since(pid, usage_of(pid)) for pid in pids]
+    is_process = setup.backend == "process"
     return PoolStats(
         seconds=seconds,
-        envs=tuple(_envs(figures, setup)),
-        workers=tuple(_workers(figures, setup, seconds, pids, queued)),
-        caller=_caller(
-            figures,
-            seconds=seconds,
-            queued=origin.queued_since(caller_pid, caller),
-            memory=caller.memory,
-            cpu=max(0.0, caller.cpu - origin.caller),
-            torch_threads=torch_threads,
+        envs=tuple(_env(figures, env, worker, setup) for worker, ids in enumerate(hosted) for env in ids),
+        workers=tuple(
+            _worker(figures, worker, ids, seconds, pids[worker], queued[worker], is_process=is_process)
+            for worker, ids in enumerate(hosted)
         ),
+        caller=_caller(figures, seconds, caller_pid, origin, torch_threads),
         cores=usable_cores(),
         setup=setup,
         taken=figures.when,
@@ -54,52 +139,74 @@ def torch_threads() -> int | None:
     return None if get is None else int(get())
 
 
-def _envs(figures: Figures, setup: PoolSetup) -> list[EnvStats]:
-    width, made = setup.vector_size or 1, list[EnvStats]()
-    for worker, ids in enumerate(hosted_ids(setup.envs_of_worker)):
-        for env in ids:
-            returns, lengths = figures.last_episodes(env)
-            stats = read_record(
-                EnvStats, figures.envs[env], env_id=env, worker=worker, returns=returns, lengths=lengths
-            )
-            if env % width:  # only the first env of a vector env has durations in shared memory
-                first = made[env - env % width]
-                stats = replace(stats, step=first.step, reset=first.reset)
-            made.append(stats)
-    return made
+def _env(figures: Figures, env: int, worker: int, setup: PoolSetup) -> EnvStats:
+    row = figures.envs[env]
+    timed = figures.envs[env - env % (setup.vector_size or 1)]  # only the first env of a vector env has durations
+    returns, lengths = figures.last_episodes(env)
+    return EnvStats(
+        env_id=env,
+        worker=worker,
+        step=_durations(timed["steps"]),
+        reset=_durations(timed["resets"]),
+        episodes=int(row["episodes"]),
+        returns=returns,
+        lengths=lengths,
+        faults=int(row["faults"]),
+    )
 
 
-def _workers(
-    figures: Figures, setup: PoolSetup, seconds: float, pids: Sequence[int | None], queued: Sequence[float]
-) -> Iterator[WorkerStats]:
-    has_processes = setup.backend == "process"
-    for index, env_ids in enumerate(hosted_ids(setup.envs_of_worker)):
-        doing, doing_env, since = figures.doing(index)
-        yield read_record(
-            WorkerStats,
-            figures.meters[index],
-            figures.workers[index],
-            index=index,
-            env_ids=env_ids,
-            pid=pids[index],
-            seconds=seconds,
-            queued=queued[index],
-            memory=_memory(pids[index], has_processes=has_processes),
-            doing=doing,
-            doing_env=doing_env,
-            doing_since=max(0.0, figures.when - since) if doing else 0.0,
-        )
+def _worker(
+    figures: Figures,
+    index: int,
+    env_ids: tuple[int, ...],
+    seconds: float,
+    pid: int | None,
+    queued: float,
+    *,
+    is_process: bool,
+) -> WorkerStats:
+    row, meter = figures.workers[index], figures.meters[index]
+    doing, doing_env, since = figures.doing(index)
+    no_memory = 0 if is_process else None
+    return WorkerStats(
+        index=index,
+        env_ids=env_ids,
+        pid=pid,
+        seconds=seconds,
+        steps=int(meter["steps"]),
+        busy=int(meter["busy_ns"]) / 1e9,
+        cpu=int(meter["cpu_ns"]) / 1e9,
+        queued=queued,
+        idle=_durations(row["idle"]),
+        restarts=int(row["restarts"]),
+        memory_renewals=int(row["memory_renewals"]),
+        memory=no_memory if pid is None else own_bytes(pid),
+        lost=(int(row["outage_ns"]) + int(row["rebuild_ns"])) / 1e9,
+        pickling=int(row["info_ns"]) / 1e9,
+        info_key=row["info_key"].decode(errors="replace") or None,
+        info_bytes=int(row["info_bytes"]),
+        doing=doing,
+        doing_env=doing_env,
+        doing_since=max(0.0, figures.when - since) if doing else 0.0,
+    )
 
 
-def _memory(pid: int | None, *, has_processes: bool) -> int | None:
-    if pid is None:
-        return 0 if has_processes else None
-    return own_bytes(pid)
+def _caller(figures: Figures, seconds: float, pid: int, origin: Origin, threads: int | None) -> CallerStats:
+    row, usage = figures.caller, usage_of(pid)
+    batches, sampled, waiting = int(row["batches"]), int(row["sampled"]), int(row["waited_ns"]) / 1e9
+    gathering = int(row["gathering_ns"]) / 1e9 * batches / sampled if sampled else 0.0  # an estimate
+    return CallerStats(
+        seconds=seconds,
+        batches=batches,
+        waiting=waiting,
+        gathering=min(gathering, max(0.0, seconds - waiting)),
+        queued=origin.queued_since(pid, usage),
+        memory=usage.memory,
+        unpickling=int(row["unpickling_ns"]) / 1e9,
+        cpu=max(0.0, usage.cpu - origin.caller),
+        torch_threads=threads,
+    )
 
 
-def _caller(figures: Figures, **found: Any) -> CallerStats:
-    """Returns the figures of the caller. `found`: the fields of the record that are not in shared memory."""
-    stats: CallerStats = read_record(CallerStats, figures.caller, **found)
-    sampled, sampled_seconds = int(figures.caller["sampled"]), int(figures.caller["gathering_ns"]) / 1e9
-    estimate = sampled_seconds * stats.batches / sampled if sampled else 0.0
-    return replace(stats, gathering=min(estimate, max(0.0, stats.seconds - stats.waiting)))
+def _durations(row: Any) -> Durations:
+    return Durations(row["counts"], int(row["total_ns"]) / 1e9, int(row["longest_ns"]) / 1e9)

@@ -1,44 +1,115 @@
 """Snapshots: the figures of a pool at one moment. They are immutable, and two snapshots can be subtracted.
 
-A new figure is a field of one of these classes. If it lies in shared memory, it is also a number in
-`src/core/shm/figures.hpp` and `figures.py`. Reading, differences and the documentation follow from the field.
+A new figure is a field of one of these classes, and a line in `reading.py`. If it lies in shared memory, it is also a
+number in `src/core/shm/figures.hpp`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, TypeVar
+from itertools import accumulate
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
 
 from remuda._engine.stats.durations import Durations
-from remuda._engine.stats.record import Record, check_order, described, documented, latest, total
-from remuda._engine.stats.setup import PoolSetup
 
 if TYPE_CHECKING:
     from typing_extensions import Self  # `typing` has it since Python 3.11
 
-_R = TypeVar("_R", bound=Record)
+_R = TypeVar("_R", bound="Record")
 
 
-@documented
+@dataclass(frozen=True)
+class PoolSetup:
+    """The options of a pool, and other facts about it, that its figures and verdicts depend on.
+
+    Attributes:
+        envs_of_worker: The number of envs of each worker, the spares last.
+        backend, autoreset, spares, vector_size: Those of the pool.
+        is_chosen: Whether "auto" has chosen the number of workers, or envs that render leave no choice.
+        parts: The number of parts of the pool.
+        keeps_apart: Whether the options require separate workers for envs: then fewer workers are never suggested.
+    """
+
+    envs_of_worker: tuple[int, ...]
+    backend: Literal["process", "thread", "serial", "auto"] = "process"
+    autoreset: str = "next_step"
+    spares: int = 0
+    vector_size: int | None = None
+    is_chosen: bool = False
+    parts: int = 1
+    keeps_apart: bool = False
+
+    @property
+    def num_envs(self) -> int:
+        """The number of envs without spares."""
+        return sum(self.envs_of_worker) - self.spares
+
+    @property
+    def num_workers(self) -> int:
+        """The number of workers, those of spares included."""
+        return len(self.envs_of_worker)
+
+
+def hosted_ids(envs_of_worker: Sequence[int]) -> list[tuple[int, ...]]:
+    """Returns the ids of each worker's envs. Envs with neighbouring ids share a worker."""
+    starts = accumulate(envs_of_worker, initial=0)
+    return [tuple(range(start, start + count)) for start, count in zip(starts, envs_of_worker, strict=False)]
+
+
+@dataclass(frozen=True, eq=False)
+class Record:
+    """The base class of records of figures. `later - earlier` is a record of the time between two records."""
+
+    _GROWING: ClassVar[tuple[str, ...]]  # the fields that a difference subtracts; it keeps the others' later values
+
+    @property
+    def _age(self) -> float:
+        """A number that never decreases: of two records, the one with the larger number is later."""
+        raise NotImplementedError
+
+    def __sub__(self, earlier: Self) -> Self:
+        check_order(earlier._age <= self._age)
+        return replace(self, **{name: _growth(getattr(self, name), getattr(earlier, name)) for name in self._GROWING})
+
+
+def check_order(is_in_order: bool) -> None:
+    if not is_in_order:
+        raise ValueError("expected the later snapshot first, got the earlier one; write `later - earlier`")
+
+
+def _growth(later: Any, earlier: Any) -> Any:
+    """Returns the difference of two `Durations`, or of two numbers, which is at least 0."""
+    return later - earlier if isinstance(later, Durations) else max(later - earlier, type(later)())
+
+
 @dataclass(frozen=True, eq=False)
 class EnvStats(Record):
-    """The figures of one env."""
+    """The figures of one env.
 
-    env_id: int = field(metadata=described("Its number, as faults name it; with spares it may back any slot."))
-    worker: int = field(metadata=described("The index of the worker that hosts it."))
-    step: Durations = total(
-        Durations(),
-        """The durations of its steps without resets, in seconds like all durations. Each env of a vector env has the
-        durations of the whole vector env.""",
-        "steps",
-    )
-    reset: Durations = total(Durations(), "The durations of its resets.", "resets")
-    episodes: int = total(0, "The number of episodes that have ended, also by a time limit.", "episodes")
-    returns: tuple[float, ...] = latest((), "Sums of rewards of its last episodes (15 at most), the latest last.")
-    lengths: tuple[int, ...] = latest((), "The steps of these episodes.")
-    faults: int = total(0, "The number of its exceptions, deaths and hangs.", "faults")
+    Attributes:
+        env_id: Its number, as faults name it; with spares it may back any slot.
+        worker: The index of the worker that hosts it.
+        step: The durations of its steps without resets, in seconds like all durations. Each env of a vector env has
+            the durations of the whole vector env.
+        reset: The durations of its resets.
+        episodes: The number of episodes that have ended, also by a time limit.
+        returns: Sums of rewards of its last episodes (15 at most), the latest last.
+        lengths: The steps of these episodes.
+        faults: The number of its exceptions, deaths and hangs.
+    """
+
+    _GROWING = ("step", "reset", "episodes", "faults")
+
+    env_id: int
+    worker: int
+    step: Durations = Durations()
+    reset: Durations = Durations()
+    episodes: int = 0
+    returns: tuple[float, ...] = ()
+    lengths: tuple[int, ...] = ()
+    faults: int = 0
 
     @property
     def steps(self) -> int:
@@ -55,49 +126,58 @@ class EnvStats(Record):
         return replace(between, returns=self.returns[older:], lengths=self.lengths[older:])
 
 
-@documented
 @dataclass(frozen=True, eq=False)
 class WorkerStats(Record):
-    """The figures of one worker."""
+    """The figures of one worker.
 
-    index: int = field(metadata=described("Its place in `pool.workers`."))
-    env_ids: tuple[int, ...] = field(metadata=described("The envs that it hosts."))
-    pid: int | None = latest(None, "Its process id; None if it has no process of its own.")
-    seconds: float = total(0.0, "Wall time of these figures.")
-    steps: int = total(0, "Rows that it has filled: steps of envs, and resets.", "steps")
-    busy: float = total(0.0, "Seconds of that inside envs.", "busy_ns")
-    cpu: float = total(
-        0.0, "Seconds of CPU time, spinning not counted. The last millisecond may still be missing.", "cpu_ns"
+    Attributes:
+        index: Its place in `pool.workers`.
+        env_ids: The envs that it hosts.
+        pid: Its process id; None if it has no process of its own.
+        seconds: Wall time of these figures.
+        steps: Rows that it has filled: steps of envs, and resets.
+        busy: Seconds of that inside envs.
+        cpu: Seconds of CPU time, spinning not counted. The last millisecond may still be missing.
+        queued: Seconds in which it was ready to run, and others had the core.
+        idle: The durations of its waits for a command.
+        restarts: Processes that were started in its place, after faults and to renew envs.
+        memory_renewals: The number of times that it grew past `max_worker_memory`, and had to be replaced.
+        memory: Bytes of memory that its process and all that it has started take for themselves, swapped out or not:
+            what `max_worker_memory` limits. While it is restarted, that of its successor; 0 if there is no process at
+            this moment; None if workers have no processes of their own.
+        lost: Seconds in which it served nothing because of faults: from the beginning of what an env failed in until
+            the successor of its process serves, or until the env is built again.
+        pickling: Seconds of `busy` and after it in which it pickled and sent what infos have beside columns.
+        info_key: The key of infos whose pickled value is the largest; None if nothing was pickled.
+        info_bytes: Bytes of that value.
+        doing: What it does now: "step", "reset", "call", ...; None while it waits.
+        doing_env: The env of that command; None: no env, or all.
+        doing_since: The seconds since it began with that.
+    """
+
+    _GROWING = (
+        *("seconds", "steps", "busy", "cpu", "queued", "idle", "restarts", "memory_renewals", "lost", "pickling"),
     )
-    queued: float = total(0.0, "Seconds in which it was ready to run, and others had the core.")
-    idle: Durations = total(Durations(), "The durations of its waits for a command.", "idle")
-    restarts: int = total(0, "Processes that were started in its place, after faults and to renew envs.", "restarts")
-    memory_renewals: int = total(
-        0, "The number of times that it grew past `max_worker_memory`, and had to be replaced.", "memory_renewals"
-    )
-    memory: int | None = latest(
-        None,
-        """Bytes of memory that its process and all that it has started take for themselves, swapped out or not: what
-        `max_worker_memory` limits. While it is restarted, that of its successor; 0 if there is no process at this
-        moment; None if workers have no processes of their own.""",
-    )
-    lost: float = total(
-        0.0,
-        """Seconds in which it served nothing because of faults: from the beginning of what an env failed in until the
-        successor of its process serves, or until the env is built again.""",
-        "outage_ns",
-        "rebuild_ns",
-    )
-    pickling: float = total(
-        0.0, "Seconds of `busy` and after it in which it pickled and sent what infos have beside columns.", "info_ns"
-    )
-    info_key: str | None = latest(
-        None, "The key of infos whose pickled value is the largest; None if nothing was pickled.", "info_key"
-    )
-    info_bytes: int = latest(0, "Bytes of that value.", "info_bytes")
-    doing: str | None = latest(None, 'What it does now: "step", "reset", "call", ...; None while it waits.')
-    doing_env: int | None = latest(None, "The env of that command; None: no env, or all.")
-    doing_since: float = latest(0.0, "The seconds since it began with that.")
+
+    index: int
+    env_ids: tuple[int, ...]
+    pid: int | None = None
+    seconds: float = 0.0
+    steps: int = 0
+    busy: float = 0.0
+    cpu: float = 0.0
+    queued: float = 0.0
+    idle: Durations = Durations()
+    restarts: int = 0
+    memory_renewals: int = 0
+    memory: int | None = None
+    lost: float = 0.0
+    pickling: float = 0.0
+    info_key: str | None = None
+    info_bytes: int = 0
+    doing: str | None = None
+    doing_env: int | None = None
+    doing_since: float = 0.0
 
     @property
     def cpu_share(self) -> float:
@@ -114,34 +194,34 @@ class WorkerStats(Record):
         return between if self.pid == earlier.pid else replace(between, queued=self.queued)
 
 
-@documented
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class CallerStats(Record):
-    """The figures of the pool's caller. They show the use of your program's time."""
+    """The figures of the pool's caller. They show the use of your program's time.
 
-    seconds: float = total(0.0, "Wall time since it first sent anything.")
-    batches: int = total(0, "The number of batches that it has received.", "batches")
-    waiting: float = total(
-        0.0,
-        'Seconds of that in which it waited for envs; with `backend="serial"`, in which it stepped them.',
-        "waited_ns",
-    )
-    gathering: float = total(
-        0.0, "Seconds in which the pool checked actions and made batches; estimated from one batch in sixteen."
-    )
-    queued: float = total(0.0, "Seconds in which it was ready to run, and others had the core.")
-    memory: int | None = latest(None, "Bytes of its process that are in memory; None if the system does not report it.")
-    unpickling: float = total(
-        0.0,
-        "Seconds in which infos without columns were unpickled, because the caller looked at them.",
-        "unpickling_ns",
-    )
-    cpu: float = total(0.0, "Seconds of CPU time of all threads of its process.")
-    torch_threads: int | None = latest(
-        None,
-        """The threads that PyTorch's operators use there; None if PyTorch is not imported, or if another process took
-        the snapshot.""",
-    )
+    Attributes:
+        seconds: Wall time since it first sent anything.
+        batches: The number of batches that it has received.
+        waiting: Seconds of that in which it waited for envs; with `backend="serial"`, in which it stepped them.
+        gathering: Seconds in which the pool checked actions and made batches; estimated from one batch in sixteen.
+        queued: Seconds in which it was ready to run, and others had the core.
+        memory: Bytes of its process that are in memory; None if the system does not report it.
+        unpickling: Seconds in which infos without columns were unpickled, because the caller looked at them.
+        cpu: Seconds of CPU time of all threads of its process.
+        torch_threads: The threads that PyTorch's operators use there; None if PyTorch is not imported, or if another
+            process took the snapshot.
+    """
+
+    _GROWING = ("seconds", "batches", "waiting", "gathering", "queued", "unpickling", "cpu")
+
+    seconds: float = 0.0
+    batches: int = 0
+    waiting: float = 0.0
+    gathering: float = 0.0
+    queued: float = 0.0
+    memory: int | None = None
+    unpickling: float = 0.0
+    cpu: float = 0.0
+    torch_threads: int | None = None
 
     @property
     def own(self) -> float:

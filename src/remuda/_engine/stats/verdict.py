@@ -14,8 +14,7 @@ from typing import Literal, TypeAlias
 
 from remuda._engine.stats.choice import SWITCH_SECONDS, WAKE_SECONDS, batch_seconds, best_num_workers, counted
 from remuda._engine.stats.durations import span
-from remuda._engine.stats.setup import PoolSetup
-from remuda._engine.stats.snapshot import Snapshot
+from remuda._engine.stats.snapshot import PoolSetup, Snapshot
 from remuda._wire.autoreset import AUTORESET_MODES
 from remuda._worker.measuring import StepCost
 from remuda._worker.memory import in_words
