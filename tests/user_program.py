@@ -134,7 +134,7 @@ def figures(pool: Pool) -> dict[str, float]:
     took: remuda.stats.Durations = env.step
     worker: remuda.stats.WorkerStats = stats.workers[0]
     print(trace.path, verdict.text, verdict.saves, took.p99, env.returns, worker.busy, worker.doing)
-    print(stats.caller.waiting, stats.cores, stats.setup.num_workers, stats.step_seconds)
+    print(stats.caller.waiting, stats.cores, stats.setup.num_workers, stats.step.mean)
     return stats.scalars()
 
 

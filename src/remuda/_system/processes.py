@@ -1,8 +1,7 @@
-"""Reads the kernel's figures of processes and cores: time on cores, time waiting for a core, memory."""
+"""Reads the kernel's figures of processes and cores: time on cores, and time waiting for a core."""
 
 from __future__ import annotations
 
-import mmap
 import os
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -17,17 +16,15 @@ _BUSY, _STOLEN = (1, 2, 3, 6, 7), (8,)
 
 @dataclass(frozen=True)
 class Usage:
-    """The CPU time, waiting time and memory of a process; zeros, or None, if unknown.
+    """The CPU time and waiting time of a process; zeros if unknown.
 
     Attributes:
         cpu: Seconds of CPU time of all its threads, to a hundredth.
         queued: Seconds in which its main thread was ready to run but had no core.
-        memory: Resident bytes, shared ones included.
     """
 
     cpu: float = 0.0
     queued: float = 0.0
-    memory: int | None = None
 
 
 def usage_of(pid: int | None, root: Path = ROOT) -> Usage:
@@ -35,10 +32,8 @@ def usage_of(pid: int | None, root: Path = ROOT) -> Usage:
     if pid is None:
         return Usage()
     folder = root / "proc" / str(pid)
-    pages = read_text(folder / "statm").split()
-    memory = int(pages[1]) * mmap.PAGESIZE if len(pages) > 1 else None
     queued = read_text(folder / "schedstat").split()
-    return Usage(_cpu_seconds(folder), int(queued[1]) / 1e9 if len(queued) > 1 else 0.0, memory)
+    return Usage(_cpu_seconds(folder), int(queued[1]) / 1e9 if len(queued) > 1 else 0.0)
 
 
 def stat_of(pid: int) -> list[str]:

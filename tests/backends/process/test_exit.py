@@ -112,7 +112,7 @@ def test_a_thread_may_wait_for_a_batch_during_finalisation(script: Callable[...,
         f"""{LINGER}
 pool = Pool(hooked(1, (0,), step=wait_for_ever), backend="thread")
 pool.reset()
-waited = pool.stats().waited_seconds
+waited = pool.stats().caller.waiting
 pool.send([1])
 
 def receive():
@@ -120,7 +120,7 @@ def receive():
     pool.recv()
 
 threading.Thread(target=receive, daemon=True).start()
-while pool.stats().waited_seconds == waited:  # it looks up from time to time
+while pool.stats().caller.waiting == waited:  # it looks up from time to time
     pass
 """
     )

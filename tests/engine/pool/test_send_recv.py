@@ -319,10 +319,10 @@ def test_stats_count_steps_and_batches(backend: Any) -> None:
         pool.call("pid")
         stats = pool.stats()
         assert stats.steps == 25
-        assert stats.steps_by_worker == (12, 13)
+        assert [worker.steps for worker in stats.workers] == [12, 13]
         assert stats.batches == 7
         assert stats.env_seconds > 0
-        assert stats.waited_seconds >= 0
+        assert stats.caller.waiting >= 0
 
 
 @pytest.mark.parametrize("backend", BACKENDS)

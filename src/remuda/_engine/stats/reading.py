@@ -18,7 +18,7 @@ from remuda._engine.stats.durations import Durations
 from remuda._engine.stats.pool_stats import PoolStats
 from remuda._engine.stats.snapshot import CallerStats, EnvStats, PoolSetup, WorkerStats, hosted_ids
 from remuda._system.cores import usable_cores
-from remuda._system.processes import Usage, usage_of
+from remuda._system.processes import usage_of
 from remuda._worker.memory import own_bytes
 
 
@@ -97,12 +97,12 @@ class Origin:
     @classmethod
     def now(cls, pids: Sequence[int | None], caller_pid: int) -> Origin:
         """Reads the counters. `pids`: the process id of each worker; None for a worker without a process."""
-        usages = {pid: usage_of(pid) for pid in (caller_pid, *pids) if pid is not None}
-        return cls(usages[caller_pid].cpu, {str(pid): usage.queued for pid, usage in usages.items()})
+        queued = {str(pid): usage_of(pid).queued for pid in pids if pid is not None}
+        return cls(usage_of(caller_pid).cpu, queued)
 
-    def queued_since(self, pid: int | None, usage: Usage) -> float:
-        """Returns the seconds in which a process was queued since the pool was made, or since the process began."""
-        return max(0.0, usage.queued - self.queued.get(str(pid), 0.0))
+    def queued_since(self, pid: int | None) -> float:
+        """Returns the seconds in which a worker was queued since the pool was made, or since its process began."""
+        return max(0.0, usage_of(pid).queued - self.queued.get(str(pid), 0.0))
 
 
 def read_stats(
@@ -117,13 +117,12 @@ def read_stats(
     began = int(figures.caller["began_ns"]) / 1e9
     seconds = figures.when - began if began else 0.0
     hosted = hosted_ids(setup.envs_of_worker)
-    queued = [origin.queued_since(pid, usage_of(pid)) for pid in pids]
     is_process = setup.backend == "process"
     return PoolStats(
         seconds=seconds,
         envs=tuple(_env(figures, env, worker, setup) for worker, ids in enumerate(hosted) for env in ids),
         workers=tuple(
-            _worker(figures, worker, ids, seconds, pids[worker], queued[worker], is_process=is_process)
+            _worker(figures, worker, ids, seconds, pids[worker], origin, is_process=is_process)
             for worker, ids in enumerate(hosted)
         ),
         caller=_caller(figures, seconds, caller_pid, origin, torch_threads),
@@ -161,7 +160,7 @@ def _worker(
     env_ids: tuple[int, ...],
     seconds: float,
     pid: int | None,
-    queued: float,
+    origin: Origin,
     *,
     is_process: bool,
 ) -> WorkerStats:
@@ -176,7 +175,7 @@ def _worker(
         steps=int(meter["steps"]),
         busy=int(meter["busy_ns"]) / 1e9,
         cpu=int(meter["cpu_ns"]) / 1e9,
-        queued=queued,
+        queued=origin.queued_since(pid),
         idle=_durations(row["idle"]),
         restarts=int(row["restarts"]),
         memory_renewals=int(row["memory_renewals"]),
@@ -192,7 +191,7 @@ def _worker(
 
 
 def _caller(figures: Figures, seconds: float, pid: int, origin: Origin, threads: int | None) -> CallerStats:
-    row, usage = figures.caller, usage_of(pid)
+    row = figures.caller
     batches, sampled, waiting = int(row["batches"]), int(row["sampled"]), int(row["waited_ns"]) / 1e9
     gathering = int(row["gathering_ns"]) / 1e9 * batches / sampled if sampled else 0.0  # an estimate
     return CallerStats(
@@ -200,10 +199,8 @@ def _caller(figures: Figures, seconds: float, pid: int, origin: Origin, threads:
         batches=batches,
         waiting=waiting,
         gathering=min(gathering, max(0.0, seconds - waiting)),
-        queued=origin.queued_since(pid, usage),
-        memory=usage.memory,
         unpickling=int(row["unpickling_ns"]) / 1e9,
-        cpu=max(0.0, usage.cpu - origin.caller),
+        cpu=max(0.0, usage_of(pid).cpu - origin.caller),
         torch_threads=threads,
     )
 

@@ -203,22 +203,18 @@ class CallerStats(Record):
         batches: The number of batches that it has received.
         waiting: Seconds of that in which it waited for envs; with `backend="serial"`, in which it stepped them.
         gathering: Seconds in which the pool checked actions and made batches; estimated from one batch in sixteen.
-        queued: Seconds in which it was ready to run, and others had the core.
-        memory: Bytes of its process that are in memory; None if the system does not report it.
         unpickling: Seconds in which infos without columns were unpickled, because the caller looked at them.
         cpu: Seconds of CPU time of all threads of its process.
         torch_threads: The threads that PyTorch's operators use there; None if PyTorch is not imported, or if another
             process took the snapshot.
     """
 
-    _GROWING = ("seconds", "batches", "waiting", "gathering", "queued", "unpickling", "cpu")
+    _GROWING = ("seconds", "batches", "waiting", "gathering", "unpickling", "cpu")
 
     seconds: float = 0.0
     batches: int = 0
     waiting: float = 0.0
     gathering: float = 0.0
-    queued: float = 0.0
-    memory: int | None = None
     unpickling: float = 0.0
     cpu: float = 0.0
     torch_threads: int | None = None
@@ -258,11 +254,6 @@ class Snapshot:
         return sum(worker.steps for worker in self.workers)
 
     @property
-    def steps_by_worker(self) -> tuple[int, ...]:
-        """The number of rows that each worker has filled."""
-        return tuple(worker.steps for worker in self.workers)
-
-    @property
     def steps_per_second(self) -> float:
         """`steps` a second."""
         return self.steps / self.seconds if self.seconds > 0 else 0.0
@@ -278,11 +269,6 @@ class Snapshot:
         return sum(worker.busy for worker in self.workers)
 
     @property
-    def step_seconds(self) -> float:
-        """The mean wall time of a step (or reset) inside the env."""
-        return self.env_seconds / self.steps if self.steps else 0.0
-
-    @property
     def cpu_seconds(self) -> float:
         """CPU time of the workers since their envs were built, spinning not counted."""
         return sum(worker.cpu for worker in self.workers)
@@ -291,11 +277,6 @@ class Snapshot:
     def queued_seconds(self) -> float:
         """Time in which workers were ready to run, but other processes had the core, summed over workers."""
         return sum(worker.queued for worker in self.workers)
-
-    @property
-    def waited_seconds(self) -> float:
-        """Seconds that your program has waited for results."""
-        return self.caller.waiting
 
     @property
     def restarts(self) -> int:
