@@ -1,6 +1,6 @@
 // Tests that a worker and its children die with the worker's owner, even if the worker is stuck in native code.
 #include "check.hpp"
-#include "os/lifeline.hpp"
+#include "os/worker_threads.hpp"
 #include "os/platform.hpp"
 #include "random.hpp"
 

@@ -1,6 +1,6 @@
 // Tests that every process with a key is killed, even outside its group, and no other process.
 #include "check.hpp"
-#include "os/descriptor.hpp"
+#include "os/descriptors.hpp"
 #include "os/platform.hpp"
 #include "os/process_tree.hpp"
 

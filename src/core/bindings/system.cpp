@@ -5,20 +5,13 @@
 #include <nanobind/stl/vector.h>
 
 #include "bindings/bindings.hpp"
-#include "os/descriptor.hpp"
 #include "os/descriptors.hpp"
 #include "os/forks.hpp"
-#include "os/job_signals.hpp"
-#include "os/lifeline.hpp"
-#include "os/output_trimmer.hpp"
 #include "os/process_group.hpp"
 #include "os/process_tree.hpp"
-#include "os/stop_signal.hpp"
+#include "os/signals.hpp"
+#include "os/worker_threads.hpp"
 #include "python/call_all.hpp"
-
-#if REMUDA_LINUX
-#include "os/blocked_signals.hpp"
-#endif
 
 using namespace nb::literals;
 

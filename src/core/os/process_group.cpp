@@ -90,13 +90,4 @@ std::optional<int> exit_code_of(int pidfd) {
 
 }  // namespace remuda
 
-#else
-
-namespace remuda {
-void signal_group(int, int, int) {}
-void signal_group_by_number(int, int, int) {}
-std::optional<int> reap_group(int, int, int) { return {}; }
-std::optional<int> exit_code_of(int) { return {}; }
-}  // namespace remuda
-
 #endif

@@ -1,6 +1,6 @@
 #include "os/process_tree.hpp"
 
-#include "os/descriptor.hpp"
+#include "os/descriptors.hpp"
 #include "os/platform.hpp"
 
 #if REMUDA_LINUX
@@ -326,14 +326,6 @@ bool show_keys(const std::string& keys) {
 
 bool take_in_orphans() { return prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0; }
 
-}  // namespace remuda
-
-#else
-
-namespace remuda {
-HuntResult kill_process_tree(const std::vector<std::string>&, int) { return {}; }
-bool show_keys(const std::string&) { return false; }
-bool take_in_orphans() { return false; }
 }  // namespace remuda
 
 #endif

@@ -13,11 +13,8 @@
 #include <fstream>
 #include <optional>
 #include <string>
-#endif
 
 namespace remuda {
-
-#if REMUDA_LINUX
 
 namespace {
 
@@ -78,15 +75,6 @@ std::uint64_t thread_cpu_ns() {
   return static_cast<std::uint64_t>(ts.tv_sec) * 1'000'000'000 + static_cast<std::uint64_t>(ts.tv_nsec);
 }
 
-#else
-
-std::uint32_t process_id() { return 0; }
-
-std::uint32_t current_core() { return 0; }
-void move_to_core(std::uint32_t) {}
-std::uint64_t waited_for_core_ns() { return 0; }
-std::uint64_t thread_cpu_ns() { return 0; }
+}  // namespace remuda
 
 #endif
-
-}  // namespace remuda

@@ -1,6 +1,4 @@
-#include "os/descriptor.hpp"
-
-#include "os/platform.hpp"
+#include "os/descriptors.hpp"
 
 #if REMUDA_LINUX
 
@@ -40,13 +38,6 @@ bool spend_reserve() {
   return spent;
 }
 
-}  // namespace remuda
-
-#else
-
-namespace remuda {
-void fill_reserve() {}
-bool spend_reserve() { return false; }
 }  // namespace remuda
 
 #endif

@@ -1,10 +1,7 @@
-#include "os/job_signals.hpp"
-
-#include "os/platform.hpp"
+#include "os/signals.hpp"
 
 #if REMUDA_LINUX
 #include <fcntl.h>
-#include <signal.h>
 #include <unistd.h>
 
 #include <array>
@@ -12,6 +9,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <system_error>
 
 namespace remuda {
 
@@ -57,6 +55,12 @@ void on_signal(int number, siginfo_t* info, void*) {
   errno = error;
 }
 
+void stop(int) {
+  const int error = errno;
+  kill(getpid(), SIGSTOP);
+  errno = error;
+}
+
 }  // namespace
 
 const std::vector<int>& job_signals() {
@@ -79,17 +83,13 @@ void follow_signals(int owner) {
   }
 }
 
-}  // namespace remuda
-
-#else
-
-namespace remuda {
-
-const std::vector<int>& job_signals() {
-  static const std::vector<int> none;
-  return none;
+void stop_at(int number) {
+  struct sigaction action{};
+  action.sa_handler = stop;
+  action.sa_flags = SA_RESTART | SA_ONSTACK;
+  if (sigaction(number, &action, nullptr) != 0)
+    throw std::system_error(errno, std::generic_category(), "could not handle a signal");
 }
-void follow_signals(int) {}
 
 }  // namespace remuda
 

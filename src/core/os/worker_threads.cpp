@@ -1,20 +1,34 @@
-#include "os/output_trimmer.hpp"
+#include "os/worker_threads.hpp"
 
 #include "os/platform.hpp"
 
 #if REMUDA_LINUX
 
 #include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
+#include <cerrno>
 #include <thread>
+#include <utility>
 
 #include "ipc/doorbell.hpp"
-#include "os/detached_thread.hpp"
+#include "os/signals.hpp"
 
 namespace remuda {
 
 namespace {
+
+// Starts a thread that is never joined. It blocks all signals, so that the main thread receives them, where Python
+// handles them.
+template <class Work>
+void start_detached(Work work) {
+  // The new thread inherits the signal mask. The destructor restores this thread's mask, even if no thread could start.
+  const BlockedSignals blocked;
+  std::thread(std::move(work)).detach();
+}
 
 // Frees the old part of the file, if the file has grown enough. `done`: the offset up to which it was freed before.
 // Returns the offset up to which it is freed now.
@@ -30,18 +44,24 @@ std::uint64_t cut(int fd, std::uint64_t kept, std::uint64_t done) {
 
 }  // namespace
 
+void tie_life_to(int pidfd) {
+  start_detached([pidfd] {
+    pollfd fd{pidfd, POLLIN, 0};
+    while (poll(&fd, 1, -1) < 0 && errno == EINTR) {
+    }
+    // Kills the worker's own group. An env may have moved the worker to another group, which must survive, so the
+    // worker is killed separately.
+    killpg(getpid(), SIGKILL);
+    kill(getpid(), SIGKILL);
+  });
+}
+
 void trim_output(int fd, std::uint64_t kept) {
   start_detached([fd, kept] {
     for (std::uint64_t done = 0;; std::this_thread::sleep_for(kSlice)) done = cut(fd, kept, done);
   });
 }
 
-}  // namespace remuda
-
-#else
-
-namespace remuda {
-void trim_output(int, std::uint64_t) {}
 }  // namespace remuda
 
 #endif
