@@ -1,9 +1,4 @@
 // Bindings of the classes that give access to rows of a pool: batches and rollouts.
-#include <nanobind/stl/optional.h>
-#include <nanobind/stl/shared_ptr.h>
-#include <nanobind/stl/string.h>
-#include <nanobind/stl/vector.h>
-
 #include "bindings/bindings.hpp"
 #include "pool/batches/batch.hpp"
 #include "pool/rollouts/rollout_views.hpp"

@@ -2,6 +2,12 @@
 // below, because a signature can name only types that were registered before.
 #pragma once
 
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
+#include <nanobind/stl/shared_ptr.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
 #include "python/numpy_api.hpp"
 
 namespace remuda {

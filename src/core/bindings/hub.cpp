@@ -1,12 +1,6 @@
 // Bindings of the hub, and of the objects that it returns.
 #include "pool/hub/hub.hpp"
 
-#include <nanobind/stl/optional.h>
-#include <nanobind/stl/pair.h>
-#include <nanobind/stl/shared_ptr.h>
-#include <nanobind/stl/string.h>
-#include <nanobind/stl/vector.h>
-
 #include <tuple>
 
 #include "bindings/bindings.hpp"

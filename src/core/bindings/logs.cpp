@@ -1,9 +1,4 @@
 // Bindings of the episode log, of the trace log, and of the clock for deadlines.
-#include <nanobind/stl/optional.h>
-#include <nanobind/stl/shared_ptr.h>
-#include <nanobind/stl/string.h>
-#include <nanobind/stl/vector.h>
-
 #include "bindings/bindings.hpp"
 #include "ipc/running_clock.hpp"
 #include "pool/tracing/trace_log.hpp"

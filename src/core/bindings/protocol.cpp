@@ -1,11 +1,6 @@
 // Bindings of the protocol's constants: ops, autoreset modes, flags, limits.
 #include "ipc/protocol.hpp"
 
-#include <nanobind/stl/optional.h>
-#include <nanobind/stl/shared_ptr.h>
-#include <nanobind/stl/string.h>
-#include <nanobind/stl/vector.h>
-
 #include "bindings/bindings.hpp"
 #include "pool/batches/frames.hpp"
 #include "pool/workers/message_socket.hpp"

@@ -1,9 +1,4 @@
 // Bindings of operating system functions that Python lacks, or that in Python are not safe from signal handlers.
-#include <nanobind/stl/optional.h>
-#include <nanobind/stl/shared_ptr.h>
-#include <nanobind/stl/string.h>
-#include <nanobind/stl/vector.h>
-
 #include "bindings/bindings.hpp"
 #include "os/descriptors.hpp"
 #include "os/forks.hpp"
@@ -11,15 +6,29 @@
 #include "os/process_tree.hpp"
 #include "os/signals.hpp"
 #include "os/worker_threads.hpp"
-#include "python/call_all.hpp"
 
 using namespace nb::literals;
 
 namespace remuda {
 
-#if REMUDA_LINUX
-
 namespace {
+
+// Calls each of `functions`, even if earlier ones raised, then raises the first exception. If all functions are written
+// in C, no signal handler runs in between: Python runs signal handlers, which may raise, between any two of its own
+// instructions, but never within C++ code.
+void call_all(const nb::list& functions) {
+  std::optional<nb::python_error> first;
+  for (nb::handle function : functions) {
+    try {
+      function();
+    } catch (nb::python_error& error) {
+      if (!first) first.emplace(error);
+    }
+  }
+  if (first) throw nb::python_error(*first);
+}
+
+#if REMUDA_LINUX
 
 // Adds descriptors from an iterator that is written in C. Such an iterator runs no signal handler between opening a
 // descriptor and returning it, so no descriptor is lost.
@@ -63,9 +72,9 @@ nb::object without_job_signals(nb::handle function) {
   return function();
 }
 
-}  // namespace
-
 #endif
+
+}  // namespace
 
 void bind_system(nb::module_& m) {
 #if REMUDA_LINUX

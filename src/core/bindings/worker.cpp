@@ -1,9 +1,4 @@
 // Bindings of the worker's loop.
-#include <nanobind/stl/optional.h>
-#include <nanobind/stl/shared_ptr.h>
-#include <nanobind/stl/string.h>
-#include <nanobind/stl/vector.h>
-
 #include "bindings/bindings.hpp"
 #include "python/collected.hpp"
 #include "worker/loop.hpp"

@@ -1,6 +1,6 @@
 #include "ipc/blob_parts.hpp"
 
-#include "python/limited_api.hpp"
+#include "python/numpy_api.hpp"
 
 namespace remuda {
 

@@ -1,11 +1,16 @@
-// Reads dicts of user code, which another thread may change meanwhile.
+// Reads dicts of user code, which another thread may change meanwhile, and interns their keys.
 #pragma once
 
-#include <nanobind/nanobind.h>
+#include "python/numpy_api.hpp"
 
 namespace remuda {
 
-namespace nb = nanobind;
+// Interns a string: equal strings in programs' sources are one object, so dicts find such keys by identity at once.
+inline nb::object interned(nb::handle text) {
+  PyObject* one = text.inc_ref().ptr();
+  PyUnicode_InternInPlace(&one);
+  return nb::steal(one);
+}
 
 // Returns the value of a key, or null if the dict lacks the key.
 inline nb::object item(nb::handle dict, nb::handle key) {

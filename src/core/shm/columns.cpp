@@ -8,9 +8,8 @@
 #include <cstring>
 #include <string>
 
+#include "python/arrays.hpp"
 #include "python/dict_items.hpp"
-#include "python/limited_api.hpp"
-#include "python/new_array.hpp"
 
 namespace remuda {
 
@@ -127,7 +126,7 @@ nb::object Column::scalar(std::uint32_t row) const {
 nb::object Column::read(std::uint32_t row) const {
   if (shape_.empty()) return scalar(row);
   nb::object array = new_array(descr(), static_cast<int>(shape_.size()), shape_.data());
-  std::memcpy(PyArray_DATA(reinterpret_cast<PyArrayObject*>(array.ptr())), this->row(row), row_bytes_);
+  std::memcpy(data_of<std::byte>(array), this->row(row), row_bytes_);
   return array;
 }
 
@@ -138,7 +137,7 @@ nb::object Column::array(std::uint32_t rows, void* data) const {
 nb::object Column::view(std::uint32_t first_row, std::uint32_t rows, nb::handle owner) const {
   nb::object view = array(rows, row(first_row));
   // PyArray_SetBaseObject steals the reference to `owner`, which the view keeps alive.
-  if (PyArray_SetBaseObject(reinterpret_cast<PyArrayObject*>(view.ptr()), owner.inc_ref().ptr()) < 0)
+  if (PyArray_SetBaseObject(as_array(view), owner.inc_ref().ptr()) < 0)
     nb::raise_python_error();
   return view;
 }

@@ -6,15 +6,12 @@
 #include <cstring>
 #include <utility>
 
+#include "python/arrays.hpp"
 #include "python/dict_items.hpp"
-#include "python/interned.hpp"
-#include "python/new_array.hpp"
 
 namespace remuda {
 
 namespace {
-
-PyArrayObject* as_array(nb::handle object) { return reinterpret_cast<PyArrayObject*>(object.ptr()); }
 
 nb::object checked(PyObject* object) {
   if (object == nullptr) nb::raise_python_error();
@@ -28,14 +25,14 @@ void put(PyObject*& place, nb::object value) {
 
 // Returns an array of n None objects.
 nb::object objects(npy_intp n) {
-  nb::object array = checked(PyArray_SimpleNew(1, &n, NPY_OBJECT));
-  auto** items = static_cast<PyObject**>(PyArray_DATA(as_array(array)));
+  nb::object array = new_vector(static_cast<std::size_t>(n), NPY_OBJECT);
+  auto** items = data_of<PyObject*>(array);
   for (npy_intp i = 0; i < n; ++i) put(items[i], nb::none());
   return array;
 }
 
 void set_object(nb::handle array, std::size_t i, nb::object value) {
-  put(static_cast<PyObject**>(PyArray_DATA(as_array(array)))[i], std::move(value));
+  put(data_of<PyObject*>(array)[i], std::move(value));
 }
 
 void set(nb::dict& dict, const nb::object& key, const nb::object& value) {
@@ -51,8 +48,6 @@ nb::dict sub_dict(nb::dict& dict, const nb::object& key) {
   return made;
 }
 
-npy_bool* flags_of(nb::handle mask) { return static_cast<npy_bool*>(PyArray_DATA(as_array(mask))); }
-
 // Returns an uninitialised array of bools. Gymnasium's infos have such a mask for each key: the envs that have the key.
 nb::object flags(ReusedArrays& masks, npy_intp n) {
   static PyArray_Descr* const dtype = PyArray_DescrFromType(NPY_BOOL);
@@ -62,7 +57,7 @@ nb::object flags(ReusedArrays& masks, npy_intp n) {
 // Returns the mask of the rows that have a value in any of these columns.
 nb::object having_any(ReusedArrays& masks, const InfoRows& rows, std::uint64_t columns) {
   nb::object mask = flags(masks, static_cast<npy_intp>(rows.size()));
-  npy_bool* const to = flags_of(mask);
+  npy_bool* const to = data_of<npy_bool>(mask);
   for (std::size_t row = 0; row < rows.size(); ++row) to[row] = (rows.mask(row) & columns) != 0;
   return mask;
 }
@@ -92,7 +87,7 @@ InfoRows::InfoRows(nb::handle mask, nb::handle arrays) {
   if (!PyArray_Check(mask.ptr()) || PyArray_TYPE(masks) != NPY_UINT64 || PyArray_NDIM(masks) != 1 ||
       !PyArray_ISCARRAY_RO(masks))
     throw nb::type_error("expected a contiguous (n,) array of uint64 as the mask");
-  masks_ = static_cast<const std::uint64_t*>(PyArray_DATA(masks));
+  masks_ = data_of<const std::uint64_t>(mask);
   size_ = static_cast<std::size_t>(PyArray_DIM(masks, 0));
   if (arrays.is_none()) return;
   for (nb::handle array : nb::borrow<nb::list>(arrays)) add(array);
@@ -111,7 +106,7 @@ void InfoRows::add(nb::handle array) {
   // Computes the bytes of a row from the size: the array's stride is arbitrary if there is only one row.
   const auto row_bytes = static_cast<std::size_t>(PyArray_NBYTES(rows)) / std::max<std::size_t>(size_, 1);
   add({PyArray_DESCR(rows), PyArray_DIMS(rows) + 1, PyArray_NDIM(rows) - 1,
-       static_cast<const std::byte*>(PyArray_DATA(rows)), row_bytes});
+       data_of<const std::byte>(array), row_bytes});
 }
 
 // -- the reader ------------------------------------------------------------------------------------
@@ -186,7 +181,7 @@ nb::object InfoReader::value_of(Kind kind, const InfoRows::Leaf& leaf, std::size
   if (kind == Kind::kNumber) return number(leaf, from);
   if (kind == Kind::kScalar) return checked(PyArray_Scalar(const_cast<std::byte*>(from), leaf.dtype, nullptr));
   nb::object copy = new_array(leaf.dtype, leaf.axes, leaf.shape);
-  std::memcpy(PyArray_DATA(as_array(copy)), from, leaf.row_bytes);
+  std::memcpy(data_of<std::byte>(copy), from, leaf.row_bytes);
   return copy;
 }
 
@@ -211,12 +206,12 @@ void InfoReader::add_finals(nb::dict& stacked, const nb::dict& finals, npy_intp 
       interned(nb::str("final_obs")).release(), interned(nb::str("_final_obs")).release()};
   nb::object final_obs = objects(n);
   nb::object masks[] = {flags(final_info_masks_, n), flags(final_obs_masks_, n)};
-  for (nb::object& mask : masks) std::memset(flags_of(mask), 0, static_cast<std::size_t>(n));
+  for (nb::object& mask : masks) std::memset(data_of<npy_bool>(mask), 0, static_cast<std::size_t>(n));
   for (auto [row, obs] : finals) {
     const auto i = nb::cast<std::size_t>(row);
     if (i >= static_cast<std::size_t>(n)) throw nb::index_error("there is no such row");
     set_object(final_obs, i, nb::borrow(obs));
-    for (nb::object& mask : masks) flags_of(mask)[i] = NPY_TRUE;
+    for (nb::object& mask : masks) data_of<npy_bool>(mask)[i] = NPY_TRUE;
   }
   sub_dict(stacked, nb::borrow(kNames[0]));
   set(stacked, nb::borrow(kNames[1]), masks[0]);
@@ -245,7 +240,7 @@ nb::object InfoReader::stack_value(Node& node, const InfoRows& rows, std::uint64
 nb::object InfoReader::stack_column(const InfoRows& rows, std::size_t i, ReusedArrays& values) const {
   const InfoRows::Leaf& leaf = rows[i];
   nb::object to = values.take(leaf.dtype, static_cast<npy_intp>(rows.size()), leaf.axes, leaf.shape);
-  auto* const data = static_cast<std::byte*>(PyArray_DATA(as_array(to)));
+  auto* const data = data_of<std::byte>(to);
   std::memset(data, 0, leaf.row_bytes * rows.size());
   for (std::size_t row = 0; row < rows.size(); ++row)
     if ((rows.mask(row) >> i & 1) != 0) std::memcpy(data + row * leaf.row_bytes, leaf.row(row), leaf.row_bytes);

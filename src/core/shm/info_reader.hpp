@@ -9,7 +9,7 @@
 #include <optional>
 #include <vector>
 
-#include "python/reused_arrays.hpp"
+#include "python/arrays.hpp"
 #include "shm/columns.hpp"
 
 namespace remuda {

@@ -5,8 +5,6 @@
 #include <iterator>
 
 #include "python/dict_items.hpp"
-#include "python/interned.hpp"
-#include "python/limited_api.hpp"
 
 namespace remuda {
 

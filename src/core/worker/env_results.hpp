@@ -6,7 +6,7 @@
 
 #include <string>
 
-#include "python/limited_api.hpp"
+#include "python/numpy_api.hpp"
 
 namespace remuda {
 

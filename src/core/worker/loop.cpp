@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "ipc/blob_parts.hpp"
-#include "python/limited_api.hpp"
+#include "python/numpy_api.hpp"
 #include "worker/env_results.hpp"
 
 namespace remuda {

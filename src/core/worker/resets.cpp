@@ -2,7 +2,7 @@
 #include <algorithm>
 
 #include "ipc/blob_parts.hpp"
-#include "python/limited_api.hpp"
+#include "python/numpy_api.hpp"
 #include "worker/env_results.hpp"
 #include "worker/loop.hpp"
 

@@ -3,7 +3,7 @@
 #include <cstring>
 #include <utility>
 
-#include "python/limited_api.hpp"
+#include "python/numpy_api.hpp"
 
 namespace remuda {
 

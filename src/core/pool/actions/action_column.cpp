@@ -2,13 +2,11 @@
 
 #include <cstring>
 
+#include "python/arrays.hpp"
+
 namespace remuda {
 
 namespace {
-
-PyArrayObject* as_array(nb::handle object) { return reinterpret_cast<PyArrayObject*>(object.ptr()); }
-
-const std::byte* data_of(nb::handle array) { return static_cast<const std::byte*>(PyArray_DATA(as_array(array))); }
 
 // Whether every `step`-th of these int64 values, which may be unaligned, is within the bounds.
 bool are_within(const std::byte* numbers, std::size_t count, std::size_t step, const ActionColumn::Bounds& bounds) {
@@ -52,13 +50,13 @@ bool ActionColumn::are_choices(nb::handle array) const {
   if (pairs == 0) return false;
   const std::size_t rows = static_cast<std::size_t>(PyArray_SIZE(as_array(array))) / pairs;
   for (std::size_t pair = 0; pair < pairs; ++pair)
-    if (!are_within(data_of(array) + pair * sizeof(std::int64_t), rows, pairs, (*bounds_)[pair])) return false;
+    if (!are_within(data_of<std::byte>(array) + pair * sizeof(std::int64_t), rows, pairs, (*bounds_)[pair])) return false;
   return true;
 }
 
 void ActionColumn::write(nb::handle array, const std::vector<std::uint32_t>& targets, const Part& part,
                          const Slots& slots) const {
-  const std::byte* from = data_of(array);
+  const auto* from = data_of<std::byte>(array);
   const std::size_t bytes = column_.row_bytes();
   if ((&targets == &part.slots() || targets == part.slots()) && part.has_actions_in_order()) {
     std::memcpy(column_.row(part.next_action_row(part.first_position())), from, bytes * targets.size());

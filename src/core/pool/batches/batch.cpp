@@ -3,15 +3,11 @@
 #include <algorithm>
 
 #include "ipc/protocol.hpp"
+#include "python/arrays.hpp"
 
 namespace remuda {
 
 namespace {
-
-template <class T>
-const T* data_of(nb::handle array) {
-  return static_cast<const T*>(PyArray_DATA(reinterpret_cast<PyArrayObject*>(array.ptr())));
-}
 
 // Returns whether a row has values outside the columns. `extra`: the row's entry in `extras`, see `Hub::take`.
 bool has_matter(nb::handle extra) {
@@ -31,7 +27,7 @@ Batch::Batch(nb::object source, std::shared_ptr<const BatchColumns> columns, nb:
       lease_(std::move(lease)),
       extras_(std::move(extras)),
       first_(first),
-      count_(static_cast<std::uint32_t>(PyArray_SIZE(reinterpret_cast<PyArrayObject*>(env_ids.ptr())))),
+      count_(static_cast<std::uint32_t>(PyArray_SIZE(as_array(env_ids)))),
       info_columns_(infos ? static_cast<std::uint32_t>(columns_->infos.size()) : 0),
       has_finals_(finals),
       has_infos_(infos),
@@ -123,11 +119,9 @@ const npy_bool* Batch::flags(Attribute attribute) {
 }
 
 nb::object Batch::done() {
-  npy_intp count = count_;
-  nb::object array = nb::steal(PyArray_SimpleNew(1, &count, NPY_BOOL));
-  if (!array.is_valid()) nb::raise_python_error();
+  nb::object array = new_vector(count_, NPY_BOOL);
   const auto *first = flags(kTerminated), *second = flags(kTruncated);
-  auto* to = static_cast<npy_bool*>(PyArray_DATA(reinterpret_cast<PyArrayObject*>(array.ptr())));
+  auto* to = data_of<npy_bool>(array);
   for (std::uint32_t i = 0; i < count_; ++i) to[i] = (first[i] | second[i]) != 0;
   return array;
 }
@@ -158,7 +152,7 @@ bool Batch::columns_have_infos(const InfoReader& reader) const {
 bool Batch::has_terminal_arrays() const {
   if (!obs_is_array_ || !has_finals_) return false;
   if (!arrays_.finals.is_valid()) return !columns_->finals[0].shape().empty();
-  return PyArray_NDIM(reinterpret_cast<PyArrayObject*>(nb::object(arrays_.finals[0]).ptr())) > 1;
+  return PyArray_NDIM(as_array(nb::object(arrays_.finals[0]))) > 1;
 }
 
 InfoRows Batch::info_rows(const InfoReader& reader) const {

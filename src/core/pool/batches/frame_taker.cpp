@@ -114,11 +114,8 @@ bool FrameTaker::has_infos(const std::vector<Run>& runs) const {
 }
 
 nb::object FrameTaker::slots_of(const std::vector<Run>& runs) {
-  npy_intp count = 0;
-  for (const Run& run : runs) count += run.count;
-  nb::object slots = nb::steal(PyArray_SimpleNew(1, &count, NPY_INT64));
-  if (!slots.is_valid()) nb::raise_python_error();
-  auto* ids = static_cast<npy_int64*>(PyArray_DATA(reinterpret_cast<PyArrayObject*>(slots.ptr())));
+  nb::object slots = new_vector(count_of(runs), NPY_INT64);
+  auto* ids = data_of<npy_int64>(slots);
   for (const Run& run : runs)
     for (std::uint32_t i = 0; i < run.count; ++i) *ids++ = run.slot + i;
   return slots;

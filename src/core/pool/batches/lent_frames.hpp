@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "pool/batches/frames.hpp"
-#include "python/made_array.hpp"
+#include "python/arrays.hpp"
 #include "shm/columns.hpp"
 
 namespace remuda {

@@ -19,22 +19,18 @@ std::vector<LastResults::Rows> rows_of(const std::vector<Column>& columns) {
 }
 
 nb::object read_only_ids(const std::vector<std::uint32_t>& slots) {
-  auto count = static_cast<npy_intp>(slots.size());
-  nb::object ids = nb::steal(PyArray_SimpleNew(1, &count, NPY_INT64));
-  if (!ids.is_valid()) nb::raise_python_error();
-  auto* array = reinterpret_cast<PyArrayObject*>(ids.ptr());
-  std::copy(slots.begin(), slots.end(), static_cast<npy_int64*>(PyArray_DATA(array)));
-  PyArray_CLEARFLAGS(array, NPY_ARRAY_WRITEABLE);
+  nb::object ids = vector_of<npy_int64>(slots, NPY_INT64);
+  PyArray_CLEARFLAGS(as_array(ids), NPY_ARRAY_WRITEABLE);
   return ids;
 }
 
 // Reads a list, tuple or array of ints. Returns false for anything else, including bools and boolean masks.
 bool read_ints(nb::handle list, std::vector<std::int64_t>& ints) {
   if (PyArray_Check(list.ptr())) {
-    auto* array = reinterpret_cast<PyArrayObject*>(list.ptr());
+    auto* array = as_array(list);
     if (PyArray_NDIM(array) != 1 || !PyArray_ISINTEGER(array)) return false;
     if (PyArray_TYPE(array) == NPY_INT64 && PyArray_ISCARRAY_RO(array)) {
-      const auto* data = static_cast<const npy_int64*>(PyArray_DATA(array));
+      const auto* data = data_of<const npy_int64>(list);
       ints.assign(data, data + PyArray_SIZE(array));
       return true;
     }

@@ -6,23 +6,6 @@
 
 namespace remuda {
 
-namespace {
-
-template <class T>
-nb::object copied(const std::vector<T>& values, int type) {
-  auto size = static_cast<npy_intp>(values.size());
-  nb::object array = nb::steal(PyArray_SimpleNew(1, &size, type));
-  if (!array.is_valid()) nb::raise_python_error();
-  std::copy(values.begin(), values.end(), static_cast<T*>(PyArray_DATA(reinterpret_cast<PyArrayObject*>(array.ptr()))));
-  return array;
-}
-
-}  // namespace
-
-nb::object RolloutViews::is_filled() const { return copied(rollout_->is_filled(), NPY_UINT8); }
-
-nb::object RolloutViews::next_frames() const { return copied(rollout_->next_frames(), NPY_UINT32); }
-
 nb::object Hub::begin_rollout(std::uint32_t first_part, std::uint32_t count, std::uint32_t steps, nb::object extras) {
   const std::uint32_t first_position = slots_.parts().at(first_part).first_position();
   std::uint32_t width = 0;

@@ -7,6 +7,7 @@
 #include "pool/batches/batch.hpp"
 #include "pool/batches/lease_base.hpp"
 #include "pool/rollouts/rollout.hpp"
+#include "python/arrays.hpp"
 
 namespace remuda {
 
@@ -38,10 +39,10 @@ class RolloutViews {
   // Returns a list of new arrays (rows, *shape), one for each action column. The last frame has no actions.
   nb::list actions() const { return views(actions_, first_action_); }
   // Returns a new array, (rows,) uint8: for each row, whether its result has been handed out.
-  nb::object is_filled() const;
+  nb::object is_filled() const { return vector_of<npy_uint8>(rollout_->is_filled(), NPY_UINT8); }
   // Returns a new array, (n,) uint32, with the next frame of each env: steps + 1 if the env has filled all its frames,
   // steps + 2 if it was stopped before.
-  nb::object next_frames() const;
+  nb::object next_frames() const { return vector_of<npy_uint32>(rollout_->next_frames(), NPY_UINT32); }
   // Returns whether `frame` is the next frame of `count` envs of the rollout. `column`: the first env's number within
   // the rollout.
   bool is_next(std::uint32_t column, std::uint32_t count, std::uint32_t frame) const {

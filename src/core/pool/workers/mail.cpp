@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "ipc/blob_parts.hpp"
-#include "python/limited_api.hpp"
+#include "python/numpy_api.hpp"
 
 namespace remuda {
 
