@@ -32,7 +32,6 @@
 #include "pool/hub/inbox.hpp"
 #include "pool/rollouts/rollout_store.hpp"
 #include "pool/rollouts/rollout_views.hpp"
-#include "pool/slots/refusal.hpp"
 #include "pool/slots/slot_ledger.hpp"
 #include "pool/tracing/tracing.hpp"
 #include "pool/workers/pool_bell.hpp"

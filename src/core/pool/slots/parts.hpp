@@ -31,7 +31,20 @@ class Parts {
   // Replaces all parts; each element of `divisions` has the slots of one new part. No slot may be pending. Registers
   // the frames of each part with `lendings`. Returns the number of the first part; the other parts have the following
   // numbers.
-  std::uint32_t divide(std::vector<std::vector<std::uint32_t>> divisions, Lendings& lendings);
+  std::uint32_t divide(std::vector<std::vector<std::uint32_t>> divisions, Lendings& lendings) {
+    if (any_pending()) throw std::logic_error("a pool is split while nothing is pending");
+    retire();
+    std::uint32_t position = 0;
+    for (auto& slots : divisions) {
+      const std::uint32_t first = position;
+      std::sort(slots.begin(), slots.end());
+      for (std::uint32_t slot : slots) slots_.place(slot, static_cast<std::uint32_t>(parts_.size()), position++);
+      auto book = std::make_shared<FrameBook>(frames_ - 1, books_before_);
+      lendings.add_book(book, first, position - first);
+      parts_.emplace_back(std::move(slots), first, slots_.count(), std::move(book), frames_);
+    }
+    return first_;
+  }
 
   // The numbers of the current parts.
   std::vector<std::uint32_t> numbers() const {
@@ -64,8 +77,16 @@ class Parts {
   }
 
  private:
-  void retire();
-  Part& add(std::vector<std::uint32_t> slots, std::uint32_t first_position);
+  // Removes all parts. Keeps the FrameBooks of those parts that still have leased frames.
+  void retire() {
+    for (Part& part : parts_) {
+      part.end_rollout();
+      books_before_.push_back(part.book());
+    }
+    std::erase_if(books_before_, [](const auto& book) { return book->all_back(); });
+    first_ += static_cast<std::uint32_t>(parts_.size());
+    parts_.clear();
+  }
 
   Slots& slots_;
   const std::uint32_t frames_;

@@ -5,6 +5,7 @@
 // commands were sent, never in the order of results, so the mapping is the same in every run.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <deque>
 #include <vector>
@@ -19,7 +20,17 @@ class Seating {
   Seating(std::uint32_t slots, std::uint32_t envs) : envs_(slots), slots_(envs) { seat_in_order(); }
 
   // Makes env i back slot i, and queues the other envs as spares, in order.
-  void seat_in_order();
+  void seat_in_order() {
+    spares_.clear();
+    for (std::uint32_t env = 0; env < slots_.size(); ++env) {
+      const bool is_spare = env >= envs_.size();
+      slots_[env] = is_spare ? kNoSlot : env;
+      if (is_spare)
+        spares_.push_back(env);
+      else
+        envs_[env] = env;
+    }
+  }
 
   std::uint32_t env_of(std::uint32_t slot) const { return envs_[slot]; }
   std::uint32_t slot_of(std::uint32_t env) const { return slots_[env]; }  // kNoSlot if the env is a spare
@@ -27,7 +38,15 @@ class Seating {
 
   // Gives the slot another env: the spare that has waited longest. Returns the slot's previous env, which joins the end
   // of the queue.
-  std::uint32_t swap_in_spare(std::uint32_t slot);
+  std::uint32_t swap_in_spare(std::uint32_t slot) {
+    const std::uint32_t finished = envs_[slot], next = spares_.front();
+    spares_.pop_front();
+    spares_.push_back(finished);
+    slots_[finished] = kNoSlot;
+    slots_[next] = slot;
+    envs_[slot] = next;
+    return finished;
+  }
 
   // Queues a slot that has ended its episode for a spare, which will complete the slot's command. `sequence`: the
   // number of this command.
@@ -36,7 +55,14 @@ class Seating {
   // Removes and returns the queued slots that may take a spare now, in the order in which their commands were sent.
   // `open`: the number of the first command that may still end an episode. Slots with later commands have to wait,
   // because the slot of this command would take its spare first.
-  std::vector<std::uint32_t> take_due(std::uint64_t open);
+  std::vector<std::uint32_t> take_due(std::uint64_t open) {
+    std::sort(due_.begin(), due_.end(), [](const Due& a, const Due& b) { return a.sequence < b.sequence; });
+    const auto known = std::find_if(due_.begin(), due_.end(), [open](const Due& due) { return due.sequence > open; });
+    std::vector<std::uint32_t> slots;
+    for (auto due = due_.begin(); due != known; ++due) slots.push_back(due->slot);
+    due_.erase(due_.begin(), known);
+    return slots;
+  }
 
  private:
   struct Due {

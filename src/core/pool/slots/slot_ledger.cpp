@@ -19,8 +19,7 @@ SlotLedger::SlotLedger(const Arena& arena, const Plan& plan, Autoreset autoreset
       parts_(slots_, plan.frames),
       last_results_(std::move(last_results)),
       last_messages_(plan.envs),
-      last_parts_(plan.envs),
-      resolution_(slots_, seating_, last_results_, parts_, plan.width) {
+      last_parts_(plan.envs) {
   for (std::uint32_t w = 0; w < plan.workers; ++w) workers_.insert(workers_.end(), envs_of_worker[w], w);
 }
 
@@ -113,18 +112,23 @@ bool SlotLedger::begin_episode(std::uint32_t slot, Op op, bool has_parts) {
 }
 
 void SlotLedger::answer_observe(std::uint32_t slot, nb::handle parts) {
-  resolution_.answer_observe(slot);
-  keep_result(slot, parts);
+  orphan(slot);
+  answer(slot, parts, false);
 }
 
-std::optional<bool> SlotLedger::deliver_end(std::uint32_t slot, std::uint64_t sequence) {
-  const nb::object ending = std::move(objects_[slot].ending);
-  objects_[slot].ending.reset();
-  const auto next = resolution_.deliver_end(slot, sequence);
-  if (!next) return std::nullopt;
-  if (autoreset_ == Autoreset::kDisabled)  // No autoreset will follow.
-    for (std::uint32_t each = slot; each < slot + plan_.width; ++each) obstacles_->require_reset(each);
-  return follow(*next, slot, ending);
+std::optional<bool> SlotLedger::deliver_end(std::uint32_t first, std::uint64_t sequence) {
+  const nb::object ending = std::exchange(objects_[first].ending, nb::object());
+  const bool into_reset = slots_[first].episode == Episode::kCutOffIntoReset;
+  each(first, [this](std::uint32_t slot) { slots_.go_on(slot); });
+  if (slots_[first].op == Op::kReset) return std::nullopt;
+  each(first, [this, sequence](std::uint32_t slot) {
+    slots_.orphan(slot);
+    slots_.set_sequence(slot, sequence);  // The pool answers the command itself, so the command counts as sent now.
+    if (autoreset_ == Autoreset::kDisabled) obstacles_->require_reset(slot);  // No autoreset will follow.
+  });
+  if (into_reset) return reset_into_row(first, false, ending);
+  answer(first, ending, true);
+  return false;
 }
 
 // -- results -------------------------------------------------------------------------------------------------
@@ -135,7 +139,7 @@ std::uint32_t SlotLedger::accept(const Result& result, nb::object parts) {
   // With same-step autoreset, a result that ends an episode includes the reset after it. The result is still incomplete
   // if a spare or a rebuilt env must make this reset.
   if (ends && (result.flags & kHasSpares) && !failed && !(result.flags & kUndone)) {
-    resolution_.await_spare(first);
+    await_spare(first);
     objects_[first].terminal = std::move(parts);
   } else if (failed || (result.flags & kUndone) || (ends && (result.flags & kRenewalDue))) {
     orphan(first);
@@ -163,37 +167,38 @@ void SlotLedger::reopen(std::uint32_t first_env, std::uint32_t envs) {
   }
 }
 
-void SlotLedger::orphan(std::uint32_t first) {
-  for (std::uint32_t slot = first; slot < first + plan_.width; ++slot) slots_.orphan(slot);
-}
-
-bool SlotLedger::resolve(std::uint32_t slot, Outcome outcome, nb::handle parts) {
+bool SlotLedger::resolve(std::uint32_t first, Outcome outcome, nb::handle parts) {
   switch (outcome) {
     case Outcome::kDrop:
-      resolution_.drop(slot);
-      forget_command(slot);
+      each(first, [this](std::uint32_t slot) {
+        slots_.drop(slot);
+        parts_.of(slot).drop(slots_[slot].row);
+      });
+      forget_command(first);
       return false;
     case Outcome::kFail:
-      resolution_.fail(slot);
-      forget_command(slot);
+      each(first, [this](std::uint32_t slot) {
+        slots_.fail(slot);
+        parts_.of(slot).fail(slots_[slot].row);
+      });
+      forget_command(first);
       return false;
     case Outcome::kResend:
-      resolution_.resend(slot);
+      each(first, [this](std::uint32_t slot) { slots_.resend(slot); });
       return true;
     case Outcome::kRepeatLast:
-      resolution_.repeat_last(slot);
-      keep_result(slot, parts);
-      return false;
     case Outcome::kEndEpisode:
-      resolution_.end_episode(slot);
-      keep_result(slot, parts);
+      answer(first, parts, outcome == Outcome::kEndEpisode);
       return false;
     case Outcome::kEndAndReset:
     case Outcome::kReset:
-      return follow(resolution_.reset_into_row(slot, outcome == Outcome::kReset), slot, parts);
+      return reset_into_row(first, outcome == Outcome::kReset, parts);
     case Outcome::kEndLater:
     case Outcome::kEndAndResetLater:
-      if (resolution_.defer_end(slot, outcome == Outcome::kEndAndResetLater)) objects_[slot].ending = nb::borrow(parts);
+      // The episode of a slot that waits for a spare has ended already.
+      if (slots_[first].state == SlotState::kAwaitingSpare) return false;
+      each(first, [=, this](std::uint32_t slot) { slots_.cut_off(slot, outcome == Outcome::kEndAndResetLater); });
+      objects_[first].ending = nb::borrow(parts);
       return false;
   }
   return false;
@@ -201,30 +206,55 @@ bool SlotLedger::resolve(std::uint32_t slot, Outcome outcome, nb::handle parts) 
 
 bool SlotLedger::complete_with_spare(std::uint32_t slot) {
   slots_.orphan(slot);
-  return follow(resolution_.reset_into_row(slot, true), slot, nb::object(objects_[slot].terminal));
+  return reset_into_row(slot, true, nb::object(objects_[slot].terminal));
 }
 
-// Acts on the decision `next` for a slot with an episode that has ended. `ending`: the data without a column of the
-// result that ends the episode. Returns whether the caller must send the slot's command.
-bool SlotLedger::follow(Resolution::Next next, std::uint32_t slot, nb::handle ending) {
-  if (next == Resolution::Next::kAnswered) {
-    keep_result(slot, ending);
-    return false;
+// Answers an orphaned command with a result that the pool makes: the last observation again, or the end of the episode.
+// `parts`: the result's data without a column.
+void SlotLedger::answer(std::uint32_t first, nb::handle parts, bool ends_episode) {
+  each(first, [=, this](std::uint32_t slot) {
+    slots_.answer(slot);
+    if (ends_episode)
+      last_results_.end_episode(env_of(slot), slots_[slot].row);
+    else
+      last_results_.repeat(env_of(slot), slots_[slot].row);
+  });
+  parts_.of(first).finish({first, slots_[first].row, plan_.width, kHasBlob});
+  forget_command(first);
+  objects_[first].result = nb::borrow(parts);
+}
+
+// Makes one result of the end of an orphaned command's episode and of the next episode's first observation.
+// `is_complete`: the row already has its reward, flags and terminal observation; otherwise this function writes them.
+// Then, if the pool has spares, one of them resets into the row, because rebuilding the failed env would take longer.
+// `ending`: the data without a column of the end. Returns whether the caller must send the reset.
+bool SlotLedger::reset_into_row(std::uint32_t first, bool is_complete, nb::handle ending) {
+  objects_[first].command.reset();
+  objects_[first].terminal = nb::borrow(ending);
+  if (!is_complete) {
+    each(first, [this](std::uint32_t slot) { last_results_.end_before_reset(env_of(slot), slots_[slot].row); });
+    if (seating_.has_spares()) {
+      await_spare(first);
+      return false;
+    }
   }
-  objects_[slot].command.reset();
-  objects_[slot].terminal = nb::borrow(ending);
-  return next == Resolution::Next::kSend;
+  each(first, [this](std::uint32_t slot) {
+    slots_.resend(slot);
+    slots_.set_op(slot, Op::kResetIntoRow);
+  });
+  return true;
+}
+
+// Queues a slot that is in flight or orphaned for a spare, which will complete its row. Only for envs of width 1,
+// because vector envs have no spares.
+void SlotLedger::await_spare(std::uint32_t slot) {
+  slots_.await_spare(slot);
+  seating_.ask_for_spare(slot, slots_[slot].sequence);
 }
 
 void SlotLedger::forget_command(std::uint32_t slot) {
   objects_[slot].command.reset();
   objects_[slot].terminal.reset();
-}
-
-// Stores the data without a column (`parts`) of a result that the pool made.
-void SlotLedger::keep_result(std::uint32_t slot, nb::handle parts) {
-  forget_command(slot);
-  objects_[slot].result = nb::borrow(parts);
 }
 
 std::vector<Run> SlotLedger::take_ready(Part& part, std::uint32_t limit) {

@@ -5,7 +5,12 @@
 // and results. Each event has one method, and no signal handler can run inside it. The ledger sends nothing: if a
 // method returns true, its caller must send the slot's command.
 //
-// The slots of a vector env are neighbours and share one command. Functions that take a single slot take the first one.
+// The slots of a vector env are neighbours and share one command. Functions that take a single slot take the first one,
+// and apply to all slots of this env.
+//
+// No worker will answer the command of a slot that is orphaned (slots.hpp). An `Outcome` decides what happens to such a
+// command. An episode that was cut off while no command was in flight ends with the answer to the slot's next command:
+// `resolve` notes this, and `deliver_end` gives the answer.
 #pragma once
 
 #include <cstdint>
@@ -16,8 +21,6 @@
 #include "pool/slots/last_results.hpp"
 #include "pool/slots/obstacles.hpp"
 #include "pool/slots/parts.hpp"
-#include "pool/slots/refusal.hpp"
-#include "pool/slots/resolution.hpp"
 #include "pool/slots/seating.hpp"
 #include "pool/slots/slots.hpp"
 #include "python/numpy_api.hpp"
@@ -36,6 +39,23 @@ enum class Outcome : std::uint8_t {
   kReset,             // The row has the end of the episode, and the rebuilt env resets into it.
   kEndLater,          // The slot is idle or ready. Its next step is answered as for `kEndEpisode`.
   kEndAndResetLater,  // The slot is idle or ready. Its next step is answered as for `kEndAndReset`.
+};
+
+// The reason why no command was sent: the first check that failed, and the slots that failed it.
+struct Refusal {
+  enum class Reason : std::uint8_t {
+    kPart,     // The pool was split again, or closed, and this part no longer exists.
+    kPending,  // A step for some slots needs a part without pending slots.
+    // The argument is not a list, tuple or array of distinct slots of the part that form whole vector envs.
+    kTargets,
+    kMustReset,  // Some slots must be reset first.
+    kLost,       // The envs of some slots are lost.
+    kInFlight,   // Some slots have a command or a result already.
+  };
+
+  Reason reason;
+  std::vector<std::uint32_t> slots =
+      {};  // the slots that failed the check, in the order of the command; empty for kPart and kTargets
 };
 
 class SlotLedger {
@@ -167,7 +187,9 @@ class SlotLedger {
   // Prepares `envs` envs, from `first_env` on, which the successor of their worker will rebuild.
   void reopen(std::uint32_t first_env, std::uint32_t envs);
   // Orphans a slot's command, because the env's worker will not answer it.
-  void orphan(std::uint32_t first);
+  void orphan(std::uint32_t first) {
+    each(first, [this](std::uint32_t slot) { slots_.orphan(slot); });
+  }
   // Applies an outcome to a slot. `parts`: the data without a column, if the pool makes a result. Returns whether the
   // caller must send the slot's command.
   bool resolve(std::uint32_t slot, Outcome outcome, nb::handle parts);
@@ -198,10 +220,15 @@ class SlotLedger {
         ending;  // such data of an episode's end: `terminal` if a reset completes its row, `ending` if not reported yet
   };
 
+  template <class Act>
+  void each(std::uint32_t first, Act act) {
+    for (std::uint32_t slot = first; slot < first + plan_.width; ++slot) act(slot);
+  }
   void finish(std::uint32_t first, const Result& result);
+  void answer(std::uint32_t first, nb::handle parts, bool ends_episode);
+  bool reset_into_row(std::uint32_t first, bool is_complete, nb::handle ending);
+  void await_spare(std::uint32_t slot);
   void forget_command(std::uint32_t slot);
-  void keep_result(std::uint32_t slot, nb::handle parts);
-  bool follow(Resolution::Next next, std::uint32_t slot, nb::handle ending);
 
   const Plan& plan_;
   const Autoreset autoreset_;
@@ -218,7 +245,6 @@ class SlotLedger {
   std::vector<std::uint64_t> last_messages_;  // For each env, the number of its latest message.
   // For each env, the data without a column of its last result, if the plan keeps last results.
   std::vector<nb::object> last_parts_;
-  Resolution resolution_;
 };
 
 }  // namespace remuda

@@ -22,7 +22,9 @@
 //   over, cut off  -> goes on         when the next command is sent; its answer ends the episode or begins another
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
+#include <stdexcept>
 #include <vector>
 
 #include "ipc/protocol.hpp"
@@ -85,8 +87,18 @@ class Slots {
   void set_action_row(std::uint32_t slot, std::uint32_t row) { slots_[slot].action_row = row; }
   // Returns the number of the first step that may still end an episode: a step that is in flight, or that is orphaned
   // and not decided on yet. Returns the largest number if there is no such step.
-  std::uint64_t first_open_step() const;
-  bool any_orphaned_step() const;
+  std::uint64_t first_open_step() const {
+    std::uint64_t first = ~std::uint64_t{0};
+    for (const Slot& slot : slots_) {
+      const bool is_open = slot.state == SlotState::kInFlight || slot.state == SlotState::kOrphaned;
+      if (is_open && slot.op == Op::kStep) first = std::min(first, slot.sequence);
+    }
+    return first;
+  }
+  bool any_orphaned_step() const {
+    return std::any_of(slots_.begin(), slots_.end(),
+                       [](const Slot& slot) { return slot.state == SlotState::kOrphaned && slot.op == Op::kStep; });
+  }
 
   // -- the episode -------------------------------------------------------------------------------------------
 
@@ -105,10 +117,9 @@ class Slots {
   template <SlotState... from>
   void move(std::uint32_t slot, SlotState to) {
     SlotState& state = slots_[slot].state;
-    if (((state != from) && ...)) refuse(state, to);
+    if (((state != from) && ...)) throw std::logic_error("a slot changes its state as slots.hpp permits");
     state = to;
   }
-  [[noreturn]] static void refuse(SlotState from, SlotState to);
   void become(Slot& slot, Episode episode) {
     cut_off_ += is_cut_off(episode);
     cut_off_ -= is_cut_off(slot.episode);
