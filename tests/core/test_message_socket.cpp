@@ -105,20 +105,6 @@ TEST(bytes_that_are_no_message_are_refused) {
   CHECK(pool.read(received.make) == Arrival::kNonsense);
 }
 
-TEST(a_message_larger_than_the_memory_is_refused) {
-  SocketPair pair;
-  MessageSocket pool;
-  pool.open(pair.ends[0]);
-  Received received;
-  std::string head(MessageSocket::kMark.data(), MessageSocket::kMarkBytes);
-  const std::uint32_t parts = 2;
-  const std::uint64_t sizes[] = {~0ULL, 2};  // their sum wraps around to 1
-  head.append(reinterpret_cast<const char*>(&parts), sizeof parts);
-  head.append(reinterpret_cast<const char*>(sizes), sizeof sizes);
-  CHECK_EQ(write(pair.ends[1], head.data(), head.size()), static_cast<ssize_t>(head.size()));
-  CHECK(pool.read(received.make) == Arrival::kNonsense && received.parts.empty());
-}
-
 TEST(another_socket_begins_with_another_message) {
   SocketPair before, after;
   MessageSocket pool, worker;

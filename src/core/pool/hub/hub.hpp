@@ -20,7 +20,7 @@
 #include <utility>
 #include <vector>
 
-#include "ipc/time_of_call.hpp"
+#include "ipc/clock.hpp"
 #include "pool/actions/actions.hpp"
 #include "pool/batches/batch.hpp"
 #include "pool/batches/frame_taker.hpp"
@@ -33,7 +33,7 @@
 #include "pool/rollouts/rollout_store.hpp"
 #include "pool/rollouts/rollout_views.hpp"
 #include "pool/slots/slot_ledger.hpp"
-#include "pool/tracing/tracing.hpp"
+#include "pool/tracing/trace_log.hpp"
 #include "pool/workers/pool_bell.hpp"
 #include "pool/workers/workers.hpp"
 #include "shm/columns.hpp"
@@ -215,7 +215,7 @@ class Hub {
   nb::object take_rows(std::uint32_t limit, bool by_slot, const std::vector<std::uint32_t>& order, std::uint32_t number,
                        std::uint32_t pad_to = 0);
   nb::object hand_over(nb::object batch, bool has_new_keys);
-  bool sleep(const Transfers::UnderWay& messages, std::uint32_t target, Nanoseconds limit, Clock::time_point& now);
+  bool sleep(const Mail::UnderWay& messages, std::uint32_t target, Nanoseconds limit, Clock::time_point& now);
   bool sleep_apart(std::uint32_t heard, std::uint32_t needed, Nanoseconds limit, Clock::time_point& now);
   void await_machines(Nanoseconds limit, bool all, Clock::time_point& now);
   void drain();

@@ -37,13 +37,13 @@ bool Hub::wait_from(Clock::time_point start, std::uint32_t wanted, std::int64_t 
   const std::uint64_t dealings = dealings_;
   workers_.clock().look(start, RunningClock::kUnwatched);
   // Bytes are written before the check for late workers, because a worker that waits for these bytes is not late.
-  workers_.transfers().write_on();
+  workers_.mail().write_on();
   // Polls here, too. The loop below does not poll if the bell was rung often enough, and results of other parts ring
   // it, too.
   if (workers_.watch().is_due(start)) poll(start);
   for (auto now = start;;) {  // the clock is read once per turn of the loop
     const std::uint32_t heard = bell_.count();
-    workers_.transfers().write_on();
+    workers_.mail().write_on();
     drain();
     if (part != nullptr && part->done() >= wanted) return true;
     if (attention() || entrance_.is_closing()) return false;
@@ -94,7 +94,7 @@ void Hub::pass_on() {
 // times after `heard`, see `sleep`. The others wait until it has woken up; for their sake it wakes up for each result.
 bool Hub::sleep_apart(std::uint32_t heard, std::uint32_t needed, Nanoseconds limit, Clock::time_point& now) {
   const nb::gil_scoped_release release;
-  const Transfers::UnderWay messages = workers_.transfers().under_way();
+  const Mail::UnderWay messages = workers_.mail().under_way();
   // If there is only one part, no other thread may enter.
   if (part_objects_.size() == 1) return sleep(messages, heard + needed, limit, now);
   if (sleeps_for_ != 0) {
@@ -122,7 +122,7 @@ bool Hub::sleep_apart(std::uint32_t heard, std::uint32_t needed, Nanoseconds lim
 // Sleeps until the bell has been rung up to `target`, or for about `limit`. While messages are under way, instead
 // sleeps until one of them can continue, and returns false. `now`: the time before the sleep; becomes the time after
 // it.
-bool Hub::sleep(const Transfers::UnderWay& messages, std::uint32_t target, Nanoseconds limit, Clock::time_point& now) {
+bool Hub::sleep(const Mail::UnderWay& messages, std::uint32_t target, Nanoseconds limit, Clock::time_point& now) {
   if (!bell_.has_reached(target) && messages.sleep(limit)) {
     now = Clock::now();
     return false;

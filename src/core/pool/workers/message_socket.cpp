@@ -9,7 +9,6 @@
 #if REMUDA_LINUX
 #include <poll.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
 #include <cerrno>
 #endif
@@ -39,21 +38,6 @@ std::vector<std::byte> head_of(std::span<const Bytes> parts) {
     put(&size, sizeof size);
   }
   return bytes;
-}
-
-// Returns whether the machine has as much memory as the parts of a message have bytes in total.
-bool fit_into_memory(std::span<const std::uint64_t> sizes) {
-#if REMUDA_LINUX
-  auto left =
-      static_cast<std::uint64_t>(::sysconf(_SC_PHYS_PAGES)) * static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
-  for (const std::uint64_t size : sizes) {
-    if (size > left) return false;
-    left -= size;
-  }
-#else
-  static_cast<void>(sizes);
-#endif
-  return true;
 }
 
 }  // namespace
@@ -164,12 +148,11 @@ MessageSocket::Arrival MessageSocket::begin_piece(const MakePart& make_part) try
       missing_ = std::as_writable_bytes(std::span(sizes_));
       return Arrival::kPartial;
     default:
-      if (piece == 2 && !fit_into_memory(sizes_)) return Arrival::kNonsense;
       if (piece - 2 == sizes_.size()) return Arrival::kWhole;
       missing_ = {make_part(sizes_[piece - 2]), sizes_[piece - 2]};
       return Arrival::kPartial;
   }
-} catch (const std::bad_alloc&) {  // The sizes are invalid, or exceed the free memory.
+} catch (const std::bad_alloc&) {  // The sizes exceed the free memory.
   return Arrival::kNonsense;
 }
 

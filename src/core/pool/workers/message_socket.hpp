@@ -49,6 +49,7 @@ class MessageSocket {
   int fd() const { return fd_; }
   bool is_reading() const { return is_reading_; }
   bool is_writing() const { return fd_ >= 0 && !outbox_.empty(); }
+  bool is_under_way() const { return is_reading() || is_writing(); }
   // The time of the latest progress: when a message began, or when bytes of it were sent or received.
   Clock::time_point moved() const { return moved_; }
 

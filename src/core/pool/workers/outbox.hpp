@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "ipc/time_of_call.hpp"
+#include "ipc/clock.hpp"
 #include "pool/workers/deadlines.hpp"
 #include "pool/workers/mail.hpp"
 #include "pool/workers/port.hpp"

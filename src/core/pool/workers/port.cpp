@@ -1,13 +1,10 @@
 #include "pool/workers/port.hpp"
 
 #include <stdexcept>
-#include <string>
 
 namespace remuda {
 
 namespace {
-
-constexpr const char* kNames[] = {"coming", "serving", "late", "corrupt", "dead"};
 
 constexpr unsigned bit(PortState state) { return 1U << static_cast<unsigned>(state); }
 
@@ -29,8 +26,7 @@ Port::Port(const Arena& arena, const Plan& plan, std::uint32_t worker, std::uint
 
 void Port::become(PortState state) {
   if ((kNext[static_cast<unsigned>(state_)] & bit(state)) == 0)
-    throw std::logic_error(std::string("a worker that is ") + kNames[static_cast<unsigned>(state_)] +
-                           " cannot become " + kNames[static_cast<unsigned>(state)]);
+    throw std::logic_error("a worker's port changes its state as port.hpp permits");
   state_ = state;
 }
 

@@ -27,8 +27,7 @@ Workers::Workers(const Arena& arena, const Plan& plan, const std::vector<std::ui
       plan_(plan),
       figures_(arena.at<WorkerFigures>(plan.worker_figures)),
       ports_(ports_for(arena, plan, envs_of_worker)),
-      transfers_(plan.workers),
-      mail_(transfers_, queues),
+      mail_(plan.workers, queues),
       watch_(plan.workers),
       records_(*arena.at<Records>(Plan::kRecords)),
       outbox_(ports_, mail_, deadlines_, max_running) {}
@@ -49,7 +48,7 @@ Mail::Arrival Workers::read_parts_of(std::uint32_t worker, const Result& result,
 
 void Workers::watch_process(std::uint32_t worker, int pidfd, int socket) {
   watch_.set_process(worker, pidfd);
-  transfers_.open(worker, socket);
+  mail_.open(worker, socket);
 }
 
 void Workers::end(std::uint32_t worker) {
@@ -60,7 +59,7 @@ void Workers::end(std::uint32_t worker) {
 
 void Workers::reopen(std::uint32_t worker) {
   ports_[worker].reopen(arena_, plan_, worker);
-  transfers_.hold(worker);
+  mail_.hold(worker);
 }
 
 void Workers::arrive(std::uint32_t worker, int pidfd, int socket) {
@@ -68,7 +67,7 @@ void Workers::arrive(std::uint32_t worker, int pidfd, int socket) {
   watch_process(worker, pidfd, socket);
   TimeOfCall now;
   outbox_.publish(worker, now);
-  transfers_.write_on();  // Sends the held messages, after their commands were published.
+  mail_.write_on();  // Sends the held messages, after their commands were published.
 }
 
 // -- time ----------------------------------------------------------------------------------------------------
@@ -83,7 +82,7 @@ std::optional<Op> Workers::late_with(std::uint32_t worker, std::uint64_t task, O
   const auto begin = is_busy ? Clock::time_point(Nanoseconds(Task::begin_ns(task))) : port.heard;
   // The time before the latest transfer of bytes does not count, because this process may have been slow to send or
   // receive.
-  const auto since = std::max(begin, transfers_[worker].moved());
+  const auto since = std::max(begin, mail_.socket(worker).moved());
   return deadlines_.is_over(op, since, now, clock_) ? std::optional(op) : std::nullopt;
 }
 

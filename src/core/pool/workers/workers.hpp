@@ -2,7 +2,7 @@
 //
 //   Port       the rings, bell and state of a worker       Deadlines, RunningClock   the time limits of ops
 //   Outbox     the sending of commands and messages        Watch                     the events that ring no bell
-//   Mail       the messages too large for the arena        RecordCounts              the numbers of log records
+//   Mail       the messages too large for the arena
 #pragma once
 
 #include <cstdint>
@@ -14,8 +14,6 @@
 #include "pool/workers/mail.hpp"
 #include "pool/workers/outbox.hpp"
 #include "pool/workers/port.hpp"
-#include "pool/workers/record_counts.hpp"
-#include "pool/workers/transfers.hpp"
 #include "pool/workers/watch.hpp"
 #include "python/numpy_api.hpp"
 #include "shm/plan.hpp"
@@ -35,7 +33,7 @@ class Workers {
   Port& operator[](std::uint32_t worker) { return ports_[worker]; }
   const Port& operator[](std::uint32_t worker) const { return ports_[worker]; }
   Outbox& outbox() { return outbox_; }
-  Transfers& transfers() { return transfers_; }
+  Mail& mail() { return mail_; }
   Watch& watch() { return watch_; }
   RunningClock& clock() { return clock_; }
 
@@ -64,9 +62,9 @@ class Workers {
   // `records_sent`: the number of log records and warnings that the workers have sent so far. `has_unread_records`:
   // whether the caller has not handled all of them. It must handle them before the results of the commands that logged
   // them.
-  std::uint32_t records_sent() const { return records_.sent(); }
-  bool has_unread_records() const { return records_.any_unread(); }
-  void note_records_read(std::uint32_t sent) { records_.note_read(sent); }
+  std::uint32_t records_sent() const { return records_.sent.load(std::memory_order_relaxed); }
+  bool has_unread_records() const { return records_sent() != records_read_; }
+  void note_records_read(std::uint32_t sent) { records_read_ = sent; }
 
   // -- processes -----------------------------------------------------------------------------------------------
 
@@ -128,12 +126,12 @@ class Workers {
   const Plan& plan_;
   WorkerFigures* figures_;  // indexed by worker
   std::vector<Port> ports_;
-  Transfers transfers_;
   Mail mail_;
   Deadlines deadlines_;
   RunningClock clock_;
   Watch watch_;
-  RecordCounts records_;
+  const Records& records_;
+  std::uint32_t records_read_ = 0;
   Outbox outbox_;
 };
 
