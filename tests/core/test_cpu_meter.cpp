@@ -1,7 +1,7 @@
 // Tests that the CpuMeter subtracts spinning from the thread's CPU time, and rarely makes a system call.
 #include "check.hpp"
 #include "os/platform.hpp"
-#include "worker/cpu_meter.hpp"
+#include "worker/task_meter.hpp"
 
 using namespace remuda;
 

@@ -1,7 +1,7 @@
 // Tests that a worker and its children die with the worker's owner, even if the worker is stuck in native code.
 #include "check.hpp"
-#include "os/worker_threads.hpp"
 #include "os/platform.hpp"
+#include "os/worker_threads.hpp"
 #include "random.hpp"
 
 #if REMUDA_LINUX

@@ -15,20 +15,6 @@ namespace remuda {
 
 namespace {
 
-Plan make_plan(std::uint32_t workers, std::uint32_t slots, std::uint32_t envs, std::uint32_t frames,
-               std::uint32_t ring_capacity, std::uint64_t blob_bytes, std::vector<std::uint64_t> action_bytes,
-               std::vector<std::uint64_t> column_bytes, std::uint32_t width, bool keeps_last, std::uint32_t log_entries,
-               std::uint64_t log_object_bytes, std::uint32_t rollout_rows) {
-  Plan plan{
-      workers, slots,     envs, frames, ring_capacity, blob_bytes, std::move(action_bytes), std::move(column_bytes),
-      width,   keeps_last};
-  plan.log_entries = log_entries;
-  plan.log_object_bytes = log_object_bytes;
-  plan.rollout_rows = rollout_rows;
-  plan.lay_out();
-  return plan;
-}
-
 // Deletes an arena without holding the GIL, because unmapping gigabytes takes as long as a few steps. The thread that
 // drops the last reference holds the GIL in Python, but may lack it in a fork handler.
 void unmap_without_gil(Arena* arena) {
@@ -139,9 +125,21 @@ void bind_memory(nb::module_& m) {
              std::uint32_t ring_capacity, std::uint64_t blob_bytes, std::vector<std::uint64_t> action_bytes,
              std::vector<std::uint64_t> column_bytes, std::uint32_t width, bool keeps_last, std::uint32_t log_entries,
              std::uint64_t log_object_bytes, std::uint32_t rollout_rows) {
-            new (self) Plan(make_plan(workers, slots, envs, frames, ring_capacity, blob_bytes, std::move(action_bytes),
-                                      std::move(column_bytes), width, keeps_last, log_entries, log_object_bytes,
-                                      rollout_rows));
+            Plan plan{workers,
+                      slots,
+                      envs,
+                      frames,
+                      ring_capacity,
+                      blob_bytes,
+                      std::move(action_bytes),
+                      std::move(column_bytes),
+                      width,
+                      keeps_last,
+                      log_entries,
+                      log_object_bytes,
+                      rollout_rows};
+            plan.lay_out();
+            new (self) Plan(std::move(plan));
           },
           "workers"_a, "slots"_a, "envs"_a, "frames"_a, "ring_capacity"_a, "blob_bytes"_a, "action_bytes"_a,
           "column_bytes"_a, "width"_a, "keeps_last"_a, "log_entries"_a, "log_object_bytes"_a, "rollout_rows"_a)

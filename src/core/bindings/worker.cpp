@@ -12,31 +12,17 @@ void bind_worker(nb::module_& m) {
   static const nb::exception<TakenOver> taken_over(m, "TakenOver", PyExc_BaseException);
   TakenOver::type = taken_over;
   nb::class_<WorkerSpec>(m, "WorkerSpec", "The configuration of a worker's loop, see worker/worker_spec.hpp.")
-      .def(
-          "__init__",
-          [](WorkerSpec* self, std::uint32_t index, std::uint32_t first_env, bool is_vector, Autoreset autoreset,
-             bool resets_ahead, std::int64_t spin_ns, bool spins_heedlessly, std::uint64_t publish_ns,
-             std::uint32_t renew_every, bool watches_memory, bool renews_in_place, bool has_successors) {
-            new (self) WorkerSpec{index,        first_env,      is_vector,        autoreset,
-                                  resets_ahead, spin_ns,        spins_heedlessly, publish_ns,
-                                  renew_every,  watches_memory, renews_in_place,  has_successors};
-          },
-          nb::kw_only(), "index"_a, "first_env"_a, "is_vector"_a, "autoreset"_a, "resets_ahead"_a, "spin_ns"_a,
-          "spins_heedlessly"_a, "publish_ns"_a, "renew_every"_a, "watches_memory"_a, "renews_in_place"_a,
-          "has_successors"_a);
+      .def(nb::init<std::uint32_t, std::uint32_t, bool, Autoreset, bool, std::int64_t, bool, std::uint64_t,
+                    std::uint32_t, bool, bool, bool>(),
+           nb::kw_only(), "index"_a, "first_env"_a, "is_vector"_a, "autoreset"_a, "resets_ahead"_a, "spin_ns"_a,
+           "spins_heedlessly"_a, "publish_ns"_a, "renew_every"_a, "watches_memory"_a, "renews_in_place"_a,
+           "has_successors"_a);
   nb::class_<WorkerLoop>(m, "WorkerLoop", nb::type_slots(Collected<WorkerLoop>::slots))
-      .def(
-          "__init__",
-          [](WorkerLoop* self, std::shared_ptr<Arena> arena, Plan plan, const WorkerSpec& spec, nb::list envs,
-             nb::object hooks, nb::object obs_nest, std::vector<Column> obs, std::vector<Column> final_obs,
-             nb::object action_nest, std::vector<Column> actions, std::vector<nb::object> functions,
-             std::vector<Column> computed) {
-            new (self) WorkerLoop(std::move(arena), std::move(plan), spec, std::move(envs), std::move(hooks), obs_nest,
-                                  std::move(obs), std::move(final_obs), action_nest, std::move(actions),
-                                  {std::move(functions), std::move(computed)});
-          },
-          "arena"_a, "plan"_a, "spec"_a, "envs"_a, "hooks"_a, "obs_nest"_a, "obs"_a, "final_obs"_a, "action_nest"_a,
-          "actions"_a, "functions"_a, "computed"_a)
+      .def(nb::init<std::shared_ptr<Arena>, Plan, WorkerSpec, nb::list, nb::object, nb::handle, std::vector<Column>,
+                    std::vector<Column>, nb::handle, std::vector<Column>, std::vector<nb::object>,
+                    std::vector<Column>>(),
+           "arena"_a, "plan"_a, "spec"_a, "envs"_a, "hooks"_a, "obs_nest"_a, "obs"_a, "final_obs"_a, "action_nest"_a,
+           "actions"_a, "functions"_a, "computed"_a)
       .def("run", &WorkerLoop::run)
       .def("run_available", &WorkerLoop::run_available)
       .def("run_env_code", &WorkerLoop::run_env_code, "code"_a)

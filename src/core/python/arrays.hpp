@@ -74,8 +74,8 @@ inline std::optional<std::uint32_t> references(nb::handle object) {
 #endif
 }
 
-// An array that the core has made and keeps, to hand it out again once no caller holds it. Every holder of the array has
-// a reference to it. Without a holder, only weak references lead to the array.
+// An array that the core has made and keeps, to hand it out again once no caller holds it. Every holder of the array
+// has a reference to it. Without a holder, only weak references lead to the array.
 class MadeArray {
  public:
   MadeArray() = default;  // no array

@@ -137,8 +137,7 @@ nb::object Column::array(std::uint32_t rows, void* data) const {
 nb::object Column::view(std::uint32_t first_row, std::uint32_t rows, nb::handle owner) const {
   nb::object view = array(rows, row(first_row));
   // PyArray_SetBaseObject steals the reference to `owner`, which the view keeps alive.
-  if (PyArray_SetBaseObject(as_array(view), owner.inc_ref().ptr()) < 0)
-    nb::raise_python_error();
+  if (PyArray_SetBaseObject(as_array(view), owner.inc_ref().ptr()) < 0) nb::raise_python_error();
   return view;
 }
 

@@ -105,8 +105,8 @@ void InfoRows::add(nb::handle array) {
     throw nb::type_error("expected contiguous arrays of as many rows as the mask has");
   // Computes the bytes of a row from the size: the array's stride is arbitrary if there is only one row.
   const auto row_bytes = static_cast<std::size_t>(PyArray_NBYTES(rows)) / std::max<std::size_t>(size_, 1);
-  add({PyArray_DESCR(rows), PyArray_DIMS(rows) + 1, PyArray_NDIM(rows) - 1,
-       data_of<const std::byte>(array), row_bytes});
+  add({PyArray_DESCR(rows), PyArray_DIMS(rows) + 1, PyArray_NDIM(rows) - 1, data_of<const std::byte>(array),
+       row_bytes});
 }
 
 // -- the reader ------------------------------------------------------------------------------------

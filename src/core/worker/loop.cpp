@@ -15,21 +15,22 @@ namespace remuda {
 
 WorkerLoop::WorkerLoop(std::shared_ptr<Arena> arena, Plan plan, WorkerSpec spec, nb::list envs, nb::object hooks,
                        nb::handle obs_nest, std::vector<Column> obs, std::vector<Column> final_obs,
-                       nb::handle action_nest, std::vector<Column> actions, ComputedColumns computed)
+                       nb::handle action_nest, std::vector<Column> actions, std::vector<nb::object> functions,
+                       std::vector<Column> computed)
     : arena_(std::move(arena)),
       plan_(std::move(plan)),
       spec_(spec),
       hooks_(std::move(hooks)),
       action_nest_(action_nest),
       actions_(std::move(actions)),
-      rows_(*arena_, plan_, hooks_, obs_nest, std::move(obs), std::move(final_obs), std::move(computed)),
+      rows_(*arena_, plan_, hooks_, obs_nest, std::move(obs), std::move(final_obs), std::move(functions),
+            std::move(computed)),
       port_(*arena_, plan_, spec_),
       counts_(arena_->at<Progress>(plan_.progress)),
       meter_(*arena_->at<Meter>(plan_.meter(spec.index)), arena_->at<WorkerFigures>(plan_.worker_figures)[spec.index],
              arena_->at<EnvFigures>(plan_.env_figures)),
       env_calls_(hooks_),
       log_(arena_, plan_),
-      memory_watch_(hooks_),
       records_(arena_->at<Records>(Plan::kRecords)) {
   for (nb::handle env : envs) {
     const std::uint32_t index = spec_.first_env + static_cast<std::uint32_t>(envs_.size());

@@ -6,7 +6,7 @@
 //   WorkerPort   commands, results and bells            ResultRows   the rows of results
 //   HostedEnv    the state of an env between commands   EnvCounts    the counts of episodes, steps and seeds
 //   TaskMeter    the current task, and statistics       EpisodeLog   the data to replay an episode
-//   MemoryWatch  the memory limit of the process        EnvCalls     the code of envs, which may hang
+//   EnvCalls     the code of envs, which may hang
 //
 // Rare cases, and all that needs pickling, are left to the worker's Python side, the `hooks`:
 //
@@ -48,12 +48,10 @@
 
 #include "shm/columns.hpp"
 #include "shm/plan.hpp"
-#include "worker/computed_columns.hpp"
 #include "worker/env_calls.hpp"
 #include "worker/env_counts.hpp"
 #include "worker/episode_log.hpp"
 #include "worker/hosted_env.hpp"
-#include "worker/memory_watch.hpp"
 #include "worker/result_rows.hpp"
 #include "worker/task_meter.hpp"
 #include "worker/worker_port.hpp"
@@ -65,7 +63,7 @@ class WorkerLoop {
  public:
   WorkerLoop(std::shared_ptr<Arena> arena, Plan plan, WorkerSpec spec, nb::list envs, nb::object hooks,
              nb::handle obs_nest, std::vector<Column> obs, std::vector<Column> final_obs, nb::handle action_nest,
-             std::vector<Column> actions, ComputedColumns computed);
+             std::vector<Column> actions, std::vector<nb::object> functions, std::vector<Column> computed);
 
   // Runs until a kClose command has been answered, or until `stop`; returns true. Returns false if another thread has
   // taken over: the caller must then leave the loop alone. The caller holds the GIL; the loop releases it to sleep.
@@ -167,6 +165,7 @@ class WorkerLoop {
   void own_last_obs(HostedEnv& env);
   bool must_build(const HostedEnv& env) const;
   void renew(HostedEnv& env);
+  bool has_grown();
   std::uint32_t renewal_due(const HostedEnv& env);
   std::uint32_t successor_due(const HostedEnv& env);
   void log_action(const Command& command, nb::handle parts);
@@ -195,7 +194,6 @@ class WorkerLoop {
   TaskMeter meter_;
   EnvCalls env_calls_;
   EpisodeLog log_;
-  MemoryWatch memory_watch_;
   Records* records_;
 
   Command command_{};      // the command that is executed; its `count` is 0 if there is none
@@ -203,6 +201,9 @@ class WorkerLoop {
   std::uint64_t now_ = 0;  // the time in ns when the last task ended
   bool completes_resets_ = false;
   bool closed_ = false;
+  // Whether the process exceeds its memory limit, as the last check has found, and the time in ns of the next check.
+  bool has_grown_ = false;
+  std::uint64_t check_memory_at_ = 0;
   std::atomic<bool> stopped_{false};
 };
 

@@ -202,12 +202,23 @@ void WorkerLoop::renew(HostedEnv& env) {
   if (has_failed) meter_.note_rebuild(took);
 }
 
+// Returns whether the process exceeds its memory limit. A check reads many files, so its result is used for a while.
+// Once the result is true, it stays true.
+bool WorkerLoop::has_grown() {
+  constexpr std::uint64_t kInterval = 100'000'000;  // ns
+  const std::uint64_t now = now_ns();
+  if (has_grown_ || now < check_memory_at_) return has_grown_;
+  has_grown_ = nb::cast<bool>(hooks_.attr("has_grown")());
+  check_memory_at_ = now + kInterval;
+  return has_grown_;
+}
+
 // Returns the flags of a result that report that renewal is due; 0 if it is not. Called before a reset or at the end of
 // an episode. Renewal is due after the configured number of episodes, including those that a reset cut off. It is also
 // due after at least one episode if the process exceeds its memory limit.
 std::uint32_t WorkerLoop::renewal_due(const HostedEnv& env) {
   if (spec_.renew_every != 0 && env.episodes >= spec_.renew_every) return kRenewalDue;
-  return spec_.watches_memory && env.episodes != 0 && memory_watch_.has_grown() ? kRenewalDue | kGrown : 0;
+  return spec_.watches_memory && env.episodes != 0 && has_grown() ? kRenewalDue | kGrown : 0;
 }
 
 // Returns the flags of `renewal_due` if the pool replaces the worker for a renewal; 0 if the worker renews the env

@@ -3,7 +3,7 @@
 #include <cstring>
 #include <utility>
 
-#include "python/numpy_api.hpp"
+#include "worker/env_results.hpp"
 
 namespace remuda {
 
@@ -22,11 +22,13 @@ void copy(const std::vector<Column>& columns, std::uint32_t from, std::uint32_t 
 }  // namespace
 
 ResultRows::ResultRows(const Arena& arena, const Plan& plan, const nb::object& hooks, nb::handle obs_nest,
-                       std::vector<Column> obs, std::vector<Column> final_obs, ComputedColumns computed)
+                       std::vector<Column> obs, std::vector<Column> final_obs, std::vector<nb::object> functions,
+                       std::vector<Column> computed)
     : hooks_(hooks),
       obs_nest_(obs_nest),
       obs_(std::move(obs)),
       final_obs_(std::move(final_obs)),
+      functions_(std::move(functions)),
       computed_(std::move(computed)),
       reward_(arena.at<double>(plan.columns[kReward])),
       terminated_(arena.at<bool>(plan.columns[kTerminated])),
@@ -79,18 +81,38 @@ nb::object ResultRows::write_info(const Objects& objects, nb::handle info, const
 
 void ResultRows::write_computed(nb::handle env, std::uint32_t row, std::vector<std::byte>& kept,
                                 EnvCalls& calls) const {
-  if (!computed_.any()) return;
-  computed_.write(env, row, hooks_, calls);
-  computed_.keep(row, kept);
+  kept.clear();
+  for (std::size_t i = 0; i < computed_.size(); ++i) {
+    const Column& column = computed_[i];
+    const nb::object value = compute(i, env, calls);
+    // The value may be a list, have another dtype, or be invalid. The slow path converts it or raises a precise error.
+    if (!column.write(value.ptr(), row) && !column.write(hooks_.attr("fit_computed")(i, value).ptr(), row))
+      throw nb::value_error("a computed value was not made to fit its column");
+  }
+  for (const Column& column : computed_) kept.insert(kept.end(), column.row(row), column.row(row) + column.row_bytes());
+}
+
+nb::object ResultRows::compute(std::size_t index, nb::handle env, EnvCalls& calls) const {
+  try {
+    return calls.run([&, it = nb::borrow(env)] { return functions_[index](it); });
+  } catch (nb::python_error& error) {
+    if (!error.matches(PyExc_Exception)) throw;  // Ctrl-C is not an error of the function.
+    hooks_.attr("blame_computed")(index, value_of(error));
+    throw;
+  }
 }
 
 void ResultRows::repeat_computed(const std::vector<std::byte>& kept, std::uint32_t row) const {
-  if (computed_.any()) computed_.write_kept(kept, row);
+  const std::byte* from = kept.data();
+  for (const Column& column : computed_) {
+    std::memcpy(column.row(row), from, column.row_bytes());
+    from += column.row_bytes();
+  }
 }
 
 void ResultRows::keep(std::uint32_t row, std::uint32_t kept, bool is_over) const {
   copy(obs_, row, kept);
-  copy(computed_.columns(), row, kept);
+  copy(computed_, row, kept);
   terminated_[kept] = is_over && terminated_[row];
   truncated_[kept] = is_over && truncated_[row];
 }

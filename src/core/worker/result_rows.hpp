@@ -11,7 +11,7 @@
 #include "shm/columns.hpp"
 #include "shm/infos.hpp"
 #include "shm/plan.hpp"
-#include "worker/computed_columns.hpp"
+#include "worker/env_calls.hpp"
 
 namespace remuda {
 
@@ -23,8 +23,11 @@ class ResultRows {
     nb::object frozen = {};     // The data of the end without a column, pickled; null if there is none.
   };
 
+  // `computed`: the columns that the user's functions compute from an env after each reset and step. `functions`: one
+  // for each of them; empty if the hooks write these columns, as they do for vector envs.
   ResultRows(const Arena& arena, const Plan& plan, const nb::object& hooks, nb::handle obs_nest,
-             std::vector<Column> obs, std::vector<Column> final_obs, ComputedColumns computed);
+             std::vector<Column> obs, std::vector<Column> final_obs, std::vector<nb::object> functions,
+             std::vector<Column> computed);
 
   // -- values that an env returned; these functions raise if the values are invalid ----------------------------
 
@@ -42,6 +45,7 @@ class ResultRows {
   nb::object write_info(const Objects& objects, nb::handle info, const End& end, std::uint32_t row,
                         std::uint32_t& flags);
   // Writes the computed columns for the env's current state, and copies the values to `kept`, for `repeat_computed`.
+  // The hooks convert a value that does not fit its column. If a function raises, they raise an error that names it.
   void write_computed(nb::handle env, std::uint32_t row, std::vector<std::byte>& kept, EnvCalls& calls) const;
 
   // -- reward and flags ----------------------------------------------------------------------------------------
@@ -66,16 +70,21 @@ class ResultRows {
   }
 
   // `visit` and `clear` serve Python's garbage collector.
-  int visit(visitproc visit, void* arg) const { return computed_.visit(visit, arg); }
-  void clear() { computed_.clear(); }
+  int visit(visitproc visit, void* arg) const {
+    for (const nb::object& one : functions_) Py_VISIT(one.ptr());
+    return 0;
+  }
+  void clear() { functions_.clear(); }
 
  private:
+  nb::object compute(std::size_t index, nb::handle env, EnvCalls& calls) const;
   Fit write_leaves(const std::vector<Column>& columns, nb::handle obs, std::uint32_t row, Objects& objects);
 
   const nb::object& hooks_;
   Nest obs_nest_;
   std::vector<Column> obs_, final_obs_;
-  ComputedColumns computed_;
+  std::vector<nb::object> functions_;
+  std::vector<Column> computed_;
   InfoWriter infos_;
   double* reward_;
   bool* terminated_;

@@ -49,7 +49,7 @@ bool read_ints(nb::handle list, std::vector<std::int64_t>& ints) {
 // Returns the ids as slots. They must be distinct slots of the part and form whole vector envs: groups of `width`
 // neighbours, each group together and in order. Otherwise returns nullopt.
 std::optional<std::vector<std::uint32_t>> as_targets(const std::vector<std::int64_t>& ids, const Slots& slots,
-                                                            std::uint32_t part, std::uint32_t width) {
+                                                     std::uint32_t part, std::uint32_t width) {
   std::vector<std::uint32_t> targets;
   targets.reserve(ids.size());
   std::vector<bool> seen(slots.count());

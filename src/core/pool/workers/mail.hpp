@@ -1,5 +1,5 @@
-// Sends and receives messages that do not fit into the arena: over the workers' sockets, or, for workers in this process,
-// over two queues each.
+// Sends and receives messages that do not fit into the arena: over the workers' sockets, or, for workers in this
+// process, over two queues each.
 //
 // No function here runs Python code, so no signal handler can interrupt a message half-way.
 #pragma once
