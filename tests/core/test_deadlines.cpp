@@ -11,7 +11,7 @@ constexpr Clock::time_point kStart{1h};
 
 Deadlines limits(Nanoseconds reset, Nanoseconds step, Nanoseconds message, Nanoseconds build) {
   Deadlines deadlines;
-  deadlines.set({reset, step, message, build});
+  deadlines.set(reset, step, message, build);
   return deadlines;
 }
 

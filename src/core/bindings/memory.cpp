@@ -52,9 +52,9 @@ void before_end(Arena& arena, nb::object call) {
   });
 }
 
-std::shared_ptr<Arena> attach_arena(int fd, std::size_t bytes) { return Arena::attach(fd, bytes, unmap_without_gil); }
-
-std::shared_ptr<Arena> look_at_arena(int fd, std::size_t bytes) { return Arena::look_at(fd, bytes, unmap_without_gil); }
+std::shared_ptr<Arena> attach_arena(int fd, std::size_t bytes, bool is_read_only) {
+  return Arena::attach(fd, bytes, unmap_without_gil, is_read_only);
+}
 
 std::shared_ptr<Arena> create_planned_arena(const Plan& plan) {
   nb::gil_scoped_release release;
@@ -170,8 +170,7 @@ void bind_memory(nb::module_& m) {
       // The `create` functions release the GIL, because reserving gigabytes takes a while.
       .def_static("create", &create_arena, "bytes"_a)
       .def_static("create", &create_planned_arena, "plan"_a)
-      .def_static("attach", &attach_arena, "fd"_a, "bytes"_a)
-      .def_static("look_at", &look_at_arena, "fd"_a, "bytes"_a)
+      .def_static("attach", &attach_arena, "fd"_a, "bytes"_a, "is_read_only"_a = false)
       .def_prop_ro_static("is_sparse", [](nb::handle) { return Arena::kIsSparse; })
       .def(
           "column",

@@ -129,15 +129,9 @@ std::shared_ptr<Arena> Arena::create(std::size_t bytes, const std::vector<Stretc
   return arena;
 }
 
-std::shared_ptr<Arena> Arena::attach(int fd, std::size_t bytes, Deleter deleter) {
-  return checked(std::shared_ptr<Arena>(new Arena(map(fd, bytes), bytes, -1), deleter));
-}
-
-std::shared_ptr<Arena> Arena::look_at(int fd, std::size_t bytes, Deleter deleter) {
-  return checked(std::shared_ptr<Arena>(new Arena(map(fd, bytes, PROT_READ), bytes, -1), deleter));
-}
-
-std::shared_ptr<Arena> Arena::checked(std::shared_ptr<Arena> arena) {
+std::shared_ptr<Arena> Arena::attach(int fd, std::size_t bytes, Deleter deleter, bool is_read_only) {
+  std::byte* base = map(fd, bytes, is_read_only ? PROT_READ : PROT_READ | PROT_WRITE);
+  std::shared_ptr<Arena> arena(new Arena(base, bytes, -1), deleter);
   const auto* header = arena->at<ArenaHeader>(0);
   if (header->magic != ArenaHeader::kMagic || header->version != ArenaHeader::kVersion ||
       header->bytes != arena->bytes_)
@@ -203,11 +197,9 @@ std::shared_ptr<Arena> Arena::create(std::size_t bytes, const std::vector<Stretc
   return arena;
 }
 
-std::shared_ptr<Arena> Arena::attach(int, std::size_t, Deleter) {
+std::shared_ptr<Arena> Arena::attach(int, std::size_t, Deleter, bool) {
   throw std::runtime_error("sharing an arena between processes needs Linux");
 }
-
-std::shared_ptr<Arena> Arena::look_at(int fd, std::size_t bytes, Deleter deleter) { return attach(fd, bytes, deleter); }
 
 Arena::~Arena() {
   for (const auto& call : before_end_) call();

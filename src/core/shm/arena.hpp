@@ -52,10 +52,7 @@ class Arena : public std::enable_shared_from_this<Arena> {
                                        Deleter deleter = destroy);
   // Maps an arena that another process created. Does not take ownership of `fd`. Throws std::runtime_error if the arena
   // was created by a build of remuda with another layout.
-  static std::shared_ptr<Arena> attach(int fd, std::size_t bytes, Deleter deleter = destroy);
-
-  // Maps an arena that another process created, read-only.
-  static std::shared_ptr<Arena> look_at(int fd, std::size_t bytes, Deleter deleter = destroy);
+  static std::shared_ptr<Arena> attach(int fd, std::size_t bytes, Deleter deleter = destroy, bool is_read_only = false);
 
   ~Arena();
   Arena(const Arena&) = delete;
@@ -97,8 +94,6 @@ class Arena : public std::enable_shared_from_this<Arena> {
   void forget_calls() { before_end_.clear(); }
 
  private:
-  static std::shared_ptr<Arena> checked(std::shared_ptr<Arena> arena);
-
   Arena(std::byte* base, std::size_t bytes, int fd) : base_(base), bytes_(bytes), fd_(fd) {}
 
   std::byte* base_;

@@ -27,7 +27,7 @@ class OpenPool(SeenPool):
         super().__init__(fd)
         self.card = Card.read(fd)
         self._plan = _core.Plan(**self.card.plan)
-        self._arena: _core.Arena | None = _core.Arena.look_at(fd, self._plan.bytes)
+        self._arena: _core.Arena | None = _core.Arena.attach(fd, self._plan.bytes, is_read_only=True)
         fields = {**self.card.setup, "envs_of_worker": tuple(self.card.setup["envs_of_worker"])}
         self._setup = setup = PoolSetup(**fields)
         self.title = f"{setup.num_envs} envs in {setup.num_workers} {setup.backend} workers"

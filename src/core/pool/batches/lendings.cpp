@@ -90,8 +90,8 @@ std::shared_ptr<Lendings> Lendings::make(const std::shared_ptr<Arena>& arena, st
   return lendings;
 }
 
-void Lendings::add_column(std::byte* rows, std::size_t row_bytes) {
-  Forks::all().change([&](auto&) { columns_.push_back({rows, row_bytes}); });
+void Lendings::add_column(std::byte* at, std::size_t row_bytes, std::uint32_t first_row) {
+  Forks::all().change([&](auto&) { columns_.push_back({at, row_bytes, first_row}); });
 }
 
 void Lendings::add_book(const std::shared_ptr<FrameBook>& book, std::uint32_t first, std::uint32_t count) {
@@ -108,10 +108,6 @@ void Lendings::add_rollout(const std::shared_ptr<Rollout>& rollout) {
   });
 }
 
-void Lendings::add_action_column(std::byte* rows, std::size_t row_bytes) {
-  Forks::all().change([&](auto&) { actions_.push_back({rows, row_bytes}); });
-}
-
 bool Lendings::any_taken() const {
   if (std::any_of(rollouts_.begin(), rollouts_.end(), [](const auto& one) { return !one.expired(); })) return true;
   return std::any_of(books_.begin(), books_.end(), [](const Book& one) {
@@ -121,36 +117,22 @@ bool Lendings::any_taken() const {
 }
 
 void Lendings::copy_taken(const Arena& arena, std::byte* copy) const {
-  copy_frames(arena, copy);
-  copy_rollouts(arena, copy);
-}
-
-void Lendings::copy_frames(const Arena& arena, std::byte* copy) const {
-  const auto* base = arena.at<std::byte>(0);
+  const auto copy_rows = [&](std::size_t first, std::size_t count) {
+    for (const Rows& rows : columns_) {
+      if (first < rows.first) continue;
+      const std::byte* from = rows.at + (first - rows.first) * rows.bytes;
+      std::memcpy(copy + (from - arena.base()), from, count * rows.bytes);
+    }
+  };
   for (const Book& one : books_) {
     const auto book = one.book.lock();
     for (std::uint64_t taken = book ? book->taken() : 0; taken != 0; taken &= taken - 1) {
       const std::size_t frame = static_cast<std::size_t>(std::countr_zero(taken)) + first_frame_;
-      for (const Rows& rows : columns_) {
-        const std::byte* from = rows.at + (frame * slots_ + one.first) * rows.bytes;
-        std::memcpy(copy + (from - base), from, one.count * rows.bytes);
-      }
+      copy_rows(frame * slots_ + one.first, one.count);
     }
   }
-}
-
-void Lendings::copy_rollouts(const Arena& arena, std::byte* copy) const {
-  const auto* base = arena.at<std::byte>(0);
-  auto copy_rows = [&](const Rows& rows, std::uint64_t first, std::uint64_t count) {
-    const std::byte* from = rows.at + first * rows.bytes;
-    std::memcpy(copy + (from - base), from, count * rows.bytes);
-  };
-  for (const auto& one : rollouts_) {
-    const auto rollout = one.lock();
-    if (!rollout) continue;
-    for (const Rows& rows : columns_) copy_rows(rows, rollout->first_row(), rollout->rows());
-    for (const Rows& rows : actions_) copy_rows(rows, rollout->first_row() - first_rollout_row_, rollout->rows());
-  }
+  for (const auto& one : rollouts_)
+    if (const auto rollout = one.lock()) copy_rows(rollout->first_row(), rollout->rows());
 }
 
 }  // namespace remuda
@@ -163,10 +145,9 @@ std::shared_ptr<Lendings> Lendings::make(const std::shared_ptr<Arena>& arena, st
                                          std::uint32_t first_frame) {
   return std::shared_ptr<Lendings>(new Lendings(arena, slots, first_frame));
 }
-void Lendings::add_column(std::byte*, std::size_t) {}
+void Lendings::add_column(std::byte*, std::size_t, std::uint32_t) {}
 void Lendings::add_book(const std::shared_ptr<FrameBook>&, std::uint32_t, std::uint32_t) {}
 void Lendings::add_rollout(const std::shared_ptr<Rollout>&) {}
-void Lendings::add_action_column(std::byte*, std::size_t) {}
 
 }  // namespace remuda
 

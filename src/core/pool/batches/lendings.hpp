@@ -30,21 +30,20 @@ class Lendings {
   static std::shared_ptr<Lendings> make(const std::shared_ptr<Arena>& arena, std::uint32_t slots,
                                         std::uint32_t first_frame = 1);
 
-  // Adds the rows of a column, which batches may view.
-  void add_column(std::byte* rows, std::size_t row_bytes);
+  // Adds the rows of a column, which batches or rollouts may view. `at`: the memory of row `first_row`; the column has
+  // no earlier rows. (The action columns have no rows of frames, only those of rollouts.)
+  void add_column(std::byte* at, std::size_t row_bytes, std::uint32_t first_row = 0);
   // Adds the FrameBook of a part. `first`, `count`: the rows of each frame that belong to the part.
   void add_book(const std::shared_ptr<FrameBook>& book, std::uint32_t first, std::uint32_t count);
-  // Adds a rollout. A fork copies its rows, and those of its actions, if the rollout still exists. Row 0 of each action
-  // column corresponds to a later row of the other columns, which `set_first_rollout_row` sets.
+  // Adds a rollout. A fork copies its rows if the rollout still exists.
   void add_rollout(const std::shared_ptr<Rollout>& rollout);
-  void add_action_column(std::byte* rows, std::size_t row_bytes);
-  void set_first_rollout_row(std::uint32_t row) { first_rollout_row_ = row; }
 
  private:
   friend class Forks;
   struct Rows {
     std::byte* at;
-    std::size_t bytes;  // the bytes of one row
+    std::size_t bytes;    // the bytes of one row
+    std::uint32_t first;  // the number of the row at `at`
   };
   struct Book {
     std::weak_ptr<FrameBook> book;
@@ -55,16 +54,12 @@ class Lendings {
       : arena_(arena), slots_(slots), first_frame_(first_frame) {}
   bool any_taken() const;
   void copy_taken(const Arena& arena, std::byte* copy) const;
-  void copy_frames(const Arena& arena, std::byte* copy) const;
-  void copy_rollouts(const Arena& arena, std::byte* copy) const;
 
   std::weak_ptr<Arena> arena_;
   std::uint32_t slots_, first_frame_;
   std::vector<Rows> columns_;
-  std::vector<Rows> actions_;
   std::vector<Book> books_;
   std::vector<std::weak_ptr<Rollout>> rollouts_;
-  std::uint32_t first_rollout_row_ = 0;
 };
 
 }  // namespace remuda

@@ -107,13 +107,12 @@ std::vector<RolloutStore::Rows> Hub::rows_of_rollouts() const {
 
 // Registers the memory that arrays of batches and rollouts may view.
 void Hub::lend_columns() {
-  const LastResults& kept = slots_.last_results();
-  for (const auto* columns : {&kept.columns(), &kept.final_columns(), &kept.computed()})
-    for (const LastResults::Rows& column : *columns) lendings_->add_column(column.at, column.bytes);
+  for (std::size_t c = 0; c < plan_.columns.size(); ++c)
+    if (c != kInfo) lendings_->add_column(arena_->at<std::byte>(plan_.columns[c]), plan_.column_bytes[c]);
+  // Row `slots` of the action columns corresponds to the first row for rollouts of the other columns.
   for (std::size_t c = 0; c < plan_.actions.size(); ++c)
-    lendings_->add_action_column(arena_->at<std::byte>(plan_.actions[c] + plan_.action_bytes[c] * plan_.slots),
-                                 plan_.action_bytes[c]);
-  lendings_->set_first_rollout_row(plan_.first_rollout_row());
+    lendings_->add_column(arena_->at<std::byte>(plan_.actions[c] + plan_.action_bytes[c] * plan_.slots),
+                          plan_.action_bytes[c], plan_.first_rollout_row());
 }
 
 std::uint32_t Hub::split(std::vector<std::vector<std::uint32_t>> divisions) {

@@ -29,10 +29,6 @@ class LastResults {
         computed_(std::move(computed)),
         envs_(plan.envs) {}
 
-  const std::vector<Rows>& columns() const { return columns_; }
-  const std::vector<Rows>& final_columns() const { return final_columns_; }
-  const std::vector<Rows>& computed() const { return computed_; }
-
   // Counts a result that has arrived from the env.
   void count(std::uint32_t env) {
     ++envs_[env].results;

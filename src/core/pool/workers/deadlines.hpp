@@ -1,6 +1,9 @@
 // The time that an env may take for each op.
 #pragma once
 
+#include <array>
+#include <cstddef>
+
 #include "ipc/protocol.hpp"
 #include "ipc/running_clock.hpp"
 
@@ -8,43 +11,23 @@ namespace remuda {
 
 class Deadlines {
  public:
-  struct Limits {  // a limit of 0 means unlimited
-    Nanoseconds reset{0}, step{0}, message{0}, build{0};
-  };
-
-  void set(const Limits& limits) {
-    limits_ = limits;
-    has_any_ = limits.reset.count() != 0 || limits.step.count() != 0 || limits.message.count() != 0 ||
-               limits.build.count() != 0;
+  // Sets the limits; 0: unlimited. A reset within a step, or in advance, has the limit of a reset.
+  void set(Nanoseconds reset, Nanoseconds step, Nanoseconds message, Nanoseconds build) {
+    limits_ = {reset, step, step, message, message, reset, build, reset};
+    has_any_ = limits_ != Limits();
   }
   bool has_any() const { return has_any_; }
   // Returns whether an op that began at `begin` exceeds its limit. The time during which this process was frozen does
   // not count.
   bool is_over(Op op, Clock::time_point begin, Clock::time_point now, const RunningClock& clock) const {
-    const Nanoseconds limit = limit_of(op);
+    const Nanoseconds limit = limits_[static_cast<std::size_t>(op)];
     return limit.count() != 0 && now - begin - clock.lost_since(begin) > limit;
   }
 
  private:
-  Nanoseconds limit_of(Op op) const {
-    switch (op) {
-      case Op::kReset:
-      case Op::kResetIntoRow:
-      case Op::kPrepare:
-        return limits_.reset;
-      case Op::kStep:
-      case Op::kObserve:
-        return limits_.step;
-      case Op::kMessage:
-      case Op::kClose:
-        return limits_.message;
-      case Op::kRebuild:
-        return limits_.build;
-    }
-    return Nanoseconds(0);
-  }
+  using Limits = std::array<Nanoseconds, 8>;
 
-  Limits limits_;
+  Limits limits_{};  // by the number of the op
   bool has_any_ = false;
 };
 

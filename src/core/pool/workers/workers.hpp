@@ -91,7 +91,7 @@ class Workers {
 
   // Sets the time limits in ns for a reset, a step, a message and a build; 0: unlimited.
   void set_deadlines(std::int64_t reset_ns, std::int64_t step_ns, std::int64_t message_ns, std::int64_t build_ns) {
-    deadlines_.set({Nanoseconds(reset_ns), Nanoseconds(step_ns), Nanoseconds(message_ns), Nanoseconds(build_ns)});
+    deadlines_.set(Nanoseconds(reset_ns), Nanoseconds(step_ns), Nanoseconds(message_ns), Nanoseconds(build_ns));
   }
   bool has_deadlines() const { return deadlines_.has_any(); }
   // Returns the op for which a worker has missed the deadline; nullopt if the worker is not late. `task`: the port's
