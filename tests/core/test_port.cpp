@@ -1,62 +1,9 @@
-// Tests that a port changes its state only as its table permits, and that `reopen` resets it for a successor.
-#include <stdexcept>
-#include <vector>
-
+// Tests that `reopen` resets a port for a successor, and that a worker cannot pretend to be at a task.
 #include "check.hpp"
 #include "planned_arena.hpp"
 #include "pool/workers/port.hpp"
 
 using namespace remuda;
-
-namespace {
-
-constexpr PortState kStates[] = {PortState::kComing, PortState::kServing, PortState::kLate, PortState::kCorrupt,
-                                 PortState::kDead};
-
-Port one_in(const PlannedArena& memory, PortState state) {
-  Port port(*memory.arena, memory.plan, 0, 0, 3);
-  CHECK_EQ(port.state(), PortState::kServing);
-  if (state == PortState::kComing) port.become(PortState::kDead);
-  if (state != PortState::kServing) port.become(state);
-  return port;
-}
-
-std::vector<PortState> next_of(const PlannedArena& memory, PortState state) {
-  std::vector<PortState> next;
-  for (PortState to : kStates) {
-    Port port = one_in(memory, state);
-    try {
-      port.become(to);
-    } catch (const std::logic_error&) {
-      CHECK_EQ(port.state(), state);
-      continue;
-    }
-    CHECK_EQ(port.state(), to);
-    next.push_back(to);
-  }
-  return next;
-}
-
-}  // namespace
-
-TEST(each_state_is_followed_by_those_of_the_table) {
-  const PlannedArena memory(1, 3);
-  using States = std::vector<PortState>;
-  CHECK(next_of(memory, PortState::kComing) == (States{PortState::kServing, PortState::kDead}));
-  CHECK(next_of(memory, PortState::kServing) == (States{PortState::kLate, PortState::kCorrupt, PortState::kDead}));
-  CHECK(next_of(memory, PortState::kLate) == (States{PortState::kServing, PortState::kCorrupt, PortState::kDead}));
-  CHECK(next_of(memory, PortState::kCorrupt) == States{PortState::kDead});
-  CHECK(next_of(memory, PortState::kDead) == States{PortState::kComing});
-}
-
-TEST(only_who_makes_sense_is_read_and_only_who_is_there_is_sent_anything) {
-  const PlannedArena memory(1, 3);
-  for (PortState state : kStates) {
-    const Port port = one_in(memory, state);
-    CHECK_EQ(port.is_read(), state == PortState::kServing || state == PortState::kLate);
-    CHECK_EQ(port.is_published(), state != PortState::kComing && state != PortState::kDead);
-  }
-}
 
 TEST(a_successor_finds_nothing_of_its_predecessor) {
   const PlannedArena memory(2, 3);

@@ -1,19 +1,15 @@
 // Tests that every process with a key is killed, even outside its group, and no other process.
 #include "check.hpp"
-#include "os/descriptors.hpp"
 #include "os/platform.hpp"
 #include "os/process_tree.hpp"
 
 #if REMUDA_LINUX
 
-#include <fcntl.h>
 #include <signal.h>
-#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <cerrno>
-#include <cstdlib>
 #include <set>
 #include <string>
 
@@ -68,18 +64,6 @@ bool was_killed(pid_t pid) {
 // Returns whether the child was reaped, as `kill_process_tree` does for children of its caller.
 bool was_reaped(pid_t pid) { return waitpid(pid, nullptr, 0) < 0 && errno == ECHILD; }
 
-// Runs before `main`. If a test has exec'd this program with REMUDA_TEST_SHOWS, shows this key, stops, and waits for
-// its end.
-struct Shower {
-  Shower() {
-    const char* key = std::getenv("REMUDA_TEST_SHOWS");
-    if (key == nullptr) return;
-    CHECK(show_keys(key));
-    raise(SIGSTOP);
-    while (true) pause();
-  }
-} shower;
-
 bool runs(pid_t pid) { return waitpid(pid, nullptr, WNOHANG) == 0; }
 
 }  // namespace
@@ -101,26 +85,6 @@ TEST(who_carries_a_key_is_killed_and_nobody_else) {
     kill(pid, SIGKILL);
     was_killed(pid);
   }
-}
-
-TEST(no_key_kills_nobody) {
-  Pipe pipe;
-  const pid_t pid = start(std::string(kFamilyVariable) + "=");
-  pipe.await_execs();
-  CHECK(kill_process_tree({}, 0).survivors.empty());
-  CHECK(kill_process_tree({"nobody's"}, 0).survivors.empty());
-  CHECK(runs(pid));
-  kill(pid, SIGKILL);
-  was_killed(pid);
-}
-
-TEST(a_stopped_process_dies_too) {
-  Pipe pipe;
-  const pid_t pid = start(std::string(kFamilyVariable) + "=" + mine);
-  pipe.await_execs();
-  kill(pid, SIGSTOP);
-  CHECK(kill_process_tree({mine}, 10'000).survivors.empty());
-  CHECK(was_reaped(pid));
 }
 
 // Two chains of 5000 shells. Each shell starts the next one and execs `true`. A chain writes a line after a few shells,
@@ -163,84 +127,6 @@ TEST(a_family_on_the_run_is_caught) {
     CHECK_EQ(read(pipe.ends[0], lines, 1), 0);  // the pipe ends once no process holds its other end
   }
   signal(SIGCHLD, SIG_DFL);
-}
-
-TEST(what_is_shown_is_found) {
-  Pipe pipe;
-  const pid_t pid = fork();
-  if (pid == 0) {
-    alarm(kLongest);
-    const std::string before = std::string(kFamilyVariable) + "=" + other, shows = "REMUDA_TEST_SHOWS=" + mine;
-    const std::string self = "/proc/self/exe";
-    char* const arguments[] = {const_cast<char*>("shower"), nullptr};
-    char* const environment[] = {const_cast<char*>(before.c_str()), const_cast<char*>(shows.c_str()), nullptr};
-    execve(self.c_str(), arguments, environment);
-    _exit(127);
-  }
-  pipe.await_execs();
-  int status = -1;
-  CHECK_EQ(waitpid(pid, &status, WUNTRACED), pid);  // the child stops after it has shown its key
-  CHECK(WIFSTOPPED(status));
-  CHECK(kill_process_tree({other}, 0).survivors.empty());
-  CHECK(waitpid(pid, nullptr, WNOHANG) == 0);
-  CHECK(kill_process_tree({mine}, 10'000).survivors.empty());
-  CHECK(was_reaped(pid));
-}
-
-// Needs a kernel that lets `show_keys` replace the environment. On other kernels, the child shows no key.
-TEST(a_copy_of_a_program_without_keys_shows_its_own) {
-  unsetenv(kFamilyVariable);
-  Pipe pipe;
-  const pid_t pid = fork();
-  if (pid == 0) {
-    alarm(kLongest);
-    const char shown = show_keys("outer:" + mine) ? 1 : 0;
-    CHECK_EQ(write(pipe.ends[1], &shown, 1), 1);
-    while (true) pause();
-  }
-  char shown = 0;
-  CHECK_EQ(read(pipe.ends[0], &shown, 1), 1);
-  close(pipe.ends[1]);
-  CHECK(kill_process_tree({mine}, 10'000).survivors.empty());
-  if (shown == 1) {
-    CHECK(was_reaped(pid));
-  } else {
-    kill(pid, SIGKILL);
-    CHECK(was_killed(pid));
-  }
-}
-
-TEST(a_family_is_found_without_a_free_descriptor) {
-  fill_reserve();
-  Pipe pipe;
-  const std::string variable = std::string(kFamilyVariable) + "=" + mine;
-  std::set<pid_t> family;
-  for (int i = 0; i < 5; ++i) family.insert(start(variable, i % 2 == 0));
-  pipe.await_execs();
-  rlimit before;
-  CHECK_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
-  const rlimit few = {64, before.rlim_max};
-  CHECK_EQ(setrlimit(RLIMIT_NOFILE, &few), 0);
-  std::set<int> taken;
-  for (int fd; (fd = dup(STDIN_FILENO)) >= 0;) taken.insert(fd);
-  const HuntResult result = kill_process_tree({mine}, 10'000);
-  CHECK(result.survivors.empty());
-  CHECK_EQ(result.problem, 0);
-  CHECK(dup(STDIN_FILENO) < 0);  // no descriptor is free, because the search has refilled the reserve
-  for (int fd : taken) close(fd);
-  CHECK_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
-  for (pid_t pid : family) CHECK(was_reaped(pid));
-  CHECK(spend_reserve());
-}
-
-TEST(what_cannot_be_looked_at_is_told) {
-  rlimit before;
-  CHECK_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
-  const rlimit none = {0, before.rlim_max};
-  CHECK_EQ(setrlimit(RLIMIT_NOFILE, &none), 0);
-  const HuntResult result = kill_process_tree({mine}, 0);
-  CHECK_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
-  CHECK_EQ(result.problem, EMFILE);
 }
 
 #else

@@ -1,57 +1,9 @@
-// Tests of the figures: the buckets of durations, the recent episodes of an env, and the time of a pool's caller.
-#include <string>
-#include <vector>
-
+// Tests of the time of a pool's caller, and of the rule that tells whether the caller sleeps.
 #include "check.hpp"
 #include "pool/hub/caller_meter.hpp"
 #include "shm/figures.hpp"
 
 using namespace remuda;
-
-TEST(buckets_follow_each_other_without_a_gap) {
-  for (std::uint32_t bucket = 0; bucket + 1 < Durations::kBuckets; ++bucket) {
-    const std::uint64_t first = Durations::first_of(bucket), next = Durations::first_of(bucket + 1);
-    CHECK(first < next);
-    CHECK_EQ(Durations::bucket_of(first), bucket);
-    CHECK_EQ(Durations::bucket_of(next - 1), bucket);
-    CHECK(bucket == 0 || next - first <= first / 4);
-  }
-  CHECK_EQ(Durations::bucket_of(0), 0U);
-  CHECK_EQ(Durations::bucket_of(~0ULL), Durations::kBuckets - 1);
-}
-
-TEST(what_took_how_long_is_counted) {
-  Durations durations{};
-  for (std::uint64_t ns : {300, 5'000, 5'001, 1'000'000}) durations.note(ns);
-  CHECK_EQ(durations.total_ns.load(), 1'010'301U);
-  CHECK_EQ(durations.longest_ns.load(), 1'000'000U);
-  CHECK_EQ(durations.counts[Durations::bucket_of(5'000)].load(), 2U);
-  std::uint64_t all = 0;
-  for (const auto& count : durations.counts) all += count.load();
-  CHECK_EQ(all, 4U);
-}
-
-TEST(the_last_episodes_are_kept) {
-  EnvFigures figures{};
-  for (std::uint64_t n = 0; n < 40; ++n) figures.note_episode(0.5 * static_cast<double>(n), n);
-  CHECK_EQ(figures.episodes.load(), 40U);
-  for (std::uint64_t n = 40 - EnvFigures::kEpisodes; n < 40; ++n) {
-    CHECK_EQ(figures.last[n % EnvFigures::kEpisodes].reward.load(), 0.5 * static_cast<double>(n));
-    CHECK_EQ(figures.last[n % EnvFigures::kEpisodes].steps.load(), n);
-  }
-}
-
-TEST(the_key_of_an_info_is_kept_as_far_as_there_is_room) {
-  WorkerFigures figures{};
-  const auto name_of = [&] { return reinterpret_cast<const char*>(figures.info_key); };
-  figures.name_info("map", 400);
-  CHECK(std::string(name_of()) == "map");
-  CHECK_EQ(figures.info_bytes.load(), 400U);
-  figures.name_info(std::string(100, 'k'), 500);
-  CHECK(std::string(name_of()) == std::string(63, 'k'));
-  figures.name_info("x", 600);
-  CHECK(std::string(name_of()) == "x");
-}
 
 namespace {
 
