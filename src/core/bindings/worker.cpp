@@ -11,7 +11,7 @@ namespace remuda {
 void bind_worker(nb::module_& m) {
   static const nb::exception<TakenOver> taken_over(m, "TakenOver", PyExc_BaseException);
   TakenOver::type = taken_over;
-  nb::class_<WorkerSpec>(m, "WorkerSpec", "The configuration of a worker's loop, see worker/worker_spec.hpp.")
+  nb::class_<WorkerSpec>(m, "WorkerSpec", "The configuration of a worker's loop, see worker/worker_port.hpp.")
       .def(nb::init<std::uint32_t, std::uint32_t, bool, Autoreset, bool, std::int64_t, bool, std::uint64_t,
                     std::uint32_t, bool, bool, bool>(),
            nb::kw_only(), "index"_a, "first_env"_a, "is_vector"_a, "autoreset"_a, "resets_ahead"_a, "spin_ns"_a,

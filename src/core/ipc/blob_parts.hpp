@@ -12,25 +12,43 @@ namespace remuda {
 // The buffers of a list of bytes-like objects. The spans stay valid as long as the PartBytes lives.
 class PartBytes {
  public:
-  explicit PartBytes(nb::handle parts);
-  ~PartBytes();
+  PartBytes() = default;
+  explicit PartBytes(nb::handle parts) : PartBytes() {  // if this constructor throws, the destructor runs
+    for (nb::handle part : parts) {
+      Py_buffer view;
+      if (PyObject_GetBuffer(part.ptr(), &view, PyBUF_SIMPLE) < 0) nb::raise_python_error();
+      views_.push_back(view);
+      bytes_.emplace_back(static_cast<const std::byte*>(view.buf), static_cast<std::size_t>(view.len));
+    }
+  }
+  ~PartBytes() {
+    for (Py_buffer& view : views_) PyBuffer_Release(&view);
+  }
   PartBytes(const PartBytes&) = delete;
   PartBytes& operator=(const PartBytes&) = delete;
 
   std::span<const Bytes> bytes() const { return bytes_; }
 
  private:
-  void release();
-
   std::vector<Py_buffer> views_;
   std::vector<Bytes> bytes_;
 };
 
 // Writes the parts to the ring. Returns false, and writes nothing, if the ring has no room for them.
-bool write_parts(BlobWriter& writer, nb::handle parts);
+inline bool write_parts(BlobWriter& writer, nb::handle parts) { return writer.write(PartBytes(parts).bytes()) != 0; }
 
 // Reads a blob. Returns its parts as a list of bytearrays, so that arrays unpickled from them without a copy are
 // writable.
-nb::object read_parts(BlobReader& reader);
+inline nb::object read_parts(BlobReader& reader) {
+  nb::list parts;
+  for (std::uint64_t size : reader.sizes()) {
+    nb::object part = nb::steal(PyByteArray_FromStringAndSize(nullptr, static_cast<Py_ssize_t>(size)));
+    if (!part.is_valid()) nb::raise_python_error();
+    reader.get(reinterpret_cast<std::byte*>(PyByteArray_AS_STRING(part.ptr())), size);
+    parts.append(part);
+  }
+  reader.done();
+  return parts;
+}
 
 }  // namespace remuda

@@ -1,10 +1,8 @@
 #include "python/interpreter.hpp"
 
-#include <Python.h>
-
 #include "os/platform.hpp"
 
-#if defined(Py_LIMITED_API) && REMUDA_LINUX
+#if REMUDA_LINUX
 
 #include <dlfcn.h>
 
@@ -33,29 +31,13 @@ bool is_finalizing() {
 
 }  // namespace remuda
 
-#elif defined(Py_LIMITED_API)
+#else
 
 namespace remuda {
 // Constants suffice on this platform. Only a fork releases memory without the GIL, and only glibc unwinds threads; both
 // happen only on Linux.
 bool holds_gil() { return true; }
 bool is_finalizing() { return false; }
-}  // namespace remuda
-
-#else
-
-namespace remuda {
-
-bool holds_gil() { return PyGILState_Check() != 0; }
-
-bool is_finalizing() {
-#if PY_VERSION_HEX >= 0x030D0000
-  return Py_IsFinalizing() != 0;
-#else
-  return _Py_IsFinalizing() != 0;
-#endif
-}
-
 }  // namespace remuda
 
 #endif

@@ -165,7 +165,7 @@ Nest::Nest(nb::handle description) {
 Fit Nest::write(PyObject* value, const std::vector<Column>& columns, std::uint32_t row, Objects& objects) const {
   switch (kind_) {
     case Kind::kColumn:
-      if (columns[index_].write(value, row)) return Fit::kAsIs;
+      if (columns[index_].write(value, row)) return PyArray_CheckExact(value) ? Fit::kPlain : Fit::kAsIs;
       return columns[index_].write_cast(value, row) ? Fit::kCast : Fit::kNone;
     case Kind::kObject:
       objects.push_back(nb::borrow(value));
@@ -181,7 +181,8 @@ Fit Nest::write(PyObject* value, const std::vector<Column>& columns, std::uint32
 // Writes a dict. Keys that are not in the space are ignored.
 Fit Nest::write_dict(PyObject* value, const std::vector<Column>& columns, std::uint32_t row, Objects& objects) const {
   if (!PyDict_Check(value)) return Fit::kNone;
-  Fit whole = Fit::kAsIs;
+  const bool is_plain = PyDict_CheckExact(value) && PyDict_GET_SIZE(value) == static_cast<Py_ssize_t>(keys_.size());
+  Fit whole = is_plain ? Fit::kPlain : Fit::kAsIs;
   for (std::size_t i = 0; i < keys_.size() && whole != Fit::kNone; ++i) {
     const nb::object child = item(value, keys_[i]);
     if (!child.is_valid()) return Fit::kNone;
@@ -192,33 +193,11 @@ Fit Nest::write_dict(PyObject* value, const std::vector<Column>& columns, std::u
 
 Fit Nest::write_tuple(PyObject* value, const std::vector<Column>& columns, std::uint32_t row, Objects& objects) const {
   if (!PyTuple_Check(value) || PyTuple_GET_SIZE(value) != static_cast<Py_ssize_t>(children_.size())) return Fit::kNone;
-  Fit whole = Fit::kAsIs;
+  Fit whole = PyTuple_CheckExact(value) ? Fit::kPlain : Fit::kAsIs;
   for (std::size_t i = 0; i < children_.size() && whole != Fit::kNone; ++i)
     whole =
         std::min(whole, children_[i].write(PyTuple_GET_ITEM(value, static_cast<Py_ssize_t>(i)), columns, row, objects));
   return whole;
-}
-
-bool Nest::is_plain(PyObject* value) const {
-  switch (kind_) {
-    case Kind::kColumn:
-      return PyArray_CheckExact(value);
-    case Kind::kObject:
-      return false;
-    case Kind::kDict:
-      if (!PyDict_CheckExact(value) || PyDict_GET_SIZE(value) != static_cast<Py_ssize_t>(keys_.size())) return false;
-      for (std::size_t i = 0; i < keys_.size(); ++i) {
-        const nb::object child = item(value, keys_[i]);
-        if (!child.is_valid() || !children_[i].is_plain(child.ptr())) return false;
-      }
-      return true;
-    case Kind::kTuple:
-      if (!PyTuple_CheckExact(value)) return false;
-      for (std::size_t i = 0; i < children_.size(); ++i)
-        if (!children_[i].is_plain(PyTuple_GET_ITEM(value, static_cast<Py_ssize_t>(i)))) return false;
-      return true;
-  }
-  return false;
 }
 
 bool Nest::split(nb::handle value, Objects& leaves) const {

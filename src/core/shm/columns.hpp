@@ -70,6 +70,9 @@ enum class Fit {
   kNone,  // The value does not fit. Part of it may have been written.
   kCast,  // The value was written with a cast to another dtype.
   kAsIs,
+  // Like kAsIs, and the value consists of arrays, dicts and tuples only (no subclasses). `Nest::read` rebuilds it
+  // exactly.
+  kPlain,
 };
 
 // The structure of a nested value. It is built from nested Python tuples:
@@ -82,10 +85,6 @@ class Nest {
   // Writes the leaves of `value` into `columns` at `row` and appends its object leaves to `objects`, in order. If it
   // returns Fit::kNone, some columns may have been written.
   Fit write(PyObject* value, const std::vector<Column>& columns, std::uint32_t row, Objects& objects) const;
-
-  // Whether the value consists of arrays, dicts and tuples only (no subclasses). If such a value was written without a
-  // cast, `read` rebuilds it exactly.
-  bool is_plain(PyObject* value) const;
 
   // Splits a nested value without objects, and appends its leaves in the order of the columns. Accepts any mapping in
   // place of a dict, and a list in place of a tuple. Returns false if the value has another structure.

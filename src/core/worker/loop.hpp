@@ -55,7 +55,6 @@
 #include "worker/result_rows.hpp"
 #include "worker/task_meter.hpp"
 #include "worker/worker_port.hpp"
-#include "worker/worker_spec.hpp"
 
 namespace remuda {
 

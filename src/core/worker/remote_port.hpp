@@ -13,7 +13,6 @@
 #include "python/numpy_api.hpp"
 #include "shm/plan.hpp"
 #include "worker/worker_port.hpp"
-#include "worker/worker_spec.hpp"
 
 namespace remuda {
 

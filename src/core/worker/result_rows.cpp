@@ -54,7 +54,7 @@ ResultRows::End ResultRows::keep_end(nb::handle obs, nb::handle info, std::uint3
   Objects objects;
   // Arrays that were written without a cast can be rebuilt from the observation columns. Any other terminal observation
   // (a Python int, a list, an array of another dtype) is kept as the env returned it, in info columns or pickled.
-  bool is_kept = write_leaves(final_obs_, obs, row, objects) == Fit::kAsIs && obs_nest_.is_plain(obs.ptr());
+  bool is_kept = write_leaves(final_obs_, obs, row, objects) == Fit::kPlain;
   if (!is_kept && objects.empty()) {
     const auto columns = infos_.write_final_obs(obs, row);
     is_kept = columns.has_value();

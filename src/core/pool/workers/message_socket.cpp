@@ -23,23 +23,6 @@ namespace {
 // between.
 [[maybe_unused]] constexpr std::size_t kBytesPerRead = 1 << 20;
 
-std::vector<std::byte> head_of(std::span<const Bytes> parts) {
-  const auto count = static_cast<std::uint32_t>(parts.size());
-  std::vector<std::byte> bytes(MessageSocket::kMarkBytes + sizeof count + parts.size() * sizeof(std::uint64_t));
-  std::byte* at = bytes.data();
-  const auto put = [&at](const void* from, std::size_t size) {
-    std::memcpy(at, from, size);
-    at += size;
-  };
-  put(MessageSocket::kMark.data(), MessageSocket::kMarkBytes);
-  put(&count, sizeof count);
-  for (const Bytes& part : parts) {
-    const std::uint64_t size = part.size();
-    put(&size, sizeof size);
-  }
-  return bytes;
-}
-
 }  // namespace
 
 void MessageSocket::open(int fd) {
@@ -61,13 +44,17 @@ void MessageSocket::hold() {
 void MessageSocket::post(std::span<const Bytes> parts) {
   if (fd_ < 0 && !is_held_) return;  // The worker is gone. Its process descriptor reports that.
   if (outbox_.empty()) moved_ = Clock::now();
-  const std::vector<std::byte> head = head_of(parts);
+  Head head{{}, static_cast<std::uint32_t>(parts.size())};
+  std::copy_n(kMark.begin(), kMarkBytes, head.mark.begin());
+  std::vector<std::uint64_t> sizes;
+  for (const Bytes& part : parts) sizes.push_back(part.size());
   write_on();
   const auto send = [this](Bytes piece) {
     const std::size_t sent = is_held_ || !outbox_.empty() ? 0 : write(piece, true);
     if (sent < piece.size()) outbox_.emplace_back(piece.begin() + static_cast<std::ptrdiff_t>(sent), piece.end());
   };
-  send(head);
+  send(std::as_bytes(std::span(&head, 1)));
+  send(std::as_bytes(std::span(sizes)));
   for (const Bytes& part : parts) send(part);
 }
 
