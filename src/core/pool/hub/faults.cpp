@@ -9,27 +9,13 @@ namespace remuda {
 
 // Checks for dead and late workers, which ring no bell.
 void Hub::poll(Clock::time_point now) {
-  find_dead(now);
-  find_late(now);
-}
-
-void Hub::find_dead(Clock::time_point now) {
   const std::vector<std::uint32_t> ended = workers_.watch().look(now);
-  if (ended.empty()) return;
-  drain();  // accepts the results that the ended workers published before
+  if (!ended.empty()) drain();  // accepts the results that the ended workers published before
   for (std::uint32_t worker : ended) {
     workers_.end(worker);
     inbox_.add_dead(worker);
   }
-}
-
-void Hub::remove_dead() {
-  const std::uint32_t worker = inbox_.first_dead().value();
-  Port& port = workers_[worker];
-  for (std::uint32_t slot : slots_.in_flight_of(worker)) slots_.orphan(slot);
-  inbox_.forgo_answers(port.messages.size());
-  port.messages.clear();
-  inbox_.remove_dead();
+  if (workers_.has_deadlines()) find_late(now);
 }
 
 void Hub::reopen(std::uint32_t worker) {
@@ -45,34 +31,20 @@ void Hub::give_up(std::uint32_t worker) {
 // -- deadlines ---------------------------------------------------------------------------------------------
 
 void Hub::find_late(Clock::time_point now) {
-  if (!workers_.has_deadlines()) return;
   std::vector<std::uint64_t> tasks;
   for (std::uint32_t w = 0; w < workers_.count(); ++w) tasks.push_back(workers_[w].task());
   drain();  // Must follow the loop above: a worker without a task has published the result of its last one.
   for (std::uint32_t w = 0; w < workers_.count(); ++w) {
-    const auto op = workers_.late_with(w, tasks[w], oldest_op(w), now);
+    const std::vector<std::uint32_t> slots = slots_.in_flight_of(w);
+    const Op oldest = slots.empty() ? Op::kMessage : slots_.last_op(slots.front());
+    const auto op = workers_.late_with(w, tasks[w], oldest, now);
     if (!op) continue;
     workers_[w].become(PortState::kLate);
     inbox_.add_late({w, *op, workers_[w].is_at(tasks[w]) ? tasks[w] : 0});
   }
 }
 
-Op Hub::oldest_op(std::uint32_t worker) const {
-  const std::vector<std::uint32_t> slots = slots_.in_flight_of(worker);
-  return slots.empty() ? Op::kMessage : slots_.last_op(slots.front());
-}
-
-void Hub::mark_corrupt(std::uint32_t worker) {
-  workers_[worker].become(PortState::kCorrupt);
-  inbox_.add_late({worker, std::nullopt, 0});
-}
-
 // -- events ------------------------------------------------------------------------------------------------
-
-void Hub::tell(Message message) {
-  if (message.is_fault()) slots_.parts().of(*message.slot).count_reported(plan_.width);
-  inbox_.add(std::move(message));
-}
 
 nb::object Hub::first_event() const {
   if (inbox_.has_message()) return nb::cast(inbox_.first_message());
@@ -83,18 +55,20 @@ nb::object Hub::first_event() const {
 }
 
 void Hub::remove_event() {
-  if (inbox_.has_message())
-    remove_message();
-  else if (inbox_.first_late())
+  if (inbox_.has_message()) {
+    const Message& first = inbox_.first_message();
+    if (first.is_fault()) slots_.parts().of(*first.slot).discount_reported(plan_.width);
+    inbox_.remove_message();
+  } else if (inbox_.first_late()) {
     inbox_.remove_late();
-  else
-    remove_dead();
-}
-
-void Hub::remove_message() {
-  const Message& first = inbox_.first_message();
-  if (first.is_fault()) slots_.parts().of(*first.slot).discount_reported(plan_.width);
-  inbox_.remove_message();
+  } else {
+    const std::uint32_t worker = inbox_.first_dead().value();
+    std::vector<std::uint64_t>& unanswered = workers_[worker].messages;
+    for (std::uint32_t slot : slots_.in_flight_of(worker)) slots_.orphan(slot);
+    inbox_.forgo_answers(unanswered.size());
+    unanswered.clear();
+    inbox_.remove_dead();
+  }
 }
 
 // -- slots of failed envs ----------------------------------------------------------------------------------

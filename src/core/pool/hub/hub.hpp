@@ -205,7 +205,6 @@ class Hub {
   void add_info_column(Column column);
 
  private:
-  using Arrival = Mail::Arrival;
   struct PartObjects {
     nb::object env_ids;    // The slots of the part.
     LentFrames lent = {};  // The frames of the part that are lent.
@@ -236,16 +235,12 @@ class Hub {
                           const std::vector<std::uint32_t>& order);
   nb::object take_rows(std::uint32_t limit, bool by_slot, const std::vector<std::uint32_t>& order, std::uint32_t number,
                        std::uint32_t pad_to = 0);
-  nb::object hand_over(nb::object batch, bool has_new_keys);
   bool sleep(const Mail::UnderWay& messages, std::uint32_t target, Nanoseconds limit, Clock::time_point& now);
   bool sleep_apart(std::uint32_t heard, std::uint32_t needed, Nanoseconds limit, Clock::time_point& now);
   void await_machines(Nanoseconds limit, bool all, Clock::time_point& now);
   void drain();
   bool accept(std::uint32_t worker, const Result& result);
-  Arrival read(std::uint32_t worker, const Result& result, nb::object& parts);
-  void accept_rows(std::uint32_t worker, const Result& result, nb::object parts);
   void serve_spares();
-  void tell(Message message);
   bool attention() const { return inbox_.has_others() || workers_.has_news(); }
   void note_filled(std::uint32_t number, const std::vector<Run>& runs, nb::handle extras);
   void keep_last_actions(const std::vector<std::uint32_t>& slots);
@@ -253,12 +248,7 @@ class Hub {
   void forget_rollout(std::uint32_t number);
 
   void poll(Clock::time_point now);
-  void find_dead(Clock::time_point now);
   void find_late(Clock::time_point now);
-  void mark_corrupt(std::uint32_t worker);
-  void remove_message();
-  void remove_dead();
-  Op oldest_op(std::uint32_t worker) const;
   bool deliver_end(std::uint32_t slot);
 
   Entrance entrance_;

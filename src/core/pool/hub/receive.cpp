@@ -149,30 +149,29 @@ void Hub::drain() {
 // again later.
 bool Hub::accept(std::uint32_t worker, const Result& result) {
   nb::object parts;
-  const Arrival arrival = read(worker, result, parts);
-  if (arrival == Arrival::kNonsense) mark_corrupt(worker);
-  if (arrival != Arrival::kWhole) return arrival != Arrival::kPartial;
+  const Mail::Arrival arrival = is_sound(result, workers_[worker], slots_.seating(), slots_.states())
+                                    ? workers_.read(worker, result, parts)
+                                    : Mail::Arrival::kNonsense;
+  if (arrival == Mail::Arrival::kNonsense) {
+    workers_[worker].become(PortState::kCorrupt);
+    inbox_.add_late({worker, std::nullopt, 0});
+  }
+  if (arrival != Mail::Arrival::kWhole) return arrival != Mail::Arrival::kPartial;
   workers_.note_result(worker, result);
   if (tracing_.is_on()) tracing_.note_result(worker, result);
-  if (!(result.flags & kIsMessage)) {
-    accept_rows(worker, result, std::move(parts));
+  if (result.flags & kIsMessage) {
+    const auto env = result.env == kWholeWorker ? std::nullopt : std::optional(result.env);
+    inbox_.add({worker, env, result.sequence, result.flags, std::move(parts)});
     return true;
   }
-  const auto env = result.env == kWholeWorker ? std::nullopt : std::optional(result.env);
-  tell({worker, env, result.sequence, result.flags, std::move(parts)});
-  return true;
-}
-
-Hub::Arrival Hub::read(std::uint32_t worker, const Result& result, nb::object& parts) {
-  if (!is_sound(result, workers_[worker], slots_.seating(), slots_.states())) return Arrival::kNonsense;
-  return workers_.read(worker, result, parts);
-}
-
-void Hub::accept_rows(std::uint32_t worker, const Result& result, nb::object parts) {
   const bool is_told = result.flags & (kIsFailure | kRenewalDue);
   nb::object told = is_told ? parts : nb::object();
   const std::uint32_t first = slots_.accept(result, std::move(parts));
-  if (is_told) tell({worker, first, result.sequence, result.flags, std::move(told)});
+  if (!is_told) return true;
+  Message message{worker, first, result.sequence, result.flags, std::move(told)};
+  if (message.is_fault()) slots_.parts().of(first).count_reported(plan_.width);
+  inbox_.add(std::move(message));
+  return true;
 }
 
 // Gives a spare env to each slot that waits for one, if it is the slot's turn. The episode of such a slot has ended or
@@ -233,10 +232,6 @@ nb::object Hub::take_rows(std::uint32_t limit, bool by_slot, const std::vector<s
     TimeOfCall now;
     dispatch(Op::kReset, ended, nb::none(), part, now);
   }
-  return hand_over(std::move(batch), has_new_keys);
-}
-
-nb::object Hub::hand_over(nb::object batch, bool has_new_keys) {
   caller_meter_.hand_over();
   if ((has_new_keys || caller_meter_.batches() == callbacks_.look_at) && callbacks_.look.is_valid()) {
     const Entrance::Pause pause(entrance_);
