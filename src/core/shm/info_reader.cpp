@@ -82,7 +82,7 @@ nb::object number(const InfoRows::Leaf& leaf, const std::byte* from) {
 
 // -- the rows --------------------------------------------------------------------------------------
 
-InfoRows::InfoRows(nb::handle mask, nb::handle arrays) {
+InfoRows::InfoRows(nb::handle mask, nb::handle arrays, std::size_t most) {
   auto* masks = as_array(mask);
   if (!PyArray_Check(mask.ptr()) || PyArray_TYPE(masks) != NPY_UINT64 || PyArray_NDIM(masks) != 1 ||
       !PyArray_ISCARRAY_RO(masks))
@@ -90,7 +90,8 @@ InfoRows::InfoRows(nb::handle mask, nb::handle arrays) {
   masks_ = data_of<const std::uint64_t>(mask);
   size_ = static_cast<std::size_t>(PyArray_DIM(masks, 0));
   if (arrays.is_none()) return;
-  for (nb::handle array : nb::borrow<nb::list>(arrays)) add(array);
+  const auto list = nb::borrow<nb::list>(arrays);
+  for (std::size_t i = 0; i < std::min(most, list.size()); ++i) add(nb::object(list[i]));
 }
 
 void InfoRows::add(const Column& column, std::uint32_t first_row) {
@@ -140,13 +141,6 @@ void InfoReader::add_to_tree(std::size_t column) {
     level = &node->below;
   }
   node->column = column;
-}
-
-// Returns the rows. `arrays` may have columns that were not added to this reader; these are ignored.
-InfoRows InfoReader::rows_of(nb::handle mask, nb::handle arrays) const {
-  if (arrays.is_none() || nb::len(arrays) <= columns_.size()) return InfoRows(mask, arrays);
-  const nb::object known = checked(PyList_GetSlice(arrays.ptr(), 0, static_cast<Py_ssize_t>(columns_.size())));
-  return InfoRows(mask, known);
 }
 
 nb::list InfoReader::infos(nb::handle mask, nb::handle arrays) const { return infos(rows_of(mask, arrays)); }

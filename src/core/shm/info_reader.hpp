@@ -30,8 +30,8 @@ struct InfoRows {
     leaves_.reserve(columns);
   }
   // Reads the rows from arrays. `mask`: (n,) uint64, see `InfoReader`. `arrays`: a list of (n, *shape) arrays, or None
-  // if no row has a value in any column.
-  InfoRows(nb::handle mask, nb::handle arrays);
+  // if no row has a value in any column. Arrays beyond the first `most` are left out.
+  InfoRows(nb::handle mask, nb::handle arrays, std::size_t most);
 
   // Adds the next column, which has the next bit in the mask.
   void add(const Column& column, std::uint32_t first_row);
@@ -100,7 +100,8 @@ class InfoReader {
     ReusedArrays values = {}, masks = {};
   };
 
-  InfoRows rows_of(nb::handle mask, nb::handle arrays) const;
+  // `arrays` may have columns that were not added to this reader.
+  InfoRows rows_of(nb::handle mask, nb::handle arrays) const { return {mask, arrays, columns_.size()}; }
   static nb::object value_of(Kind kind, const InfoRows::Leaf& leaf, std::size_t row);
   nb::dict info_of(const InfoRows& rows, std::size_t row) const;
   void add_to_tree(std::size_t column);

@@ -155,10 +155,9 @@ void WorkerLoop::execute(const Command& command) {
     }
   } catch (nb::python_error& error) {
     if (TakenOver::is_in(error)) throw TakenOver{};
-    fail(error, command, result);
+    fail(value_of(error), command, result);
   } catch (nb::builtin_exception& error) {
-    nb::python_error python_error = as_python(error);
-    fail(python_error, command, result);
+    fail(value_of(as_python(error)), command, result);
   }
 }
 
@@ -328,10 +327,6 @@ void WorkerLoop::message(const Command& command, Result& result) {
   const nb::object parts = read_blob(command);
   if (command.env != kWholeWorker) own_last_obs(env_of(command));
   post(result, hooks_.attr("handle")(slot, parts));
-}
-
-void WorkerLoop::fail(nb::python_error& error, const Command& command, Result& result) {
-  fail(value_of(error), command, result);
 }
 
 void WorkerLoop::fail(nb::handle error, const Command& command, Result& result) {

@@ -141,7 +141,6 @@ class WorkerLoop {
   void message(const Command& command, Result& result);
   void rebuild(HostedEnv& env, const Command& command, Result& result);
   void prepare(HostedEnv& env, const Command& command, Result& result);
-  void fail(nb::python_error& error, const Command& command, Result& result);
   void fail(nb::handle error, const Command& command, Result& result);
   nb::object describe(nb::handle error, nb::handle slot, bool is_second = false);
 

@@ -13,10 +13,9 @@ void WorkerLoop::execute_vector(const Command& command) {
   try {
     extra = run_vector(command);
   } catch (nb::python_error& error) {
-    return fail(error, command, result);
+    return fail(value_of(error), command, result);
   } catch (nb::builtin_exception& error) {
-    nb::python_error python_error = as_python(error);
-    return fail(python_error, command, result);
+    return fail(value_of(as_python(error)), command, result);
   }
   if (command.op != Op::kObserve) note_results(command);
   if (extra.is_none()) return post(result, nb::object());

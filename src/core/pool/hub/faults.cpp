@@ -82,7 +82,7 @@ void Hub::resolve(std::uint32_t slot, Outcome outcome, nb::handle parts) {
 // the answer's row.
 bool Hub::deliver_end(std::uint32_t slot) {
   if (!slots_.states().is_cut_off(slot)) return false;
-  const auto is_sent = slots_.deliver_end(slot, workers_.outbox().next_sequence());
+  const auto is_sent = slots_.deliver_end(slot, workers_.next_sequence());
   if (is_sent == true) push_again(slot);
   return is_sent.has_value();
 }

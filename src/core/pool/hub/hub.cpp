@@ -212,7 +212,7 @@ void Hub::dispatch(Op op, const std::vector<std::uint32_t>& targets, nb::handle 
     const nb::object parts = blobs.is_none() ? nb::none() : nb::object(blobs[first / plan_.width]);
     send_run(op, targets[first], static_cast<std::uint32_t>(next - first), parts);
   }
-  workers_.outbox().publish_all(now);
+  workers_.publish_all(now);
 }
 
 // Returns the index after the last target of the run that starts at target `first`. The slots of a run are neighbours,
@@ -253,7 +253,7 @@ void Hub::swap_in_spare(std::uint32_t slot) {
 
 // Pushes one record with the command of `count` slots from `first` on.
 void Hub::push_run(Op op, std::uint32_t first, std::uint32_t count, nb::handle parts) {
-  const std::uint64_t sequence = workers_.outbox().next_sequence();
+  const std::uint64_t sequence = workers_.next_sequence();
   slots_.set_sequence(first, count, sequence);
   const Slots::Slot& slot = slots_[first];
   push(slots_.worker_of(first), {op, slots_.env_of(first), slot.row, count, sequence, 0, slot.action_row}, parts);
@@ -263,33 +263,32 @@ void Hub::push_run(Op op, std::uint32_t first, std::uint32_t count, nb::handle p
 void Hub::push_again(std::uint32_t slot) {
   push_run(slots_[slot].op, slot, plan_.width, slots_.command_of(slot));
   TimeOfCall now;
-  workers_.outbox().publish(slots_.worker_of(slot), now);
+  workers_.publish(slots_.worker_of(slot), now);
 }
 
 std::uint64_t Hub::post_message(Op op, std::uint32_t worker, std::uint32_t env, nb::handle parts, nb::handle addressees,
                                 nb::handle addressee) {
   if (workers_[worker].outstanding >= plan_.ring_capacity)
     throw nb::value_error("too many messages are waiting for one worker");
-  if (!addressees.is_none())
-    nb::borrow<nb::dict>(addressees)[nb::int_(workers_.outbox().last_sequence() + 1)] = addressee;
+  if (!addressees.is_none()) nb::borrow<nb::dict>(addressees)[nb::int_(workers_.last_sequence() + 1)] = addressee;
   return push_message(op, worker, env, parts);
 }
 
 std::uint64_t Hub::push_message(Op op, std::uint32_t worker, std::uint32_t env, nb::handle parts) {
-  const std::uint64_t sequence = workers_.outbox().next_sequence();
+  const std::uint64_t sequence = workers_.next_sequence();
   workers_[worker].messages.push_back(sequence);
   if (env != kWholeWorker) slots_.note_message(env, sequence);
   inbox_.await_answer();
   push(worker, {op, env, 0, 1, sequence, 0, 0}, parts);
   TimeOfCall now;
-  workers_.outbox().publish(worker, now);
+  workers_.publish(worker, now);
   return sequence;
 }
 
 void Hub::push(std::uint32_t worker, const Command& command, nb::handle parts) {
   // A dead worker is reported again, because it will not answer this command either.
   if (workers_[worker].state() == PortState::kDead) inbox_.add_dead(worker);
-  workers_.outbox().push(worker, command, parts);
+  workers_.push(worker, command, parts);
 }
 
 }  // namespace remuda

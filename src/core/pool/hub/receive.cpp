@@ -25,7 +25,7 @@ bool Hub::wait(std::uint32_t wanted, std::int64_t timeout_ns, std::optional<std:
 bool Hub::wait_from(Clock::time_point start, std::uint32_t wanted, std::int64_t timeout_ns,
                     std::optional<std::uint32_t> number) {
   if (callbacks_.pump.is_valid()) {
-    workers_.outbox().take_published();
+    workers_.take_published();
     callbacks_.pump();
     const auto before = std::exchange(start, Clock::now());  // the pump may have run for a long time
     caller_meter_.note_waited(static_cast<std::uint64_t>(Nanoseconds(start - before).count()));
@@ -56,7 +56,7 @@ bool Hub::wait_from(Clock::time_point start, std::uint32_t wanted, std::int64_t 
     // A result may bring the answer to a message, free a turn for a waiting worker, or free a spare for a waiting slot.
     // If the caller waits for one of these, it wakes up for each result; otherwise only for enough results. It also
     // wakes up for each result if other threads wait: only one thread sleeps on the bell, and it wakes the others.
-    const bool each = part == nullptr || inbox_.awaits_answers() || workers_.outbox().any_waits_for_turn() ||
+    const bool each = part == nullptr || inbox_.awaits_answers() || workers_.any_waits_for_turn() ||
                       slots_.seating().anyone_asks() || sleeps_for_ != 0 || followers_ != 0;
     const std::uint32_t needed = each ? 1 : std::min(wanted - part->done(), std::max(part->in_flight(), 1U));
     const auto before = now;
@@ -87,7 +87,7 @@ void Hub::await_machines(Nanoseconds limit, bool all, Clock::time_point& now) {
 }
 
 void Hub::pass_on() {
-  if (callbacks_.await_results.is_valid() && workers_.outbox().take_published()) callbacks_.pump();
+  if (callbacks_.await_results.is_valid() && workers_.take_published()) callbacks_.pump();
 }
 
 // Sleeps without the GIL, and lets other threads enter. The first thread sleeps on the bell until it was rung `needed`

@@ -30,7 +30,45 @@ Workers::Workers(const Arena& arena, const Plan& plan, const std::vector<std::ui
       mail_(plan.workers, queues),
       watch_(plan.workers),
       records_(*arena.at<Records>(Plan::kRecords)),
-      outbox_(ports_, mail_, deadlines_, max_running) {}
+      turns_(plan.workers, max_running) {}
+
+// -- sending -------------------------------------------------------------------------------------------------
+
+void Workers::push(std::uint32_t worker, Command command, nb::handle parts) {
+  Port& port = ports_[worker];
+  if (!parts.is_none()) command.flags = write_parts(port.blobs_out, parts) ? kHasBlob : kOnSocket;
+  port.commands.push(command);
+  port.outstanding += command.count;
+  port.has_unpublished = true;
+  if (command.flags != kOnSocket) return;
+  // The record is published before the message, and without waiting for a turn, because the record makes the worker
+  // read the message.
+  TimeOfCall now;
+  publish(worker, now, true);
+  mail_.post(worker, parts);
+}
+
+void Workers::publish(std::uint32_t worker, TimeOfCall& now, bool at_once) {
+  Port& port = ports_[worker];
+  if (!port.has_unpublished || !port.is_published()) return;
+  const bool had_turn = turns_.has(worker);
+  if (at_once)
+    turns_.take(worker);
+  else if (!turns_.ask(worker))
+    return;
+  if (!had_turn && deadlines_.has_any()) port.heard = now.get();
+  port.has_unpublished = false;
+  has_published_ = true;
+  port.commands.publish();
+  now.note(notify(*port.bell));
+}
+
+void Workers::finish_turn(std::uint32_t worker) {
+  if (!turns_.has(worker)) return;
+  turns_.end(worker);
+  TimeOfCall now;
+  while (const auto next = turns_.next()) publish(*next, now);
+}
 
 // -- receiving -----------------------------------------------------------------------------------------------
 
@@ -54,7 +92,7 @@ void Workers::watch_process(std::uint32_t worker, int pidfd, int socket) {
 void Workers::end(std::uint32_t worker) {
   watch_process(worker, -1, -1);
   ports_[worker].become(PortState::kDead);
-  outbox_.finish_turn(worker);
+  finish_turn(worker);
 }
 
 void Workers::reopen(std::uint32_t worker) {
@@ -66,7 +104,7 @@ void Workers::arrive(std::uint32_t worker, int pidfd, int socket) {
   ports_[worker].become(PortState::kServing);
   watch_process(worker, pidfd, socket);
   TimeOfCall now;
-  outbox_.publish(worker, now);
+  publish(worker, now);
   mail_.write_on();  // Sends the held messages, after their commands were published.
 }
 
@@ -77,7 +115,7 @@ void Workers::arrive(std::uint32_t worker, int pidfd, int socket) {
 std::optional<Op> Workers::late_with(std::uint32_t worker, std::uint64_t task, Op oldest, Clock::time_point now) const {
   const Port& port = ports_[worker];
   const bool is_busy = port.is_at(task);
-  if (port.state() != PortState::kServing || !(outbox_.has_turn(worker) || is_busy)) return std::nullopt;
+  if (port.state() != PortState::kServing || !(turns_.has(worker) || is_busy)) return std::nullopt;
   const Op op = is_busy ? Task::op(task) : oldest;
   const auto begin = is_busy ? Clock::time_point(Nanoseconds(Task::begin_ns(task))) : port.heard;
   // The time before the latest transfer of bytes does not count, because this process may have been slow to send or

@@ -1,8 +1,11 @@
 // The pool's side of its workers: sends to them, receives from them, and watches their processes. The members are
 //
 //   Port       the rings, bell and state of a worker       Deadlines, RunningClock   the time limits of ops
-//   Outbox     the sending of commands and messages        Watch                     the events that ring no bell
+//   Turns      which workers may have commands             Watch                     the events that ring no bell
 //   Mail       the messages too large for the arena
+//
+// Commands are written first and published later: once a worker has its turn (turns.hpp), all of its commands are
+// published with one ring of its bell.
 #pragma once
 
 #include <cstdint>
@@ -12,8 +15,8 @@
 
 #include "pool/workers/deadlines.hpp"
 #include "pool/workers/mail.hpp"
-#include "pool/workers/outbox.hpp"
 #include "pool/workers/port.hpp"
+#include "pool/workers/turns.hpp"
 #include "pool/workers/watch.hpp"
 #include "python/numpy_api.hpp"
 #include "shm/plan.hpp"
@@ -32,13 +35,27 @@ class Workers {
   std::uint32_t count() const { return static_cast<std::uint32_t>(ports_.size()); }
   Port& operator[](std::uint32_t worker) { return ports_[worker]; }
   const Port& operator[](std::uint32_t worker) const { return ports_[worker]; }
-  Outbox& outbox() { return outbox_; }
   Mail& mail() { return mail_; }
   Watch& watch() { return watch_; }
   RunningClock& clock() { return clock_; }
 
   // -- sending -------------------------------------------------------------------------------------------------
 
+  // Returns the number of the next command or message. Both are counted together, from 1.
+  std::uint64_t next_sequence() { return ++sequence_; }
+  std::uint64_t last_sequence() const { return sequence_; }
+  // Writes a command or message. `parts`: its data as bytes-like objects, or None. Data that is too large for the ring
+  // goes through the worker's socket.
+  void push(std::uint32_t worker, Command command, nb::handle parts);
+  // Makes everything that was written visible to the worker, if the worker gets a turn. If `at_once`, it gets one even
+  // beyond the limit.
+  void publish(std::uint32_t worker, TimeOfCall& now, bool at_once = false);
+  void publish_all(TimeOfCall& now) {
+    for (std::uint32_t worker = 0; worker < count(); ++worker) publish(worker, now);
+  }
+  bool any_waits_for_turn() const { return turns_.any_waiting(); }
+  // Returns whether anything was published since the last call of this function.
+  bool take_published() { return std::exchange(has_published_, false); }
   // Returns whether the worker's ring has room for one more message, besides a command to each of the worker's envs.
   bool has_room(std::uint32_t worker) const {
     return ports_[worker].outstanding + ports_[worker].envs < plan_.ring_capacity;
@@ -56,7 +73,7 @@ class Workers {
     port.heard = Clock::time_point(Nanoseconds(result.end_ns));
     port.last_end_ns = result.end_ns;
     port.outstanding -= result.count;
-    if (port.outstanding == 0) outbox_.finish_turn(worker);
+    if (port.outstanding == 0) finish_turn(worker);
     if (result.flags & kIsMessage) std::erase(port.messages, result.sequence);
   }
   // `records_sent`: the number of log records and warnings that the workers have sent so far. `has_unread_records`:
@@ -120,6 +137,8 @@ class Workers {
   void count_outage(std::uint32_t worker, std::uint64_t ns) { add(figures_[worker].outage_ns, ns); }
 
  private:
+  // Ends the turn of a worker that has nothing left to do. The worker that has waited longest gets the next turn.
+  void finish_turn(std::uint32_t worker);
   Mail::Arrival read_parts_of(std::uint32_t worker, const Result& result, nb::object& parts);
 
   const Arena& arena_;
@@ -132,7 +151,9 @@ class Workers {
   Watch watch_;
   const Records& records_;
   std::uint32_t records_read_ = 0;
-  Outbox outbox_;
+  Turns turns_;
+  std::uint64_t sequence_ = 0;
+  bool has_published_ = false;
 };
 
 }  // namespace remuda
