@@ -6,6 +6,7 @@ import ast
 import re
 import subprocess
 import sys
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -58,7 +59,7 @@ ARROWS = {
     "gymnasium": {"remuda", "errors", "_faces", "_keywords", "_naming"},
     "mlagents": {"remuda", "errors", "_faces", "_keywords", "_naming"},
     "sb3": {"remuda", "errors", "_faces", "_factories", "_keywords", "_naming"},
-    "_bench": {"remuda", "errors", "gymnasium", "_system", "_reports"},
+    "_bench": {"remuda", "errors", "gymnasium", "sb3", "_system", "_reports"},
     "_cluster": {  # a backend, too
         *("remuda", "stats", "errors", "_wording", "_core", "_wire", "_relay", "_worker", "_backends", "_engine"),
         *("_keywords", "_naming", "_factories", "_progress", "_training"),
@@ -81,21 +82,24 @@ LAYERS = {
 }
 
 
+def imported(path: Path) -> set[str]:
+    """Returns the modules and names that a file imports: also in functions, only for types, or by `import_module`."""
+    found = set[str]()
+    for node in ast.walk(ast.parse(path.read_text())):
+        match node:
+            case ast.Import(names):
+                found |= {alias.name for alias in names}
+            case ast.ImportFrom(str(module), names, 0):
+                found |= {f"{module}.{alias.name}" for alias in names}
+            case ast.Call(ast.Name("import_module") | ast.Attribute(_, "import_module"), [ast.Constant(str(name)), *_]):
+                found.add(name)
+    return found
+
+
 def packages(path: Path) -> set[str]:
     """Returns the packages that a file imports."""
-    found = set()
-    for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
-            names = [f"{node.module}.{alias.name}" for alias in node.names]
-        elif isinstance(node, ast.Import):
-            names = [alias.name for alias in node.names]
-        else:
-            continue
-        for name in names:
-            parts = name.split(".")
-            if parts[0] == "remuda":
-                found.add(parts[1] if len(parts) > 1 and parts[1] in ARROWS else "remuda")
-    return found
+    parts = [name.split(".") for name in imported(path)]
+    return {name[1] if name[1:] and name[1] in ARROWS else "remuda" for name in parts if name[0] == "remuda"}
 
 
 def files() -> list[Path]:
@@ -109,13 +113,7 @@ def test_packages_import_only_allowed_packages(path: Path) -> None:
 
 
 def module_of(path: Path) -> str:
-    return ".".join(("remuda", *path.relative_to(PACKAGE).with_suffix("").parts))
-
-
-def imported(path: Path) -> set[str]:
-    """Returns the modules and names that a file imports, including those only for types."""
-    nodes = [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.ImportFrom)]
-    return {name for node in nodes for alias in node.names for name in (node.module, f"{node.module}.{alias.name}")}
+    return ".".join(("remuda", *path.relative_to(PACKAGE).with_suffix("").parts)).removesuffix(".__init__")
 
 
 @pytest.mark.parametrize(("package", "layer"), [(package, layer) for package in LAYERS for layer in LAYERS[package]])
@@ -126,9 +124,16 @@ def test_packages_have_layers(package: str, layer: str) -> None:
         assert not {name for name in imported(path) if name.startswith(above)}, path
 
 
-def test_no_two_files_import_each_other() -> None:
-    imports = {module_of(path): imported(path) for path in files()}
-    assert not {(one, other) for one in imports for other in imports[one] & imports.keys() if one in imports[other]}
+def test_no_files_import_each_other_in_a_circle() -> None:
+    modules = {module_of(path): imported(path) for path in files()}
+    public = {f"remuda.{name.rpartition('.')[2]}": name for name in imported(PACKAGE / "__init__.py")}
+
+    def module_with(name: str) -> str:
+        name = public.get(name, name)
+        return name if name in modules else name.rpartition(".")[0]
+
+    graph = {module: {module_with(name) for name in names} - {module} for module, names in modules.items()}
+    TopologicalSorter(graph).prepare()  # raises CycleError, which names the files
 
 
 def test_faces_do_not_import_each_other() -> None:

@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     from remuda import gymnasium as gymnasium
     from remuda import mlagents as mlagents
     from remuda import sb3 as sb3
-    from remuda._cluster.ray.description import Ray
+    from remuda._cluster.backend_option import Ray
     from remuda._tensors.moving import to_torch
     from remuda._tensors.tensors import TensorBatch, TensorRollout
     from remuda._training.acting import Turn
@@ -131,7 +131,7 @@ _FACES = ("alf", "ding", "gymnasium", "mlagents", "sb3")
 _LATER = {  # the module that defines each public name
     "Collector": "remuda._training.collect",
     "Evaluation": "remuda._training.evaluation",
-    "Ray": "remuda._cluster.ray.description",
+    "Ray": "remuda._cluster.backend_option",
     "TensorBatch": "remuda._tensors.tensors",
     "TensorRollout": "remuda._tensors.tensors",
     "Turn": "remuda._training.acting",

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from remuda import FaultPolicy, PoolOptions
-from remuda._cluster.ray.description import Ray
+from remuda._cluster.ray.description import ClusterDescription
 from remuda._engine.options.pool_options import OPTIONS, EnvFn
 from remuda._engine.options.settings import Settings
 
@@ -28,8 +28,8 @@ class ClusterOptions:
 
     def __init__(self, env_fns: Sequence[EnvFn], options: PoolOptions) -> None:
         """Raises ValueError or TypeError if an option is invalid."""
-        where = options.get("backend")
-        assert isinstance(where, Ray)  # `Pool` makes a ClusterPool only for this backend
+        where: object = options.get("backend")
+        assert isinstance(where, ClusterDescription)  # `Pool` makes a ClusterPool only for this backend
         self.where = where
         _refuse(options)
         self.faults = FaultPolicy.of(options.get("faults", "raise"))

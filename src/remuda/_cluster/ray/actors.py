@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any, TypeAlias
 
 from remuda._cluster.messages import Reply
-from remuda._cluster.ray.description import Ray
+from remuda._cluster.ray.description import ClusterDescription
 from remuda._cluster.shard.shard import Shard
 from remuda._relay.log import logger
 from remuda.errors import MissingFrameworkError
@@ -81,7 +81,7 @@ class Cluster:
         room: The resources for the shards.
     """
 
-    def __init__(self, where: Ray) -> None:
+    def __init__(self, where: ClusterDescription) -> None:
         """Connects to the cluster, unless this process is already connected. Raises the errors of `Connection`."""
         self._where, self.connection, self.room = where, Connection(where), Room(where)
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import ray
 
-from remuda._cluster.ray.description import Ray
+from remuda._cluster.ray.description import ClusterDescription
 from remuda.errors import BrokenPoolError, StartTimeoutError
 
 _CONNECTING = 5.0  # seconds for the head of a cluster to accept a connection
@@ -26,7 +26,7 @@ class Connection:
     _on_ours: int = 0  # the number of pools on the cluster that this process started.
     _ours: str | None = None  # the id of the connection to the cluster that this process started; or None
 
-    def __init__(self, where: Ray) -> None:
+    def __init__(self, where: ClusterDescription) -> None:
         """Connects to the cluster, unless this process is already connected.
 
         Raises:
@@ -68,7 +68,7 @@ def _current_connection() -> str:
     return str(ray.get_runtime_context().get_worker_id())
 
 
-def _connect(where: Ray) -> None:
+def _connect(where: ClusterDescription) -> None:
     address = where.address or os.environ.get("RAY_ADDRESS")
     runtime_env = None if where.runtime_env is None else dict(where.runtime_env)
     if address is not None and address != "local":

@@ -11,14 +11,14 @@ from ray.experimental.internal_kv import _internal_kv_get
 from ray.util.placement_group import PlacementGroup, placement_group, remove_placement_group
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
-from remuda._cluster.ray.description import Ray
+from remuda._cluster.ray.description import ClusterDescription
 from remuda.errors import StartTimeoutError
 
 
 class Room:
     """The resources for the shards of one pool."""
 
-    def __init__(self, where: Ray) -> None:
+    def __init__(self, where: ClusterDescription) -> None:
         self._placement = where.placement
         self.bundle: dict[str, float] = {"CPU": float(where.cpus_per_shard), **where.resources}
         if where.gpus_per_shard:
