@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import sys
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -15,9 +15,6 @@ from remuda._cluster.shard.renumbering import Renumbering
 from remuda._engine.rollouts.shard_rollout import ShardRollout
 from remuda._training.acting import Actor, Flags, Ids, Turn
 from remuda._training.collect import PLAIN, Collector
-
-if TYPE_CHECKING:
-    import numpy.typing as npt
 
 
 class Stopped(Exception):
@@ -110,13 +107,3 @@ def _seed_process(seed: int) -> None:
     np.random.seed(seed)
     if (torch := sys.modules.get("torch")) is not None:
         torch.manual_seed(seed)
-
-
-def seeds_given(pool: Pool, bases: dict[int, Any]) -> npt.NDArray[np.int64]:
-    """Returns an (n,) array: the number of derived seeds that each env and its predecessors have received."""
-    counts = list[int]()
-    for env in range(pool.num_envs):
-        number, latest, _ = pool._engine.running.slots.seeded(env)
-        here = latest + 1 if number else 0  # `number` is 0 for an env without a reset since `set_state`
-        counts.append(here + getattr(bases.get(env), "given", 0))
-    return np.array(counts, np.int64)
