@@ -209,7 +209,6 @@ class Reply(FromShard):
         to_reset: The envs, by the numbers of the shard, that the caller must reset because they were rebuilt. A command
             to them that has no row in the reply was refused.
         answers: Answers to messages, by sequence: flags and parts.
-        figures: The figures of the shard; only some replies have them.
         pending: The number of results and answers that come with later replies.
     """
 
@@ -219,13 +218,12 @@ class Reply(FromShard):
     lost: dict[int, RemudaError] = field(default_factory=dict)
     to_reset: list[int] = field(default_factory=list)
     answers: dict[int, tuple[int, Parts]] = field(default_factory=dict)
-    figures: Figures | None = None
     pending: int = 0
 
     @property
     def is_plain(self) -> bool:
         """Whether the reply consists of arrays only."""
-        rest = self.failures or self.lost or self.to_reset or self.answers or self.fault_reports or self.figures
+        rest = self.failures or self.lost or self.to_reset or self.answers or self.fault_reports
         return not rest and len(self.rows) == 1 and self.rows[0].extras is None
 
 

@@ -152,8 +152,7 @@ class ClusterPool(Pool):
         """Returns the figures of all shards, once they have run their commands. Figures of dead shards are lost."""
         self._engine.check_open()
         self._backend.cluster.connection.check_open()
-        self._backend.fetch_figures()
-        self._figures.update(self._backend.links)
+        self._figures.update(self._backend.figures())
         return super().stats()
 
     def _close(self, timeout: float | None, terminate: bool) -> None:

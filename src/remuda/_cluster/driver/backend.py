@@ -7,7 +7,7 @@ import pickle
 import secrets
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
@@ -21,7 +21,7 @@ from remuda._cluster.driver.row_writer import RowWriter
 from remuda._cluster.driver.shares import Share, divide
 from remuda._cluster.driver.start_bar import StartBar
 from remuda._cluster.driver.start_wait import StartWait
-from remuda._cluster.messages import BuildOrder
+from remuda._cluster.messages import BuildOrder, Figures
 from remuda._cluster.ray import actors
 from remuda._cluster.ray.metrics import Metrics
 from remuda._engine.options.pool_options import EnvFn
@@ -227,14 +227,13 @@ class RayBackend:
         if was_coming and not link.is_coming:
             os.eventfd_write(self._news, 1)
 
-    def fetch_figures(self) -> None:
-        """Requests the figures for `Pool.stats` from all shards, and waits for the answers."""
+    def figures(self) -> Iterator[tuple[ShardLink, Figures]]:
+        """Requests the figures for `Pool.stats` from all shards. Waits for each answer, and yields it."""
         serving = [link for link in self.links if link.state is LinkState.SERVING]
         refs = [link.actor.figures.remote() for link in serving]
         for link, ref in zip(serving, refs, strict=True):
             with suppress(actors.Lost):  # the next command to this dead shard reports its death
-                if link.messenger is not None:
-                    link.messenger.figures = actors.get(ref)
+                yield link, actors.get(ref)
 
     # -- deaths and successors ---------------------------------------------------------------------------
 

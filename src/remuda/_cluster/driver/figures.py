@@ -9,6 +9,7 @@ import numpy as np
 
 from remuda import _core
 from remuda._cluster.driver.link import ShardLink
+from remuda._cluster.messages import Figures
 from remuda._engine.running.running import Running
 from remuda._engine.stats.reading import STRUCTS
 
@@ -22,19 +23,15 @@ class FigureMirror:
     def __init__(self, running: Running) -> None:
         self._running = running
         plan = running.layout.plan
-        self._written = {  # the figures that `update` has written last
+        self._places = {"Env": plan.env_figures, "Worker": plan.worker_figures}
+        self._latest = {  # the latest figures of the shards
             "Env": np.zeros(running.layout.num_envs, STRUCTS["Env"]),
             "Worker": np.zeros(len(running.backend.workers), STRUCTS["Worker"]),
         }
-        self._places = {"Env": plan.env_figures, "Worker": plan.worker_figures}
-        self._counted = {name: own.copy() for name, own in self._written.items()}  # the driver's own counts
 
-    def update(self, links: Iterable[ShardLink]) -> None:
-        """Copies the latest figures of each shard into the pool's memory."""
-        for link in links:
-            if link.messenger is None or link.messenger.figures is None:
-                continue
-            envs, workers, meters = link.messenger.figures
+    def update(self, figures: Iterable[tuple[ShardLink, Figures]]) -> None:
+        """Copies the figures of shards into the pool's memory."""
+        for link, (envs, workers, meters) in figures:
             first = link.workers[0].index
             self._write("Env", link.share.first, np.frombuffer(envs, STRUCTS["Env"]))
             self._write("Worker", first, np.frombuffer(workers, STRUCTS["Worker"]))
@@ -45,13 +42,11 @@ class FigureMirror:
 
     def _write(self, kind: str, first: int, figures: Any) -> None:
         places = slice(first, first + len(figures))
-        memory = self._view(kind, self._places[kind], places.stop)[places]
-        counted, written = self._counted[kind][places], self._written[kind][places]
-        made = figures.copy()
-        for name in _OF_THE_POOL[kind]:
-            counted[name] += memory[name] - written[name]
-            made[name] += counted[name]
-        memory[:], written[:] = made, made
+        memory, latest = self._view(kind, self._places[kind], places.stop)[places], self._latest[kind][places]
+        own = {name: memory[name] - latest[name] for name in _OF_THE_POOL[kind]}
+        memory[:] = latest[:] = figures
+        for name, counts in own.items():
+            memory[name] += counts
 
     def _view(self, kind: str, offset: int, count: int) -> Any:
         size = STRUCTS[kind].itemsize

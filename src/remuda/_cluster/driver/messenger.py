@@ -14,7 +14,7 @@ from remuda._cluster.driver.engine_worker import EngineWorker
 from remuda._cluster.driver.row_writer import RowWriter, flags_and_parts
 from remuda._cluster.driver.shares import Share
 from remuda._cluster.driver.trip import INTO_ROW, REPEATED, Taken, Targets, Trip
-from remuda._cluster.messages import Answer, Figures, Reply, RowCommand, Rows, abandoned
+from remuda._cluster.messages import Answer, Reply, RowCommand, Rows, abandoned
 from remuda._cluster.packing import pack_step
 from remuda._cluster.ray import actors
 from remuda._engine.supervision.faults import must_reset
@@ -42,11 +42,7 @@ class Flow:
 
 
 class Messenger:
-    """The messages between the pool's memory and one actor of a shard. One message is under way at a time.
-
-    Attributes:
-        figures: The latest figures of the shard; None if none have come.
-    """
+    """The messages between the pool's memory and one actor of a shard. One message is under way at a time."""
 
     def __init__(self, share: Share, workers: Sequence[EngineWorker], writer: RowWriter, number: int) -> None:
         """`number`: the number of the last message that the actor has received."""
@@ -58,7 +54,6 @@ class Messenger:
         self._is_owed = False  # whether results are pending at the shard.
         self._until = 0  # the sequence number of the last command that was sent
         self._closing: tuple[actors.Ref, list[Taken]] | None = None
-        self.figures: Figures | None = None
 
     @property
     def number(self) -> int:
@@ -158,8 +153,6 @@ class Messenger:
                 self._worker_at(env).answer(first + env, width, *refusal, self._until)
         for sequence, (flags, parts) in reply.answers.items():
             self._answer_message(sequence, flags, parts)
-        if reply.figures is not None:
-            self.figures = reply.figures
         self._is_owed = reply.pending > 0
         self._flow = Flow(None, self._flow.taken, self._flow.number)
         reply.log_faults()

@@ -43,7 +43,6 @@ from remuda._wire.pickling import Parts, dump, load
 from remuda._wire.requests import CallEnv, RememberOptions, RepeatCalls, TakeReplacement, TakeState
 from remuda.errors import EnvError, Failure, Fault, RemudaError
 
-_FIGURES_EVERY = 1.0  # seconds between two replies with figures.
 _PATIENCE = 0.01  # the seconds that finished results wait for results of slower envs
 
 
@@ -63,7 +62,7 @@ class Shard:
         self.collector = ShardCollector(self._numbers, generation)
         self._fields: tuple[InfoField, ...] = ()
         self._fault_reports: list[FaultReport] = []  # faults that the driver has not received
-        self._figures_due, self._hurried = 0.0, threading.Event()
+        self._hurried = threading.Event()
         self._calls: dict[int, tuple[int, Answers]] = {}  # by sequence: env (or -1) and call of each unanswered message
         self._refused: list[int] = []  # the envs of the latest message that must be reset first
         self._carried: dict[int, Parts] = {}  # by env: the message with the factory of its replacement.
@@ -319,13 +318,10 @@ class Shard:
             if failure.env_id is not None and not failure.shared and not faults.is_lost(failure.env_id)
         ]
         lost = {env: error for env in self._lost_envs() if (error := self._loss_of(env)) is not None}
-        figures, now = None, time.monotonic()
-        if now >= self._figures_due:
-            figures, self._figures_due = self._figures(), now + _FIGURES_EVERY
         reports = self._take_fault_reports()
         pending = self._open.pending + len(self._calls)
         to_reset = [*self._refused, *(env for its in rows for env in self._to_reset(its.env_ids.tolist()))]
-        return Reply(rows, self._progress(), failed, lost, to_reset, answers, figures, pending, fault_reports=reports)
+        return Reply(rows, self._progress(), failed, lost, to_reset, answers, pending, fault_reports=reports)
 
     def _loss_of(self, env: int) -> RemudaError | None:
         """Returns the error by which an env was lost, with the whole pool's numbers; None if the env is not lost."""
@@ -397,11 +393,9 @@ class Shard:
 
     def figures(self) -> Figures:
         """Returns the figures of the shard's pool, for `Pool.stats` of the whole pool."""
-        self._open._engine.exchange.attend_until(time.monotonic())  # counts workers that have died since
-        return self._figures()
-
-    def _figures(self) -> Figures:
-        running = self._open._engine.running
+        engine = self._open._engine
+        engine.exchange.attend_until(time.monotonic())  # counts workers that have died since
+        running = engine.running
         envs, workers, meters, _, _ = _core.read_figures(running.arena, running.layout.plan)
         return envs, workers, meters
 
