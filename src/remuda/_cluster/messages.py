@@ -15,13 +15,15 @@ from remuda._engine.running.infos import RawRow
 from remuda._engine.startup.inheritance import Counts, Inheritance
 from remuda._engine.supervision.fault_log import log_alike
 from remuda._wire.info_columns import InfoField
-from remuda._wire.pickling import Parts, dump
+from remuda._wire.pickling import Parts, dump, dump_whole
 from remuda._worker.env_report import EnvReport
 from remuda.errors import Fault, RemudaError
 
 Array: TypeAlias = "npt.NDArray[Any]"
 Ids: TypeAlias = "list[int] | None"
 """Envs by the numbers of their shard; None: all of them, in order."""
+
+_LARGE = 1 << 16  # bytes; Ray puts answers of more than 100 kB into its object store
 
 Figures: TypeAlias = "tuple[bytes, bytes, bytes]"
 """The figures of a shard's envs, of its workers, and of their meters, as bytes of its memory."""
@@ -220,11 +222,12 @@ class Reply(FromShard):
     answers: dict[int, tuple[int, Parts]] = field(default_factory=dict)
     pending: int = 0
 
-    @property
-    def is_plain(self) -> bool:
-        """Whether the reply consists of arrays only."""
-        rest = self.failures or self.lost or self.to_reset or self.answers or self.fault_reports
-        return not rest and len(self.rows) == 1 and self.rows[0].extras is None
+    def pack(self) -> Reply | bytes:
+        """Pickles a small reply, because Ray would need longer to pickle it. Ray passes bytes on unchanged.
+
+        Returns a large reply as it is: Ray puts it into its object store, where its arrays are not copied.
+        """
+        return self if sum(rows.nbytes for rows in self.rows) > _LARGE else dump_whole(self)
 
 
 def abandoned(error: RemudaError, loss: RemudaError | None) -> tuple[int, Parts]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable
 from enum import Enum
 
@@ -10,7 +11,6 @@ from remuda._cluster.driver.messenger import Messenger
 from remuda._cluster.driver.row_writer import RowWriter
 from remuda._cluster.driver.shares import Share
 from remuda._cluster.messages import Answer, BuildOrder, ShardReport
-from remuda._cluster.packing import unpack_reply
 from remuda._cluster.ray import actors
 from remuda._relay.log import logger
 from remuda.errors import ShardDiedError
@@ -146,7 +146,7 @@ class ShardLink:
             if isinstance(answer, Answer):
                 self.messenger.note_closed(answer)
             else:
-                self.messenger.settle(unpack_reply(answer))
+                self.messenger.settle(pickle.loads(answer) if isinstance(answer, bytes) else answer)
         return None
 
     def _note_built(self, answer: Answer) -> None:

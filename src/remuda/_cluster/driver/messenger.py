@@ -14,12 +14,11 @@ from remuda._cluster.driver.engine_worker import EngineWorker
 from remuda._cluster.driver.row_writer import RowWriter, flags_and_parts
 from remuda._cluster.driver.shares import Share
 from remuda._cluster.driver.trip import INTO_ROW, REPEATED, Taken, Targets, Trip
-from remuda._cluster.messages import Answer, Reply, RowCommand, Rows, abandoned
-from remuda._cluster.packing import pack_step
+from remuda._cluster.messages import Answer, Reply, Rows, abandoned
 from remuda._cluster.ray import actors
 from remuda._engine.supervision.faults import must_reset
 from remuda._wire.failures import portable
-from remuda._wire.pickling import Parts, dump, load
+from remuda._wire.pickling import Parts, dump, dump_whole, load
 from remuda._wire.requests import AddInfoColumns
 from remuda.errors import WorkerDiedError
 
@@ -94,11 +93,7 @@ class Messenger:
             self._flow = Flow(None, self._flow.taken, trip.number)
             return
         trip.sent_at, self._until = time.monotonic(), max([self._until, *(taken[5] for taken in trip.taken)])
-        first = commands[0] if len(commands) == 1 else None
-        if isinstance(first, RowCommand) and first.arrays and first.blobs is None:
-            trip.ref = actor.step_packed.remote(pack_step(trip.number, first.arrays, first.env_ids))
-        else:
-            trip.ref = actor.run.remote(trip.number, commands)
+        trip.ref = actor.run.remote(dump_whole((trip.number, commands)))  # Ray would need longer to pickle it
 
     def _without_own(self, commands: Sequence[Taken], actor: actors.Actor) -> list[Taken]:
         """Executes the commands that are for the driver. Returns the other commands."""

@@ -50,9 +50,9 @@ class ShardActor(Shard):
         super().__init__(shard, node, generation)
 
     @ray.method(enable_task_events=False)  # type: ignore[untyped-decorator]
-    def step_packed(self, message: bytes) -> Reply | bytes:
-        """Runs a step. The step gets no entry in Ray's list of tasks, because the list would grow with each step."""
-        return super().step_packed(message)
+    def run(self, message: bytes) -> Reply | bytes:
+        """Runs commands. Ray's list of tasks gets no entry for them, because it would grow with each step."""
+        return super().run(message)
 
     @ray.method(concurrency_group=_CONTROL)  # type: ignore[untyped-decorator]
     def locate(self) -> str:

@@ -29,7 +29,6 @@ from remuda._cluster.messages import (
     ShardReport,
     abandoned,
 )
-from remuda._cluster.packing import pack_reply, unpack_step
 from remuda._cluster.shard.collector import ShardCollector, Stopped
 from remuda._cluster.shard.renumbering import Renumbering
 from remuda._engine.commands.answers import Answers
@@ -66,7 +65,8 @@ class Shard:
         self._calls: dict[int, tuple[int, Answers]] = {}  # by sequence: env (or -1) and call of each unanswered message
         self._refused: list[int] = []  # the envs of the latest message that must be reset first
         self._carried: dict[int, Parts] = {}  # by env: the message with the factory of its replacement.
-        self._last_number, self._last_reply = 0, Reply([], np.zeros((0, 8), np.uint64))
+        self._last_number = 0  # the number of the latest message
+        self._last_reply: Reply | bytes
 
     # -- life --------------------------------------------------------------------------------------------
 
@@ -146,17 +146,16 @@ class Shard:
 
     # -- commands ----------------------------------------------------------------------------------------
 
-    def step_packed(self, message: bytes) -> Reply | bytes:
-        """Runs a step that `pack_step` has packed."""
-        number, arrays, env_ids = unpack_step(message)
-        return self.run(number, [RowCommand(_core.Op.STEP, env_ids, arrays)])
+    def run(self, message: bytes) -> Reply | bytes:
+        """Runs the commands of a message: (number, commands), pickled. A message that comes again gets the same reply.
 
-    def run(self, number: int, commands: Sequence[Command]) -> Reply | bytes:
-        """Runs the commands of a message. If a message with this `number` comes again, it gets the first reply."""
+        Returns `Reply.pack()`.
+        """
+        number, commands = pickle.loads(message)
         if number != self._last_number:
-            self._last_reply = self._run(commands)
+            self._last_reply = self._run(commands).pack()
             self._last_number = number
-        return pack_reply(self._last_reply)
+        return self._last_reply
 
     def _run(self, commands: Sequence[Command]) -> Reply:
         self._hurried.clear()
