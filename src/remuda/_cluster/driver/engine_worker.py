@@ -8,7 +8,7 @@ from contextlib import suppress
 from typing import Any
 
 from remuda import _core
-from remuda._cluster.driver.trip import Taken
+from remuda._cluster.driver.shard_message import Taken
 from remuda._wire.channel import LocalChannel
 from remuda._wire.layout import Layout
 from remuda.errors import RemudaError, WorkerDiedError
@@ -58,10 +58,6 @@ class EngineWorker:
         """Answers commands to some envs, after the envs' rows were written. Arguments as in `_core.RemotePort`."""
         if self._port is not None:
             self._port.answer(env, count, flags, parts, until)
-
-    def answer_all(self, until: int) -> None:
-        """Answers the commands to all envs of the worker. Their rows must have no data outside the columns."""
-        self.answer(self.env_ids[0], len(self.env_ids), 0, None, until)
 
     def answer_message(self, sequence: int, flags: int, parts: Any) -> None:
         """Answers the message with this sequence number if it was sent to this worker.

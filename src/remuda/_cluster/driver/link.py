@@ -129,10 +129,13 @@ class ShardLink:
             self.messenger.pass_on(self.actor)
 
     def handle(self, ref: actors.Ref, timeout: float | None = None) -> None:
-        """Waits for an answer of the actor and handles it. If a log handler raises, its exception is raised at the end.
+        """Waits for an answer of the actor and handles it, unless a log handler that used the pool has done so.
 
-        Raises TimeoutError if the answer does not come within `timeout` seconds.
+        If a log handler raises, its exception is raised at the end. Raises TimeoutError if the answer does not come
+        within `timeout` seconds.
         """
+        if ref not in self.refs:
+            return None
         try:
             answer = actors.get(ref, timeout)
         except actors.Lost as error:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -12,9 +11,9 @@ import numpy as np
 from remuda import _core
 from remuda._cluster.driver.engine_worker import EngineWorker
 from remuda._cluster.driver.row_writer import RowWriter, flags_and_parts
+from remuda._cluster.driver.shard_message import INTO_ROW, REPEATED, ShardMessage, Taken, Targets
 from remuda._cluster.driver.shares import Share
-from remuda._cluster.driver.trip import INTO_ROW, REPEATED, Taken, Targets, Trip
-from remuda._cluster.messages import Answer, Reply, Rows, abandoned
+from remuda._cluster.messages import Answer, Array, Reply, Rows, abandoned
 from remuda._cluster.ray import actors
 from remuda._engine.supervision.faults import must_reset
 from remuda._wire.failures import portable
@@ -25,21 +24,6 @@ from remuda.errors import WorkerDiedError
 _PATIENCE = 0.01  # seconds that a message may take before the driver calls the shard's `hurry`
 
 
-@dataclass(frozen=True)
-class Flow:
-    """The commands that the driver has taken from the rings and the shard has not answered.
-
-    Attributes:
-        trip: The message that is under way; None if there is none.
-        taken: Commands that were taken from the rings after it was sent.
-        number: The number of the last message.
-    """
-
-    trip: Trip | None
-    taken: list[Taken]
-    number: int
-
-
 class Messenger:
     """The messages between the pool's memory and one actor of a shard. One message is under way at a time."""
 
@@ -48,8 +32,9 @@ class Messenger:
         self._share, self._workers, self._writer = share, workers, writer
         self._worker_of = np.repeat(np.arange(len(workers)), [len(worker.env_ids) for worker in workers])
         self._targets = Targets(writer.progress[share.first : share.first + share.count])
-        # One assignment replaces all three values, because a signal handler may run between two assignments.
-        self._flow = Flow(None, [], number)
+        # The last message gathers commands from the rings. If there are two, the first one is under way. Each change of
+        # this list is one call, because a signal handler may run between two.
+        self._messages = [ShardMessage(number + 1)]
         self._is_owed = False  # whether results are pending at the shard.
         self._until = 0  # the sequence number of the last command that was sent
         self._closing: tuple[actors.Ref, list[Taken]] | None = None
@@ -57,43 +42,41 @@ class Messenger:
     @property
     def number(self) -> int:
         """The number of the last message to the actor."""
-        return self._flow.number
+        return self._messages[-1].number - 1
 
     @property
     def refs(self) -> list[actors.Ref]:
         """The references to the actor's answers that the driver waits for."""
-        trip, closing = self._flow.trip, self._closing
-        refs = [] if trip is None or trip.ref is None else [trip.ref]
-        return refs if closing is None else [*refs, closing[0]]
+        refs = [message.ref for message in self._messages if message.ref is not None]
+        return refs if self._closing is None else [*refs, self._closing[0]]
 
     # -- commands ----------------------------------------------------------------------------------------
 
     def pass_on(self, actor: actors.Actor) -> None:
         """Sends the commands in the workers' rings as one message, unless another message is under way."""
         for worker in self._workers:
-            worker.take(self._flow.taken)
-        trip, taken = self._flow.trip, self._flow.taken
-        if trip is None:
-            if not taken and not self._is_owed:
+            worker.take(self._messages[-1].taken)
+        message = self._messages[0]
+        if len(self._messages) == 1:
+            if not message.taken and not self._is_owed:
                 return
-            trip = Trip(self._flow.number + 1, taken)
-            self._flow = Flow(trip, [], trip.number)
-        if trip.ref is None:
-            self._send(trip, actor)
-        elif taken and not trip.has_hurried and time.monotonic() >= trip.sent_at + _PATIENCE:
-            trip.has_hurried = True
+            self._messages.append(ShardMessage(message.number + 1))
+        if message.ref is None:
+            self._send(message, actor)
+        elif self._messages[1].taken and not message.has_hurried and time.monotonic() >= message.sent_at + _PATIENCE:
+            message.has_hurried = True
             actor.hurry.remote()
 
-    def _send(self, trip: Trip, actor: actors.Actor) -> None:
+    def _send(self, message: ShardMessage, actor: actors.Actor) -> None:
         """Sends a message. If an interrupt makes the driver send it twice, the shard recognizes its number."""
-        trip.taken = self._without_own(trip.taken, actor)
-        first_worker, actions = self._workers[0].index, self._writer.actions
-        commands = trip.commands(self._share, self._targets, first_worker, self._worker_of, actions)
+        message.taken = self._without_own(message.taken, actor)
+        commands = message.commands(self._share, self._targets, self._workers[0].index, self._writer.actions)
         if not commands and not self._is_owed:
-            self._flow = Flow(None, self._flow.taken, trip.number)
+            self._messages.pop(0)
             return
-        trip.sent_at, self._until = time.monotonic(), max([self._until, *(taken[5] for taken in trip.taken)])
-        trip.ref = actor.run.remote(dump_whole((trip.number, commands)))  # Ray would need longer to pickle it
+        message.sent_at = time.monotonic()
+        self._until = max([self._until, *(taken[5] for taken in message.taken)])
+        message.ref = actor.run.remote(dump_whole((message.number, commands)))  # Ray would need longer to pickle it
 
     def _without_own(self, commands: Sequence[Taken], actor: actors.Actor) -> list[Taken]:
         """Executes the commands that are for the driver. Returns the other commands."""
@@ -149,7 +132,7 @@ class Messenger:
         for sequence, (flags, parts) in reply.answers.items():
             self._answer_message(sequence, flags, parts)
         self._is_owed = reply.pending > 0
-        self._flow = Flow(None, self._flow.taken, self._flow.number)
+        self._messages.pop(0)
         reply.log_faults()
 
     def _write(self, rows: Rows) -> None:
@@ -162,17 +145,16 @@ class Messenger:
         ids, share, targets = rows.env_ids, self._share, self._targets
         at: Any = targets.rows[ids]
         envs: Any = ids + share.first
-        place = None if self._flow.trip is None else self._flow.trip.place
-        is_whole = place is not None and len(ids) == share.count
+        is_whole = len(ids) == share.count and _are_neighbours(ids) and _are_neighbours(at)
         if is_whole:  # there is a row of every env, in order
-            at, envs = place, slice(share.first, share.first + share.count)
+            at, envs = slice(at[0], at[0] + share.count), slice(share.first, share.first + share.count)
         results = None if kind == REPEATED else targets.results[ids]
         extras = self._writer.write(rows, at, envs, results, into_row=kind == INTO_ROW)
         flags = _core.HAS_FINAL if kind == INTO_ROW else 0
         width, size = self._writer.layout.width, self._writer.layout.vector_size
         if is_whole and not extras and not flags:
             for worker in self._workers:
-                worker.answer_all(self._until)
+                worker.answer(worker.env_ids[0], len(worker.env_ids), 0, None, self._until)
             return
         for i, env in enumerate(ids.tolist()[::width]):
             own, parts = flags_and_parts(extras[i * width], size) if i * width in extras else (0, None)
@@ -188,6 +170,11 @@ class Messenger:
     def note_progress(self, progress: Any) -> None:
         """Copies the shard's counts of its envs into the pool's memory after a rollout."""
         self._writer.note_progress(self._share.first, progress)
+
+
+def _are_neighbours(numbers: Array) -> bool:
+    """Returns whether each number is the one before it plus 1."""
+    return bool((np.diff(numbers) == 1).all())
 
 
 def _described(env: int | None, worker: int, operation: str, error: Exception) -> Parts:

@@ -1,0 +1,107 @@
+"""The commands of the pool that go to a shard in one message."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import groupby
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from remuda import _core
+from remuda._cluster.driver.shares import Share
+from remuda._cluster.messages import Array, Command, MessageCommand, RowCommand
+from remuda._engine.startup.inheritance import RESULTS
+from remuda._wire.pickling import Parts
+
+Taken: TypeAlias = "tuple[_core.Op, int, int, int, int, int, Parts | None]"
+"""A command as `_core.RemotePort.take` returns it: op, env, count, row, row of the action, sequence, parts."""
+
+PLAIN, INTO_ROW, REPEATED = range(3)
+"""Kinds of rows: from a step or reset; completing a row that ends an episode; repeating an observation."""
+
+_KINDS = {_core.Op.RESET_INTO_ROW: INTO_ROW, _core.Op.OBSERVE: REPEATED}
+_MESSAGES = (_core.Op.MESSAGE, _core.Op.REBUILD, _core.Op.PREPARE)
+
+
+class Targets:
+    """The rows of the pool's memory for the next results of a shard's envs.
+
+    Attributes:
+        rows: (n,): the row in the pool's memory.
+        kinds: (n,): PLAIN, INTO_ROW or REPEATED.
+        results: (n,): the number of rows that the env had before.
+    """
+
+    def __init__(self, progress: Array) -> None:
+        """`progress`: (n, 8): the counts of the shard's envs, a view of the pool's memory."""
+        self.rows, self.kinds = (np.zeros(len(progress), np.int64) for _ in range(2))
+        self.results = np.zeros(len(progress), np.uint64)
+        self._counted = progress[:, RESULTS]
+
+    def note(self, envs: slice, row: int, kind: int) -> None:
+        """Sets the rows for the next results of neighbouring envs: `row` and the rows after it."""
+        self.rows[envs] = np.arange(row, row + envs.stop - envs.start)
+        self.kinds[envs], self.results[envs] = kind, self._counted[envs]
+
+
+@dataclass
+class ShardMessage:
+    """A message to a shard, with the data that the driver needs to handle the answer.
+
+    Attributes:
+        number: The number of the message.
+        taken: The commands.
+        ref: The reference to the answer; None until the message is sent.
+        sent_at: The time of `time.monotonic` when it was sent.
+        has_hurried: Whether the shard was requested to answer with the results that it has.
+    """
+
+    number: int
+    taken: list[Taken] = field(default_factory=list)
+    ref: Any = None
+    sent_at: float = 0.0
+    has_hurried: bool = False
+
+    def commands(self, share: Share, targets: Targets, first_worker: int, actions: Sequence[Array]) -> list[Command]:
+        """Returns the message's commands for the shard. Merges successive commands with the same operation.
+
+        Args:
+            share: The envs of the shard.
+            targets: Receives the rows that the commands name.
+            first_worker: The index of the first worker of the shard.
+            actions: The columns of actions.
+        """
+        commands = list[Command]()
+        for (op, _), alike in groupby(self.taken, lambda taken: (taken[0], taken[-1] is None)):
+            if op in _MESSAGES:
+                commands += [_message(taken, share, first_worker) for taken in alike]
+            else:
+                commands.append(_row_command(op, list(alike), share, targets, actions))
+        return commands
+
+
+def _row_command(
+    op: _core.Op, alike: Sequence[Taken], share: Share, targets: Targets, actions: Sequence[Array]
+) -> RowCommand:
+    """Merges commands with the same operation."""
+    ids, action_rows = list[int](), list[int]()
+    for _, env, count, row, action_row, *_ in alike:
+        first = env - share.first
+        targets.note(slice(first, first + count), row, _KINDS.get(op, PLAIN))
+        ids += range(first, first + count)
+        action_rows += range(action_row, action_row + count)
+    return RowCommand(
+        _core.Op.RESET if op == _core.Op.RESET_INTO_ROW else op,
+        None if ids == list(range(share.count)) else ids,
+        tuple(column[action_rows] for column in actions) if op == _core.Op.STEP else (),
+        None if alike[0][-1] is None else [taken[-1] for taken in alike],
+    )
+
+
+def _message(taken: Taken, share: Share, first_worker: int) -> MessageCommand:
+    op, env, _, worker, _, sequence, parts = taken
+    assert parts is not None  # every message to a shard has a request
+    env = -1 if env == _core.WHOLE_WORKER else env - share.first
+    return MessageCommand(op, worker - first_worker, env, parts, sequence)
