@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from remuda._cluster.ray.description import ClusterDescription
 from remuda._engine.options.pool_options import RemoteBackend
+from remuda.errors import MissingFrameworkError
 
 if TYPE_CHECKING:
     from remuda._cluster.pool import ClusterPool
@@ -47,6 +48,12 @@ class Ray(ClusterDescription, RemoteBackend):
         Raises:
             MissingFrameworkError: Ray is not installed.
         """
-        from remuda._cluster.pool import ClusterPool  # imported here because it imports Ray
-
+        try:
+            from remuda._cluster.pool import ClusterPool  # imported here because it imports Ray
+        except ModuleNotFoundError as error:
+            if (error.name or "").partition(".")[0] != "ray":
+                raise
+            raise MissingFrameworkError(
+                'remuda.Ray needs Ray, which is not installed: pip install "remuda-rl[ray]"', name=error.name
+            ) from error
         return ClusterPool

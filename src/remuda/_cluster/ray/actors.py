@@ -5,29 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, TypeAlias
 
-from remuda._cluster.messages import Reply
+import ray
+from ray.exceptions import GetTimeoutError, RayError, RayTaskError, RuntimeEnvSetupError
+
+from remuda._cluster.ray.connection import Connection
 from remuda._cluster.ray.description import ClusterDescription
-from remuda._cluster.shard.shard import Shard
+from remuda._cluster.ray.room import Room
+from remuda._cluster.shard.shard import CONTROL, ShardActor
 from remuda._relay.log import logger
-from remuda.errors import MissingFrameworkError
-
-try:
-    import ray
-    from ray.exceptions import GetTimeoutError, RayError, RayTaskError, RuntimeEnvSetupError
-
-    from remuda._cluster.ray.connection import Connection
-    from remuda._cluster.ray.room import Room
-except ModuleNotFoundError as error:
-    if (error.name or "").partition(".")[0] != "ray":
-        raise
-    raise MissingFrameworkError(
-        'remuda.Ray needs Ray, which is not installed: pip install "remuda-rl[ray]"', name=error.name
-    ) from error
 
 Actor: TypeAlias = Any  # Ray creates the class at run time
 Ref: TypeAlias = Any
-
-_CONTROL = "control"  # the name of the actor's second thread; the first one runs commands
 
 
 class Lost(Exception):
@@ -40,37 +28,6 @@ class Lost(Exception):
     def __init__(self, why: str, *, has_no_runtime_env: bool = False) -> None:
         super().__init__(why)
         self.has_no_runtime_env = has_no_runtime_env
-
-
-class ShardActor(Shard):
-    """A Ray actor that runs a shard."""
-
-    def __init__(self, shard: int, generation: int) -> None:
-        node = f"{ray.util.get_node_ip_address()}-{ray.get_runtime_context().get_node_id()[:8]}"
-        super().__init__(shard, node, generation)
-
-    @ray.method(enable_task_events=False)  # type: ignore[untyped-decorator]
-    def run(self, message: bytes) -> Reply | bytes:
-        """Runs commands. Ray's list of tasks gets no entry for them, because it would grow with each step."""
-        return super().run(message)
-
-    @ray.method(concurrency_group=_CONTROL)  # type: ignore[untyped-decorator]
-    def locate(self) -> str:
-        """Returns the shard's machine. Can be called while the shard builds its envs."""
-        return self.node
-
-    @ray.method(concurrency_group=_CONTROL)  # type: ignore[untyped-decorator]
-    def stop_rollouts(self, number: int) -> None:
-        """Stops the rollouts of the first `number` calls of `Pool.rollouts`. A rollout in progress ends early."""
-        self.collector.stop(number)
-
-    @ray.method(concurrency_group=_CONTROL)  # type: ignore[untyped-decorator]
-    def hurry(self) -> None:
-        """Makes the shard answer now, with the results that it has so far. Runs in the actor's second thread."""
-        super().hurry()
-
-    def fetch(self, ref: Ref) -> Any:
-        return ray.get(ref)
 
 
 class Cluster:
@@ -88,7 +45,7 @@ class Cluster:
     def start(self, shard: int, generation: int, name: str) -> Actor:
         """Returns a new actor, which starts once the cluster has room. Ray never restarts it or retries its calls."""
         where = self._where
-        actor = ray.remote(concurrency_groups={_CONTROL: 1})(ShardActor).options(
+        actor = ray.remote(concurrency_groups={CONTROL: 1})(ShardActor).options(
             num_cpus=where.cpus_per_shard,
             num_gpus=where.gpus_per_shard,
             resources=dict(where.resources) or None,

@@ -5,9 +5,9 @@ from __future__ import annotations
 import random
 import sys
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
+import ray
 
 from remuda import Pool, Rollout
 from remuda._cluster.messages import RolloutOrder
@@ -39,25 +39,25 @@ class ShardCollector:
         """Stops the rollouts of the first `number` calls of `Pool.rollouts`. Any thread may call this method."""
         self._stopped = number
 
-    def collect(self, pool: Pool, order: RolloutOrder, fetch: Callable[[Any], Any]) -> ShardRollout:
+    def collect(self, pool: Pool, order: RolloutOrder) -> ShardRollout:
         """Returns a rollout. Its arrays are views of the pool's memory, from which Ray copies them to its object store.
 
-        `fetch`: returns the object of a reference. Raises Stopped, and the exceptions of the pool and the policy.
+        Raises Stopped, and the exceptions of the pool and the policy.
         """
         if order.number <= self._stopped:
             raise Stopped
         if order.number != self._number:
-            self._begin(pool, order, fetch)
+            self._begin(pool, order)
         elif order.version != self._version:
-            self._actor.use(fetch(order.policy[0]).load())
+            self._actor.use(ray.get(order.policy[0]).load())
         self._number, self._version = order.number, order.version
         return self._sent(next(self._rollouts), order.version)
 
-    def _begin(self, pool: Pool, order: RolloutOrder, fetch: Callable[[Any], Any]) -> None:
+    def _begin(self, pool: Pool, order: RolloutOrder) -> None:
         """Loads the policy and sets the seeds for the rollouts of a call of `Pool.rollouts`."""
         shard = self.numbers.shard
         seeds = np.random.SeedSequence(order.seed, spawn_key=(shard, self._generation)).spawn(2)
-        policy = fetch(order.policy[0]).load()
+        policy = ray.get(order.policy[0]).load()
         _seed_process(int(seeds[1].generate_state(1)[0]))
         rng, first = np.random.default_rng(seeds[0]), self.numbers.first_env
         self._actor = _StoppableActor(policy, pool.num_envs, rng, shard=shard, first_env=first)

@@ -6,12 +6,12 @@ import pickle
 import sys
 import threading
 import time
-from abc import abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any
 
 import numpy as np
+import ray
 
 from remuda import Batch, InvalidEnvError, Pool, _core
 from remuda._cluster.messages import (
@@ -42,23 +42,25 @@ from remuda._wire.pickling import Parts, dump, load
 from remuda._wire.requests import CallEnv, RememberOptions, RepeatCalls, TakeReplacement, TakeState
 from remuda.errors import EnvError, Failure, Fault, RemudaError
 
+CONTROL = "control"  # the name of the actor's second thread; the first one runs commands.
 _PATIENCE = 0.01  # the seconds that finished results wait for results of slower envs
 
 
-class Shard:
-    """Some of a pool's envs, in a pool of their own.
+class ShardActor:
+    """A Ray actor with some of a pool's envs, in a pool of their own.
 
     The driver sends one message for many commands and gets one back. The shard runs one message after another. A
     message that comes twice, because a signal handler interrupted the driver, gets the same answer again.
     """
 
-    def __init__(self, shard: int, node: str, generation: int) -> None:
+    def __init__(self, shard: int, generation: int) -> None:
         """`generation`: the number of actors that this shard had before this one."""
-        self.shard, self.node = shard, node
-        self._numbers = Renumbering(0, shard, node)
+        self.shard = shard
+        self.node = f"{ray.util.get_node_ip_address()}-{ray.get_runtime_context().get_node_id()[:8]}"
+        self._numbers = Renumbering(0, shard, self.node)
         self._pool: Pool | None = None
         self._next: tuple[Renumbering, Pool] | None = None  # the pool that `prepare` has made, and its renumbering
-        self.collector = ShardCollector(self._numbers, generation)
+        self._collector = ShardCollector(self._numbers, generation)
         self._fields: tuple[InfoField, ...] = ()
         self._fault_reports: list[FaultReport] = []  # faults that the driver has not received
         self._hurried = threading.Event()
@@ -70,9 +72,14 @@ class Shard:
 
     # -- life --------------------------------------------------------------------------------------------
 
+    @ray.method(concurrency_group=CONTROL)  # type: ignore[untyped-decorator]
+    def locate(self) -> str:
+        """Returns the shard's machine. Can be called while the shard builds its envs."""
+        return self.node
+
     def build(self, order: BuildOrder) -> Answer:
         """Builds the envs of the shard. The answer has a `ShardReport`."""
-        self._numbers = self.collector.numbers = Renumbering(order.first_env, self.shard, self.node)
+        self._numbers = self._collector.numbers = Renumbering(order.first_env, self.shard, self.node)
         return self._attempt(self._numbers, lambda: self._set_pool(self._built(self._numbers, order)))
 
     def _set_pool(self, pool: Pool) -> ShardReport:
@@ -100,7 +107,7 @@ class Shard:
         """Replaces the envs by those that `prepare` built. The answer has the error of closing the old ones, if any."""
         assert self._next is not None  # the driver calls this only after a successful `prepare`
         before, (self._numbers, pool), self._next = self._pool, self._next, None
-        self.collector.numbers = self._numbers
+        self._collector.numbers = self._numbers
         self._set_pool(pool)
         return self._attempt(self._numbers, lambda: None if before is None else before.close())
 
@@ -146,10 +153,11 @@ class Shard:
 
     # -- commands ----------------------------------------------------------------------------------------
 
+    @ray.method(enable_task_events=False)  # type: ignore[untyped-decorator]
     def run(self, message: bytes) -> Reply | bytes:
         """Runs the commands of a message: (number, commands), pickled. A message that comes again gets the same reply.
 
-        Returns `Reply.pack()`.
+        Returns `Reply.pack()`. Ray's list of tasks gets no entry, because it would grow with each step.
         """
         number, commands = pickle.loads(message)
         if number != self._last_number:
@@ -293,8 +301,9 @@ class Shard:
         for _, call in self._calls.values():
             call.wait(deadline - time.monotonic())
 
+    @ray.method(concurrency_group=CONTROL)  # type: ignore[untyped-decorator]
     def hurry(self) -> None:
-        """Makes the shard answer now, with the results that it has so far. Any thread may call this."""
+        """Makes the shard answer now, with the results that it has so far."""
         self._hurried.set()
 
     def _take_answers(self) -> dict[int, tuple[int, Parts]]:
@@ -372,7 +381,7 @@ class Shard:
             if fresh := self._fresh():
                 pool._engine.exchange.send(_core.Op.RESET, fresh, None, pool._part, to_all=False)
                 pool.recv()
-            rollout = self.collector.collect(pool, order, self.fetch)
+            rollout = self._collector.collect(pool, order)
             return RolloutReply(rollout, progress=self._progress(), fault_reports=self._take_fault_reports())
         except RemudaError as error:
             return RolloutReply(None, (self._numbers.error(error),), fault_reports=self._take_fault_reports())
@@ -386,9 +395,10 @@ class Shard:
         slots = self._open._engine.running.slots
         return [env for env in range(self._open.num_envs) if not slots.has_results(env)]
 
-    @abstractmethod
-    def fetch(self, ref: Any) -> Any:
-        """Returns the object that a Ray reference stands for."""
+    @ray.method(concurrency_group=CONTROL)  # type: ignore[untyped-decorator]
+    def stop_rollouts(self, number: int) -> None:
+        """Stops the rollouts of the first `number` calls of `Pool.rollouts`. A rollout in progress ends early."""
+        self._collector.stop(number)
 
     def figures(self) -> Figures:
         """Returns the figures of the shard's pool, for `Pool.stats` of the whole pool."""
