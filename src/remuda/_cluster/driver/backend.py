@@ -19,7 +19,6 @@ from remuda._cluster.driver.link import LinkState, ShardLink
 from remuda._cluster.driver.options import ClusterOptions
 from remuda._cluster.driver.row_writer import RowWriter
 from remuda._cluster.driver.shares import Share, divide
-from remuda._cluster.driver.start_bar import StartBar
 from remuda._cluster.driver.start_wait import StartWait
 from remuda._cluster.messages import BuildOrder, Figures
 from remuda._cluster.ray import actors
@@ -121,17 +120,16 @@ class RayBackend:
         return Inheritance(progress, self.defaults.for_successor(share.env_ids, share.first))
 
     def _await_builds(self, links: Sequence[ShardLink], timeout: float | None) -> None:
-        waiting, quota = StartWait(self.cluster.room, timeout), Quota(self.options.faults)
-        with StartBar(self.links, self.options.width) as shown:
+        quota = Quota(self.options.faults)
+        wait = StartWait(self.links, self.cluster.room, self.options.width, timeout)
+        try:
             while building := [link for link in links if link.report is None]:
-                refs = {ref: link for link in building for ref in link.refs}
-                done = actors.wait(list(refs), 1, shown.wait_time(waiting.next_look))
-                if not done:
-                    waiting.look(building)
-                for ref in done:
-                    refs[ref].handle(ref)
-                    if refs[ref].state is LinkState.GONE:
-                        self._begin_again(refs[ref], quota)
+                for link, ref in wait.next_answers(building):
+                    link.handle(ref)
+                    if link.state is LinkState.GONE:
+                        self._begin_again(link, quota)
+        finally:
+            wait.hide_bar()
 
     def _begin_again(self, link: ShardLink, quota: Quota) -> None:
         """Starts the successor of a shard's actor that died while it built its envs."""

@@ -1,4 +1,4 @@
-"""Limits the time that a pool waits for its shards to start, and reports why each shard waits."""
+"""The wait for the shards of a pool to build their envs."""
 
 from __future__ import annotations
 
@@ -7,8 +7,11 @@ from collections.abc import Sequence
 from math import inf
 
 from remuda._cluster.driver.link import LinkState, ShardLink
+from remuda._cluster.ray import actors
 from remuda._cluster.ray.room import Room, in_words
+from remuda._progress import bar
 from remuda._relay.log import logger
+from remuda._wording import name_some
 from remuda.errors import StartTimeoutError
 
 _LOOK = 1.0  # seconds between two checks of the cluster.
@@ -16,28 +19,35 @@ _JOINING = 30.0  # seconds in which a machine with room for a shard may join a c
 
 
 class StartWait:
-    """The wait for shards to build their envs.
+    """Waits for shards to build their envs. A progress bar appears in the terminal if that takes long."""
 
-    Attributes:
-        next_look: The time of `time.monotonic` at which `look` is due.
-    """
-
-    def __init__(self, room: Room, timeout: float | None) -> None:
-        self._room, self._timeout = room, timeout
+    def __init__(self, links: Sequence[ShardLink], room: Room, width: int, timeout: float | None) -> None:
+        """`links`: those of all shards, for the bar. `width`: the number of envs that one factory builds."""
+        self._links, self._room, self._width, self._timeout = links, room, width, timeout
+        self._bar = bar.Bar("building envs", self._count(links), bar.PATIENCE) if bar.is_watched() else None
         self._began = time.monotonic()
         self._deadline = inf if timeout is None else self._began + timeout
+        self._next_look = min(self._began + _LOOK, self._deadline)
         self._has_warned = False
-        self.next_look = min(self._began + _LOOK, self._deadline)
 
-    def look(self, building: Sequence[ShardLink]) -> None:
-        """Checks whether the pool may wait longer for the shards `building`.
+    def next_answers(self, building: Sequence[ShardLink]) -> list[tuple[ShardLink, actors.Ref]]:
+        """Waits for answers of the shards `building`. Returns each answer's shard and reference; none after a while.
 
         Raises StartTimeoutError after the timeout, or if no machine of the cluster can ever run a shard.
         """
+        pause = max(0.0, self._next_look - time.monotonic())
+        if self._bar is not None:
+            pause = min(pause, self._bar.show(self._built, self._missing))
+        refs = {ref: link for link in building for ref in link.refs}
+        done = actors.wait(list(refs), 1, pause)
+        if not done and time.monotonic() >= self._next_look:
+            self._look(building)
+        return [(refs[ref], ref) for ref in done]
+
+    def _look(self, building: Sequence[ShardLink]) -> None:
+        """Checks whether the pool may wait longer for the shards `building`."""
         now = time.monotonic()
-        if now < self.next_look:
-            return
-        self.next_look = min(now + _LOOK, max(self._deadline, now))
+        self._next_look = min(now + _LOOK, max(self._deadline, now))
         waiting = [link for link in building if link.state is LinkState.STARTING]
         shortage = self._room.shortage() if waiting else None
         if now >= self._deadline:
@@ -59,3 +69,19 @@ class StartWait:
             return f"{shard} is still building its envs on node {link.node}"
         need = in_words(self._room.bundle)
         return f"{shard} waits for {need}, and {shortage}" if shortage else f"{shard} waits for {need} to become free"
+
+    # -- the bar -----------------------------------------------------------------------------------------
+
+    def _built(self) -> int:
+        return self._count([link for link in self._links if link.report is not None])
+
+    def _missing(self) -> str:
+        building = [link.share.shard for link in self._links if link.report is None]
+        return f"waits for {name_some('shard', building)}"
+
+    def _count(self, links: Sequence[ShardLink]) -> int:
+        return sum(link.share.count for link in links) // self._width
+
+    def hide_bar(self) -> None:
+        if self._bar is not None:
+            self._bar.hide()
