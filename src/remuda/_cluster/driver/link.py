@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 from collections.abc import Callable
 from enum import Enum
 
@@ -114,14 +113,9 @@ class ShardLink:
     @property
     def refs(self) -> list[actors.Ref]:
         """The references to the actor's answers that the driver waits for."""
-        match self.state:
-            case LinkState.STARTING:
-                return [self._located]
-            case LinkState.BUILDING:
-                return [self._built]
-            case LinkState.SERVING if self.messenger is not None:
-                return self.messenger.refs
-        return []
+        if self.is_coming:
+            return [self._located if self.state is LinkState.STARTING else self._built]
+        return [] if self.messenger is None else self.messenger.refs
 
     def pass_on(self) -> None:
         """Sends the commands in the rings of the workers to the actor."""
@@ -146,10 +140,7 @@ class ShardLink:
         elif ref is self._built:
             self._note_built(answer)
         elif self.messenger is not None:
-            if isinstance(answer, Answer):
-                self.messenger.note_closed(answer)
-            else:
-                self.messenger.settle(pickle.loads(answer) if isinstance(answer, bytes) else answer)
+            self.messenger.handle(answer)
         return None
 
     def _note_built(self, answer: Answer) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import time
 from collections.abc import Sequence
 from typing import Any
@@ -103,15 +104,22 @@ class Messenger:
 
     # -- results -----------------------------------------------------------------------------------------
 
-    def note_closed(self, answer: Answer) -> None:
+    def handle(self, answer: Answer | Reply | bytes) -> None:
+        """Handles an answer of the actor. If this method is interrupted, a second call completes it."""
+        if isinstance(answer, Answer):
+            self._note_closed(answer)
+        else:
+            self._settle(pickle.loads(answer) if isinstance(answer, bytes) else answer)
+
+    def _note_closed(self, answer: Answer) -> None:
         """Answers the commands to close the workers. Only the first answer has the failures of the envs."""
         failures = answer.value if answer.error is None else [_described(None, 0, "close", answer.error)]
         for i, taken in enumerate(self._closing[1] if self._closing is not None else ()):
             self._answer_message(taken[5], 0, dump(failures if i == 0 else []))
         self._closing = None
 
-    def settle(self, reply: Reply) -> None:
-        """Writes the results of a reply to the pool's memory. If it is interrupted, a second call completes it."""
+    def _settle(self, reply: Reply) -> None:
+        """Writes the results of a reply to the pool's memory."""
         first, width = self._share.first, self._writer.layout.width
         self._writer.note_progress(first, reply.progress)
         for rows in reply.rows:
