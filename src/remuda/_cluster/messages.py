@@ -10,7 +10,6 @@ import numpy as np
 import numpy.typing as npt
 
 from remuda import _core
-from remuda._engine.rollouts.shard_rollout import ShardRollout
 from remuda._engine.running.infos import RawRow
 from remuda._engine.startup.inheritance import Counts, Inheritance
 from remuda._engine.supervision.fault_log import log_alike
@@ -145,12 +144,10 @@ class ShardReport:
     """The envs and workers that a shard has built.
 
     Attributes:
-        node: The machine of the shard.
         workers: Name and env ids of each worker, by the numbers of the shard.
         reports: The report of each env.
     """
 
-    node: str
     workers: tuple[tuple[str, tuple[int, ...]], ...]
     reports: tuple[EnvReport, ...]
 
@@ -240,29 +237,14 @@ def abandoned(error: RemudaError, loss: RemudaError | None) -> tuple[int, Parts]
 
 @dataclass(frozen=True)
 class Answer(FromShard):
-    """The answer to a method of the shard such as `build`. Commands and rollouts have other answers.
+    """The answer to a method of the shard such as `build` or `rollout`. Commands have another answer.
 
     Attributes:
         value: The result.
         error: The error that is raised instead.
+        raised: The exception that a policy raised instead: the result of `_wire.failures.portable`.
     """
 
     value: Any = None
-    error: RemudaError | Exception | None = None
-
-
-@dataclass(frozen=True)
-class RolloutReply(FromShard):
-    """The answer to a `RolloutOrder`.
-
-    Attributes:
-        rollout: None after an error, or if the rollout was stopped.
-        errors: Errors of envs and workers, by the numbers of the whole pool.
-        raised: The exception of the policy: the result of `_wire.failures.portable`.
-        progress: (n, 8): the counts of the shard's envs.
-    """
-
-    rollout: ShardRollout | None
-    errors: tuple[RemudaError, ...] = ()
+    error: Exception | None = None
     raised: tuple[str, str, str, bytes | None] | None = None
-    progress: Counts | None = None

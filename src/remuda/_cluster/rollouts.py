@@ -10,9 +10,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from remuda._cluster.driver.link import LinkState, ShardLink
-from remuda._cluster.messages import RolloutOrder, RolloutReply
+from remuda._cluster.messages import Answer, RolloutOrder
 from remuda._cluster.ray import actors
 from remuda._engine.rollouts.shard_rollout import ShardRollout, ShardRollouts
+from remuda._engine.startup.inheritance import Counts
 from remuda._training.acting import check_policy
 from remuda._training.arguments import check_seed
 from remuda._wire.failures import load_exception
@@ -128,30 +129,29 @@ class Rollouts(ShardRollouts):
         self._asked.remove(asked)
         self._due.append(asked.link)
         try:
-            reply: RolloutReply = actors.get(asked.ref)
+            answer: Answer = actors.get(asked.ref)
         except actors.Lost as error:
             if asked.generation == asked.link.generation:
                 asked.link.lose(error)
             self._attend()
             return None
-        if reply.rollout is None:
-            self._error = reply.errors[0] if reply.errors else _raised(reply)
+        rollout: ShardRollout | None = None
+        if answer.value is None:
+            self._error = answer.error or _raised(answer)
         else:
-            self._note(asked, reply)
-        reply.log_faults()
-        return reply.rollout
+            rollout, progress = answer.value
+            self._note(asked, rollout, progress)
+        answer.log_faults()
+        return rollout
 
-    def _note(self, asked: Asked, reply: RolloutReply) -> None:
-        assert reply.rollout is not None
-        self._backend.metrics.note_rollout(
-            asked.link.share.shard, self._publisher.version - reply.rollout.policy_version
-        )
+    def _note(self, asked: Asked, rollout: ShardRollout, progress: Counts) -> None:
+        self._backend.metrics.note_rollout(asked.link.share.shard, self._publisher.version - rollout.policy_version)
         if asked.generation != asked.link.generation:
             return  # the actor has died since; the first rollout of its successor reports the death
-        if reply.progress is not None and asked.link.messenger is not None:
-            asked.link.messenger.note_progress(reply.progress)
-        lost = [self._lost.pop(env, None) for env in reply.rollout.env_ids.tolist()]
-        reply.rollout.lost = (*(fault for fault in lost if fault is not None), *reply.rollout.lost)
+        if asked.link.messenger is not None:
+            asked.link.messenger.note_progress(progress)
+        lost = [self._lost.pop(env, None) for env in rollout.env_ids.tolist()]
+        rollout.lost = (*(fault for fault in lost if fault is not None), *rollout.lost)
 
     def close(self) -> None:
         is_connected = self._backend.cluster.connection.is_open
@@ -168,10 +168,10 @@ class Rollouts(ShardRollouts):
             self.close()
 
 
-def _raised(reply: RolloutReply) -> BaseException:
+def _raised(answer: Answer) -> BaseException:
     """Returns the exception of the policy, with the shard's traceback."""
-    assert reply.raised is not None  # there is no rollout and no env's error, so the policy raised
-    name, message, text, pickled = reply.raised
+    assert answer.raised is not None  # there is no rollout and no env's error, so the policy raised
+    name, message, text, pickled = answer.raised
     error = load_exception(text, pickled)
     if error is None:
         error = RuntimeError(f"the policy raised {name}: {message}")

@@ -23,7 +23,6 @@ from remuda._cluster.messages import (
     MessageCommand,
     Reply,
     RolloutOrder,
-    RolloutReply,
     RowCommand,
     Rows,
     ShardReport,
@@ -136,7 +135,7 @@ class ShardActor:
 
     def _report(self, pool: Pool) -> ShardReport:
         workers = tuple((worker.name, worker.env_ids) for worker in pool.workers)
-        return ShardReport(self.node, workers, tuple(pool._engine.running.reports))
+        return ShardReport(workers, tuple(pool._engine.running.reports))
 
     def close(self, timeout: float | None, terminate: bool) -> Answer:
         """Closes the envs. The answer has their failures, pickled as by `EnvHost.describe`."""
@@ -326,10 +325,11 @@ class ShardActor:
             if failure.env_id is not None and not failure.shared and not faults.is_lost(failure.env_id)
         ]
         lost = {env: error for env in self._lost_envs() if (error := self._loss_of(env)) is not None}
-        reports = self._take_fault_reports()
         pending = self._open.pending + len(self._calls)
         to_reset = [*self._refused, *(env for its in rows for env in self._to_reset(its.env_ids.tolist()))]
-        return Reply(rows, self._progress(), failed, lost, to_reset, answers, pending, fault_reports=reports)
+        return Reply(
+            rows, self._progress(), failed, lost, to_reset, answers, pending, fault_reports=self._take_fault_reports()
+        )
 
     def _loss_of(self, env: int) -> RemudaError | None:
         """Returns the error by which an env was lost, with the whole pool's numbers; None if the env is not lost."""
@@ -372,8 +372,8 @@ class ShardActor:
 
     # -- rollouts and queries ----------------------------------------------------------------------------
 
-    def rollout(self, order: RolloutOrder) -> RolloutReply:
-        """Steps all envs with a policy, and returns the rollout."""
+    def rollout(self, order: RolloutOrder) -> Answer:
+        """Steps all envs with a policy. The answer has the rollout and the counts of all envs; if stopped, None."""
         try:
             pool = self._open
             if lost := self._lost_envs():
@@ -382,13 +382,13 @@ class ShardActor:
                 pool._engine.exchange.send(_core.Op.RESET, fresh, None, pool._part, to_all=False)
                 pool.recv()
             rollout = self._collector.collect(pool, order)
-            return RolloutReply(rollout, progress=self._progress(), fault_reports=self._take_fault_reports())
+            return self._answer((rollout, self._progress()))
         except RemudaError as error:
-            return RolloutReply(None, (self._numbers.error(error),), fault_reports=self._take_fault_reports())
+            return self._answer(error=self._numbers.error(error))
         except Stopped:
-            return RolloutReply(None, fault_reports=self._take_fault_reports())
+            return self._answer()
         except Exception as error:  # the policy's
-            return RolloutReply(None, raised=portable(error), fault_reports=self._take_fault_reports())
+            return self._answer(raised=portable(error))
 
     def _fresh(self) -> list[int]:
         """Returns the envs that have just replaced others and have no result yet."""
@@ -419,9 +419,12 @@ class ShardActor:
 
     def _attempt(self, numbers: Renumbering, function: Callable[[], Any]) -> Answer:
         try:
-            return Answer(function(), fault_reports=self._take_fault_reports())
+            return self._answer(function())
         except (RemudaError, ValueError, TypeError, OSError) as error:
-            return Answer(error=numbers.portable(error), fault_reports=self._take_fault_reports())
+            return self._answer(error=numbers.portable(error))
+
+    def _answer(self, value: Any = None, **rest: Any) -> Answer:
+        return Answer(value, **rest, fault_reports=self._take_fault_reports())
 
     def _note_faults(self, numbers: Renumbering, faults: Sequence[Fault], then: str) -> None:
         """Keeps faults for the log of the driver. `numbers`: the renumbering for the pool that had them."""
