@@ -14,7 +14,7 @@ from remuda._cluster.driver.options import ClusterOptions
 from remuda._cluster.driver.remote_worker import RemoteWorker
 from remuda._cluster.driver.shares import Share
 from remuda._cluster.ray.actors import Cluster
-from remuda._cluster.ray.publisher import Publisher
+from remuda._cluster.ray.policies import Publisher
 from remuda._cluster.resizing import Resizing, check_resize
 from remuda._cluster.rollouts import Rollouts, check_rollouts
 from remuda._engine.commands.succession import succeed

@@ -68,11 +68,6 @@ class Cluster:
         self.connection.give_back()
 
 
-def put(value: Any) -> Ref:
-    """Puts a value into Ray's object store, where all shards can read it, and returns the reference to it."""
-    return ray.put(value)
-
-
 def get(ref: Ref, timeout: float | None = None) -> Any:
     """Waits for an actor's answer and returns it. Raises Lost if the actor is gone, TimeoutError if it is late."""
     try:

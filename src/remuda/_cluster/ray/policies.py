@@ -1,4 +1,4 @@
-"""Pickles policies, so that machines without the learner's GPUs can load them."""
+"""Publishes policies: pickles them for machines without the learner's GPUs, and puts them into Ray's object store."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import ray
 
+from remuda._training.acting import check_policy
 from remuda._wire import by_value
 
 Bytes = np.ndarray[Any, np.dtype[np.uint8]]
@@ -39,11 +41,31 @@ class PickledPolicy:
         return policy
 
 
-def pickle_policy(policy: Any) -> PickledPolicy:
-    """Pickles a policy as a whole, with all attributes. Tensors on a GPU are copied to the CPU.
+class Publisher:
+    """Keeps the newest policy in Ray's object store, once for all shards. Requests for rollouts refer to it there.
 
-    Raises the exception of an object that cannot be pickled.
+    Attributes:
+        version: The number of the newest policy; -1 before the first.
+        newest: A list with the reference to the policy. Ray would fetch a bare reference for each request.
     """
+
+    def __init__(self) -> None:
+        self.version = -1
+        self.newest: list[Any] = []
+
+    def publish(self, policy: Any) -> int:
+        """Makes `policy` the newest policy. Returns its version.
+
+        Raises TypeError if `policy` is not a policy, and the exception of an object that cannot be pickled.
+        """
+        check_policy(policy)
+        self.newest = [ray.put(_pickled(policy))]
+        self.version += 1
+        return self.version
+
+
+def _pickled(policy: Any) -> PickledPolicy:
+    """Pickles a policy as a whole, with all attributes. Tensors on a GPU are copied to the CPU."""
     file, buffers = io.BytesIO(), list[Bytes]()
     _Pickler(file, 5, lambda buffer: buffers.append(np.frombuffer(buffer.raw(), np.uint8))).dump(policy)
     return PickledPolicy(file.getvalue(), buffers)
