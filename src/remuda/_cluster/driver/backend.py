@@ -94,7 +94,7 @@ class RayBackend:
         """
         timeout = self.options.settings.start_timeout
         try:
-            self.cluster.room.reserve(len(self.links), timeout)
+            self.cluster.placement.reserve(len(self.links), timeout)
             one_by_one = self.options.given.starts_serially
             for together in [[link] for link in self.links] if one_by_one else [self.links]:
                 for link in together:
@@ -121,7 +121,7 @@ class RayBackend:
 
     def _await_builds(self, links: Sequence[ShardLink], timeout: float | None) -> None:
         quota = Quota(self.options.faults)
-        wait = StartWait(self.links, self.cluster.room, self.options.width, timeout)
+        wait = StartWait(self.links, self.cluster.placement, self.options.width, timeout)
         try:
             while building := [link for link in links if link.report is None]:
                 for link, ref in wait.next_answers(building):

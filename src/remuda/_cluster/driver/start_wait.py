@@ -8,7 +8,7 @@ from math import inf
 
 from remuda._cluster.driver.link import LinkState, ShardLink
 from remuda._cluster.ray import actors
-from remuda._cluster.ray.room import Room, in_words
+from remuda._cluster.ray.placement import Placement, in_words
 from remuda._progress import bar
 from remuda._relay.log import logger
 from remuda._wording import name_some
@@ -21,9 +21,9 @@ _JOINING = 30.0  # seconds in which a machine with room for a shard may join a c
 class StartWait:
     """Waits for shards to build their envs. A progress bar appears in the terminal if that takes long."""
 
-    def __init__(self, links: Sequence[ShardLink], room: Room, width: int, timeout: float | None) -> None:
+    def __init__(self, links: Sequence[ShardLink], placement: Placement, width: int, timeout: float | None) -> None:
         """`links`: those of all shards, for the bar. `width`: the number of envs that one factory builds."""
-        self._links, self._room, self._width, self._timeout = links, room, width, timeout
+        self._links, self._placement, self._width, self._timeout = links, placement, width, timeout
         self._bar = bar.Bar("building envs", self._count(links), bar.PATIENCE) if bar.is_watched() else None
         self._began = time.monotonic()
         self._deadline = inf if timeout is None else self._began + timeout
@@ -49,7 +49,7 @@ class StartWait:
         now = time.monotonic()
         self._next_look = min(now + _LOOK, max(self._deadline, now))
         waiting = [link for link in building if link.state is LinkState.STARTING]
-        shortage = self._room.shortage() if waiting else None
+        shortage = self._placement.shortage() if waiting else None
         if now >= self._deadline:
             raise StartTimeoutError(
                 f"expected all shards to build their envs within start_timeout={self._timeout} s, got {len(building)} "
@@ -67,7 +67,7 @@ class StartWait:
         shard = f"shard {link.share.shard}"
         if link not in waiting:
             return f"{shard} is still building its envs on node {link.node}"
-        need = in_words(self._room.bundle)
+        need = in_words(self._placement.bundle)
         return f"{shard} waits for {need}, and {shortage}" if shortage else f"{shard} waits for {need} to become free"
 
     # -- the bar -----------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from ray.exceptions import GetTimeoutError, RayError, RayTaskError, RuntimeEnvSe
 
 from remuda._cluster.ray.connection import Connection
 from remuda._cluster.ray.description import ClusterDescription
-from remuda._cluster.ray.room import Room
+from remuda._cluster.ray.placement import Placement
 from remuda._cluster.shard.shard import CONTROL, ShardActor
 from remuda._relay.log import logger
 
@@ -35,12 +35,12 @@ class Cluster:
 
     Attributes:
         connection: The connection of this process.
-        room: The resources for the shards.
+        placement: The placement of the shards.
     """
 
     def __init__(self, where: ClusterDescription) -> None:
         """Connects to the cluster, unless this process is already connected. Raises the errors of `Connection`."""
-        self._where, self.connection, self.room = where, Connection(where), Room(where)
+        self._where, self.connection, self.placement = where, Connection(where), Placement(where)
 
     def start(self, shard: int, generation: int, name: str) -> Actor:
         """Returns a new actor, which starts once the cluster has room. Ray never restarts it or retries its calls."""
@@ -49,7 +49,7 @@ class Cluster:
             num_cpus=where.cpus_per_shard,
             num_gpus=where.gpus_per_shard,
             resources=dict(where.resources) or None,
-            scheduling_strategy=self.room.strategy(shard),
+            scheduling_strategy=self.placement.strategy(shard),
             runtime_env=self.connection.runtime_env,
             name=name,
             max_restarts=0,
@@ -64,7 +64,7 @@ class Cluster:
     def give_back(self) -> None:
         """Frees the pool's resources. Ends the cluster if this process started it and no other pool uses it."""
         if self.connection.is_open:
-            self.room.give_back()
+            self.placement.give_back()
         self.connection.give_back()
 
 

@@ -15,11 +15,20 @@ from remuda._cluster.ray.description import ClusterDescription
 from remuda.errors import StartTimeoutError
 
 
-class Room:
-    """The resources for the shards of one pool."""
+class Placement:
+    """The placement of one pool's shards on the machines of a cluster.
+
+    Attributes:
+        bundle: The resources of each shard.
+    """
 
     def __init__(self, where: ClusterDescription) -> None:
-        self._placement = where.placement
+        self._given = where.placement
+        self._group: PlacementGroup | None = None
+        if self._given == "auto":
+            self._group = ray.util.get_current_placement_group()
+        elif isinstance(self._given, PlacementGroup):
+            self._group = self._given
         self.bundle: dict[str, float] = {"CPU": float(where.cpus_per_shard), **where.resources}
         if where.gpus_per_shard:
             self.bundle["GPU"] = float(where.gpus_per_shard)
@@ -30,20 +39,20 @@ class Room:
 
         Raises StartTimeoutError if there is no such room.
         """
-        if isinstance(self._placement, PlacementGroup) and len(self._placement.bundle_specs) < shards:
+        if isinstance(self._given, PlacementGroup) and len(self._given.bundle_specs) < shards:
             raise ValueError(
                 f"expected a placement group with a bundle for each of {shards} shards, got "
-                f"{len(self._placement.bundle_specs)} bundles"
+                f"{len(self._given.bundle_specs)} bundles"
             )
-        if not isinstance(self._placement, str) or self._placement in ("auto", "spread"):
+        if not isinstance(self._given, str) or self._given in ("auto", "spread"):
             return
-        self._reserved = placement_group([self.bundle] * shards, strategy=self._placement.upper())
+        self._reserved = placement_group([self.bundle] * shards, strategy=self._given.upper())
         try:
             ray.get(self._reserved.ready(), timeout=timeout)
         except GetTimeoutError:
             self.give_back()
             raise StartTimeoutError(
-                f"expected room for {shards} shards of {self.bundle} with placement={self._placement!r} within "
+                f"expected room for {shards} shards of {self.bundle} with placement={self._given!r} within "
                 f"{timeout} s; the cluster has {ray.cluster_resources()}"
             ) from None
 
@@ -51,21 +60,15 @@ class Room:
         """Returns Ray's scheduling strategy for a shard."""
         if self._reserved is not None:
             return PlacementGroupSchedulingStrategy(self._reserved, placement_group_bundle_index=shard)
-        if isinstance(self._placement, PlacementGroup):
-            return PlacementGroupSchedulingStrategy(self._placement, placement_group_bundle_index=shard)
-        if not isinstance(self._placement, str):
-            return self._placement
-        if self._placement == "auto" and (group := ray.util.get_current_placement_group()) is not None:
-            return PlacementGroupSchedulingStrategy(group)  # Ray chooses any bundle with room
-        return "SPREAD"
+        if self._group is not None:
+            bundle = -1 if self._given == "auto" else shard  # -1: Ray chooses any bundle with room
+            return PlacementGroupSchedulingStrategy(self._group, placement_group_bundle_index=bundle)
+        return "SPREAD" if isinstance(self._given, str) else self._given
 
     def shortage(self) -> str | None:
         """Returns why no machine can run a shard. Returns None if a machine can, or if an autoscaler may add one."""
-        group = self._placement if isinstance(self._placement, PlacementGroup) else None
-        if group is None and self._placement == "auto":
-            group = ray.util.get_current_placement_group()
-        if group is not None:
-            offers, of = group.bundle_specs, "no bundle of the placement group has"
+        if self._group is not None:
+            offers, of = self._group.bundle_specs, "no bundle of the placement group has"
         elif _has_autoscaler():
             return None
         else:
