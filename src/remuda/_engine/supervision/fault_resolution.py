@@ -50,7 +50,7 @@ class FaultResolution:
         known = [self._last(each) if is_fresh(each[0]) else None for each in self._layout.by_env(slots)]
         return known if any(known) else None
 
-    def send_on(self, slot: int, changes: Changes) -> None:
+    def resend(self, slot: int, changes: Changes) -> None:
         """Sends a slot's command to the worker's successor; answers an observe command with the last observation."""
         is_observe = self._running.slots.last_op(slot) == _core.Op.OBSERVE
         outcome = Outcome.REPEAT_LAST if is_observe else Outcome.RESEND

@@ -162,7 +162,7 @@ class Supervisor:
     def _closed_to_be_replaced(self, index: int, orphaned: Sequence[int], changes: Changes) -> RemudaError:
         self._replace(index, time.monotonic(), changes)
         for slot in orphaned:
-            self.resolution.send_on(slot, changes)
+            self.resolution.resend(slot, changes)
         return self._deaths.of_closing(index)
 
     def _lost(self, index: int, orphaned: Sequence[int], changes: Changes, *, awaited: bool) -> RemudaError:
