@@ -28,7 +28,7 @@ _LOOK = 0.02  # seconds between two checks for successors of dead shards
 
 
 @dataclass(frozen=True, eq=False)
-class Asked:
+class RolloutRequest:
     """A rollout that was requested from a shard.
 
     Attributes:
@@ -65,24 +65,24 @@ class Rollouts(ShardRollouts):
         self._engine, self._backend, self._publisher = engine, backend, publisher
         self._steps, self._seed, self._number = steps, secrets.randbits(64) if seed is None else seed, number
         self._on_close: Callable[[], None] | None = on_close
-        self._asked: list[Asked] = []  # the requested rollouts, oldest first.
+        self._requests: list[RolloutRequest] = []  # the requested rollouts, oldest first.
         self._due = list(backend.links) * in_flight  # the shards to request rollouts from, once for each rollout
         self._error: BaseException | None = None
         self._lost: dict[int, Fault] = {}  # by env: a fault that no rollout has reported yet
-        self._ask_due()
+        self._request_due()
 
     def note_faults(self, faults: Sequence[Fault]) -> None:
         """Keeps faults, to report them in the next rollouts of their envs."""
         self._lost.update({fault.env_id: fault for fault in faults})
 
-    def _ask_due(self) -> None:
+    def _request_due(self) -> None:
         waiting = []
         for link in self._due:
             if link.state is not LinkState.SERVING:
                 waiting.append(link)
                 continue
             order = RolloutOrder(self._number, self._steps, self._publisher.version, self._publisher.newest, self._seed)
-            self._asked.append(Asked(link, link.generation, link.actor.rollout.remote(order)))
+            self._requests.append(RolloutRequest(link, link.generation, link.actor.rollout.remote(order)))
         self._due = waiting
 
     def __next__(self) -> ShardRollout:
@@ -93,28 +93,28 @@ class Rollouts(ShardRollouts):
                 error, self._error = self._error, None
                 self.close()
                 raise error
-            self._ask_due()
-            if not self._asked and not self._due:
+            self._request_due()
+            if not self._requests and not self._due:
                 raise StopIteration
             if (first := self._first_done()) is not None and (rollout := self._take(first)) is not None:
                 return rollout
 
-    def _first_done(self) -> Asked | None:
+    def _first_done(self) -> RolloutRequest | None:
         """Waits for finished rollouts. Returns the one that was requested first; None if the caller must try again.
 
         Ray returns finished messages in any order. If the first one were taken, a slow learner would get nearly all its
         rollouts from a few shards.
         """
-        oldest: dict[ShardLink, Asked] = {}  # the oldest request to each shard; later ones may be answered first
-        for asked in self._asked:
-            oldest.setdefault(asked.link, asked)
-        refs = [asked.ref for asked in oldest.values()]
+        oldest: dict[ShardLink, RolloutRequest] = {}  # the oldest to each shard; later ones may be answered first
+        for request in self._requests:
+            oldest.setdefault(request.link, request)
+        refs = [request.ref for request in oldest.values()]
         if self._due:  # some shards are dead, and their successors are being started
             self._attend()
         done = actors.wait(refs, 1, 0 if self._due else None) if refs else []
         if done and done[0] is not refs[0]:
             done = actors.wait(refs, len(refs), 0)
-        return next((asked for asked in oldest.values() if asked.ref in done), None)
+        return next((request for request in oldest.values() if request.ref in done), None)
 
     def _attend(self) -> None:
         """Lets the engine handle deaths and start successors. Keeps the error of a shard that gets no successor."""
@@ -125,14 +125,14 @@ class Rollouts(ShardRollouts):
                 self._due = [other for other in self._due if other is not link]
                 self._error = self._error or faults.lost(link.share.first)
 
-    def _take(self, asked: Asked) -> ShardRollout | None:
-        self._asked.remove(asked)
-        self._due.append(asked.link)
+    def _take(self, request: RolloutRequest) -> ShardRollout | None:
+        self._requests.remove(request)
+        self._due.append(request.link)
         try:
-            answer: Answer = actors.get(asked.ref)
+            answer: Answer = actors.get(request.ref)
         except actors.Lost as error:
-            if asked.generation == asked.link.generation:
-                asked.link.lose(error)
+            if request.generation == request.link.generation:
+                request.link.lose(error)
             self._attend()
             return None
         rollout: ShardRollout | None = None
@@ -140,25 +140,25 @@ class Rollouts(ShardRollouts):
             self._error = answer.error or _raised(answer)
         else:
             rollout, progress = answer.value
-            self._note(asked, rollout, progress)
+            self._note(request, rollout, progress)
         answer.log_faults()
         return rollout
 
-    def _note(self, asked: Asked, rollout: ShardRollout, progress: Counts) -> None:
-        self._backend.metrics.note_rollout(asked.link.share.shard, self._publisher.version - rollout.policy_version)
-        if asked.generation != asked.link.generation:
+    def _note(self, request: RolloutRequest, rollout: ShardRollout, progress: Counts) -> None:
+        self._backend.metrics.note_rollout(request.link.share.shard, self._publisher.version - rollout.policy_version)
+        if request.generation != request.link.generation:
             return  # the actor has died since; the first rollout of its successor reports the death
-        if asked.link.messenger is not None:
-            asked.link.messenger.note_progress(progress)
+        if request.link.messenger is not None:
+            request.link.messenger.note_progress(progress)
         lost = [self._lost.pop(env, None) for env in rollout.env_ids.tolist()]
         rollout.lost = (*(fault for fault in lost if fault is not None), *rollout.lost)
 
     def close(self) -> None:
         is_connected = self._backend.cluster.connection.is_open
-        for link in {asked.link for asked in self._asked}:
+        for link in {request.link for request in self._requests}:
             if is_connected and link.state is LinkState.SERVING:
                 link.actor.stop_rollouts.remote(self._number)
-        self._asked, self._due = [], []
+        self._requests, self._due = [], []
         on_close, self._on_close = self._on_close, None
         if on_close is not None:
             on_close()

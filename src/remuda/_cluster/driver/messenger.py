@@ -22,7 +22,7 @@ from remuda._wire.pickling import Parts, dump, dump_whole, load
 from remuda._wire.requests import AddInfoColumns
 from remuda.errors import WorkerDiedError
 
-_PATIENCE = 0.01  # seconds that a message may take before the driver calls the shard's `hurry`
+_PATIENCE = 0.01  # seconds that a message may take before the driver calls the shard's `reply_now`
 
 
 class Messenger:
@@ -64,9 +64,9 @@ class Messenger:
             self._messages.append(ShardMessage(message.number + 1))
         if message.ref is None:
             self._send(message, actor)
-        elif self._messages[1].taken and not message.has_hurried and time.monotonic() >= message.sent_at + _PATIENCE:
-            message.has_hurried = True
-            actor.hurry.remote()
+        elif self._messages[1].taken and not message.is_urgent and time.monotonic() >= message.sent_at + _PATIENCE:
+            message.is_urgent = True
+            actor.reply_now.remote()
 
     def _send(self, message: ShardMessage, actor: actors.Actor) -> None:
         """Sends a message. If an interrupt makes the driver send it twice, the shard recognizes its number."""

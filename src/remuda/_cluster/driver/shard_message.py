@@ -55,14 +55,14 @@ class ShardMessage:
         taken: The commands.
         ref: The reference to the answer; None until the message is sent.
         sent_at: The time of `time.monotonic` when it was sent.
-        has_hurried: Whether the shard was requested to answer with the results that it has.
+        is_urgent: Whether the shard was requested to answer with the results that it has.
     """
 
     number: int
     taken: list[Taken] = field(default_factory=list)
     ref: Any = None
     sent_at: float = 0.0
-    has_hurried: bool = False
+    is_urgent: bool = False
 
     def commands(self, share: Share, targets: Targets, first_worker: int, actions: Sequence[Array]) -> list[Command]:
         """Returns the message's commands for the shard. Merges successive commands with the same operation.

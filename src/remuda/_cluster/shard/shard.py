@@ -62,7 +62,7 @@ class ShardActor:
         self._collector = ShardCollector(self._numbers, generation)
         self._fields: tuple[InfoField, ...] = ()
         self._fault_reports: list[FaultReport] = []  # faults that the driver has not received
-        self._hurried = threading.Event()
+        self._must_reply = threading.Event()
         self._calls: dict[int, tuple[int, Answers]] = {}  # by sequence: env (or -1) and call of each unanswered message
         self._refused: list[int] = []  # the envs of the latest message that must be reset first
         self._carried: dict[int, Parts] = {}  # by env: the message with the factory of its replacement.
@@ -165,7 +165,7 @@ class ShardActor:
         return self._last_reply
 
     def _run(self, commands: Sequence[Command]) -> Reply:
-        self._hurried.clear()
+        self._must_reply.clear()
         self._refused.clear()
         for command in commands:
             if isinstance(command, RowCommand):
@@ -280,7 +280,7 @@ class ShardActor:
         Slower envs answer with a later message, so no env and no call waits for the slowest.
         """
         rows, failures, is_last = list[Rows](), list[Failure](), False
-        while (self._open.pending or self._calls) and not (is_last or self._hurried.is_set()):
+        while (self._open.pending or self._calls) and not (is_last or self._must_reply.is_set()):
             is_last = bool(rows or failures or any(call.done for _, call in self._calls.values()))
             deadline = time.monotonic() + _PATIENCE
             if pending := self._open.pending:
@@ -301,9 +301,9 @@ class ShardActor:
             call.wait(deadline - time.monotonic())
 
     @ray.method(concurrency_group=CONTROL)  # type: ignore[untyped-decorator]
-    def hurry(self) -> None:
+    def reply_now(self) -> None:
         """Makes the shard answer now, with the results that it has so far."""
-        self._hurried.set()
+        self._must_reply.set()
 
     def _take_answers(self) -> dict[int, tuple[int, Parts]]:
         """Returns the flags and the pickled content of each answer that has come, by sequence. Forgets its message."""
