@@ -36,7 +36,6 @@ from remuda._engine.pool.state_checks import not_in_episode
 from remuda._engine.startup.inheritance import IS_FRESH_ON_SHARD, RESETS, Counts, progress_of
 from remuda._engine.supervision.faults import was_lost
 from remuda._wire.failures import portable
-from remuda._wire.info_columns import InfoField
 from remuda._wire.pickling import Parts, dump, load
 from remuda._wire.requests import CallEnv, RememberOptions, RepeatCalls, TakeReplacement, TakeState
 from remuda.errors import EnvError, Failure, Fault, RemudaError
@@ -60,7 +59,6 @@ class ShardActor:
         self._pool: Pool | None = None
         self._next: tuple[Renumbering, Pool] | None = None  # the pool that `prepare` has made, and its renumbering
         self._collector = ShardCollector(self._numbers, generation)
-        self._fields: tuple[InfoField, ...] = ()
         self._fault_reports: list[FaultReport] = []  # faults that the driver has not received
         self._must_reply = threading.Event()
         self._calls: dict[int, tuple[int, Answers]] = {}  # by sequence: env (or -1) and call of each unanswered message
@@ -82,7 +80,7 @@ class ShardActor:
         return self._attempt(self._numbers, lambda: self._set_pool(self._built(self._numbers, order)))
 
     def _set_pool(self, pool: Pool) -> ShardReport:
-        self._pool, self._fields = pool, ()
+        self._pool = pool
         self._calls.clear()  # the driver no longer waits for calls into the envs before a resize
         return self._report(pool)
 
@@ -353,16 +351,9 @@ class ShardActor:
 
     def _rows(self, batch: Batch) -> Rows:
         ids, columns, finals, computed, infos, extras = batch._apart(batch._pickled)
-        fields = () if infos is None else self._fields_of(len(infos))
+        fields = () if infos is None else tuple(self._open._engine.batches.info_columns[: len(infos)])
         own = self._numbers.extras(extras) if extras else None
         return Rows(ids, [*columns, *(computed or ())], finals, infos, fields, own)
-
-    def _fields_of(self, count: int) -> tuple[InfoField, ...]:
-        """Returns the fields of the first `count` columns of infos. The pool may add columns, but never changes one."""
-        if count != len(self._fields):
-            known = self._open._engine.batches.info_columns[:count]
-            self._fields = tuple(InfoField(field.path, field.type, field.dtype, field.shape) for field in known)
-        return self._fields
 
     def _progress(self) -> Counts:
         running = self._open._engine.running
