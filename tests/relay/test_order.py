@@ -23,31 +23,19 @@ pytestmark = [
 START_METHODS = ("forkserver", "spawn", "fork")
 
 
-def test_records_arrive_while_the_pool_waits(reaction: Any, tmp_path: Path) -> None:
+@pytest.mark.parametrize("phase", ["build", "step"])
+def test_records_arrive_while_the_pool_waits(phase: str, reaction: Any, tmp_path: Path) -> None:
     """The handler lets the env continue, so no result can come before the record is handled."""
     gate = Gate(tmp_path)
 
-    def step(*_: Any) -> None:
-
+    def wait(*_: Any) -> None:
         logging.getLogger("test.env").info("waiting for you")
         gate.wait()
 
     reaction(gate.let_pass)
-    with Pool(hooked(2, step=step)) as pool:
+    with Pool(hooked(2, (0,), **{phase: wait}), start_timeout=None) as pool:
         pool.reset()
         assert pool.step([1, 2]).reward.tolist() == [1, 2]
-
-
-def test_records_arrive_while_envs_are_built(reaction: Any, tmp_path: Path) -> None:
-    gate = Gate(tmp_path)
-
-    def build(*_: Any) -> None:
-
-        logging.getLogger("test.env").info("waiting for you")
-        gate.wait()
-
-    reaction(gate.let_pass)
-    Pool(hooked(2, build=build), start_timeout=None).close()
 
 
 def test_records_arrive_even_if_results_keep_coming(log_records: list[Any]) -> None:
@@ -83,28 +71,10 @@ def test_records_and_warnings_of_a_step_arrive_before_its_result(log_records: li
             assert sorted(str(one.message) for one in caught) == expected
 
 
-def test_records_of_a_step_arrive_before_its_result_in_a_partial_batch(log_records: list[Any]) -> None:
-    def step(env: Any, action: Any) -> None:
-
-        logging.getLogger("test.env").info("%d of %d", env.total_steps, env.tag)
-
-    steps = dict.fromkeys(range(3), 1)
-    with Pool(hooked(3, range(3), step=step)) as pool:
-        pool.reset()
-        pool.send([0] * 3)
-        while sum(steps.values()) < 100:
-            batch = pool.recv(min_envs=1)
-            for env in batch.env_ids.tolist():
-                assert f"{steps[env]} of {env}" in texts(log_records)
-                steps[env] += 1
-            pool.send([0] * len(batch.env_ids), batch.env_ids)
-
-
 def test_records_that_wait_for_the_socket_arrive_before_the_result(log_records: list[Any]) -> None:
     """Records that do not fit into the socket wait in the worker until the pool has read earlier ones."""
 
     def step(env: Any, action: Any) -> None:
-
         for i in range(200):
             logging.getLogger("test.env").info("%d %d %s", env.tag, i, "x" * 1000)
 
@@ -121,7 +91,6 @@ def test_a_worker_killed_before_its_records_were_sent_delays_no_other(log_record
     gate = Gate(tmp_path)
 
     def step(env: Any, action: Any) -> None:
-
         if env.tag == 1:
             for i in range(1000):
                 logging.getLogger("test.env").info("lost %d", i)
@@ -143,7 +112,6 @@ def test_a_worker_killed_before_its_records_were_sent_delays_no_other(log_record
 
 def test_records_arrive_before_the_exception_of_the_env(log_records: list[Any]) -> None:
     def step(env: Any, action: Any) -> None:
-
         logging.getLogger("test.env").info("about to fail")
         raise ValueError("failed")
 
@@ -157,7 +125,6 @@ def test_records_arrive_before_the_exception_of_the_env(log_records: list[Any]) 
 @pytest.mark.parametrize("start_method", START_METHODS)
 def test_records_of_a_dead_worker_arrive(start_method: Any, log_records: list[Any]) -> None:
     def step(env: Any, action: Any) -> None:
-
         logging.getLogger("test.env").info("about to die")
         os.kill(os.getpid(), signal.SIGKILL)
 
@@ -171,7 +138,6 @@ def test_records_of_a_dead_worker_arrive(start_method: Any, log_records: list[An
 @pytest.mark.parametrize("start_method", START_METHODS)
 def test_records_arrive_if_a_build_fails(start_method: Any, log_records: list[Any]) -> None:
     def build(env: Any) -> None:
-
         logging.getLogger("test.env").info("no licence")
         raise ValueError("no")
 

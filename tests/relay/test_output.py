@@ -256,27 +256,6 @@ def test_the_directory_is_created(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert (tmp_path / "new" / "logs" / "worker-0.log").read_text() == "hello\n"
 
 
-def test_a_death_report_reads_the_file(tmp_path: Path) -> None:
-    (tmp_path / "worker-0.log").write_text("from before\n")
-    die: Any = lambda *_: os.kill(os.getpid(), signal.SIGKILL)  # noqa: E731 - a lambda is pickled by value
-    with Pool(hooked(1, (0,), step=die, build=write("mine")), worker_output=tmp_path) as pool:
-        pool.reset()
-        with pytest.raises(WorkerDiedError) as raised:
-            pool.step([0])
-        assert raised.value.output == "mine"
-
-
-def test_a_deleted_or_truncated_file_does_no_harm(tmp_path: Path) -> None:
-    with Pool(counting(1), worker_output=tmp_path) as pool:
-        pool.apply(write("a long line, to be cut"))
-        os.truncate(tmp_path / "worker-0.log", 0)
-        pool.apply(write("next"))
-        assert outputs(pool) == ["next\n"]
-        (tmp_path / "worker-0.log").unlink()
-        pool.apply(write("last"))
-        assert outputs(pool) == ["next\nlast\n"]
-
-
 @pytest.mark.parametrize("to_what", ["a file", "nothing yet"])
 def test_a_planted_link_is_not_followed(to_what: str, tmp_path: Path) -> None:
     """Another user may have write access to the directory."""
@@ -292,14 +271,6 @@ def test_a_planted_link_is_not_followed(to_what: str, tmp_path: Path) -> None:
     assert victim.exists() is (to_what == "a file")
     if to_what == "a file":
         assert victim.read_text() == "mine\n"
-
-
-def test_a_pipe_in_place_of_the_file_is_refused(tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / "worker-0.log")
-    before = os.listdir("/proc/self/fd")
-    with pytest.raises(OSError, match="it is no regular file"):
-        Pool(counting(1), worker_output=tmp_path)
-    assert os.listdir("/proc/self/fd") == before
 
 
 @pytest.mark.parametrize("obstacle", ["file", "directory"])

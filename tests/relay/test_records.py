@@ -45,8 +45,6 @@ def test_records_of_every_phase_arrive(start_method: Any, log_records: list[Any]
 
 def test_a_record_keeps_its_fields(log_records: list[Any]) -> None:
     def log_something(env: Any) -> None:
-        import logging
-
         logging.getLogger("test.a.b").warning("%s and %d", "this", 5, extra={"mine": [1, 2]}, stack_info=True)
 
     with Pool(counting(2), num_workers=1) as pool:
@@ -57,14 +55,10 @@ def test_a_record_keeps_its_fields(log_records: list[Any]) -> None:
     assert (record.funcName, record.pathname, record.threadName) == ("log_something", __file__, "MainThread")
     assert (record.worker, record.env, record.mine) == (0, 1, [1, 2])
     assert "in log_something" in record.stack_info
-    own = logging.makeLogRecord({})
-    assert abs((own.created - record.created) - (own.relativeCreated - record.relativeCreated) / 1000) < 1e-3
 
 
 def test_workers_use_the_levels_of_the_pools_process(log_records: list[Any], caplog: pytest.LogCaptureFixture) -> None:
     def look(env: Any) -> Any:
-        import logging
-
         names = ("", "test.loud", "test.loud.below", "test.quiet", "test.env")
         for name in names:
             logging.getLogger(name).info(name)
@@ -97,8 +91,6 @@ def test_disabled_logging_is_disabled_in_workers(log_records: list[Any]) -> None
 
 def test_exceptions_become_text(log_records: list[Any]) -> None:
     def fail(env: Any) -> None:
-        import logging
-
         try:
             raise LookupError("lost")
         except LookupError:
@@ -113,10 +105,8 @@ def test_exceptions_become_text(log_records: list[Any]) -> None:
     assert text.endswith("LookupError: lost")
 
 
-def test_arguments_are_formatted_and_extras_are_plain(log_records: list[Any]) -> None:
+def test_arguments_are_formatted_and_extras_are_pickled_or_text(log_records: list[Any]) -> None:
     def log_something(env: Any, stubborn: Any) -> None:
-        import logging
-
         import numpy as np
 
         logger = logging.getLogger("test.env")
@@ -125,9 +115,8 @@ def test_arguments_are_formatted_and_extras_are_plain(log_records: list[Any]) ->
         logger.info("%s", threading.Lock())
         logger.info("%s", stubborn(3, "why"))
         logger.info(ValueError("a message that is no text"))
-        extra = {"lock": threading.Lock(), "array": np.arange(2), "nested": {"a": [1, (2,)]}, "scalar": np.float32(0.5)}
-        logger.info("extra", extra={**extra, "level": logging.Handler, "signal": signal.SIGTERM, "huge": 1 << 99999})
-        logger.info("100% and a lone \udc80 surrogate", extra={"getMessage": "no method of mine"})
+        logger.info("extra", extra={"lock": threading.Lock(), "array": np.arange(2), "signal": signal.SIGTERM})
+        logger.info("100% and a lone \udc80 surrogate")
 
     with Pool(counting(1)) as pool:
         pool.apply(log_something, NeedsArguments)
@@ -140,9 +129,7 @@ def test_arguments_are_formatted_and_extras_are_plain(log_records: list[Any]) ->
     ]
     assert lock.getMessage().startswith("<unlocked _thread.lock")
     assert extra.lock.startswith("<unlocked _thread.lock")
-    assert (extra.array, extra.nested, extra.scalar) == ("array([0, 1])", {"a": [1, "(2,)"]}, 0.5)
-    assert (extra.level, extra.signal) == ("<class 'logging.Handler'>", 15)
-    assert extra.huge.startswith("0x8000")
+    assert (extra.array.tolist(), extra.signal) == ([0, 1], signal.SIGTERM)
     assert odd.getMessage() == "100% and a lone \udc80 surrogate"
 
 
@@ -150,8 +137,6 @@ def test_a_record_that_cannot_be_formatted_is_dropped(log_records: list[Any]) ->
     """`logging` reports the error in the worker."""
 
     def log_something(env: Any) -> None:
-        import logging
-
         logging.getLogger("test.env").info("%d %d", object())  # noqa: PLE1206 - the wrong format is intended
         logging.getLogger("test.env").info("next")
 
@@ -166,8 +151,6 @@ def test_records_of_other_threads_of_a_worker_arrive(log_records: list[Any], tmp
     before, after = Gate(tmp_path, "before"), Gate(tmp_path, "after")
 
     def start(env: Any) -> None:
-        import logging
-
         def log_something() -> None:
             before.wait()
             logging.getLogger("test.env").info("from a thread")
@@ -190,7 +173,6 @@ def test_loggers_without_propagation_send_no_records(log_records: list[Any]) -> 
 
     def log_something(env: Any) -> str:
         import io
-        import logging
 
         own = io.StringIO()
         logger = logging.getLogger("test.cut")
@@ -215,8 +197,6 @@ def test_records_of_other_threads_have_the_env_that_steps(log_records: list[Any]
     gate, after = Gate(tmp_path, "gate"), Gate(tmp_path, "after")
 
     def start(env: Any) -> None:
-        import logging
-
         def log_something() -> None:
             after.wait()
             logging.getLogger("test.env").info("aside")

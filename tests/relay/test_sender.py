@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import pickle
 import socket
 import sys
 import threading
@@ -12,15 +13,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pool_envs import CountingEnv, Gate, counting, hooked
+from pool_envs import Gate, counting, hooked
 from relayed import log, texts
 
-from remuda import Pool, WorkerInfo
-from remuda._relay.records import MAX_BYTES, Logged, dump_record, load
-from remuda._relay.sender import DatagramSender
-from remuda._wire.channel import LocalChannel
-from remuda._worker.host import EnvHost
-from remuda._worker.worker_info import HostSpec
+from remuda import Pool
+from remuda._relay.records import MAX_BYTES, dump_record
+from remuda._relay.sender import RelayHandler
 
 pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="worker processes need Linux"),
@@ -34,8 +32,6 @@ def test_a_flood_of_records_blocks_no_env_and_losses_are_counted(log_records: li
     gate = Gate(tmp_path)
 
     def step(*_: Any) -> None:
-        import logging
-
         for i in range(total):
             logging.getLogger("test.env").info("%d %s", i, "x" * 100)
         gate.wait()
@@ -62,8 +58,6 @@ def test_records_that_wait_when_a_worker_ends_arrive(log_records: list[Any]) -> 
     """The records need more than twice the size of the socket's buffer."""
 
     def close(env: Any) -> None:
-        import logging
-
         for i in range(220):
             logging.getLogger("test.env").info("%d %s", i, "x" * 4000)
 
@@ -71,106 +65,89 @@ def test_records_that_wait_when_a_worker_ends_arrive(log_records: list[Any]) -> 
     assert [int(text.split()[0]) for text in texts(log_records)] == list(range(220))
 
 
-def test_a_worker_sends_waiting_records_before_its_goodbye() -> None:
-    """After its goodbye message, the pool waits only for the process to end and reads nothing."""
-    done: list[str] = []
-
-    class Closing(CountingEnv):
-        def close(self) -> None:
-            done.append(f"close {host.current_env}")
-
-    host = EnvHost(HostSpec(WorkerInfo(0, 1, (3, 4))), LocalChannel(), lambda: done.append("flush"))
-    host.build([Closing, Closing])
-    assert host.current_env is None
-    host.close()
-    assert done == ["close 3", "close 4", "flush"]
-    assert host.current_env is None
-
-
 @pytest.fixture
-def narrow() -> Iterator[tuple[socket.socket, DatagramSender]]:
+def narrow() -> Iterator[tuple[socket.socket, RelayHandler]]:
+    """Yields a socket, and a handler that sends to it until the small buffer of the socket is full."""
     ours, sending_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     sending_end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1)  # the smallest possible buffer
     ours.settimeout(60)
-    yield ours, DatagramSender(sending_end, 7)
+    yield ours, RelayHandler(sending_end, 7)
     ours.close()
     sending_end.close()
 
 
-def test_datagrams_wait_until_the_socket_has_room(narrow: tuple[socket.socket, DatagramSender]) -> None:
-    """They are sent later, without another call of the sender."""
-    ours, sender = narrow
-    datagrams = [b"%d" % i for i in range(1000)]
-    for datagram in datagrams:
-        sender.say(datagram)
-    assert [ours.recv(100) for _ in datagrams] == datagrams
-    assert sender._waiter is None or not sender._waiter.join(60)
-
-
-def test_the_oldest_datagrams_are_dropped_and_counted_once(narrow: tuple[socket.socket, DatagramSender]) -> None:
-    ours, sender = narrow
-    first = b"first"
-    while not sender._queue:
-        sender.say(first)
-    sent = 0
-    for i in range(2000):
-        sender.say(b"%06d" % i + bytes(994))
-    with sender._lock:
-        dropped = sender._dropped
-    while (datagram := ours.recv(MAX_BYTES)) == first:
-        sent += 1
-    loss = load(datagram)
-    assert isinstance(loss, Logged)
-    assert loss.worker == 7
-    assert loss.message.startswith(f"{dropped} log records were dropped") and dropped > 900
-    rest = [int(ours.recv(MAX_BYTES)[:6]) for _ in range(2000 + 1 - dropped)]
-    assert rest == list(range(2000 - len(rest), 2000))
-
-
-def test_a_flush_waits_no_longer_than_its_timeout(narrow: tuple[socket.socket, DatagramSender]) -> None:
-    ours, sender = narrow
+def fill(handler: RelayHandler) -> int:
+    """Sends datagrams until one has to wait. Returns the number of datagrams."""
     count = 0
-    while not sender._queue:
-        sender.say(b"something")
+    while not handler._queue:
+        handler.send(b"%d" % count)
         count += 1
-    sender.flush(0.001)
-    assert sender._queue
+    return count
+
+
+def test_datagrams_wait_until_the_socket_has_room(narrow: tuple[socket.socket, RelayHandler]) -> None:
+    """They are sent later, without another call of the handler."""
+    ours, handler = narrow
+    datagrams = [b"%d" % i for i in range(900)]
+    for datagram in datagrams:
+        handler.send(datagram)
+    assert [ours.recv(100) for _ in datagrams] == datagrams
+
+
+def test_the_oldest_datagrams_are_dropped_and_counted_once(narrow: tuple[socket.socket, RelayHandler]) -> None:
+    ours, handler = narrow
+    first = fill(handler)
+    for i in range(first, 3000):
+        handler.send(b"%d" % i)
+    sent = []
+    while (datagram := ours.recv(MAX_BYTES)).isdigit():
+        sent.append(int(datagram))
+    loss = logging.makeLogRecord(pickle.loads(datagram))
+    assert (loss.worker, loss.name, loss.levelno) == (7, "remuda", logging.WARNING)
+    dropped = int(loss.getMessage().split(" log records were dropped")[0])
+    rest = [int(ours.recv(MAX_BYTES)) for _ in range(3000 - len(sent) - dropped)]
+    assert dropped > 900
+    assert sent + rest == [*range(len(sent)), *range(len(sent) + dropped, 3000)]
+
+
+def test_a_flush_waits_no_longer_than_its_timeout(narrow: tuple[socket.socket, RelayHandler]) -> None:
+    ours, handler = narrow
+    count = fill(handler)
+    handler.flush(0.001)
+    assert handler._queue
     reader = threading.Thread(target=lambda: [ours.recv(100) for _ in range(count)])
     reader.start()
-    sender.flush(60)
-    assert not sender._queue
+    handler.flush(60)
+    assert not handler._queue
     reader.join()
 
 
-def test_a_forked_child_does_not_send_waiting_datagrams_again(narrow: tuple[socket.socket, DatagramSender]) -> None:
-    _, sender = narrow
-    while not sender._queue:
-        sender.say(b"something")
-    with sender._lock:  # the forked child inherits the held lock, and its holder does not exist there
-        pid = os.fork()
-        if pid == 0:
-            helper = threading.Thread(target=sender.flush, args=(60,))
-            helper.start()
-            helper.join()
-            os._exit(len(sender._queue))
+def test_a_forked_child_does_not_send_waiting_datagrams_again(narrow: tuple[socket.socket, RelayHandler]) -> None:
+    _, handler = narrow
+    fill(handler)
+    handler.acquire()  # the forked child inherits the held lock, and its holder does not exist there
+    pid = os.fork()
+    if pid == 0:
+        helper = threading.Thread(target=handler.flush, args=(60,))
+        helper.start()
+        helper.join()
+        os._exit(len(handler._queue))
+    handler.release()
     assert os.waitpid(pid, 0)[1] == 0
-    assert sender._queue
+    assert handler._queue
 
 
-def test_datagrams_are_discarded_if_the_receiver_is_closed(narrow: tuple[socket.socket, DatagramSender]) -> None:
-    ours, sender = narrow
-    while not sender._queue:
-        sender.say(b"something")
+def test_datagrams_are_discarded_if_the_receiver_is_closed(narrow: tuple[socket.socket, RelayHandler]) -> None:
+    ours, handler = narrow
+    fill(handler)
     ours.close()
-    sender.say(b"more")
-    sender.flush(60)
-    assert not sender._queue
+    handler.send(b"more")
+    handler.flush(60)
+    assert not handler._queue
 
 
 def test_giant_records_are_cut_and_marked(log_records: list[Any]) -> None:
     def log_something(env: Any) -> None:
-        import logging
-
         logger = logging.getLogger("test.env")
         logger.info("big %s", "é" * 1_000_000, extra={"mine": "x" * 1_000_000})
         try:

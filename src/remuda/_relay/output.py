@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import errno
 import io
 import operator
 import os
 import re
-import stat
 import sys
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -129,27 +127,14 @@ def _open(where: WorkerOutput, index: int) -> Output:
     path = Path(where) / f"worker-{index}.log"
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        return Output(_open_log(path))
+        # Follows no link: in a directory that others may write to, a link could lead to any file of this user.
+        return Output(os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW, 0o666))
     except OSError as error:
         raise OSError(
             error.errno,
             "expected worker_output to be 'inherit', 'capture' or a directory that can be made and written to, "
             f"got {os.fspath(where)!r} ({error.strerror}: {error.filename})",
         ) from error
-
-
-def _open_log(path: Path) -> int:
-    """Opens or creates a file to append to. Follows no link, because in a directory that others may write to, a link
-    could lead to any file of this user."""
-    flags = os.O_RDWR | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK
-    try:
-        fd = os.open(path, flags | os.O_CREAT | os.O_EXCL, 0o666)
-    except FileExistsError:
-        fd = os.open(path, flags)
-    if not stat.S_ISREG(os.fstat(fd).st_mode):
-        os.close(fd)
-        raise OSError(errno.EINVAL, "it is no regular file", os.fspath(path))
-    return fd
 
 
 # -- in the worker ---------------------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import pickle
 import socket
 import sys
 import traceback
@@ -12,7 +13,7 @@ from typing import Any, TypeAlias
 
 from remuda._progress.bar import make_way
 from remuda._relay.log import logger
-from remuda._relay.records import MAX_BYTES, Logged, NoRecordError, Warned, load
+from remuda._relay.records import MAX_BYTES, SentWarning
 from remuda._system.polling import wait_readable
 from remuda._system.sockets import socket_pair
 
@@ -36,7 +37,7 @@ class Relay:
         self._reader, self._writer = socket_pair(socket.SOCK_SEQPACKET)
         self._writer.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _ROOM)
         self._registries: ShownWarnings = {} if shown_warnings is None else shown_warnings
-        self._is_draining = self._has_warned_of_others = False
+        self._is_draining = False
         self._received = 0  # datagrams
 
     def fileno(self) -> int:
@@ -52,11 +53,16 @@ class Relay:
         """Passes on at most `at_once` of the datagrams that have come. Raises no Exception."""
         if self._is_draining:  # a log handler, called by `drain`, has called the pool
             return
+        self._is_draining = True
         try:
-            self._is_draining = True
-            for _ in range(at_once):
-                if not self._receive_one():
-                    return
+            while at_once > 0 and self._is_open:  # a log handler may have called `close`
+                at_once -= 1
+                datagram = self._reader.recv(MAX_BYTES, socket.MSG_DONTWAIT)
+                self._received += 1
+                make_way()
+                self._pass_on(datagram)
+        except BlockingIOError:
+            pass
         finally:
             self._is_draining = False
 
@@ -85,72 +91,46 @@ class Relay:
 
     @property
     def _is_open(self) -> bool:
-        """Whether the socket is open. A log handler may have called `close`."""
         return self._reader.fileno() >= 0
-
-    def _receive_one(self) -> bool:
-        if not self._is_open:
-            return False
-        try:
-            datagram = self._reader.recv(MAX_BYTES, socket.MSG_DONTWAIT)
-        except BlockingIOError:
-            return False
-        self._received += 1
-        make_way()
-        self._pass_on(datagram)
-        return True
 
     def close(self) -> None:
         """Passes on the remaining datagrams, and closes the socket."""
-        if not self._is_open:
-            return
         try:
             self.drain(10 * _AT_ONCE)  # the socket has room for fewer datagrams
         finally:
-            self._reader.close()
-            self._writer.close()
+            self.drop_descriptors()
 
     def drop_descriptors(self) -> None:
-        """Closes a forked child's copies of the descriptors."""
+        """Closes the descriptors, which a forked child has copies of."""
         self._reader.close()
         self._writer.close()
 
     def _pass_on(self, datagram: bytes) -> None:
         try:
-            record = load(datagram)
-            if isinstance(record, Logged):
-                _log(record)
+            sent = pickle.loads(datagram)
+        except Exception as error:
+            text = (
+                "something from a worker that cannot be unpickled here was dropped, in place of a log record (%s: %s)"
+            )
+            logger.warning(text, type(error).__name__, error)
+            return
+        try:
+            if isinstance(sent, SentWarning):
+                self._warn(sent)
             else:
-                self._warn(record)
-        except NoRecordError as error:
-            self._warn_of_others(error)
+                record = logging.makeLogRecord(sent)
+                if (target := logging.getLogger(record.name)).isEnabledFor(record.levelno):
+                    target.handle(record)
         except Exception:  # an error of a log handler or filter must not end a call of the pool
             if logging.raiseExceptions and sys.stderr is not None:
                 traceback.print_exc()
 
-    def _warn_of_others(self, error: NoRecordError) -> None:
-        """Warns only once of datagrams that are not records, because there may be many."""
-        if not self._has_warned_of_others:
-            self._has_warned_of_others = True
-            logger.warning(
-                "something has written to the socket of the workers' logs what no worker would, and it was dropped "
-                "(%s): native code of an env, or a program that it has started, writes to descriptors not its own",
-                error,
-            )
-
-    def _warn(self, record: Warned) -> None:
-        warning = record.to_warning()
-        registry = self._registries.setdefault(record.filename, {})
+    def _warn(self, sent: SentWarning) -> None:
+        warning = sent.to_warning()
+        registry = self._registries.setdefault(sent.filename, {})
         try:
-            warnings.warn_explicit(warning, type(warning), record.filename, record.lineno, record.module, registry)
+            warnings.warn_explicit(warning, type(warning), sent.filename, sent.lineno, sent.module, registry)
         except Exception:  # a filter has made the warning an error.
             warning.__traceback__ = None  # breaks a reference cycle with this frame
-            place = f"{record.filename}:{record.lineno}"
-            extra = {"worker": record.worker, "env": record.env}
-            logger.error("%s: %s: %s", place, type(warning).__name__, str(warning), extra=extra)
-
-
-def _log(logged: Logged) -> None:
-    record = logged.to_record()
-    if (target := logging.getLogger(record.name)).isEnabledFor(record.levelno):
-        target.handle(record)
+            text, extra = "%s:%s: %s: %s", {"worker": sent.worker, "env": sent.env}
+            logger.error(text, sent.filename, sent.lineno, type(warning).__name__, warning, extra=extra)

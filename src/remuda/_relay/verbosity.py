@@ -3,29 +3,35 @@
 from __future__ import annotations
 
 import logging
-import pickle
-import sys
 import warnings
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
-
-from remuda._wire import by_value
 
 Action: TypeAlias = Literal["default", "error", "ignore", "always", "module", "once"]
 
 
 @dataclass(frozen=True)
 class WarningFilter:
-    """An entry of `warnings.filters`, in a form that can be sent."""
+    """An entry of `warnings.filters`, in a form that can be sent. It matches categories by their names, because a
+    worker may not have imported them."""
 
     action: Action
     message: str
-    category: bytes
-    category_module: str
-    category_name: str
+    category: tuple[str, str]  # module and qualified name
     module: str
     lineno: int
+
+    @classmethod
+    def of(cls, entry: Any) -> WarningFilter:
+        action, message, category, module, lineno = entry
+        return cls(action, _pattern(message), (category.__module__, category.__qualname__), _pattern(module), lineno)
+
+    def apply(self) -> None:
+        """Adds the filter after the others of this process."""
+        # The filter "error" must not raise in an env, but only in the pool's process, which issues the warning again.
+        action: Action = "default" if self.action == "error" else self.action
+        named: Any = _Named(self.category[1], (Warning,), {"__module__": self.category[0]})
+        warnings.filterwarnings(action, self.message, named, self.module, self.lineno, append=True)
 
 
 @dataclass(frozen=True)
@@ -50,7 +56,7 @@ class Verbosity:
             root_level=logging.root.level,
             levels={logger.name: logger.level for logger in loggers() if logger.level != logging.NOTSET},
             disabled=logging.root.manager.disable,
-            filters=tuple(filter(None, map(_pack, warnings.filters))),
+            filters=tuple(map(WarningFilter.of, warnings.filters)),
         )
 
     def apply(self) -> None:
@@ -60,9 +66,8 @@ class Verbosity:
             logging.getLogger(name).setLevel(level)
         logging.disable(self.disabled)
         warnings.resetwarnings()
-        for packed in self.filters:
-            with suppress(Exception):  # if this process cannot find a category, it issues no such warnings
-                _add(packed)
+        for one in self.filters:
+            one.apply()
 
 
 def loggers() -> list[logging.Logger]:
@@ -70,34 +75,9 @@ def loggers() -> list[logging.Logger]:
     return [logger for logger in list(logging.root.manager.loggerDict.values()) if isinstance(logger, logging.Logger)]
 
 
-def _pack(entry: Any) -> WarningFilter | None:
-    action, message, category, module, lineno = entry
-    try:
-        pickled = by_value.dumps(category)
-    except Exception:
-        return None
-    names = category.__module__, category.__qualname__
-    return WarningFilter(action, _pattern(message), pickled, *names, _pattern(module), lineno)
-
-
 def _pattern(regex: Any) -> str:
     pattern: str = getattr(regex, "pattern", regex)  # the patterns of Python's own filters may be strings
     return pattern or ""
-
-
-def _add(packed: WarningFilter) -> None:
-    # The filter "error" must not raise in an env, but only in the pool's process, which issues the warning again.
-    action: Action = "default" if packed.action == "error" else packed.action
-    warnings.filterwarnings(action, packed.message, _category(packed), packed.module, packed.lineno, append=True)
-
-
-def _category(packed: WarningFilter) -> type[Warning]:
-    """Returns the filter's category. If its module is not loaded, returns a stand-in, because imports may be slow."""
-    if packed.category_module in sys.modules:
-        category: type[Warning] = pickle.loads(packed.category)
-        return category
-    named: Any = _Named(packed.category_name, (Warning,), {"__module__": packed.category_module})
-    return named  # type: ignore[no-any-return]
 
 
 class _Named(type):

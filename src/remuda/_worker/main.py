@@ -14,7 +14,7 @@ from gymnasium.envs.registration import registry
 
 from remuda import _core
 from remuda._relay.output import WorkerOutput, settle_output
-from remuda._relay.sender import DatagramSender, start_relaying
+from remuda._relay.sender import RelayHandler, start_relaying
 from remuda._relay.stacks import answer_for_stacks
 from remuda._relay.verbosity import Verbosity
 from remuda._system.sockets import open_socket
@@ -127,14 +127,15 @@ def _serve(
     channel: SocketChannel, config: WorkerConfig, relay: int, parcel: int | None, board: BuildBoard | None
 ) -> None:
     _set_up_process(config)
-    sender = DatagramSender(open_socket(relay), config.spec.info.index)
-    host = make_host(config.spec, channel, lambda: sender.flush(_FLUSH_SECONDS))
+    handler = RelayHandler(open_socket(relay), config.spec.info.index)
+    host = make_host(config.spec, channel, lambda: handler.flush(_FLUSH_SECONDS))
     host_ref = weakref.ref(host)  # weak, because logging may outlive the core, which the host needs
-    sender.before_record = lambda: host.note_record() if (host := host_ref()) else None
-    start_relaying(sender, config.verbosity, lambda: host.current_env if (host := host_ref()) else None)
+    handler.before_record = lambda: host.note_record() if (host := host_ref()) else None
+    handler.current_env = lambda: host.current_env if (host := host_ref()) else None
+    start_relaying(handler, config.verbosity)
 
     def report(*parts: Any) -> None:
-        sender.flush(_FLUSH_SECONDS)
+        handler.flush(_FLUSH_SECONDS)
         channel.send(parts)
 
     try:
