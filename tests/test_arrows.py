@@ -33,10 +33,10 @@ ARROWS = {
     "_tensors": {"_core", "_spellings", "_system", "errors"},
     "_wire": {"_core", "_system", "_wording", "errors"},
     "_crash": {"_core", "_wire", "errors"},
-    "_progress": {"errors"},
+    "_progress": {"errors", "_wording"},
     "_relay": {"_core", "_system", "_wire", "_progress"},
     "_worker": {"_core", "_system", "_wire", "_relay", "_crash", "_seeds", "errors"},
-    "_backends": {"_core", "_wire", "_relay", "_worker", "_system", "errors", "_wording"},
+    "_backends": {"_core", "_wire", "_relay", "_progress", "_worker", "_system", "errors", "_wording"},
     "_engine": {
         *("_core", "_wire", "_relay", "_worker", "_system", "_crash", "_backends", "_tensors"),
         *(

@@ -22,7 +22,12 @@ import remuda
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = sorted((ROOT / "docs" / "reference").glob("*.md"))
 NOT_OURS = ("remuda.gymnasium.AsyncState",)
-HERE = ("remuda", "remuda.stats", "remuda.gymnasium", "remuda.sb3")  # packages that can be imported in every test environment
+HERE = (
+    "remuda",
+    "remuda.stats",
+    "remuda.gymnasium",
+    "remuda.sb3",
+)  # packages that can be imported in every test environment
 
 
 def test_every_public_name_is_on_a_page() -> None:

@@ -59,7 +59,7 @@ say("closed")
 input()
 """
 
-# A program that builds 4 envs in 2 workers. Envs with a gate wait at it, env 1 in its factory's own function.
+# A program that builds 4 envs in 4 workers. Envs with a gate wait at it.
 STARTING = """
 import logging, remuda._progress.bar
 def make(gate, words):
@@ -77,11 +77,11 @@ logging.basicConfig(format="log: %(message)s")
 remuda._progress.bar.PATIENCE = patience
 fns = [make(gate, words if env == 1 else "") for env, gate in enumerate(gates)]
 if replaces:
-    with Pool([CountingEnv] * 4, num_workers=2, name="herd", **options) as pool:
+    with Pool([CountingEnv] * 4, num_workers=4, name="herd", **options) as pool:
         pool.replace([0, 1, 2, 3], fns)
         print("replaced")
 else:
-    with Pool(fns, num_workers=2, name="herd", **options) as pool:
+    with Pool(fns, num_workers=4, name="herd", **options) as pool:
         print("built")
         input()
 """

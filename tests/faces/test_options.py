@@ -295,7 +295,11 @@ def serial_is_best(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("remuda._engine.startup.auto.LIMITS", Limits(alone=1e9, importing=1e9))
 
     def choose(measured: Any, num_envs: int, cores: int, backend: Any, wake: float | None) -> WorkerChoice:
-        return WorkerChoice(2, backend, "the test says so") if wake is None else WorkerChoice(1, "serial", "the test says so")
+        return (
+            WorkerChoice(2, backend, "the test says so")
+            if wake is None
+            else WorkerChoice(1, "serial", "the test says so")
+        )
 
     monkeypatch.setattr("remuda._engine.startup.auto.choose", choose)
 

@@ -28,14 +28,14 @@ def counts(*wanted: str) -> Callable[[str], object]:
 
 
 @pytest.mark.parametrize("method", ["forkserver", "spawn", "fork"])
-def test_the_bar_counts_the_built_envs_and_names_the_slowest(method: str, tmp_path: Path) -> None:
+def test_the_bar_counts_the_built_envs_and_names_the_others(method: str, tmp_path: Path) -> None:
     first, second = make_gates(tmp_path, 2)
     options = f"dict(start_method={method!r})"
     with terminal_of(starting_program([None, first, None, second], options, patience=bar.PATIENCE), tmp_path) as shown:
-        text = shown.await_text(lambda text: counts("2")(text) and "slowest: env" in text)
-        assert re.search(r"2/4 \d:\d\d:\d\d slowest: env [13], [\d.]+ m?s so far *$", text, re.MULTILINE)
+        text = shown.await_text(counts("2"))
+        assert re.search(r"2/4 \d:\d\d:\d\d waits for envs 1, 3 *$", text, re.MULTILINE)
         first.let_pass()
-        shown.await_text(lambda text: counts("3")(text) and "slowest: env 3" in text)
+        shown.await_text(lambda text: counts("3")(text) and "waits for env 3" in text)
         second.let_pass()
         text = shown.await_text(lambda text: "built" in text and "building" not in text)
         assert text.split() == ["built"]
@@ -48,7 +48,7 @@ def test_envs_built_in_the_callers_process_are_counted(backend: str, tmp_path: P
     (gate,) = make_gates(tmp_path, 1)
     workers = ", num_workers=1" if backend == "serial" else ""
     code = starting_program([None, None, gate, None], f"dict(backend={backend!r})")
-    with terminal_of(code.replace(", num_workers=2", workers or ", num_workers=2"), tmp_path) as shown:
+    with terminal_of(code.replace(", num_workers=4", workers or ", num_workers=4"), tmp_path) as shown:
         shown.await_text(counts("2"))
         gate.let_pass()
         assert shown.await_text(lambda text: "built" in text and "building" not in text).split() == ["built"]
@@ -115,13 +115,21 @@ def test_the_bar_can_be_switched_off(variables: dict[str, str], tmp_path: Path) 
         shown.await_end()
 
 
-def test_in_a_pipe_there_is_no_bar(script: Callable[..., Script], tmp_path: Path) -> None:
-    (gate,) = make_gates(tmp_path, 1)
-    running = script(starting_program([None, gate, None, None]).replace('print("built")', 'say("built")'))
-    gate.let_pass()
+def test_without_a_terminal_the_log_names_the_envs_that_are_missing(
+    script: Callable[..., Script], tmp_path: Path
+) -> None:
+    gate, other = make_gates(tmp_path, 2)
+    code = starting_program([None, gate, None, other]).replace('log: %(message)s")', 'log: %(message)s", level="INFO")')
+    code = code.replace("PATIENCE = patience", "LOG_PATIENCE = patience").replace('print("built")', 'say("built")')
+    running = script(code)
+    gate.await_arrival()
+    other.await_arrival()
+    gate.open()
+    other.open()
     assert running.read_line() == "built"
     running.write_line()
-    assert running.await_end() == (0, "", "")
+    status, _, err = running.await_end()
+    assert (status, err) == (0, "log: 0 of 4 envs are built after 0 s; missing: envs 0-3\n")
 
 
 def test_a_second_bar_hides_the_first(monkeypatch: pytest.MonkeyPatch) -> None:

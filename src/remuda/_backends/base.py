@@ -8,7 +8,6 @@ from queue import SimpleQueue
 from typing import Any, Protocol, TypeAlias, TypeVar
 
 from remuda import _core
-from remuda._wire.build_board import BuildBoard
 from remuda._wire.computed import Computed
 from remuda._wire.failures import Interrupts
 from remuda._wire.info_columns import InfoColumn
@@ -100,26 +99,6 @@ def death_of(worker: Worker, operation: str, where: EnvProgress | None, make: Ca
     )
 
 
-class BuildProgress:
-    """Shows the progress of building envs. This base class shows nothing.
-
-    Attributes:
-        board: The board that workers write on; None if there is no board.
-    """
-
-    board: BuildBoard | None = None
-
-    def show(self, *, at_once: bool = False) -> float | None:
-        """Shows the progress if that is due. Returns the seconds until the next call is due; None: never.
-
-        `at_once`: the next call may come late.
-        """
-        return None
-
-    def hide(self) -> None:
-        """Hides the progress, at the end or before other output is written."""
-
-
 class Backend(Protocol):
     """Runs workers. One thread at a time calls its methods, in this order: `build`, `attach`, other methods, `stop`."""
 
@@ -137,17 +116,15 @@ class Backend(Protocol):
     def interrupts(self) -> Interrupts:
         """The exceptions that signal handlers have raised in envs, if the caller's thread runs the envs."""
 
-    def build(self, assignments: Sequence[Assignment], timeout: float | None, progress: BuildProgress) -> list[Reports]:
+    def build(self, assignments: Sequence[Assignment], timeout: float | None) -> list[Reports]:
         """Starts the workers, except the first one if `build_first` has started it. Returns the reports of their envs.
 
-        `progress` is shown meanwhile, and hidden at the end.
+        Shows the progress meanwhile. `timeout`: seconds for building all envs.
 
         Raises EnvError, WorkerDiedError, StartTimeoutError or ResourceError, after it has ended all workers.
         """
 
-    def build_first(
-        self, assignments: Sequence[Assignment], timeout: float | None, limits: Limits, progress: BuildProgress
-    ) -> SecondBuild:
+    def build_first(self, assignments: Sequence[Assignment], timeout: float | None, limits: Limits) -> SecondBuild:
         """Starts the first worker alone, with its one env, and makes it check whether that env can be built twice.
 
         If the env `stays`, `build` starts the other workers. Raises as `build` does.

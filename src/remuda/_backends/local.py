@@ -6,7 +6,8 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
-from remuda._backends.base import Assignment, BuildProgress, Queues, Threads
+from remuda._backends.base import Assignment, Queues, Threads
+from remuda._progress.bar import BuildBar
 from remuda._relay.output import check_limit
 from remuda._wire.channel import LocalChannel
 from remuda._wire.failures import Interrupts, build_error, is_interrupt, load_failure
@@ -67,36 +68,33 @@ class LocalBackend:
         self.interrupts: Interrupts = {}
         self._built: list[Reports] = []  # by worker
 
-    def build_first(
-        self, assignments: Sequence[Assignment], timeout: float | None, limits: Limits, progress: BuildProgress
-    ) -> SecondBuild:
+    def build_first(self, assignments: Sequence[Assignment], timeout: float | None, limits: Limits) -> SecondBuild:
         clock = BuildClock()
-        self.build(assignments[:1], timeout, progress)
+        self.build(assignments[:1], timeout)
         first = clock.read()
         env_fn, (env, *_) = assignments[0].env_fns[0], self.workers[0].host.envs
         return self.run_in(self.workers[0], partial(try_second_build, env_fn, env, first, limits, own_process=False))
 
-    def build(self, assignments: Sequence[Assignment], timeout: float | None, progress: BuildProgress) -> list[Reports]:
+    def build(self, assignments: Sequence[Assignment], timeout: float | None) -> list[Reports]:
         for assignment in assignments[len(self.workers) :]:
             self.workers.append(LocalWorker(assignment, self._envs))
-        try:
+        with BuildBar(env for assignment in assignments for env in assignment.spec.first_slots) as progress:
             self._build_others(assignments, progress)
-        finally:
-            progress.hide()
         return self._built
 
-    def _build_others(self, assignments: Sequence[Assignment], progress: BuildProgress) -> None:
+    def _build_others(self, assignments: Sequence[Assignment], progress: BuildBar) -> None:
         """Builds the envs that are not built yet. If one fails, closes all that were built and raises EnvError."""
 
-        def before_each() -> None:
+        def before_each(env: int) -> None:
             if self.has_ended:
                 raise RuntimeError("the start was interrupted, so no more envs are built")
+            progress.missing.difference_update(range(env))  # the envs are built in order
             progress.show(at_once=True)
 
         missing = list(zip(self.workers, assignments, strict=True))[len(self._built) :]
         try:
             for worker, one in missing:
-                build = partial(worker.host.build, one.env_fns, one.computed, progress.board, before_each)
+                build = partial(worker.host.build, one.env_fns, one.computed, before_each)
                 self._built.append(self.run_in(worker, build))
         except BuildError as error:
             self.stop(0)

@@ -36,7 +36,7 @@ def check_progress(progress: Any) -> None:
     if progress is not None and not isinstance(progress, bool):
         raise TypeError(f"expected progress to be True, False or None, got {progress!r}")
     if progress:
-        bar.check_rich()
+        bar.rich_progress("", stays=False)
 
 
 def check_videos(folder: str | os.PathLike[str] | None, episodes: Iterable[int], num_episodes: int) -> frozenset[int]:

@@ -8,15 +8,9 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from remuda._watch.open_pool import OpenPool
-from remuda._watch.seen_pool import SeenPool
-from remuda._watch.starting_pool import StartingPool
-from remuda._wire.build_board import NAME, NoBoardError
 from remuda._wire.card import NoCardError, start_of
 
-_KINDS: dict[str, type[OpenPool | StartingPool]] = {  # the class for each name of a memory file in /proc
-    "/memfd:remuda": OpenPool,
-    f"/memfd:{NAME}": StartingPool,
-}
+_NAME = "/memfd:remuda"  # the name of an arena's memory file in /proc
 
 
 class NotFoundError(Exception):
@@ -24,7 +18,7 @@ class NotFoundError(Exception):
 
 
 @contextmanager
-def found(pid: int | None = None) -> Iterator[list[SeenPool]]:
+def found(pid: int | None = None) -> Iterator[list[OpenPool]]:
     """Yields the pools that `find` returns, and closes them at the end of the block."""
     pools = find(pid)
     try:
@@ -34,10 +28,10 @@ def found(pid: int | None = None) -> Iterator[list[SeenPool]]:
             pool.close()
 
 
-def find(pid: int | None = None) -> list[SeenPool]:
-    """Returns the running pools of one process, or of all processes of this user. Starting pools come first.
+def find(pid: int | None = None) -> list[OpenPool]:
+    """Returns the running pools of one process, or of all processes of this user.
 
-    Pools of one process and kind are in the order of their creation. The caller closes them.
+    Pools of one process are in the order of their creation. The caller closes them.
 
     Raises:
         NotFoundError: There is no pool, or the process is another user's.
@@ -51,7 +45,7 @@ def find(pid: int | None = None) -> list[SeenPool]:
         advice = f"expected a process with an open remuda.Pool, got {pid}, which has none"
     if not pools:
         raise NotFoundError(advice)
-    return sorted(pools, key=lambda pool: isinstance(pool, OpenPool))
+    return pools
 
 
 def _check_is_ours(pid: int) -> None:
@@ -70,7 +64,7 @@ def _own_processes() -> Iterator[int]:
                 yield int(entry.name)
 
 
-def _pools_of(pid: int) -> Iterator[SeenPool]:
+def _pools_of(pid: int) -> Iterator[OpenPool]:
     try:
         links = sorted(Path(f"/proc/{pid}/fd").iterdir(), key=lambda link: int(link.name))
     except OSError:
@@ -87,15 +81,14 @@ def _pools_of(pid: int) -> Iterator[SeenPool]:
             yield pool
 
 
-def _seen_through(link: Path) -> SeenPool | None:
+def _seen_through(link: Path) -> OpenPool | None:
     """Maps the pool behind a descriptor of its memory file. Returns None if it is no pool, or cannot be read."""
     # The file may have just been closed or truncated, or another version of remuda may have written it.
-    with suppress(OSError, RuntimeError, ValueError, NoCardError, NoBoardError):
-        kind = _KINDS.get(os.readlink(link).removesuffix(" (deleted)"))
-        if kind is not None:
+    with suppress(OSError, RuntimeError, ValueError, NoCardError):
+        if os.readlink(link).removesuffix(" (deleted)") == _NAME:
             fd = os.open(link, os.O_RDONLY | os.O_CLOEXEC)
             try:
-                return kind(fd)
+                return OpenPool(fd)
             finally:
                 os.close(fd)  # closed at once: while it is open, other searches find the pool in this process, too
     return None

@@ -1,9 +1,11 @@
-"""An open pool of another process, and its figures, also as JSON."""
+"""An open pool of another process, read through the memory file that the process has open, without writing to it."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 from remuda import _core
@@ -11,26 +13,50 @@ from remuda._engine.stats.durations import Durations
 from remuda._engine.stats.pool_stats import PoolStats
 from remuda._engine.stats.reading import Figures, Origin, read_stats
 from remuda._engine.stats.snapshot import PoolSetup
-from remuda._watch.seen_pool import SeenPool
-from remuda._wire.card import Card, start_of
+from remuda._wire.card import Card, is_stopped, start_of
 
+_DEFAULT_NAME = "remuda"
+_WITH_VALUE = {"-W", "-X", "--check-hash-based-pycs"}  # options of Python that are followed by a value
 _OF_DURATIONS = ("count", "total", "mean", "p50", "p99", "max")
 
 
-class OpenPool(SeenPool):
-    """An open pool of another process. Its arena is mapped read-only."""
+class OpenPool:
+    """An open pool of another process. Its arena is mapped read-only.
 
-    card: Card
+    Attributes:
+        file: The device and number of the memory file.
+        card: The description of the pool: its process and options.
+        title: The number of envs and workers, in words.
+    """
 
     def __init__(self, fd: int) -> None:
-        """Raises NoCardError, OSError or RuntimeError if the file is not an arena that can be mapped."""
-        super().__init__(fd)
+        """`fd`: the descriptor of the memory file, which the caller closes.
+
+        Raises NoCardError, OSError or RuntimeError if the file is not an arena that can be mapped.
+        """
+        file = os.fstat(fd)
+        self.file = file.st_dev, file.st_ino
         self.card = Card.read(fd)
         self._plan = _core.Plan(**self.card.plan)
         self._arena: _core.Arena | None = _core.Arena.attach(fd, self._plan.bytes, is_read_only=True)
         fields = {**self.card.setup, "envs_of_worker": tuple(self.card.setup["envs_of_worker"])}
         self._setup = setup = PoolSetup(**fields)
         self.title = f"{setup.num_envs} envs in {setup.num_workers} {setup.backend} workers"
+
+    @property
+    def pid(self) -> int:
+        """The pid of the process that owns the pool."""
+        return self.card.owner
+
+    @property
+    def name(self) -> str:
+        """The pool's name; if it has none, the program that made the pool."""
+        return self.card.name if self.card.name != _DEFAULT_NAME else _program(self.pid) or self.card.name
+
+    @property
+    def is_stopped(self) -> bool:
+        """Whether the process is stopped, by SIGSTOP, Ctrl-Z or a debugger."""
+        return is_stopped(self.pid)
 
     def look(self) -> PoolStats:
         """Returns a snapshot like `Pool.stats()`. The `pid` of a worker is None until it has built its envs."""
@@ -54,7 +80,7 @@ class OpenPool(SeenPool):
         }
 
     def close(self) -> None:
-        """Unmaps the arena."""
+        """Unmaps the arena. Closing again does nothing."""
         self._arena = None
 
 
@@ -78,3 +104,22 @@ def _flat(values: Mapping[str, Any]) -> dict[str, Any]:
 
 def _durations(durations: Durations) -> dict[str, float]:
     return {name: getattr(durations, name) for name in _OF_DURATIONS}
+
+
+def _program(pid: int) -> str:
+    """Returns the script, module or program that a process runs; "" if /proc does not show it."""
+    try:
+        words = Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace").rstrip("\0").split("\0")
+    except OSError:
+        return ""
+    rest = iter(words[1:])
+    for word in rest:
+        if word == "-m":
+            return next(rest, "")
+        if word == "-c":
+            break
+        if word in _WITH_VALUE:
+            next(rest, "")
+        elif not word.startswith("-"):
+            return Path(word).name
+    return Path(words[0]).name

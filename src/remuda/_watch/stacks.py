@@ -12,9 +12,7 @@ from pathlib import Path
 from remuda._engine.stats.durations import span
 from remuda._engine.stats.snapshot import WorkerStats
 from remuda._relay.stacks import Stack, stack_of
-from remuda._watch.seen_pool import SeenPool
-from remuda._watch.starting_pool import StartingPool
-from remuda._wire.build_board import EnvBuild
+from remuda._watch.open_pool import OpenPool
 
 _PATIENCE = 30.0  # the seconds to wait for py-spy, which reads the symbols of every library.
 _own_stack = partial(stack_of, patience=5.0)  # five seconds, because workers may be slow on a busy machine
@@ -34,13 +32,10 @@ class WorkerStack:
     is_busy: bool = False
 
 
-def stacks_of(pool: SeenPool, *, native: bool) -> list[WorkerStack]:
+def stacks_of(pool: OpenPool, *, native: bool) -> list[WorkerStack]:
     """Returns the stacks of the workers, the longest busy first. With `native` it uses py-spy if installed, which also
     shows native code and the program."""
-    if isinstance(pool, StartingPool):
-        workers = _starting(pool.look(), pool.pid)
-    else:
-        workers = [_working(worker) for worker in sorted(pool.look().workers, key=lambda one: -one.doing_since)]
+    workers = [_described(worker) for worker in sorted(pool.look().workers, key=lambda one: -one.doing_since)]
     spy = py_spy() if native else None
     busy = [worker.pid for worker in workers if worker.pid is not None and worker.is_busy]
     stacks = _spied(spy, [pool.pid, *busy]) if spy else {pid: _own_stack(pid) for pid in busy}
@@ -55,26 +50,11 @@ def _with_stack(worker: WorkerStack, stacks: dict[int, Stack]) -> WorkerStack:
     return replace(worker, stack=stack.text, problem=stack.problem)
 
 
-def _working(worker: WorkerStats) -> WorkerStack:
-    """Describes a worker of an open pool."""
+def _described(worker: WorkerStats) -> WorkerStack:
     if worker.doing is None:
         return WorkerStack(worker.index, worker.pid, "waits for something to do", 0.0)
     env = "" if worker.doing_env is None else f" env {worker.doing_env}"
     return WorkerStack(worker.index, worker.pid, f"{worker.doing}{env}", worker.doing_since, is_busy=True)
-
-
-def _starting(builds: list[EnvBuild], owner: int) -> list[WorkerStack]:
-    """Describes the workers of a starting pool. Those that have built all their envs come last."""
-    workers: dict[int, WorkerStack] = {}
-    for build in builds:
-        pid = None if build.pid == owner else build.pid
-        if build.seconds is not None and not build.is_built:
-            doing = f"builds env {build.env_id}"
-            workers[build.worker] = WorkerStack(build.worker, pid, doing, build.seconds, is_busy=True)
-        else:
-            doing = "has built its envs" if build.is_built else "has not begun to build: it is being started"
-            workers.setdefault(build.worker, WorkerStack(build.worker, pid, doing, 0.0))
-    return list(workers.values())
 
 
 def py_spy() -> str | None:
@@ -105,7 +85,7 @@ def _answer(process: subprocess.Popen[str], pid: int) -> Stack:
     return Stack(own.text, "" if own.text else f"py-spy: {why}")
 
 
-def as_text(pool: SeenPool, stacks: list[WorkerStack]) -> str:
+def as_text(pool: OpenPool, stacks: list[WorkerStack]) -> str:
     """Returns the stacks as text for a terminal."""
     lines = [f"pool {pool.name} of process {pool.pid}: {pool.title}"]
     for stack in stacks:

@@ -16,8 +16,6 @@ from remuda._engine.stats.durations import span
 from remuda._engine.stats.pool_stats import PoolStats
 from remuda._watch.finding import NotFoundError, found
 from remuda._watch.open_pool import OpenPool, between
-from remuda._watch.seen_pool import SeenPool
-from remuda._watch.starting_pool import StartingPool
 
 _COLUMNS = ("pool", "pid", "envs", "workers", "steps/s", "waits", "step", "p99", "faults", "memory", "longest call")
 _FRAMES = 5  # rates and times cover the span of this number of frames, because a verdict needs several batches.
@@ -47,7 +45,7 @@ def watch(pid: int | None, console: Console, interval: float) -> None:
             time.sleep(interval)
 
 
-def frame(pools: Sequence[SeenPool], history: Sequence[dict[Any, Any]]) -> RenderableType:
+def frame(pools: Sequence[OpenPool], history: Sequence[dict[Any, Any]]) -> RenderableType:
     """Returns the table of these pools, and a line about each pool. `history` ends with a snapshot of each pool."""
     table = Table(box=None, padding=(0, 1, 0, 0), header_style="bold")
     for column in _COLUMNS:
@@ -56,14 +54,9 @@ def frame(pools: Sequence[SeenPool], history: Sequence[dict[Any, Any]]) -> Rende
     for pool in pools:
         first = next(seen[pool.file] for seen in history if pool.file in seen)
         last = history[-1][pool.file]
-        if isinstance(pool, OpenPool):
-            late = between(first, last)
-            table.add_row(pool.name, str(pool.pid), *_cells(last, late), style="bold red" if _hangs(late) else "")
-            line = str(late.verdict)
-        else:
-            assert isinstance(pool, StartingPool)
-            table.add_row(pool.name, str(pool.pid), *pool.sizes)
-            line = pool.progress(last)
+        late = between(first, last)
+        table.add_row(pool.name, str(pool.pid), *_cells(last, late), style="bold red" if _hangs(late) else "")
+        line = str(late.verdict)
         if pool.is_stopped:
             line = f"stopped, by SIGSTOP, Ctrl-Z or a debugger: kill -CONT {pool.pid} lets it go on"
         lines += [Text(), Text(f"{pool.name}, process {pool.pid}: {line}", style="yellow")]

@@ -134,10 +134,10 @@ class SocketChannel:
                     raise
                 time.sleep(0.001)  # this user has sent too many descriptors that are not yet received
 
-    def recv_fds(self, count: int, most: int | None = None) -> list[int]:
-        """Receives `count` file descriptors, or up to `most`. Raises EOFError if more or fewer arrive."""
+    def recv_fds(self, count: int) -> list[int]:
+        """Receives `count` file descriptors. Raises EOFError if more or fewer arrive."""
         # `socket.recv_fds` is not used: programs that an env starts would inherit the descriptors that it returns.
-        room = socket.CMSG_SPACE((most or count) * _FD.size)
+        room = socket.CMSG_SPACE(count * _FD.size)
         marker, ancillary, _, _ = self._sock.recvmsg(1, room, socket.MSG_CMSG_CLOEXEC)
         fds = [
             fd
@@ -145,7 +145,7 @@ class SocketChannel:
             if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS)
             for (fd,) in _FD.iter_unpack(data[: len(data) // _FD.size * _FD.size])
         ]
-        if marker != b"F" or not count <= len(fds) <= (most or count):
+        if marker != b"F" or len(fds) != count:
             for fd in fds:
                 os.close(fd)
             raise EOFError("the other end closed before it had passed its descriptors")

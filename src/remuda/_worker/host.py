@@ -9,7 +9,6 @@ from typing import Any, NoReturn, cast
 from remuda import _core
 from remuda._crash.episode_start import describe_beginning
 from remuda._seeds import derive_seed
-from remuda._wire.build_board import BuildBoard
 from remuda._wire.channel import Channel
 from remuda._wire.codec import check_agreement
 from remuda._wire.computed import Computed, blamed, check_same, fit
@@ -77,7 +76,7 @@ class EnvHost(RowPickling):
             built: The envs of all hosts in this process; None: this host is the only one.
         """
         super().__init__(channel)
-        self.info, self.width = spec.info, spec.width
+        self.info, self.width, self._first_slots = spec.info, spec.width, spec.first_slots
         self.envs: list[Any] = []
         self._built = BuiltEnvs() if built is None else built
         self.hung: dict[int, EnvTimeoutError] = {}
@@ -117,27 +116,23 @@ class EnvHost(RowPickling):
         self,
         env_fns: Sequence[EnvFn],
         computed: Sequence[Computed] = (),
-        board: BuildBoard | None = None,
-        before_each: Callable[[], object] = lambda: None,
+        before_each: Callable[[int], object] = lambda slot: None,
     ) -> Reports:
         """Builds the envs.
 
         Args:
             env_fns: A factory for each env.
             computed: The caller's columns.
-            board: Shows other processes which env is being built; None: there is no board.
-            before_each: Called before each env is built.
+            before_each: Called before each env is built, with its first slot.
 
         Raises:
             BuildError: A factory raised, or did not return an env of its own. Envs that were built are closed.
         """
         reports: Reports = []
         self._computed = computed
-        for slot, env_fn in zip(self.first_slots, env_fns, strict=True):
+        for slot, env_fn in zip(self._first_slots, env_fns, strict=True):
             self._current = slot
-            if board is not None:
-                board.begin(slot // self.width)
-            before_each()
+            before_each(slot)
             try:
                 reports += [self._build_first(slot, env_fn)] * self.width
                 self._keep_factory(slot, env_fn)
@@ -145,8 +140,6 @@ class EnvHost(RowPickling):
                 failure = self.describe(error, slot, "build")
                 self.close_quietly()
                 raise BuildError(failure) from error
-            if board is not None:
-                board.end(slot // self.width)
         self._current = None
         self._reports = reports
         return reports
@@ -168,11 +161,6 @@ class EnvHost(RowPickling):
             self._env_fns[place] = env_fn
         else:
             self._env_fns.pop(place, None)
-
-    @property
-    def first_slots(self) -> tuple[int, ...]:
-        """The first slot of each env."""
-        return self.info.env_ids[:: self.width]
 
     def name_of_factory(self, slot: int) -> str:
         return f"env_fns[{slot // self.width}]"
@@ -225,7 +213,7 @@ class EnvHost(RowPickling):
     def close_quietly(self) -> list[tuple[int, BaseException]]:
         """Closes every env; returns the exceptions of those that failed."""
         errors: list[tuple[int, BaseException]] = []
-        for slot, env in zip(self.first_slots, self.envs, strict=False):
+        for slot, env in zip(self._first_slots, self.envs, strict=False):
             self._current = slot
             try:
                 if env is not None:

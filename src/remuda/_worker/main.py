@@ -18,7 +18,6 @@ from remuda._relay.sender import RelayHandler, start_relaying
 from remuda._relay.stacks import answer_for_stacks
 from remuda._relay.verbosity import Verbosity
 from remuda._system.sockets import open_socket
-from remuda._wire.build_board import BuildBoard
 from remuda._wire.channel import SocketChannel
 from remuda._wire.computed import Computed
 from remuda._wire.failures import dump_named
@@ -97,15 +96,15 @@ def run_worker(fd: int, owner: int, config: WorkerConfig | None = None) -> None:
     channel = SocketChannel(open_socket(fd))
     try:
         if config is None:
-            relay, parcel, *board = channel.recv_fds(2, 3)
+            relay, parcel = channel.recv_fds(2)
             (address,) = channel.recv()
             config = load(fetch(parcel, address))
         else:
             share_main()
-            (relay, *board), parcel = channel.recv_fds(1, 2), None
+            (relay,), parcel = channel.recv_fds(1), None
             channel.recv()
         config.identity.settle(owner)
-        _serve(channel, config, relay, parcel, _open_board(board))
+        _serve(channel, config, relay, parcel)
     except (EOFError, ConnectionError):
         pass  # the pool has ended or has abandoned this worker
     finally:
@@ -113,19 +112,7 @@ def run_worker(fd: int, owner: int, config: WorkerConfig | None = None) -> None:
         flush_output()
 
 
-def _open_board(fds: list[int]) -> BuildBoard | None:
-    """Opens the pool's `BuildBoard` by its descriptor. Returns None if the pool has none."""
-    if not fds:
-        return None
-    try:
-        return BuildBoard.open(fds[0], writes=True)
-    finally:
-        os.close(fds[0])
-
-
-def _serve(
-    channel: SocketChannel, config: WorkerConfig, relay: int, parcel: int | None, board: BuildBoard | None
-) -> None:
+def _serve(channel: SocketChannel, config: WorkerConfig, relay: int, parcel: int | None) -> None:
     _set_up_process(config)
     handler = RelayHandler(open_socket(relay), config.spec.info.index)
     host = make_host(config.spec, channel, lambda: handler.flush(_FLUSH_SECONDS))
@@ -144,9 +131,7 @@ def _serve(
         return report(b"failed", *host.describe(error, None, "build"))
     clock = BuildClock()
     try:
-        reports = host.build(env_fns, computed, board)
-        if board is not None:
-            board.close()
+        reports = host.build(env_fns, computed)
         first = clock.read()
         parts = dump_named("spaces and metadata", reports)
     except BuildError as error:

@@ -51,6 +51,11 @@ class HostSpec:
         """The number of slots that each env has: the envs in a vector env, or 1."""
         return self.vector_size or 1
 
+    @property
+    def first_slots(self) -> tuple[int, ...]:
+        """The first slot of each env."""
+        return self.info.env_ids[:: self.width]
+
 
 class _Current(threading.local):
     info: WorkerInfo | None = None  # the value in threads that have set no other

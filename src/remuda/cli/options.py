@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 if TYPE_CHECKING:
-    from remuda._watch.seen_pool import SeenPool
+    from remuda._watch.open_pool import OpenPool
 
 Subcommands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 
@@ -56,8 +56,8 @@ def add_pid(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def show_pools(pid: int | None, show: Callable[[list[SeenPool]], int]) -> int:
-    """Show the pools of a program, or of all programs of this user, including pools that are starting.
+def show_pools(pid: int | None, show: Callable[[list[OpenPool]], int]) -> int:
+    """Show the pools of a program, or of all programs of this user.
 
     Return the exit status of `show`, or of a refusal.
     """

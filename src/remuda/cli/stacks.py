@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from .options import Subcommands, add_pid, add_subcommand, show_pools
 
 if TYPE_CHECKING:
-    from remuda._watch.seen_pool import SeenPool
+    from remuda._watch.open_pool import OpenPool
 
 
 def add_to(subcommands: Subcommands) -> None:
@@ -31,7 +31,7 @@ def stacks(options: argparse.Namespace) -> int:
     return show_pools(options.pid, lambda pools: _show(pools, options))
 
 
-def _show(pools: list[SeenPool], options: argparse.Namespace) -> int:
+def _show(pools: list[OpenPool], options: argparse.Namespace) -> int:
     from remuda._watch.stacks import as_text, stacks_of
 
     found = [(pool, stacks_of(pool, native=not options.python)) for pool in pools]

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from .options import Subcommands, add_pid, add_subcommand, at_least, refuse, show_pools
 
 if TYPE_CHECKING:
-    from remuda._watch.seen_pool import SeenPool
+    from remuda._watch.open_pool import OpenPool
 
 
 def add_to(subcommands: Subcommands) -> None:
@@ -49,7 +49,7 @@ def top(options: argparse.Namespace) -> int:
     return 0
 
 
-def _print_json(pools: list[SeenPool], interval: float) -> int:
+def _print_json(pools: list[OpenPool], interval: float) -> int:
     first = [pool.look() for pool in pools]
     time.sleep(interval)
     last = [pool.look() for pool in pools]

@@ -9,12 +9,13 @@ from contextlib import contextmanager, suppress
 from typing import Any, Protocol
 
 from remuda import _core
-from remuda._backends.base import PATIENCE_SECONDS, Assignment, BuildProgress, Queues, death_of
+from remuda._backends.base import PATIENCE_SECONDS, Assignment, Queues, death_of
 from remuda._backends.deadline import Deadline
 from remuda._backends.process.process_worker import ProcessWorker, start_timeout
 from remuda._backends.process.start_methods import Launch, Launcher, Launching, abandon, occupy_standard_descriptors
 from remuda._backends.process.worker_configs import WorkerConfigs
 from remuda._backends.process.worker_process import WorkerProcess, end_all
+from remuda._progress.bar import BuildBar
 from remuda._relay.output import Output, WorkerOutput, open_outputs
 from remuda._relay.receiver import Relay, ShownWarnings
 from remuda._relay.stacks import stack_of
@@ -88,7 +89,7 @@ class ProcessBackend:
         self._built: list[Reports] = []  # by worker.
         self._timeout: float | None = None  # seconds for building all envs
         self._deadline = Deadline(None)
-        self._progress = BuildProgress()
+        self._progress = BuildBar(())
         self._oom = OomWatch()
         self._near: list[frozenset[int]] = []  # cores, by worker
         self._processes: list[WorkerProcess] = []
@@ -103,12 +104,10 @@ class ProcessBackend:
 
     # -- start -----------------------------------------------------------------------------------------
 
-    def build_first(
-        self, assignments: Sequence[Assignment], timeout: float | None, limits: Limits, progress: BuildProgress
-    ) -> SecondBuild:
+    def build_first(self, assignments: Sequence[Assignment], timeout: float | None, limits: Limits) -> SecondBuild:
         try:
-            with self._shown(progress):
-                self._prepare(assignments, timeout)
+            self._prepare(assignments, timeout)
+            with self._progress:
                 first = self._start(0)
                 self._built = self._collect_reports([first])
                 return self._second_build(first, limits)
@@ -116,10 +115,12 @@ class ProcessBackend:
             self.stop(0)
             raise
 
-    def build(self, assignments: Sequence[Assignment], timeout: float | None, progress: BuildProgress) -> list[Reports]:
+    def build(self, assignments: Sequence[Assignment], timeout: float | None) -> list[Reports]:
         try:
-            with self._shown(progress):
-                self._build_others(assignments, timeout)
+            if not self.workers:
+                self._prepare(assignments, timeout)
+            with self._progress:
+                self._build_others(len(assignments))
             assert self._configs is not None  # made by `_prepare`
             if not any(assignment.spec.rebuilds for assignment in assignments):
                 self._configs.close()  # there will be no successors, and the factories may keep the pool alive
@@ -128,27 +129,13 @@ class ProcessBackend:
             self.stop(0)
             raise
 
-    def _build_others(self, assignments: Sequence[Assignment], timeout: float | None) -> None:
+    def _build_others(self, num_workers: int) -> None:
         """Starts the workers that have not been started."""
-        if not self.workers:
-            self._prepare(assignments, timeout)
-        indices = list(range(len(self.workers), len(assignments)))
+        indices = list(range(len(self.workers), num_workers))
         for together in [[index] for index in indices] if self._starts_serially else [indices]:
             self._progress.hide()  # a forked worker must not inherit a progress bar in its standard output
             started = [self._start(index) for index in together]
             self._built += self._collect_reports(started)
-
-    @contextmanager
-    def _shown(self, progress: BuildProgress) -> Iterator[None]:
-        """Shows `progress` within the `with` block. Workers that start there report builds to `progress.board`."""
-        self._progress = progress
-        if progress.board is not None:
-            register_holder(progress.board)
-        try:
-            yield
-        finally:
-            self._progress = BuildProgress()
-            progress.hide()
 
     def _prepare(self, assignments: Sequence[Assignment], timeout: float | None) -> None:
         """Makes the resources of workers, before the first one starts. `timeout`: seconds for building all envs."""
@@ -165,6 +152,7 @@ class ProcessBackend:
         self._relay = Relay(self._shown_warnings)
         self._timeout, self._deadline = timeout, Deadline(timeout)
         self._near = [assignment.cores for assignment in assignments]
+        self._progress = BuildBar(env for assignment in assignments for env in assignment.spec.first_slots)
 
     def _start(self, index: int) -> ProcessWorker:
         assert self._configs is not None  # made by `_prepare`
@@ -179,9 +167,8 @@ class ProcessBackend:
         assert self._configs is not None
         output = self._outputs[index]
         output.begin()
-        board = -1 if self._progress.board is None else self._progress.board.fd
         config, place = self._configs.config(index), self._configs.place(index)
-        what = Launch(config, *place, output.fd, self._relay.sending_end, board)
+        what = Launch(config, *place, output.fd, self._relay.sending_end)
         return self._launcher.launch(what, self._processes.append)
 
     def _collect_reports(self, workers: Sequence[ProcessWorker]) -> list[Reports]:
@@ -196,6 +183,7 @@ class ProcessBackend:
                 if answer is None:
                     continue
                 del silent[worker.index]
+                self._progress.missing.difference_update(worker.env_ids)
                 if isinstance(answer, Failure):
                     failures.append(answer)
                 else:
@@ -224,7 +212,7 @@ class ProcessBackend:
 
     def _wait_for_some(self, silent: Iterable[ProcessWorker], timeout: float | None) -> list[ProcessWorker]:
         """Waits until some of these workers have sent something or died. Meanwhile continues pending starts."""
-        timeout = _sooner(timeout, self._progress.show())
+        timeout = self._progress.show(timeout)
         poller, by_fd = select.poll(), dict[int, ProcessWorker]()
         for worker in silent:
             if worker.has_arrived():
@@ -232,7 +220,7 @@ class ProcessBackend:
             elif worker.launching is not None:
                 for fd in worker.launching.descriptors():
                     poller.register(fd, select.POLLIN)
-                timeout = _sooner(timeout, _SLICE)
+                timeout = _SLICE if timeout is None else min(timeout, _SLICE)
                 if not worker.launching.is_under_way:
                     break  # later workers have not been requested either.
         assert self._relay is not None  # made by `_prepare`
@@ -392,11 +380,6 @@ def _end_left(processes: list[WorkerProcess], owner: int) -> None:
     """Ends the processes of a backend that was dropped. In a forked copy of the owner, does nothing."""
     if processes and os.getpid() == owner:
         end_all(processes, 0)
-
-
-def _sooner(one: float | None, other: float | None) -> float | None:
-    """Returns the shorter of two timeouts."""
-    return min((seconds for seconds in (one, other) if seconds is not None), default=None)
 
 
 @contextmanager

@@ -41,7 +41,6 @@ class Launch:
         address: The address of the config in the parcel.
         output: The descriptor of the worker's standard output and error; None: it inherits those of this process.
         relay: The descriptor that the worker sends its logs and warnings to.
-        board: The descriptor of the board on which the worker notes what it has built; -1: there is no board.
     """
 
     config: WorkerConfig
@@ -49,12 +48,11 @@ class Launch:
     address: Address
     output: int | None
     relay: int
-    board: int = -1
 
     @property
     def descriptors(self) -> list[int]:
         """The descriptors that are sent to the worker, in this order."""
-        return [self.relay, *([] if self.parcel is None else [self.parcel]), *([] if self.board < 0 else [self.board])]
+        return [self.relay] if self.parcel is None else [self.relay, self.parcel]
 
 
 class Launching:

@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import Any
 
 from remuda import _core
-from remuda._backends.base import Assignment, BuildProgress, Queues
+from remuda._backends.base import Assignment, Queues
 from remuda._cluster.driver.engine_worker import EngineWorker
 from remuda._cluster.driver.link import LinkState, ShardLink
 from remuda._cluster.driver.options import ClusterOptions
@@ -162,12 +162,10 @@ class RayBackend:
         self.settings = replace(self.settings, num_workers=len(self.workers), dealt=dealt)
         return [report for link in self.links if link.report is not None for report in link.report.reports]
 
-    def build(self, assignments: Sequence[Assignment], timeout: float | None, progress: BuildProgress) -> list[Reports]:
+    def build(self, assignments: Sequence[Assignment], timeout: float | None) -> list[Reports]:
         raise NotImplementedError("shards build their envs in `start`")
 
-    def build_first(
-        self, assignments: Sequence[Assignment], timeout: float | None, limits: Limits, progress: BuildProgress
-    ) -> SecondBuild:
+    def build_first(self, assignments: Sequence[Assignment], timeout: float | None, limits: Limits) -> SecondBuild:
         raise NotImplementedError("shards measure their envs by themselves")
 
     def attach(self, layout: Layout, arena: _core.Arena, defaults: ResetDefaults) -> None:

@@ -9,9 +9,8 @@ from math import inf
 from remuda._cluster.driver.link import LinkState, ShardLink
 from remuda._cluster.ray import actors
 from remuda._cluster.ray.placement import Placement, in_words
-from remuda._progress import bar
+from remuda._progress.bar import BuildBar
 from remuda._relay.log import logger
-from remuda._wording import name_some
 from remuda.errors import StartTimeoutError
 
 _LOOK = 1.0  # seconds between two checks of the cluster.
@@ -19,12 +18,12 @@ _JOINING = 30.0  # seconds in which a machine with room for a shard may join a c
 
 
 class StartWait:
-    """Waits for shards to build their envs. A progress bar appears in the terminal if that takes long."""
+    """Waits for shards to build their envs, and shows the progress if that takes long."""
 
     def __init__(self, links: Sequence[ShardLink], placement: Placement, width: int, timeout: float | None) -> None:
         """`links`: those of all shards, for the bar. `width`: the number of envs that one factory builds."""
-        self._links, self._placement, self._width, self._timeout = links, placement, width, timeout
-        self._bar = bar.Bar("building envs", self._count(links), bar.PATIENCE) if bar.is_watched() else None
+        self._links, self._placement, self._timeout = links, placement, timeout
+        self._progress = BuildBar(env for link in links for env in link.share.env_ids[::width])
         self._began = time.monotonic()
         self._deadline = inf if timeout is None else self._began + timeout
         self._next_look = min(self._began + _LOOK, self._deadline)
@@ -35,9 +34,10 @@ class StartWait:
 
         Raises StartTimeoutError after the timeout, or if no machine of the cluster can ever run a shard.
         """
-        pause = max(0.0, self._next_look - time.monotonic())
-        if self._bar is not None:
-            pause = min(pause, self._bar.show(self._built, self._missing))
+        for link in self._links:
+            if link.report is not None:
+                self._progress.missing.difference_update(link.share.env_ids)
+        pause = self._progress.show(max(0.0, self._next_look - time.monotonic()))
         refs = {ref: link for link in building for ref in link.refs}
         done = actors.wait(list(refs), 1, pause)
         if not done and time.monotonic() >= self._next_look:
@@ -70,18 +70,5 @@ class StartWait:
         need = in_words(self._placement.bundle)
         return f"{shard} waits for {need}, and {shortage}" if shortage else f"{shard} waits for {need} to become free"
 
-    # -- the bar -----------------------------------------------------------------------------------------
-
-    def _built(self) -> int:
-        return self._count([link for link in self._links if link.report is not None])
-
-    def _missing(self) -> str:
-        building = [link.share.shard for link in self._links if link.report is None]
-        return f"waits for {name_some('shard', building)}"
-
-    def _count(self, links: Sequence[ShardLink]) -> int:
-        return sum(link.share.count for link in links) // self._width
-
     def hide_bar(self) -> None:
-        if self._bar is not None:
-            self._bar.hide()
+        self._progress.hide()

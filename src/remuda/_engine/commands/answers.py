@@ -38,8 +38,9 @@ class Answers(Call):
         self._wait(self, timeout)
 
     @property
-    def num_missing(self) -> int:
-        return len(self._missing)
+    def missing(self) -> set[int]:
+        """The envs whose answers have not arrived, but not the workers."""
+        return {env for sequence in self._missing if (env := self._targets[sequence][0]) is not None}
 
     def result(self, timeout: float | None = None) -> list[Any]:
         """Waits until all answers have arrived, and returns or raises as `Call.result` does."""

@@ -17,14 +17,13 @@ from remuda._engine.running.changes import Changes
 from remuda._engine.running.running import Running
 from remuda._engine.running.shared_rendering import SharedRendering
 from remuda._factories import check_env_fns
-from remuda._progress import bar
+from remuda._progress.bar import BuildBar
 from remuda._wire.codec import check_agreement
 from remuda._wire.computed import check_same
 from remuda._wire.failures import build_error
 from remuda._wire.pickling import Parts, dump
 from remuda._wire.requests import TakeReplacement
 from remuda._worker.env_report import EnvReport, renders
-from remuda._worker.worker_info import worker_info
 from remuda.errors import BrokenPoolError, EnvError, Failure, RemudaError, StateError
 
 
@@ -99,7 +98,10 @@ class Replacing:
     def _build(self, envs: Sequence[int], carried: Sequence[Parts]) -> list[EnvReport]:
         try:
             call = self._exchange.ask(envs, carried, _core.Op.REBUILD)
-            _show(call, len(envs))
+            with BuildBar(envs) as progress:
+                while not call.done:
+                    progress.missing = call.missing
+                    call.wait(progress.show())
             return call.result()
         except EnvError as error:
             told = build_error(error.failures)
@@ -127,18 +129,6 @@ class Replacing:
                 self._note_fresh(self._layout.ids_with(env))
             with suppress(BrokenPoolError):  # if the worker has died, the new env is gone too
                 self._exchange.notify(self._layout.worker_of(env), dump(TakeReplacement(False)), env)
-
-
-def _show(call: Answers, num_envs: int) -> None:
-    """Shows a progress bar until all envs are built, if that takes long and a terminal shows it."""
-    if not bar.is_watched() or worker_info() is not None:
-        return
-    shown = bar.Bar("building envs", num_envs, bar.PATIENCE)
-    try:
-        while not call.done:
-            call.wait(shown.show(lambda: num_envs - call.num_missing))
-    finally:
-        shown.hide()
 
 
 @dataclass(frozen=True)

@@ -6,15 +6,12 @@ A check of an option gets the option's name and the given value. It returns the 
 from __future__ import annotations
 
 import math
-import os
 import re
 from collections.abc import Callable, Mapping
 from numbers import Real
-from pathlib import Path
 from typing import Any, TypeAlias
 
 from gymnasium import Space
-
 
 Check: TypeAlias = Callable[[str, Any], Any]
 

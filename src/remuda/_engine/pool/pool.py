@@ -28,7 +28,6 @@ from remuda._engine.running.seeds import Seed
 from remuda._engine.startup.auto import settle
 from remuda._engine.startup.inheritance import Inheritance
 from remuda._engine.startup.start import start
-from remuda._engine.startup.start_progress import StartProgress
 from remuda._engine.stats.pool_stats import PoolStats
 from remuda._engine.tracing.trace import NUM_EVENTS, Trace, note_new_pool, trace_pool
 from remuda._factories import check_env_fns
@@ -109,9 +108,8 @@ class Pool(Divisible, OnACluster):
                 "make the pool in a function, or put it under `if __name__ == '__main__'`"
             )
         settings = Settings.of(options, len(factories))
-        with StartProgress(settings) as progress:
-            settings, begun = settle(settings, factories, usable_cores(), _adopt, progress)
-            self._take_over(settings, start(settings, factories, begun, progress, inherited))
+        settings, begun = settle(settings, factories, usable_cores(), _adopt)
+        self._take_over(settings, start(settings, factories, begun, inherited))
 
     def _take_over(self, settings: Settings, running: Running) -> None:
         """Makes running workers the workers of this pool."""

@@ -13,7 +13,7 @@ from dataclasses import replace
 from statistics import median
 from typing import Any, Protocol, TypeAlias
 
-from remuda._backends.base import PATIENCE_SECONDS, Backend, BuildProgress
+from remuda._backends.base import PATIENCE_SECONDS, Backend
 from remuda._engine.commands.batch import Batch
 from remuda._engine.options.extras import check_extras
 from remuda._engine.options.fault_policy import FaultPolicy
@@ -23,7 +23,6 @@ from remuda._engine.running.calls import Call
 from remuda._engine.running.running import Running
 from remuda._engine.startup.alike import are_alike
 from remuda._engine.startup.start import assign, lay_out, make_backend
-from remuda._engine.startup.start_progress import StartProgress
 from remuda._engine.stats.choice import WorkerChoice, choose, one_each
 from remuda._relay.log import logger
 from remuda._worker.measuring import Measured, measure
@@ -54,22 +53,20 @@ _ROUND_TRIPS = 10
 _THINK_SECONDS = 3e-3  # a pause as long as a learner may take: a waiting worker falls asleep
 
 
-def settle(
-    settings: Settings, env_fns: Sequence[EnvFn], cores: int, adopt: Adopt, progress: StartProgress
-) -> tuple[Settings, Backend | None]:
+def settle(settings: Settings, env_fns: Sequence[EnvFn], cores: int, adopt: Adopt) -> tuple[Settings, Backend | None]:
     """Returns the settings with the chosen workers, and a backend with the first worker (None: no worker runs yet).
 
     Raises the errors of `start` for env 0. Then nothing is left behind.
     """
     if not settings.measures:
         return settings, None
-    chosen, backend = _choose(settings, env_fns, cores, adopt, progress)
+    chosen, backend = _choose(settings, env_fns, cores, adopt)
     logger.info("num_workers='auto': %s", chosen)
     return replace(settings, num_workers=chosen.num_workers, backend=chosen.backend, choice=chosen), backend
 
 
 def _choose(
-    settings: Settings, env_fns: Sequence[EnvFn], cores: int, adopt: Adopt, progress: StartProgress
+    settings: Settings, env_fns: Sequence[EnvFn], cores: int, adopt: Adopt
 ) -> tuple[WorkerChoice, Backend | None]:
     kind, num_envs = settings.workers_are, settings.num_envs // settings.width
     if not are_alike(env_fns):
@@ -78,8 +75,7 @@ def _choose(
         return WorkerChoice(1, kind, "1 worker for 1 env"), None
     backend = make_backend(settings)
     assignments = assign(settings, env_fns)
-    progress.begin(settings)
-    second = backend.build_first(assignments, settings.start_timeout, LIMITS, progress)
+    second = backend.build_first(assignments, settings.start_timeout, LIMITS)
     if second.refusal is not None:
         chosen = one_each(num_envs, kind, second.refusal)
         if second.stays:
@@ -107,7 +103,7 @@ def _try(settings: Settings, env_fns: Sequence[EnvFn], backend: Backend, adopt: 
         advise=False,
     )
     try:
-        built = backend.build(assign(alone, env_fns), None, BuildProgress())
+        built = backend.build(assign(alone, env_fns), None)
         reports = [report for worker in built for report in worker]
     except BaseException:
         backend.stop(0)

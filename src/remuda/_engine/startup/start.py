@@ -19,7 +19,6 @@ from remuda._engine.options.recording import Factories
 from remuda._engine.options.settings import Settings
 from remuda._engine.running.running import Running
 from remuda._engine.startup.inheritance import Inheritance, progress_of
-from remuda._engine.startup.start_progress import StartProgress
 from remuda._engine.stats.snapshot import hosted_ids
 from remuda._system.cores import whole_cores
 from remuda._system.interpreter import has_gil
@@ -55,13 +54,12 @@ def start(
     settings: Settings,
     env_fns: Sequence[EnvFn],
     begun: Backend | None,
-    progress: StartProgress,
     inherited: Inheritance | None = None,
 ) -> Running:
     """Starts workers, which build the envs, and lays out the shared memory. If this raises, no worker is left.
 
     Args:
-        settings, env_fns, progress: Those of the pool.
+        settings, env_fns: Those of the pool.
         begun: A backend that has built the first env.
         inherited: The state of an earlier pool that this one replaces.
     """
@@ -69,9 +67,7 @@ def start(
         factories = None if settings.record is None else Factories(env_fns)
         backend = begun or make_backend(settings)
         assignments = assign(settings, env_fns)
-        if begun is None:
-            progress.begin(settings)
-        workers = backend.build(assignments, settings.start_timeout, progress)
+        workers = backend.build(assignments, settings.start_timeout)
     except BaseException:
         if begun is not None:
             begun.stop(0)
