@@ -10,7 +10,7 @@ from typing import Any
 import gymnasium
 import pytest
 from failing import assert_goes_on_without
-from odd_exceptions import Falsy, Farewell, NeedsArguments, TwoArguments, Unpicklable, Unprintable, raising
+from odd_exceptions import Falsy, NeedsArguments, TwoArguments, Unpicklable, Unprintable, raising
 from pairs import each, pairwise
 from pool_envs import HookedEnv, counting, hooked
 
@@ -58,7 +58,6 @@ EXCEPTIONS: dict[str, tuple[Callable[[], BaseException], str]] = {
     "Unpicklable": (Unpicklable, "Unpicklable in {}: holds a generator"),
     "Unprintable": (Unprintable, "Unprintable in {}: <"),
     "Falsy": (lambda: Falsy("not nothing"), "Falsy in {}: not nothing"),
-    "Farewell": (lambda: Farewell("bye"), "Farewell in {}: bye"),
 }
 
 

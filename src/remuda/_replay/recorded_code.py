@@ -15,7 +15,7 @@ from gymnasium import Space
 from gymnasium.envs.registration import registry
 
 from remuda._crash.record import Beginning, Record
-from remuda._wire.pickling import load_from_env
+from remuda._wire.pickling import load
 from remuda.errors import RecordError
 
 
@@ -60,7 +60,7 @@ class RecordedCode:
             return
         self._register_spec()
         if "actions" in record.pickles:
-            self.objects = {index: load_from_env(parts) for index, parts in self._load("actions").items()}
+            self.objects = {index: load(parts) for index, parts in self._load("actions").items()}
         if leave.factory is None:
             self.observation_space = self._load("observation_space")
 
@@ -112,7 +112,7 @@ class RecordedCode:
                 "use that one, or --factory module:function"
             )
         try:
-            return load_from_env([pickled])
+            return load([pickled])
         except Exception as error:
             raise RecordError(
                 f"the pickled {name} of {path} cannot be loaded here ({type(error).__name__}: {error}); "

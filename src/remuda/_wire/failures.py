@@ -10,30 +10,28 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
 from remuda._wire import by_value
-from remuda._wire.pickling import Parts, dump, load, raises_again
+from remuda._wire.pickling import Parts, dump, load
 from remuda.errors import EnvError, Failure, InvalidEnvError, RemoteTraceback
 
 
 def text_of(value: Any, make: Callable[[Any], str] = str, otherwise: str | None = None) -> str:
     """Returns `make(value)`, the text of a user's object, as a plain `str`.
 
-    If `make` raises, returns `otherwise`, or by default the name of the object's class. Raises KeyboardInterrupt only.
+    If `make` raises an Exception, returns `otherwise`, or by default the name of the object's class.
     """
     try:
         return str.__str__(make(value))
-    except KeyboardInterrupt:
-        raise
-    except BaseException:  # even SystemExit, because `make` must not end this process
+    except Exception:
         return f"<{type(value).__qualname__}>" if otherwise is None else otherwise
 
 
 def portable(error: BaseException) -> tuple[str, str, str, bytes | None]:
     """Returns (class, text, traceback, pickle) of an exception. The pickle is None unless it can be loaded.
 
-    Any access to an exception may raise. If Ctrl-C raises KeyboardInterrupt meanwhile, returns its parts instead.
+    If Ctrl-C raises KeyboardInterrupt meanwhile, returns its parts instead.
     """
     try:
-        if issubclass(type(error), RecursionError):  # `isinstance` could run the exception's code
+        if isinstance(error, RecursionError):
             text_of(error, _name_culprit)
         return name_of(error), text_of(error, otherwise=_NO_TEXT), traceback_of(error), _pickle_exception(error)
     except KeyboardInterrupt as interrupt:
@@ -56,9 +54,7 @@ _NO_TEXT = "<its text cannot be made>"
 
 
 def name_of(error: BaseException) -> str:
-    kind = type(error)
-    module = text_of(kind, lambda kind: f"{kind.__module__}.", otherwise="")
-    return f"{module}{kind.__qualname__}".removeprefix("builtins.")
+    return f"{type(error).__module__}.{type(error).__qualname__}".removeprefix("builtins.")
 
 
 def traceback_of(error: BaseException) -> str:
@@ -72,26 +68,9 @@ def _pickle_exception(error: BaseException) -> bytes | None:
     try:
         pickled: bytes = by_value.dumps(error, protocol=5)
         loaded = load([pickled])
-    except KeyboardInterrupt:
-        raise
-    except BaseException:  # it cannot be pickled or loaded: only its text is sent
+    except Exception:  # it cannot be pickled or loaded: only its text is sent
         return None
-    same = type(loaded) is type(error) or type(error).__module__ == "__main__"
-    return pickled if same and _can_be_handled(loaded) else None
-
-
-def _can_be_handled(exception: Any) -> bool:
-    """Whether an object is an exception for which `isinstance` does not raise."""
-    if not issubclass(type(exception), BaseException):
-        return False
-    try:
-        return exception.__class__ is type(exception)
-    except KeyboardInterrupt:
-        raise
-    except BaseException:
-        if not raises_again(lambda: exception.__class__):
-            raise
-        return False
+    return pickled if type(loaded) is type(error) or type(error).__module__ == "__main__" else None
 
 
 Interrupts: TypeAlias = dict["int | None", BaseException]
@@ -102,7 +81,7 @@ INTERRUPT = b""  # in the place of a pickled exception, if that is in `Interrupt
 
 def is_interrupt(error: BaseException) -> bool:
     """Whether an exception from code in the main thread is Ctrl-C, or comes from one of the present signal handlers."""
-    if issubclass(type(error), KeyboardInterrupt):  # `isinstance` could run the exception's code
+    if isinstance(error, KeyboardInterrupt):
         return True
     codes = set(map(_code_of, map(signal.getsignal, signal.valid_signals())))
     return any(frame.f_code in codes for frame, _ in traceback.walk_tb(error.__traceback__))
@@ -128,18 +107,8 @@ def load_exception(text: str, pickled: bytes | None) -> BaseException | None:
     if pickled is None:
         return None
     try:
-        return _load_exception(text, pickled)
-    except KeyboardInterrupt:
-        raise
-    except BaseException:
-        if not raises_again(lambda: _load_exception(text, pickled)):
-            raise
-        return None  # for example, the exception's class cannot be imported here
-
-
-def _load_exception(text: str, pickled: bytes) -> BaseException | None:
-    exception: BaseException = load([pickled])
-    if not _can_be_handled(exception):
+        exception: BaseException = load([pickled])
+    except Exception:  # for example, the exception's class cannot be imported here
         return None
     exception.__cause__ = RemoteTraceback(text)
     return exception

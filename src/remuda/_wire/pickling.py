@@ -81,35 +81,6 @@ def load(parts: Parts) -> Any:
     return pickle.loads(parts[0], buffers=parts[1:])
 
 
-def load_from_env(parts: Parts) -> Any:
-    """Loads data that an env has sent, like `load`. Raises UnpicklingError instead of SystemExit and the like.
-
-    KeyboardInterrupt and exceptions of signal handlers are raised unchanged.
-    """
-    try:
-        return load(parts)
-    except (Exception, KeyboardInterrupt):
-        raise
-    except BaseException as error:
-        if not raises_again(lambda: load(parts)):
-            raise
-        raise pickle.UnpicklingError(f"unpickling it raised {type(error).__name__}") from error
-
-
-def raises_again(function: Callable[[], object]) -> bool:
-    """Calls a function that has just raised an exception, and returns whether it raises again.
-
-    If not, a signal handler that ran during the first call raised.
-    """
-    try:
-        function()
-    except KeyboardInterrupt:
-        raise
-    except BaseException:
-        return True
-    return False
-
-
 def bundle(rows: Sequence[FlaggedParts]) -> Parts:
     """Joins the flags and pickles of a vector env's rows into one message: a head, and then the buffers of each row."""
     head = np.array([(0, 0) if row is None else (row[0], len(row[1] or ())) for row in rows], _HEAD)

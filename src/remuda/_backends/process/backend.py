@@ -30,7 +30,7 @@ from remuda._wire.failures import Interrupts, build_error, load_failure, not_loa
 from remuda._wire.info_columns import InfoColumn
 from remuda._wire.layout import Layout
 from remuda._wire.parcel import Address, Parcel
-from remuda._wire.pickling import Parts, dump, load, load_from_env
+from remuda._wire.pickling import Parts, dump, load
 from remuda._worker.env_report import Reports
 from remuda._worker.factories import carry
 from remuda._worker.reset_defaults import ResetDefaults
@@ -251,7 +251,7 @@ class ProcessBackend:
         key = b"".join(parts)
         if key not in self._reports:  # most workers send equal reports, which are loaded once
             try:
-                self._reports[key] = load_from_env(parts)
+                self._reports[key] = load(parts)
             except Exception as error:
                 return not_loaded(worker.env_ids[0], worker.index, "build", "spaces and metadata", error)
         return self._reports[key]

@@ -10,7 +10,7 @@ from remuda._engine.running.calls import Call
 from remuda._engine.running.changes import Changes
 from remuda._engine.supervision.faults import Faults
 from remuda._wire.failures import not_loaded
-from remuda._wire.pickling import Parts, load_from_env
+from remuda._wire.pickling import Parts, load
 from remuda.errors import EnvError, Failure, RemudaError
 
 
@@ -60,7 +60,7 @@ class Answers(Call):
         values, failures = [], []
         for sequence in self._order:
             try:
-                values.append(load_from_env(self._answers[sequence]))
+                values.append(load(self._answers[sequence]))
             except Exception as error:
                 env_id, worker = self._targets[sequence]
                 failures.append(not_loaded(env_id, worker, "call", "an answer", error))

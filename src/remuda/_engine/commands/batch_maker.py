@@ -14,7 +14,7 @@ from remuda._engine.running.infos import InfoColumns, RawRow
 from remuda._engine.running.running import Running
 from remuda._engine.running.unpickling import UnpicklingMeter
 from remuda._wire.info_columns import InfoColumn
-from remuda._wire.pickling import dump, load_from_env
+from remuda._wire.pickling import dump, load
 from remuda._wire.requests import AddInfoColumns
 from remuda.errors import BrokenPoolError
 
@@ -67,7 +67,7 @@ class BatchMaker:
         for flags, parts, _ in raw.values():
             if flags & _core.HAS_NEW_KEYS and parts is not None and not isinstance(parts, tuple):
                 with suppress(Exception):  # if a value cannot be unpickled, reading the info raises the error later
-                    _, _, fields, _ = load_from_env(parts)
+                    _, _, fields, _ = load(parts)
                     self._infos.assign(fields)
         if min(self._announced) < len(self._infos.columns):
             self._announce()

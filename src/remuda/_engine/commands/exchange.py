@@ -18,7 +18,7 @@ from remuda._engine.supervision.faults import Faults, must_reset
 from remuda._engine.supervision.remembered_calls import Remembering
 from remuda._engine.supervision.supervisor import Supervisor
 from remuda._wire.failures import load_failure
-from remuda._wire.pickling import Parts, load, load_from_env
+from remuda._wire.pickling import Parts, load
 from remuda.errors import ClosedError, Failure, RemudaError, StateError
 
 _FOREVER = -1  # the value of a timeout in ns that stands for no timeout.
@@ -246,9 +246,7 @@ class Exchange:
     def raise_close_errors(self, close_errors: Answers) -> None:
         """Raises the error that envs have raised when they were closed, if any."""
         answers = close_errors.so_far()
-        if failures := [
-            load_failure(parts, self._backend.interrupts) for answer in answers for parts in load_from_env(answer)
-        ]:
+        if failures := [load_failure(parts, self._backend.interrupts) for answer in answers for parts in load(answer)]:
             raise self.faults.error_for(failures)
         if close_errors.error is not None:
             raise close_errors.error

@@ -16,7 +16,7 @@ from remuda._engine.running.unpickling import UnpicklingMeter
 from remuda._error_frames import holds_nothing
 from remuda._wire.codec import SpaceCodec
 from remuda._wire.info_columns import PYTHON_NUMBERS, InfoColumn, InfoField
-from remuda._wire.pickling import Parts, load_from_env, unbundle
+from remuda._wire.pickling import Parts, load, unbundle
 
 Path: TypeAlias = tuple[str, ...]
 
@@ -160,7 +160,7 @@ class PickledRows:
     def _unpickle(self, row: int, parts: Parts) -> Any:
         begin = time.perf_counter_ns()
         try:
-            matter = load_from_env(parts)
+            matter = load(parts)
         except Exception as error:
             if self._blame is None:
                 raise

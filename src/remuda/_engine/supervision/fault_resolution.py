@@ -9,7 +9,7 @@ from remuda import _core
 from remuda._engine.running.changes import Changes
 from remuda._engine.running.running import Running
 from remuda._engine.supervision.faults import Faults
-from remuda._wire.pickling import load_from_env, unbundle
+from remuda._wire.pickling import load, unbundle
 from remuda.errors import Fault
 
 Outcome = _core.Outcome
@@ -123,7 +123,7 @@ class FaultResolution:
         try:
             if self._layout.vector_size is not None:
                 _, parts = unbundle(parts, len(slots))[slot - slots[0]] or (0, None)
-            objects: list[Any] = load_from_env(parts)[0]
+            objects: list[Any] = load(parts)[0]
         except Exception:  # the caller gets this error when it reads the observation in its batch
             return [None] * count
         return objects
