@@ -28,7 +28,6 @@ void bind_protocol(nb::module_& m) {
       .value("DISABLED", Autoreset::kDisabled)
       .value("BACKGROUND", Autoreset::kBackground);
   m.attr("MESSAGE_MARK") = nb::bytes(MessageSocket::kMark.data(), MessageSocket::kMarkBytes);
-  m.attr("MAX_MESSAGE_PARTS") = MessageSocket::kMaxParts;
   m.attr("HAS_FINAL") = kHasFinal;
   m.attr("HAS_NEW_KEYS") = kHasNewKeys;
   m.attr("IS_FAILURE") = kIsFailure;

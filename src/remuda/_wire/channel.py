@@ -22,7 +22,7 @@ from remuda._system.sockets import Socket, send_fds
 from remuda._wire.pickling import Parts, dump, load
 
 _HEAD = struct.Struct("<12sI")  # the head of a message: a mark, and the number of buffers
-_MARK, _MAX_PARTS = _core.MESSAGE_MARK, _core.MAX_MESSAGE_PARTS
+_MARK = _core.MESSAGE_MARK
 _FD = struct.Struct("i")
 _FD_TRIES = 1000  # the number of tries to send descriptors, a millisecond apart.
 _MOMENT_MS = 1  # the milliseconds that `post` waits for room in a full socket
@@ -107,11 +107,7 @@ class SocketChannel:
         mark, count = _HEAD.unpack(self._piece(0, _HEAD.size, timeout_ms))
         if mark != _MARK:
             raise NonsenseError(f"expected a message that begins with {_MARK!r}, got {mark!r}")
-        if count > _MAX_PARTS:
-            raise NonsenseError(f"expected a message of at most {_MAX_PARTS} parts, got {count}")
         sizes = struct.unpack(f"<{count}Q", self._piece(1, 8 * count, timeout_ms))
-        if sum(sizes) > _machine_bytes():
-            raise NonsenseError(f"expected a message that fits into this machine's memory, got {sum(sizes)} bytes")
         parts = [self._piece(2 + i, size, timeout_ms) for i, size in enumerate(sizes)]
         self._pieces.clear()
         return parts
@@ -216,11 +212,7 @@ class _Piece:
     """A buffer of a message that is being received."""
 
     def __init__(self, size: int) -> None:
-        try:
-            # If the size is wrong and huge, this does little harm: the kernel assigns memory only as bytes arrive.
-            self.data: memoryview = np.empty(size, np.uint8).data
-        except MemoryError:
-            raise NonsenseError(f"expected a part of a message that there is memory for, got {size} bytes") from None
+        self.data: memoryview = np.empty(size, np.uint8).data
         self.counts: list[int] = []  # the number of bytes that each read returned
 
     def missing(self) -> memoryview:
@@ -232,10 +224,6 @@ def _pieces_of(parts: Parts) -> list[memoryview]:
     views = [memoryview(part).cast("B") for part in parts]
     head = _HEAD.pack(_MARK, len(views)) + struct.pack(f"<{len(views)}Q", *(view.nbytes for view in views))
     return [memoryview(head), *views]
-
-
-def _machine_bytes() -> int:
-    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
 def _some(received: Any) -> Any:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import socket
-import struct
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -13,7 +12,7 @@ import pytest
 from programs import Script
 
 from remuda import _core
-from remuda._wire.channel import NonsenseError, SocketChannel
+from remuda._wire.channel import SocketChannel
 
 pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="worker processes need Linux"),
@@ -76,47 +75,6 @@ def test_received_descriptors_are_closed_on_exec() -> None:
     sender.close()
     receiver.close()
     assert inheritable == [False] * 4
-
-
-@pytest.mark.parametrize(
-    ("sizes", "message"),
-    [
-        ([2**63], "fits into this machine's memory"),
-        ([2**64 - 1] * 3, "fits into this machine's memory"),
-        ([2**62] * 4, "fits into this machine's memory"),
-        (range(2**32 - 1, 2**32), "at most 16777216 parts"),
-    ],
-)
-def test_impossible_sizes_are_refused_before_memory_is_allocated(sizes: Any, message: str) -> None:
-    near, far = socket.socketpair()
-    channel = SocketChannel(far)
-    count = sizes[0] if isinstance(sizes, range) else len(sizes)
-    near.sendall(struct.pack("<12sI", b"remuda: msg\n", count))
-    if not isinstance(sizes, range):
-        near.sendall(struct.pack(f"<{count}Q", *sizes))
-    with pytest.raises(NonsenseError, match=message):
-        channel.recv()
-    near.close()
-    channel.close()
-
-
-def test_memory_is_allocated_only_as_bytes_arrive() -> None:
-    """A header claims half of the machine's memory, and the bytes do not follow."""
-    claimed = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2
-    near, far = socket.socketpair()
-    channel = SocketChannel(far)
-    near.sendall(struct.pack("<12sIQ", b"remuda: msg\n", 1, claimed) + b"x" * 1000)
-    near.close()
-    before = resident()
-    with pytest.raises(EOFError):
-        channel.recv()
-    assert resident() - before < 1 << 24
-    channel.close()
-
-
-def resident() -> int:
-    with open("/proc/self/statm") as statm:
-        return int(statm.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
 def is_open(fd: int) -> bool:
