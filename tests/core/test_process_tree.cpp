@@ -5,6 +5,7 @@
 
 #if REMUDA_LINUX
 
+#include <fcntl.h>
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>

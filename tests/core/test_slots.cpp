@@ -69,17 +69,6 @@ TEST(each_state_has_the_events_of_the_table) {
   CHECK(possible_in(SlotState::kFailed) == Names{"release"});
 }
 
-TEST(a_refusal_says_what_was_asked_of_whom) {
-  Slots slots(1);
-  try {
-    slots.resend(0);
-  } catch (const std::logic_error& error) {
-    CHECK_EQ(std::string(error.what()), "a slot that is idle cannot become in flight");
-    return;
-  }
-  CHECK(false);
-}
-
 TEST(what_a_slot_was_sent_stays_until_the_next_command) {
   Slots slots(2);
   slots.place(1, 3, 5);

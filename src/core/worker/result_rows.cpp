@@ -81,6 +81,7 @@ nb::object ResultRows::write_info(const Objects& objects, nb::handle info, const
 
 void ResultRows::write_computed(nb::handle env, std::uint32_t row, std::vector<std::byte>& kept,
                                 EnvCalls& calls) const {
+  if (computed_.empty()) return;
   kept.clear();
   for (std::size_t i = 0; i < computed_.size(); ++i) {
     const Column& column = computed_[i];
