@@ -68,10 +68,11 @@ class FrameBook {
   const std::vector<std::shared_ptr<FrameBook>> before_;
 };
 
-// Keeps an arena mapped as long as arrays are views of it.
+// Keeps an arena mapped as long as arrays are views of it, and `held`, the owner of their rows, if there is one.
 class Lease {
  public:
-  explicit Lease(std::shared_ptr<Arena> arena) : arena_(std::move(arena)) {}
+  explicit Lease(std::shared_ptr<Arena> arena, std::shared_ptr<const void> held = {})
+      : arena_(std::move(arena)), held_(std::move(held)) {}
   virtual ~Lease() = default;
   Lease(const Lease&) = delete;
   Lease& operator=(const Lease&) = delete;
@@ -79,6 +80,7 @@ class Lease {
 
  private:
   std::shared_ptr<Arena> arena_;
+  std::shared_ptr<const void> held_;
 };
 
 // The lease on a frame. The frame counts as lent as soon as the lease exists.

@@ -83,36 +83,32 @@ Hub::Hub(std::shared_ptr<Arena> arena, Plan plan, std::vector<std::uint32_t> env
       actions_(std::move(actions)),
       frame_taker_(arena_, plan_.slots, plan_.frames - 1, std::move(columns), std::move(final_columns),
                    std::move(computed)),
-      rollout_store_(std::make_shared<RolloutStore>(arena_, plan_.rollout_rows, rows_of_rollouts())),
+      rollout_store_(std::make_shared<RolloutStore>(arena_, plan_.rollout_rows, lend_columns())),
       callbacks_{.batch_type = nb::borrow(nb::type<Batch>())},
       caller_meter_(*arena_->at<CallerFigures>(plan_.caller_figures), *arena_->at<SharedCores>(Plan::kCores)) {
   if (one_sleeps) bell_.appoint_sleeper(plan_.workers - 1);
-  lend_columns();
   std::vector<std::uint32_t> all(plan_.slots);
   std::iota(all.begin(), all.end(), 0);
   split({std::move(all)});
 }
 
-// Returns the rows of each column that rollouts may use. The action columns come last.
-std::vector<RolloutStore::Rows> Hub::rows_of_rollouts() const {
+// Registers the memory that arrays of batches and rollouts may view. Returns the rows of each column that rollouts may
+// use; the action columns come last. Row `slots` of these corresponds to the first row for rollouts of the others.
+std::vector<RolloutStore::Rows> Hub::lend_columns() {
   std::vector<RolloutStore::Rows> rows;
-  for (std::size_t c = 0; c < plan_.columns.size(); ++c)
-    if (c != kInfo)
-      rows.push_back({plan_.columns[c] + plan_.column_bytes[c] * plan_.first_rollout_row(), plan_.column_bytes[c],
-                      c == kReward || c == kTerminated || c == kTruncated});
-  for (std::size_t c = 0; c < plan_.actions.size(); ++c)
-    rows.push_back({plan_.actions[c] + plan_.action_bytes[c] * plan_.slots, plan_.action_bytes[c]});
+  const std::uint32_t first = plan_.first_rollout_row();
+  for (std::size_t c = 0; c < plan_.columns.size(); ++c) {
+    const std::uint64_t offset = plan_.columns[c], bytes = plan_.column_bytes[c];
+    if (c == kInfo) continue;
+    rows.push_back({offset + bytes * first, bytes, c == kReward || c == kTerminated || c == kTruncated});
+    lendings_->add_column(arena_->at<std::byte>(offset), bytes);
+  }
+  for (std::size_t c = 0; c < plan_.actions.size(); ++c) {
+    const std::uint64_t bytes = plan_.action_bytes[c], offset = plan_.actions[c] + bytes * plan_.slots;
+    rows.push_back({offset, bytes});
+    lendings_->add_column(arena_->at<std::byte>(offset), bytes, first);
+  }
   return rows;
-}
-
-// Registers the memory that arrays of batches and rollouts may view.
-void Hub::lend_columns() {
-  for (std::size_t c = 0; c < plan_.columns.size(); ++c)
-    if (c != kInfo) lendings_->add_column(arena_->at<std::byte>(plan_.columns[c]), plan_.column_bytes[c]);
-  // Row `slots` of the action columns corresponds to the first row for rollouts of the other columns.
-  for (std::size_t c = 0; c < plan_.actions.size(); ++c)
-    lendings_->add_column(arena_->at<std::byte>(plan_.actions[c] + plan_.action_bytes[c] * plan_.slots),
-                          plan_.action_bytes[c], plan_.first_rollout_row());
 }
 
 std::uint32_t Hub::split(std::vector<std::vector<std::uint32_t>> divisions) {

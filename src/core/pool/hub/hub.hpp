@@ -212,8 +212,7 @@ class Hub {
     nb::object lease, extras;
   };
 
-  std::vector<RolloutStore::Rows> rows_of_rollouts() const;
-  void lend_columns();
+  std::vector<RolloutStore::Rows> lend_columns();
 
   PartObjects& objects_of_part(std::uint32_t number) { return part_objects_[slots_.parts().index(number)]; }
   std::optional<Refusal> send_to(Op op, nb::handle slots, nb::handle actions, nb::handle blobs, std::uint32_t number,

@@ -104,13 +104,4 @@ class Rollout {
   std::vector<std::uint8_t> is_filled_;    // One entry for each row.
 };
 
-// The lease that the arrays of a rollout hold.
-class RolloutLease final : public Lease {
- public:
-  explicit RolloutLease(std::shared_ptr<Rollout> rollout) : Lease(rollout->arena()), rollout_(std::move(rollout)) {}
-
- private:
-  std::shared_ptr<Rollout> rollout_;
-};
-
 }  // namespace remuda

@@ -16,7 +16,7 @@ class RolloutViews {
   // `first_action`: the row in the action columns that corresponds to the rollout's first row in the other columns.
   RolloutViews(std::shared_ptr<Rollout> rollout, std::shared_ptr<const BatchColumns> columns,
                std::vector<Column> actions, std::uint32_t first_action)
-      : lease_(as_base(std::make_unique<RolloutLease>(rollout))),
+      : lease_(as_base(std::make_unique<Lease>(rollout->arena(), rollout))),
         rollout_(std::move(rollout)),
         columns_(std::move(columns)),
         actions_(std::move(actions)),
