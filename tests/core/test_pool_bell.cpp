@@ -54,12 +54,12 @@ TEST(one_worker_leaves_its_core_to_the_caller) {
 
 TEST(workers_may_spin_for_one_pool_of_the_process_at_a_time) {
   Waiting first, second;
-  const auto now = Clock::now() + std::chrono::seconds(1);  // later than the right of any earlier test's pool lasts
-  // Each wait requests the right to spin, and ends at once.
+  const auto now = Clock::now() + std::chrono::seconds(1);  // later than any earlier test's pool keeps the token
+  // Each wait requests the token, and ends at once.
   first.bell.wait(first.bell.count(), kForever, now);
   second.bell.wait(second.bell.count(), kForever, now);
   CHECK_EQ(first.cores.barred.load(), 0U);
   CHECK_EQ(second.cores.barred.load(), 1U);
-  second.bell.wait(second.bell.count(), kForever, now + 2 * SpinRight::kKept);
+  second.bell.wait(second.bell.count(), kForever, now + 2 * SpinToken::kKept);
   CHECK_EQ(second.cores.barred.load(), 0U);
 }

@@ -12,45 +12,35 @@
 
 namespace remuda {
 
-// The right to let workers spin, which only one pool of this process has at a time. With more spinning pools, the
+// The token that lets workers spin, which only one pool of this process has at a time. With more spinning pools, the
 // spinners would outnumber the cores.
 //
-// A pool takes the right when it waits for results, and each further wait extends the right by `kKept`. After that
-// time, the next pool that waits takes the right. All orders are relaxed, because the right guards no data: a lost race
-// only moves the right to another pool.
-class SpinRight {
+// A pool takes the token when it waits for results, and each further wait extends the token by `kKept`. After that
+// time, the next pool that waits takes the token. All orders are relaxed, because the token guards no data: a lost race
+// only moves the token to another pool.
+class SpinToken {
  public:
   static constexpr Nanoseconds kKept = std::chrono::milliseconds(10);
 
-  SpinRight() : id_(last_id().fetch_add(1, std::memory_order_relaxed) + 1) {}
-  SpinRight(const SpinRight&) = delete;
-  SpinRight& operator=(const SpinRight&) = delete;
+  SpinToken() : id_(last_id_.fetch_add(1, std::memory_order_relaxed) + 1) {}
+  SpinToken(const SpinToken&) = delete;
+  SpinToken& operator=(const SpinToken&) = delete;
 
-  // Called when this pool waits for results: takes the right if possible. Returns whether the pool has the right now.
+  // Called when this pool waits for results: takes the token if possible. Returns whether the pool has the token now.
   bool ask(Clock::time_point now) {
-    std::uint64_t holder = holder_id().load(std::memory_order_relaxed);
+    std::uint64_t holder = holder_.load(std::memory_order_relaxed);
     if (holder != id_) {
-      const std::uint64_t until = held_until().load(std::memory_order_relaxed);
-      if (to_ns(now) < until || !holder_id().compare_exchange_strong(holder, id_, std::memory_order_relaxed))
-        return false;
+      const std::uint64_t until = held_until_.load(std::memory_order_relaxed);
+      if (to_ns(now) < until || !holder_.compare_exchange_strong(holder, id_, std::memory_order_relaxed)) return false;
     }
-    held_until().store(to_ns(now + kKept), std::memory_order_relaxed);
+    held_until_.store(to_ns(now + kKept), std::memory_order_relaxed);
     return true;
   }
 
  private:
-  static std::atomic<std::uint64_t>& last_id() {
-    static std::atomic<std::uint64_t> id{0};
-    return id;
-  }
-  static std::atomic<std::uint64_t>& holder_id() {
-    static std::atomic<std::uint64_t> id{0};  // the pool that has the right; 0: none
-    return id;
-  }
-  static std::atomic<std::uint64_t>& held_until() {
-    static std::atomic<std::uint64_t> ns{0};
-    return ns;
-  }
+  static inline std::atomic<std::uint64_t> last_id_{0};
+  static inline std::atomic<std::uint64_t> holder_{0};      // the id of the pool that has the token; 0: none
+  static inline std::atomic<std::uint64_t> held_until_{0};  // in ns
 
   const std::uint64_t id_;
 };
@@ -87,7 +77,7 @@ class PoolBell {
   // Sleeps until the bell has been rung up to `target`, or for about `limit`, or shorter without a reason. `now`: the
   // time before the sleep. Returns the time after it.
   Clock::time_point wait(std::uint32_t target, Nanoseconds limit, Clock::time_point now) {
-    const bool is_barred = !spin_right_.ask(now);
+    const bool is_barred = !spin_token_.ask(now);
     if (cores_.barred.load(std::memory_order_relaxed) != is_barred)
       cores_.barred.store(is_barred, std::memory_order_relaxed);
     now = remuda::wait(bell_, target, limit, spin_policy_, now);
@@ -99,7 +89,7 @@ class PoolBell {
   Bell& bell_;
   SharedCores& cores_;
   SpinPolicy spin_policy_;
-  SpinRight spin_right_;
+  SpinToken spin_token_;
   bool asks_for_all_ = false;
 };
 
