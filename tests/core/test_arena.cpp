@@ -122,7 +122,7 @@ TEST(a_process_that_locks_its_memory_gives_none_to_mere_addresses) {
   in_a_child([] {
     constexpr std::size_t kBytes = std::size_t{64} << 20;
     CHECK_EQ(mlockall(MCL_FUTURE), 0);
-    auto arena = Arena::create(kBytes, std::vector<Stretch>{{0, 4096}});
+    auto arena = Arena::create(kBytes, std::vector<ByteRange>{{0, 4096}});
     auto other = Arena::attach(arena->fd(), kBytes);
     struct stat file{};
     CHECK_EQ(fstat(arena->fd(), &file), 0);

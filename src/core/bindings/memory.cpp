@@ -32,10 +32,10 @@ std::shared_ptr<Arena> create_arena(std::size_t bytes) {
 }
 
 nb::list lasting_of(const Arena& arena) {
-  nb::list stretches;
-  for (const Stretch& one : arena.lasting())
-    stretches.append(nb::make_tuple(reinterpret_cast<std::uintptr_t>(arena.at<std::byte>(one.offset)), one.bytes));
-  return stretches;
+  nb::list ranges;
+  for (const ByteRange& one : arena.lasting())
+    ranges.append(nb::make_tuple(reinterpret_cast<std::uintptr_t>(arena.at<std::byte>(one.offset)), one.bytes));
+  return ranges;
 }
 
 // Registers a Python function that is called before the arena is unmapped. The function is neither called nor freed if
@@ -62,9 +62,9 @@ std::shared_ptr<Arena> create_planned_arena(const Plan& plan) {
 }
 
 nb::list reserved_of(const Plan& plan) {
-  nb::list stretches;
-  for (const Stretch& stretch : plan.reserved()) stretches.append(nb::make_tuple(stretch.offset, stretch.bytes));
-  return stretches;
+  nb::list ranges;
+  for (const ByteRange& range : plan.reserved()) ranges.append(nb::make_tuple(range.offset, range.bytes));
+  return ranges;
 }
 
 // -- figures (shm/figures.hpp, and the workers' meters) ----------------------------------------------------
@@ -154,7 +154,7 @@ void bind_memory(nb::module_& m) {
       .def_ro("bytes", &Plan::bytes)
       .def_prop_ro("rows", &Plan::rows)
       .def_prop_ro("action_rows", &Plan::action_rows)
-      .def_prop_ro("reserved", &reserved_of, "The (offset, bytes) of each stretch that has memory from the start.");
+      .def_prop_ro("reserved", &reserved_of, "The (offset, bytes) of each range that has memory from the start.");
 
   nb::class_<Column>(m, "Column")
       .def("read", &Column::read, "row"_a)
@@ -182,7 +182,7 @@ void bind_memory(nb::module_& m) {
       .def_prop_ro("fd", &Arena::fd)
       .def("before_end", &before_end, "call"_a)
       .def_prop_ro("lasting", &lasting_of,
-                   "The (address, bytes) of each stretch that keeps its memory for the arena's whole life.")
+                   "The (address, bytes) of each range that keeps its memory for the arena's whole life.")
       .def_prop_ro("address", [](const Arena& arena) { return reinterpret_cast<std::uintptr_t>(arena.base()); })
       .def_prop_ro("bytes", &Arena::bytes);
   m.def("arena_of", &arena_of, "array"_a, nb::sig("def arena_of(array: numpy.ndarray) -> Arena | None"),

@@ -59,24 +59,24 @@ std::byte* map(int fd, std::size_t bytes, int protection = PROT_READ | PROT_WRIT
 
 // Gives memory to a range in steps. The kernel undoes a whole allocation that a signal interrupts, and signals may
 // arrive every few milliseconds. Returns an error number, or 0.
-int allocate(int fd, Stretch stretch) {
+int allocate(int fd, ByteRange range) {
   constexpr std::uint64_t kStep = std::uint64_t{64} << 20;
-  for (std::uint64_t at = 0; at < stretch.bytes; at += kStep) {
-    const auto length = static_cast<off_t>(std::min(kStep, stretch.bytes - at));
+  for (std::uint64_t at = 0; at < range.bytes; at += kStep) {
+    const auto length = static_cast<off_t>(std::min(kStep, range.bytes - at));
     int error;
     do {
       // posix_fallocate returns the error and does not set errno.
-      error = posix_fallocate(fd, static_cast<off_t>(stretch.offset + at), length);
+      error = posix_fallocate(fd, static_cast<off_t>(range.offset + at), length);
     } while (error == EINTR);
     if (error != 0) return error;
   }
   return 0;
 }
 
-int allocate(int fd, std::size_t bytes, const std::vector<Stretch>& reserved) {
+int allocate(int fd, std::size_t bytes, const std::vector<ByteRange>& reserved) {
   if (ftruncate(fd, static_cast<off_t>(bytes)) != 0) return errno;
-  for (const Stretch& stretch : reserved)
-    if (const int error = allocate(fd, stretch)) return error;
+  for (const ByteRange& range : reserved)
+    if (const int error = allocate(fd, range)) return error;
   return 0;
 }
 
@@ -103,13 +103,13 @@ std::shared_ptr<Arena> Arena::create(std::size_t bytes, Deleter deleter) {
   return create(bytes, {{0, bytes}}, deleter);
 }
 
-std::shared_ptr<Arena> Arena::create(std::size_t bytes, const std::vector<Stretch>& reserved, Deleter deleter) {
+std::shared_ptr<Arena> Arena::create(std::size_t bytes, const std::vector<ByteRange>& reserved, Deleter deleter) {
   int fd = memfd_create("remuda", MFD_CLOEXEC);
   if (fd < 0) fail(errno, "could not create the pool's shared memory (memfd_create)");
   if (int error = allocate(fd, bytes, reserved)) {
     close(fd);
     std::uint64_t wanted = 0;
-    for (const Stretch& stretch : reserved) wanted += stretch.bytes;
+    for (const ByteRange& range : reserved) wanted += range.bytes;
     fail(error, "could not reserve " + megabytes(wanted) +
                     " of shared memory for the pool; use fewer envs, fewer frames or smaller observations");
   }
@@ -150,15 +150,15 @@ void Arena::close_fd() {
   fd_ = -1;
 }
 
-void Arena::reserve(Stretch stretch) const {
-  const std::uint64_t from = stretch.offset / kPage * kPage;
-  const int error = populate(base_ + from, stretch.offset + stretch.bytes - from);
-  if (error != 0) fail(error, "could not reserve " + megabytes(stretch.bytes) + " of shared memory");
+void Arena::reserve(ByteRange range) const {
+  const std::uint64_t from = range.offset / kPage * kPage;
+  const int error = populate(base_ + from, range.offset + range.bytes - from);
+  if (error != 0) fail(error, "could not reserve " + megabytes(range.bytes) + " of shared memory");
 }
 
-void Arena::release(Stretch stretch) const {
-  const std::uint64_t from = (stretch.offset + kPage - 1) / kPage * kPage;
-  const std::uint64_t to = (stretch.offset + stretch.bytes) / kPage * kPage;
+void Arena::release(ByteRange range) const {
+  const std::uint64_t from = (range.offset + kPage - 1) / kPage * kPage;
+  const std::uint64_t to = (range.offset + range.bytes) / kPage * kPage;
   if (from < to) madvise(base_ + from, to - from, MADV_REMOVE);
 }
 
@@ -188,7 +188,7 @@ const bool Arena::kIsSparse = false;
 
 std::shared_ptr<Arena> Arena::create(std::size_t bytes, Deleter deleter) { return create(bytes, {}, deleter); }
 
-std::shared_ptr<Arena> Arena::create(std::size_t bytes, const std::vector<Stretch>&, Deleter deleter) {
+std::shared_ptr<Arena> Arena::create(std::size_t bytes, const std::vector<ByteRange>&, Deleter deleter) {
   void* base = ::operator new(bytes, kAlignment);
   std::memset(base, 0, bytes);
   auto arena = std::shared_ptr<Arena>(new Arena(static_cast<std::byte*>(base), bytes, -1), deleter);
@@ -208,9 +208,9 @@ Arena::~Arena() {
 
 void Arena::close_fd() {}
 
-void Arena::reserve(Stretch) const {}
+void Arena::reserve(ByteRange) const {}
 
-void Arena::release(Stretch) const {}
+void Arena::release(ByteRange) const {}
 
 #endif
 

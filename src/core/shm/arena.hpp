@@ -16,7 +16,7 @@
 namespace remuda {
 
 // A range of bytes of an arena.
-struct Stretch {
+struct ByteRange {
   std::uint64_t offset, bytes;
 };
 
@@ -48,7 +48,7 @@ class Arena : public std::enable_shared_from_this<Arena> {
   // Creates an arena. `reserved`: the only ranges that get memory, in order; the rest is addresses without memory.
   // Throws std::system_error when the memory cannot be reserved.
   static std::shared_ptr<Arena> create(std::size_t bytes, Deleter deleter = destroy);
-  static std::shared_ptr<Arena> create(std::size_t bytes, const std::vector<Stretch>& reserved,
+  static std::shared_ptr<Arena> create(std::size_t bytes, const std::vector<ByteRange>& reserved,
                                        Deleter deleter = destroy);
   // Maps an arena that another process created. Does not take ownership of `fd`. Throws std::runtime_error if the arena
   // was created by a build of remuda with another layout.
@@ -70,13 +70,13 @@ class Arena : public std::enable_shared_from_this<Arena> {
   std::byte* base() const { return base_; }
   std::size_t bytes() const { return bytes_; }
   // The ranges that have memory for the arena's whole life, in order.
-  const std::vector<Stretch>& lasting() const { return lasting_; }
+  const std::vector<ByteRange>& lasting() const { return lasting_; }
   int fd() const { return fd_; }  // -1 once closed, or if the platform has none
 
   // Gives zeroed memory to a range. If it throws std::system_error, part of the range may have memory.
-  void reserve(Stretch stretch) const;
+  void reserve(ByteRange range) const;
   // Frees the memory of the pages that lie entirely in a range.
-  void release(Stretch stretch) const;
+  void release(ByteRange range) const;
 
   // The next three functions serve a forked child, see lendings.hpp. `reserve_copy` maps empty private memory of the
   // arena's size, and returns null if it cannot. `drop_copy` unmaps this memory. `become` moves it to the arena's
@@ -99,7 +99,7 @@ class Arena : public std::enable_shared_from_this<Arena> {
   std::byte* base_;
   std::size_t bytes_;
   int fd_;
-  std::vector<Stretch> lasting_;
+  std::vector<ByteRange> lasting_;
   std::vector<std::function<void()>> before_end_;
 };
 

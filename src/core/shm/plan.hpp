@@ -206,12 +206,12 @@ struct Plan {
   // Returns the ranges that have memory from the start, in order: everything except the rows of rollouts. With
   // rollouts, info columns get their memory when they are assigned, because the bytes of each row depend on the sizes
   // of the columns.
-  std::vector<Stretch> reserved() const {
-    std::vector<Stretch> stretches;
+  std::vector<ByteRange> reserved() const {
+    std::vector<ByteRange> ranges;
     std::uint64_t from = 0;
     auto leave_out = [&](std::uint64_t begin, std::uint64_t end) {
       if (end == begin) return;
-      stretches.push_back({from, begin - from});
+      ranges.push_back({from, begin - from});
       from = end;
     };
     for (std::size_t c = 0; c < actions.size(); ++c)
@@ -219,8 +219,8 @@ struct Plan {
     for (std::size_t c = 0; c < columns.size() && rollout_rows != 0; ++c)
       leave_out(columns[c] + (c == kInfo ? 0 : column_bytes[c] * first_rollout_row()),
                 columns[c] + column_bytes[c] * rows());
-    stretches.push_back({from, bytes - from});
-    return stretches;
+    ranges.push_back({from, bytes - from});
+    return ranges;
   }
 
   // The offsets of the pool's bell, of the records and of the shared cores; then the offsets of the parts of worker w's

@@ -44,7 +44,7 @@ void RolloutStore::clear(std::uint32_t first, std::uint32_t rows) const {
 }
 
 void RolloutStore::add_column(Rows rows) {
-  for (const Piece& piece : pieces_) arena_->reserve(stretch(rows, piece));
+  for (const Piece& piece : pieces_) arena_->reserve(range_of(rows, piece));
   columns_.push_back(rows);
 }
 
@@ -98,11 +98,11 @@ std::uint64_t RolloutStore::bytes_of_row() const {
 }
 
 void RolloutStore::reserve(const Piece& piece) const {
-  for (const Rows& column : columns_) arena_->reserve(stretch(column, piece));
+  for (const Rows& column : columns_) arena_->reserve(range_of(column, piece));
 }
 
 void RolloutStore::release(const Piece& piece) const {
-  for (const Rows& column : columns_) arena_->release(stretch(column, piece));
+  for (const Rows& column : columns_) arena_->release(range_of(column, piece));
 }
 
 }  // namespace remuda

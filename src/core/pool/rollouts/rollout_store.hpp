@@ -82,7 +82,7 @@ class RolloutStore {
   std::uint32_t find_gap(std::uint32_t rows) const;
   void drop_free();
   void merge_free();
-  Stretch stretch(const Rows& column, const Piece& piece) const {
+  ByteRange range_of(const Rows& column, const Piece& piece) const {
     return {column.offset + piece.first * column.bytes, piece.rows * column.bytes};
   }
   std::uint64_t bytes_of_row() const;
