@@ -12,47 +12,47 @@ namespace remuda {
 
 namespace {
 
-// Wraps a method of the hub for Python. A call first enters the hub through its `Entrance`, which may refuse it.
+// Wraps a method of the hub for Python. A call first enters the hub through its `HubLock`, which may refuse it.
 // `for_part`: whether the method is for the part that its last argument names.
-template <auto method, Entrance::Kind kind, bool for_part = false>
+template <auto method, HubLock::Kind kind, bool for_part = false>
 struct Entering;
 
-template <class Result, class... Arguments, Result (Hub::*method)(Arguments...), Entrance::Kind kind, bool for_part>
+template <class Result, class... Arguments, Result (Hub::*method)(Arguments...), HubLock::Kind kind, bool for_part>
 struct Entering<method, kind, for_part> {
-  static Entrance::PartNumber part_of([[maybe_unused]] const Hub& hub, [[maybe_unused]] const Arguments&... arguments) {
+  static HubLock::PartNumber part_of([[maybe_unused]] const Hub& hub, [[maybe_unused]] const Arguments&... arguments) {
     if constexpr (!for_part)
       return {};
     else {
-      const Entrance::PartNumber part = std::get<sizeof...(Arguments) - 1>(std::tie(arguments...));
-      return kind == Entrance::Kind::kSeries && part && !hub.has_part(*part) ? Entrance::PartNumber() : part;
+      const HubLock::PartNumber part = std::get<sizeof...(Arguments) - 1>(std::tie(arguments...));
+      return kind == HubLock::Kind::kSeries && part && !hub.has_part(*part) ? HubLock::PartNumber() : part;
     }
   }
 
   static Result call(Hub& hub, Arguments... arguments) {
-    Entrance::Stay stay(hub.entrance(), kind, part_of(hub, arguments...));
+    HubLock::Guard guard(hub.lock(), kind, part_of(hub, arguments...));
     if constexpr (std::is_void_v<Result>) {
       (hub.*method)(std::forward<Arguments>(arguments)...);
-      if constexpr (kind != Entrance::Kind::kWithin) hub.pass_on();  // may call a Python function
-      stay.end();
+      if constexpr (kind != HubLock::Kind::kWithin) hub.pass_on();  // may call a Python function
+      guard.end();
     } else {
       Result result = (hub.*method)(std::forward<Arguments>(arguments)...);
-      if constexpr (kind != Entrance::Kind::kWithin) hub.pass_on();  // may call a Python function
-      stay.end();
+      if constexpr (kind != HubLock::Kind::kWithin) hub.pass_on();  // may call a Python function
+      guard.end();
       return result;
     }
   }
 };
 
 template <auto method>
-constexpr auto from_outside = &Entering<method, Entrance::Kind::kOutside>::call;
+constexpr auto from_outside = &Entering<method, HubLock::Kind::kOutside>::call;
 template <auto method>
-constexpr auto for_part = &Entering<method, Entrance::Kind::kOutside, true>::call;
+constexpr auto for_part = &Entering<method, HubLock::Kind::kOutside, true>::call;
 template <auto method>
-constexpr auto in_series = &Entering<method, Entrance::Kind::kSeries, true>::call;
+constexpr auto in_series = &Entering<method, HubLock::Kind::kSeries, true>::call;
 template <auto method>
-constexpr auto from_within = &Entering<method, Entrance::Kind::kWithin>::call;
+constexpr auto from_within = &Entering<method, HubLock::Kind::kWithin>::call;
 template <auto method>
-constexpr auto dealing = &Entering<method, Entrance::Kind::kDealing>::call;
+constexpr auto handling = &Entering<method, HubLock::Kind::kHandling>::call;
 
 void bind_slots(nb::module_& m) {
   nb::enum_<Outcome>(m, "Outcome")
@@ -201,10 +201,10 @@ void bind_hub(nb::module_& m) {
            "addressees"_a.none() = nb::none(), "addressee"_a.none() = nb::none())
       .def("instruct", from_within<&Hub::post_message>, "op"_a, "worker"_a, "env"_a, "parts"_a.none(),
            "addressees"_a.none() = nb::none(), "addressee"_a.none() = nb::none())
-      .def("deal", dealing<&Hub::deal>, "function"_a)
+      .def("handle_events", handling<&Hub::handle_events>, "function"_a)
       .def("in_turn", in_series<&Hub::in_turn>, "function"_a, "part"_a.none())
       .def(
-          "put_off", [](Hub& hub, nb::object close) { return hub.entrance().put_off(std::move(close)); }, "close"_a)
+          "put_off", [](Hub& hub, nb::object close) { return hub.lock().put_off(std::move(close)); }, "close"_a)
       .def("wait", from_outside<&Hub::wait>, "wanted"_a, "timeout_ns"_a, "part"_a.none())
       .def("receive", for_part<&Hub::receive>, "wanted"_a, "part"_a,
            nb::sig("def receive(self, wanted: int, part: int) -> Batch | None"))

@@ -112,7 +112,7 @@ std::vector<RolloutStore::Rows> Hub::lend_columns() {
 }
 
 std::uint32_t Hub::split(std::vector<std::vector<std::uint32_t>> divisions) {
-  entrance_.require_no_other_thread();
+  lock_.require_no_other_thread();
   for (std::size_t i = 0; i < part_objects_.size(); ++i)
     part_objects_[i].lent.take_back();  // This may run user code, which may change `part_objects_`.
   const std::uint32_t first = slots_.divide(divisions, *lendings_);
@@ -164,8 +164,8 @@ std::optional<Refusal> Hub::send_to(Op op, nb::handle slots, nb::handle actions,
     try {
       leaves = actions_.take_apart(actions, static_cast<std::uint32_t>(count));
     } catch (nb::python_error& error) {
-      if (!entrance_.is_closing() || !error.matches(PyExc_Exception)) throw;
-      // User code has closed the pool. Therefore `Entrance::Stay::end` throws ClosedError.
+      if (!lock_.is_closing() || !error.matches(PyExc_Exception)) throw;
+      // User code has closed the pool. Therefore `HubLock::Guard::end` throws ClosedError.
       return Refusal{Refusal::Reason::kPart};
     }
     if (!has_part(number)) return Refusal{Refusal::Reason::kPart};  // user code in `take_apart` may have split the pool

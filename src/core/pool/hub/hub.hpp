@@ -1,6 +1,6 @@
 // The pool's end of the protocol: sends commands to the workers, and gathers their results into batches.
 //
-// Only one call at a time enters the hub, see `Entrance`. The hub handles slots, envs, rows and records. Its Python
+// Only one call at a time enters the hub, see `HubLock`. The hub handles slots, envs, rows and records. Its Python
 // owner decides on messages and failures.
 //
 // A slot is a place in the batch, and a worker hosts envs. The slots are divided into parts. Callers send to and
@@ -12,7 +12,7 @@
 //   Actions      the actions of callers, as columns              FrameTaker    batches, and their frames
 //   Inbox        the events that Python must decide on           PoolBell      the wait for results
 //   Rollout      many steps as one array                         CallerMeter   statistics of the caller's time
-//   Callbacks    the pool's functions in Python                  Entrance      one call, and one thread, at a time
+//   Callbacks    the pool's functions in Python                  HubLock       one call, and one thread, at a time
 #pragma once
 
 #include <memory>
@@ -27,7 +27,7 @@
 #include "pool/batches/lendings.hpp"
 #include "pool/batches/lent_frames.hpp"
 #include "pool/hub/caller_meter.hpp"
-#include "pool/hub/entrance.hpp"
+#include "pool/hub/hub_lock.hpp"
 #include "pool/hub/inbox.hpp"
 #include "pool/rollouts/rollout_store.hpp"
 #include "pool/rollouts/rollout_views.hpp"
@@ -91,13 +91,13 @@ class Hub {
   FrameTaker& frames() { return frame_taker_; }
   Callbacks& callbacks() { return callbacks_; }
   CallerMeter& caller() { return caller_meter_; }
-  Entrance& entrance() { return entrance_; }
+  HubLock& lock() { return lock_; }
   // Calls a Python function that calls the hub. Calls for other parts enter only while the function sleeps. nullopt, or
   // a part that exists no longer: no other thread may be in a call.
-  nb::object in_turn(nb::handle function, Entrance::PartNumber) { return function(); }
+  nb::object in_turn(nb::handle function, HubLock::PartNumber) { return function(); }
   // Calls a Python function of the pool that decides on events.
-  nb::object deal(nb::handle function) {
-    ++dealings_;
+  nb::object handle_events(nb::handle function) {
+    ++handlings_;
     return function();
   }
 
@@ -178,7 +178,7 @@ class Hub {
   void give_up(std::uint32_t worker);
 
   // Passes new commands on to workers on other machines. Called at the end of each call of the hub that is not kWithin
-  // (see `Entrance`).
+  // (see `HubLock`).
   void pass_on();
 
   // Returns whether an event needs attention: a failure, an answer to a message, a late or dead worker, or log records
@@ -191,12 +191,12 @@ class Hub {
   int visit(visitproc visit, void* arg) const {
     Py_VISIT(frame_taker_.source().ptr());
     for (const PartObjects& one : part_objects_) Py_VISIT(one.extras.ptr());
-    if (const int found = entrance_.visit(visit, arg)) return found;
+    if (const int found = lock_.visit(visit, arg)) return found;
     return callbacks_.visit(visit, arg);
   }
   void clear() {
     callbacks_.clear();
-    entrance_.clear();
+    lock_.clear();
     frame_taker_.set_source({}, false);
     for (PartObjects& one : part_objects_) one.extras.reset();
   }
@@ -250,11 +250,11 @@ class Hub {
   void find_late(Clock::time_point now);
   bool deliver_end(std::uint32_t slot);
 
-  Entrance entrance_;
+  HubLock lock_;
   // The number of results for which a thread sleeps on the bell, and the number of other threads that wait until it has
   // woken up. Both are 0 if there are none.
   std::uint32_t sleeps_for_ = 0, followers_ = 0;
-  std::uint64_t dealings_ = 0;  // the number of calls of `deal`
+  std::uint64_t handlings_ = 0;  // the number of calls of `handle_events`
   std::shared_ptr<Arena> arena_;
   const Plan plan_;
   std::shared_ptr<Lendings> lendings_;

@@ -34,7 +34,7 @@ bool Hub::wait_from(Clock::time_point start, std::uint32_t wanted, std::int64_t 
   if (callbacks_.await_results.is_valid() && timeout_ns == 0) await_machines(Nanoseconds(0), false, start);
   const Part* part = number ? &slots_.parts().at(*number) : nullptr;
   const auto deadline = start + Nanoseconds(timeout_ns);
-  const std::uint64_t dealings = dealings_;
+  const std::uint64_t handlings = handlings_;
   workers_.clock().look(start, RunningClock::kUnwatched);
   // Bytes are written before the check for late workers, because a worker that waits for these bytes is not late.
   workers_.mail().write_on();
@@ -46,8 +46,8 @@ bool Hub::wait_from(Clock::time_point start, std::uint32_t wanted, std::int64_t 
     workers_.mail().write_on();
     drain();
     if (part != nullptr && part->done() >= wanted) return true;
-    if (attention() || entrance_.is_closing()) return false;
-    if (part == nullptr && dealings_ != dealings) return false;  // another thread has decided on events
+    if (attention() || lock_.is_closing()) return false;
+    if (part == nullptr && handlings_ != handlings) return false;  // another thread has decided on events
     // A log handler or signal handler has taken results.
     if (part != nullptr && part->pending() < wanted) return false;
     if (timeout_ns >= 0 && now >= deadline) return false;
@@ -101,7 +101,7 @@ bool Hub::sleep_apart(std::uint32_t heard, std::uint32_t needed, Nanoseconds lim
     ++followers_;
     if (sleeps_for_ > 1) bell_.wake(sleeps_for_);
     {
-      Entrance::Absence absence(entrance_);
+      HubLock::Absence absence(lock_);
       absence.await_news(limit);
     }
     --followers_;
@@ -111,11 +111,11 @@ bool Hub::sleep_apart(std::uint32_t heard, std::uint32_t needed, Nanoseconds lim
   sleeps_for_ = needed;
   bool has_slept;
   {
-    const Entrance::Absence absence(entrance_);
+    const HubLock::Absence absence(lock_);
     has_slept = sleep(messages, heard + needed, limit, now);
   }
   sleeps_for_ = 0;
-  if (followers_ != 0) entrance_.announce();
+  if (followers_ != 0) lock_.announce();
   return has_slept;
 }
 
@@ -234,7 +234,7 @@ nb::object Hub::take_rows(std::uint32_t limit, bool by_slot, const std::vector<s
   }
   caller_meter_.hand_over();
   if ((has_new_keys || caller_meter_.batches() == callbacks_.look_at) && callbacks_.look.is_valid()) {
-    const Entrance::Pause pause(entrance_);
+    const HubLock::Pause pause(lock_);
     callbacks_.look(batch);
   }
   return batch;

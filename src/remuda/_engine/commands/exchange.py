@@ -272,7 +272,7 @@ class Exchange:
         if not running.hub.needs_attention and not supervisor.has_records:
             return self.faults.urgent
         self._relay_records()  # records come before failures, because an env has logged before it raised
-        running.hub.deal(self._decide_on_all)
+        running.hub.handle_events(self._decide_on_all)
         supervisor.log()
         return self.faults.urgent
 

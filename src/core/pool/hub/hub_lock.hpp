@@ -5,8 +5,8 @@
 // deferred until the current call has ended. There are four kinds of calls:
 //
 //   kOutside   a call of the pool's public methods; it is refused while any other call is running
-//   kDealing   a call in which the pool's Python code decides on faults and answers
-//   kWithin    a call that is allowed during a kDealing call, too
+//   kHandling  a call in which the pool's Python code decides on faults and answers
+//   kWithin    a call that is allowed during a kHandling call, too
 //   kSeries    a public method that makes several of the calls above
 //
 // Only the thread that has the *turn* may be inside. A thread gives up the turn when its call ends, and while it sleeps
@@ -27,34 +27,34 @@
 
 namespace remuda {
 
-class Entrance {
+class HubLock {
   // The calls of the thread that has the turn.
   struct Inside {
-    bool is_inside = false, is_dealing = false;
+    bool is_inside = false, is_handling = false;
     std::uint32_t depth = 0;  // the number of calls, one within the other
   };
 
  public:
-  enum class Kind { kOutside, kDealing, kWithin, kSeries };
+  enum class Kind { kOutside, kHandling, kWithin, kSeries };
   using PartNumber = std::optional<std::uint32_t>;
 
   // One call into the hub. `part`: the part that it is for; nullopt if it is for the whole pool. The constructor throws
   // StateError if the call is refused.
-  class Stay {
+  class Guard {
    public:
-    Stay(Entrance& entrance, Kind kind, PartNumber part = {}) : entrance_(entrance), kind_(kind) {
-      entrance_.enter(kind, part);
+    Guard(HubLock& hub_lock, Kind kind, PartNumber part = {}) : lock_(hub_lock), kind_(kind) {
+      lock_.enter(kind, part);
     }
-    ~Stay();
-    Stay(const Stay&) = delete;
-    Stay& operator=(const Stay&) = delete;
+    ~Guard();
+    Guard(const Guard&) = delete;
+    Guard& operator=(const Guard&) = delete;
 
     // Ends a call that has succeeded. If a close was deferred, throws ClosedError, and before that closes the pool,
     // unless another thread is still in a call.
     void end();
 
    private:
-    Entrance& entrance_;
+    HubLock& lock_;
     Kind kind_;
     bool is_over_ = false;
   };
@@ -63,20 +63,20 @@ class Entrance {
   // code of the pool that may call the hub.
   class Pause {
    public:
-    explicit Pause(Entrance& entrance) : entrance_(entrance) { entrance_.inside_.is_inside = false; }
-    ~Pause() { entrance_.inside_.is_inside = true; }
+    explicit Pause(HubLock& hub_lock) : lock_(hub_lock) { lock_.inside_.is_inside = false; }
+    ~Pause() { lock_.inside_.is_inside = true; }
     Pause(const Pause&) = delete;
     Pause& operator=(const Pause&) = delete;
 
    private:
-    Entrance& entrance_;
+    HubLock& lock_;
   };
 
   // Gives the turn to other threads while it exists. The destructor waits for the turn. The thread must not hold the
   // GIL.
   class Absence {
    public:
-    explicit Absence(Entrance& entrance);
+    explicit Absence(HubLock& hub_lock);
     ~Absence();
     Absence(const Absence&) = delete;
     Absence& operator=(const Absence&) = delete;
@@ -85,7 +85,7 @@ class Entrance {
     void await_news(Nanoseconds limit);
 
    private:
-    Entrance& entrance_;
+    HubLock& lock_;
     const unsigned long thread_;
     const std::uint64_t news_;
     const Inside inside_;
@@ -123,7 +123,7 @@ class Entrance {
   unsigned long turn() const { return turn_.load(std::memory_order_relaxed); }
   void give_turn(unsigned long thread) { turn_.store(thread, std::memory_order_relaxed); }
 
-  bool is_taken() const { return inside_.is_inside || inside_.is_dealing; }
+  bool is_taken() const { return inside_.is_inside || inside_.is_handling; }
   std::unique_lock<std::mutex> lock_unless_alone(std::size_t own);
   void enter(Kind kind, PartNumber part);
   Ending leave(Kind kind);

@@ -1,4 +1,4 @@
-#include "pool/hub/entrance.hpp"
+#include "pool/hub/hub_lock.hpp"
 
 #include <algorithm>
 #include <chrono>
@@ -33,20 +33,20 @@ constexpr Nanoseconds kBetweenSignals = std::chrono::milliseconds(10);  // betwe
 
 // -- calls -------------------------------------------------------------------------------------------------
 
-void Entrance::enter(Kind kind, PartNumber part) {
+void HubLock::enter(Kind kind, PartNumber part) {
   const unsigned long thread = PyThread_get_thread_ident();
   if (turn() != thread)
     begin_call(thread, part);
-  else if (inside_.is_inside || (inside_.is_dealing && kind != Kind::kWithin))
+  else if (inside_.is_inside || (inside_.is_handling && kind != Kind::kWithin))
     refuse_interruption();
   else if (part)
     require_no_other_thread(part);
   ++inside_.depth;
-  if (kind != Kind::kSeries) (kind == Kind::kDealing ? inside_.is_dealing : inside_.is_inside) = true;
+  if (kind != Kind::kSeries) (kind == Kind::kHandling ? inside_.is_handling : inside_.is_inside) = true;
 }
 
-Entrance::Ending Entrance::leave(Kind kind) {
-  if (kind != Kind::kSeries) (kind == Kind::kDealing ? inside_.is_dealing : inside_.is_inside) = false;
+HubLock::Ending HubLock::leave(Kind kind) {
+  if (kind != Kind::kSeries) (kind == Kind::kHandling ? inside_.is_handling : inside_.is_inside) = false;
   const bool is_outermost = --inside_.depth == 0;
   if (!is_outermost && (is_taken() || !is_closing())) return {};
   const unsigned long thread = turn();
@@ -62,7 +62,7 @@ Entrance::Ending Entrance::leave(Kind kind) {
 
 // Locks the members, unless the GIL alone protects them: threads without the GIL wait in here only within calls, or for
 // a close. `own`: the number of calls of this thread in `calls_`. The caller holds the GIL.
-std::unique_lock<std::mutex> Entrance::lock_unless_alone([[maybe_unused]] std::size_t own) {
+std::unique_lock<std::mutex> HubLock::lock_unless_alone([[maybe_unused]] std::size_t own) {
 #ifndef Py_GIL_DISABLED
   if (calls_.size() == own && !is_closing()) return {};
 #endif
@@ -70,7 +70,7 @@ std::unique_lock<std::mutex> Entrance::lock_unless_alone([[maybe_unused]] std::s
 }
 
 // Begins an outermost call of this thread: waits until the thread gets the turn.
-void Entrance::begin_call(unsigned long thread, PartNumber part) {
+void HubLock::begin_call(unsigned long thread, PartNumber part) {
   bool is_waiting = false, is_refused = false;
   {
     const auto lock = lock_unless_alone(0);
@@ -101,7 +101,7 @@ void Entrance::begin_call(unsigned long thread, PartNumber part) {
 }
 
 // Removes the outermost call of this thread, and gives up its turn. The caller has the lock.
-void Entrance::remove_call(unsigned long thread) {
+void HubLock::remove_call(unsigned long thread) {
   if (calls_.size() == 1)  // it is that one
     calls_.clear();
   else
@@ -110,45 +110,45 @@ void Entrance::remove_call(unsigned long thread) {
   if (waiters_ != 0) changed_.notify_all();
 }
 
-bool Entrance::is_in_call(unsigned long thread) const {
+bool HubLock::is_in_call(unsigned long thread) const {
   return std::any_of(calls_.begin(), calls_.end(), [=](const Call& c) { return c.thread == thread; });
 }
 
 // Returns whether other threads make calls that a call for `part` must not run beside.
-bool Entrance::any_call_besides(unsigned long thread, PartNumber part) const {
+bool HubLock::any_call_besides(unsigned long thread, PartNumber part) const {
   return std::any_of(calls_.begin(), calls_.end(),
                      [=](const Call& c) { return c.thread != thread && (!part || !c.part || c.part == part); });
 }
 
-void Entrance::Stay::end() {
+void HubLock::Guard::end() {
   is_over_ = true;
-  const Ending ending = entrance_.leave(kind_);
-  if (ending.close.is_valid()) entrance_.run(ending.close);
+  const Ending ending = lock_.leave(kind_);
+  if (ending.close.is_valid()) lock_.run(ending.close);
   if (ending.is_closing) raise("ClosedError", "the pool was closed in the course of this call");
 }
 
 // If the call has thrown, its caller receives that error. If the deferred close throws, too, its error is only
 // reported.
-Entrance::Stay::~Stay() {
+HubLock::Guard::~Guard() {
   if (is_over_) return;
-  const Ending ending = entrance_.leave(kind_);
+  const Ending ending = lock_.leave(kind_);
   if (!ending.close.is_valid()) return;
   try {
-    entrance_.run(ending.close);
+    lock_.run(ending.close);
   } catch (nb::python_error& error) {
     error.discard_as_unraisable("closing a pool after a call that has raised");
   }
 }
 
 // Runs the deferred close, then wakes the threads that wait for its end.
-void Entrance::run(const nb::object& close) {
+void HubLock::run(const nb::object& close) {
   struct AtEnd {
     ~AtEnd() {
-      const std::lock_guard lock(entrance.mutex_);
-      entrance.is_running_close_ = false;
-      entrance.changed_.notify_all();
+      const std::lock_guard lock(hub_lock.mutex_);
+      hub_lock.is_running_close_ = false;
+      hub_lock.changed_.notify_all();
     }
-    Entrance& entrance;
+    HubLock& hub_lock;
   };
   const AtEnd at_end{*this};
   close();
@@ -156,30 +156,30 @@ void Entrance::run(const nb::object& close) {
 
 // -- other threads -----------------------------------------------------------------------------------------
 
-Entrance::Absence::Absence(Entrance& entrance)
-    : entrance_(entrance),
-      thread_(entrance.turn()),
-      news_(entrance.news_),
-      inside_(std::exchange(entrance.inside_, Inside())) {
-  const std::lock_guard lock(entrance_.mutex_);
-  entrance_.give_turn(0);
-  if (entrance_.waiters_ != 0) entrance_.changed_.notify_all();
+HubLock::Absence::Absence(HubLock& hub_lock)
+    : lock_(hub_lock),
+      thread_(hub_lock.turn()),
+      news_(hub_lock.news_),
+      inside_(std::exchange(hub_lock.inside_, Inside())) {
+  const std::lock_guard lock(lock_.mutex_);
+  lock_.give_turn(0);
+  if (lock_.waiters_ != 0) lock_.changed_.notify_all();
 }
 
-Entrance::Absence::~Absence() {
-  std::unique_lock lock(entrance_.mutex_);
-  while (!entrance_.wait_for(lock, kBetweenSignals, [this] { return entrance_.turn() == 0; })) {
+HubLock::Absence::~Absence() {
+  std::unique_lock lock(lock_.mutex_);
+  while (!lock_.wait_for(lock, kBetweenSignals, [this] { return lock_.turn() == 0; })) {
   }
-  entrance_.give_turn(thread_);
-  entrance_.inside_ = inside_;
+  lock_.give_turn(thread_);
+  lock_.inside_ = inside_;
 }
 
-void Entrance::Absence::await_news(Nanoseconds limit) {
-  std::unique_lock lock(entrance_.mutex_);
-  entrance_.wait_for(lock, limit, [this] { return entrance_.news_ != news_; });
+void HubLock::Absence::await_news(Nanoseconds limit) {
+  std::unique_lock lock(lock_.mutex_);
+  lock_.wait_for(lock, limit, [this] { return lock_.news_ != news_; });
 }
 
-void Entrance::require_no_other_thread(PartNumber part) {
+void HubLock::require_no_other_thread(PartNumber part) {
   const unsigned long thread = PyThread_get_thread_ident();
   bool is_refused;
   {
@@ -189,13 +189,13 @@ void Entrance::require_no_other_thread(PartNumber part) {
   if (is_refused) refuse_other_thread();
 }
 
-void Entrance::announce() {
+void HubLock::announce() {
   const std::lock_guard lock(mutex_);
   ++news_;
   if (waiters_ != 0) changed_.notify_all();
 }
 
-bool Entrance::put_off(nb::object close) {
+bool HubLock::put_off(nb::object close) {
   const unsigned long thread = PyThread_get_thread_ident();
   {
     const std::lock_guard lock(mutex_);
