@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import pickle
-import time
 from dataclasses import replace
 from typing import Any
 
 from remuda._cluster.driver.backend import RayBackend
 from remuda._cluster.driver.link import LinkState, ShardLink
-from remuda._cluster.messages import Answer, BuildOrder, ShardReport
+from remuda._cluster.driver.start_wait import StartWait
+from remuda._cluster.messages import Answer, BuildOrder
 from remuda._cluster.ray import actors
 from remuda._engine.commands.engine import Engine
 from remuda._relay.log import logger
@@ -49,7 +49,6 @@ class Resizing:
         env_fns = [env_fn for pickled in old.factories for env_fn in pickle.loads(pickled)]
         options = old.options.with_shards(shards)
         self._old, self.new = old, RayBackend(env_fns, options, old.cluster)
-        self._reports: dict[ShardLink, ShardReport] = {}  # by old link: the new report of a shard that stays
         self._stay = old.links[:shards]
 
     def build(self, timeout: float | None) -> None:
@@ -60,65 +59,40 @@ class Resizing:
             self._give_up()
             raise
 
+    def _build(self, timeout: float | None) -> None:
+        for link, before in zip(self.new.links, self._stay, strict=False):
+            link.start_beside(before, self._order)
+        for link in self.new.links[len(self._stay) :]:
+            link.start(self._order)
+        wait = StartWait(self.new.links, self.new.cluster.placement, self.new.options.width, timeout)
+        try:
+            while building := [link for link in self.new.links if link.report is None]:
+                for link, ref in wait.next_answers(building):
+                    link.handle(ref)
+                    if link.state is LinkState.GONE:
+                        raise link.error or link.death("build")
+        except StartTimeoutError as error:
+            raise StartTimeoutError(f"{error}. The pool is as before") from None
+        finally:
+            wait.hide_bar()
+
     def _order(self, link: ShardLink) -> BuildOrder:
         return replace(self.new.order(link), inherited=self._old.inheritance(link.share))
 
-    def _build(self, timeout: float | None) -> None:
-        deadline = None if timeout is None else time.monotonic() + timeout
-        preparing = dict[actors.Ref, ShardLink]()
-        for link, target in zip(self._stay, self.new.links, strict=False):
-            preparing[link.actor.prepare.remote(self._order(target))] = link
-        added = self.new.links[len(self._stay) :]
-        for link in added:
-            link.start(self._order)
-        while preparing or any(link.report is None for link in added):
-            refs = {ref: link for link in added for ref in link.refs}
-            left = None if deadline is None else max(0.0, deadline - time.monotonic())
-            done = actors.wait([*preparing, *refs], 1, left)
-            if not done:
-                missing = len(preparing) + sum(link.report is None for link in added)
-                raise StartTimeoutError(
-                    f"expected {len(self.new.links)} shards to build their envs within {timeout} s, got {missing} that "
-                    "had not: the cluster may have no room for them yet. The pool is as before"
-                )
-            for ref in done:
-                if ref in preparing:
-                    self._note_prepared(preparing.pop(ref), ref)
-                else:
-                    self._handle(refs[ref], ref)
-
-    def _note_prepared(self, link: ShardLink, ref: actors.Ref) -> None:
-        try:
-            answer: Answer = actors.get(ref)
-        except actors.Lost as error:
-            link.lose(error)
-            raise link.death("build") from error
-        answer.log_faults()
-        if answer.error is not None:
-            raise answer.error
-        self._reports[link] = answer.value
-
-    def _handle(self, link: ShardLink, ref: actors.Ref) -> None:
-        link.handle(ref)
-        if link.state is LinkState.GONE:
-            raise link.error or link.death("build")
-
     def _give_up(self) -> None:
-        for link in self.new.links[len(self._stay) :]:
+        for link in self.new.links:
             link.kill()
             link.forget()
-        for link in self._stay:
-            if link.state is LinkState.SERVING:
-                link.actor.drop_prepared.remote()
+        for before in self._stay:
+            if before.state is LinkState.SERVING:
+                before.actor.drop_prepared.remote()
         self.new.release()
 
     def take_places(self) -> list[Any]:
         """Replaces the envs of all shards by the new envs. Returns the report of each new env."""
         ended = self._old.links[len(self._stay) :]
         closing = [link.actor.close.remote(_CLOSING, False) for link in ended]
-        for index, (link, target) in enumerate(zip(self._stay, self.new.links, strict=False)):
-            closing.append(link.actor.take_prepared.remote())
-            self.new.links[index] = link.moved(target.share, target.name, self._reports[link])
+        closing += [link.take_over() for link in self.new.links[: len(self._stay)]]
         reports = self.new.make_workers()
         for ref in actors.wait(closing, len(closing), _CLOSING + 2.0) if closing else ():
             _log_failure(ref)

@@ -54,6 +54,7 @@ class ShardLink:
         self._order: Callable[[ShardLink], BuildOrder]
         self._located: actors.Ref = None
         self._built: actors.Ref = None
+        self._beside: ShardLink | None = None  # the link whose envs the actor has while it builds those of this link
         self._starts = self._number = 0
         self._reason = ""
         self._death: ShardDiedError | None = None
@@ -95,13 +96,18 @@ class ShardLink:
         worker.open(self._writer.layout, self._writer.arena)
         worker.revive()
 
-    def moved(self, share: Share, name: str, report: ShardReport) -> ShardLink:
-        """Returns a new link to the current actor, for other envs that the actor has already built."""
-        link = ShardLink(self._cluster, share, name)
-        link.actor, link.generation, link.node = self.actor, self.generation, self.node
-        link.state, link.report = LinkState.SERVING, report
-        link._number = 0 if self.messenger is None else self.messenger.number
-        return link
+    def start_beside(self, other: ShardLink, order: Callable[[ShardLink], BuildOrder]) -> None:
+        """Makes the actor of another link build the envs of this link, while it continues to run its own envs."""
+        self._beside = other
+        self.actor, self.generation, self.node = other.actor, other.generation, other.node
+        self._built, self.state = self.actor.prepare.remote(order(self)), LinkState.BUILDING
+
+    def take_over(self) -> actors.Ref:
+        """Replaces the envs of the other link by those of this link. Returns the reference to an `Answer`."""
+        other, self._beside = self._beside, None
+        if other is not None and other.messenger is not None:
+            self._number = other.messenger.number
+        return self.actor.take_prepared.remote()
 
     # -- messages ----------------------------------------------------------------------------------------
 
@@ -149,6 +155,7 @@ class ShardLink:
         else:
             self.error = answer.error
             self.kill()
+        answer.log_faults()
 
     # -- death -------------------------------------------------------------------------------------------
 
@@ -161,6 +168,8 @@ class ShardLink:
             logger.info("shard %d never ran: %s; it is started elsewhere", self.share.shard, error)
             self._cluster.kill(self.actor)
             return self._start_actor()
+        if self._beside is not None:
+            self._beside.lose(error)
         self._reason = str(error)
         if error.has_no_runtime_env:
             self.error = ValueError(
@@ -173,7 +182,8 @@ class ShardLink:
         if self.state in (LinkState.ABSENT, LinkState.GONE):
             return
         self.state, self.messenger = LinkState.GONE, None
-        self._cluster.kill(self.actor)
+        if self._beside is None:
+            self._cluster.kill(self.actor)
         for worker in self.workers:
             worker.die(None)
 

@@ -52,8 +52,8 @@ class StartWait:
         shortage = self._placement.shortage() if waiting else None
         if now >= self._deadline:
             raise StartTimeoutError(
-                f"expected all shards to build their envs within start_timeout={self._timeout} s, got {len(building)} "
-                f"that had not: {'; '.join(self._state_of(link, waiting, shortage) for link in building)}"
+                f"expected all shards to build their envs within {self._timeout} s, got {len(building)} that had "
+                f"not: {'; '.join(self._state_of(link, waiting, shortage) for link in building)}"
             )
         if shortage is None:
             return
