@@ -91,7 +91,7 @@ class Resizing:
     def take_places(self) -> list[Any]:
         """Replaces the envs of all shards by the new envs. Returns the report of each new env."""
         ended = self._old.links[len(self._stay) :]
-        closing = [link.actor.close.remote(_CLOSING, False) for link in ended]
+        closing = [link.actor.close.remote(_CLOSING) for link in ended]
         closing += [link.take_over() for link in self.new.links[: len(self._stay)]]
         reports = self.new.make_workers()
         for ref in actors.wait(closing, len(closing), _CLOSING + 2.0) if closing else ():

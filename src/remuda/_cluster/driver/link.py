@@ -100,7 +100,7 @@ class ShardLink:
         """Makes the actor of another link build the envs of this link, while it continues to run its own envs."""
         self._beside = other
         self.actor, self.generation, self.node = other.actor, other.generation, other.node
-        self._built, self.state = self.actor.prepare.remote(order(self)), LinkState.BUILDING
+        self._built, self.state = self.actor.build.remote(order(self)), LinkState.BUILDING
 
     def take_over(self) -> actors.Ref:
         """Replaces the envs of the other link by those of this link. Returns the reference to an `Answer`."""

@@ -98,7 +98,7 @@ class Messenger:
 
     def _close(self, taken: Taken, actor: actors.Actor) -> None:
         if self._closing is None:
-            self._closing = actor.close.remote(None, False), []
+            self._closing = actor.close.remote(None), []
         if taken not in self._closing[1]:
             self._closing[1].append(taken)
 

@@ -57,7 +57,7 @@ class ShardActor:
         self.node = f"{ray.util.get_node_ip_address()}-{ray.get_runtime_context().get_node_id()[:8]}"
         self._numbers = Renumbering(0, shard, self.node)
         self._pool: Pool | None = None
-        self._next: tuple[Renumbering, Pool] | None = None  # the pool that `prepare` has made, and its renumbering
+        self._next: tuple[Renumbering, Pool] | None = None  # a pool that is not used yet, and its renumbering
         self._collector = ShardCollector(self._numbers, generation)
         self._fault_reports: list[FaultReport] = []  # faults that the driver has not received
         self._must_reply = threading.Event()
@@ -75,40 +75,11 @@ class ShardActor:
         return self.node
 
     def build(self, order: BuildOrder) -> Answer:
-        """Builds the envs of the shard. The answer has a `ShardReport`."""
-        self._numbers = self._collector.numbers = Renumbering(order.first_env, self.shard, self.node)
-        return self._attempt(self._numbers, lambda: self._set_pool(self._built(self._numbers, order)))
-
-    def _set_pool(self, pool: Pool) -> ShardReport:
-        self._pool = pool
-        self._calls.clear()  # the driver no longer waits for calls into the envs before a resize
-        return self._report(pool)
-
-    def prepare(self, order: BuildOrder) -> Answer:
-        """Builds the envs that will replace the current ones, which continue meanwhile. Answers like `build`."""
+        """Builds envs. Earlier envs continue until `take_prepared`. The answer has a `ShardReport`."""
         numbers = Renumbering(order.first_env, self.shard, self.node)
+        return self._attempt(numbers, lambda: self._build(numbers, order))
 
-        def build() -> ShardReport:
-            self._next = numbers, self._built(numbers, order)
-            return self._report(self._next[1])
-
-        return self._attempt(numbers, build)
-
-    def drop_prepared(self) -> None:
-        """Closes the envs that `prepare` built, if they have not replaced the current ones."""
-        prepared, self._next = self._next, None
-        if prepared is not None:
-            prepared[1].close(terminate=True)
-
-    def take_prepared(self) -> Answer:
-        """Replaces the envs by those that `prepare` built. The answer has the error of closing the old ones, if any."""
-        assert self._next is not None  # the driver calls this only after a successful `prepare`
-        before, (self._numbers, pool), self._next = self._pool, self._next, None
-        self._collector.numbers = self._numbers
-        self._set_pool(pool)
-        return self._attempt(self._numbers, lambda: None if before is None else before.close())
-
-    def _built(self, numbers: Renumbering, order: BuildOrder) -> Pool:
+    def _build(self, numbers: Renumbering, order: BuildOrder) -> ShardReport:
         sys.path.extend(entry for entry in order.path if entry not in sys.path)
         factories, options = self._unpickled(order.env_fns), self._unpickled(order.options, "options")
         pool = succeeding_pool(factories, options, order.inherited)
@@ -116,7 +87,29 @@ class ShardActor:
             for env in np.flatnonzero(order.inherited.progress[:, RESETS]).tolist():
                 pool._engine.faults.obstacles.note_reset(env)  # allows a step, which first resets the rebuilt env
         pool._engine.fault_log.log = partial(self._note_faults, numbers)
-        return pool
+        self._next = numbers, pool
+        if self._pool is None:
+            self._begin_next()
+        workers = tuple((worker.name, worker.env_ids) for worker in pool.workers)
+        return ShardReport(workers, tuple(pool._engine.running.reports))
+
+    def _begin_next(self) -> None:
+        assert self._next is not None  # the driver calls `take_prepared` only after a successful `build`
+        (self._numbers, self._pool), self._next = self._next, None
+        self._collector.numbers = self._numbers
+        self._calls.clear()  # the driver no longer waits for calls into the envs before a resize
+
+    def take_prepared(self) -> Answer:
+        """Replaces the envs by those of the last `build`. The answer has the error of closing the old ones, if any."""
+        before = self._pool
+        self._begin_next()
+        return self._attempt(self._numbers, lambda: None if before is None else before.close())
+
+    def drop_prepared(self) -> None:
+        """Closes the envs of the last `build`, if they have not replaced the current ones."""
+        prepared, self._next = self._next, None
+        if prepared is not None:
+            prepared[1].close(terminate=True)
 
     def _unpickled(self, pickled: bytes, what: str = "env_fns") -> Any:
         try:
@@ -131,17 +124,13 @@ class ShardActor:
         """Sets the index that the shard's first worker has in the whole pool."""
         self._numbers.first_worker = first_worker
 
-    def _report(self, pool: Pool) -> ShardReport:
-        workers = tuple((worker.name, worker.env_ids) for worker in pool.workers)
-        return ShardReport(workers, tuple(pool._engine.running.reports))
-
-    def close(self, timeout: float | None, terminate: bool) -> Answer:
+    def close(self, timeout: float | None) -> Answer:
         """Closes the envs. The answer has their failures, pickled as by `EnvHost.describe`."""
         self.drop_prepared()
         failures: list[Parts] = []
         if self._pool is not None:
             try:
-                self._pool.close(timeout=timeout, terminate=terminate)
+                self._pool.close(timeout=timeout)
             except EnvError as error:
                 failures = [self._described(failure) for failure in error.failures]
             except RemudaError as error:
