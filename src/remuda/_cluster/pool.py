@@ -144,7 +144,7 @@ class ClusterPool(Pool):
     def workers(self) -> tuple[RemoteWorker, ...]:  # type: ignore[override]
         """The workers of all shards; see `Pool.workers`. Each also has `shard` and `node`."""
         return tuple(
-            RemoteWorker(one.index, one.name, one.env_ids, self._backend.link_of(one.index))
+            RemoteWorker(one.index, one.name, one.env_ids, self._backend.link_of[one.index])
             for one in self._backend.workers
         )
 

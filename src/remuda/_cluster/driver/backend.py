@@ -48,6 +48,7 @@ class RayBackend:
         factories: The factories of each shard, pickled.
         workers: The workers of all shards, shard by shard.
         links: The driver's ends of the shards.
+        link_of: The link of the shard of each worker.
         cluster: The cluster.
         settings: The settings of the pool, with the workers that the shards have.
         defaults: The defaults of resets of the pool.
@@ -70,7 +71,7 @@ class RayBackend:
         self.metrics = Metrics(options.settings.name)
         self.workers: list[EngineWorker] = []
         self.interrupts: Interrupts = {}
-        self._link_of: list[ShardLink] = []  # by worker
+        self.link_of: list[ShardLink] = []
         self.defaults = ResetDefaults()
         self.restarts: list[ShardLink] = []
         self._writer: RowWriter | None = None
@@ -156,7 +157,7 @@ class RayBackend:
             for name, env_ids in link.report.workers:
                 ids = tuple(env + link.share.first for env in env_ids)
                 self.workers.append(link.add_worker(len(self.workers), name, ids))
-                self._link_of.append(link)
+                self.link_of.append(link)
             link.actor.number_workers.remote(first)
         dealt = tuple(len(worker.env_ids) for worker in self.workers)
         self.settings = replace(self.settings, num_workers=len(self.workers), dealt=dealt)
@@ -184,10 +185,6 @@ class RayBackend:
 
     def queues(self) -> list[Queues]:
         return [worker.channel.queues for worker in self.workers]
-
-    def link_of(self, worker: int) -> ShardLink:
-        """Returns the link to the shard that has this worker."""
-        return self._link_of[worker]
 
     # -- commands and results ----------------------------------------------------------------------------
 
@@ -237,13 +234,13 @@ class RayBackend:
         pass
 
     def kill(self, worker: int) -> None:
-        self._link_of[worker].kill()
+        self.link_of[worker].kill()
 
     def last_stack(self, worker: int) -> str:
         return ""
 
     def start_replacement(self, worker: int) -> None:
-        link = self._link_of[worker]
+        link = self.link_of[worker]
         if link.state is LinkState.GONE:
             link.start(self.order, link.generation + 1)
             self.metrics.note_restart(link.share.shard)
@@ -257,7 +254,7 @@ class RayBackend:
     def poll_successor(self, worker: int) -> Reports | Failure | None:
         with suppress(BlockingIOError):
             os.eventfd_read(self._news)
-        link, env_ids = self._link_of[worker], self.workers[worker].env_ids
+        link, env_ids = self.link_of[worker], self.workers[worker].env_ids
         if link.state is LinkState.GONE:
             if isinstance(link.error, RemudaError):
                 raise link.error
@@ -274,7 +271,7 @@ class RayBackend:
         info_columns: Sequence[InfoColumn],
         defaults: ResetDefaults,
     ) -> tuple[int, int]:
-        self._link_of[worker].join(self.workers[worker])
+        self.link_of[worker].join(self.workers[worker])
         return self.workers[worker].fd, -1
 
     def carry(self, worker: int, slot: int, env_fn: Callable[[], Any]) -> Parts:
@@ -286,7 +283,7 @@ class RayBackend:
             ) from error
 
     def adopt(self, worker: int, slot: int, carried: Parts) -> None:
-        share, width = self._link_of[worker].share, self.options.width
+        share, width = self.link_of[worker].share, self.options.width
         env_fns = pickle.loads(self.factories[share.shard])
         env_fns[(slot - share.first) // width] = pickle.loads(carried[0])
         self.factories[share.shard] = by_value.dumps(env_fns)
