@@ -145,7 +145,7 @@ class Messenger:
 
     def _write(self, rows: Rows) -> None:
         kinds = self._targets.kinds[rows.env_ids]
-        for kind in np.unique(kinds).tolist() if (kinds != kinds[0]).any() else kinds[:1].tolist():
+        for kind in set(kinds.tolist()):
             self._write_alike(kind, rows.where(kinds == kind))
 
     def _write_alike(self, kind: int, rows: Rows) -> None:
