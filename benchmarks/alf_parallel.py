@@ -38,7 +38,7 @@ LEAD_IN = 0.1
 """Share of a turn that is stepped first and not counted."""
 WARM_UP = 50
 """Steps of each contender before the first turn."""
-ALF, EACH, SHARED = "alf", "remuda-per-env", "remuda"
+ALF, EACH, SHARED = "alf", "remuda-1-per-env", "remuda"
 
 
 class FixedAlfEnv(AlfEnvironment):  # type: ignore[misc]

@@ -21,12 +21,10 @@ from harness.policies import make_policy, with_policy
 from harness.session import Session
 from harness.sleepers import SleepingEnv, Sleeps
 from harness.tables import conditions, failures, figure, table
-from peers import PEERS
+from peers import available
 
-import remuda.gymnasium
-from remuda._bench import registry, report
+from remuda._bench import report
 from remuda._bench.contenders import Plan
-from remuda._bench.peers import GymnasiumVector
 from remuda._bench.results import Entry, Result, paired_ratio
 from remuda._bench.workloads import Workload
 from remuda._system.cores import usable_cores
@@ -36,27 +34,15 @@ THOUGHTS = {"none": "core-0", "100 us": "core-100", "300 us": "core-300", "1000 
 QUICK = ("none", "net")
 
 
-class Caller(GymnasiumVector):
-    """The Gymnasium face without workers: the caller steps the envs."""
-
-    name = "remuda-gymnasium-caller"
-
-    def __init__(self, plan: Plan) -> None:
-        self.workload = plan.workload
-        envs: Any = remuda.gymnasium.AsyncVectorEnv(plan.env_fns, num_workers=1, backend="serial", advise=False)
-        self._envs = envs
-
-
-CONTENDERS = PEERS | {Caller.name: Caller}
 FAMILIES = {
     "gymnasium": {
         "loop": "gymnasium-sync",
         "auto": "remuda-gymnasium-auto",
         "all cores": "remuda-gymnasium",
         "1 worker": "remuda-gymnasium-1",
-        "caller": Caller.name,
+        "caller": "remuda-gymnasium-caller",
         "auto, Pool": "remuda-auto",
-        "one each": "remuda-gymnasium-per-env",
+        "one each": "remuda-gymnasium-1-per-env",
         "peer": "gymnasium",
     },
     "sb3": {"loop": "sb3-dummy", "auto": "remuda-sb3-auto", "peer": "sb3"},
@@ -129,7 +115,7 @@ def thoughts(session: Session) -> Iterator[str]:
 
 
 def measure(case: Case, family: str, think: str, session: Session) -> Result:
-    kinds, left_out = registry.available(FAMILIES[family].values(), CONTENDERS)
+    kinds, left_out = available(FAMILIES[family].values())
     session.leave_out(left_out)
     policy = make_policy(THOUGHTS[think])
     plan = Plan(case.workload, case.num_envs, num_workers=min(usable_cores(), case.num_envs))

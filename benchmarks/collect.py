@@ -22,10 +22,10 @@ from harness.envs import missing
 from harness.options import names, parse_options
 from harness.policies import POLICIES, PolicyAlone, lockstep_bound, make_policy, with_policy
 from harness.session import Session
-from harness.tables import conditions, failures, rate, ratio, table
-from peers import PEERS
+from harness.tables import conditions, failures, parent_us, rate, ratio, table
+from peers import PEERS, available
 
-from remuda._bench import registry, report
+from remuda._bench import report
 from remuda._bench.contenders import Contender, PlainLoop, Plan, Remuda
 from remuda._bench.results import Entry, Result
 from remuda._system.cores import usable_cores
@@ -85,7 +85,7 @@ def choose(session: Session) -> Iterator[Case]:
 
 def measure(case: Case, session: Session) -> Result:
     workload = ALL_WORKLOADS[case.workload]()
-    kinds, reasons = registry.available(session.options.against, PEERS, workload)
+    kinds, reasons = available(session.options.against, PEERS, workload)
     session.leave_out(reasons)
     policy = make_policy(case.policy, session.options.torch_threads)
     plan = Plan(workload, case.num_envs, num_workers=min(case.num_envs, usable_cores()))
@@ -139,7 +139,7 @@ def to_json(case: Case, result: Result) -> dict[str, Any]:
         "policy": case.policy,
         "lockstep_bounds": lockstep_bound(result, alone) if alone is not None else [],
         "of_lockstep_bound": {entry.name: of_bound(result, entry) for entry in collectors(result)},
-        "parent_us_a_batch": {entry.name: entry.parent_us_a_batch for entry in collectors(result)},
+        "parent_us_a_batch": {entry.name: parent_us(entry) for entry in collectors(result)},
     }
     return {**report.to_json(result), **more}
 

@@ -20,12 +20,12 @@ import numpy as np
 from gymnasium.envs.classic_control.cartpole import CartPoleEnv
 from gymnasium.wrappers import TimeLimit
 from harness.envs import FixedEnv, iterations_for
+from harness.memory import mean_pss_mb, pss_bytes
 from harness.options import parse_options
 from harness.session import Session
 from harness.tables import table
 
 import remuda
-from remuda._bench.processes import mean_pss_mb, pss_bytes
 from remuda._system import machine
 from remuda._system.cores import usable_cores
 from remuda._system.interpreter import has_gil

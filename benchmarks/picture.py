@@ -1,6 +1,6 @@
 """Draws the README's picture, a bar chart of the share of the ideal that remuda and its peers reach.
 
-The figures are those that `throughput.py --against remuda-per-env,gymnasium,sb3 --readme` has put into README.md here.
+`throughput.py --against remuda-1-per-env,gymnasium,sb3 --readme` has put the figures into README.md here.
 """
 
 from __future__ import annotations

@@ -20,14 +20,14 @@ from harness.envs import WORKLOADS as ALL_WORKLOADS
 from harness.envs import NullEnv, missing
 from harness.options import parse_options
 from harness.session import Session
-from harness.tables import conditions, failures, rate, table
+from harness.tables import conditions, failures, parent_us, rate, table
+from peers.plain import IdealLoops
 from scaling_model import Parent, Sample
 
 import remuda
 from remuda._bench import report
 from remuda._bench.contenders import Contender, PlainLoop, Plan, Remuda
-from remuda._bench.loops import LoopsAtOnce
-from remuda._bench.results import Result, paired_ratio
+from remuda._bench.results import Entry, Result, paired_ratio
 from remuda._bench.workloads import EnvFactory, Workload, sample_actions
 from remuda._system.cores import usable_cores
 
@@ -44,12 +44,10 @@ class SeveralParents(Contender):
     """
 
     name = "several parents"
-    module, package = "remuda", "remuda-rl"
-    counts_steps = True
     num_parents = 2
 
     def __init__(self, plan: Plan) -> None:
-        self.workload = plan.workload
+        super().__init__(plan)
         count = min(self.num_parents, plan.num_workers)
         shares = [(plan.num_envs // count, max(1, plan.num_workers // count))] * count
         self._parents = remuda.Pool([NullEnv] * count, num_workers=None, advise=False)
@@ -118,24 +116,25 @@ def counts(most: int) -> list[int]:
 def measure(workload: Workload, session: Session) -> Results:
     results = {}
     for count in counts(session.options.most):
-        kinds: list[type[Contender]] = [PlainLoop, Remuda, LoopsAtOnce, *([SeveralParents] if count > 1 else [])]
-        results[count] = session.race(kinds, Plan(workload, NUM_ENVS, count, loops=count))
+        kinds: list[type[Contender]] = [PlainLoop, Remuda, IdealLoops, *([SeveralParents] if count > 1 else [])]
+        results[count] = session.race(kinds, Plan(workload, NUM_ENVS, count))
     return results
 
 
 def sample(workload: Workload, num_envs: int, num_workers: int, session: Session) -> Sample:
     """Measures the parent's CPU time with envs that return at once."""
     entry = session.race([PlainLoop, Remuda], Plan(workload, num_envs, num_workers)).remuda
-    if entry.error is not None or entry.parent_us_a_batch is None or entry.steps_per_second is None:
+    us = parent_us(entry)
+    if entry.error is not None or us is None or entry.steps_per_second is None:
         raise SystemExit(f"{num_envs} envs, {num_workers} workers: {entry.error}")
-    return Sample(num_envs, num_workers, entry.parent_us_a_batch, 1e6 * num_envs / entry.steps_per_second)
+    return Sample(num_envs, num_workers, us, 1e6 * num_envs / entry.steps_per_second)
 
 
 # -- the tables ---------------------------------------------------------------------------------------------
 
 
 def markdown(found: Collection[Results], samples: Sequence[Sample], parent: Parent) -> Iterator[str]:
-    columns = ["measured", "workers", "steps/s", "of as many loops", "of loops at once", "two parents"]
+    columns = ["measured", "workers", "steps/s", "of as many loops", "of ideal-loops", "two parents"]
     yield from table(columns, (measured(*one) for results in found for one in results.items()))
     yield ""
     columns = ["envs that return at once", "workers", "parent's CPU, us a batch", "by the model"]
@@ -151,13 +150,19 @@ def markdown(found: Collection[Results], samples: Sequence[Sample], parent: Pare
 
 
 def measured(count: int, result: Result) -> list[str]:
-    loops, parents = result.entry(LoopsAtOnce.name), result.entry(SeveralParents.name)
+    loops, parents = result.entry(IdealLoops.name), result.entry(SeveralParents.name)
     ratios = [
-        result.ratio_to_ideal(result.remuda),
+        of_loops(result, result.remuda, count),
         None if loops is None else paired_ratio(result.remuda, loops),
-        None if parents is None else result.ratio_to_ideal(parents),
+        None if parents is None else of_loops(result, parents, count),
     ]
     return [result.env, str(count), rate(result.remuda.steps_per_second), *map(report.ratio, ratios)]
+
+
+def of_loops(result: Result, entry: Entry, count: int) -> float | None:
+    """Returns the ratio of a contender's speed to that of ``count`` plain loops. None if it failed."""
+    ratio = paired_ratio(entry, result.plain)
+    return None if ratio is None else ratio / count
 
 
 def fitted(one: Sample, parent: Parent) -> list[str]:

@@ -9,23 +9,28 @@ import argparse
 import json
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import asdict, dataclass
 from functools import partial
 from statistics import median
 
+from harness.memory import mean_pss_mb
 from harness.options import parse_options
 from harness.session import Session
 from harness.tables import table
 from peers import PEERS
 
-from remuda._bench import registry, workloads
-from remuda._bench.contenders import Plan
-from remuda._bench.rounds import race
+from remuda._bench import workloads
+from remuda._bench.contenders import Plan, find
+from remuda._bench.workloads import probe_spaces, sample_actions
 from remuda._system import machine
 
-CONTENDERS = ("remuda-per-env", "gymnasium")
+CONTENDERS = ("remuda-1-per-env", "gymnasium")
 START_METHODS = ("fork", "forkserver", "spawn")
+STEPS = 100
+"""The number of batches before the measurement of memory."""
 
 
 @dataclass(frozen=True)
@@ -69,10 +74,19 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def measure_here(options: argparse.Namespace) -> Sample:
     """Starts one contender in this process, steps it a little, and measures its workers' memory."""
     plan = Plan(workloads.resolve(options.env), options.num_envs, options.num_envs, start_method=options.start_method)
-    (entry,) = race([registry.find(options.contender, PEERS)], plan, seconds=0.2, rounds=1).entries
-    if entry.startup_seconds is None or entry.worker_mb is None:
-        sys.exit(f"{options.contender}, {options.start_method}: {entry.error}")
-    return Sample(options.contender, options.start_method, entry.startup_seconds, entry.worker_mb)
+    kind = find(options.contender, PEERS)
+    kind.load()
+    (actions,) = sample_actions(probe_spaces(plan.workload).action_space, plan.num_envs, 1, plan.seed).batches
+    begin = time.perf_counter()
+    with closing(kind(plan)) as contender:
+        contender.reset(plan.seed)
+        startup_seconds = time.perf_counter() - begin
+        for _ in range(STEPS):
+            contender.step(actions)
+        memory = mean_pss_mb(contender.worker_pids())
+    if memory is None:
+        sys.exit(f"{options.contender}, {options.start_method}: expected workers with a memory size in /proc, got none")
+    return Sample(options.contender, options.start_method, startup_seconds, memory)
 
 
 def measure_apart(contender: str, start_method: str, options: argparse.Namespace) -> Sample:

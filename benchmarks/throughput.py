@@ -7,15 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
+from typing import Any
 
-from harness.envs import WORKLOADS, missing
+import numpy as np
+from harness.envs import INFO_KEYS, WORKLOADS, missing
 from harness.options import parse_options
 from harness.session import Session
 from harness.tables import conditions, failures, figure, ratio, table, verdict
 from peers import PEERS
 
-from remuda._bench import registry, report
-from remuda._bench.contenders import Plan
+from remuda._bench import report
+from remuda._bench.contenders import Contender, Plan, line_up
 from remuda._bench.results import Result, paired_ratio
 from remuda._system.cores import usable_cores
 
@@ -53,11 +55,11 @@ class Case:
 
 
 TEN_TIMES_GYMNASIUM = Goal(10.0, "gymnasium")
-TWICE_GYMNASIUM_PER_ENV = Goal(2.0, "gymnasium", "remuda-per-env")
+TWICE_GYMNASIUM_PER_ENV = Goal(2.0, "gymnasium", "remuda-1-per-env")
 FACES = tuple(
     goal
     for original, face in (("sb3", "remuda-sb3"), ("ding-sync", "remuda-ding"), ("ding-v2", "remuda-ding-v2"))
-    for goal in (Goal(8.0, original, face), Goal(1.5, original, f"{face}-per-env"))
+    for goal in (Goal(8.0, original, face), Goal(1.5, original, f"{face}-1-per-env"))
 )
 
 CASES = (
@@ -74,7 +76,7 @@ CASES = (
 
 
 def main() -> None:
-    against = ["remuda-per-env", "gymnasium"]
+    against = ["remuda-1-per-env", "gymnasium"]
     options = parse_options(
         __doc__, workloads=WORKLOADS, peers=PEERS, against=against, seconds=5.0, quick=1.0, rounds=5
     )
@@ -87,7 +89,23 @@ def main() -> None:
 
 def measure(case: Case, session: Session) -> Result:
     plan = Plan(WORKLOADS[case.workload](), case.num_envs, num_workers=min(case.num_envs, usable_cores()))
-    return session.race(registry.line_up(session.options.against, PEERS), plan)
+    plain, *kinds = line_up(session.options.against, PEERS)
+    return session.race([plain, *map(reading_infos, kinds)] if case.workload == "infos" else [plain, *kinds], plan)
+
+
+def reading_infos(kind: type[Contender]) -> type[Contender]:
+    """Returns a contender class like the given one, which looks up a key in the info of every env at every step."""
+
+    def step(self: Contender, actions: Any) -> int:
+        env_steps, infos = kind.step(self, actions), self.infos
+        if isinstance(infos, (list, tuple, np.ndarray)):
+            for info in infos:
+                info.get(INFO_KEYS[3])
+        else:
+            (infos.stack() if hasattr(infos, "stack") else infos).get(INFO_KEYS[3])
+        return env_steps
+
+    return type(kind.__name__, (kind,), {"step": step})
 
 
 def markdown(found: Collection[tuple[Case, Result]]) -> Iterator[str]:
@@ -96,7 +114,7 @@ def markdown(found: Collection[tuple[Case, Result]]) -> Iterator[str]:
         names = [entry.name for entry in first.entries[1:]]
         columns = ["workload", "envs", "goal", "reached", "", *(f"{name}, of ideal" for name in names)]
         yield from table(columns, (row for case, result in found for row in rows(case, result, names)))
-        more = f"As many workers as cores. The ideal is {first.loops} x the plain loop in the same rounds."
+        more = f"As many workers as cores. The ideal is {first.cores} x the plain loop in the same rounds."
         yield f"\n{conditions(first.rounds, first.seconds)} {more}"
     yield from failures(result for _, result in found)
 
@@ -107,7 +125,13 @@ def rows(case: Case, result: Result, names: list[str]) -> Iterator[list[str]]:
     for goal in case.goals:
         if result.entry(goal.contender) is not None:
             reached = goal.measured(result)
-            cells = [result.env, str(case.num_envs), str(goal), figure(reached), verdict(goal.at_least, reached)]
+            cells = [
+                result.env,
+                str(case.num_envs),
+                str(goal),
+                figure(reached),
+                verdict(goal.at_least, reached),
+            ]
             yield [*cells, *shares]
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
@@ -21,12 +21,12 @@ from typing import Any
 from harness.envs import WORKLOADS, missing
 from harness.options import names, parse_options
 from harness.session import Session
-from harness.tables import conditions, failures, table
-from peers import PEERS
+from harness.tables import conditions, failures, parent_us, table
+from peers import PEERS, available
+from peers.plain import IdealLoops
 
-from remuda._bench import registry, report
+from remuda._bench import report
 from remuda._bench.contenders import Contender, PlainLoop, Plan, Remuda
-from remuda._bench.loops import LoopsAtOnce
 from remuda._bench.results import Entry, Result, paired_ratio
 from remuda._bench.workloads import Workload
 from remuda._reports.charts import save_picture
@@ -48,17 +48,17 @@ BASE = {"own": "gymnasium-sync", "sb3": "sb3-dummy"}
 """The plain vector env, in one process, to which each trainer's contenders are compared."""
 AGAINST = {
     "own": (
-        *("remuda-gymnasium", "remuda-gymnasium-per-env", "remuda-gymnasium-1", "remuda-gymnasium-auto"),
+        *("remuda-gymnasium", "remuda-gymnasium-1-per-env", "remuda-gymnasium-1", "remuda-gymnasium-auto"),
         *("remuda-gymnasium-split", "remuda-split", "gymnasium-sync", "gymnasium", "tianshou", "pufferlib"),
-        *("supersuit", "torchrl", "torchrl-async", "ding-sync", "remuda-ding", "envpool", "ale-vector"),
+        *("torchrl", "ding-sync", "remuda-ding", "envpool", "ale-vector"),
     ),
     "sb3": (
-        *("remuda-sb3", "remuda-sb3-per-env", "remuda-sb3-auto", "sb3-dummy", "sb3", "gymnasium-sync"),
+        *("remuda-sb3", "remuda-sb3-1-per-env", "remuda-sb3-auto", "sb3-dummy", "sb3", "gymnasium-sync"),
         "remuda-gymnasium",
     ),
 }
-SLOW_TO_START = ("torchrl-async", "sb3")
-"""The contenders that are slow to start, because each of their workers imports PyTorch."""
+SLOW_TO_START = "sb3"
+"""The contender that is slow to start, because each of its workers imports PyTorch."""
 
 
 @dataclass(frozen=True)
@@ -71,6 +71,15 @@ class Case:
     settings: ppo.Settings
 
 
+@dataclass(frozen=True)
+class Training:
+    """The result of racing trainings on a case, and the share of each contender's time that was spent on learning."""
+
+    case: Case
+    result: Result
+    learning_shares: dict[str, float]
+
+
 def main() -> None:
     options = parse_options(
         __doc__, workloads=SETTINGS, peers=PEERS, seconds=10.0, quick=0.5, rounds=5, more=add_options
@@ -78,10 +87,10 @@ def main() -> None:
     torch.set_num_threads(options.torch_threads)
     session = Session(options)
     session.leave_out(map(missing, options.only))
-    found = list(session.measured(choose(options), lambda case: run(case, session)))
+    found = [training for _, training in session.measured(choose(options), lambda case: run(case, session))]
     if options.plots is not None:
         draw(found, options.plots)
-    session.publish("train", markdown(found), (to_json(case, result) for case, result in found))
+    session.publish("train", markdown(found), map(to_json, found))
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -114,61 +123,64 @@ def is_quick(case: Case) -> bool:
 
 
 def contenders(case: Case, options: argparse.Namespace) -> Sequence[str]:
-    """Returns the contenders of a case. With ``--quick`` and many envs, omits those that take minutes to start."""
+    """Returns the contenders of a case. With ``--quick`` and many envs, omits the one that takes minutes to start."""
     is_long = options.is_quick and case.num_envs > 8
-    return [name for name in AGAINST[case.trainer] if not (is_long and name in SLOW_TO_START)]
+    return [name for name in AGAINST[case.trainer] if not (is_long and name == SLOW_TO_START)]
 
 
-def run(case: Case, session: Session) -> Result:
+def run(case: Case, session: Session) -> Training:
     workload = WORKLOADS[case.workload]()
     chosen = session.options.against or contenders(case, session.options)
-    kinds, left_out = registry.available(chosen, PEERS, workload)
+    kinds, left_out = available(chosen, PEERS, workload)
     session.leave_out(left_out)
     return measure(case, workload, kinds, session)
 
 
-def measure(case: Case, workload: Workload, kinds: Sequence[type[Contender]], session: Session) -> Result:
+def measure(case: Case, workload: Workload, kinds: Sequence[type[Contender]], session: Session) -> Training:
     plan = Plan(workload, case.num_envs, num_workers=min(case.num_envs, usable_cores()))
     raced: list[type[Contender]] = [Remuda, *kinds]
     learning = [trained(kind, TRAINERS[case.trainer], case.settings) for kind in raced]
-    return session.race([PlainLoop, *learning, LoopsAtOnce], plan)
+    result = session.race([PlainLoop, *learning, IdealLoops], plan)
+    return Training(case, result, {kind.name: kind.learning_share() for kind in learning if kind.seconds["all"]})
 
 
 # -- the tables ---------------------------------------------------------------------------------------------
 
 
-def markdown(found: Collection[tuple[Case, Result]]) -> Iterator[str]:
+def markdown(found: Sequence[Training]) -> Iterator[str]:
     """Yields a table for each case, with a row for each contender."""
-    for case, result in found:
+    for training in found:
+        case, result = training.case, training.result
         yield (
             f"\n**{result.env}, {case.num_envs} envs, {TITLES[case.trainer]}, "
             f"{case.settings.num_steps} steps an iteration**\n"
         )
         base = BASE[case.trainer]
-        columns = ["", "steps/s", "min-max", f"x {base}", f"of {result.loops} x a loop", "of loops at once"]
+        columns = ["", "steps/s", "min-max", f"x {base}", f"of {result.cores} x a loop", f"of {IdealLoops.name}"]
         columns += ["update", "parent's CPU, us a batch"]
-        yield from table(columns, (row(case, result, entry) for entry in learners(result)))
-    for _, result in list(found)[:1]:
+        yield from table(columns, (row(training, entry) for entry in learners(result)))
+    for training in found[:1]:
         yield (
-            f"\n{conditions(result.rounds, result.seconds)} One iteration at least. update: its share of the time, "
-            "whatever the envs do. The parent's CPU has policy and update in it, which are the same for all."
+            f"\n{conditions(training.result.rounds, training.result.seconds)} One iteration at least. update: its "
+            "share of the time, whatever the envs do. The parent's CPU has policy and update in it, which are the same "
+            "for all."
         )
-    yield from failures(result for _, result in found)
+    yield from failures(training.result for training in found)
 
 
-def row(case: Case, result: Result, entry: Entry) -> list[str]:
+def row(training: Training, entry: Entry) -> list[str]:
     if entry.error is not None or not entry.turns:
         return [entry.name, "failed", *[""] * 6]
-    parent = parent_us(case, entry)
-    of_base, of_loops = (ratio_to(result, entry, name) for name in (BASE[case.trainer], LoopsAtOnce.name))
+    case, result, parent = training.case, training.result, parent_us_a_step(training.case, entry)
+    of_base, of_loops = (ratio_to(result, entry, name) for name in (BASE[case.trainer], IdealLoops.name))
     ratios = [of_base, result.ratio_to_ideal(entry), of_loops]
     rates = [f"{median(entry.rates):,.0f}", f"{min(entry.rates):,.0f}-{max(entry.rates):,.0f}"]
-    share = f"{entry.learning_share:.0%}"
+    share = f"{training.learning_shares[entry.name]:.0%}"
     return [entry.name, *rates, *map(report.ratio, ratios), share, "" if parent is None else f"{parent:,.0f}"]
 
 
 def learners(result: Result) -> list[Entry]:
-    return [entry for entry in result.entries[1:] if entry.name != LoopsAtOnce.name]
+    return [entry for entry in result.entries[1:] if entry.name != IdealLoops.name]
 
 
 def ratio_to(result: Result, entry: Entry, name: str) -> float | None:
@@ -177,30 +189,32 @@ def ratio_to(result: Result, entry: Entry, name: str) -> float | None:
     return None if base is None else paired_ratio(entry, base)
 
 
-def parent_us(case: Case, entry: Entry) -> float | None:
+def parent_us_a_step(case: Case, entry: Entry) -> float | None:
     """Returns the CPU time of the learner's process for a step of all envs, the policy and a share of the update."""
-    each = entry.parent_us_a_batch
+    each = parent_us(entry)
     return None if each is None else each / case.settings.num_steps
 
 
-def draw(found: Collection[tuple[Case, Result]], folder: Path) -> None:
+def draw(found: Iterable[Training], folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
-    for case, result in found:
+    for training in found:
+        case, result = training.case, training.result
         path = folder / f"train-{case.workload}-{case.num_envs}-{case.trainer}.png"
         save_picture(report.chart(result), result.env, path)
 
 
-def to_json(case: Case, result: Result) -> dict[str, Any]:
+def to_json(training: Training) -> dict[str, Any]:
     """Adds the trainer and the figures of training to the dict of `report.to_json`."""
-    training = {
+    case, result = training.case, training.result
+    figures = {
         entry.name: {
-            "of_loops_at_once": ratio_to(result, entry, LoopsAtOnce.name),
-            "update_share": entry.learning_share if entry.turns else None,
-            "parent_us_a_batch": parent_us(case, entry),
+            "of_ideal_loops": ratio_to(result, entry, IdealLoops.name),
+            "update_share": training.learning_shares.get(entry.name),
+            "parent_us_a_batch": parent_us_a_step(case, entry),
         }
         for entry in learners(result)
     }
-    more = {"trainer": case.trainer, "num_steps": case.settings.num_steps, "training": training}
+    more = {"trainer": case.trainer, "num_steps": case.settings.num_steps, "training": figures}
     return {**report.to_json(result), **more}
 
 

@@ -12,14 +12,14 @@ from typing import Any
 
 from harness.options import parse_options
 from harness.session import Session
-from harness.sleepers import SLEEPS, Sleeps
+from harness.sleepers import SLEEPS, SleepLoop, Sleeps, without_resets
 from harness.tables import conditions, failures, figure, table, verdict
-from peers import UNEVEN_PEERS
-from peers.remuda_partial import RemudaPartial
+from peers import UNEVEN_PEERS, available
+from peers.remuda_pools import RemudaPartial, UnevenPlan
 
-from remuda._bench import registry, report
-from remuda._bench.contenders import Contender, PlainLoop, Plan
-from remuda._bench.results import Result
+from remuda._bench import report
+from remuda._bench.contenders import Contender
+from remuda._bench.results import Result, paired_ratio
 
 NUM_ENVS = 16
 
@@ -55,16 +55,14 @@ class Case:
         """
         return 1.0 - (self.min_envs - 1) / 2 / NUM_ENVS
 
-    def plan(self) -> Plan:
-        return Plan(
+    def plan(self) -> UnevenPlan:
+        return UnevenPlan(
             self.sleeps.workload(),
             NUM_ENVS,
             num_workers=NUM_ENVS,
             min_envs=self.min_envs,
             background_resets=self.sleeps.episode_steps is not None,
             spares=self.spares,
-            loops=self.loops,
-            lead_in=2 * self.sleeps.reset,  # an env's first reset takes up to twice the usual time
         )
 
 
@@ -90,12 +88,13 @@ def main() -> None:
 
 def line_up(peers: Iterable[str]) -> tuple[list[type[Contender]], list[str]]:
     """Returns the contenders that are installed, and the reasons why the others are left out."""
-    kinds, left_out = registry.available(peers, UNEVEN_PEERS)
-    return [PlainLoop, RemudaPartial, *kinds], left_out
+    kinds, left_out = available(peers, UNEVEN_PEERS)
+    return [SleepLoop, *map(without_resets, [RemudaPartial, *kinds])], left_out
 
 
 def measure(case: Case, kinds: Sequence[type[Contender]], session: Session) -> Result:
-    return session.race(kinds, case.plan())
+    lead_in = 2 * case.sleeps.reset  # an env's first reset takes up to twice the usual time
+    return session.race(kinds, case.plan(), lead_in=lead_in)
 
 
 def markdown(found: Collection[tuple[Case, Result]]) -> Iterator[str]:
@@ -105,7 +104,7 @@ def markdown(found: Collection[tuple[Case, Result]]) -> Iterator[str]:
         columns = ["workload", "recv", "spares", "goal", "at best", "reached", "", *names]
         yield from table(columns, (row(case, result, names) for case, result in found))
         yield (
-            f"\n{conditions(first.rounds, first.seconds)} {first.num_envs} envs, a worker each. In brackets: of the "
+            f"\n{conditions(first.rounds, first.seconds)} {NUM_ENVS} envs, a worker each. In brackets: of the "
             "ideal if sleeps take as long as the plain loop's did in the same rounds."
         )
     yield from failures(result for _, result in found)
@@ -114,7 +113,13 @@ def markdown(found: Collection[tuple[Case, Result]]) -> Iterator[str]:
 def row(case: Case, result: Result, names: Iterable[str]) -> list[str]:
     reached = of_ideal(case, result, "remuda")
     goal = [f"{case.at_least:g}", figure(case.bound), figure(reached), verdict(case.at_least, reached)]
-    return [result.env, f">= {case.min_envs}", str(case.spares), *goal, *(parts(case, result, name) for name in names)]
+    return [
+        result.env,
+        f">= {case.min_envs}",
+        str(case.spares),
+        *goal,
+        *(parts(case, result, name) for name in names),
+    ]
 
 
 def of_ideal(case: Case, result: Result, name: str) -> float | None:
@@ -129,7 +134,8 @@ def parts(case: Case, result: Result, name: str) -> str:
     entry, part = result.entry(name), of_ideal(case, result, name)
     if entry is None or part is None:
         return "failed"
-    return f"{report.ratio(part)} ({report.ratio(result.ratio_to_ideal(entry))})"
+    of_loops = paired_ratio(entry, result.plain)
+    return f"{report.ratio(part)} ({report.ratio(None if of_loops is None else of_loops / case.loops)})"
 
 
 def to_json(case: Case, result: Result) -> dict[str, Any]:

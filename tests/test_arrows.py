@@ -59,7 +59,7 @@ ARROWS = {
     "gymnasium": {"remuda", "errors", "_faces", "_keywords", "_naming"},
     "mlagents": {"remuda", "errors", "_faces", "_keywords", "_naming"},
     "sb3": {"remuda", "errors", "_faces", "_factories", "_keywords", "_naming"},
-    "_bench": {"remuda", "errors", "gymnasium", "sb3", "_system", "_reports"},
+    "_bench": {"remuda", "_system", "_reports"},
     "_cluster": {  # a backend, too
         *("remuda", "stats", "errors", "_wording", "_core", "_wire", "_relay", "_worker", "_backends", "_engine"),
         *("_keywords", "_naming", "_factories", "_progress", "_training"),

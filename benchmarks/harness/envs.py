@@ -134,16 +134,12 @@ def missing(name: str) -> str | None:
 
 
 WORKLOADS: dict[str, Callable[[], Workload]] = {
-    "cartpole": lambda: Workload(
-        "CartPole-v1", functools.partial(gymnasium.make, "CartPole-v1"), native={"envpool": "CartPole-v1"}
-    ),
+    "cartpole": lambda: Workload("CartPole-v1", functools.partial(gymnasium.make, "CartPole-v1")),
     "null": lambda: Workload("null env: Box(4), returns at once", fixed(VECTOR)),
     "image": lambda: Workload("(4, 84, 84) uint8, 100 us of CPU work", fixed(IMAGE, iterations_for(100e-6))),
     "heavy": lambda: Workload("Box(4), 1 ms of CPU work", fixed(VECTOR, iterations_for(1e-3))),
-    "mujoco": lambda: Workload(
-        "HalfCheetah-v5", functools.partial(gymnasium.make, "HalfCheetah-v5"), native={"envpool": "HalfCheetah-v5"}
-    ),
-    "pong": lambda: Workload("ALE/Pong-v5, preprocessed", pong, native={"envpool": "Pong-v5", "ale-vector": "pong"}),
+    "mujoco": lambda: Workload("HalfCheetah-v5", functools.partial(gymnasium.make, "HalfCheetah-v5")),
+    "pong": lambda: Workload("ALE/Pong-v5, preprocessed", pong),
     "dict": lambda: Workload("nested Dict with an image, returns at once", fixed(NESTED)),
-    "infos": lambda: Workload("CartPole, 8 numeric info keys", MetricsCartPole, info_key=INFO_KEYS[3]),
+    "infos": lambda: Workload("CartPole, 8 numeric info keys", MetricsCartPole),
 }

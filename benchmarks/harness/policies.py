@@ -15,6 +15,7 @@ from remuda._bench.results import Entry, Result
 from remuda._bench.workloads import probe_spaces, sample_actions
 
 from .envs import iterations_for, work
+from .parts import parts_of
 
 
 class Policy(Protocol):
@@ -81,19 +82,19 @@ class PolicyAlone(Contender):
     """A contender that calls the policy for whole batches, without envs, to measure the policy's time."""
 
     name = "policy alone"
-    module = package = "gymnasium"
     make_policy: MakePolicy
 
     def __init__(self, plan: Plan) -> None:
-        self.workload, self._policy = plan.workload, type(self).make_policy(plan)
+        super().__init__(plan)
+        self._policy = type(self).make_policy(plan)
         space = probe_spaces(plan.workload).observation_space
         self.obs = np.stack([space.sample()] * plan.num_envs)
 
     def reset(self, seed: int) -> None: ...
 
-    def step(self, actions: Any) -> Any:
+    def step(self, actions: Any) -> int:
         self._policy(self.obs)
-        return np.ones(len(self.obs))
+        return len(self.obs)
 
     def close(self) -> None: ...
 
@@ -105,23 +106,24 @@ class Collecting(Contender):
     make_policy: MakePolicy
 
     def __init__(self, plan: Plan) -> None:
-        self.workload, self._policy = plan.workload, type(self).make_policy(plan)
-        self._inner = self.kind(plan)
+        super().__init__(plan)
+        self._policy, self._inner = type(self).make_policy(plan), self.kind(plan)
         self._is_under_way = False
 
     def reset(self, seed: int) -> None:
         self._inner.reset(seed)
+        self._parts = parts_of(self._inner)
 
-    def step(self, actions: Any) -> Any:
-        rewards = []
-        for part in self._inner.parts:
+    def step(self, actions: Any) -> int:
+        env_steps = 0
+        for part in self._parts:
             if self._is_under_way:
-                rewards.append(part.finish())  # the part stepped while the policy served the other part
-            part.send(self._policy(part.observations()))
+                env_steps += part.finish()  # the part stepped while the policy served the other part
+            part.send(self._policy(part.obs))
         if not self._is_under_way:
             self._is_under_way = True
             return self.step(actions)
-        return np.concatenate(rewards) if len(rewards) > 1 else rewards[0]
+        return env_steps
 
     def close(self) -> None:
         self._inner.close()
@@ -144,5 +146,5 @@ def lockstep_bound(result: Result, policy: Entry) -> list[float]:
 
     The rate is 1 / (policy + env work / cores) steps a second, from the rates of the policy alone and the plain loop.
     """
-    loops = [rate * result.loops for rate in result.plain.rates]
+    loops = [rate * result.cores for rate in result.plain.rates]
     return [1 / (1 / alone + 1 / ideal) for alone, ideal in zip(policy.rates, loops, strict=False)]

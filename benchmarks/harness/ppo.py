@@ -20,6 +20,8 @@ from torch.distributions import Categorical, Independent, Normal
 from remuda._bench.contenders import Contender, Plan
 from remuda._bench.workloads import probe_spaces
 
+from .parts import Part, dones, parts_of
+
 
 @dataclass(frozen=True)
 class Settings:
@@ -146,8 +148,8 @@ class Ppo:
         """Fills the rollout from the contender's parts in turns. While the policy serves one part, the others step."""
         self._ended: list[float] = []
         first, parts = 0, []
-        for part in self._envs.parts:
-            rows = slice(first, first + len(part.observations()))
+        for part in parts_of(self._envs):
+            rows = slice(first, first + len(part.obs))
             parts.append((part, rows))
             first = rows.stop
         for step in range(self._settings.num_steps):
@@ -158,19 +160,20 @@ class Ppo:
         for part, rows in parts:
             self._finish(self._settings.num_steps, part, rows)
             with torch.no_grad():
-                self._rollout.next_values[rows] = self.agent(torch.as_tensor(part.observations()))[1]
+                self._rollout.next_values[rows] = self.agent(torch.as_tensor(part.obs))[1]
         self.mean_episode_return = float(np.mean(self._ended)) if self._ended else None
 
-    def _act(self, step: int, part: Contender, rows: slice) -> None:
-        rollout, obs = self._rollout, part.observations()
+    def _act(self, step: int, part: Part, rows: slice) -> None:
+        rollout, obs = self._rollout, part.obs
         rollout.obs[step, rows], rollout.dones[step, rows] = obs, self._dones[rows]
         actions, rollout.log_probs[step, rows], rollout.values[step, rows] = self.agent.act(obs)
         rollout.actions[step, rows] = actions
         part.send(actions)
 
-    def _finish(self, step: int, part: Contender, rows: slice) -> None:
-        rewards = np.asarray(part.finish(), np.float32).reshape(-1)
-        self._dones[rows] = part.dones()
+    def _finish(self, step: int, part: Part, rows: slice) -> None:
+        part.finish()
+        rewards = np.asarray(part.rewards, np.float32).reshape(-1)
+        self._dones[rows] = dones(part)
         self._rollout.rewards[step - 1, rows], self._rollout.dones[step, rows] = rewards, self._dones[rows]
         self._returns[rows] += rewards
         if (ended := np.flatnonzero(self._dones[rows])).size:

@@ -76,12 +76,11 @@ class OneLoop(Contender):
     """A contender that runs one plain loop alone, so that each round of a race measures it."""
 
     name = "one loop"
-    module, package = "remuda", "remuda-rl"
-    counts_steps = True
     count = 1
 
     def __init__(self, plan: Plan) -> None:
-        self.workload, self._loops = plan.workload, Loops(self.count)
+        super().__init__(plan)
+        self._loops = Loops(self.count)
 
     def reset(self, seed: int) -> None: ...
 

@@ -10,7 +10,7 @@ from contextlib import closing
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from remuda._bench import rounds
+from remuda._bench import race
 from remuda._bench.contenders import Contender, Plan
 from remuda._bench.results import Result
 
@@ -94,10 +94,11 @@ class Session:
         self._note(what, counted, run)
         return found
 
-    def race(self, kinds: Sequence[type[Contender]], plan: Plan) -> Result:
+    def race(self, kinds: Sequence[type[Contender]], plan: Plan, lead_in: float = 0.0) -> Result:
         """Races contenders (`remuda._bench`) for ``seconds`` each. The result has the rounds that counted.
 
-        If some rounds do not count, another race with new contenders makes up for them.
+        If some rounds do not count, another race with new contenders makes up for them. ``lead_in``: the minimum of
+        seconds to step before each turn without counting.
 
         Raises:
             BusyError: Too few rounds counted.
@@ -106,15 +107,14 @@ class Session:
         what = f"{plan.workload.name}, {plan.num_envs} envs"
         _announce(what)
         if self.options.any_round:
-            return rounds.race(kinds, plan, seconds=seconds, rounds=wanted)
+            return race.race(kinds, plan, seconds=seconds, rounds=wanted, lead_in=lead_in)
         quiet.require_cores()
         results: list[Result] = []
         counted = run = 0
         while counted < wanted and run < TRIES * wanted:
             count = min(wanted - counted, TRIES * wanted - run)
-            found = rounds.race(
-                [*kinds, quiet.OneLoop, quiet.TwoLoops], plan, seconds=seconds * count / wanted, rounds=count
-            )
+            with_loops, share = [*kinds, quiet.OneLoop, quiet.TwoLoops], seconds * count / wanted
+            found = race.race(with_loops, plan, seconds=share, rounds=count, lead_in=lead_in)
             *entries, one, two = found.entries
             is_counted = quiet.counted_rounds(one, two)
             for entry in entries:

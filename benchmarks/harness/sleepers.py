@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import itertools
 import math
 import sys
 import threading
@@ -20,6 +21,7 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
+from remuda._bench.contenders import Contender, PlainLoop
 from remuda._bench.workloads import Workload
 
 PR_SET_TIMERSLACK = 29
@@ -47,10 +49,11 @@ class Sleeps:
 
     @property
     def period(self) -> int:
+        """The number of consecutive steps, resets included, that always take equally long."""
         return len(self.steps) if self.episode_steps is None else self.episode_steps + 1
 
     def workload(self) -> Workload:
-        return Workload(self.name, functools.partial(SleepingEnv, self), reward_is_steps=True, period=self.period)
+        return Workload(self.name, functools.partial(SleepingEnv, self))
 
 
 class SleepingEnv(gymnasium.Env[Any, Any]):
@@ -65,7 +68,7 @@ class SleepingEnv(gymnasium.Env[Any, Any]):
     action_space = spaces.Discrete(2)
 
     def __init__(self, sleeps: Sleeps) -> None:
-        self._sleeps = sleeps
+        self.sleeps = sleeps
         self._obs = np.zeros(4, np.float32)
         self._left: list[float] = []
         self._steps = 0
@@ -77,16 +80,16 @@ class SleepingEnv(gymnasium.Env[Any, Any]):
         if seed is not None:
             self._left = []
             self._share = (seed + 1) * GOLDEN % 1.0
-        sleep(self._sleeps.reset * (2.0 - self._share if self._share else 1.0))
-        self._steps = math.floor(self._share * (self._sleeps.episode_steps or 0))
+        sleep(self.sleeps.reset * (2.0 - self._share if self._share else 1.0))
+        self._steps = math.floor(self._share * (self.sleeps.episode_steps or 0))
         return self._obs, {}
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         if not self._left:
-            self._left = self.np_random.permutation(self._sleeps.steps).tolist()
+            self._left = self.np_random.permutation(self.sleeps.steps).tolist()
         sleep(self._left.pop())
         self._steps += 1
-        is_over = self._steps == self._sleeps.episode_steps
+        is_over = self._steps == self.sleeps.episode_steps
         if is_over:
             self._share = 0.0
         return self._obs, 1.0, False, is_over, {}
@@ -99,6 +102,40 @@ def sleep(seconds: float) -> None:
         if sys.platform == "linux":
             ctypes.CDLL(None).prctl(PR_SET_TIMERSLACK, 1, 0, 0, 0)
     time.sleep(seconds)
+
+
+class SleepLoop(PlainLoop):
+    """A plain loop over a sleeping env. It makes a multiple of `Sleeps.period` at a time, and does not count resets."""
+
+    env: Any
+
+    def prepare(self, space: Any, batch: Any) -> list[Any]:
+        actions, period = super().prepare(space, batch), self.env.sleeps.period
+        return list(itertools.islice(itertools.cycle(actions), -(-len(actions) // period) * period))
+
+    def step(self, actions: Any) -> int:
+        steps = 0
+        for action in actions:
+            if self.is_done:
+                self.env.reset()
+                self.is_done = False
+            else:
+                _, _, _, self.is_done, _ = self.env.step(action)
+                steps += 1
+        return steps
+
+
+def without_resets(kind: type[Contender]) -> type[Contender]:
+    """Returns a contender class like the given one, which does not count the resets of sleeping envs.
+
+    A step gives a reward of 1, and a reset none.
+    """
+
+    def step(self: Contender, actions: Any) -> int:
+        kind.step(self, actions)
+        return int(np.sum(self.rewards))
+
+    return type(kind.__name__, (kind,), {"step": step})
 
 
 def lognormal_quantiles(count: int, average: float, sigma: float = 0.5) -> tuple[float, ...]:

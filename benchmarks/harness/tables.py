@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from statistics import median
 
 from remuda._bench import report
 from remuda._bench.results import Entry, Result
@@ -52,9 +53,15 @@ def conditions(rounds: int, seconds: float) -> str:
     )
 
 
+def parent_us(entry: Entry) -> float | None:
+    """Returns the CPU time of the caller's process for each batch, in microseconds: the median over the rounds."""
+    each = [1e6 * turn.parent_cpu_seconds / turn.batches for turn in entry.turns]
+    return median(each) if each else None
+
+
 def failures(results: Iterable[Result]) -> Iterator[str]:
     """Yields a paragraph for each contender that failed."""
     for result in results:
         for entry in result.entries:
             if entry.error is not None:
-                yield f"\n{entry.name} failed on {result.env}, {result.num_envs} envs: `{entry.error}`"
+                yield f"\n{entry.name} failed on {result.env}, {result.plan.num_envs} envs: `{entry.error}`"

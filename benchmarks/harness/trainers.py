@@ -7,11 +7,11 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from remuda._bench.contenders import Contender, Plan
-from remuda._bench.peers import Sb3
+from remuda._bench.contenders import Contender, Plan, Sb3
 from remuda._bench.workloads import probe_spaces
 
 from . import ppo
+from .parts import Whole, dones
 
 
 class Trainer(Contender):
@@ -19,10 +19,11 @@ class Trainer(Contender):
 
     kind: ClassVar[type[Contender]]
     settings: ClassVar[ppo.Settings]
-    counts_steps = True
+    seconds: ClassVar[dict[str, float]]
+    """The time of all steps so far ("all"), and the part that was spent on learning ("learning")."""
 
     def __init__(self, plan: Plan) -> None:
-        self.workload, self._plan = plan.workload, plan
+        super().__init__(plan)
         self._envs = self.kind(plan)
 
     def reset(self, seed: int) -> None:
@@ -32,6 +33,20 @@ class Trainer(Contender):
 
     def _make(self) -> Any:
         raise NotImplementedError
+
+    def step(self, actions: Any) -> int:
+        begin = time.perf_counter()
+        self._iterate()
+        self.seconds["all"] += time.perf_counter() - begin
+        return self.settings.num_steps * self.plan.num_envs
+
+    def _iterate(self) -> None:
+        raise NotImplementedError
+
+    @classmethod
+    def learning_share(cls) -> float:
+        """Returns the share of the contender's time that was spent on learning. Faster envs do not save this time."""
+        return cls.seconds["learning"] / cls.seconds["all"]
 
     def close(self) -> None:
         self._envs.close()
@@ -44,12 +59,12 @@ class OwnPpo(Trainer):
     """Trains with our own PPO, `ppo.py`."""
 
     def _make(self) -> ppo.Ppo:
-        return ppo.Ppo(self._envs, self._plan, self.settings)
+        return ppo.Ppo(self._envs, self.plan, self.settings)
 
-    def step(self, actions: Any) -> int:
-        steps = self._learner.iterate()
-        self.learning_seconds = self._learner.learning_seconds
-        return int(steps)
+    def _iterate(self) -> None:
+        before = self._learner.learning_seconds
+        self._learner.iterate()
+        self.seconds["learning"] += self._learner.learning_seconds - before
 
 
 class Sb3Ppo(Trainer):
@@ -58,18 +73,18 @@ class Sb3Ppo(Trainer):
     def _make(self) -> Any:
         from stable_baselines3 import PPO
 
-        settings, spaces = self.settings, probe_spaces(self.workload)
-        envs = self._envs._envs if isinstance(self._envs, Sb3) else as_vec_env(self._envs, self._plan)
+        settings, spaces = self.settings, probe_spaces(self.plan.workload)
+        envs = self._envs.envs if isinstance(self._envs, Sb3) else as_vec_env(self._envs, self.plan)
         model = PPO(
             "CnnPolicy" if len(spaces.observation_space.shape or ()) == 3 else "MlpPolicy",
             envs,
             learning_rate=settings.learning_rate,
             n_steps=settings.num_steps,
-            batch_size=max(2, settings.num_steps * self._plan.num_envs // settings.num_minibatches),
+            batch_size=max(2, settings.num_steps * self.plan.num_envs // settings.num_minibatches),
             n_epochs=settings.num_epochs,
             clip_range=settings.clip,
             ent_coef=settings.entropy_coefficient,
-            seed=self._plan.seed,
+            seed=self.plan.seed,
             device="cpu",
         )
         learn = model.train
@@ -77,26 +92,28 @@ class Sb3Ppo(Trainer):
         def timed() -> None:
             begin = time.perf_counter()
             learn()
-            self.learning_seconds += time.perf_counter() - begin
+            self.seconds["learning"] += time.perf_counter() - begin
 
         model.train = timed  # type: ignore[method-assign]
         return model
 
-    def step(self, actions: Any) -> int:
-        steps = self.settings.num_steps * self._plan.num_envs
-        self._learner.learn(steps, reset_num_timesteps=False)
-        return steps
+    def _iterate(self) -> None:
+        self._learner.learn(self.settings.num_steps * self.plan.num_envs, reset_num_timesteps=False)
 
 
-def trained(kind: type[Contender], trainer: type[Trainer], settings: ppo.Settings) -> type[Contender]:
+def trained(kind: type[Contender], trainer: type[Trainer], settings: ppo.Settings) -> type[Trainer]:
     """Returns a trainer class that steps the envs of a contender, under that contender's name."""
     fields = {"name": kind.name, "module": kind.module, "package": kind.package, "load": kind.load}
-    return type(f"{trainer.__name__}{kind.__name__}", (trainer,), {**fields, "kind": kind, "settings": settings})
+    seconds = {"all": 0.0, "learning": 0.0}
+    more = {"kind": kind, "settings": settings, "seconds": seconds}
+    return type(f"{trainer.__name__}{kind.__name__}", (trainer,), {**fields, **more})
 
 
 def as_vec_env(envs: Contender, plan: Plan) -> Any:
     """Wraps a contender as a `VecEnv`. Its infos are empty, so SB3 takes a truncated episode for a terminated one."""
     from stable_baselines3.common.vec_env import VecEnv
+
+    whole = Whole(envs)
 
     class AsVecEnv(VecEnv):
         def __init__(self) -> None:
@@ -105,14 +122,15 @@ def as_vec_env(envs: Contender, plan: Plan) -> Any:
 
         def reset(self) -> Any:
             envs.reset(plan.seed)
-            return envs.observations()
+            return envs.obs
 
         def step_async(self, actions: Any) -> None:
-            envs.send(actions)
+            whole.send(actions)
 
         def step_wait(self) -> Any:
-            rewards = np.asarray(envs.finish(), np.float32).reshape(-1)
-            return envs.observations(), rewards, envs.dones(), [{} for _ in range(self.num_envs)]
+            whole.finish()
+            rewards = np.asarray(envs.rewards, np.float32).reshape(-1)
+            return envs.obs, rewards, dones(whole), [{} for _ in range(self.num_envs)]
 
         def close(self) -> None: ...
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 import functools
 import importlib
 import threading
+from collections.abc import Iterable
 from typing import Any, ClassVar
 
 import numpy as np
-from gymnasium import Space
-from gymnasium.vector.utils import iterate
 
-from remuda._bench.contenders import Contender, Plan
-from remuda._bench.peers import pids
-from remuda._bench.workloads import EnvFactory, touch
+from remuda._bench.contenders import Contender, Plan, Remuda, by_name, pids
+from remuda._bench.workloads import EnvFactory
+
+from .remuda_pools import UnevenPlan
 
 
 class _Manager(Contender):
@@ -24,49 +24,46 @@ class _Manager(Contender):
     manager: ClassVar[str]
 
     def __init__(self, plan: Plan) -> None:
-        self.workload = plan.workload
+        super().__init__(plan)
         manager = getattr(self.load(), self.manager)
         config = manager.default_config()
         config.context = plan.start_method or config.context
-        config.update(self._more(plan))
-        self._envs = manager([functools.partial(_DingEnv, make_env) for make_env in plan.env_fns], config)
+        config.update(self.options())
+        self.envs = manager([functools.partial(_DingEnv, make_env) for make_env in plan.env_fns], config)
 
-    def _more(self, plan: Plan) -> dict[str, Any]:
+    def options(self) -> dict[str, Any]:
         return {}
 
-    def prepare(self, space: Space[Any], batch: Any) -> Any:
-        """Converts a batch of actions to a list of arrays, the form in which DI-engine's policies return actions."""
-        return [np.asarray(action) if np.isscalar(action) else action for action in iterate(space, batch)]
-
-    def observations(self) -> Any:
-        ready = self._envs.ready_obs
+    @property
+    def obs(self) -> Any:
+        ready = self.envs.ready_obs
         return np.stack([np.asarray(obs) for obs in (ready.values() if isinstance(ready, dict) else ready)])
 
-    def send(self, actions: Any) -> None:
-        super().send([np.asarray(action) for action in actions])
-
     def reset(self, seed: int) -> None:
-        self._envs.seed(seed)
-        self._envs.launch()
+        self.envs.seed(seed)
+        self.envs.launch()
 
-    def step(self, actions: Any) -> list[Any]:
-        ready = self._envs.ready_obs
-        touch(ready)
-        timesteps = self._envs.step({env_id: actions[env_id] for env_id in ready})
-        self.ends = ([timestep.done for timestep in timesteps.values()],)
-        return [timestep.reward for timestep in timesteps.values()]
+    def step(self, actions: Any) -> int:
+        """Steps the envs that are ready. Passes arrays, the form in which DI-engine's policies return actions."""
+        timesteps = self.envs.step({env_id: np.asarray(actions[env_id]) for env_id in self.envs.ready_obs})
+        return self.read(timesteps.values())
+
+    def read(self, timesteps: Iterable[Any]) -> int:
+        self.rewards = [timestep.reward for timestep in timesteps]
+        self.ends = ([timestep.done for timestep in timesteps],)
+        return len(self.rewards)
 
     def close(self) -> None:
         """Waits until background resets have ended, because closing would break them. Then closes the manager."""
         for thread in threading.enumerate():
             if thread.name == "regular_reset":
                 thread.join()
-        self._envs.close()
-        for process in self._envs._subprocesses.values():
+        self.envs.close()
+        for process in self.envs._subprocesses.values():
             process.join()
 
     def worker_pids(self) -> list[int]:
-        return pids(self._envs._subprocesses.values())
+        return pids(self.envs._subprocesses.values())
 
 
 class DiEngine(_Manager):
@@ -79,10 +76,11 @@ class DiEngine(_Manager):
     manager = "AsyncSubprocessEnvManager"
     gather_seconds: ClassVar[float | None] = None
     """The seconds for which the manager gathers results. None: its default."""
+    plan: UnevenPlan
 
-    def _more(self, plan: Plan) -> dict[str, Any]:
+    def options(self) -> dict[str, Any]:
         gather = {} if self.gather_seconds is None else {"step_wait_timeout": self.gather_seconds}
-        return {"wait_num": plan.min_envs or plan.num_envs, **gather}
+        return {"wait_num": self.plan.min_envs, **gather}
 
 
 class DiEnginePrompt(DiEngine):
@@ -98,7 +96,7 @@ class DiEngineSync(_Manager):
     name = "ding-sync"
     manager = "SyncSubprocessEnvManager"
 
-    def _more(self, plan: Plan) -> dict[str, Any]:
+    def options(self) -> dict[str, Any]:
         return {"reset_inplace": True}
 
 
@@ -108,40 +106,33 @@ class DiEngineV2(DiEngineSync):
     name = "ding-v2"
     manager = "SubprocessEnvManagerV2"
 
-    def step(self, actions: Any) -> list[Any]:
-        touch(self._envs.ready_obs)
-        timesteps = self._envs.step(actions)
-        self.ends = ([timestep.done for timestep in timesteps],)
-        return [timestep.reward for timestep in timesteps]
+    def step(self, actions: Any) -> int:
+        return self.read(self.envs.step([np.asarray(action) for action in actions]))
+
+
+PER_ENV: Any = {"num_workers": None}
 
 
 class _Ours:
     """A mixin that runs a remuda manager, with several envs in each worker."""
+
+    changed: ClassVar[dict[str, Any]] = {}
+    """The options that differ from `Remuda.options`."""
 
     @classmethod
     def load(cls) -> Any:
         importlib.import_module("ding.envs")
         return importlib.import_module("remuda.ding")
 
-    def _more(self, plan: Plan) -> dict[str, Any]:
-        more: dict[str, Any] = super()._more(plan)  # type: ignore[misc]  # the next base class has it
-        return {**more, "remuda": {"num_workers": self._num_workers(plan), "backend": plan.backend, "advise": False}}
-
-    def _num_workers(self, plan: Plan) -> int | None:
-        return plan.num_workers
+    def options(self) -> dict[str, Any]:
+        more: dict[str, Any] = super().options()  # type: ignore[misc]  # the next base class has it
+        return {**more, "remuda": {**Remuda.options(self), **self.changed}}  # type: ignore[arg-type]
 
     def close(self) -> None:
-        self._envs.close()  # type: ignore[attr-defined]
+        self.envs.close()  # type: ignore[attr-defined]
 
     def worker_pids(self) -> list[int]:
-        return pids(self._envs.workers)  # type: ignore[attr-defined]
-
-
-class _PerEnv(_Ours):
-    """A mixin that runs a remuda manager, with one env in each worker (the default)."""
-
-    def _num_workers(self, plan: Plan) -> int | None:
-        return None
+        return pids(self.envs.workers)  # type: ignore[attr-defined]
 
 
 class RemudaDing(_Ours, DiEngineSync):
@@ -150,10 +141,11 @@ class RemudaDing(_Ours, DiEngineSync):
     name = "remuda-ding"
 
 
-class RemudaDingPerEnv(_PerEnv, RemudaDing):
+class RemudaDingPerEnv(RemudaDing):
     """`remuda.ding.SyncSubprocessEnvManager` with its default, one env in each worker."""
 
-    name = "remuda-ding-per-env"
+    name = "remuda-ding-1-per-env"
+    changed = PER_ENV
 
 
 class RemudaDingV2(_Ours, DiEngineV2):
@@ -162,10 +154,14 @@ class RemudaDingV2(_Ours, DiEngineV2):
     name = "remuda-ding-v2"
 
 
-class RemudaDingV2PerEnv(_PerEnv, RemudaDingV2):
+class RemudaDingV2PerEnv(RemudaDingV2):
     """`remuda.ding.SubprocessEnvManagerV2` with its default, one env in each worker."""
 
-    name = "remuda-ding-v2-per-env"
+    name = "remuda-ding-v2-1-per-env"
+    changed = PER_ENV
+
+
+CONTENDERS = by_name(DiEngineSync, DiEngineV2, RemudaDing, RemudaDingPerEnv, RemudaDingV2, RemudaDingV2PerEnv)
 
 
 class _DingEnv:

@@ -3,24 +3,28 @@
 from __future__ import annotations
 
 import warnings
-from typing import Any
+from typing import Any, ClassVar
 
-from remuda._bench.contenders import Plan
-from remuda._bench.peers import GymnasiumVector
+from remuda._bench.contenders import Gymnasium
 from remuda._bench.workloads import Workload
 
 
-class _Native(GymnasiumVector):
-    """A contender that steps its own native version of an env. `Workload.native` has the name of that version."""
+class _Native(Gymnasium):
+    """A contender that steps its own native version of an env."""
 
-    _envs: Any
+    names: ClassVar[dict[str, str]]
+    """The names of the native envs by those of the workloads."""
 
     @classmethod
     def is_for(cls, workload: Workload) -> bool:
-        return cls.name in workload.native
+        """Returns whether the contender has the workload's env."""
+        return workload.name in cls.names
 
-    def send(self, actions: Any) -> None:
-        super().send(actions.astype(self._envs.action_space.dtype, copy=False))
+    def step(self, actions: Any) -> int:
+        return super().step(actions.astype(self.envs.action_space.dtype, copy=False))
+
+    def close(self) -> None:
+        self.envs.close()
 
 
 class EnvPool(_Native):
@@ -28,22 +32,28 @@ class EnvPool(_Native):
 
     name = "envpool"
     module = package = "envpool"
+    names: ClassVar[dict[str, str]] = {
+        "CartPole-v1": "CartPole-v1",
+        "HalfCheetah-v5": "HalfCheetah-v5",
+        "ALE/Pong-v5, preprocessed": "Pong-v5",
+    }
 
-    def __init__(self, plan: Plan) -> None:
-        self.workload = plan.workload
+    def make(self) -> Any:
+        plan = self.plan
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # hides warnings that the bounds of EnvPool's spaces lose precision
-            self._envs = self.load().make(
-                plan.workload.native[self.name],
+            envs = self.load().make(
+                self.names[plan.workload.name],
                 env_type="gymnasium",
                 num_envs=plan.num_envs,
                 num_threads=plan.num_workers,
                 seed=plan.seed,
             )
-            _ = self._envs.action_space, self._envs.observation_space  # the first access makes the spaces, and warns
+            _ = envs.action_space, envs.observation_space  # the first access makes the spaces, and warns
+        return envs
 
     def reset(self, seed: int) -> None:
-        self.obs, _ = self._envs.reset()
+        self.obs, self.infos = self.envs.reset()
 
 
 class AleVector(_Native):
@@ -51,8 +61,8 @@ class AleVector(_Native):
 
     name = "ale-vector"
     module, package = "ale_py.vector_env", "ale-py"
+    names: ClassVar[dict[str, str]] = {"ALE/Pong-v5, preprocessed": "pong"}
 
-    def __init__(self, plan: Plan) -> None:
-        self.workload = plan.workload
-        game = plan.workload.native[self.name]
-        self._envs = self.load().AtariVectorEnv(game, plan.num_envs, num_threads=plan.num_workers)
+    def make(self) -> Any:
+        game = self.names[self.plan.workload.name]
+        return self.load().AtariVectorEnv(game, self.plan.num_envs, num_threads=self.plan.num_workers)

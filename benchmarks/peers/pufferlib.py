@@ -6,8 +6,7 @@ import functools
 import importlib
 from typing import Any
 
-from remuda._bench.contenders import Contender, Plan
-from remuda._bench.peers import pids, read_each
+from remuda._bench.contenders import Contender, Plan, pids
 from remuda._bench.workloads import EnvFactory
 from remuda._system.cores import usable_cores
 
@@ -20,9 +19,9 @@ class PufferLib(Contender):
     package = "pufferlib-core"
 
     def __init__(self, plan: Plan) -> None:
-        self.workload = plan.workload
+        super().__init__(plan)
         vector = self.load()
-        self._envs = vector.make(
+        self.envs = vector.make(
             functools.partial(_puffer_env, plan.workload.make_env),
             backend=vector.Multiprocessing,
             num_envs=plan.num_envs,
@@ -32,23 +31,22 @@ class PufferLib(Contender):
         )
 
     def reset(self, seed: int) -> None:
-        self.obs, *_ = self._envs.reset(seed)
+        self.obs, *_ = self.envs.reset(seed)
 
-    def step(self, actions: Any) -> Any:
-        self.obs, rewards, terminated, truncated, infos, *_ = self._envs.step(actions)
+    def step(self, actions: Any) -> int:
+        self.obs, self.rewards, terminated, truncated, self.infos, *_ = self.envs.step(actions)
         self.ends = terminated, truncated
-        read_each(infos, self.workload.info_key)
-        return rewards
+        return self.plan.num_envs
 
     def close(self) -> None:
         """Closes the envs and waits for the worker processes, because PufferLib's close does not wait."""
-        processes = list(self._envs.processes)
-        self._envs.close()
+        processes = list(self.envs.processes)
+        self.envs.close()
         for process in processes:
             process.join()
 
     def worker_pids(self) -> list[int]:
-        return pids(self._envs.processes)
+        return pids(self.envs.processes)
 
 
 def _puffer_workers(plan: Plan, cores: int) -> int:

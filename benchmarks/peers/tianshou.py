@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from remuda._bench.contenders import Contender, Plan
-from remuda._bench.peers import pids, read_each
-from remuda._bench.workloads import touch
+from remuda._bench.contenders import Contender, Plan, pids
+
+from .remuda_pools import UnevenPlan
 
 
 class Tianshou(Contender):
@@ -19,50 +19,49 @@ class Tianshou(Contender):
     package = "tianshou"
 
     def __init__(self, plan: Plan) -> None:
-        self.workload = plan.workload
+        super().__init__(plan)
         make = self.load().SubprocVectorEnv
-        self._envs = make(plan.env_fns, share_memory=True, context=plan.start_method, **self._more(plan))
+        self.envs = make(plan.env_fns, share_memory=True, context=plan.start_method, **self.options())
 
-    def _more(self, plan: Plan) -> dict[str, Any]:
+    def options(self) -> dict[str, Any]:
         return {}
 
     def reset(self, seed: int) -> None:
-        self._envs.seed(seed)
-        self.obs, _ = self._envs.reset()
+        self.envs.seed(seed)
+        self.obs, _ = self.envs.reset()
 
-    def step(self, actions: Any) -> Any:
-        self.obs, rewards, *self.ends, infos = self._envs.step(actions)
-        touch(self.obs)
-        read_each(infos, self.workload.info_key)
-        finished = np.flatnonzero(self.dones())
+    def step(self, actions: Any) -> int:
+        self.obs, self.rewards, *self.ends, self.infos = self.envs.step(actions)
+        finished = np.flatnonzero(np.logical_or(*self.ends))
         if finished.size:
             self.obs = self.obs.copy()
-            self.obs[finished], _ = self._envs.reset(finished)
-        return rewards
+            self.obs[finished], _ = self.envs.reset(finished)
+        return self.plan.num_envs
 
     def close(self) -> None:
-        self._envs.close()
+        self.envs.close()
 
     def worker_pids(self) -> list[int]:
-        return pids(worker.process for worker in self._envs.workers)
+        return pids(worker.process for worker in self.envs.workers)
 
 
 class TianshouPartial(Tianshou):
     """Tianshou's SubprocVectorEnv with ``wait_num``. The caller waits while finished envs reset."""
 
-    def _more(self, plan: Plan) -> dict[str, Any]:
-        return {"wait_num": plan.min_envs}
+    plan: UnevenPlan
+
+    def options(self) -> dict[str, Any]:
+        return {"wait_num": self.plan.min_envs}
 
     def reset(self, seed: int) -> None:
         super().reset(seed)
-        self._ready = np.arange(len(self._envs))
+        self._ready = np.arange(len(self.envs))
 
-    def step(self, actions: Any) -> Any:
+    def step(self, actions: Any) -> int:
         ready = self._ready
-        obs, rewards, terminated, truncated, infos = self._envs.step(actions[ready], ready)
-        touch(obs)
+        self.obs, self.rewards, terminated, truncated, infos = self.envs.step(actions[ready], ready)
         self._ready = np.array([info["env_id"] for info in infos])
         finished = self._ready[terminated | truncated]
         if finished.size:
-            self._envs.reset(finished)
-        return rewards
+            self.envs.reset(finished)
+        return len(self._ready)

@@ -42,12 +42,12 @@ class CountingEnv(gymnasium.Env[Any, Any]):
     def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
         self.calls.append("reset")
         self._steps = 0
-        return np.zeros(2, np.float32), {"phase": "reset"}
+        return np.zeros(2, np.float32), {}
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         self.calls.append("step")
         self._steps += 1
-        return np.zeros(2, np.float32), 1.0, self._steps == 3, False, {"phase": "step"}
+        return np.zeros(2, np.float32), 1.0, self._steps == 3, False, {}
 
 
 COUNTING = Workload("counting", CountingEnv)
@@ -56,29 +56,27 @@ COUNTING = Workload("counting", CountingEnv)
 class FakeContender(Contender):
     """Each step advances the clock by ``step_seconds``, and each call is appended to ``log``."""
 
-    module = package = "gymnasium"
     clock: ClassVar[FakeClock]
     log: ClassVar[list[tuple[str, str]]]
     step_seconds: ClassVar[float] = 0.25
-    rewards: ClassVar[Sequence[float]] = ()
     fails_at: ClassVar[str] = ""
     failure: ClassVar[BaseException] = RuntimeError("out of hay\nand out of water")
 
     def __init__(self, plan: Plan) -> None:
-        self.workload = plan.workload
+        super().__init__(plan)
         self._note("build")
 
     def reset(self, seed: int) -> None:
         self._note("reset")
         self.clock.now += 2.0
 
-    def begin_turn(self, seed: int) -> None:
+    def begin_turn(self) -> None:
         self._note("begin turn")
 
-    def step(self, actions: Any) -> Sequence[float]:
+    def step(self, actions: Any) -> int:
         self._note("step")
         self.clock.now += self.step_seconds
-        return self.rewards
+        return self.plan.num_envs
 
     def close(self) -> None:
         self._note("close")
@@ -100,29 +98,18 @@ def fakes(clock: FakeClock, step_seconds: dict[str, float]) -> list[type[FakeCon
 
 def entry(name: str, rates: Sequence[float] = (), **fields: Any) -> Entry:
     """Returns an entry with turns of one second at these rates."""
-    return Entry(name, turns=[Turn(int(rate), 1.0, cpu_seconds=1.5) for rate in rates], **fields)
+    return Entry(name, turns=[Turn(int(rate), 1, 1.0) for rate in rates], **fields)
 
 
 def result(*entries: Entry) -> Result:
-    return Result(
-        env="CartPole-v1",
-        num_envs=64,
-        num_workers=2,
-        backend="process",
-        start_method=None,
-        rounds=3,
-        seconds=3.0,
-        cores=2,
-        loops=2,
-        entries=entries,
-    )
+    return Result(Plan(COUNTING, 64, 2), 3, 3.0, entries, cores=2)
 
 
 def sample_result() -> Result:
-    """Returns a result with a good row, a slow peer that disturbs the others, and a failed contender."""
+    """Returns a result with a good row, a slow peer, and a failed contender."""
     return result(
         entry("plain loop", [100_000, 120_000, 110_000]),
-        entry("remuda", [200_000, 210_000, 220_000], num_workers=2, startup_seconds=0.5, worker_mb=12.3),
-        entry("slow", [1000, 1000, 1100], num_workers=64, idle_seconds=10.0, idle_cpu_seconds=2.0),
+        entry("remuda", [200_000, 210_000, 220_000], num_workers=2, startup_seconds=0.5),
+        entry("slow", [1000, 1000, 1100], num_workers=64),
         entry("broken", error="ValueError: no [hay] left"),
     )

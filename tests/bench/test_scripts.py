@@ -1,62 +1,69 @@
-"""The scripts in ``benchmarks/``: workloads, goals and printed tables."""
+"""The scripts in ``benchmarks/``: each runs once with tiny sizes, and yields the table that it publishes."""
 
 from __future__ import annotations
 
-import functools
+import argparse
 import sys
+from collections.abc import Iterable
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
+import auto
+import collect
 import episode_ends
-import numpy as np
+import free_threaded
 import pytest
 import python_calls
+import recovery
+import rollouts
+import scaling
+import scaling_model
 import startup
+import tensors
 import throughput
-from bench_fakes import entry, result
-from harness import envs, tables
-from harness.readme import write_section
-from startup import Sample
+import torch
+import torchrl_published
+import train
+import verdict
+import waiting
+from bench_fakes import COUNTING, entry, result, session
+from harness import envs, memory, tables
+from peers import PEERS, available
 from throughput import Case, Goal
 
-from remuda._bench import registry
-from remuda._bench.contenders import Plan
-from remuda._bench.rounds import race
+from remuda._bench.results import Result
+from remuda._engine.startup import start
+from remuda._wire.layout import Spinning
 
+if sys.platform != "linux":
+    pytest.skip("the scripts start worker processes", allow_module_level=True)
+
+TINY = session(0.02, torch_threads=1, num_workers=2, most=2)
 FOUND = result(entry("plain loop", [100, 100, 100]), entry("remuda", [150, 150, 150]), entry("gymnasium", [10, 10, 10]))
 
 
-@pytest.mark.parametrize("name", sorted(envs.WORKLOADS))
-def test_every_workload_can_be_stepped(name: str) -> None:
+def check(found: Result, names: Iterable[str]) -> None:
+    """Asserts that a race had these contenders, and that none has failed."""
+    assert [(one.name, one.error) for one in found.entries] == [(name, None) for name in names]
+
+
+@pytest.mark.parametrize("name", ["dict", "infos", "mujoco"])
+def test_throughput_steps_its_workloads(name: str) -> None:
     if why := envs.missing(name):
         pytest.skip(why)
-    workload = envs.WORKLOADS[name]()
-    kinds = registry.line_up(["gymnasium-sync"])
-    found = race(kinds, Plan(workload, num_envs=4, num_workers=2), seconds=0.05, rounds=1)
-    assert [found_entry.error for found_entry in found.entries] == [None] * 3
-
-
-def test_more_time_means_more_iterations() -> None:
-    assert 0 < envs.iterations_for(1e-9) < envs.iterations_for(1.0)
-
-
-def test_the_infos_workload_has_its_info_keys() -> None:
-    workload = envs.WORKLOADS["infos"]()
-    env = workload.make_env()
-    env.reset(seed=0)
-    info = env.step(0)[4]
-    assert tuple(info) == envs.INFO_KEYS
-    assert workload.info_key in info
+    case, names = Case(name, 4, (Goal(0.7),)), ["gymnasium-sync"]
+    found = throughput.measure(case, session(0.02, against=names))
+    check(found, ["plain loop", "remuda", *names])
+    assert f"| {found.env} | 4 | remuda >= 0.7 x the ideal |" in "\n".join(throughput.markdown([(case, found)]))
 
 
 @pytest.mark.parametrize(
     ("goal", "reached", "verdict"),
     [
-        (Goal(0.7), 0.75, "pass"),
         (Goal(0.75), 0.75, "pass"),
         (Goal(0.8), 0.75, "**falls short**"),
         (Goal(10.0, "gymnasium"), 15.0, "pass"),
-        (Goal(2.0, "gymnasium", "remuda-per-env"), None, "not measured"),
         (Goal(2.0, "sb3"), None, "not measured"),
     ],
 )
@@ -65,69 +72,126 @@ def test_a_goal_is_compared_with_the_measured_ratio(goal: Goal, reached: float |
     assert tables.verdict(goal.at_least, reached) == verdict
 
 
-def test_the_table_has_a_row_for_every_goal_that_was_raced() -> None:
-    not_raced = Goal(8.0, "sb3", "remuda-sb3")
-    cases = [Case("cartpole", 64, (Goal(0.7), not_raced, Goal(20.0, "gymnasium")))]
-    lines = list(throughput.markdown([(cases[0], FOUND)]))
-    assert lines[2] == "| CartPole-v1 | 64 | remuda >= 0.7 x the ideal | 0.75 | pass | 0.75 | 0.050 |"
-    assert "| remuda >= 20 x gymnasium | 15 | **falls short** |" in lines[3]
+def test_auto_races_all_contenders_of_a_framework() -> None:
+    case = auto.Case("counting", COUNTING, 2)
+    found = auto.Race(case, "gymnasium", "none", auto.measure(case, "gymnasium", "none", TINY))
+    check(found.result, auto.FAMILIES["gymnasium"].values())
+    assert auto.row(found)[::11] == ["counting", "stepped by the caller"]
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="worker processes need Linux")
+def test_collect_compares_with_the_lockstep_bound() -> None:
+    case, names = collect.Case("cartpole", 4, "net"), ["gymnasium-sync", "remuda-gymnasium-split"]
+    found = collect.measure(case, session(0.02, torch_threads=1, against=names))
+    check(found, ["plain loop", "remuda", "policy alone", *names])
+    assert "| CartPole-v1 | 4 | net |" in "\n".join(collect.markdown([(case, found)]))
+    assert all(ratio > 0 for ratio in collect.to_json(case, found)["of_lockstep_bound"].values())
+
+
+@pytest.mark.parametrize(("trainer", "names"), [("own", ["gymnasium-sync"]), ("sb3", ["sb3-dummy", "gymnasium-sync"])])
+def test_train_measures_the_time_of_learning(trainer: str, names: list[str]) -> None:
+    torch.set_num_threads(1)
+    settings = train.ppo.Settings(num_steps=4, num_epochs=1, num_minibatches=2)
+    case = train.Case("cartpole", 2, trainer, settings)
+    found = train.measure(case, envs.WORKLOADS["cartpole"](), available(names)[0], TINY)
+    check(found.result, ["plain loop", "remuda", *names, "ideal-loops"])
+    assert all(turn.env_steps == turn.batches * 4 * 2 for turn in found.result.remuda.turns)
+    assert all(0 < share < 1 for share in found.learning_shares.values())
+    assert "failed" not in "\n".join(train.markdown([found]))
+    assert set(train.to_json(found)["training"]) == {"remuda", *names}
+
+
+def test_scaling_measures_numbers_of_workers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scaling, "NUM_ENVS", 4)
+    found = scaling.measure(COUNTING, TINY)
+    assert sorted(found) == [1, 2]
+    check(found[2], ["plain loop", "remuda", "ideal-loops", "several parents"])
+    taken = [scaling.sample(COUNTING, *size, TINY) for size in ((2, 1), (4, 2))]
+    text = "\n".join(scaling.markdown([found], taken, scaling_model.Parent(4.0, 0.05, 0.6)))
+    assert "The parent: 4.00 us a batch + 0.050 us an env + 0.60 us a worker." in text
+
+
+def test_torchrls_workload_is_measured() -> None:
+    found = torchrl_published.measure("free", [PEERS["remuda-gymnasium"]], TINY)
+    check(found, ["plain loop", "remuda", "remuda-gymnasium"])
+    assert f"| {found.env} | 8 |" in "\n".join(torchrl_published.markdown({"free": found}))
+
+
+def test_startup_measures_time_and_memory() -> None:
+    arguments = argparse.Namespace(contender="remuda-1-per-env", start_method="fork", env="CartPole-v1", num_envs=2)
+    found = startup.measure_here(arguments)
+    assert found.startup_seconds > 0 and found.worker_mb > 0
+    verdict = startup.verdict(found, startup.Sample("gymnasium", "fork", 1e6, 0.0))
+    assert verdict == "**falls short: larger**"
+
+
+def test_memory_is_read_in_bytes(tmp_path: Path) -> None:
+    rollup = tmp_path / "7" / "smaps_rollup"
+    rollup.parent.mkdir()
+    rollup.write_text("00-ff ---p 00000000 00:00 0 [rollup]\nRss:  99 kB\nPss:  12 kB\nPss_Dirty:  1 kB\n")
+    assert memory.pss_bytes(7, tmp_path) == 12 * 1024
+    assert memory.pss_bytes(8, tmp_path) is None
+
+
+def test_free_threaded_races_threads_and_processes() -> None:
+    found = free_threaded.race(free_threaded.Case("2 CartPoles", 2, free_threaded.cartpole), 0.01, TINY)
+    assert list(found) == ["plain loop", *free_threaded.POOLS]
+    assert all(rate > 0 for (rate,) in found.values())
+
+
+def test_recovery_measures_a_kill() -> None:
+    (found,) = recovery.measure("fork", num_envs=2, kills=1)
+    assert found.stepping > (found.reported or 0.0) >= 0.0
+
+
+def test_episode_ends_has_statistics_at_the_end_of_episodes() -> None:
+    env_fns = [lambda: episode_ends.EndingEnv(has_statistics=True)] * 2
+    with closing(episode_ends.make_pool(env_fns, "next_step")) as pool:
+        pool.reset()
+        infos = [pool.step([0, 0]).infos[0] for _ in range(episode_ends.EPISODE_STEPS)]
+    assert ["episode" in info for info in infos] == [False] * 7 + [True]
+
+
+def test_rollouts_fills_and_takes_a_minibatch() -> None:
+    task = rollouts.Task(argparse.Namespace(steps=2, num_envs=128, num_workers=1))
+    with rollouts.rollout(task) as fill:
+        assert fill().shape == (rollouts.MINIBATCH, 84, 84, 4)
+
+
+@pytest.mark.parametrize(("section", "row"), [("driver", "| 8 envs, `step` |"), ("share", "shared")])
+def test_tensors_prints_its_sections(section: str, row: str) -> None:
+    lines = list(tensors.markdown(session(0.0, only=[section], num_workers=2)))
+    assert any(row in line for line in lines)
+
+
+def test_verdict_runs_the_code_of_the_verdict() -> None:
+    case = verdict.CASES[6]
+    planted, cause, code, *_ = verdict.measure(replace(case, env_fns=verdict.sleepers(4, 2e-3)), 0.3)
+    assert (planted, cause) == (case.planted, "too few workers")
+    assert code.startswith("`pool = remuda.Pool(env_fns, num_workers=")
+
+
+def test_waiting_subtracts_the_time_of_the_thought() -> None:
+    case = waiting.Case(8, "elsewhere", 2000, busy=0)
+    with waiting.pools(4, 2) as steps:
+        found = waiting.measure(case, steps, waiting.thought(case, 1.0), session(0.1, rounds=1))
+    assert all(thought >= 2000 for thought in found.thought_us)
+    assert list(found.step_us) == list(waiting.RULES)
+    costs = [waiting.Cost(case.without_thought, [0.0], {rule: [20.0] for rule in waiting.RULES})]
+    costs.append(replace(costs[0], case=case, step_us={rule: [25.0] for rule in waiting.RULES}))
+    *_, line, _ = waiting.markdown(costs, argparse.Namespace(workers=2, rounds=1, seconds=1.0))
+    assert line == "| 8 | 0 | elsewhere | 2000 | <= 1.3 x | pass | 25 (1.25) | 25 (1.25) | 25 (1.25) |"
+
+
+def test_waiting_restores_the_rule_for_spinning() -> None:
+    arguments, rule = ("process", 2, None, 4), Spinning(worker_ns=7, heedless=True)
+    own = start.spinning_for(*arguments)
+    with waiting.spinning_as(rule):
+        assert start.spinning_for(*arguments) == rule
+    assert start.spinning_for(*arguments) == own
+
+
 @pytest.mark.parametrize(("face", "most"), [("remuda.Pool", 1), ("remuda.gymnasium.AsyncVectorEnv", 4)])
 def test_a_steady_step_takes_few_python_calls(face: str, most: int) -> None:
     with python_calls.FACES[face]() as step:
         calls = python_calls.steady_calls(step)
     assert len(calls) <= most, calls
-
-
-def test_startup_goals_compare_time_and_memory() -> None:
-    reference = Sample("gymnasium", "fork", 1.0, 5.0)
-    assert startup.verdict(Sample("remuda-per-env", "fork", 1.0, 5.0), reference) == "pass"
-    assert startup.verdict(Sample("remuda-per-env", "fork", 0.9, 5.1), reference) == "**falls short: larger**"
-
-
-def test_a_section_of_a_readme_is_replaced(tmp_path: Path) -> None:
-    readme = tmp_path / "README.md"
-    readme.write_text("above\n<!-- t -->\nold\n<!-- /t -->\nbelow\n")
-    for _ in range(2):
-        write_section("t", r"new \1", readme)
-    assert readme.read_text() == "above\n<!-- t -->\nnew \\1\n<!-- /t -->\nbelow\n"
-
-
-def test_a_section_that_is_missing_is_an_error(tmp_path: Path) -> None:
-    readme = tmp_path / "README.md"
-    readme.write_text("nothing here")
-    with pytest.raises(ValueError, match="expected <!-- t -->"):
-        write_section("t", "new", readme)
-
-
-def test_the_ending_env_reports_statistics_at_the_end_of_episodes() -> None:
-    env = episode_ends.EndingEnv(has_statistics=True)
-    env.reset()
-    results = [env.step(0) for _ in range(episode_ends.EPISODE_STEPS)]
-    assert [done for _, _, done, _, _ in results] == [False] * 7 + [True]
-    assert [set(info) for *_, info in results] == [set()] * 7 + [{"episode"}]
-    assert episode_ends.EndingEnv(has_statistics=False).step(0)[4] == {}
-
-
-@pytest.mark.parametrize("mode", episode_ends.MODES)
-def test_contenders_of_episode_ends_step_in_their_mode(mode: str) -> None:
-    for name in episode_ends.line_up(mode):
-        env_fns = [functools.partial(episode_ends.EndingEnv, True, tag) for tag in range(2)]
-        with closing(episode_ends.CONTENDERS[name](env_fns, mode)) as contender:
-            contender.reset()
-            for _ in range(2 * episode_ends.EPISODE_STEPS):
-                contender.step(np.zeros(2, np.int64))
-
-
-def test_the_table_of_episode_ends_has_a_row_for_each_cost() -> None:
-    costs = [
-        episode_ends.Cost("remuda.Pool", "next_step", 1500.0),
-        episode_ends.Cost("remuda.sb3", "same_step", 3000.0),
-    ]
-    rows = list(episode_ends.markdown(costs))[2:]
-    assert rows == [
-        "| `remuda.Pool` | next_step | <= 2 us | 1,500 | 0.50 us |",
-        "| `remuda.sb3` | same_step | <= 4 us | 3,000 | 1.00 us |",
-    ]

@@ -1,6 +1,5 @@
-"""Benchmarks of vector envs against one another: used by ``remuda bench`` and by ``benchmarks/``.
+"""The benchmark harness: used by ``remuda bench``, by ``remuda demo`` and by the scripts in ``benchmarks/``.
 
-The path of a measurement: a `Workload` defines the env, a `Plan` the conditions, and `registry` the
-contenders. `race` builds them all, steps them in interleaved rounds, and fills a `Result`. `report` makes a
-report of it, which `remuda._reports` shows.
+A `Workload` is an env, a `Plan` has the settings, and a `Contender` is a way to step the envs. `race` builds all
+contenders, steps them in interleaved rounds, and returns a `Result`. `report` makes a table, a chart and JSON of it.
 """

@@ -1,26 +1,21 @@
-"""Contenders in a benchmark: their interface, the plain loop, and remuda."""
+"""The contenders of ``remuda bench``: a plain loop, remuda, Gymnasium and Stable-Baselines3."""
 
 from __future__ import annotations
 
 import importlib
 import importlib.util
-import itertools
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, TypeAlias
+from typing import Any, ClassVar
 
-import numpy as np
-import numpy.typing as npt
 from gymnasium import Space
+from gymnasium.vector import AsyncVectorEnv
 from gymnasium.vector.utils import iterate
 
-from remuda import Batch, Part
+import remuda
 
-from .workloads import EnvFactory, Workload, touch
-
-Workers: TypeAlias = Literal["planned", "all but one", "one", "one an env", "auto", "auto or none"]
-"""The choice of a pool's number of workers. With "auto or none" the caller steps the envs if that is faster."""
+from .workloads import EnvFactory, Workload
 
 
 @dataclass(frozen=True)
@@ -36,34 +31,10 @@ class Plan:
     start_method: str | None = None
     """The start method of processes, if the contender has a choice; None: its own default."""
     seed: int = 0
-    min_envs: int | None = None
-    """The number of results for which a contender waits, if it can continue with some of the envs; None: all."""
-    background_resets: bool = False
-    """Whether finished envs reset while others step, if the contender can do that."""
-    spares: int = 0
-    """Envs that replace resetting ones for a while, if the contender has spares."""
-    loops: int | None = None
-    """The number of plain loops in the ideal; None: one for each core."""
-    lead_in: float = 0.0
-    """The minimum of seconds to step before each turn without counting, until the mix of steps and resets is steady."""
 
     @property
     def env_fns(self) -> list[EnvFactory]:
         return [self.workload.make_env] * self.num_envs
-
-    def pool_options(self, workers: Workers) -> dict[str, Any]:
-        """Returns options for a pool. Faces accept the same options."""
-        numbers = {
-            "planned": self.num_workers,
-            "all but one": max(1, self.num_workers - 1),
-            "one": 1,
-            "one an env": None,
-            "auto": "auto",
-            "auto or none": "auto",
-        }
-        backend = "auto" if workers == "auto or none" and self.backend == "process" else self.backend
-        # The pool logs no advice, because the benchmark prescribes the settings.
-        return {"num_workers": numbers[workers], "backend": backend, "advise": False}
 
 
 class Contender(ABC):
@@ -71,72 +42,38 @@ class Contender(ABC):
 
     name: ClassVar[str]
     """The name for ``--against``."""
-    module: ClassVar[str]
+    module: ClassVar[str] = "gymnasium"
     """The module that it needs."""
-    package: ClassVar[str]
+    package: ClassVar[str] = "gymnasium"
     """The package to install for that module."""
-    workload: Workload
     obs: Any = None
-    """The latest observations, set by `reset` and `step`."""
+    """The latest observations, set by `reset` and `step`: a row for each env."""
+    rewards: Any = None
+    """The rewards of the latest step: (n,)."""
     ends: Sequence[Any] = ()
-    """Arrays of bool. An episode has ended in the latest `step` if it is True in any of them."""
-    counts_steps: ClassVar[bool] = False
-    """Whether `step` returns the number of env steps instead of rewards."""
-    learning_seconds: float = 0.0
-    """Time spent on learning so far."""
+    """Arrays of bool, (n,). An episode has ended in the latest step if it is True in any of them."""
+    infos: Any = None
+    """The infos of the latest step, in the contender's own format."""
 
-    @abstractmethod
-    def __init__(self, plan: Plan) -> None: ...
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
 
     @abstractmethod
     def reset(self, seed: int) -> None:
         """Resets all envs, and returns when all have been reset."""
 
     @abstractmethod
-    def step(self, actions: Any) -> Any:
-        """Makes ``num_envs`` env steps or fewer, and reads observations, rewards and an info key, like a learner.
+    def step(self, actions: Any) -> int:
+        """Steps the envs, and reads observations, rewards and ends, like a learner. Returns the number of env steps.
 
-        Returns the rewards, or their sum; see `Workload.reward_is_steps`.
+        A step on which an env resets itself counts as an env step.
         """
 
     @abstractmethod
     def close(self) -> None: ...
 
-    def begin_turn(self, seed: int) -> None:  # noqa: B027 - most have nothing to do
+    def begin_turn(self) -> None:  # noqa: B027 - most have nothing to do
         """Prepares the contender for its next turn. Contenders override it if steps are in flight between turns."""
-
-    def observations(self) -> Any:
-        """Returns the observations for a policy: a row for each env."""
-        return self.obs
-
-    def dones(self) -> npt.NDArray[np.bool_]:
-        """Returns for each env whether the latest `step` has ended its episode: (n,) bool."""
-        dones: npt.NDArray[np.bool_] = np.logical_or.reduce([np.asarray(end, np.bool_) for end in self.ends])
-        return dones
-
-    @property
-    def parts(self) -> Sequence[Contender]:
-        """The parts that step alternately: the contender alone, or its two halves."""
-        return (self,)
-
-    def forget(self) -> None:
-        """Drops the observations, because they are views of memory that is about to be freed."""
-        for part in (self, *self.parts):
-            part.obs, part.ends = None, ()
-
-    def send(self, actions: Any) -> None:
-        """Begins a step with the actions of a policy: an array with a row for each env."""
-        self._actions = actions
-
-    def finish(self) -> Any:
-        """Ends the step that `send` began, and returns the result of `step`. A contender that cannot step in the
-        background makes the whole step here."""
-        return self.step(self._actions)
-
-    @classmethod
-    def is_for(cls, workload: Workload) -> bool:
-        """Returns whether the contender can step the workload's env. A contender with its own envs may not have it."""
-        return True
 
     def prepare(self, space: Space[Any], batch: Any) -> Any:
         """Converts a batch of actions, an element of ``space``, for `step`. This happens before the measurement."""
@@ -159,45 +96,36 @@ class Contender(ABC):
 class PlainLoop(Contender):
     """One env in a bare Python loop. The ideal of a benchmark is the speed of this loop times the number of cores.
 
-    Like Gymnasium's default autoreset, the step after the end of an episode is a reset. It counts as a step unless
-    `Workload.reward_is_steps`. The loop counts these steps itself, because adding up rewards would slow it down.
+    Like with Gymnasium's default autoreset, the step after the end of an episode is a reset.
     """
 
     name = "plain loop"
-    module = package = "gymnasium"
 
     def __init__(self, plan: Plan) -> None:
-        self.workload = plan.workload
-        self._env = plan.workload.make_env()
-        self._done = False
+        super().__init__(plan)
+        self.env = plan.workload.make_env()
+        self.is_done = False
 
     def reset(self, seed: int) -> None:
-        self._env.reset(seed=seed)
+        self.env.reset(seed=seed)
 
     def step(self, actions: Any) -> int:
-        env, done, info_key = self._env, self._done, self.workload.info_key
-        resets = 0
+        env, is_done = self.env, self.is_done
         for action in actions:
-            if done:
-                _, info = env.reset()
-                done = False
-                resets += 1
+            if is_done:
+                env.reset()
+                is_done = False
             else:
-                _, _, terminated, truncated, info = env.step(action)
-                done = terminated or truncated
-            if info_key is not None:
-                info.get(info_key)
-        self._done = done
-        return len(actions) - resets
+                _, _, terminated, truncated, _ = env.step(action)
+                is_done = terminated or truncated
+        self.is_done = is_done
+        return len(actions)
 
     def close(self) -> None:
-        self._env.close()
+        self.env.close()
 
     def prepare(self, space: Space[Any], batch: Any) -> list[Any]:
-        """Returns the actions as a list, repeated until its length is a multiple of `Workload.period`."""
-        actions = list(iterate(space, batch))
-        period = self.workload.period
-        return list(itertools.islice(itertools.cycle(actions), -(-len(actions) // period) * period))
+        return list(iterate(space, batch))
 
 
 class Remuda(Contender):
@@ -205,85 +133,108 @@ class Remuda(Contender):
 
     name = "remuda"
     module, package = "remuda", "remuda-rl"
-    workers: ClassVar[Workers] = "planned"
-
-    def __init__(self, plan: Plan) -> None:
-        self.workload = plan.workload
-        options = {**plan.pool_options(self.workers), **self._more(plan)}
-        self._pool: Any = self.load().Pool(plan.env_fns, start_method=plan.start_method, **options)
-
-    def _more(self, plan: Plan) -> dict[str, Any]:
-        return {}
-
-    def reset(self, seed: int) -> None:
-        self.obs = self._pool.reset(seed=seed).obs
-
-    def step(self, actions: Any) -> Any:
-        return self._read(self._pool.step(actions))
-
-    def _read(self, batch: Batch) -> Any:
-        self.obs, self.ends = batch.obs, (batch.terminated, batch.truncated)
-        touch(batch.obs)
-        if self.workload.info_key is not None:
-            batch.infos.stack().get(self.workload.info_key)
-        return batch.reward
-
-    def close(self) -> None:
-        self.forget()
-        self._pool.close()
-
-    def worker_pids(self) -> list[int]:
-        return [worker.pid for worker in self._pool.workers if worker.pid is not None]
-
-
-class InHalves(Contender):
-    """A contender that steps one half of its envs while the policy, on a core of its own, acts for the other half."""
-
-    _halves: Sequence[Any]
-    """Contenders with `env_ids`."""
-
-    workers: ClassVar[Workers] = "all but one"
-
-    @property
-    def parts(self) -> Sequence[Contender]:
-        return self._halves
-
-    def reset(self, seed: int) -> None:
-        for half in self._halves:
-            half.reset(seed)
-
-    def step(self, actions: Any) -> Any:
-        for half in self._halves:
-            half.send(actions[half.env_ids])
-        return np.concatenate([half.finish() for half in self._halves])
-
-
-class RemudaSplit(InHalves, Remuda):
-    """`remuda.Pool`, split into two halves that step alternately."""
-
-    name = "remuda-split"
 
     def __init__(self, plan: Plan) -> None:
         super().__init__(plan)
-        self._halves = [_Half(plan.workload, half) for half in self._pool.split(2)]
+        method: Any = plan.start_method
+        self.pool: Any = remuda.Pool(plan.env_fns, start_method=method, **self.options())
+
+    def options(self) -> dict[str, Any]:
+        """Returns options for the pool. It logs no advice, because the plan prescribes the settings."""
+        return {"num_workers": self.plan.num_workers, "backend": self.plan.backend, "advise": False}
+
+    def reset(self, seed: int) -> None:
+        self.obs = self.pool.reset(seed=seed).obs
+
+    def step(self, actions: Any) -> int:
+        return self.read(self.pool.step(actions))
+
+    def read(self, batch: remuda.Batch) -> int:
+        self.obs, self.rewards, self.infos = batch.obs, batch.reward, batch.infos
+        self.ends = batch.terminated, batch.truncated
+        return len(batch)
+
+    def close(self) -> None:
+        self.pool.close()
+
+    def worker_pids(self) -> list[int]:
+        return [worker.pid for worker in self.pool.workers if worker.pid is not None]
 
 
-class _Half(Remuda):
-    def __init__(self, workload: Workload, pool: Part) -> None:
-        self.workload, self._pool, self.env_ids = workload, pool, pool.env_ids
+class Gymnasium(Contender):
+    """Gymnasium's AsyncVectorEnv: one process for each env, shared memory for observations."""
 
-    def send(self, actions: Any) -> None:
-        self._pool.send(actions)
+    name = "gymnasium"
 
-    def finish(self) -> Any:
-        return self._read(self._pool.recv())
+    def __init__(self, plan: Plan) -> None:
+        super().__init__(plan)
+        self.envs = self.make()
+
+    def make(self) -> Any:
+        return AsyncVectorEnv(self.plan.env_fns, context=self.plan.start_method)
+
+    def reset(self, seed: int) -> None:
+        self.obs, self.infos = self.envs.reset(seed=seed)
+
+    def step(self, actions: Any) -> int:
+        self.obs, self.rewards, *self.ends, self.infos = self.envs.step(actions)
+        return self.plan.num_envs
+
+    def close(self) -> None:
+        self.envs.close(terminate=True)  # an orderly close would wait for workers that may have died
+
+    def worker_pids(self) -> list[int]:
+        return pids(getattr(self.envs, "processes", ()))
 
 
-class RemudaSupervised(Remuda):
-    """`remuda.Pool` with restarts and deadlines: shows the cost of supervision if nothing fails."""
+class Sb3(Gymnasium):
+    """Stable-Baselines3's SubprocVecEnv: one process for each env, all data through pipes."""
 
-    name = "remuda-supervised"
+    name = "sb3"
+    module = "stable_baselines3.common.vec_env"
+    package = "stable-baselines3"
 
-    def _more(self, plan: Plan) -> dict[str, Any]:
-        deadlines = {"step_timeout": 60.0, "reset_timeout": 60.0} if plan.backend == "process" else {}
-        return {"faults": self.load().FaultPolicy("restart", **deadlines)}
+    def make(self) -> Any:
+        return self.load().SubprocVecEnv(self.plan.env_fns, start_method=self.plan.start_method)
+
+    def reset(self, seed: int) -> None:
+        self.envs.seed(seed)
+        self.obs = self.envs.reset()
+
+    def close(self) -> None:
+        self.envs.close()
+
+    def prepare(self, space: Space[Any], batch: Any) -> list[Any]:
+        return list(iterate(space, batch))
+
+
+def pids(processes: Iterable[Any]) -> list[int]:
+    """Returns the pids of worker objects. Workers without a ``pid``, such as threads, are omitted."""
+    return [process.pid for process in processes if process.pid is not None]
+
+
+def by_name(*contenders: type[Contender]) -> dict[str, type[Contender]]:
+    return {contender.name: contender for contender in contenders}
+
+
+PEERS = by_name(Gymnasium, Sb3)
+"""The contenders of ``remuda bench`` beside the plain loop and remuda."""
+
+
+class UnavailableError(Exception):
+    """A named contender is unknown, or its library is not installed."""
+
+
+def line_up(peers: Iterable[str], among: Mapping[str, type[Contender]] = PEERS) -> list[type[Contender]]:
+    """Returns the plain loop, remuda, and the named peers, each once. Raises `UnavailableError`."""
+    return [PlainLoop, Remuda, *(find(name, among) for name in dict.fromkeys(peers))]
+
+
+def find(name: str, among: Mapping[str, type[Contender]] = PEERS) -> type[Contender]:
+    """Returns the contender of that name. Raises `UnavailableError`."""
+    if name not in among:
+        raise UnavailableError(f"unknown peer {name!r}: expected one of {', '.join(among)}")
+    contender = among[name]
+    if not contender.is_installed():
+        raise UnavailableError(f'peer {name!r} is not installed: pip install "{contender.package}"')
+    return contender

@@ -6,23 +6,23 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from statistics import median
 
+from remuda._system.cores import usable_cores, usable_cpus
+
+from .contenders import Plan
+
 
 @dataclass(frozen=True)
 class Turn:
     """The turn of one contender in one round."""
 
     env_steps: int
-    seconds: float
-    cpu_seconds: float
-    """CPU time of this process and the contender's workers."""
-    others_cpu_seconds: float = 0.0
-    """CPU time of all other processes on the same CPUs, without the workers of other contenders."""
-    parent_cpu_seconds: float = 0.0
-    """CPU time of this process alone."""
-    batches: int = 0
+    batches: int
     """The number of times that the contender was stepped."""
-    learning_seconds: float = 0.0
-    """Time that the contender spent on learning."""
+    seconds: float
+    parent_cpu_seconds: float = 0.0
+    """CPU time of this process."""
+    others_cpu_seconds: float = 0.0
+    """CPU time of all other programs on the same CPUs, without the workers of contenders."""
 
     @property
     def rate(self) -> float:
@@ -39,13 +39,7 @@ class Entry:
     """Worker processes; 0: this process steps the envs."""
     startup_seconds: float | None = None
     """The time from the constructor's call until the first reset returned."""
-    worker_mb: float | None = None
-    """Mean proportional set size of its workers, in MB."""
     turns: list[Turn] = field(default_factory=list)
-    idle_seconds: float = 0.0
-    """Duration of the turns of the other contenders."""
-    idle_cpu_seconds: float = 0.0
-    """CPU time of its workers during these turns, which slows the others down."""
     error: str | None = None
     """The reason if it dropped out."""
 
@@ -58,47 +52,22 @@ class Entry:
         """The env steps per second: the median over the rounds. None before the first round."""
         return median(self.rates) if self.turns else None
 
-    @property
-    def parent_us_a_batch(self) -> float | None:
-        """The CPU time of this process for each batch, in microseconds: the median over the rounds."""
-        each = [1e6 * turn.parent_cpu_seconds / turn.batches for turn in self.turns if turn.batches]
-        return median(each) if each else None
-
-    @property
-    def learning_share(self) -> float:
-        """The share of the contender's time that was spent on learning. Faster envs do not save this time."""
-        return sum(turn.learning_seconds for turn in self.turns) / sum(turn.seconds for turn in self.turns)
-
-    def cpu_share(self, cores: int) -> float | None:
-        """Returns CPU seconds per second and core during the contender's turns: 1.0 means that every core was busy."""
-        if not self.turns:
-            return None
-        return sum(turn.cpu_seconds for turn in self.turns) / sum(turn.seconds for turn in self.turns) / cores
-
-    def idle_cpu_share(self, cores: int) -> float:
-        """Returns the CPU time of the contender's workers in other contenders' turns, as a share of all cores' time."""
-        return self.idle_cpu_seconds / self.idle_seconds / cores if self.idle_seconds else 0.0
-
 
 @dataclass(frozen=True)
 class Result:
     """The result of a benchmark. ``entries`` begins with the plain loop and remuda."""
 
-    env: str
-    num_envs: int
-    num_workers: int
-    backend: str
-    start_method: str | None
+    plan: Plan
     rounds: int
     seconds: float
     """Time of each contender in all rounds together."""
-    cores: int
-    """Cores that this process may use."""
-    loops: int
-    """The number of plain loops in the ideal."""
     entries: Sequence[Entry]
-    cpus: int = 1
-    """CPUs that this process may run on: more than its cores if its control group has a quota."""
+    cores: int = field(default_factory=usable_cores)
+    """Cores that this process may use."""
+
+    @property
+    def env(self) -> str:
+        return self.plan.workload.name
 
     @property
     def plain(self) -> Entry:
@@ -110,31 +79,20 @@ class Result:
 
     @property
     def others_share(self) -> float:
-        """The CPU time of other programs during all turns, as a share of the time of all CPUs."""
-        return self._share([turn.others_cpu_seconds for entry in self.entries for turn in entry.turns])
-
-    @property
-    def own_share(self) -> float:
-        """The CPU time of the contenders during their turns, as a share of the time of all CPUs."""
-        return self._share([turn.cpu_seconds for entry in self.entries for turn in entry.turns])
-
-    def _share(self, cpu_seconds: Sequence[float]) -> float:
-        seconds = sum(turn.seconds for entry in self.entries for turn in entry.turns)
-        return sum(cpu_seconds) / seconds / self.cpus if seconds else 0.0
+        """The CPU time of other programs during all turns, as a share of the time of all CPUs of this process."""
+        turns = [turn for entry in self.entries for turn in entry.turns]
+        seconds = sum(turn.seconds for turn in turns) * usable_cpus()
+        return sum(turn.others_cpu_seconds for turn in turns) / seconds if seconds else 0.0
 
     @property
     def ideal(self) -> float | None:
-        """Env steps per second of `loops` plain loops that do not disturb each other."""
+        """Env steps per second of a plain loop on every core, if the loops do not disturb each other."""
         plain = self.plain.steps_per_second
-        return None if plain is None else plain * self.loops
+        return None if plain is None else plain * self.cores
 
     def ratio_to_ideal(self, entry: Entry) -> float | None:
         ratio = paired_ratio(entry, self.plain)
-        return None if ratio is None else ratio / self.loops
-
-    def advantage_over(self, entry: Entry) -> float | None:
-        """Returns the ratio of remuda's speed to that of ``entry``."""
-        return paired_ratio(self.remuda, entry)
+        return None if ratio is None else ratio / self.cores
 
     def entry(self, name: str) -> Entry | None:
         return next((entry for entry in self.entries if entry.name == name), None)

@@ -7,14 +7,12 @@ import importlib
 import os
 import re
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
 
 import gymnasium
 from gymnasium.vector.utils import batch_space
-
-from .env_exits import exits_raise
 
 Env: TypeAlias = gymnasium.Env[Any, Any]
 EnvFactory: TypeAlias = Callable[[], Env]
@@ -34,20 +32,10 @@ def one_line(error: BaseException) -> str:
 
 @dataclass(frozen=True)
 class Workload:
-    """An environment to step, and the info key that a learner would read at each step."""
+    """An environment to step."""
 
     name: str
     make_env: EnvFactory
-    info_key: str | None = None
-    """The key that every contender reads from the info of every env at every step; None: no key."""
-    reward_is_steps: bool = False
-    """Whether a step has reward 1 and a reset 0, so that the sum of rewards is the number of steps. Otherwise a step of
-    the contender counts as one of every env."""
-    native: Mapping[str, Any] = field(default_factory=dict)
-    """The name of the same env in contenders that have envs of their own, by contender."""
-    period: int = 1
-    """The number of consecutive steps, resets included, that always take equally long. The plain loop, which has one
-    env, makes a multiple of it at a time."""
 
 
 def resolve(target: str) -> Workload:
@@ -87,18 +75,13 @@ class Spaces(NamedTuple):
 def probe_spaces(workload: Workload) -> Spaces:
     """Builds the env once, in this process, and returns its spaces. Raises `WorkloadError` if it cannot be built."""
     try:
-        with exits_raise():
-            env = workload.make_env()
-    except Exception as error:
+        env = workload.make_env()
+        if not isinstance(env, gymnasium.Env):
+            raise TypeError(f"expected a gymnasium.Env, got {type(env).__name__}")
+        spaces = Spaces(env.observation_space, env.action_space)
+        env.close()
+    except (Exception, SystemExit) as error:
         raise WorkloadError(f"{workload.name}: {one_line(error)}") from error
-    if not isinstance(env, gymnasium.Env):
-        raise WorkloadError(f"{workload.name}: expected a gymnasium.Env, got {type(env).__name__}")
-    spaces = Spaces(env.observation_space, env.action_space)
-    try:
-        with exits_raise():
-            env.close()
-    except Exception as error:
-        raise WorkloadError(f"{workload.name}: {one_line(error)} in close") from error
     return spaces
 
 
@@ -115,12 +98,6 @@ def sample_actions(space: gymnasium.Space[Any], num_envs: int, count: int, seed:
     batched = batch_space(space, num_envs)
     batched.seed(seed)
     return Actions(batched, [batched.sample() for _ in range(count)])
-
-
-def touch(obs: Any) -> None:
-    """Reads every leaf of a batch of observations, so that the measured time includes their delivery."""
-    for part in obs.values() if isinstance(obs, dict) else obs if isinstance(obs, tuple) else ():
-        touch(part)
 
 
 def _is_id(target: str) -> bool:

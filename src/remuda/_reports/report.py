@@ -1,11 +1,9 @@
-"""A report: the texts, the table and the chart of a result."""
+"""A report: the texts and the table of a result."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-
-from remuda._reports.charts import Bars
 
 
 @dataclass(frozen=True)
@@ -27,20 +25,16 @@ class Table:
 
 @dataclass(frozen=True)
 class Report:
-    """A result, ready to be shown. A terminal shows everything but the title and the chart.
+    """A result, ready to be shown.
 
     Attributes:
-        title: Heads a picture.
         lead: The result in a sentence.
         table: The figures.
-        chart: The figures as a picture; None if there are none yet.
         notes: Lines that a reader needs to judge the figures.
         failures: A line for each failure.
     """
 
-    title: str
     lead: str
     table: Table
-    chart: Bars | None = None
     notes: Sequence[str] = ()
     failures: Sequence[str] = ()

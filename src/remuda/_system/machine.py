@@ -11,7 +11,6 @@ _PACKAGES = (
     "gymnasium",
     "numpy",
     "stable-baselines3",
-    "supersuit",
     "tianshou",
     "pufferlib-core",
     "DI-engine",

@@ -13,8 +13,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from remuda._bench import registry, report, workloads
-from remuda._bench.contenders import Plan
+from remuda._bench import report, workloads
+from remuda._bench.contenders import Plan, line_up
 from remuda._reports.charts import save_picture
 from remuda._reports.packages import is_installed
 from remuda._system.cores import usable_cores
@@ -50,9 +50,9 @@ def demo(options: argparse.Namespace) -> int:
         return refuse(str(error))
     workers = min(options.num_envs, usable_cores())
     backend = "process" if _HAS_PROCESSES else "thread"
-    plan = Plan(workloads.resolve(_ENV), options.num_envs, workers, backend, None, 0)
-    result = race_and_show(registry.line_up(["gymnasium"]), plan, options.seconds, 5)
-    write_figures(report.to_json(result), folder / "bench.json")
+    plan = Plan(workloads.resolve(_ENV), options.num_envs, workers, backend)
+    result = race_and_show(line_up(["gymnasium"]), plan, options.seconds)
+    write_figures(result, folder / "bench.json")
     draws = is_installed("matplotlib")
     if draws:
         save_picture(report.chart(result), f"remuda demo {_ENV}", folder / "bench.png")

@@ -1,31 +1,27 @@
-"""Shows the progress of a measurement on standard error: with rich if it is installed, else line by line."""
+"""Shows the progress of a benchmark on standard error: with rich if it is installed, else line by line."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, TypeAlias
 
+from remuda._bench.race import Progress
+from remuda._bench.report import report_on
 from remuda._reports.packages import is_installed
 
 if TYPE_CHECKING:
     from rich.live import Live
 
-    from remuda._reports.report import Report
-
-
-class Display(Protocol):
-    """A function that shows the activity `doing`, the count `done` of `total`, and any report so far."""
-
-    def __call__(self, doing: str, done: int, total: int, so_far: Report | None) -> None: ...
+Display: TypeAlias = Callable[[Progress], None]
 
 
 @contextmanager
 def display() -> Iterator[Display]:
     """Yields a display, which is removed from the terminal when the block ends."""
     if not is_installed("rich"):
-        yield _print_line
+        yield lambda now: print(f"[{now.done}/{now.total}] {now.doing}", file=sys.stderr, flush=True)
         return
     from rich.console import Console
     from rich.live import Live
@@ -34,26 +30,22 @@ def display() -> Iterator[Display]:
         yield _redrawing(live)
 
 
-def _print_line(doing: str, done: int, total: int, so_far: Report | None) -> None:
-    print(f"[{done}/{total}] {doing}", file=sys.stderr, flush=True)
-
-
 def _redrawing(live: Live) -> Display:
     """Returns a display that redraws the report and a progress bar with each call.
 
     A thread that refreshes them would disturb the measurement, and forking beside a running thread is unsafe.
     """
     from rich.console import Group
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
+    from rich.progress import Progress as ProgressBar
 
     from remuda._reports.terminal import as_rich
 
-    bar = Progress(TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), auto_refresh=False)
+    bar = ProgressBar(TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), auto_refresh=False)
     task = bar.add_task("")
 
-    def redraw(doing: str, done: int, total: int, so_far: Report | None) -> None:
-        bar.update(task, description=doing, completed=done, total=total)
-        above = [] if so_far is None else [as_rich(so_far)]
-        live.update(Group(*above, bar), refresh=True)
+    def redraw(now: Progress) -> None:
+        bar.update(task, description=now.doing, completed=now.done, total=now.total)
+        live.update(Group(as_rich(report_on(now.result)), bar), refresh=True)
 
     return redraw

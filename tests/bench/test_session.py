@@ -1,4 +1,4 @@
-"""The benchmark harness does not count rounds on a busy machine, and publishes no figures from them."""
+"""The scripts' sessions do not count rounds on a busy machine, and publish no figures from them."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ import pytest
 from bench_fakes import COUNTING, FakeClock, FakeContender, fakes
 from harness import quiet
 from harness.options import parse_options
+from harness.readme import write_section
 from harness.session import BusyError, Session
 
-from remuda._bench import rounds
+from remuda._bench import race
 from remuda._bench.contenders import Plan
 
 PLAN = Plan(COUNTING, num_envs=4, num_workers=2)
@@ -29,16 +30,16 @@ def two_cores(monkeypatch: pytest.MonkeyPatch) -> None:
 def machine(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     """Replaces the check for a quiet machine. The test fills the returned list with the answers for the next rounds."""
     to_come: list[bool] = []
-
-    class FakeLoops(quiet.Loops):
-        def __init__(self, count: int) -> None:
-            self._processes = []
-
-        def are_quiet(self) -> bool:
-            return to_come.pop(0)
-
-    monkeypatch.setattr(quiet, "Loops", FakeLoops)
+    monkeypatch.setattr(quiet.Loops, "are_quiet", lambda _: to_come.pop(0))
     return to_come
+
+
+@pytest.fixture
+def sections(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
+    """Replaces the writing of README.md. Returns the list of what is written."""
+    written: list[tuple[str, str]] = []
+    monkeypatch.setattr("harness.session.write_section", lambda *section: written.append(section))
+    return written
 
 
 def session(rounds: int = 2, **options: Any) -> Session:
@@ -59,49 +60,36 @@ def numbered() -> dict[str, Any]:
 
 
 def test_a_round_counts_if_two_loops_reach_nearly_twice_one() -> None:
-    assert quiet.counts(100, 180)
-    assert not quiet.counts(100, 179)
-
-
-def test_two_loops_at_once_make_turns() -> None:
+    assert quiet.counts(100, 180) and not quiet.counts(100, 179)
     with closing(quiet.Loops(2)) as loops:
-        assert len(set(loops.pids)) == 2
-        assert loops.turns(0.01, 1) > 0
-        assert loops.turns(0.01, 2) > 0
+        assert loops.turns(0.01, 1) > 0 and loops.turns(0.01, 2) > 0
 
 
 def test_only_rounds_of_a_quiet_machine_count(machine: list[bool]) -> None:
     machine += [True, False, False, True]
     counting = session(rounds=2)
     assert counting.rounds("it", numbered()) == {"a": [1, 4], "b": [1, 4]}
-    assert (counting.counted, counting.run) == (2, 4)
     assert list(counting.notes()) == ["\n2 of 4 rounds counted: two plain loops at once reached 0.9 of twice one."]
+    assert session(rounds=2, any_round=True).rounds("it", numbered()) == {"a": [1, 2], "b": [1, 2]}
 
 
 def test_after_three_times_the_rounds_a_busy_machine_raises(machine: list[bool]) -> None:
     machine += [False] * 5 + [True] + [True] * 3
-    busy = session(rounds=2)
     with pytest.raises(BusyError, match=r"it: no figure is published, because the machine was busy. 1 of 6 rounds"):
-        busy.rounds("it", numbered())
+        session(rounds=2).rounds("it", numbered())
     assert len(machine) == 3
 
 
 def test_uncounted_cases_are_named_and_the_others_are_shown(
-    machine: list[bool], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    machine: list[bool], capsys: pytest.CaptureFixture[str], sections: list[tuple[str, str]]
 ) -> None:
     machine += [True, False, False, False, True]
     some = session(rounds=1, readme=True)
     found = dict(some.measured("abc", lambda case: some.rounds(case, numbered())))
     assert list(found) == ["a", "c"]
-    written: list[tuple[str, str]] = []
-    monkeypatch.setattr("harness.session.write_section", lambda *section: written.append(section))
     some.publish("section", ["line"])
     assert "b: no figure is published" in capsys.readouterr().out
-    assert not written
-
-
-def test_every_round_counts_where_the_options_say_so(machine: list[bool]) -> None:
-    assert session(rounds=2, any_round=True).rounds("it", numbered()) == {"a": [1, 2], "b": [1, 2]}
+    assert not sections
 
 
 def test_on_one_core_no_round_can_count(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -119,44 +107,64 @@ def kinds(monkeypatch: pytest.MonkeyPatch) -> list[type[FakeContender]]:
     plain, ours, one, two = fakes(clock, {"plain loop": 1.0, "remuda": 0.25, "one loop": 0.5, "two loops": 0.25})
     turns = {two: 0}
 
-    def begin_turn(self: FakeContender, seed: int) -> None:
+    def begin_turn(self: FakeContender) -> None:
         turns[two] += 1  # the first turn is the warm-up
         two.step_seconds = 0.25 if turns[two] % 2 else 0.5
 
     two.begin_turn = begin_turn  # type: ignore[method-assign]
     monkeypatch.setattr(quiet, "OneLoop", one)
     monkeypatch.setattr(quiet, "TwoLoops", two)
-    race = rounds.race
-    monkeypatch.setattr("remuda._bench.rounds.race", lambda *args, **more: race(*args, **more, clock=clock))
+    run = race.race
+    monkeypatch.setattr(race, "race", lambda *args, **more: run(*args, **more, clock=clock))
     return [plain, ours]
 
 
 def test_a_race_combines_the_counted_rounds(kinds: list[type[FakeContender]]) -> None:
     racing = session(rounds=2)
     found = racing.race(kinds, PLAN)
-    assert [entry.name for entry in found.entries] == ["plain loop", "remuda"]
-    assert [len(entry.turns) for entry in found.entries] == [2, 2]
-    assert found.ratio_to_ideal(found.remuda) == pytest.approx(4 / found.loops)
+    assert [(entry.name, len(entry.turns)) for entry in found.entries] == [("plain loop", 2), ("remuda", 2)]
+    assert found.ratio_to_ideal(found.remuda) == pytest.approx(4 / found.cores)
     assert racing.counted == 2 < racing.run
 
 
-def test_any_round_and_readme_exclude_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "argv", ["script.py", "--any-round", "--readme"])
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--only", "a,c"), "expected --only to name a, b, got c"),
+        (("--any-round", "--readme"), "expected --readme without --any-round"),
+    ],
+)
+def test_options_are_checked(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], arguments: tuple[str, str], message: str
+) -> None:
+    def parse(*words: str) -> Namespace:
+        monkeypatch.setattr(sys, "argv", ["script.py", *words])
+        return parse_options("", workloads=["a", "b"], seconds=15.0, quick=3.0, rounds=5)
+
+    found = parse("--quick", "--only", "b")
+    assert (found.only, found.seconds, found.rounds) == (["b"], 3.0, 5)
     with pytest.raises(SystemExit):
-        parse_options("", rounds=5)
+        parse(*arguments)
+    assert message in capsys.readouterr().err
 
 
-def test_left_out_contenders_are_reported_once(capsys: pytest.CaptureFixture[str]) -> None:
-    some = session()
-    some.leave_out(["a", None, "a"])
-    assert capsys.readouterr().err == "left out: a\n"
-    assert list(some.notes()) == ["\nLeft out: a"]
-
-
-def test_a_section_is_written_with_the_notes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    written: list[tuple[str, str]] = []
-    monkeypatch.setattr("harness.session.write_section", lambda *section: written.append(section))
+def test_a_result_is_published_with_its_notes(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, sections: list[tuple[str, str]]
+) -> None:
     some = session(readme=True, json=tmp_path / "f.json")
-    some.leave_out(["a"])
+    some.leave_out(["a", None, "a"])
     some.publish("it", ["line"], [1])
-    assert written == [("it", "line\n\nLeft out: a")]
+    found = capsys.readouterr()
+    assert (found.out, found.err) == ("line\n\nLeft out: a\n", "left out: a\n")
+    assert (tmp_path / "f.json").read_text() == "[\n  1\n]\n"
+    assert sections == [("it", "line\n\nLeft out: a")]
+
+
+def test_a_section_of_a_readme_is_replaced(tmp_path: Path) -> None:
+    readme = tmp_path / "README.md"
+    readme.write_text("above\n<!-- t -->\nold\n<!-- /t -->\nbelow\n")
+    for _ in range(2):
+        write_section("t", r"new \1", readme)
+    assert readme.read_text() == "above\n<!-- t -->\nnew \\1\n<!-- /t -->\nbelow\n"
+    with pytest.raises(ValueError, match="expected <!-- other -->"):
+        write_section("other", "new", readme)
