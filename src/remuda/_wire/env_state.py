@@ -51,7 +51,9 @@ class StateSupport:
     Attributes:
         layers: See `EnvState`.
         method: The default method; None if there is no method.
+        refusal: The reason why the env's own method is not used; empty if there is no such reason.
     """
 
     layers: tuple[str, ...]
     method: str | None
+    refusal: str = ""

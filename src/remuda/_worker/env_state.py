@@ -38,6 +38,10 @@ _FIXTURES = (ModuleType, type, FunctionType, BuiltinFunctionType, Space, EnvSpec
 _VALUES = (type(None), bool, int, float, complex, str, bytes, tuple, frozenset, range, np.generic, np.dtype, Enum, type)
 # The modules of envs that have all their state in attributes.
 _PLAIN = ("gymnasium.envs.classic_control.", "gymnasium.envs.toy_text.")
+_REPEATS = (
+    "its emulator may repeat the last action (repeat_action_probability > 0), which ale_py's clones do not include; "
+    "make it with repeat_action_probability=0, or pass state_fns=(get, put)"
+)
 
 
 @dataclass(frozen=True)
@@ -61,7 +65,9 @@ def support_of(env: Any) -> StateSupport:
     """Returns how the state of an env can be taken: the names of its layers and of the method."""
     layers = _layers(env)
     method = _find_method(layers, None)
-    return StateSupport(_names(layers), None if method is None else method.name)
+    if method is not None:
+        return StateSupport(_names(layers), method.name)
+    return StateSupport(_names(layers), None, _REPEATS if simulators.repeats_actions(layers[-1]) else "")
 
 
 def take_state(env: Any, fns: StateFns, place: Place, layout: Layout, options: bytes | None) -> EnvState:
@@ -149,8 +155,8 @@ def _offered(layers: Sequence[Any]) -> _Method | None:
         if _has_methods(layer, "get_state", "set_state"):
             return _Method("get_state", depth, lambda env: env.get_state(), lambda env, state: env.set_state(state))
     if _has_methods(core, "clone_state", "restore_state"):
-        if simulators.is_emulator(core):
-            return _Method("clone_state", last, simulators.take_emulator, simulators.put_emulator, _is_random)
+        if simulators.repeats_actions(core):
+            return None
         return _Method("clone_state", last, _clone, lambda env, state: env.restore_state(state), _is_random)
     if simulators.is_mujoco(core):
         take, put = simulators.take_mujoco, simulators.put_mujoco

@@ -1,14 +1,7 @@
-"""Takes and restores the states of simulators: ale_py's emulator and MuJoCo's simulation.
-
-An emulator's state includes the action that its sticky actions may repeat. With `repeat_action_probability`, each frame
-draws whether the emulator takes the new action or repeats its last one. That action is not in ale_py's clones, and
-ale_py does not return it. It matters only until the first draw that takes a new action, so it is found by trial:
-any action that gives the same frames from here on is equivalent to it.
-"""
+"""Takes and restores the states of MuJoCo's simulations, and says which emulators of ale_py have no whole state."""
 
 from __future__ import annotations
 
-import math
 from importlib import import_module
 from typing import Any, TypeAlias
 
@@ -17,71 +10,17 @@ import numpy as np
 from remuda._worker.own_attribute import own_attribute
 
 Array: TypeAlias = np.ndarray[Any, Any]
-Frames: TypeAlias = list[tuple[int, bytes]]  # for each frame, the reward and the emulator's memory
 
-_UNLIKELY = 1e-12  # the accepted probability that all frames in a trial repeat the old action
 _HANDLES = ("model", "data", "mujoco_renderer")
 
 
-# -- emulators ------------------------------------------------------------------------------------------
+def repeats_actions(env: Any) -> bool:
+    """Returns whether an env has an emulator of ale_py that repeats its last action at random ("sticky actions").
 
-
-def is_emulator(env: Any) -> bool:
-    """Whether an env has an emulator like ale_py's."""
-    return all(hasattr(getattr(env, "ale", None), name) for name in ("cloneState", "restoreState", "act", "getFloat"))
-
-
-def take_emulator(env: Any) -> tuple[Any, Any]:
-    """Returns a clone of the emulator's state, and the action that the emulator may repeat (None: unknown)."""
-    ale = env.ale
-    clone = ale.cloneState(include_rng=True)
-    frames = _frames(env)
-    if not frames:
-        return clone, None
-    try:
-        seen = _play(ale, clone, frames)
-        same = (action for action in ale.getLegalActionSet() if _play(ale, clone, frames, action) == seen)
-        last = next(same, None)
-        if last is not None:
-            _repeat(ale, frames, last)
-        return clone, last
-    finally:
-        ale.restoreState(clone)
-
-
-def put_emulator(env: Any, state: tuple[Any, Any]) -> None:
-    """Restores an emulator's state: the clone, and the action that the emulator may repeat."""
-    clone, last = state
-    if last is not None:
-        _repeat(env.ale, _frames(env), last)
-    env.ale.restoreState(clone)
-
-
-def _frames(env: Any) -> int:
-    """Returns in how many frames the emulator almost surely takes a new action; 0 without sticky actions."""
-    sticky = env.ale.getFloat("repeat_action_probability")
-    if not 0 < sticky < 1 or getattr(env, "continuous", False):
-        return 0
-    return math.ceil(math.log(_UNLIKELY) / math.log(sticky))
-
-
-def _repeat(ale: Any, frames: int, action: Any) -> None:
-    """Makes `action` the emulator's last action, almost surely. Restoring a clone does not change the last action."""
-    for _ in range(frames):
-        ale.act(action)
-
-
-def _play(ale: Any, clone: Any, frames: int, last: Any = None) -> tuple[Frames, bytes]:
-    """Steps the emulator from a clone. Returns the frames and the final state. `last`: the action taken before."""
-    if last is not None:
-        _repeat(ale, frames, last)
-    ale.restoreState(clone)
-    new = ale.getLegalActionSet()[0]
-    seen = [(ale.act(new), ale.getRAM().tobytes()) for _ in range(frames)]
-    return seen, ale.cloneState(include_rng=True).serialize()
-
-
-# -- MuJoCo ---------------------------------------------------------------------------------------------
+    The last action is not in ale_py's clones, and ale_py does not return it.
+    """
+    ale = own_attribute(env, "ale")
+    return hasattr(ale, "getFloat") and ale.getFloat("repeat_action_probability") > 0
 
 
 def is_mujoco(env: Any) -> bool:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import gymnasium
 import numpy as np
 import pytest
 
-from remuda import Pool
+from remuda import InvalidEnvError, Pool
 
 MUJOCO = (
     *("Ant-v5", "HalfCheetah-v5", "Hopper-v5", "Humanoid-v5", "HumanoidStandup-v5", "InvertedDoublePendulum-v5"),
@@ -14,9 +16,9 @@ MUJOCO = (
 )
 
 
-def assert_continues_like_a_twin(env_id: str, restores: int, steps: int) -> None:
+def assert_continues_like_a_twin(env_id: str, restores: int, steps: int, **options: Any) -> None:
     """Copies the state of env 0 into env 1 several times, and compares the steps that follow."""
-    with Pool([lambda: gymnasium.make(env_id)] * 2, backend="serial") as pool:
+    with Pool([lambda: gymnasium.make(env_id, **options)] * 2, backend="serial") as pool:
         pool.reset(seed=0)
         space = pool.single_action_space
         space.seed(0)
@@ -37,19 +39,17 @@ def test_mujoco_envs_continue_from_a_state(env_id: str) -> None:
 
 
 @pytest.mark.parametrize("game", ["Pong", "Breakout"])
-def test_atari_envs_with_sticky_actions_continue_from_a_state(game: str) -> None:
+def test_atari_envs_without_repeated_actions_continue_from_a_state(game: str) -> None:
     ale_py = pytest.importorskip("ale_py")
     gymnasium.register_envs(ale_py)
-    assert_continues_like_a_twin(f"ALE/{game}-v5", restores=40, steps=4)
+    assert_continues_like_a_twin(f"ALE/{game}-v5", restores=40, steps=4, repeat_action_probability=0)
 
 
-def test_get_state_does_not_change_the_steps_of_an_atari_game() -> None:
+def test_an_atari_env_that_may_repeat_its_last_action_has_no_state() -> None:
     ale_py = pytest.importorskip("ale_py")
     gymnasium.register_envs(ale_py)
-    with Pool([lambda: gymnasium.make("ALE/Pong-v5")] * 2, backend="serial") as pool:
-        pool.reset(seed=[0, 0])
-        pool.single_action_space.seed(0)
-        for _ in range(60):
-            pool.get_state([1])
-            batch = pool.step([pool.single_action_space.sample()] * 2)
-            np.testing.assert_array_equal(batch.obs[1], batch.obs[0])
+    with Pool([lambda: gymnasium.make("ALE/Pong-v5")], backend="serial") as pool:
+        pool.reset(seed=0)
+        with pytest.raises(InvalidEnvError, match=r"repeat_action_probability=0, or pass state_fns=\(get, put\)"):
+            pool.get_state()
+        assert len(pool.step([0])) == 1

@@ -150,7 +150,7 @@ def _atari() -> Any:
     import ale_py
 
     gymnasium.register_envs(ale_py)
-    return gymnasium.make("ALE/Breakout-v5")  # the emulator draws random numbers for sticky actions
+    return gymnasium.make("ALE/Breakout-v5", repeat_action_probability=0)
 
 
 @pytest.mark.parametrize("backend", BACKENDS)

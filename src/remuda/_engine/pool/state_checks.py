@@ -17,6 +17,7 @@ _OFFERS = (
     "get_state and set_state methods, clone_state and restore_state as ale_py's have them, a simulation of MuJoCo, or "
     "one of Gymnasium's classic control and toy text"
 )
+_FNS = "pass state_fns=(get, put), or state_fns='attributes' if all its state is in attributes"
 
 
 def check_taken(fns: Any, slots: Sequence[int], support_of: SupportOf, vector_size: int | None) -> None:
@@ -27,11 +28,10 @@ def check_taken(fns: Any, slots: Sequence[int], support_of: SupportOf, vector_si
         raise TypeError(f"expected state_fns to be a pair of functions, 'attributes' or None, got {fns!r}")
     if fns is None:
         for slot in slots:
-            if support_of(slot).method is None:
+            if (support := support_of(slot)).method is None:
                 raise InvalidEnvError(
-                    f"expected envs whose state can be taken ({_OFFERS}), got env {slot}, "
-                    f"{_text(support_of(slot).layers)}; "
-                    "pass state_fns=(get, put), or state_fns='attributes' if all its state is in attributes"
+                    f"expected envs whose state can be taken ({_OFFERS}), got env {slot}, {_text(support.layers)}; "
+                    + (support.refusal or _FNS)
                 )
 
 
