@@ -36,7 +36,6 @@ FACTORS: dict[str, tuple[Any, ...]] = {
     "partial": (False, True),
     "calls": (False, True),
     "reset_options": (False, True),
-    "padding": (False, True),
     "shared": (False, True),
 }
 
@@ -204,7 +203,6 @@ _NAMES: dict[Choice, str] = {
     ("partial", True): "partial batches",
     ("calls", True): "calls",
     ("reset_options", True): "`set_reset_options`",
-    ("padding", True): "`pad_to`",
     ("shared", True): "workers with several envs",
     ("backend", "thread"): '`backend="thread"`',
 }

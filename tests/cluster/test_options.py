@@ -121,16 +121,6 @@ def test_evaluate_plays_the_same_episodes(cluster: TwoNodes) -> None:
     compare(run, {"autoreset": "disabled"})
 
 
-def test_pad_to_pads_batches(cluster: TwoNodes) -> None:
-    def run(pool: Pool) -> Any:
-        pool.reset(seed=3)
-        pool.send(actions(0, [1, 3]), [1, 3])
-        batch = pool.recv(order="slot", pad_to=4)
-        return batch.obs.shape, batch.obs[:2].tolist(), batch.env_ids.tolist()
-
-    compare(run, {})
-
-
 def test_batches_can_be_converted_to_tensors(cluster: TwoNodes) -> None:
     pytest.importorskip("torch")
 

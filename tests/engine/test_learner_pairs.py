@@ -1,4 +1,4 @@
-"""The second table of docs/features.md: rollouts, padding, columns, states and replacement with all other features."""
+"""The second table of docs/features.md: rollouts, columns, states and replacement with all other features."""
 
 from __future__ import annotations
 
@@ -94,13 +94,6 @@ def fills_a_rollout(part: Part, make: Callable[[int], Any]) -> None:
     assert rollout.valid.all() and rollout.obs[:, :, 1].tolist() == [[i] * part.num_envs for i in range(4)]
 
 
-def pads(part: Part, make: Callable[[int], Any]) -> None:
-    ids = part.env_ids[:2]
-    batch = part.step([1, 1], ids.tolist(), pad_to=3)
-    assert batch.valid.tolist() == [True, True, False] and batch.env_ids.tolist() == [*ids, -1]
-    assert batch.obs[:2, 1].tolist() == [1, 1]
-
-
 def computes(part: Part, make: Callable[[int], Any]) -> None:
     assert part.step(np.ones(part.num_envs, int)).extras["steps"].tolist() == [1] * part.num_envs
 
@@ -126,10 +119,10 @@ def words(obs: Any) -> list[int]:
     return [int(word) for word in (obs.split() if isinstance(obs, str) else obs)]
 
 
-FEATURES: list[Callable[[Part, Callable[[int], Any]], None]] = [fills_a_rollout, pads, computes, takes_states, replaces]
+FEATURES: list[Callable[[Part, Callable[[int], Any]], None]] = [fills_a_rollout, computes, takes_states, replaces]
 
 
-NAMES = ("rollouts", "`pad_to`", "`extras`", "states", "`replace`")  # the features' names in the page
+NAMES = ("rollouts", "`extras`", "states", "`replace`")  # the features' names in the page
 
 
 def refused() -> set[tuple[str, str]]:

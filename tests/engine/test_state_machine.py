@@ -1,6 +1,6 @@
 """Random sequences of operations on a pool, compared with a model of its envs.
 
-Hypothesis draws resets, steps and observes of some envs, receives with and without padding, reset options, calls,
+Hypothesis draws resets, steps and observes of some envs, receives, reset options, calls,
 exceptions, deaths of workers and held batches. The same sequences also run on threads and with `backend="serial"`,
 without deaths. `make soak` draws more and different sequences each time, and shrinks failures.
 """
@@ -261,11 +261,11 @@ class Life(RuleBasedStateMachine):
             self.pool.send(np.full(len(env_ids), action), env_ids)
             self._send(step(self.autoreset, action), env_ids)
 
-    @rule(action=st.integers(0, 9), rows=st.none() | st.integers(ENVS, ENVS + 2))
-    def step_all(self, action: int, rows: int | None) -> None:
+    @rule(action=st.integers(0, 9))
+    def step_all(self, action: int) -> None:
         if not self.flights and all(map(self._can_step, range(ENVS))):
             self._send(step(self.autoreset, action), list(range(ENVS)))
-            self._take(self.pool.step(np.full(ENVS, action), pad_to=rows), rows)
+            self._take(self.pool.step(np.full(ENVS, action)))
 
     @rule(ids=SOME)
     def send_observe(self, ids: set[int]) -> None:
@@ -273,33 +273,25 @@ class Life(RuleBasedStateMachine):
             self.pool.send_observe(env_ids)
             self._send(observe(self.autoreset), env_ids)
 
-    @rule(
-        min_envs=st.integers(1, ENVS), limit=st.none() | st.integers(1, ENVS), padding=st.none() | st.integers(0, ENVS)
-    )
-    def recv(self, min_envs: int, limit: int | None = None, padding: int | None = None) -> None:
+    @rule(min_envs=st.integers(1, ENVS), limit=st.none() | st.integers(1, ENVS))
+    def recv(self, min_envs: int, limit: int | None = None) -> None:
         pending = len(self.flights)
         if pending == 0:
             with pytest.raises(StateError, match="none: recv follows send"):
                 self.pool.recv()
             return
-        rows = None if padding is None else max(min_envs, limit or 0) + padding
-        batch = self.pool.recv(min_envs=min_envs, max_envs=limit, pad_to=rows)
-        most = min(pending, limit or ENVS, rows or ENVS)
-        assert min(min_envs, most) <= batch.valid.sum() <= most
-        self._take(batch, rows)
+        batch = self.pool.recv(min_envs=min_envs, max_envs=limit)
+        most = min(pending, limit or ENVS)
+        assert min(min_envs, most) <= len(batch) <= most
+        self._take(batch)
 
     @rule()
     def recv_without_waiting(self) -> None:
         if self.flights:
             self._take(self.pool.recv(timeout=0))
 
-    def _take(self, batch: Batch, rows: int | None = None) -> None:
-        count = int(batch.valid.sum())
-        assert len(batch) == (count if rows is None else rows)
-        assert batch.env_ids[count:].tolist() == [-1] * (len(batch) - count)
-        for array in (batch.obs, batch.reward, batch.terminated, batch.truncated):
-            assert not array[count:].any()
-        for i, env_id in enumerate(batch.env_ids[:count].tolist()):
+    def _take(self, batch: Batch) -> None:
+        for i, env_id in enumerate(batch.env_ids.tolist()):
             row, flight = Row.of(batch, i), self.flights.pop(env_id)
             self.envs[env_id] = {env for possible, env in flight.outcomes if possible == row}
             assert self.envs[env_id], f"expected of env {env_id} one of {flight.outcomes}, got {row}"

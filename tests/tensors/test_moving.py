@@ -55,7 +55,7 @@ def test_on_the_cpu_tensors_share_the_frame_and_hold_it(backend: Any) -> None:
         assert isinstance(tensors, TensorBatch) and len(tensors) == 3
         for name in ("obs", "reward", "terminated", "truncated"):
             assert getattr(tensors, name).data_ptr() == getattr(batch, name).ctypes.data
-        assert (tensors.env_ids.tolist(), tensors.valid.tolist()) == ([0, 1, 2], [True] * 3)
+        assert tensors.env_ids.tolist() == [0, 1, 2]
         del batch
         assert is_leased(pool)
         assert tensors.obs[:, 3].tolist() == [5, 6, 7]
@@ -104,7 +104,7 @@ def test_out_is_filled_and_must_fit() -> None:
     with Pool(counting(2), backend="serial") as pool:
         pool.reset()
         out = pool.step([1, 2]).to("cpu")
-        out = dataclasses.replace(out, **{name: getattr(out, name).clone() for name in ("obs", "reward", "valid")})
+        out = dataclasses.replace(out, **{name: getattr(out, name).clone() for name in ("obs", "reward")})
         where = out.obs.data_ptr()
         tensors = pool.step([3, 4]).to("cpu", out=out)
         assert tensors.obs is out.obs and out.obs.data_ptr() == where
@@ -219,7 +219,6 @@ def test_a_blocking_copy_is_complete_when_it_returns(gpu: Gpu) -> None:  # noqa:
         tensors = pool.step([8, 9]).to("cuda")
         assert tensors.obs.values()[:, 3].tolist() == [8, 9]
         assert tensors.env_ids.values().tolist() == [0, 1]
-        assert tensors.valid.values().tolist() == [True, True]
         assert not is_leased(pool)
 
 
@@ -404,37 +403,3 @@ def test_a_forked_child_unlocks_nothing(gpu: Gpu) -> None:  # noqa: F811
     pool.close()
     del batch
     assert (len(ends), gpu.runtime.calls, gpu.runtime.locked) == (1, 2 * calls, {})
-
-
-# -- compiled policies ---------------------------------------------------------------------------------------
-
-
-def test_a_compiled_policy_is_compiled_once_for_padded_batches() -> None:
-    from torch._dynamo.testing import CompileCounter  # type: ignore[import-untyped, unused-ignore]
-
-    def compilations(**padding: int) -> int:
-        torch._dynamo.reset()
-        counter = CompileCounter()
-        policy = torch.compile(lambda obs: obs.sum(1), backend=counter, fullgraph=True, dynamic=False)
-        with Pool(counting(4), backend="serial") as pool:
-            pool.reset()
-            for count in (1, 2, 3, 4, 1, 2):
-                tensors = pool.step([0] * count, list(range(count)), **padding).to("cpu")
-                policy(tensors.obs)
-        return int(counter.frame_count)
-
-    assert (compilations(), compilations(pad_to=4)) == (4, 1)
-
-
-def test_padded_batches_are_copied_without_a_wait(gpu: Gpu) -> None:  # noqa: F811
-    with Pool(counting(4), backend="serial", frames=8) as pool:
-        pool.reset()
-        pool.step([0], [0], pad_to=2).to("cuda")
-        gpu.waits = 0
-        held = [pool.step([i], [3], pad_to=2).to("cuda", non_blocking=True) for i in range(4)]
-        assert gpu.waits == 0
-        gpu.callers.synchronize()
-        for i, tensors in enumerate(held):
-            assert tensors.reward.values().tolist() == [i, 0]
-            assert tensors.env_ids.values().tolist() == [3, -1]
-            assert tensors.valid.values().tolist() == [True, False]

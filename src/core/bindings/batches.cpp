@@ -57,14 +57,13 @@ void bind_batches(nb::module_& m) {
       .def(
           "__init__",
           [](Batch* self, nb::object source, nb::object env_ids, nb::list columns, nb::object finals,
-             nb::object computed, nb::object infos, nb::object extras, nb::object valid) {
+             nb::object computed, nb::object infos, nb::object extras) {
             auto or_null = [](nb::object& object) { return object.is_none() ? nb::object() : object; };
             new (self) Batch(std::move(source), std::move(env_ids),
-                             {columns, or_null(finals), or_null(computed), or_null(infos)}, or_null(extras), false,
-                             or_null(valid));
+                             {columns, or_null(finals), or_null(computed), or_null(infos)}, or_null(extras), false);
           },
           "source"_a, "env_ids"_a, "columns"_a, "finals"_a.none(), "computed"_a.none(), "infos"_a.none(),
-          "extras"_a.none(), "valid"_a.none() = nb::none())
+          "extras"_a.none())
       .def("__len__", &Batch::count)
       .def_prop_rw("env_ids", &get_attribute<Batch::kEnvIds>, &set_attribute<Batch::kEnvIds>, nb::lock_self())
       .def_prop_rw("reward", &get_attribute<Batch::kReward>, &set_attribute<Batch::kReward>, nb::lock_self())
@@ -76,9 +75,6 @@ void bind_batches(nb::module_& m) {
       .def_prop_ro(
           "_pickled", [](const Batch& batch) { return none_or(batch.extras()); },
           nb::for_getter(nb::sig("def _pickled(self) -> dict | None")))
-      .def_prop_ro(
-          "_valid", [](const Batch& batch) { return none_or(batch.valid()); },
-          nb::for_getter(nb::sig("def _valid(self) -> numpy.ndarray | None")))
       .def_prop_ro("has_infos", &Batch::has_infos)
       .def_prop_ro("done", &Batch::done, nb::for_getter(nb::sig("def done(self) -> numpy.ndarray")), nb::lock_self())
       .def("list_infos", &list_infos, nb::sig("def list_infos(self) -> list[dict[str, typing.Any]]"),

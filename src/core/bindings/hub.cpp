@@ -171,9 +171,7 @@ void bind_hub(nb::module_& m) {
       .def_rw("pump", &Callbacks::pump)
       .def_rw("await_results", &Callbacks::await_results)
       .def_rw("look_at", &Callbacks::look_at);
-  nb::class_<FrameTaker>(m, "FrameTaker")
-      .def("padding_bytes", &FrameTaker::padding_bytes, "rows"_a)
-      .def_prop_ro("num_info_columns", &FrameTaker::num_info_columns);
+  nb::class_<FrameTaker>(m, "FrameTaker").def_prop_ro("num_info_columns", &FrameTaker::num_info_columns);
 
   nb::class_<Hub>(m, "Hub", nb::type_slots(Collected<Hub>::slots))
       .def(nb::init<std::shared_ptr<Arena>, Plan, std::vector<std::uint32_t>, Autoreset, std::vector<Column>,
@@ -208,11 +206,10 @@ void bind_hub(nb::module_& m) {
       .def("wait", from_outside<&Hub::wait>, "wanted"_a, "timeout_ns"_a, "part"_a.none())
       .def("receive", for_part<&Hub::receive>, "wanted"_a, "part"_a,
            nb::sig("def receive(self, wanted: int, part: int) -> Batch | None"))
-      .def("take", from_outside<&Hub::take>, "limit"_a, "by_slot"_a = false, "slots"_a.none() = nb::none(),
-           "part"_a = 0, "pad_to"_a = 0,
-           nb::sig("def take(self, limit: int, by_slot: bool = False, slots: object | None = None, part: int = 0, "
-                   "pad_to: int = 0) -> Batch"))
-      .def("make_padding", from_outside<&Hub::make_padding>, "rows"_a)
+      .def(
+          "take", from_outside<&Hub::take>, "limit"_a, "by_slot"_a = false, "slots"_a.none() = nb::none(), "part"_a = 0,
+          nb::sig(
+              "def take(self, limit: int, by_slot: bool = False, slots: object | None = None, part: int = 0) -> Batch"))
       .def("drop_ready", from_outside<&Hub::drop_ready>, "part"_a = 0)
       .def("first_event", &Hub::first_event,
            nb::sig("def first_event(self) -> Message | LateWorker | DeadWorker | None"))

@@ -62,10 +62,6 @@ class Arena : public std::enable_shared_from_this<Arena> {
   T* at(std::uint64_t offset) const {
     return reinterpret_cast<T*>(base_ + offset);
   }
-  // Creates another arena with the same deleter.
-  std::shared_ptr<Arena> another(std::size_t bytes) {
-    return create(bytes, *std::get_deleter<Deleter>(shared_from_this()));
-  }
 
   std::byte* base() const { return base_; }
   std::size_t bytes() const { return bytes_; }

@@ -25,7 +25,6 @@ class TensorBatch(InPlural):
         obs: The observations: an (n, ...) tensor, or a dict or tuple of such. Objects without an array stay objects.
         reward: (n,) float64.
         terminated, truncated: (n,) bool.
-        valid: (n,) bool: False in rows that `recv(pad_to=...)` has added.
         extras: The columns of `extras=` by name, as in `Batch.extras`.
         final_obs: With same-step autoreset the terminal observations, like `obs`; or None, see `Batch.final_obs`.
     """
@@ -35,7 +34,6 @@ class TensorBatch(InPlural):
     reward: torch.Tensor
     terminated: torch.Tensor
     truncated: torch.Tensor
-    valid: torch.Tensor
     extras: dict[str, torch.Tensor]
     final_obs: Any = None
 
@@ -43,7 +41,7 @@ class TensorBatch(InPlural):
     def _of(cls, batch: Any, device: Any, non_blocking: bool, out: TensorBatch | None) -> TensorBatch:
         """Converts a batch, or another object with the same attributes, to tensors."""
         final_obs = to_torch(batch.final_obs, device, non_blocking)  # may be None, so not into `out`
-        names = ("env_ids", "obs", "reward", "terminated", "truncated", "valid", "extras")
+        names = ("env_ids", "obs", "reward", "terminated", "truncated", "extras")
         return cls(**_moved(names, batch, device, non_blocking, out), final_obs=final_obs)
 
     def __len__(self) -> int:

@@ -351,8 +351,7 @@ def test_spares_serve_all_parts(backend: Any) -> None:
         assert second.step([1, 1]).obs[:, 0].tolist() == first.env_ids.tolist()
 
 
-@pytest.mark.parametrize("pad_to", [None, 4])
-def test_a_batch_of_all_envs_is_in_order_beside_held_batches_of_parts(pad_to: int | None, tmp_path: Path) -> None:
+def test_a_batch_of_all_envs_is_in_order_beside_held_batches_of_parts(tmp_path: Path) -> None:
     """The batches that two parts hold must leave a frame free in both."""
     gate = Gate(tmp_path)
     fns = [*hooked(1, (0,), step=lambda env, action: gate.wait() if action == 5 else None), *counting(4)[1:]]
@@ -369,6 +368,6 @@ def test_a_batch_of_all_envs_is_in_order_beside_held_batches_of_parts(pad_to: in
         gate.await_arrival()
         pool.call("pid", env_ids=[1, 2, 3])  # the results of these envs arrive first
         gate.open()
-        batch = pool.recv(pad_to=pad_to)
+        batch = pool.recv()
         assert batch.env_ids.tolist() == [0, 1, 2, 3]
         assert batch.obs.tolist() == [[0, 2, 2, 5], [1, 2, 3, 6], [2, 2, 2, 7], [3, 2, 3, 8]]

@@ -35,32 +35,14 @@ Batch::Batch(nb::object source, std::shared_ptr<const BatchColumns> columns, nb:
   attributes_[kEnvIds] = std::move(env_ids);
 }
 
-Batch::Batch(nb::object source, nb::object env_ids, Arrays arrays, nb::object extras, bool obs_is_array,
-             nb::object valid)
+Batch::Batch(nb::object source, nb::object env_ids, Arrays arrays, nb::object extras, bool obs_is_array)
     : source_(std::move(source)),
       arrays_(std::move(arrays)),
       extras_(std::move(extras)),
-      valid_(std::move(valid)),
       count_(static_cast<std::uint32_t>(nb::len(env_ids))),
       has_finals_(arrays_.finals.is_valid()),
       has_infos_(arrays_.infos.is_valid()),
       obs_is_array_(obs_is_array) {
-  attributes_[kEnvIds] = std::move(env_ids);
-}
-
-Batch::Batch(nb::object source, std::shared_ptr<const BatchColumns> columns, nb::object lease, std::uint32_t first,
-             Arrays arrays, nb::object extras, nb::object env_ids, nb::object valid)
-    : source_(std::move(source)),
-      columns_(std::move(columns)),
-      lease_(std::move(lease)),
-      arrays_(std::move(arrays)),
-      extras_(std::move(extras)),
-      valid_(std::move(valid)),
-      first_(first),
-      count_(static_cast<std::uint32_t>(nb::len(env_ids))),
-      has_finals_(arrays_.finals.is_valid()),
-      has_infos_(arrays_.infos.is_valid()),
-      obs_is_array_(columns_->obs_is_array) {
   attributes_[kEnvIds] = std::move(env_ids);
 }
 
@@ -223,15 +205,14 @@ nb::object Batch::stacked_infos() const {
 
 int Batch::visit(visitproc visit, void* arg) const {
   for (const nb::object* one :
-       {&source_, &lease_, &arrays_.columns, &arrays_.finals, &arrays_.computed, &arrays_.infos, &extras_, &valid_})
+       {&source_, &lease_, &arrays_.columns, &arrays_.finals, &arrays_.computed, &arrays_.infos, &extras_})
     Py_VISIT(one->ptr());
   for (const nb::object& one : attributes_) Py_VISIT(one.ptr());
   return 0;
 }
 
 void Batch::clear() {
-  for (nb::object* one :
-       {&source_, &arrays_.columns, &arrays_.finals, &arrays_.computed, &arrays_.infos, &extras_, &valid_})
+  for (nb::object* one : {&source_, &arrays_.columns, &arrays_.finals, &arrays_.computed, &arrays_.infos, &extras_})
     one->reset();
   for (nb::object& one : attributes_) one.reset();
 }

@@ -48,19 +48,13 @@ class Batch {
   }
   // Makes a batch of copied rows: `arrays` has an array for each column, in order. `obs_is_array`: whether an
   // observation is one array.
-  Batch(nb::object source, nb::object env_ids, Arrays arrays, nb::object extras, bool obs_is_array,
-        nb::object valid = {});
-  // Makes a batch of the rows from `first` on in a frame of a `Padding`. `lease` keeps the frame. `arrays`: copies of
-  // the terminal observations and infos, which the frame does not have.
-  Batch(nb::object source, std::shared_ptr<const BatchColumns> columns, nb::object lease, std::uint32_t first,
-        Arrays arrays, nb::object extras, nb::object env_ids, nb::object valid);
+  Batch(nb::object source, nb::object env_ids, Arrays arrays, nb::object extras, bool obs_is_array);
 
   std::uint32_t count() const { return count_; }
   // The object that all batches of a pool share: an instance of Python's `Source`.
   nb::object source() const { return source_; }
   nb::object extras() const { return extras_; }
   bool has_infos() const { return has_infos_ || extras_.is_valid(); }
-  nb::object valid() const { return valid_; }  // true for each row that has an env; null if all rows have one
 
   // Returns an array, and makes it at the first call. Returns null for an observation of several leaves, which Python
   // builds.
@@ -101,8 +95,8 @@ class Batch {
   std::shared_ptr<const BatchColumns> columns_;
   nb::object lease_;                  // Null if the rows were copied to `arrays_`.
   std::shared_ptr<LentFrame> frame_;  // The lent frame that `lease_` belongs to; null if there is none.
-  Arrays arrays_;                     // All copied rows, or only the copies of terminal observations and infos.
-  nb::object extras_, valid_;
+  Arrays arrays_;                     // The copied rows.
+  nb::object extras_;
   nb::object attributes_[kAttributes];  // the arrays that were made, or set by the caller
   std::uint32_t first_ = 0, count_ = 0;
   std::uint32_t info_columns_ = 0;  // the number of info columns when the batch was made

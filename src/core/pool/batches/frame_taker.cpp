@@ -1,6 +1,7 @@
 #include "pool/batches/frame_taker.hpp"
 
 #include <algorithm>
+#include <cstring>
 
 #include "shm/plan.hpp"
 
@@ -8,22 +9,34 @@ namespace remuda {
 
 namespace {
 
-std::byte* data_of(nb::handle array) {
-  return static_cast<std::byte*>(PyArray_DATA(reinterpret_cast<PyArrayObject*>(array.ptr())));
-}
-
-// Copies the rows of one column into a new array of `rows` rows, in the order of `runs`. The remaining rows are zeros.
-nb::object gather(const Column& column, const std::vector<Run>& runs, std::uint32_t rows) {
-  nb::object array = column.empty(rows);
-  std::byte* const to = data_of(array);
-  without_gil_if(column.row_bytes() * rows >= kWorthReleasing, [&] { copy_rows(column, runs, rows, to); });
-  return array;
-}
+constexpr std::size_t kWorthReleasing = 1 << 16;  // the least number of bytes for which copying releases the GIL
 
 std::uint32_t count_of(const std::vector<Run>& runs) {
   std::uint32_t count = 0;
   for (const Run& run : runs) count += run.count;
   return count;
+}
+
+void copy_rows(const Column& column, const std::vector<Run>& runs, std::byte* to) {
+  for (const Run& run : runs) {
+    const std::size_t bytes = run.count * column.row_bytes();
+    std::memcpy(to, column.row(run.row), bytes);
+    to += bytes;
+  }
+}
+
+// Copies the rows of one column into a new array, in the order of `runs`.
+nb::object gather(const Column& column, const std::vector<Run>& runs) {
+  const std::uint32_t rows = count_of(runs);
+  nb::object array = column.empty(rows);
+  auto* const to = static_cast<std::byte*>(PyArray_DATA(reinterpret_cast<PyArrayObject*>(array.ptr())));
+  if (column.row_bytes() * rows < kWorthReleasing) {
+    copy_rows(column, runs, to);
+  } else {
+    nb::gil_scoped_release release;
+    copy_rows(column, runs, to);
+  }
+  return array;
 }
 
 bool has_finals(const std::vector<Run>& runs) {
@@ -32,11 +45,10 @@ bool has_finals(const std::vector<Run>& runs) {
 
 }  // namespace
 
-FrameTaker::FrameTaker(std::shared_ptr<Arena> arena, std::uint32_t frame_rows, std::uint32_t frames,
-                       std::vector<Column> columns, std::vector<Column> final_columns, std::vector<Column> computed)
+FrameTaker::FrameTaker(std::shared_ptr<Arena> arena, std::uint32_t frame_rows, std::vector<Column> columns,
+                       std::vector<Column> final_columns, std::vector<Column> computed)
     : arena_(std::move(arena)),
       frame_rows_(frame_rows),
-      frames_(frames),
       columns_(std::make_shared<BatchColumns>(
           BatchColumns{std::move(columns), std::move(final_columns), std::move(computed), {}})) {}
 
@@ -52,7 +64,7 @@ Batch FrameTaker::take(Part& part, const std::vector<Run>& runs, bool is_whole_f
     return {source_, columns_, lend(part, frame, lent), first_row(part, frame), std::move(env_ids),
             finals,  infos,    std::move(extras)};
   }
-  Batch::Arrays arrays = copy(runs, count_of(runs), true, finals, infos);
+  Batch::Arrays arrays = copy(runs, finals, infos);
   for (const Run& run : runs) part.free_rows(run.row, run.count);
   return {source_, std::move(env_ids), std::move(arrays), std::move(extras), columns_->obs_is_array};
 }
@@ -64,44 +76,20 @@ std::shared_ptr<LentFrame> FrameTaker::lend(const Part& part, std::uint32_t fram
   });
 }
 
-// Copies the rows of the runs into new arrays of `rows` rows. `fixed`: whether to copy the columns that every batch
-// has. `finals`, `infos`: whether to copy terminal observations and info columns.
-Batch::Arrays FrameTaker::copy(const std::vector<Run>& runs, std::uint32_t rows, bool fixed, bool finals,
-                               bool infos) const {
+// Copies the rows of the runs into new arrays. `finals`, `infos`: whether to copy terminal observations and info
+// columns.
+Batch::Arrays FrameTaker::copy(const std::vector<Run>& runs, bool finals, bool infos) const {
   auto gathered = [&](const auto& columns) {
     nb::list arrays;
-    for (const Column& column : columns) arrays.append(gather(column, runs, rows));
+    for (const Column& column : columns) arrays.append(gather(column, runs));
     return arrays;
   };
   Batch::Arrays arrays;
-  if (fixed) arrays.columns = gathered(columns_->columns);
+  arrays.columns = gathered(columns_->columns);
   if (finals) arrays.finals = gathered(columns_->finals);
-  if (fixed && !columns_->computed.empty()) arrays.computed = gathered(columns_->computed);
+  if (!columns_->computed.empty()) arrays.computed = gathered(columns_->computed);
   if (infos) arrays.infos = gathered(columns_->infos);
   return arrays;
-}
-
-void FrameTaker::make_padding(std::uint32_t rows) {
-  if (!paddings_.contains(rows)) paddings_.try_emplace(rows, *arena_, *columns_, rows, frames_);
-}
-
-std::uint64_t FrameTaker::padding_bytes(std::uint32_t rows) const {
-  return paddings_.contains(rows) ? 0 : Padding::bytes_for(*columns_, rows, frames_);
-}
-
-Batch FrameTaker::take_padded(Part& part, const std::vector<Run>& runs, std::uint32_t rows, nb::object extras) {
-  Padding& padding = paddings_.at(rows);
-  const bool is_free = padding.any_free();
-  Batch::Arrays arrays = copy(runs, rows, !is_free, has_finals(runs), has_infos(runs));
-  nb::object ids, valid;
-  if (!is_free) {
-    ids = padding.ids().empty(rows), valid = padding.valid().empty(rows);
-    write_ids(runs, rows, data_of(ids), data_of(valid));
-  }
-  Batch batch = is_free ? padding.fill(source_, *columns_, runs, arrays.finals, arrays.infos, std::move(extras))
-                        : Batch(source_, ids, arrays, std::move(extras), columns_->obs_is_array, valid);
-  for (const Run& run : runs) part.free_rows(run.row, run.count);
-  return batch;
 }
 
 bool FrameTaker::has_infos(const std::vector<Run>& runs) const {

@@ -1,13 +1,11 @@
 // Makes batches of ready results: a view of a frame, with a lease, if possible; else a copy.
 #pragma once
 
-#include <map>
 #include <memory>
 #include <vector>
 
 #include "pool/batches/batch.hpp"
 #include "pool/batches/lent_frames.hpp"
-#include "pool/batches/padding.hpp"
 #include "pool/slots/part.hpp"
 #include "shm/arena.hpp"
 
@@ -16,9 +14,8 @@ namespace remuda {
 class FrameTaker {
  public:
   // `columns`: reward, terminated, truncated, info mask, then the leaves of the observation. `final_columns`: the
-  // leaves of terminal observations. `computed`: the columns that the user's functions compute. `frames`: the number of
-  // batches that can be views at a time; further batches are copies.
-  FrameTaker(std::shared_ptr<Arena> arena, std::uint32_t frame_rows, std::uint32_t frames, std::vector<Column> columns,
+  // leaves of terminal observations. `computed`: the columns that the user's functions compute.
+  FrameTaker(std::shared_ptr<Arena> arena, std::uint32_t frame_rows, std::vector<Column> columns,
              std::vector<Column> final_columns, std::vector<Column> computed);
 
   const std::shared_ptr<const BatchColumns> columns() const { return columns_; }
@@ -40,12 +37,6 @@ class FrameTaker {
   // part fills; null without one.
   Batch take(Part& part, const std::vector<Run>& runs, bool is_whole_frame, nb::object env_ids, nb::object extras,
              LentFrames& lent, nb::handle rollout) const;
-  // Makes a batch of `rows` rows; the rows after the results are zeros. `make_padding(rows)` must have been called.
-  Batch take_padded(Part& part, const std::vector<Run>& runs, std::uint32_t rows, nb::object extras);
-  // Reserves memory for batches of `rows` rows. Throws std::system_error if memory runs out.
-  void make_padding(std::uint32_t rows);
-  // The number of bytes that `make_padding` would reserve; 0 if it was called for this number of rows before.
-  std::uint64_t padding_bytes(std::uint32_t rows) const;
   // The slots of the runs, as an array of int64.
   static nb::object slots_of(const std::vector<Run>& runs);
 
@@ -54,13 +45,12 @@ class FrameTaker {
   std::uint32_t first_row(const Part& part, std::uint32_t frame) const {
     return frame * frame_rows_ + part.first_position();
   }
-  Batch::Arrays copy(const std::vector<Run>& runs, std::uint32_t rows, bool fixed, bool finals, bool infos) const;
+  Batch::Arrays copy(const std::vector<Run>& runs, bool finals, bool infos) const;
   bool has_infos(const std::vector<Run>& runs) const;
 
   std::shared_ptr<Arena> arena_;
-  std::uint32_t frame_rows_, frames_;
+  std::uint32_t frame_rows_;
   std::shared_ptr<BatchColumns> columns_;
-  std::map<std::uint32_t, Padding> paddings_;  // the paddings by their number of rows
   nb::object source_;
 };
 

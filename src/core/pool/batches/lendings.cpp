@@ -80,9 +80,8 @@ class Forks {
   std::vector<Copy> copies_;  // used between the handlers of one fork
 };
 
-std::shared_ptr<Lendings> Lendings::make(const std::shared_ptr<Arena>& arena, std::uint32_t slots,
-                                         std::uint32_t first_frame) {
-  std::shared_ptr<Lendings> lendings(new Lendings(arena, slots, first_frame));
+std::shared_ptr<Lendings> Lendings::make(const std::shared_ptr<Arena>& arena, std::uint32_t slots) {
+  std::shared_ptr<Lendings> lendings(new Lendings(arena, slots));
   Forks::all().change([&](auto& all) {
     std::erase_if(all, [](const auto& one) { return one->arena_.expired(); });
     all.push_back(lendings);
@@ -127,7 +126,7 @@ void Lendings::copy_taken(const Arena& arena, std::byte* copy) const {
   for (const Book& one : books_) {
     const auto book = one.book.lock();
     for (std::uint64_t taken = book ? book->taken() : 0; taken != 0; taken &= taken - 1) {
-      const std::size_t frame = static_cast<std::size_t>(std::countr_zero(taken)) + first_frame_;
+      const std::size_t frame = static_cast<std::size_t>(std::countr_zero(taken)) + 1;  // frame 0 is never lent
       copy_rows(frame * slots_ + one.first, one.count);
     }
   }
@@ -141,9 +140,8 @@ void Lendings::copy_taken(const Arena& arena, std::byte* copy) const {
 
 namespace remuda {
 
-std::shared_ptr<Lendings> Lendings::make(const std::shared_ptr<Arena>& arena, std::uint32_t slots,
-                                         std::uint32_t first_frame) {
-  return std::shared_ptr<Lendings>(new Lendings(arena, slots, first_frame));
+std::shared_ptr<Lendings> Lendings::make(const std::shared_ptr<Arena>& arena, std::uint32_t slots) {
+  return std::shared_ptr<Lendings>(new Lendings(arena, slots));
 }
 void Lendings::add_column(std::byte*, std::size_t, std::uint32_t) {}
 void Lendings::add_book(const std::shared_ptr<FrameBook>&, std::uint32_t, std::uint32_t) {}

@@ -25,10 +25,8 @@ namespace remuda {
 // The frames and rollouts of one pool. Fork handlers consider them for as long as the arena exists.
 class Lendings {
  public:
-  // `slots`: the number of rows in a frame. `first_frame`: the number of the first frame that may be lent; 1 for a
-  // pool, after the scratch frame.
-  static std::shared_ptr<Lendings> make(const std::shared_ptr<Arena>& arena, std::uint32_t slots,
-                                        std::uint32_t first_frame = 1);
+  // `slots`: the number of rows in a frame.
+  static std::shared_ptr<Lendings> make(const std::shared_ptr<Arena>& arena, std::uint32_t slots);
 
   // Adds the rows of a column, which batches or rollouts may view. `at`: the memory of row `first_row`; the column has
   // no earlier rows. (The action columns have no rows of frames, only those of rollouts.)
@@ -50,13 +48,12 @@ class Lendings {
     std::uint32_t first, count;
   };
 
-  Lendings(const std::shared_ptr<Arena>& arena, std::uint32_t slots, std::uint32_t first_frame)
-      : arena_(arena), slots_(slots), first_frame_(first_frame) {}
+  Lendings(const std::shared_ptr<Arena>& arena, std::uint32_t slots) : arena_(arena), slots_(slots) {}
   bool any_taken() const;
   void copy_taken(const Arena& arena, std::byte* copy) const;
 
   std::weak_ptr<Arena> arena_;
-  std::uint32_t slots_, first_frame_;
+  std::uint32_t slots_;
   std::vector<Rows> columns_;
   std::vector<Book> books_;
   std::vector<std::weak_ptr<Rollout>> rollouts_;

@@ -81,8 +81,7 @@ Hub::Hub(std::shared_ptr<Arena> arena, Plan plan, std::vector<std::uint32_t> env
       bell_(*arena_->at<Bell>(Plan::kPoolBell), *arena_->at<SharedCores>(Plan::kCores), Nanoseconds(spin_ns),
             spins_heedlessly),
       actions_(std::move(actions)),
-      frame_taker_(arena_, plan_.slots, plan_.frames - 1, std::move(columns), std::move(final_columns),
-                   std::move(computed)),
+      frame_taker_(arena_, plan_.slots, std::move(columns), std::move(final_columns), std::move(computed)),
       rollout_store_(std::make_shared<RolloutStore>(arena_, plan_.rollout_rows, lend_columns())),
       callbacks_{.batch_type = nb::borrow(nb::type<Batch>())},
       caller_meter_(*arena_->at<CallerFigures>(plan_.caller_figures), *arena_->at<SharedCores>(Plan::kCores)) {

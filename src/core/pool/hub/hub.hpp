@@ -146,9 +146,8 @@ class Hub {
   // is {position: (flags, parts | None, terminal | None)}, for envs with a final observation or a blob. `position` is
   // the env's first row, `parts` the result's data without a column, and `terminal` such data of the episode's end if a
   // reset completed the row. With background autoreset, slots that have ended an episode are sent a reset, and are
-  // pending again. `pad_to`: the number of rows of the batch, after `make_padding` for that number; 0: no padding.
-  nb::object take(std::uint32_t limit, bool by_slot, nb::handle slots, std::uint32_t part, std::uint32_t pad_to);
-  void make_padding(std::uint32_t rows) { frame_taker_.make_padding(rows); }
+  // pending again.
+  nb::object take(std::uint32_t limit, bool by_slot, nb::handle slots, std::uint32_t part);
   // Discards all ready results and failures of a part.
   void drop_ready(std::uint32_t part);
 
@@ -232,8 +231,8 @@ class Hub {
                  std::optional<std::uint32_t> number);
   nb::object receive_from(TimeOfCall& now, std::uint32_t wanted, std::uint32_t number,
                           const std::vector<std::uint32_t>& order);
-  nb::object take_rows(std::uint32_t limit, bool by_slot, const std::vector<std::uint32_t>& order, std::uint32_t number,
-                       std::uint32_t pad_to = 0);
+  nb::object take_rows(std::uint32_t limit, bool by_slot, const std::vector<std::uint32_t>& order,
+                       std::uint32_t number);
   bool sleep(const Mail::UnderWay& messages, std::uint32_t target, Nanoseconds limit, Clock::time_point& now);
   bool sleep_apart(std::uint32_t heard, std::uint32_t needed, Nanoseconds limit, Clock::time_point& now);
   void await_machines(Nanoseconds limit, bool all, Clock::time_point& now);

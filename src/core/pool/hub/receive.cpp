@@ -189,17 +189,17 @@ void Hub::serve_spares() {
 
 // -- batches ---------------------------------------------------------------------------------------------
 
-nb::object Hub::take(std::uint32_t limit, bool by_slot, nb::handle slots, std::uint32_t number, std::uint32_t pad_to) {
+nb::object Hub::take(std::uint32_t limit, bool by_slot, nb::handle slots, std::uint32_t number) {
   std::vector<std::uint32_t> order;
   if (!slots.is_none() && !read_targets(slots, number, order))
     throw nb::value_error("expected the slots that are ready, each once");
-  return take_rows(limit, by_slot, order, number, pad_to);
+  return take_rows(limit, by_slot, order, number);
 }
 
 // `order`: the slots in the order of the batch's rows. If it is empty, the rows are sorted by slot if `by_slot`, else
 // by arrival.
 nb::object Hub::take_rows(std::uint32_t limit, bool by_slot, const std::vector<std::uint32_t>& order,
-                          std::uint32_t number, std::uint32_t pad_to) {
+                          std::uint32_t number) {
   Part& part = slots_.parts().at(number);
   std::vector<Run> runs = slots_.take_ready(part, limit);
   // The rows of a whole frame are sorted by slot, because their order of arrival depends on timing.
@@ -214,14 +214,10 @@ nb::object Hub::take_rows(std::uint32_t limit, bool by_slot, const std::vector<s
   nb::object extras = slots_.take_extras(runs);
   const nb::object rollout = objects_of_part(number).lease;
   if (rollout.is_valid()) note_filled(number, runs, extras);
-  const bool is_padded = pad_to != 0 && !(whole && pad_to == part.slots().size());
   nb::object batch = nb::inst_alloc(callbacks_.batch_type);
   auto* const place = nb::inst_ptr<Batch>(batch);
-  if (is_padded)
-    new (place) Batch(frame_taker_.take_padded(part, runs, pad_to, std::move(extras)));
-  else
-    new (place) Batch(frame_taker_.take(part, runs, whole, whole ? env_ids(number) : FrameTaker::slots_of(runs),
-                                        std::move(extras), objects_of_part(number).lent, rollout));
+  new (place) Batch(frame_taker_.take(part, runs, whole, whole ? env_ids(number) : FrameTaker::slots_of(runs),
+                                      std::move(extras), objects_of_part(number).lent, rollout));
   nb::inst_mark_ready(batch);
   if (rollout.is_valid()) forget_rollout(number);
   if (tracing_.is_on()) tracing_.note_batch(place->count());

@@ -13,8 +13,6 @@ from remuda._wire.layout import Layout
 from remuda._wire.pickling import Parts, dump
 from remuda.errors import InvalidActionError
 
-_MOST_ROWS = 1 << 24  # of a batch
-
 
 def check_env_ids(env_ids: Iterable[Any], known: Sequence[int]) -> list[int]:
     """Returns the env ids as ints. `known`: all valid ids, ascending.
@@ -123,23 +121,6 @@ def check_rollout(steps: Any, parts: Any, layout: Layout) -> None:
             )
     if layout.rollout_rows == 0:
         raise NotImplementedError("expected Linux for a rollout, whose memory is reserved while the pool runs")
-
-
-def check_padding(pad_to: Any, layout: Layout, **envs: int | None) -> None:
-    """Checks `pad_to`, the number of rows of padded batches. It must be at least each number in `envs`.
-
-    Raises:
-        TypeError: It is not an int.
-        ValueError: It is too small or too large, or observations have parts that cannot be zeros.
-    """
-    check_limit("pad_to", pad_to)
-    if layout.observation.num_objects:
-        raise ValueError(f"expected pad_to=None for observations with parts of no fixed size, got {pad_to}")
-    if pad_to > _MOST_ROWS:
-        raise ValueError(f"expected pad_to to be at most {_MOST_ROWS}, got {pad_to}")
-    for name, count in {"an env": 1, "vector_size": layout.vector_size, **envs}.items():
-        if count is not None and pad_to < count:
-            raise ValueError(f"expected pad_to to be at least {count} ({name}), got {pad_to}")
 
 
 def check_order(order: Any) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import cached_property, lru_cache, partial
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -110,15 +110,6 @@ class Batch(_core.Batch, InPlural):
         """
         return dict(zip(self._source.extras, self._computed() or (), strict=True))
 
-    @cached_property
-    def valid(self) -> np.ndarray[Any, np.dtype[np.bool_]]:
-        """(n,) bool. True for the rows of envs, False for those that `recv(pad_to=...)` has added at the end.
-
-        Added rows are zeros, with -1 in `env_ids` and {} in `infos`.
-        """
-        padded = self._valid
-        return _all_valid(len(self)) if padded is None else padded
-
     @holds_nothing
     def to(
         self, device: torch.device | str | int, non_blocking: bool = False, *, out: TensorBatch | None = None
@@ -174,10 +165,10 @@ class Batch(_core.Batch, InPlural):
         )  # no argument refers to the batch: the batch refers to this object, so that would be a cycle
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Batch, (self._source, *self._apart(self._pickled), self._valid)
+        return Batch, (self._source, *self._apart(self._pickled))
 
     def _apart(self, raw: dict[int, RawRow] | None) -> tuple[Any, ...]:
-        """Returns the arguments that construct a copy, without the first (the source) and the last (`valid`)."""
+        """Returns the arguments that construct a copy, without the first, the source."""
         fixed = [self.reward, self.terminated, self.truncated]
         arrays = self._info_arrays()
         columns = [*fixed, None if arrays is None else self._info_mask(), *self._leaves()]
@@ -186,14 +177,6 @@ class Batch(_core.Batch, InPlural):
 
     def __repr__(self) -> str:
         return f"<Batch of {len(self)} envs>"
-
-
-@lru_cache(maxsize=64)
-def _all_valid(rows: int) -> np.ndarray[Any, np.dtype[np.bool_]]:
-    """Returns a read-only array of `rows` times True, which all batches of this size share."""
-    valid = np.ones(rows, np.bool_)
-    valid.flags.writeable = False
-    return valid
 
 
 def _blame(env_ids: np.ndarray[Any, Any], worker_of: Callable[[int], int], row: int, error: Exception) -> EnvError:

@@ -9,7 +9,7 @@ import numpy as np
 
 from remuda import _core
 from remuda._copying import not_copied
-from remuda._engine.commands.arguments import check_limit, check_order, check_padding, check_whole, dump_objects
+from remuda._engine.commands.arguments import check_limit, check_order, check_whole, dump_objects
 from remuda._engine.commands.batch import Batch
 from remuda._engine.commands.engine import Engine
 from remuda._engine.commands.resets import Options
@@ -19,7 +19,6 @@ from remuda._engine.pool.in_turn import in_turn
 from remuda._engine.running.running import SPLIT_SINCE
 from remuda._engine.running.seeds import Seed
 from remuda._error_frames import holds_nothing
-from remuda._system.memory import check_memory
 from remuda._wire.pickling import Parts, bundle
 from remuda.errors import StateError
 
@@ -94,8 +93,6 @@ class Stepping(EnvCalls):
         timeout: float | None = None,
         max_envs: int | None = None,
         order: Literal["arrival", "slot"] = "arrival",
-        *,
-        pad_to: int | None = None,
     ) -> Batch:
         """Waits for results of envs, and returns those that have arrived as a batch.
 
@@ -106,18 +103,12 @@ class Stepping(EnvCalls):
             max_envs: The largest number of results to take, the first to arrive. With `vector_size`, a multiple of it.
             order: The order of the rows: "arrival", or "slot" for ascending `env_ids`. In both cases the envs that
                 arrived first are taken, so that no env starves.
-            pad_to: The number of rows of the batch, for compiled programs, which need one shape. At most this number
-                of results is waited for and taken; the rows after them are zeros, with -1 in `env_ids`. `Batch.valid`
-                marks the results. The memory is reused, page-locked for a GPU and leased like the pool's own. Not
-                supported for observations that have parts without a fixed size.
 
         Returns:
             A batch: of all envs by ascending `env_ids` if all were sent together, otherwise of some envs in `order`.
 
         Raises:
-            ValueError, TypeError: An argument is invalid; `min_envs` is larger than `num_envs`; `pad_to` is less than
-                `min_envs`, `max_envs` or `vector_size`, or not supported.
-            MemoryError, OSError: There is not enough memory for batches of `pad_to` rows. Nothing was taken.
+            ValueError, TypeError: An argument is invalid; `min_envs` is larger than `num_envs`.
             StateError: No env is in flight.
             EnvError: Envs raised. The next `recv` returns the results of the others.
             WorkerDiedError: A worker died while it had work.
@@ -126,12 +117,12 @@ class Stepping(EnvCalls):
             RestartLimitError: An env failed more often than `faults` allows.
         """
         waits = min_envs is None or (type(min_envs) is int and 0 < min_envs <= self.num_envs)
-        is_plain = waits and timeout is None and max_envs is None and order == "arrival" and pad_to is None
+        is_plain = waits and timeout is None and max_envs is None and order == "arrival"
         if is_plain and self._engine.hub is not None:
             batch = self._engine.hub.receive(min_envs or 0, self._part)
             if batch is not None:
                 return batch  # type: ignore[return-value]  # the type that the hub makes
-        return self._receive(min_envs, timeout, max_envs, order, pad_to=pad_to)
+        return self._receive(min_envs, timeout, max_envs, order)
 
     @in_turn
     def _receive(
@@ -141,7 +132,6 @@ class Stepping(EnvCalls):
         max_envs: int | None = None,
         order: str = "arrival",
         env_ids: Sequence[int] | None = None,
-        pad_to: int | None = None,
     ) -> Batch:
         """Receives like `recv`, and handles faults. `env_ids`: the envs to wait for, in the order of the rows."""
         self._check_open()
@@ -151,8 +141,6 @@ class Stepping(EnvCalls):
             raise ValueError(f"expected min_envs to be at most {self.num_envs} (the number of envs), got {min_envs}")
         check_timeout(timeout)
         check_order(order)
-        if pad_to is not None:
-            max_envs = self._make_padding(pad_to, min_envs, max_envs)
         exchange = self._exchange
         if exchange.attend():
             self._raise_any()
@@ -162,24 +150,12 @@ class Stepping(EnvCalls):
             self._some(env_ids)
             raise StateError("expected envs in flight, got none: recv follows send, send_reset or send_observe")
         wanted = there if min_envs is None else min(min_envs, there)
-        exchange.wait(wanted if pad_to is None else min(wanted, max_envs or 0), timeout, self._part)
+        exchange.wait(wanted, timeout, self._part)
         self._raise_any()
         if not exchange.pending(self._part):
             raise StateError("expected envs in flight, got none: a handler of signals or logs has received the results")
         limit = exchange.ready(self._part) if max_envs is None else max_envs
-        return self._engine.running.hub.take(  # type: ignore[return-value]
-            limit, order == "slot", env_ids, self._part, pad_to or 0
-        )
-
-    def _make_padding(self, pad_to: int, min_envs: int | None, max_envs: int | None) -> int:
-        """Reserves memory for batches of `pad_to` rows. Returns the largest number of results of one batch."""
-        layout = self._engine.layout
-        check_padding(pad_to, layout, min_envs=min_envs, max_envs=max_envs)
-        if needed := self._engine.running.hub.frames.padding_bytes(pad_to):
-            check_memory(needed)
-            self._engine.running.hub.make_padding(pad_to)
-        whole = pad_to - pad_to % (layout.vector_size or 1)
-        return whole if max_envs is None else max_envs
+        return self._engine.running.hub.take(limit, order == "slot", env_ids, self._part)  # type: ignore[return-value]
 
     @in_turn
     def reset(self, *, seed: Seed = None, options: Options = None, env_ids: Iterable[int] | None = None) -> Batch:
@@ -211,12 +187,11 @@ class Stepping(EnvCalls):
         self.send_reset(seed=seed, options=options, env_ids=self._some(env_ids))
         return self.recv()
 
-    def step(self, actions: Any, env_ids: Iterable[int] | None = None, pad_to: int | None = None) -> Batch:
+    def step(self, actions: Any, env_ids: Iterable[int] | None = None) -> Batch:
         """Steps envs once: `send`, then `recv` for all of them.
 
         Args:
             actions, env_ids: See `send`.
-            pad_to: The number of rows of the batch, at least the number of envs that are stepped. See `recv`.
 
         Returns: A batch of these envs, in the order of `env_ids`.
 
@@ -224,8 +199,8 @@ class Stepping(EnvCalls):
             StateError: With `env_ids`, also if any other env is in flight. Nothing was sent.
             Exception: Any error of `send` or `recv`.
         """
-        if self._engine.hub is None or self._has_objects or pad_to is not None:
-            return self._send_and_receive(actions, env_ids, pad_to)
+        if self._engine.hub is None or self._has_objects:
+            return self._send_and_receive(actions, env_ids)
         batch = self._engine.hub.step(actions, env_ids, self._part)
         if type(batch) is Batch:
             return batch
@@ -234,17 +209,14 @@ class Stepping(EnvCalls):
         return self.step(actions, self._targets_after(batch, env_ids))  # type: ignore[arg-type]  # `batch` is a refusal
 
     @in_turn
-    def _send_and_receive(self, actions: Any, env_ids: Iterable[int] | None, pad_to: int | None) -> Batch:
+    def _send_and_receive(self, actions: Any, env_ids: Iterable[int] | None) -> Batch:
         """Steps envs by `send` and `_receive`, for arguments that `hub.step` does not support."""
         targets = None
         if env_ids is not None:
             self._check_quiet()
             targets = self._targets(env_ids)
-        if pad_to is not None:
-            self._check_open()
-            self._make_padding(pad_to, self.num_envs if targets is None else len(targets), None)
         self.send(actions, targets)
-        return self._receive(env_ids=targets, pad_to=pad_to)
+        return self._receive(env_ids=targets)
 
     @property
     def pending(self) -> int:
