@@ -69,7 +69,7 @@ ARROWS = {
         *("_keywords", "_factories"),
     },
     "_replay": {"remuda", "errors", "_wording", "_core", "_wire", "_worker", "_crash", "_backends", "_system"},
-    "_videos": {"_worker", "_wire", "_factories", "errors"},
+    "_videos": {"_worker", "_factories", "errors"},
     "_watch": {"_core", "_wire", "_relay", "_engine"},
     "_doctor": {"remuda", "errors", "_worker"},
     "cli": {"remuda", "errors", "_bench", "_doctor", "_system", "_crash", "_replay", "_reports", "_watch"},

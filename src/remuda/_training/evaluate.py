@@ -90,8 +90,8 @@ def evaluate(
     source = check_envs(envs, options, [name for name in inspect.signature(evaluate).parameters if name != "options"])
     check_progress(progress)
     entropy = secrets.randbits(64) if given is None else given
-    with Videos(video_folder, shown) as videos, _pool_of(source, count, options) as pool:
-        videos.attach(pool)
+    with _pool_of(source, count, options) as pool:
+        videos = Videos(pool, video_folder, shown)
         rng = np.random.default_rng(np.random.SeedSequence(entropy, spawn_key=_OF_POLICY))
         play = _Play(pool, Actor(policy, pool.num_envs, rng), count, entropy, videos, _bar_of(count, progress))
         try:

@@ -8,45 +8,39 @@ from contextlib import suppress
 from pathlib import Path
 
 from remuda import Pool, RemudaError
-from remuda._videos.attached import detach, expect
-from remuda._videos.recording import EveryNth
-from remuda._videos.scratch_folder import new_scratch, remove_scratch
-from remuda._videos.video_folder import VideoFolder
+from remuda._videos.attaching import detach, expect
 
 _NAME = "evaluation"
 _PATIENCE = 5.0  # the most seconds to wait for envs after a failure, because an env may hang
 
 
 class Videos:
-    """Records chosen episodes. The worker of an episode's env writes the video when the episode is over.
+    """Records chosen episodes, in the workers of their envs.
 
     Attributes:
         written: The files, after `finish` has returned.
     """
 
-    def __init__(self, folder: str | os.PathLike[str] | None, episodes: Set[int]) -> None:
-        """`episodes` are the numbers of the episodes to record. If there are none, `folder` may be None."""
-        self._folder, self._chosen = folder, episodes
-        self._ended: list[int] = []
-        self._albums: dict[int, VideoFolder] = {}  # the video folder of each env
-        self._scratch: Path | None = None
-        self.written: tuple[Path, ...] = ()
+    def __init__(self, pool: Pool, folder: str | os.PathLike[str] | None, episodes: Set[int]) -> None:
+        """Makes the folder.
 
-    def attach(self, pool: Pool) -> None:
-        """Prepares recording in the envs of a pool, and makes the folder for videos.
+        Args:
+            pool: The pool of the envs.
+            folder: The folder; None if there are no episodes to record.
+            episodes: The numbers of the episodes to record.
 
         Raises:
             ValueError: The envs do not render frames.
             OSError: The folder cannot be made.
         """
-        self._pool = pool
-        if self._folder is None or not self._chosen:
-            return
-        if pool.render_mode != "rgb_array":
-            raise ValueError(f"expected envs with render_mode='rgb_array' for videos, got {pool.render_mode!r}")
-        self._scratch = new_scratch(self._folder)
-        for env in {episode % pool.num_envs for episode in self._chosen}:
-            self._albums[env] = VideoFolder(Path(self._folder).absolute(), self._scratch, (env,), EveryNth(1), _NAME)
+        self._pool, self._folder, self._chosen = pool, Path(folder or "").absolute(), episodes
+        self._envs = sorted({episode % pool.num_envs for episode in episodes})
+        self._ended: list[int] = []
+        self.written: tuple[Path, ...] = ()
+        if episodes:
+            if pool.render_mode != "rgb_array":
+                raise ValueError(f"expected envs with render_mode='rgb_array' for videos, got {pool.render_mode!r}")
+            self._folder.mkdir(parents=True, exist_ok=True)
 
     def begin(self, episodes: Mapping[int, int]) -> None:
         """Makes envs, or the envs rebuilt in their place, record their next episodes, if these are chosen.
@@ -55,7 +49,7 @@ class Videos:
         """
         chosen = {env: episode for env, episode in episodes.items() if episode in self._chosen}
         if chosen:
-            per_env = [(self._albums[env], env, episode) for env, episode in chosen.items()]
+            per_env = [(self._video(episode),) for episode in chosen.values()]
             self._pool.apply_async(expect, per_env_args=per_env, env_ids=list(chosen), about=_NAME).result()
 
     def note_end(self, episode: int) -> None:
@@ -64,23 +58,18 @@ class Videos:
             self._ended.append(episode)
 
     def abandon(self) -> None:
-        """Stops recording after a failure. Waits a few seconds for envs to finish their videos."""
-        if self._scratch is not None:
-            with suppress(RemudaError, TimeoutError):
-                self._pool.apply_async(detach, env_ids=list(self._albums), about=_NAME).result(_PATIENCE)
+        """Stops recording after a failure. Waits a few seconds for envs to drop their videos."""
+        with suppress(RemudaError, TimeoutError):
+            self._detach(_PATIENCE)
 
     def finish(self) -> None:
-        """Stops recording, and waits for the videos that are still being written."""
-        if self._scratch is None:
-            return
-        self._pool.apply_async(detach, env_ids=list(self._albums), about=_NAME).result()
-        files = [self._albums[episode % self._pool.num_envs].video(episode) for episode in self._ended]
-        self.written = tuple(file for file in files if file.exists())
+        """Stops recording."""
+        self._detach(None)
+        self.written = tuple(file for file in map(self._video, self._ended) if file.exists())
 
-    def __enter__(self) -> Videos:
-        return self
+    def _detach(self, timeout: float | None) -> None:
+        if self._envs:
+            self._pool.apply_async(detach, env_ids=self._envs, about=_NAME).result(timeout)
 
-    def __exit__(self, *_: object) -> None:
-        """Removes the scratch folders. The evaluation has closed its own pool, so no worker writes to them."""
-        if self._scratch is not None:
-            remove_scratch(self._scratch)
+    def _video(self, episode: int) -> Path:
+        return self._folder / f"{_NAME}-episode-{episode}.mp4"

@@ -1,1 +1,1 @@
-"""Videos of whole episodes: recorded in the process of each env, and joined to a grid."""
+"""Videos of whole episodes, which each env's worker records by itself."""

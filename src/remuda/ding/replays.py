@@ -9,15 +9,15 @@ import gymnasium
 from ding.envs import BaseEnv, DingEnvWrapper
 from ding.utils.render_helper import get_env_fps, render_env
 
-from remuda._faces.replays import Recorder, VideoFolder, video_folders
+from remuda._faces.replays import Episodes, Recorder, episodes_in
 
 # Inherited versions of `enable_save_replay`, which are not used: they raise, or need gym's recorder, which does
 # not support Gymnasium.
 _INHERITED = (None, BaseEnv.enable_save_replay, DingEnvWrapper.enable_save_replay)
 
 
-def replays_of(env: Any, num_envs: int, paths: Sequence[str] | None) -> Sequence[str | VideoFolder | None]:
-    """Returns for each env a path if it saves its own replays, a `VideoFolder` if it is recorded, else ``None``.
+def replays_of(env: Any, num_envs: int, paths: Sequence[str] | None) -> Sequence[str | Episodes | None]:
+    """Returns for each env a path if it saves its own replays, its `Episodes` if it is recorded, else ``None``.
 
     Args:
         env: One of the envs, which are alike.
@@ -32,20 +32,20 @@ def replays_of(env: Any, num_envs: int, paths: Sequence[str] | None) -> Sequence
         return [None] * num_envs
     if getattr(type(env), "enable_save_replay", None) not in _INHERITED:
         return paths
-    return video_folders(paths, "rl-video")  # DI-engine's own prefix of file names
+    return episodes_in(paths, "rl-video")  # DI-engine's own prefix of file names
 
 
-def recorder_of(current: Callable[[], Any], video_folder: VideoFolder) -> Recorder:
+def recorder_of(current: Callable[[], Any], episodes: Episodes) -> Recorder:
     """Returns a recorder of an env. Runs in the env's worker.
 
     Args:
         current: Returns the current env, which a failed reset may replace.
-        video_folder: The folder for its episodes.
+        episodes: The episodes of the env.
     """
     inner = getattr(current(), "_env", None)
     metadata = getattr(inner, "metadata", None) or {}
     fps = metadata.get("render_fps") or (None if inner is None else get_env_fps(inner))
-    return Recorder(video_folder, video_folder.env_ids[0], lambda: _picture_of(current()), fps)
+    return Recorder(lambda: _picture_of(current()), fps, episodes.next_video)
 
 
 def _picture_of(env: Any) -> Any:

@@ -12,7 +12,7 @@ import torch
 from ditk import logging
 from gymnasium import Space
 
-from remuda._faces.replays import Recorder, VideoFolder
+from remuda._faces.replays import Episodes, Recorder
 from remuda.ding.randomness import OwnRandomness, untouched
 from remuda.ding.replays import recorder_of
 from remuda.ding.reset_orders import ResetOrder, time_limit
@@ -29,7 +29,7 @@ class Adapter:
     Args:
         env_fn: Builds the env.
         observation_space: The space that rows are laid out for.
-        replay: A path for the env's own ``enable_save_replay``, or the folder for its videos; ``None``: neither.
+        replay: A path for the env's own ``enable_save_replay``, or the episodes to record; ``None``: neither.
         reset_inplace: Reset in the step that ends an episode, and return the observation of the reset.
         step_timeout: The seconds for a step; ``None``: no limit.
         owner: The id of the caller's process, in which the number of threads and ``np.random`` are not changed.
@@ -47,7 +47,7 @@ class Adapter:
         env_fn: Callable[[], Any],
         observation_space: Space[Any],
         *,
-        replay: str | VideoFolder | None,
+        replay: str | Episodes | None,
         reset_inplace: bool,
         step_timeout: float | None,
         owner: int,
@@ -164,17 +164,15 @@ class Adapter:
         return timestep
 
     def _record_beginning(self) -> None:
-        if not isinstance(self._replay, VideoFolder):
+        if not isinstance(self._replay, Episodes):
             return
         self._recorder = self._recorder or recorder_of(lambda: self.env, self._replay)
         self._recorder.begin()
 
     def close(self) -> None:
-        try:
-            self.env.close()
-        finally:
-            if self._recorder is not None:
-                self._recorder.close()
+        if self._recorder is not None:
+            self._recorder.drop()
+        self.env.close()
 
     def steps_to_measure(self) -> Iterator[None]:
         """Steps the env with random actions, so that ``num_workers="auto"`` can measure it. Yields after each step."""

@@ -1,0 +1,58 @@
+"""Makes an env notify a recorder of its resets and steps."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from remuda._videos.recorder import Recorder
+
+
+def attach(env: Any, recorder: Recorder) -> None:
+    """Replaces the methods `reset`, `step` and `close` of an env by functions that also record.
+
+    No wrapper is added, so the states of recorded envs fit other envs: a state includes no functions.
+    """
+    env_reset, env_step, env_close = env.reset, env.step, env.close
+
+    def reset(**options: Any) -> Any:
+        begun = env_reset(**options)
+        recorder.begin()
+        return begun
+
+    def step(action: Any) -> Any:
+        try:
+            stepped = env_step(action)
+        except BaseException:
+            recorder.end()  # the video shows the episode up to the fault
+            raise
+        recorder.step(stepped[2] or stepped[3])
+        return stepped
+
+    def close() -> None:
+        recorder.drop()
+        env_close()
+
+    reset.recorder = recorder  # type: ignore[attr-defined]
+    env.reset, env.step, env.close = reset, step, close
+
+
+def expect(env: Any, path: Path) -> None:
+    """Makes an env record the episode that begins with its next reset into a file. Runs in the env's worker."""
+    recorder = _recorder_of(env)
+    if recorder is None:
+        attach(env, recorder := Recorder(env.render, (env.metadata or {}).get("render_fps")))
+    recorder.expected = path
+
+
+def detach(env: Any) -> None:
+    """Drops the unfinished video of an env, and removes a recorder that `expect` has attached. Runs in the worker."""
+    recorder = _recorder_of(env)
+    if recorder is not None:
+        recorder.drop()
+        if recorder.choose is None:
+            del env.reset, env.step, env.close
+
+
+def _recorder_of(env: Any) -> Recorder | None:
+    return getattr(env.reset, "recorder", None)
