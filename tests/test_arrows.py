@@ -68,7 +68,7 @@ ARROWS = {
         *("remuda", "errors", "_error_frames", "_seeds", "_wire", "_progress", "_videos"),
         *("_keywords", "_factories"),
     },
-    "_replay": {"remuda", "errors", "_wording", "_core", "_wire", "_worker", "_crash", "_backends", "_system"},
+    "_replay": {"remuda", "errors", "_wording", "_core", "_wire", "_worker", "_crash"},
     "_videos": {"_worker", "_factories", "errors"},
     "_watch": {"_core", "_wire", "_relay", "_engine"},
     "_doctor": {"remuda", "errors", "_worker"},

@@ -91,7 +91,7 @@ class Record:
         factory: The env's factory, as text.
         sys_path, cwd: The import path and working directory of the pool's process.
         when: The time of the fault, in ISO 8601.
-        pickles: By name: the factory, the row's observation space, the env's spec, and the parts of actions without a
+        pickles: By name: the factory, the env's spec, and the parts of actions without a
             fixed size. Loading a pickle can run any code: do so only with files that you trust.
     """
 

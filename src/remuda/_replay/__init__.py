@@ -1,7 +1,5 @@
 """Running crash records again: used by ``remuda replay``.
 
-The path of a replay: `plan` lists the resets and steps of a `Record`. `player` starts and watches another process, in
-which `play` follows the plan. There `RecordedCode` loads the code of the record, if the user allows it, a `Harness`
-runs one env in a worker's loop, and `play` reports an `Outcome`. `diagnosis` compares it with the record.
-`debug` follows the plan in the caller's process, with a debugger.
+`plan` lists the resets and steps of a record. A `Player` builds the env and performs them, in a process of its own
+that may die or hang, or in the caller's process under a debugger. `diagnosis` compares the `Outcome` with the record.
 """

@@ -1,23 +1,21 @@
-"""The plan of a replay: the resets and steps that lead to the failure."""
+"""Lists the resets and steps that lead to the failure of a crash record."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import TypeAlias
 
 from remuda import _core
 from remuda._crash.record import Beginning, Record
 from remuda.errors import RecordError
 
-Extent: TypeAlias = Literal["episode", "history"]
-
 
 @dataclass(frozen=True)
 class Reset:
-    """A reset in a plan. `beginning` has its seed, options and random state; it is None for an autoreset."""
+    """A reset. `start` has its seed, options and random state; it is None for an autoreset."""
 
-    beginning: Beginning | None = None
+    start: Beginning | None = None
 
 
 @dataclass(frozen=True)
@@ -34,66 +32,44 @@ class Step:
 
 
 Op: TypeAlias = "Reset | Step"
+Plan: TypeAlias = "Sequence[Op]"  # the env failed in the last op
 
 
-@dataclass(frozen=True)
-class Plan:
-    """The ops of a replay: the resets and steps that it performs.
+def make_plans(record: Record, since_seed: bool = False) -> list[Plan]:
+    """Returns the plans to follow until one reproduces the failure: the last episode, and all since the last seed.
 
-    Attributes:
-        extent: "episode": only the last episode; "history": everything since the last reset with a seed.
-        ops: The ops, in order. The env failed in the last one.
-        is_cut: Whether the plan is cut short. Then the last op is an earlier one, which is not performed.
-    """
-
-    extent: Extent
-    ops: Sequence[Op]
-    is_cut: bool = False
-
-
-def extents(record: Record) -> list[Extent]:
-    """Returns the parts of a record that can be replayed ("episode", "history"), the shortest first.
+    `since_seed`: return only the second one.
 
     Raises:
         RecordError: The record cannot be replayed; the message has the reason.
     """
-    possible: list[Extent] = []
-    if record.is_whole:
-        possible.append("episode")
-    if record.seeded_at is not None and (not possible or record.seeded_at != record.begins_at):
-        possible.append("history")
-    if not possible:
-        raise RecordError(f"{record.path} cannot be replayed: {_why_not(record)}")
-    return possible
+    plans: list[Plan] = []
+    if record.is_whole and not since_seed:
+        assert record.begins_at is not None  # because the episode is whole
+        plans.append([*_warm_up(record), Reset(record.beginning), *_ops_from(record, record.begins_at + 1)])
+    if record.seeded_at is not None and (not plans or record.seeded_at != record.begins_at):
+        plans.append([Reset(record.seeded), *_ops_from(record, record.seeded_at + 1)])
+    if plans:
+        return plans
+    if since_seed:
+        raise RecordError(f"{record.path} does not reach back to a reset with a seed: replay without --since-seed")
+    raise RecordError(f"{record.path} cannot be replayed: {_why_not(record)}")
 
 
-def make_plan(record: Record, extent: Extent, until_step: int | None = None) -> Plan:
-    """Returns the plan for a part of a record. `until_step`: the step of the last episode at which the plan ends."""
-    ops = _history(record) if extent == "history" else _episode(record)
-    last = max(i for i, op in enumerate(ops) if isinstance(op, Reset))
-    if until_step is None or last + until_step >= len(ops):
-        return Plan(extent, ops)
-    return Plan(extent, ops[: last + until_step + 1], is_cut=True)
+def cut_plan(plan: Plan, until_step: int) -> Plan:
+    """Returns a plan that ends with a step of the last episode, or the whole plan if it has no such step."""
+    last = max(i for i, op in enumerate(plan) if isinstance(op, Reset))
+    return plan[: last + until_step + 1]
 
 
-def _history(record: Record) -> list[Op]:
-    assert record.seeded_at is not None  # `extents` offers "history" only if `seeded_at` is known
-    return [Reset(record.seeded), *_ops_from(record, record.seeded_at + 1)]
-
-
-def _episode(record: Record) -> list[Op]:
-    assert record.begins_at is not None  # `extents` offers "episode" only if `begins_at` is known
-    return [*_warm_up(record), Reset(record.beginning), *_ops_from(record, record.begins_at + 1)]
-
-
-def _warm_up(record: Record) -> list[Op]:
+def _warm_up(record: Record) -> Plan:
     """If the episode was not the env's first, returns a reset to make before it, because a first reset may differ."""
     if record.is_first_episode or record.beginning is None or record.beginning.seed is not None:
         return []
     return [Reset(record.seeded)]
 
 
-def _ops_from(record: Record, first: int) -> list[Op]:
+def _ops_from(record: Record, first: int) -> Plan:
     ops: list[Op] = []
     number = 0
     for index in range(first, len(record.kinds)):
@@ -104,7 +80,7 @@ def _ops_from(record: Record, first: int) -> list[Op]:
 
 
 def _why_not(record: Record) -> str:
-    beginning = record.beginning
+    start = record.beginning
     if record.is_restored:
         return "the env was put into a state (set_state) in its last episode, and records do not have that"
     if record.begins_at is None:
@@ -114,8 +90,8 @@ def _why_not(record: Record) -> str:
             f"its {len(record.kinds)} latest actions are there, but the episode began before them; "
             "record more with Recording(bytes_per_env=...)"
         )
-    if beginning is None:
+    if start is None:
         return "how the episode began is not known: the worker was killed while it noted that, or wrote over it"
-    if beginning.options_lost:
-        return f"the options of its reset are missing: {beginning.options_lost}"
-    return f"its random state is unknown ({beginning.random_unknown}), and it had no seed"
+    if start.options_lost:
+        return f"the options of its reset are missing: {start.options_lost}"
+    return f"its random state is unknown ({start.random_unknown}), and it had no seed"

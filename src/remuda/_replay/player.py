@@ -1,84 +1,131 @@
-"""Replays a crash record in another process, which may crash or hang like the worker."""
+"""Builds the env of a crash record, and performs the resets and steps of a plan with it."""
 
 from __future__ import annotations
 
-import os
-import subprocess
-from contextlib import closing, suppress
+import pdb
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Literal
 
-from remuda import _core
-from remuda._backends.process.interpreter import python_command
-from remuda._backends.process.process_tree import kill_process_trees, new_key, with_key
-from remuda._backends.process.watcher import watch
-from remuda._crash.record import Record
-from remuda._replay.plan import Plan
-from remuda._replay.play import Outcome
-from remuda._replay.recorded_code import Leave
-from remuda._system.originals import time
-from remuda._system.polling import wait_readable
-from remuda._system.sockets import socket_pair
-from remuda._wire.channel import SocketChannel
+import gymnasium
+
+from remuda._crash.episode_start import restore_random_state
+from remuda._replay.plan import Op, Plan, Reset
+from remuda._replay.recorded_code import RecordedCode
+from remuda._wire.codec import SpaceCodec
+from remuda._wire.failures import portable
+from remuda._worker.worker_info import WorkerInfo, settle_in_process
 from remuda.errors import RecordError
 
-_DEATH_SECONDS = 10.0  # the time limit for a process to end after it has closed its socket.
-_CORRUPT_SECONDS = 5.0  # the time limit for the last op of a "corrupt" fault: overwritten memory may make it hang.
-_FAMILY_SECONDS = 1.0  # the time limit for processes of the env to end when they are killed
 
+@dataclass(frozen=True)
+class Outcome:
+    """The outcome of a replay.
 
-def replay(record: Record, plan: Plan, leave: Leave) -> Outcome:
-    """Follows a plan in another process, and returns the outcome.
-
-    Raises:
-        RecordError: The replay needs data or a permission that it lacks.
+    Attributes:
+        reached: The index of the op that was begun last; -1: the env was not built.
+        end: "finished": all ops were done; "raised": that op raised; "late": it took longer than the deadline that was
+            missed originally; "died": the process ended.
+        type_name, message, traceback: The class, text and traceback of the exception; empty without one.
+        exitcode: The exit code of a process that died, negative for a signal.
     """
-    ours, theirs = socket_pair()
-    key = new_key()
-    watch()
-    with closing(ours), closing(theirs):
-        process = subprocess.Popen(
-            python_command("remuda._replay.play", "run_play", theirs.fileno(), os.getpid()),
-            pass_fds=[theirs.fileno()],
-            start_new_session=True,  # the replay and its env's processes form a group, and can be killed together
-            env=with_key(dict(os.environ), key),
-            stdin=subprocess.DEVNULL,
-        )
-        theirs.close()
-        pidfd = os.pidfd_open(process.pid)
-        try:
-            channel = SocketChannel(ours, pidfd)  # the pidfd shows the death even if a child keeps the socket open.
-            with suppress(ConnectionError):  # the process died at once; `_watch` returns the outcome
-                channel.send_object((record, plan, leave))
-            return _watch(process, pidfd, channel, record, plan)
-        finally:
-            process.kill()
-            process.wait()
-            os.close(pidfd)
-            kill_process_trees([key], _FAMILY_SECONDS)
+
+    reached: int
+    end: Literal["finished", "raised", "late", "died"]
+    type_name: str = ""
+    message: str = ""
+    traceback: str = ""
+    exitcode: int | None = None
 
 
-def _watch(process: subprocess.Popen[bytes], pidfd: int, channel: SocketChannel, record: Record, plan: Plan) -> Outcome:
-    deadline = _CORRUPT_SECONDS if record.fault.kind == "corrupt" else record.fault.deadline
+class Player:
+    """Performs resets and steps with the env of a record.
+
+    Attributes:
+        env: The env.
+    """
+
+    def __init__(self, code: RecordedCode) -> None:
+        """Raises the factory's exceptions, and RecordError if the env does not fit the record."""
+        self._code, self._record = code, code.record
+        env_fn = code.load_factory()
+        self._objects = code.load_objects()
+        settle_in_process(WorkerInfo(self._record.worker, self._record.num_workers, self._record.env_ids))
+        self.env: gymnasium.Env[Any, Any] = env_fn()
+        self._observations, self._actions = SpaceCodec(self.env.observation_space), SpaceCodec(self.env.action_space)
+        recorded = [(column.dtype, column.shape[1:]) for column in self._record.actions]
+        if recorded != [(column.dtype, column.shape) for column in self._actions.columns] or (
+            bool(self._actions.num_objects) != ("actions" in self._record.pickles)
+        ):
+            raise RecordError(
+                f"expected an env with the action space {self._record.action_space}, got {self.env.action_space}: "
+                f"it is not the env of {self._record.path}"
+            )
+
+    def prepare(self, op: Op) -> Callable[[], Any]:
+        """Returns the call of a reset or step, and restores the random state that the env had before a reset."""
+        if not isinstance(op, Reset):
+            return partial(self.env.step, self._action(op.index))
+        if op.start is None:
+            return self.env.reset
+        if op.start.random is not None:
+            try:
+                restore_random_state(self.env, op.start.random)
+            except ValueError as error:
+                raise RecordError(f"{self._record.path} is damaged: {error}") from error
+        arguments = {"seed": op.start.seed, "options": self._code.load_options(op.start)}
+        return partial(self.env.reset, **{name: value for name, value in arguments.items() if value is not None})
+
+    def perform(self, op: Op) -> None:
+        """Resets or steps the env. Raises the env's exceptions, and ValueError for an invalid observation."""
+        self._observations.flatten(self.prepare(op)()[0])
+
+    def _action(self, index: int) -> Any:
+        if self._actions.num_objects and index not in self._objects:
+            raise RecordError(
+                f"{self._record.path} lacks the action of its entry {index}, for there was no room for all of them; "
+                "record more with Recording(bytes_per_env=...)"
+            )
+        columns = [column[index] for column in self._record.actions]
+        return self._actions.build_one(columns, self._objects.get(index, []))
+
+
+def follow(plan: Plan, code: RecordedCode, before_op: Callable[[int], None]) -> Outcome:
+    """Builds the env, and performs a plan until an op raises. Raises RecordError if the record does not suffice.
+
+    `before_op` is called with the index of each op before the op begins.
+    """
     reached = -1
-    while True:
-        try:
-            report = channel.recv_object()
-        except (EOFError, ConnectionError):
-            return _silence(process, pidfd, channel, reached)
-        if isinstance(report, RecordError):
-            raise report
-        if isinstance(report, Outcome):
-            return report
-        reached = report
-        if reached == len(plan.ops) - 1 and deadline is not None:
-            channel.deadline = time.monotonic() + deadline
+    try:
+        player = Player(code)
+        for reached, op in enumerate(plan):
+            before_op(reached)
+            player.perform(op)
+    except RecordError:
+        raise
+    except BaseException as error:
+        name, message, traceback, _ = portable(error)
+        return Outcome(reached, "raised", name, message, traceback)
+    return Outcome(reached, "finished")
 
 
-def _silence(process: subprocess.Popen[bytes], pidfd: int, channel: SocketChannel, reached: int) -> Outcome:
-    """Returns the outcome if the process has died, is late, or has closed its socket without a report."""
-    if channel.deadline is not None and time.monotonic() >= channel.deadline and not wait_readable([pidfd], 0):
-        return Outcome(reached, "late")
-    if not wait_readable([pidfd], _DEATH_SECONDS):
-        return Outcome(reached, "died")
-    code = _core.reap_group(pidfd, process.pid, 0)
-    process.returncode = 0  # `subprocess` must not wait for the process, because it is reaped already
-    return Outcome(reached, "died", exitcode=_core.exit_code_of(pidfd) if code is None else code)
+def debug(plan: Plan, code: RecordedCode, stops_before_last: bool) -> None:
+    """Performs a plan in this process. The debugger shows the exception of the env.
+
+    With `stops_before_last`, the debugger stops before the last call, with the variables `env` and `call`.
+    """
+    player = Player(code)
+    env = player.env  # noqa: F841 - for the user of the debugger
+    try:
+        for op in plan[:-1]:
+            player.perform(op)
+        call = player.prepare(plan[-1])
+        if stops_before_last:
+            pdb.set_trace(header="`s` steps into the next `call` of `env`")
+        call()
+    except RecordError:
+        raise
+    except Exception as error:
+        if not stops_before_last:
+            pdb.post_mortem(error.__traceback__)

@@ -112,7 +112,7 @@ class _RecordMaker:
             sys_path=tuple(sys.path),
             cwd=os.getcwd(),
             when=datetime.now(timezone.utc).isoformat(timespec="seconds"),
-            pickles=_pickles(pickled_factory, self._layout.observation_space, spec),
+            pickles=_pickles(pickled_factory, spec),
         )
         return self._with_log(record)
 
@@ -171,10 +171,8 @@ def _parse_objects(data: bytes) -> list[tuple[int, list[bytes]]]:
     return found
 
 
-def _pickles(factory: bytes | None, observation_space: Any, spec: Any) -> dict[str, bytes]:
-    pickles = {"observation_space": by_value.dumps(observation_space)}
-    if factory is not None:
-        pickles["factory"] = factory
+def _pickles(factory: bytes | None, spec: Any) -> dict[str, bytes]:
+    pickles = {} if factory is None else {"factory": factory}
     if spec is not None and (registered := registry.get(spec.id)) is not None:
         pickles["spec"] = by_value.dumps(registered)  # a replay may need it: the factory may look up the spec
     return pickles
