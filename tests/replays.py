@@ -12,9 +12,9 @@ from command import Outcome, command
 from pool_envs import hooked
 
 from remuda import (
+    CrashRecord,
     EnvError,
     Pool,
-    Record,
     WorkerDiedError,
 )
 
@@ -23,8 +23,8 @@ def recording(env_fns: Any, directory: Path, **options: Any) -> Pool:
     return Pool(env_fns, **{"record": directory / "records", "advise": False, **options})
 
 
-def replay(record: Path | Record | None, *options: str) -> Outcome:
-    path = record.path if isinstance(record, Record) else record
+def replay(record: Path | CrashRecord | None, *options: str) -> Outcome:
+    path = record.path if isinstance(record, CrashRecord) else record
     return command("replay", str(path), *options)
 
 

@@ -81,7 +81,7 @@ def faults() -> None:
         print(error.pid, error.exitcode, error.env_ids, error.output, error.out_of_memory)
     except (remuda.StateError, remuda.InvalidActionError, remuda.ResourceError) as error:
         print(error)
-    record: remuda.Record = remuda.load_record("crashes/env-0.remuda")
+    record: remuda.CrashRecord = remuda.load_record("crashes/env-0.remuda")
     print(record.env_id, record.seeded_at, record.fault.kind)
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from remuda import stats as stats
 from remuda._crash.file import load_record
-from remuda._crash.record import Beginning, Record, RecordedFault
+from remuda._crash.record import CrashRecord, EpisodeStart, RecordedFault
 from remuda._engine.commands.batch import Batch
 from remuda._engine.options.fault_policy import FaultPolicy
 from remuda._engine.options.pool_options import FaceOptions, PoolOptions
@@ -69,17 +69,18 @@ __version__ = "0.1.0"
 
 __all__ = [
     "Batch",
-    "Beginning",
     "BrokenPoolError",
     "Call",
     "CloseTimeoutError",
     "ClosedError",
     "Collector",
     "CorruptReplyError",
+    "CrashRecord",
     "EnvError",
     "EnvProgress",
     "EnvState",
     "EnvTimeoutError",
+    "EpisodeStart",
     "Evaluation",
     "FaceOptions",
     "Failure",
@@ -93,7 +94,6 @@ __all__ = [
     "Pool",
     "PoolOptions",
     "Ray",
-    "Record",
     "RecordError",
     "RecordedFault",
     "Recording",

@@ -76,8 +76,8 @@ def test_escape_sequences_in_a_file_never_reach_the_terminal(tmp_path: Path) -> 
     texts = {name: ESCAPES for name, value in contents.items() if isinstance(value, str) and name not in OF_THE_FILE}
     fault = {name: ESCAPES if isinstance(value, str) else value for name, value in contents["fault"].items()}
     versions = dict.fromkeys(contents["versions"], ESCAPES)
-    beginning = {**contents["beginning"], "seed": None, "random": None, "random_unknown": ESCAPES}
-    shown = {**contents, **texts, "fault": fault, "versions": versions, "beginning": beginning}
+    start = {**contents["start"], "seed": None, "random": None, "random_unknown": ESCAPES}
+    shown = {**contents, **texts, "fault": fault, "versions": versions, "start": start}
     rewrite(path, **{"record.json": json.dumps(shown).encode(), f"pickles/{ESCAPES}": b""})
     assert load_record(path).factory == ESCAPES
     runs = [replay(path), replay(path, "--factory", "pool_envs:CountingEnv"), replay(path, "--factory", ESCAPES)]
@@ -236,8 +236,8 @@ def test_a_missing_file_is_reported(tmp_path: Path) -> None:
         ({"fault": None}, "expected dict, got None at fault"),
         ({"fault": {}}, "expected str, got None at fault.kind"),
         ({"env_ids": ["a"]}, "expected int, got 'a' at env_ids"),
-        ({"beginning": {"seed": "x"}}, "expected int or null, got 'x' at beginning.seed"),
-        ({"beginning": {"pickled_options": "%"}}, "expected a crash record"),
+        ({"start": {"seed": "x"}}, "expected int or null, got 'x' at start.seed"),
+        ({"start": {"pickled_options": "%"}}, "expected a crash record"),
         ({"sys_path": 3}, "expected list, got 3 at sys_path"),
     ],
 )
@@ -266,7 +266,7 @@ def test_invalid_random_states_are_refused(state: Any, tmp_path: Path) -> None:
     path = make_record(tmp_path)
     with zipfile.ZipFile(path) as archive:
         contents = json.loads(archive.read("record.json"))
-    contents["beginning"]["random"] = state
+    contents["start"]["random"] = state
     rewrite(path, **{"record.json": json.dumps(contents).encode()})
     run = replay(path, "--trust")
     assert (run.exit_code, "expected" in run.stderr) == (2, True), run.output

@@ -238,8 +238,8 @@ def test_an_env_whose_random_state_is_unknown_is_replayed_from_its_seed(tmp_path
         pool.reset(seed=3)
         record = load_record(fail(pool).record)
     assert record.episode is not None and record.episode > 0
-    assert record.beginning is not None
-    assert record.beginning.random_unknown == "its np_random is no Generator, but NoneType"
+    assert record.start is not None
+    assert record.start.random_unknown == "its np_random is no Generator, but NoneType"
     run = replay(record, "--trust")
     assert_reproduced(run, f"the env raised ValueError: {record.fault.message}")
     assert "random_unknown='its np_random is no Generator" in run.stdout

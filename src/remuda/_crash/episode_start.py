@@ -15,7 +15,7 @@ from remuda._wire import by_value
 _ROOM = _core.BEGINNING_BYTES
 
 
-def describe_beginning(env: Any, arguments: Mapping[str, Any]) -> tuple[_core.Entry, bytes]:
+def describe_start(env: Any, arguments: Mapping[str, Any]) -> tuple[_core.Entry, bytes]:
     """Returns the kind of a reset, and a pickle of the data with which a replay repeats the reset.
 
     The data has `seed`; `options` if they are plain data, otherwise `pickled_options`, or the reason why they are
@@ -39,8 +39,8 @@ def describe_beginning(env: Any, arguments: Mapping[str, Any]) -> tuple[_core.En
     return (_core.Entry.RESET if options is None else _core.Entry.OPTIONS_RESET), data
 
 
-def load_beginning(data: bytes) -> dict[str, Any]:
-    """Reads the pickle from `describe_beginning`, without running code in it. Raises ValueError if it is invalid."""
+def load_start(data: bytes) -> dict[str, Any]:
+    """Reads the pickle from `describe_start`, without running code in it. Raises ValueError if it is invalid."""
     try:
         noted = _PlainUnpickler(io.BytesIO(data)).load()
     except Exception as error:  # unpickling can raise any exception if native code has overwritten the data

@@ -24,7 +24,7 @@ from typing import Any, get_args, get_origin, get_type_hints
 import numpy as np
 
 from remuda import _core
-from remuda._crash.record import Beginning, Record, RecordedFault
+from remuda._crash.record import CrashRecord, EpisodeStart, RecordedFault
 from remuda.errors import RecordError
 
 FORMAT, VERSION = "remuda crash record", 1
@@ -49,7 +49,7 @@ _DAMAGES = (
     ValueError,
 )
 _APART = ("path", "kinds", "actions", "pickles")  # the fields of a record that its JSON does not contain.
-_NESTED = (RecordedFault, Beginning)  # the types of the fields that are objects in the JSON
+_NESTED = (RecordedFault, EpisodeStart)  # the types of the fields that are objects in the JSON
 
 
 def printable(text: str) -> str:
@@ -57,7 +57,7 @@ def printable(text: str) -> str:
     return "".join(c if c.isprintable() or c in "\n\t" else c.encode("unicode_escape").decode() for c in text)
 
 
-def load_record(path: str | os.PathLike[str]) -> Record:
+def load_record(path: str | os.PathLike[str]) -> CrashRecord:
     """Reads a crash record. No code in it is run.
 
     Args:
@@ -81,7 +81,7 @@ def load_record(path: str | os.PathLike[str]) -> Record:
         raise RecordError(f"expected a crash record, got {printable(str(path))}: {printable(_text(error))}") from error
 
 
-def save_record(record: Record) -> Path:
+def save_record(record: CrashRecord) -> Path:
     """Writes a record into the directory of `record.path`, completely or not at all. An existing file is kept.
 
     Returns: The path of the file.
@@ -118,7 +118,7 @@ def _publish(name: str, path: Path) -> Path:
 # -- out -------------------------------------------------------------------------------------------------
 
 
-def _write(record: Record, file: Any) -> None:
+def _write(record: CrashRecord, file: Any) -> None:
     stated = {f.name: getattr(record, f.name) for f in fields(record) if f.name not in _APART}
     text = json.dumps({"format": FORMAT, "version": VERSION, **stated}, indent=2, default=_as_json)
     arrays = io.BytesIO()
@@ -138,7 +138,7 @@ def _as_json(value: Any) -> Any:
         return base64.b64encode(value).decode()
     if isinstance(value, RecordedFault):
         return {name: _shortened(part) for name, part in vars(value).items()}
-    return vars(value) if isinstance(value, Beginning) else dict(value)
+    return vars(value) if isinstance(value, EpisodeStart) else dict(value)
 
 
 def _shortened(value: Any) -> Any:
@@ -149,7 +149,7 @@ def _shortened(value: Any) -> Any:
 # -- in --------------------------------------------------------------------------------------------------
 
 
-def _read(path: Path, archive: zipfile.ZipFile) -> Record:
+def _read(path: Path, archive: zipfile.ZipFile) -> CrashRecord:
     _check_sizes(archive)
     stated = json.loads(archive.read("record.json"))
     if not isinstance(stated, dict) or stated.get("format") != FORMAT:
@@ -159,12 +159,12 @@ def _read(path: Path, archive: zipfile.ZipFile) -> Record:
     kinds, *actions = _read_arrays(archive.read("actions.npz"))
     _check_arrays(kinds, actions)
     names = [name for name in archive.namelist() if name.startswith(_PICKLES)]
-    return Record(
+    return CrashRecord(
         path=path,
         kinds=kinds,
         actions=tuple(actions),
         pickles={name.removeprefix(_PICKLES): archive.read(name) for name in names},
-        **_checked_fields(Record, stated),
+        **_checked_fields(CrashRecord, stated),
     )
 
 
@@ -212,9 +212,9 @@ def _check_arrays(kinds: Any, actions: Sequence[Any]) -> None:
         raise ValueError("its actions are not one row for each entry")
 
 
-def check_beginning(where: str, stated: Mapping[str, Any]) -> Beginning:
-    """Checks the data of an episode's beginning, from a worker's log or a file. Raises ValueError if it is invalid."""
-    return Beginning(**_checked_fields(Beginning, stated, f"{where}."))
+def check_start(where: str, stated: Mapping[str, Any]) -> EpisodeStart:
+    """Checks the data of an episode's start, from a worker's log or a file. Raises ValueError if it is invalid."""
+    return EpisodeStart(**_checked_fields(EpisodeStart, stated, f"{where}."))
 
 
 def _checked_fields(kind: type, stated: Mapping[str, Any], where: str = "") -> dict[str, Any]:

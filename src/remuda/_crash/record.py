@@ -40,8 +40,8 @@ class RecordedFault:
 
 
 @dataclass(frozen=True)
-class Beginning:
-    """The beginning of an episode.
+class EpisodeStart:
+    """The start of an episode.
 
     Attributes:
         seed: The seed of the reset; None if it had none.
@@ -61,12 +61,12 @@ class Beginning:
 
     @property
     def is_known(self) -> bool:
-        """Whether a replay can repeat the beginning: the seed or random state, and all options, are recorded."""
+        """Whether a replay can repeat the start: the seed or random state, and all options, are recorded."""
         return not self.options_lost and (self.seed is not None or self.random is not None)
 
 
 @dataclass(frozen=True, eq=False)
-class Record:
+class CrashRecord:
     """A crash record: a pool with `record=` writes one if an env fails, and `remuda replay` repeats the failure.
 
     Attributes:
@@ -75,8 +75,8 @@ class Record:
         env_ids: The envs of that worker.
         episode, step: The progress of the env; see `EnvProgress`.
         fault: The failure.
-        beginning: The beginning of the last episode; None if it is not known.
-        seeded: The beginning of the last episode with a seed, if everything since then is recorded; otherwise None.
+        start: The start of the last episode; None if it is not known.
+        seeded: The start of the last episode with a seed, if everything since then is recorded; otherwise None.
         kinds: (n,) uint8. The operations on the env, oldest first: 0 built, 1 reset, 2 reset with a seed, 3 reset
             with options only, 4 step, 5 state restored (`Pool.set_state`); the state is not recorded. The env failed in
             the last one, or after it.
@@ -106,8 +106,8 @@ class Record:
     episode: int | None
     step: int
     fault: RecordedFault
-    beginning: Beginning | None
-    seeded: Beginning | None
+    start: EpisodeStart | None
+    seeded: EpisodeStart | None
     kinds: np.ndarray[Any, np.dtype[np.uint8]] = field(repr=False)
     actions: tuple[np.ndarray[Any, Any], ...] = field(repr=False)
     entries: int
@@ -140,8 +140,8 @@ class Record:
 
     @property
     def is_whole(self) -> bool:
-        """Whether the last episode can be repeated from its beginning."""
-        is_known = self.begins_at is not None and self.beginning is not None and self.beginning.is_known
+        """Whether the last episode can be repeated from its start."""
+        is_known = self.begins_at is not None and self.start is not None and self.start.is_known
         return is_known and not self.is_restored
 
     @property

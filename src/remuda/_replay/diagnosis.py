@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from remuda._crash.record import Record
+from remuda._crash.record import CrashRecord
 from remuda._replay.plan import Plan, Reset, Step
 from remuda._replay.player import Outcome
 from remuda._wording import describe_exitcode
@@ -10,7 +10,7 @@ from remuda._wording import describe_exitcode
 _SIGKILLED = -9  # a process's exit code; a number because not every system has `signal.SIGKILL`
 
 
-def is_reproduced(record: Record, plan: Plan, outcome: Outcome) -> bool:
+def is_reproduced(record: CrashRecord, plan: Plan, outcome: Outcome) -> bool:
     """Returns whether the env failed in the same place in the same way."""
     fault = record.fault
     if outcome.reached != len(plan) - 1:
@@ -45,7 +45,7 @@ def _describe_op(plan: Plan, index: int) -> str:
     return "the reset of the last episode" if later == 0 else f"a reset, {later} before the last"
 
 
-def list_reasons(record: Record, outcome: Outcome) -> list[str]:
+def list_reasons(record: CrashRecord, outcome: Outcome) -> list[str]:
     """Returns possible reasons why the outcome of a replay differs from the record, the likeliest first."""
     fault = record.fault
     reasons = {

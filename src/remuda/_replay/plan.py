@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from remuda import _core
-from remuda._crash.record import Beginning, Record
+from remuda._crash.record import CrashRecord, EpisodeStart
 from remuda.errors import RecordError
 
 
@@ -15,7 +15,7 @@ from remuda.errors import RecordError
 class Reset:
     """A reset. `start` has its seed, options and random state; it is None for an autoreset."""
 
-    start: Beginning | None = None
+    start: EpisodeStart | None = None
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ Op: TypeAlias = "Reset | Step"
 Plan: TypeAlias = "Sequence[Op]"  # the env failed in the last op
 
 
-def make_plans(record: Record, since_seed: bool = False) -> list[Plan]:
+def make_plans(record: CrashRecord, since_seed: bool = False) -> list[Plan]:
     """Returns the plans to follow until one reproduces the failure: the last episode, and all since the last seed.
 
     `since_seed`: return only the second one.
@@ -46,7 +46,7 @@ def make_plans(record: Record, since_seed: bool = False) -> list[Plan]:
     plans: list[Plan] = []
     if record.is_whole and not since_seed:
         assert record.begins_at is not None  # because the episode is whole
-        plans.append([*_warm_up(record), Reset(record.beginning), *_ops_from(record, record.begins_at + 1)])
+        plans.append([*_warm_up(record), Reset(record.start), *_ops_from(record, record.begins_at + 1)])
     if record.seeded_at is not None and (not plans or record.seeded_at != record.begins_at):
         plans.append([Reset(record.seeded), *_ops_from(record, record.seeded_at + 1)])
     if plans:
@@ -62,14 +62,14 @@ def cut_plan(plan: Plan, until_step: int) -> Plan:
     return plan[: last + until_step + 1]
 
 
-def _warm_up(record: Record) -> Plan:
+def _warm_up(record: CrashRecord) -> Plan:
     """If the episode was not the env's first, returns a reset to make before it, because a first reset may differ."""
-    if record.is_first_episode or record.beginning is None or record.beginning.seed is not None:
+    if record.is_first_episode or record.start is None or record.start.seed is not None:
         return []
     return [Reset(record.seeded)]
 
 
-def _ops_from(record: Record, first: int) -> Plan:
+def _ops_from(record: CrashRecord, first: int) -> Plan:
     ops: list[Op] = []
     number = 0
     for index in range(first, len(record.kinds)):
@@ -79,8 +79,8 @@ def _ops_from(record: Record, first: int) -> Plan:
     return ops
 
 
-def _why_not(record: Record) -> str:
-    start = record.beginning
+def _why_not(record: CrashRecord) -> str:
+    start = record.start
     if record.is_restored:
         return "the env was put into a state (set_state) in its last episode, and records do not have that"
     if record.begins_at is None:

@@ -13,7 +13,7 @@ from typing import Any
 
 from gymnasium.envs.registration import registry
 
-from remuda._crash.record import Beginning, Record
+from remuda._crash.record import CrashRecord, EpisodeStart
 from remuda._wire.pickling import load
 from remuda.errors import RecordError
 
@@ -28,7 +28,7 @@ class RecordedCode:
         factory: The "module:function" that builds the env; None: the recorded factory.
     """
 
-    record: Record
+    record: CrashRecord
     trust: bool = False
     factory: str | None = None
 
@@ -60,9 +60,9 @@ class RecordedCode:
         if "actions" not in self.record.pickles:
             return {}
         rows = self._load("actions", self.record.pickles["actions"])
-        return {index: load_from_env(parts) for index, parts in rows.items()}
+        return {index: load(parts) for index, parts in rows.items()}
 
-    def load_options(self, start: Beginning) -> Any:
+    def load_options(self, start: EpisodeStart) -> Any:
         """Returns the options of a reset; None if it had none. Raises RecordError if they cannot be loaded."""
         if start.pickled_options is None:
             return start.options

@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any, NoReturn, cast
 
 from remuda import _core
-from remuda._crash.episode_start import describe_beginning
+from remuda._crash.episode_start import describe_start
 from remuda._seeds import derive_seed
 from remuda._wire.channel import Channel
 from remuda._wire.codec import check_agreement
@@ -267,7 +267,7 @@ class EnvHost(RowPickling):
         self._announce_defaults()
 
     def beginning(self, slot: int, arguments: dict[str, Any] | None) -> tuple[_core.Entry, bytes]:
-        return describe_beginning(self._env_at(slot), arguments or {})
+        return describe_start(self._env_at(slot), arguments or {})
 
     def fit_computed(self, column: int, value: Any) -> Any:
         return fit(self._layout.computed[column], value)

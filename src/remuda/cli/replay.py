@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from remuda._crash.file import load_record, printable
-from remuda._crash.record import Record
+from remuda._crash.record import CrashRecord
 from remuda._replay.apart import follow_apart
 from remuda._replay.diagnosis import describe_outcome, is_reproduced, list_reasons
 from remuda._replay.plan import Plan, cut_plan, make_plans
@@ -74,14 +74,14 @@ def _replay(code: RecordedCode, plans: list[Plan]) -> int:
     return NOT_REPRODUCED
 
 
-def _show(record: Record) -> None:
+def _show(record: CrashRecord) -> None:
     fault = record.fault
     episode = "before its first reset" if record.episode is None else f"episode {record.episode}, step {record.step}"
     rows = {
         "env": f"{record.env_id}, worker {record.worker} of {record.num_workers} ({record.backend}), {record.when}",
         "failed": f"{fault.kind} in {fault.operation}, {episode}",
         "because": fault.error,
-        "began": str(record.beginning),
+        "began": str(record.start),
         "actions": record.action_space,
         "observations": record.observation_space,
         "factory": record.factory + (f" ({record.spec_id})" if record.spec_id else ""),

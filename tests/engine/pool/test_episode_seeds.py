@@ -428,9 +428,9 @@ def test_crash_records_have_the_seed_of_the_episode(backend: Any, mode: Any, tmp
         with pytest.raises(EnvError) as raised:
             journal.step(20)
     assert raised.value.record is not None
-    beginning = load_record(raised.value.record).beginning
-    assert beginning is not None
-    assert beginning.seed == formula(7, 1, 2)
+    start = load_record(raised.value.record).start
+    assert start is not None
+    assert start.seed == formula(7, 1, 2)
 
 
 # -- random actions ----------------------------------------------------------------------------------------

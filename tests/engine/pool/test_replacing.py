@@ -273,7 +273,7 @@ def test_crash_records_name_the_replacement(tmp_path: Path) -> None:
     assert raised.value.record is not None
     record = load_record(raised.value.record)
     assert "HookedEnv" in record.factory
-    assert record.beginning is not None
+    assert record.start is not None
 
 
 def test_spaces_are_those_of_the_replacement() -> None:

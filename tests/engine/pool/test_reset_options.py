@@ -264,8 +264,8 @@ def test_crash_records_have_the_set_options(backend: Any, tmp_path: Path) -> Non
             pool.step([1])
     assert raised.value.record is not None
     record = load_record(raised.value.record)
-    assert record.beginning is not None
-    assert (record.beginning.seed, record.beginning.options, record.calls) == (seed, {"level": 4}, 0)
+    assert record.start is not None
+    assert (record.start.seed, record.start.options, record.calls) == (seed, {"level": 4}, 0)
 
 
 # -- mistakes ----------------------------------------------------------------------------------------------

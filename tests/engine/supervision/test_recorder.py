@@ -65,8 +65,8 @@ def test_an_exception_is_recorded_and_replayed(backend: Any, tmp_path: Path) -> 
     assert (record.fault.kind, record.fault.operation) == ("exception", "step")
     assert (record.fault.type_name, record.fault.message) == ("ValueError", "broken")
     assert "in broken" in record.fault.traceback
-    assert record.beginning is not None
-    assert (record.beginning.seed, record.beginning.options) == (8, {"level": 3})
+    assert record.start is not None
+    assert (record.start.seed, record.start.options) == (8, {"level": 3})
     assert record.kinds.tolist() == [0, 2, 4, 4, 4, 4]
     assert record.actions[0][2:].tolist() == [0, 1, 2, 3]
     assert record.action_space == "Discrete(1000)"
@@ -119,7 +119,7 @@ def test_a_record_of_a_late_episode_has_the_state_of_its_random_numbers(
         error = fail(pool, lambda i: i % 1000)
     record = load_record(error.record)
     assert (record.entries, record.episode) == (5198, 889)
-    assert record.beginning is not None and record.beginning.random is not None
+    assert record.start is not None and record.start.random is not None
     assert record.seeded is None
     assert_reproduced(
         replay(record, "--trust"), f"the env raised ValueError: {record.fault.message} in step {record.step}"
@@ -136,8 +136,8 @@ def test_a_record_has_the_episodes_seed_and_set_options(backend: Any, tmp_path: 
     record = load_record(error.record)
     assert record.episode is not None and record.episode > 0
     state = np.random.SeedSequence(4, spawn_key=(1, record.episode)).generate_state(1)[0]
-    assert record.beginning is not None
-    assert (record.beginning.seed, record.beginning.options) == (int(state) % 2**31, {"level": 3})
+    assert record.start is not None
+    assert (record.start.seed, record.start.options) == (int(state) % 2**31, {"level": 3})
     assert_reproduced(replay(record, "--trust"), f"the env raised ValueError: {record.fault.message} in step")
 
 
@@ -150,8 +150,8 @@ def test_records_have_random_states_of_every_generator(generator: str, tmp_path:
         pool.reset()
         error = fail(pool)
     record = load_record(error.record)
-    assert record.beginning is not None and record.beginning.random is not None
-    assert record.beginning.random["bit_generator"] == generator
+    assert record.start is not None and record.start.random is not None
+    assert record.start.random["bit_generator"] == generator
     assert_reproduced(replay(record, "--trust"), f"the env raised ValueError: {record.fault.message} in")
 
 
@@ -318,8 +318,8 @@ def test_pickled_options_need_trust(tmp_path: Path) -> None:
     with recording(hooked(1, [0], reset=reset), tmp_path) as pool, pytest.raises(EnvError) as raised:
         pool.reset(seed=1, options={"level": level})
     record = load_record(raised.value.record or "")
-    assert record.beginning is not None
-    assert record.beginning.options is None and record.beginning.pickled_options is not None
+    assert record.start is not None
+    assert record.start.options is None and record.start.pickled_options is not None
     run = replay(record, "--factory", "pool_envs:CountingEnv")
     assert (run.exit_code, "reset options that are pickled code" in run.stderr) == (2, True)
     assert_reproduced(replay(record, "--trust"), "the env raised ValueError: too hard in the reset")
@@ -329,7 +329,7 @@ def test_records_lack_options_that_are_too_long(tmp_path: Path) -> None:
     with recording(hooked(1, [0], step=at_step(1, broken)), tmp_path) as pool:
         pool.reset(seed=1, options={"map": "x" * 100_000})
         record = load_record(fail(pool).record)
-    assert record.beginning is not None
-    assert (record.beginning.options, record.beginning.options_lost) == (None, "they are too long")
+    assert record.start is not None
+    assert (record.start.options, record.start.options_lost) == (None, "they are too long")
     run = replay(record, "--trust")
     assert (run.exit_code, "the options of its reset are missing: they are too long" in run.stderr) == (2, True)

@@ -20,9 +20,9 @@ from gymnasium.envs.registration import registry
 
 from remuda import _core
 from remuda._backends.base import worker_of
-from remuda._crash.episode_start import load_beginning
-from remuda._crash.file import check_beginning, save_record
-from remuda._crash.record import Beginning, Record, RecordedFault
+from remuda._crash.episode_start import load_start
+from remuda._crash.file import check_start, save_record
+from remuda._crash.record import CrashRecord, EpisodeStart, RecordedFault
 from remuda._engine.options.recording import Factories, Recording
 from remuda._engine.running.changes import Sayings
 from remuda._engine.running.running import Running
@@ -80,13 +80,13 @@ class _RecordMaker:
         self._log = _core.EpisodeLog(running.arena, running.layout.plan)
         self._columns = running.layout.log_columns(running.arena)
 
-    def make(self, env_id: int, fault: RecordedFault, where: EnvProgress) -> Record:
+    def make(self, env_id: int, fault: RecordedFault, where: EnvProgress) -> CrashRecord:
         worker = worker_of(self._workers, env_id)
         episode = "none" if where.episode is None else where.episode
         spec = self._reports[env_id].spec
         factory, pickled_factory = self._factories[env_id]
         entries = self._log.entries(env_id)
-        record = Record(
+        record = CrashRecord(
             path=Path(self._recording.directory) / f"env-{env_id}-episode-{episode}-step-{where.step}.remuda",
             env_id=env_id,
             worker=worker.index,
@@ -98,7 +98,7 @@ class _RecordMaker:
             episode=where.episode,
             step=where.step,
             fault=fault,
-            beginning=None,
+            start=None,
             seeded=None,
             kinds=self._kinds(env_id, max(0, entries - self._log.capacity), entries),
             actions=(),
@@ -121,14 +121,14 @@ class _RecordMaker:
         # An invalid kind shows that native code has overwritten the log, so none of it is used.
         return kinds if (kinds <= _core.Entry.RESTORED.value).all() else kinds[:0]
 
-    def _with_log(self, record: Record) -> Record:
+    def _with_log(self, record: CrashRecord) -> CrashRecord:
         """Adds the starts of episodes and the actions to a crash record. Drops log entries that a replay ignores."""
         first = record.entries - len(record.kinds)
         if (at := record.begins_at) is not None:
-            record = replace(record, beginning=self._beginning(record.env_id, first + at))
+            record = replace(record, start=self._start(record.env_id, first + at))
         seeded = np.flatnonzero(record.kinds == _core.Entry.SEEDED_RESET.value)
         if len(seeded):
-            record = replace(record, seeded=self._beginning(record.env_id, first + int(seeded[-1])))
+            record = replace(record, seeded=self._start(record.env_id, first + int(seeded[-1])))
         if record.seeded_at is None:
             record = replace(record, seeded=None)
         starts = [at for at in (record.begins_at, record.seeded_at) if at is not None]
@@ -138,13 +138,13 @@ class _RecordMaker:
             record, first = replace(record, kinds=record.kinds[skipped:]), first + skipped
         return self._with_actions(record, first)
 
-    def _beginning(self, env_id: int, entry: int) -> Beginning | None:
+    def _start(self, env_id: int, entry: int) -> EpisodeStart | None:
         try:
-            return check_beginning("beginning", load_beginning(self._log.beginning(env_id, entry)))
+            return check_start("start", load_start(self._log.beginning(env_id, entry)))
         except ValueError:
             return None  # the log has dropped the start, or native code has overwritten it
 
-    def _with_actions(self, record: Record, first: int) -> Record:
+    def _with_actions(self, record: CrashRecord, first: int) -> CrashRecord:
         rows = [self._log.row(record.env_id, n) for n in range(first, first + len(record.kinds))]
         specs = zip(self._layout.action.columns, self._columns, strict=True)
         actions = tuple(
