@@ -32,7 +32,7 @@ FACTORS: dict[str, tuple[Any, ...]] = {
     "deadlines": (False, True),
     "max_concurrency": (None, 1),
     "seeding": ("gymnasium", "per_episode"),
-    "record": (False, True),
+    "crash_dir": (False, True),
     "partial": (False, True),
     "calls": (False, True),
     "reset_options": (False, True),
@@ -65,7 +65,7 @@ REFUSALS = (
     Refusal((_VECTOR, ("autoreset", "background")), _ONE_BY_ONE),
     Refusal((_VECTOR, _AHEAD), _ONE_BY_ONE),
     Refusal((_VECTOR, ("renew_every", 2)), _ONE_BY_ONE),
-    Refusal((_VECTOR, ("record", True)), _ONE_BY_ONE),
+    Refusal((_VECTOR, ("crash_dir", True)), _ONE_BY_ONE),
     Refusal((_VECTOR, ("seeding", "per_episode")), _ONE_BY_ONE),
     Refusal((_VECTOR, ("reset_options", True)), "vector envs reset theirs by themselves, without options"),
     Refusal((_VECTOR, ("faults", "restart"), ("backend", "thread")), "rebuilt with its process"),
@@ -165,8 +165,8 @@ def pool_arguments(combination: Combination, directory: Path) -> dict[str, Any]:
         "frames": 2,
         "num_workers": slots // 2 if chosen["shared"] else None,
     }
-    if chosen["record"]:
-        arguments["record"] = directory
+    if chosen["crash_dir"]:
+        arguments["crash_dir"] = directory
     return arguments
 
 
@@ -199,7 +199,7 @@ _NAMES: dict[Choice, str] = {
     ("deadlines", True): "deadlines",
     ("max_concurrency", 1): "`max_concurrency`",
     ("seeding", "per_episode"): '`seeding="per_episode"`',
-    ("record", True): "`record`",
+    ("crash_dir", True): "`crash_dir`",
     ("partial", True): "partial batches",
     ("calls", True): "calls",
     ("reset_options", True): "`set_reset_options`",

@@ -170,7 +170,7 @@ class Twins:
     def _serial(self, num_envs: int, arguments: dict[str, Any]) -> Pool:
         """Returns the twin pool. Vector envs become single envs."""
         policy = replace(arguments["faults"], step_timeout=None, reset_timeout=None)
-        own = {"backend": "serial", "faults": policy, "record": None, "vector_size": None, "max_concurrency": None}
+        own = {"backend": "serial", "faults": policy, "crash_dir": None, "vector_size": None, "max_concurrency": None}
         if self.width > 1:
             own["num_workers"] = None
         return Pool(scripted(num_envs, _made(self.directory / "twin"), self.width), **{**arguments, **own})
@@ -261,7 +261,7 @@ class Twins:
     def go_back(self, pick: int) -> None:
         """Saves the states of some envs, steps, and restores them. The envs must return the same observations again."""
         # Not possible with spares (slots change envs), renewals (no state) and crash records (the record would end).
-        if self.width > 1 or any(self.combination[name] for name in ("spares", "renew_every", "record")):
+        if self.width > 1 or any(self.combination[name] for name in ("spares", "renew_every", "crash_dir")):
             return
         slots = [slot for slot in range(SLOTS) if pick >> slot & 1 and not self.last[slot].has_fault]
         slots = [slot for slot in slots if slot not in self.to_reset and slot not in self.owing]

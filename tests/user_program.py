@@ -11,7 +11,7 @@ from gymnasium.vector import VectorEnv
 from numpy.typing import NDArray
 
 import remuda
-from remuda import Batch, Fault, FaultPolicy, Pool, PoolOptions, Recording
+from remuda import Batch, CrashDir, Fault, FaultPolicy, Pool, PoolOptions
 from remuda.gymnasium import AsyncVectorEnv, make_vec
 
 Actions = NDArray[np.int64]
@@ -67,9 +67,9 @@ def calls(pool: Pool) -> None:
 
 def faults() -> None:
     policy = FaultPolicy("restart", step_timeout=5.0, reset_timeout=30.0, max_restarts=20, renew_every=100)
-    recording = Recording("crashes", bytes_per_env=1 << 20, max_files=20)
+    crash_dir = CrashDir("crashes", bytes_per_env=1 << 20, max_files=20)
     try:
-        with Pool([make] * 8, faults=policy, record=recording, worker_output="capture") as pool:
+        with Pool([make] * 8, faults=policy, crash_dir=crash_dir, worker_output="capture") as pool:
             batch = pool.reset(seed=0)
             fault: Fault | None = batch.infos[0].get("fault")
             if fault is not None:

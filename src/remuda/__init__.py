@@ -9,9 +9,9 @@ from remuda import stats as stats
 from remuda._crash.file import load_record
 from remuda._crash.record import CrashRecord, EpisodeStart, RecordedFault
 from remuda._engine.commands.batch import Batch
+from remuda._engine.options.crash_dir import CrashDir
 from remuda._engine.options.fault_policy import FaultPolicy
 from remuda._engine.options.pool_options import FaceOptions, PoolOptions
-from remuda._engine.options.recording import Recording
 from remuda._engine.pool.part import Part
 from remuda._engine.pool.pool import Pool
 from remuda._engine.rollouts.columns import ColumnType as ColumnType
@@ -75,6 +75,7 @@ __all__ = [
     "ClosedError",
     "Collector",
     "CorruptReplyError",
+    "CrashDir",
     "CrashRecord",
     "EnvError",
     "EnvProgress",
@@ -96,7 +97,6 @@ __all__ = [
     "Ray",
     "RecordError",
     "RecordedFault",
-    "Recording",
     "RemoteTraceback",
     "RemudaError",
     "ResourceError",

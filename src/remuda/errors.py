@@ -197,7 +197,7 @@ class Failure:
         message: The exception's text.
         traceback: The worker's traceback, as text.
         where: The progress of the env; None if it is not reported.
-        record: The crash record; None if none was written (`record=`).
+        record: The crash record; None if none was written (`crash_dir=`).
         shared: Whether it is the exception of a vector env, which the failure of its first env reports in full.
     """
 
@@ -307,7 +307,7 @@ class WorkerDiedError(RemudaError):
             they do not show it, and for other ends.
         output: The last lines that it wrote to stdout and stderr; empty if they were not captured (`worker_output=`).
         where: The progress of the env of that operation; None if the env is unknown.
-        record: The crash record of that env; None if none was written (`record=`).
+        record: The crash record of that env; None if none was written (`crash_dir=`).
         others: Further errors of the same time: deaths, and an EnvError for the envs that raised.
         remedy: The end of the message: options with which the pool would continue.
     """
@@ -460,7 +460,7 @@ class Fault:
 
     @property
     def record(self) -> Path | None:
-        """The crash record of the env that caused the fault; None if none was written (`record=`)."""
+        """The crash record of the env that caused the fault; None if none was written (`crash_dir=`)."""
         return self.error.record if isinstance(self.error, (WorkerDiedError, EnvError)) else None
 
     def __str__(self) -> str:

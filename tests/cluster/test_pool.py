@@ -296,7 +296,7 @@ def test_unsupported_options_are_refused_before_anything_starts() -> None:
     ray = remuda.Ray(shards=2)
     for options, text in [
         ({"spares": 1}, "expected spares=0 with backend=remuda.Ray"),
-        ({"record": "here"}, "crash records would lie on the machines"),
+        ({"crash_dir": "here"}, "crash records would lie on the machines"),
         ({"worker_output": "here"}, "a directory would be one of each machine"),
         ({"max_worker_memory": 1 << 30}, "those of a shard host several"),
     ]:

@@ -59,7 +59,7 @@ def _lead(twins: Twins, script: list[tuple[str, int]]) -> None:
         happen(twins, event, pick)
         twins.step()
         twins.step()
-    if combination["record"]:
+    if combination["crash_dir"]:
         twins.check_records()
     if not twins.restarts and (not twins.has_threads or combination["deadlines"]):
         twins.lose_worker(script[0][1], "hang" if combination["deadlines"] else "death")

@@ -78,7 +78,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "restarts": {"faults": "restart"},
     "`max_concurrency`": {"max_concurrency": 1},
     "per-episode seeds": {"seeding": "per_episode"},
-    "`record`": {"record": "records"},
+    "`crash_dir`": {"crash_dir": "records"},
     "`lazy`": {"lazy": True},
     "shared workers": {"num_workers": 1},
     "threads": {"backend": "thread"},
@@ -145,8 +145,8 @@ def test_the_table_names_features_and_options() -> None:
 def test_a_pair_works_or_is_refused_as_documented(other: str, feature: Any, tmp_path: Path) -> None:
     goes = (NAMES[FEATURES.index(feature)], other) not in refused()
     options = {"num_workers": 2, **OPTIONS[other]}
-    if "record" in options:
-        options["record"] = tmp_path
+    if "crash_dir" in options:
+        options["crash_dir"] = tmp_path
     if feature is computes:
         options["extras"] = {"steps": (steps_of, ((), np.int64))}
     width, envs = options.get("vector_size", 1), 5 if "spares" in options else 4

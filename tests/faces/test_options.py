@@ -75,7 +75,7 @@ VALUES: dict[str, tuple[Any, dict[str, Any]]] = {
     "extras": ({"one": one}, {}),
     "observation_space": (SPACE, {}),
     "faults": (FaultPolicy("restart", backoff=0.25), {}),
-    "record": ("records", {}),
+    "crash_dir": ("records", {}),
     "worker_output": ("capture", {"backend": "process"}),
     "advise": (False, {}),
     "operation_of": (same, {}),
@@ -204,7 +204,7 @@ INVALID: dict[str, Any] = {
     **dict.fromkeys(("vector_size", "frames", "object_bytes"), -1),
     **dict.fromkeys(("backend", "start_method", "preload", "worker_env", "devices", "lazy"), "wrong"),
     **dict.fromkeys(("max_worker_memory", "seeding", "extras", "faults"), "wrong"),
-    **dict.fromkeys(("record", "worker_output", "observation_space"), 3),
+    **dict.fromkeys(("crash_dir", "worker_output", "observation_space"), 3),
 }
 # For each face: its names for options of the pool.
 ALFS_NAMES = {"spares": "num_spare_envs_for_reload", "threads_per_worker": "torch_num_threads_per_env"}
@@ -377,7 +377,7 @@ def in_force(one: Pool, option: str) -> Any:
         return value and {name: getattr(function, "args", [function])[0] for name, function in value.items()}
     if option == "faults":  # some faces add deadlines and quotas
         return FaultPolicy(value.on_fault, backoff=value.backoff)
-    return str(value.directory.relative_to(Path.cwd())) if option == "record" else value
+    return str(value.directory.relative_to(Path.cwd())) if option == "crash_dir" else value
 
 
 @pytest.mark.parametrize("option", PoolOptions.__annotations__)
@@ -412,7 +412,7 @@ def test_the_error_for_a_misspelt_option_suggests_the_right_one(face: str, pools
 def test_the_error_for_a_keyword_of_an_options_value_names_the_option(
     face: str, pools: list[Pool], tmp_path: Path
 ) -> None:
-    parts: list[Any] = [("faults", FaultPolicy(step_timeout=5)), ("record", remuda.Recording(tmp_path))]
+    parts: list[Any] = [("faults", FaultPolicy(step_timeout=5)), ("crash_dir", remuda.CrashDir(tmp_path))]
     for option, part in parts:
         for field in fields(part):
             value = getattr(part, field.name)

@@ -26,9 +26,9 @@ from programs import kill
 from replays import assert_reproduced, at_step, broken, fail, make_record, recording, replay, rewrite
 
 from remuda import (
+    CrashDir,
     EnvTimeoutError,
     FaultPolicy,
-    Recording,
     WorkerDiedError,
     load_record,
 )
@@ -244,7 +244,7 @@ def test_an_env_whose_random_state_is_unknown_is_replayed_from_its_seed(tmp_path
     assert_reproduced(run, f"the env raised ValueError: {record.fault.message}")
     assert "random_unknown='its np_random is no Generator" in run.stdout
 
-    with recording([Own], tmp_path, record=Recording(tmp_path, bytes_per_env=200)) as pool:
+    with recording([Own], tmp_path, crash_dir=CrashDir(tmp_path, bytes_per_env=200)) as pool:
         pool.reset(seed=3)
         record = load_record(fail(pool).record)
     run = replay(record, "--trust")
@@ -252,17 +252,17 @@ def test_an_env_whose_random_state_is_unknown_is_replayed_from_its_seed(tmp_path
 
 
 def test_an_episode_longer_than_the_log_is_not_replayed(tmp_path: Path) -> None:
-    policy = Recording(tmp_path / "records", bytes_per_env=9 * 32)
-    with recording(hooked(1, [0], step=at_step(32, broken)), tmp_path, backend="serial", record=policy) as pool:
+    policy = CrashDir(tmp_path / "records", bytes_per_env=9 * 32)
+    with recording(hooked(1, [0], step=at_step(32, broken)), tmp_path, backend="serial", crash_dir=policy) as pool:
         pool.reset(seed=1)
         record = load_record(fail(pool, lambda i: i).record)
     assert record.begins_at is None and not record.is_whole
     assert record.actions[0].tolist() == list(range(32))  # the latest actions are kept
     run = replay(record, "--trust")
     assert (run.exit_code, "its 32 latest actions are there" in run.stderr) == (2, True)
-    assert "Recording(bytes_per_env=...)" in run.stderr
+    assert "CrashDir(bytes_per_env=...)" in run.stderr
 
-    with recording(hooked(1, [0], step=at_step(31, broken)), tmp_path, backend="serial", record=policy) as pool:
+    with recording(hooked(1, [0], step=at_step(31, broken)), tmp_path, backend="serial", crash_dir=policy) as pool:
         pool.reset(seed=1)
         record = load_record(fail(pool).record)
     assert record.is_whole

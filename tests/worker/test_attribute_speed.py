@@ -50,7 +50,7 @@ def test_a_read_of_dict_is_counted() -> None:
 @pytest.mark.parametrize("faults", ["raise", FaultPolicy("restart", renew_every=2)], ids=["raise", "restart"])
 @pytest.mark.parametrize("seeding", ["gymnasium", "per_episode"])
 def test_a_pool_reads_no_dict(backend: Any, faults: Any, seeding: Any, tmp_path: Path) -> None:
-    options: Any = {"backend": backend, "num_workers": 2, "faults": faults, "seeding": seeding, "record": tmp_path}
+    options: Any = {"backend": backend, "num_workers": 2, "faults": faults, "seeding": seeding, "crash_dir": tmp_path}
     with Pool([make] * 4, extras={"steps": lambda env: env.get_wrapper_attr("steps")}, **options) as pool:
         pool.reset(seed=1)
         for _ in range(9):

@@ -151,7 +151,7 @@ def pool() -> Iterator[Pool]:
         ({"spares": 1, "num_workers": 2}, "expected spares=0 with vector_size=2, got 1"),
         ({"autoreset": "background"}, "expected autoreset='next_step', .* got 'background'"),
         ({"faults": FaultPolicy(renew_every=3)}, "expected renew_every=None .* got 3"),
-        ({"record": "crashes"}, "expected record=None with vector_size=2"),
+        ({"crash_dir": "crashes"}, "expected crash_dir=None with vector_size=2"),
         ({"faults": "restart", "backend": "thread"}, "expected backend='process' .* faults='restart', got 'thread'"),
         ({"faults": "restart", "backend": "serial"}, "got 'serial'"),
         ({"seeding": "per_episode"}, "expected seeding='gymnasium' with vector_size=2, got 'per_episode'"),

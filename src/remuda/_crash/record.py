@@ -67,7 +67,7 @@ class EpisodeStart:
 
 @dataclass(frozen=True, eq=False)
 class CrashRecord:
-    """A crash record: a pool with `record=` writes one if an env fails, and `remuda replay` repeats the failure.
+    """A crash record: a pool with `crash_dir=` writes one if an env fails, and `remuda replay` repeats the failure.
 
     Attributes:
         path: The path of its file.

@@ -88,7 +88,7 @@ def _why_not(record: CrashRecord) -> str:
             return "the env failed before its first reset"
         return (
             f"its {len(record.kinds)} latest actions are there, but the episode began before them; "
-            "record more with Recording(bytes_per_env=...)"
+            "record more with CrashDir(bytes_per_env=...)"
         )
     if start is None:
         return "how the episode began is not known: the worker was killed while it noted that, or wrote over it"

@@ -85,7 +85,7 @@ class Player:
         if self._actions.num_objects and index not in self._objects:
             raise RecordError(
                 f"{self._record.path} lacks the action of its entry {index}, for there was no room for all of them; "
-                "record more with Recording(bytes_per_env=...)"
+                "record more with CrashDir(bytes_per_env=...)"
             )
         columns = [column[index] for column in self._record.actions]
         return self._actions.build_one(columns, self._objects.get(index, []))

@@ -27,7 +27,7 @@ def add_to(subcommands: Subcommands) -> None:
     """Describe the subcommand's options."""
     parser = add_subcommand(subcommands, replay, "replay")
     add = parser.add_argument
-    add("file", type=Path, metavar="FILE", help="a crash record, written by a pool with record=")
+    add("file", type=Path, metavar="FILE", help="a crash record, written by a pool with crash_dir=")
     add("--trust", action="store_true", help="unpickle its contents, which can run any code: only for files you trust")
     add("--factory", metavar="MODULE:FUNCTION", help="build the env with this factory instead of the recorded one")
     add("--pdb", action="store_true", help="debug: at the exception, or before the call in which the worker failed")

@@ -57,7 +57,7 @@ class AsyncSubprocessEnvManager(HasNoPool, BaseEnvManager):  # type: ignore[misc
               while you hold them.
             - ``context``: the start method of workers: "fork", "spawn" or "forkserver". Only workers of "fork" see
               methods and globals of modules that the program has patched.
-            - ``remuda``: a dict of :class:`remuda.PoolOptions`: ``num_workers``, ``faults``, ``record`` and so on.
+            - ``remuda``: a dict of :class:`remuda.PoolOptions`: ``num_workers``, ``faults``, ``crash_dir`` and so on.
 
     Raises:
         AssertionError: ``retry_type`` is invalid, or ``reset_inplace`` is set without ``auto_reset``.

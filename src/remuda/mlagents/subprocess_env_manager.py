@@ -60,8 +60,8 @@ class SubprocessEnvManager(HasNoPool, EnvManager):  # type: ignore[misc]  # ML-A
         start_method: The start method of workers: "forkserver", "spawn", "fork", or ``None``, as for a pool. Only
             workers of "fork" see methods and globals of modules that the program has patched.
         max_concurrency: The largest number of workers that run at once.
-        **options: The other options of :class:`remuda.PoolOptions`: ``num_workers``, ``object_bytes``, ``record`` and
-            so on. ``faults`` defaults to "restart"; with "raise" an env's exception is raised at once. A
+        **options: The other options of :class:`remuda.PoolOptions`: ``num_workers``, ``object_bytes``, ``crash_dir``
+            and so on. ``faults`` defaults to "restart"; with "raise" an env's exception is raised at once. A
             :class:`remuda.FaultPolicy` sets only the deadlines and ``backoff``, because ML-Agents has its own quotas.
             ``step_timeout`` applies to each step, each reset and the building of an env. ``start_timeout`` applies to
             the workers, because the first reset builds the envs. ``num_workers="auto"`` is refused, because a game

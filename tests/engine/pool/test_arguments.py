@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from old_gymnasium import GYMNASIUM_MODES
 from pool_envs import counting, hooked
 
-from remuda import EnvError, FaultPolicy, InvalidActionError, Pool, Recording
+from remuda import CrashDir, EnvError, FaultPolicy, InvalidActionError, Pool
 from remuda._engine.commands.arguments import check_env_ids, check_limit
 from remuda._engine.options.checks import check_timeout
 from remuda.gymnasium.autoreset import POOL_MODE, AutoresetMode
@@ -35,10 +35,10 @@ def test_other_modes_are_refused() -> None:
             Pool(counting(1), autoreset=mode)
 
 
-@pytest.mark.parametrize("cls", [Pool, FaultPolicy, Recording])
+@pytest.mark.parametrize("cls", [Pool, FaultPolicy, CrashDir])
 def test_the_error_of_a_misspelt_keyword_names_the_keyword_that_was_meant(cls: type) -> None:
-    known = {Pool: "num_workers", FaultPolicy: "step_timeout", Recording: "max_files"}[cls]
-    arguments = {Pool: (counting(1),), FaultPolicy: (), Recording: ("records",)}[cls]
+    known = {Pool: "num_workers", FaultPolicy: "step_timeout", CrashDir: "max_files"}[cls]
+    arguments = {Pool: (counting(1),), FaultPolicy: (), CrashDir: ("records",)}[cls]
     with pytest.raises(TypeError) as raised:
         cls(*arguments, **{known[:-1]: 2})
     text = f"{cls.__name__}() got an unexpected keyword argument '{known[:-1]}'; did you mean {known}=?"
@@ -54,7 +54,7 @@ def test_the_error_of_a_misspelt_keyword_names_the_keyword_that_was_meant(cls: t
         ("n_workers", "did you mean num_workers=?"),
         ("shared_memory", "arrays always travel through shared memory: leave it out"),
         ("env_workers", "help(remuda.PoolOptions) has all options"),  # similar to pin_workers, but no misspelling
-        ("directory", "did you mean record=Recording(directory=2)?"),
+        ("directory", "did you mean crash_dir=CrashDir(directory=2)?"),
         ("env_factory", "help(remuda.PoolOptions) has all options"),
         ("timeout", "use start_timeout=, or a deadline, as in faults=remuda.FaultPolicy(step_timeout=...)"),
     ],

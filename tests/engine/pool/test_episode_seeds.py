@@ -422,7 +422,7 @@ def test_a_fault_report_has_the_seed_of_a_reset_that_did_not_begin() -> None:
 def test_crash_records_have_the_seed_of_the_episode(backend: Any, mode: Any, tmp_path: Path) -> None:
     fails = once(tmp_path / "failed", raising(lambda: ValueError("broken")), when=lambda env: env.episodes == 3)
     env_fns = hooked(2, length=2, step=fails)
-    with per_episode(env_fns, backend=backend, autoreset=mode, record=tmp_path / "records") as pool:
+    with per_episode(env_fns, backend=backend, autoreset=mode, crash_dir=tmp_path / "records") as pool:
         journal = Journal(pool)
         journal.reset(seed=7)
         with pytest.raises(EnvError) as raised:

@@ -264,7 +264,7 @@ def test_crash_records_name_the_replacement(tmp_path: Path) -> None:
     def step(env: Any, action: int) -> None:
         raise ValueError("broken")
 
-    with Pool(counting(2), record=tmp_path) as pool:
+    with Pool(counting(2), crash_dir=tmp_path) as pool:
         pool.reset()
         pool.replace([1], [partial(HookedEnv, 10, step=step)])
         pool.reset(seed=3)

@@ -257,7 +257,7 @@ def test_a_repeated_reset_uses_the_set_options(tmp_path: Path) -> None:
 def test_crash_records_have_the_set_options(backend: Any, tmp_path: Path) -> None:
     broken = raising(lambda: ValueError("broken"))
     env_fns = levelled(1, step=broken)
-    with Pool(env_fns, backend=backend, record=tmp_path / "records", seeding="per_episode") as pool:
+    with Pool(env_fns, backend=backend, crash_dir=tmp_path / "records", seeding="per_episode") as pool:
         pool.set_reset_options({"level": 4})
         (seed,) = [info["episode_seed"] for info in pool.reset(seed=1).infos]
         with pytest.raises(EnvError) as raised:

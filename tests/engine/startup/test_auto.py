@@ -141,7 +141,7 @@ def test_the_caller_steps_the_envs_if_backend_auto_finds_it_fastest(finds: Any, 
         {"worker_env": {"CUDA_VISIBLE_DEVICES": ""}},
         {"resets_ahead": True, "num_workers": "auto"},
         {"autoreset": "background", "num_workers": "auto"},
-        {"record": "records"},
+        {"crash_dir": "records"},
     ],
     ids=str,
 )

@@ -18,11 +18,11 @@ from pool_envs import NestedEnv, TextEnv, counting, hooked
 from replays import assert_reproduced, at_step, broken, drawing, fail, recording, replay
 
 from remuda import (
+    CrashDir,
     EnvError,
     Fault,
     FaultPolicy,
     Pool,
-    Recording,
     load_record,
 )
 from remuda.gymnasium import AsyncVectorEnv
@@ -37,7 +37,7 @@ MODES = ["next_step", "same_step", "disabled"]
 @pytest.mark.filterwarnings("ignore::UserWarning")  # Gymnasium logs by warnings
 def test_gymnasiums_face_writes_crash_records(tmp_path: Path) -> None:
     env_fns = hooked(2, step=at_step(2, broken))
-    with closing(AsyncVectorEnv(env_fns, record=tmp_path / "records", advise=False)) as envs:
+    with closing(AsyncVectorEnv(env_fns, crash_dir=tmp_path / "records", advise=False)) as envs:
         envs.reset(seed=3)
         envs.step(np.array([1, 2]))
         with pytest.raises(ValueError, match="broken") as raised:
@@ -111,9 +111,9 @@ def test_a_record_of_a_late_episode_has_the_state_of_its_random_numbers(
     backend: Any, mode: Any, tmp_path: Path
 ) -> None:
     """The log is so short that it contains only the last episode."""
-    policy = Recording(tmp_path, bytes_per_env=9 * 64)
+    policy = CrashDir(tmp_path, bytes_per_env=9 * 64)
     with recording(
-        hooked(1, [0], step=drawing(0.0003)), tmp_path, backend=backend, autoreset=mode, record=policy
+        hooked(1, [0], step=drawing(0.0003)), tmp_path, backend=backend, autoreset=mode, crash_dir=policy
     ) as pool:
         pool.reset(seed=4)
         error = fail(pool, lambda i: i % 1000)
@@ -202,9 +202,9 @@ def test_records_never_overwrite_a_file(tmp_path: Path) -> None:
 
 
 def test_a_pool_writes_at_most_max_files_records(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    policy = Recording(tmp_path / "records", max_files=2)
+    policy = CrashDir(tmp_path / "records", max_files=2)
     records = []
-    with recording(hooked(1, [0], step=at_step(1, broken)), tmp_path, backend="serial", record=policy) as pool:
+    with recording(hooked(1, [0], step=at_step(1, broken)), tmp_path, backend="serial", crash_dir=policy) as pool:
         for _ in range(4):
             pool.reset()
             records.append(fail(pool).record)
@@ -237,14 +237,14 @@ def test_wrong_places_of_records_are_refused(
     monkeypatch.chdir(tmp_path)
     (tmp_path / "a file").touch()
     with pytest.raises(error):
-        Pool(counting(1), record=record)
+        Pool(counting(1), crash_dir=record)
 
 
 @pytest.mark.parametrize("name", ["bytes_per_env", "max_files"])
 @pytest.mark.parametrize("value", [0, -1, 1.5, True, None])
 def test_wrong_limits_of_recording_are_refused(name: str, value: Any) -> None:
     with pytest.raises(ValueError, match=f"expected {name} to be an int from 1 up"):
-        Recording("records", **{name: value})
+        CrashDir("records", **{name: value})
 
 
 # -- actions and options ---------------------------------------------------------------------------------
@@ -299,14 +299,14 @@ def test_actions_without_a_fixed_size_need_trust(tmp_path: Path) -> None:
 
 def test_records_lack_actions_that_are_too_long(tmp_path: Path) -> None:
     """The worker receives such actions through its socket. The replay reports those that the log does not contain."""
-    with recording(verses(), tmp_path, record=Recording(tmp_path / "records", bytes_per_env=4096)) as pool:
+    with recording(verses(), tmp_path, crash_dir=CrashDir(tmp_path / "records", bytes_per_env=4096)) as pool:
         pool.reset(seed=5)
         pool.step(["x" * 100_000])
         with pytest.raises(EnvError) as raised:
             pool.step(["mule"])
     run = replay(raised.value.record, "--trust")
     assert (run.exit_code, "lacks the action of its entry 2" in run.stderr) == (2, True)
-    assert "Recording(bytes_per_env=...)" in run.stderr
+    assert "CrashDir(bytes_per_env=...)" in run.stderr
 
 
 def test_pickled_options_need_trust(tmp_path: Path) -> None:

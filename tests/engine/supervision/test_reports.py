@@ -21,11 +21,11 @@ from programs import kill
 
 from remuda import (
     BrokenPoolError,
+    CrashDir,
     EnvError,
     Fault,
     FaultPolicy,
     Pool,
-    Recording,
     RemoteTraceback,
     RestartLimitError,
     WorkerDiedError,
@@ -33,14 +33,14 @@ from remuda import (
 
 BROKEN = raising(lambda: ValueError("broken"))
 
-REMEDY = '; pass faults="restart" to continue after faults, and record="crashes" to replay them'
+REMEDY = '; pass faults="restart" to continue after faults, and crash_dir="crashes" to replay them'
 
 
 @pytest.mark.parametrize(
     ("options", "remedy"),
     [
         ({}, REMEDY),
-        ({"record": "crashes"}, '; pass faults="restart" to continue after faults'),
+        ({"crash_dir": "crashes"}, '; pass faults="restart" to continue after faults'),
         ({"faults": FaultPolicy("restart", max_restarts=0)}, ""),
         ({"advise": False}, ""),
     ],
@@ -61,7 +61,7 @@ def test_errors_name_the_options_that_help(
         with pytest.raises(BrokenPoolError) as later:
             pool.step([0, 0])
     assert "pass faults" not in str(call.value)
-    assert str(death.value).endswith(died + remedy) or "record" in options
+    assert str(death.value).endswith(died + remedy) or "crash_dir" in options
     assert [str(error.value).count('pass faults="restart"') for error in (death, later)] == [int(bool(remedy))] * 2
     assert str(later.value).endswith(f"make a new one{remedy}")
 
@@ -273,8 +273,8 @@ def test_a_format_may_name_worker_and_env_in_every_record(tmp_path: Path) -> Non
     handler.setFormatter(logging.Formatter("[%(worker)s %(env)s] %(message)s"))
     logging.getLogger("remuda").addHandler(handler)
     try:
-        recording = Recording(tmp_path, max_files=1)
-        with Pool(hooked(1, which=[0], step=BROKEN), backend="serial", record=recording) as pool:
+        crash_dir = CrashDir(tmp_path, max_files=1)
+        with Pool(hooked(1, which=[0], step=BROKEN), backend="serial", crash_dir=crash_dir) as pool:
             pool.reset()
             with pytest.raises(EnvError):
                 pool.step([0])

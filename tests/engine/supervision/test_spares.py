@@ -168,7 +168,7 @@ def _after_renewal(path: Path, order: str, arguments: Any, seeding: Any) -> list
 
 def test_a_crash_record_names_the_env_in_the_slot(tmp_path: Path) -> None:
     envs = hooked(3, (2,), 1, step=raise_value_error)
-    with Pool(envs, spares=1, record=tmp_path) as pool:
+    with Pool(envs, spares=1, crash_dir=tmp_path) as pool:
         pool.reset(seed=3)
         pool.step([1, 1])
         pool.step([1, 1])

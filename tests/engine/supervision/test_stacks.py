@@ -55,7 +55,7 @@ def test_the_error_has_the_stack_of_the_hung_env(hang: Any, innermost: str) -> N
 
 def test_the_crash_record_and_the_fault_have_the_stack(tmp_path: Path) -> None:
     faults = FaultPolicy("restart", step_timeout=LIMIT)
-    with Pool(hooked(2, step=spin), faults=faults, record=tmp_path) as pool:
+    with Pool(hooked(2, step=spin), faults=faults, crash_dir=tmp_path) as pool:
         pool.reset()
         batch = pool.step([1, 1])
         fault = batch.infos[1]["fault"]

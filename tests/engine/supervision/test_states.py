@@ -137,7 +137,7 @@ def test_reports_count_steps_from_the_state(tmp_path: Path) -> None:
 def test_a_record_of_an_episode_with_set_state_cannot_be_replayed(tmp_path: Path) -> None:
     fail = once(tmp_path / "once", accidents.raise_value_error, lambda env: env.last_action == 9, skip=1)
     policy = FaultPolicy("restart", backoff=0)
-    with Pool(hooked(2, step=fail), faults=policy, record=tmp_path / "records") as pool:
+    with Pool(hooked(2, step=fail), faults=policy, crash_dir=tmp_path / "records") as pool:
         pool.reset(seed=0)
         pool.step([1, 1])
         pool.step([1, 9])  # the first failure is skipped
@@ -152,7 +152,7 @@ def test_a_record_of_an_episode_with_set_state_cannot_be_replayed(tmp_path: Path
 
 def test_a_record_of_a_later_episode_can_be_replayed(tmp_path: Path) -> None:
     fail = once(tmp_path / "once", accidents.raise_value_error, lambda env: env.last_action == 9)
-    with Pool(hooked(2, step=fail), faults=FaultPolicy("restart", backoff=0), record=tmp_path / "records") as pool:
+    with Pool(hooked(2, step=fail), faults=FaultPolicy("restart", backoff=0), crash_dir=tmp_path / "records") as pool:
         pool.reset(seed=0)
         pool.set_state(pool.get_state(state_fns=(take_counts, Putting())))
         pool.reset(seed=1)

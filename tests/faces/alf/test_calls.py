@@ -135,7 +135,7 @@ def test_options_of_the_pool_are_accepted(tmp_path: Path) -> None:
         pin_workers=True,
         max_concurrency=1,
         faults=remuda.FaultPolicy("restart"),
-        record=tmp_path / "records",
+        crash_dir=tmp_path / "records",
         worker_output=tmp_path / "output",
         advise=False,
         name="Env of mine",

@@ -308,7 +308,7 @@ def test_a_manager_can_be_dropped_without_close() -> None:
 
 
 def test_a_death_leaves_a_crash_record(tmp_path: Path) -> None:
-    made = manager(faulty(envs.kill, place=tmp_path / "once"), record=tmp_path / "crashes")
+    made = manager(faulty(envs.kill, place=tmp_path / "once"), crash_dir=tmp_path / "crashes")
     made.reset({})
     steps_of(made, 0, 3)
     made.close()

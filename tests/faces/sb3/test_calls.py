@@ -117,7 +117,7 @@ def test_options_of_the_pool_are_accepted(tmp_path: Path) -> None:
         max_concurrency=1,
         pin_workers=True,
         faults=remuda.FaultPolicy("restart"),
-        record=tmp_path / "records",
+        crash_dir=tmp_path / "records",
         worker_output=tmp_path / "output",
         advise=False,
         name="Worker of mine",

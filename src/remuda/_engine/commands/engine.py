@@ -62,8 +62,8 @@ class Engine:
         self.seeds = seeds
         self.tracker = ProgressTracker(running, seeds, settings.operation_of)
         recorder = None
-        if settings.record is not None and running.factories is not None:
-            recorder = Recorder(settings.record, running.factories, settings.backend, running)
+        if settings.crash_dir is not None and running.factories is not None:
+            recorder = Recorder(settings.crash_dir, running.factories, settings.backend, running)
         history = FaultHistory()
         self.tracer = PoolTracer(settings.name, running, history)
         supervisor = Supervisor(

@@ -29,10 +29,10 @@ from remuda._engine.options.checks import (
     true_or_false,
     value_of,
 )
+from remuda._engine.options.crash_dir import CrashDir, crash_dir_for
 from remuda._engine.options.extras import Extras, check_extras
 from remuda._engine.options.fault_policy import FaultPolicy, OnFault
 from remuda._engine.options.option import documentation, option, options_of
-from remuda._engine.options.recording import Recording, recording_for
 from remuda._relay.output import WorkerOutput, check_output
 from remuda._system.interpreter import no_command
 from remuda.errors import EnvProgress
@@ -238,8 +238,8 @@ class OptionValues:
         """The number of envs in the vector env that each factory returns; None if it returns a single env. A vector env
         is a `gymnasium.vector.VectorEnv`, or has its `num_envs`, `single_observation_space`, `single_action_space`,
         `reset`, `step` and `close`. It takes as many neighbouring slots of the batch, and is stepped once for all of
-        them. `autoreset` must be its own mode. Not with `spares`, `record`, per-episode seeds, renewals and background
-        autoreset.""",
+        them. `autoreset` must be its own mode. Not with `spares`, `crash_dir`, per-episode seeds, renewals and
+        background autoreset.""",
     )
     frames: int = option(
         4,
@@ -272,10 +272,10 @@ class OptionValues:
         """The reaction to an env or worker that fails: "raise", "restart", or a `FaultPolicy`.""",
         keeps_processes=True,
     )
-    record: Recording | None = option(
+    crash_dir: CrashDir | None = option(
         None,
-        value_of(recording_for),
-        """A directory for crash records, one for each fault, which `remuda replay` runs again; or a `Recording`.""",
+        value_of(crash_dir_for),
+        """A directory for crash records, one for each fault, which `remuda replay` runs again; or a `CrashDir`.""",
         keeps_processes=True,
         not_on_a_cluster="crash records would lie on the machines of the shards",
     )
@@ -329,7 +329,7 @@ class FaceOptions(TypedDict, total=False):
     object_bytes: int
     extras: Extras | None
     faults: FaultPolicy | OnFault
-    record: str | os.PathLike[str] | Recording | None
+    crash_dir: str | os.PathLike[str] | CrashDir | None
     worker_output: WorkerOutput
     advise: bool
     operation_of: OperationOf | None

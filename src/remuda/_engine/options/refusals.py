@@ -42,7 +42,7 @@ _OF_SINGLE_ENVS = {
     "resets_ahead": (False,),
     "faults.renew_every": (None,),
     "max_worker_memory": (None,),
-    "record": (None,),
+    "crash_dir": (None,),
     "seeding": ("gymnasium",),
 }
 

@@ -149,9 +149,8 @@ class Settings(OptionValues):
         """The end of errors about faults: options with which the pool would continue, or a fault could be replayed."""
         if not self.advise or self.faults.restarts or (self.vector_size is not None and self.backend != "process"):
             return ""
-        replay = (
-            "" if self.record is not None or self.vector_size is not None else ', and record="crashes" to replay them'
-        )
+        needs_no_advice = self.crash_dir is not None or self.vector_size is not None
+        replay = "" if needs_no_advice else ', and crash_dir="crashes" to replay them'
         return f'; pass faults="restart" to continue after faults{replay}'
 
     def envs_of_worker(self) -> tuple[int, ...]:

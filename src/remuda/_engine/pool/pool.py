@@ -81,7 +81,7 @@ class Pool(Divisible, OnACluster):
 
     Raises:
         ValueError, TypeError: An argument is invalid.
-        OSError: The directory for `worker_output` or `record` cannot be made or written to.
+        OSError: The directory for `worker_output` or `crash_dir` cannot be made or written to.
         InvalidEnvError: A factory cannot be pickled, or returned no env or the env of another factory.
         EnvError: A factory raised; its exception is the cause.
         WorkerDiedError, StartTimeoutError: A worker died or hung while it built its envs.

@@ -7,7 +7,7 @@ from typing import NoReturn
 
 from remuda import _core
 from remuda._backends.base import Backend, Processes
-from remuda._engine.options.recording import Factories
+from remuda._engine.options.crash_dir import Factories
 from remuda._wire.layout import Layout
 from remuda._worker.env_report import EnvReport
 from remuda._worker.reset_defaults import ResetDefaults

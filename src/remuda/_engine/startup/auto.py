@@ -94,7 +94,7 @@ def _try(settings: Settings, env_fns: Sequence[EnvFn], backend: Backend, adopt: 
         num_workers=1,
         max_concurrency=None,
         faults=FaultPolicy(),
-        record=None,
+        crash_dir=None,
         max_worker_memory=None,
         seeding="gymnasium",
         resets_ahead=False,

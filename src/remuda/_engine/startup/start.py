@@ -12,10 +12,10 @@ from remuda._backends.serial import SerialBackend
 from remuda._backends.thread import ThreadBackend
 from remuda._engine.options.autoreset import check_autoreset
 from remuda._engine.options.checks import variables_of
+from remuda._engine.options.crash_dir import Factories
 from remuda._engine.options.devices import device_of, find_devices
 from remuda._engine.options.extras import check_extras
 from remuda._engine.options.pool_options import BackendName, EnvFn
-from remuda._engine.options.recording import Factories
 from remuda._engine.options.settings import Settings
 from remuda._engine.running.running import Running
 from remuda._engine.startup.inheritance import Inheritance, progress_of
@@ -64,7 +64,7 @@ def start(
         inherited: The state of an earlier pool that this one replaces.
     """
     try:
-        factories = None if settings.record is None else Factories(env_fns)
+        factories = None if settings.crash_dir is None else Factories(env_fns)
         backend = begun or make_backend(settings)
         assignments = assign(settings, env_fns)
         workers = backend.build(assignments, settings.start_timeout)
@@ -143,7 +143,7 @@ def _layout(settings: Settings, reports: Sequence[EnvReport]) -> Layout:
         renew_every=settings.faults.renew_every or 0,
         max_memory=settings.max_worker_memory or 0,
         renews_workers=settings.backend == "process",
-        log_bytes=0 if settings.record is None else settings.record.bytes_per_env,
+        log_bytes=0 if settings.crash_dir is None else settings.crash_dir.bytes_per_env,
         spares=settings.spares,
         resets_ahead=settings.has_resets_ahead,
         vector_size=settings.vector_size,

@@ -147,7 +147,7 @@ def _faults(stats: Snapshot, batch: BatchTime) -> Verdict:
         "faults",
         f"faults: {stats.faults} faults and {stats.restarts} restarts of workers take {span(batch.lost)} of "
         f"{span(batch.whole)} a batch, from what an env failed in until it is built again; env {failing.env_id} fails "
-        f"most often ({failing.faults} times); find out why (`record=` keeps what is needed to see it again){meanwhile}",
+        f"most often ({failing.faults} times); find out why (`crash_dir=` keeps what is needed to see it again){meanwhile}",
         batch.lost / batch.whole,
     )
 

@@ -23,7 +23,7 @@ from remuda._backends.base import worker_of
 from remuda._crash.episode_start import load_start
 from remuda._crash.file import check_start, save_record
 from remuda._crash.record import CrashRecord, EpisodeStart, RecordedFault
-from remuda._engine.options.recording import Factories, Recording
+from remuda._engine.options.crash_dir import CrashDir, Factories
 from remuda._engine.running.changes import Sayings
 from remuda._engine.running.running import Running
 from remuda._wire import by_value
@@ -33,8 +33,8 @@ from remuda.errors import EnvProgress, EnvTimeoutError, Failure, WorkerDiedError
 class Recorder:
     """Writes the crash records of a pool. It never raises, because a full disk must not break a pool."""
 
-    def __init__(self, recording: Recording, factories: Factories, backend_name: str, running: Running) -> None:
-        self._recording, self._factories = recording, factories
+    def __init__(self, crash_dir: CrashDir, factories: Factories, backend_name: str, running: Running) -> None:
+        self._crash_dir, self._factories = crash_dir, factories
         self._backend_name, self._running = backend_name, running
         self._written = 0
         self.sayings = Sayings()
@@ -55,17 +55,17 @@ class Recorder:
         error.record = self._record(env_id, fault, where)
 
     def _record(self, env_id: int, fault: RecordedFault, where: EnvProgress) -> Path | None:
-        if self._written >= self._recording.max_files:
+        if self._written >= self._crash_dir.max_files:
             return None
         try:
-            maker = _RecordMaker(self._recording, self._factories, self._backend_name, self._running)
+            maker = _RecordMaker(self._crash_dir, self._factories, self._backend_name, self._running)
             path = save_record(maker.make(env_id, fault, where))
         except Exception as error:
             text = f"the crash record of env {env_id} could not be written: {error}"
             self.sayings.add(logging.ERROR, text, env=env_id)
             return None
         self._written += 1
-        if self._written == self._recording.max_files:
+        if self._written == self._crash_dir.max_files:
             text = f"{path} is the last of max_files={self._written} crash records of this pool"
             self.sayings.add(logging.WARNING, text)
         return path
@@ -74,8 +74,8 @@ class Recorder:
 class _RecordMaker:
     """Makes one crash record from an env's command log in shared memory."""
 
-    def __init__(self, recording: Recording, factories: Factories, backend_name: str, running: Running) -> None:
-        self._recording, self._factories, self._backend_name = recording, factories, backend_name
+    def __init__(self, crash_dir: CrashDir, factories: Factories, backend_name: str, running: Running) -> None:
+        self._crash_dir, self._factories, self._backend_name = crash_dir, factories, backend_name
         self._layout, self._reports, self._workers = running.layout, running.reports, running.backend.workers
         self._log = _core.EpisodeLog(running.arena, running.layout.plan)
         self._columns = running.layout.log_columns(running.arena)
@@ -87,7 +87,7 @@ class _RecordMaker:
         factory, pickled_factory = self._factories[env_id]
         entries = self._log.entries(env_id)
         record = CrashRecord(
-            path=Path(self._recording.directory) / f"env-{env_id}-episode-{episode}-step-{where.step}.remuda",
+            path=Path(self._crash_dir.directory) / f"env-{env_id}-episode-{episode}-step-{where.step}.remuda",
             env_id=env_id,
             worker=worker.index,
             num_workers=len(self._workers),

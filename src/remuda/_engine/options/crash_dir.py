@@ -13,9 +13,9 @@ from remuda._system.directories import make_writable
 from remuda._wire import by_value
 
 
-@names_keywords(option="record")
+@names_keywords(option="crash_dir")
 @dataclass(frozen=True)
-class Recording:
+class CrashDir:
     """The settings of crash records, from which failures of envs can be replayed.
 
     Attributes:
@@ -37,17 +37,17 @@ class Recording:
             int_from(1)(name, getattr(self, name))
 
 
-def recording_for(record: Any) -> Recording | None:
-    """Returns the settings for the option `record`, and makes the directory that they name.
+def crash_dir_for(given: Any) -> CrashDir | None:
+    """Returns the settings for the option `crash_dir`, and makes the directory that they name.
 
     Raises TypeError if it names no directory, and OSError if the directory cannot be made or written to.
     """
-    if record is None:
+    if given is None:
         return None
-    if not isinstance(record, (str, os.PathLike, Recording)):
-        raise TypeError(f"expected record to be a directory, a Recording, or None, got {record!r}")
-    recording = record if isinstance(record, Recording) else Recording(record)
-    return replace(recording, directory=make_writable(recording.directory, "record"))
+    if not isinstance(given, (str, os.PathLike, CrashDir)):
+        raise TypeError(f"expected crash_dir to be a directory, a CrashDir, or None, got {given!r}")
+    crash_dir = given if isinstance(given, CrashDir) else CrashDir(given)
+    return replace(crash_dir, directory=make_writable(crash_dir.directory, "crash_dir"))
 
 
 class Factories:
