@@ -21,7 +21,6 @@ ARROWS = {
     "errors": {"_wording"},
     "_keywords": set(),
     "_copying": set(),
-    "_naming": set(),
     "_factories": set(),
     "_error_frames": set(),
     "_spellings": {"_error_frames"},
@@ -42,7 +41,6 @@ ARROWS = {
         *(
             "_progress",
             "_keywords",
-            "_naming",
             "_copying",
             "_factories",
             "_seeds",
@@ -54,15 +52,15 @@ ARROWS = {
     },
     "stats": {"_engine"},
     "_faces": {"remuda", "stats", "errors", "_copying", "_videos"},
-    "alf": {"remuda", "errors", "_faces", "_factories", "_keywords", "_naming"},
-    "ding": {"remuda", "errors", "_faces", "_factories", "_keywords", "_naming"},
-    "gymnasium": {"remuda", "errors", "_faces", "_keywords", "_naming"},
-    "mlagents": {"remuda", "errors", "_faces", "_keywords", "_naming"},
-    "sb3": {"remuda", "errors", "_faces", "_factories", "_keywords", "_naming"},
+    "alf": {"remuda", "errors", "_faces", "_factories", "_keywords"},
+    "ding": {"remuda", "errors", "_faces", "_factories", "_keywords"},
+    "gymnasium": {"remuda", "errors", "_faces", "_keywords"},
+    "mlagents": {"remuda", "errors", "_faces", "_keywords"},
+    "sb3": {"remuda", "errors", "_faces", "_factories", "_keywords"},
     "_bench": {"remuda", "_system", "_reports"},
     "_cluster": {  # a backend, too
         *("remuda", "stats", "errors", "_wording", "_core", "_wire", "_relay", "_worker", "_backends", "_engine"),
-        *("_keywords", "_naming", "_factories", "_progress", "_training"),
+        *("_keywords", "_factories", "_progress", "_training"),
     },
     "_training": {
         *("remuda", "errors", "_error_frames", "_seeds", "_wire", "_progress", "_videos"),
@@ -194,9 +192,9 @@ def test_importing_a_face_does_not_import_its_framework() -> None:
 
 
 @pytest.mark.parametrize("pattern", ["src/core/**/*.?pp", "src/remuda/**/*.py", "tests/**/*.?pp", "tests/**/*.py"])
-def test_no_file_is_longer_than_500_lines(pattern: str) -> None:
+def test_no_file_is_longer_than_750_lines(pattern: str) -> None:
     long = {
-        str(path.relative_to(ROOT)): n for path in ROOT.glob(pattern) if (n := len(path.read_text().splitlines())) > 500
+        str(path.relative_to(ROOT)): n for path in ROOT.glob(pattern) if (n := len(path.read_text().splitlines())) > 750
     }
     assert not long
 

@@ -26,7 +26,6 @@ from remuda._engine.startup.start import lay_out
 from remuda._engine.supervision.fault_log import log_alike
 from remuda._factories import check_env_fns
 from remuda._keywords import names_keywords
-from remuda._naming import owns_methods
 from remuda._worker.env_report import Reports
 from remuda.errors import Fault, StateError
 from remuda.stats import PoolStats
@@ -38,7 +37,6 @@ _LOOK = 0.02  # seconds
 
 
 @names_keywords(PoolOptions.__annotations__, called="Pool")
-@owns_methods
 class ClusterPool(Pool):
     """A `Pool` with envs on the machines of a Ray cluster; see `remuda.Ray`.
 

@@ -210,7 +210,8 @@ class PooledVectorEnv(HasStats):
         Args:
             steps: the number of steps of each env, from 1 up.
             columns: further columns: for each name a dtype or (dtype, shape).
-            parts: the number of parts to step the envs in, each while the policy computes actions for the others.
+            parts: the number of parts to step the envs in, each while the policy computes actions for the others. More
+                than one: the envs stay divided until the next :meth:`reset`.
 
         Returns:
             A :class:`remuda.Rollout` to iterate over, with the names of :class:`remuda.Pool`.

@@ -184,4 +184,8 @@ class Collector(Iterator[Rollout]):
         except BaseException:
             rollout.close()
             raise
+        finally:
+            whole = _part_of(self._pool)
+            if isinstance(whole, Pool) and way.parts > 1 and not whole.closed and not whole.pending:
+                whole.split(1)
         return rollout

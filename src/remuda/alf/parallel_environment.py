@@ -20,7 +20,6 @@ from remuda._faces.translation import in_words_of
 from remuda._faces.worker_defaults import set_local_defaults
 from remuda._factories import check_env_fns
 from remuda._keywords import names_keywords
-from remuda._naming import owns_methods
 from remuda.alf import worker
 from remuda.alf.configuration import Configuration
 from remuda.alf.errors import translated
@@ -64,7 +63,7 @@ def in_place_of_alfs(module: str) -> Callable[[T], T]:
     """
 
     def decorate(cls: T) -> T:
-        owns_methods(names_keywords(PoolOptions.__annotations__, REFUSED)(cls))
+        names_keywords(PoolOptions.__annotations__, REFUSED)(cls)
         constructor: Any = cls.__init__
         signature = inspect.signature(constructor)
         own = [parameter for parameter in signature.parameters.values() if parameter.kind is not parameter.VAR_KEYWORD]

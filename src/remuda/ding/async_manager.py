@@ -19,7 +19,6 @@ from remuda import EnvError, Pool, RemudaError, StateError, WorkerDiedError
 from remuda._faces.no_pool import HasNoPool
 from remuda._faces.translation import Translation, in_words_of
 from remuda._factories import check_env_fns
-from remuda._naming import owns_methods
 from remuda.ding.arguments import WORDS, check_options, pool_options, quick
 from remuda.ding.errors import is_of_call, translate
 from remuda.ding.replays import replays_of
@@ -30,7 +29,6 @@ from remuda.ding.worker import Adapter, call_method, get_attribute, render
 from remuda.errors import InvalidActionError, InvalidEnvError, ResourceError
 
 
-@owns_methods
 class AsyncSubprocessEnvManager(HasNoPool, BaseEnvManager):  # type: ignore[misc]  # DI-engine ships no types
     """Steps some envs while others still step: DI-engine's ``AsyncSubprocessEnvManager`` on a pool.
 

@@ -5,11 +5,9 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 from remuda import StateError
-from remuda._naming import owns_methods
 from remuda.ding.async_manager import AsyncSubprocessEnvManager
 
 
-@owns_methods
 class SyncSubprocessEnvManager(AsyncSubprocessEnvManager):
     """Steps envs together: DI-engine's ``SyncSubprocessEnvManager`` on a pool.
 

@@ -14,12 +14,10 @@ from treevalue import TreeValue
 from treevalue.tree.common import create_storage
 
 from remuda import StateError
-from remuda._naming import owns_methods
 from remuda.ding.sync_manager import SyncSubprocessEnvManager
 from remuda.ding.timesteps import is_abnormal, is_spoilt
 
 
-@owns_methods
 class SubprocessEnvManagerV2(SyncSubprocessEnvManager, BaseEnvManagerV2):  # type: ignore[misc]  # no types there
     """Steps envs together, with results as treetensors: DI-engine's ``SubprocessEnvManagerV2`` on a pool."""
 

@@ -14,7 +14,6 @@ from remuda._faces.closing import closed_on_error
 from remuda._faces.translation import in_words_of
 from remuda._faces.worker_defaults import set_worker_defaults
 from remuda._keywords import names_keywords
-from remuda._naming import owns_methods
 from remuda.gymnasium import arguments, spaces
 from remuda.gymnasium.autoreset import POOL_MODE, AutoresetMode
 from remuda.gymnasium.errors import translated
@@ -24,7 +23,6 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack  # `Unpack` is in `typing` since Python 3.11
 
 
-@owns_methods
 @names_keywords(PoolOptions.__annotations__, arguments.REFUSED)
 class AsyncVectorEnv(AsyncVectorEnvPart[ObsType, ActType]):
     """Steps many envs in parallel, in worker processes: :class:`gymnasium.vector.AsyncVectorEnv` on a pool.

@@ -19,7 +19,6 @@ from numpy import ndarray
 
 from remuda import Batch, Call, Part, Pool
 from remuda._faces.vector_env import IDLE, STEPPING, PooledVectorEnv
-from remuda._naming import owns_methods
 from remuda.errors import InvalidActionError, RemudaError, StateError
 from remuda.gymnasium import arguments
 from remuda.gymnasium.autoreset import WORDS
@@ -38,7 +37,6 @@ Step = tuple[ObsType, npt.NDArray[np.float64], Flags, Flags, dict[str, Any]]
 _NOT_CALLABLE = ("reset", "step", "close", "_setattr", "_check_spaces")
 
 
-@owns_methods
 class AsyncVectorEnvPart(PooledVectorEnv, VectorEnv[ObsType, ActType, npt.NDArray[Any]], Generic[ObsType, ActType]):
     """A part of a vector env, made by `AsyncVectorEnv.split`: its envs are reset and stepped apart from the others.
 

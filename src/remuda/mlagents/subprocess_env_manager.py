@@ -23,7 +23,6 @@ from remuda._faces.closing import log_close_errors
 from remuda._faces.no_pool import HasNoPool
 from remuda._faces.worker_defaults import set_local_defaults
 from remuda._keywords import names_keywords
-from remuda._naming import owns_methods
 from remuda.mlagents.arguments import (
     REFUSED,
     check_env_factory,
@@ -44,7 +43,6 @@ _DRAIN_TIMEOUT = 60.0  # the seconds to wait for steps in flight before all envs
 EnvFactory = Callable[[int, list[SideChannel]], BaseEnv]
 
 
-@owns_methods
 @names_keywords(PoolOptions.__annotations__, REFUSED)
 class SubprocessEnvManager(HasNoPool, EnvManager):  # type: ignore[misc]  # ML-Agents has no types
     """Steps many envs of ML-Agents in parallel, in worker processes, and returns steps as soon as they arrive.

@@ -19,7 +19,6 @@ from remuda._faces.closing import closed_on_error, log_close_errors
 from remuda._faces.vector_env import IDLE, STEPPING, PooledVectorEnv
 from remuda._faces.worker_defaults import set_worker_defaults
 from remuda._keywords import names_keywords
-from remuda._naming import owns_methods
 from remuda.sb3 import worker
 from remuda.sb3.arguments import Indices, batch_actions, extras_of_hosted, hosting, positions
 from remuda.sb3.errors import translated
@@ -41,7 +40,6 @@ OPEN_ENVS: weakref.WeakSet[SubprocVecEnv] = weakref.WeakSet()
 _ALIASES = {"action_masks": "action_mask"}  # sb3-contrib's name for the column of action masks, and the usual name
 
 
-@owns_methods
 class SubprocVecEnvPart(PooledVectorEnv, VecEnv):
     """A part of a vector env, made by `SubprocVecEnv.split`: its envs are reset and stepped apart from the others.
 
@@ -360,7 +358,6 @@ class _ClosedPart:
         raise ClosedError("this part of the vector env is closed")
 
 
-@owns_methods
 @names_keywords(PoolOptions.__annotations__, REFUSED)
 class SubprocVecEnv(SubprocVecEnvPart):
     """Steps many envs in parallel, in worker processes: SB3's ``SubprocVecEnv`` on a pool.

@@ -290,7 +290,8 @@ def test_parts_fill_one_rollout_alternately() -> None:
             np.testing.assert_array_equal(rollout.columns["who"], [rollout.env_ids] * 9)
             assert rollout.obs.flags.c_contiguous and is_view(rollout.obs)
             twin.begin()
-        assert len(pool.step(np.arange(6) % 5)) == 6  # the pool is whole again
+        pool.split(1)
+        assert len(pool.step(np.arange(6) % 5)) == 6
 
 
 def test_a_part_has_its_own_rollouts() -> None:

@@ -388,7 +388,7 @@ def test_an_interrupted_rollout_loses_no_result_and_leaves_a_usable_pool(parts: 
 
 
 @pytest.mark.watchdog(600)
-@pytest.mark.parametrize("recover", ["reset", "discard", "drop"])
+@pytest.mark.parametrize("recover", ["reset", "discard"])
 def test_an_interrupted_split_is_undone(recover: str) -> None:
     with Pool(counting(4), num_workers=2) as pool:
         pool.reset()
@@ -397,8 +397,7 @@ def test_an_interrupted_split_is_undone(recover: str) -> None:
             with interrupting(n) as hit, suppress(Interrupt):
                 for step in pool.rollout(2, parts=2):
                     step.act([1] * 2)
-            if recover != "drop":
-                pool.reset() if recover == "reset" else pool.discard()
+            pool.reset() if recover == "reset" else pool.discard()
             assert len(pool.step([3] * 4)) == 4, hit
             return hit
 

@@ -32,7 +32,7 @@ from remuda._cluster.shard.collector import ShardCollector, Stopped
 from remuda._cluster.shard.renumbering import Renumbering
 from remuda._engine.commands.answers import Answers
 from remuda._engine.pool.pool import succeeding_pool
-from remuda._engine.pool.state_checks import not_in_episode
+from remuda._engine.pool.state_checks import is_fresh, not_in_episode
 from remuda._engine.startup.inheritance import IS_FRESH_ON_SHARD, RESETS, Counts, progress_of
 from remuda._engine.supervision.faults import was_lost
 from remuda._wire.failures import portable
@@ -214,7 +214,7 @@ class ShardActor:
             if command.op == _core.Op.REBUILD:
                 return exchange.ask([command.env], [self._carry(command)], command.op)
             request = _loaded(command.parts)
-            if isinstance(request, TakeState) and self._open._is_fresh(command.env):
+            if isinstance(request, TakeState) and is_fresh(command.env, self._open._engine):
                 raise not_in_episode([command.env + self._numbers.first_env])
             if isinstance(request, CallEnv):
                 return exchange.call([command.env], [command.parts], request.about)

@@ -92,21 +92,20 @@ def check_limit(name: str, limit: Any, vector_size: int | None = None) -> None:
         raise ValueError(f"expected {name} to be a multiple of vector_size={vector_size}, or None, got {limit}")
 
 
-def check_rollout(steps: Any, parts: Any, layout: Layout) -> None:
-    """Checks that the pool's envs can fill a rollout with this number of steps, in this number of parts.
+def check_rollout(steps: Any, layout: Layout) -> None:
+    """Checks that the pool's envs can fill a rollout with this number of steps.
 
     Raises:
-        TypeError: The numbers are not ints.
-        ValueError: They are below 1, or rollouts do not support the spaces or the autoreset mode.
+        TypeError: The number is not an int.
+        ValueError: It is below 1, or rollouts do not support the spaces or the autoreset mode.
         NotImplementedError: This system has no memory for rollouts.
     """
-    for name, number in (("steps", steps), ("parts", parts)):
-        try:
-            is_one = _index(number) >= 1
-        except TypeError:
-            raise TypeError(f"expected {name} to be an int, got {number!r}") from None
-        if not is_one:
-            raise ValueError(f"expected {name} to be at least 1, got {number}")
+    try:
+        is_one = _index(steps) >= 1
+    except TypeError:
+        raise TypeError(f"expected steps to be an int, got {steps!r}") from None
+    if not is_one:
+        raise ValueError(f"expected steps to be at least 1, got {steps}")
     if layout.mode.why_no_rollout is not None:
         raise ValueError(
             f"expected autoreset='next_step' or 'same_step' for a rollout, got {layout.autoreset!r}: "

@@ -5,10 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 
-class Division:
-    """A token for the division of a pool into parts. The pool may be made whole once no object holds the token."""
-
-
 def divide(worker_of: Sequence[int], parts: int) -> list[list[int]]:
     """Gives each part an equal share of each worker's envs. Envs with neighbouring ids stay together.
 

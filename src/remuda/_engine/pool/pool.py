@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import weakref
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -16,13 +16,17 @@ from remuda import _core
 from remuda._backends.base import Backend, Worker
 from remuda._backends.deadline import Deadline
 from remuda._engine.commands.engine import Engine
+from remuda._engine.commands.partition import divide
 from remuda._engine.commands.resets import Options
-from remuda._engine.options.checks import check_timeout
+from remuda._engine.options.checks import check_timeout, is_int
 from remuda._engine.options.pool_options import EnvFn, PoolOptions, RemoteBackend
 from remuda._engine.options.settings import Settings, signature_of_pool
 from remuda._engine.pool.advice import ADVISER, advice
-from remuda._engine.pool.divisible import Divisible
-from remuda._engine.pool.on_a_cluster import OnACluster
+from remuda._engine.pool.hub_lock import with_hub_lock
+from remuda._engine.pool.part import Part
+from remuda._engine.rollouts.columns import ColumnType
+from remuda._engine.rollouts.rollout import Rollout
+from remuda._engine.rollouts.shard_rollout import ShardRollouts
 from remuda._engine.running.running import Running
 from remuda._engine.running.seeds import Seed
 from remuda._engine.startup.auto import settle
@@ -32,7 +36,6 @@ from remuda._engine.stats.pool_stats import PoolStats
 from remuda._engine.tracing.trace import NUM_EVENTS, Trace, note_new_pool, trace_pool
 from remuda._factories import check_env_fns
 from remuda._keywords import names_keywords
-from remuda._naming import owns_methods
 from remuda._system.cores import usable_cores
 from remuda._system.exiting import is_exiting, leave_pools_alone
 from remuda._system.forks import run_in_children
@@ -46,8 +49,7 @@ _WARM_AFTER, _ADVISE_AFTER = 16, 256  # batches
 
 
 @names_keywords(PoolOptions.__annotations__)
-@owns_methods
-class Pool(Divisible, OnACluster):
+class Pool(Part):
     """Runs many envs in parallel workers.
 
         >>> import gymnasium, remuda
@@ -190,6 +192,87 @@ class Pool(Divisible, OnACluster):
         self._check_quiet()
         self._engine.resets.send_with_spares(self._ids, seed, options, self._part, reseat=reseat or seed is not None)
 
+    # -- parts -----------------------------------------------------------------------------------------
+
+    @with_hub_lock
+    def split(self, parts: int) -> tuple[Part, ...]:
+        """Divides the envs, to step some while a policy acts for the others ("double buffering").
+
+        Each part gets an equal share of every worker's envs, so that all workers are busy with each part. Afterwards
+        you send and receive through the parts, and calls of a part reach its own envs. `call` and similar methods of
+        the pool still reach all envs, and only the pool has `close`. `split(1)` makes the pool whole again.
+
+        Returns: A tuple of `parts` parts; with `split(1)` a tuple of the pool itself.
+
+        Raises:
+            ValueError: `parts` is not from 1 to `num_envs`, or to the number of vector envs, which are never divided.
+            StateError: An env is in flight.
+        """
+        engine = self._engine
+        engine.check_open()
+        envs, what = engine.layout.by_env(self._ids), "envs" if engine.layout.vector_size is None else "vector envs"
+        most = len(envs)
+        if not is_int(parts) or not 1 <= parts <= most:
+            raise ValueError(f"expected parts to be an int from 1 to {most} (the number of {what}), got {parts!r}")
+        if engine.running.slots.any_pending:
+            raise StateError(
+                "expected no env in flight when a pool is split; call recv of the parts, or discard of the pool, first"
+            )
+        shares = divide([engine.running.slots.worker_of(slots[0]) for slots in envs], parts)
+        first = engine.divide([[slot for env in share for slot in envs[env]] for share in shares])
+        if parts > 1:
+            return self._parts
+        self._part = first
+        return (self,)
+
+    @property
+    def _parts(self) -> tuple[Part, ...]:
+        """The parts into which the pool was divided last."""
+        return tuple(Part(self._engine, number, self) for number in self._engine.running.slots.part_numbers)
+
+    @property
+    def _is_divided(self) -> bool:
+        hub = self._engine.hub
+        return hub is not None and not hub.slots.has_part(self._part)
+
+    def rollout(self, steps: int, columns: Mapping[str, ColumnType] | None = None, parts: int = 1) -> Rollout:
+        """Returns a rollout of all envs. See `Part.rollout` for the other arguments, and for the errors.
+
+        Args:
+            parts: The number of parts. More than 1 divides the envs like `split`, so that some step while others act.
+                Then `env_ids` has another order. The pool stays divided until `split(1)`, `reset` or `discard`.
+        """
+        if parts == 1:
+            return super().rollout(steps, columns)
+        self._check_rollout(steps, parts)
+        shares = self.split(parts)
+        try:
+            return self._begin_rollout(shares, steps, columns)
+        except BaseException:
+            if not self.pending:
+                self.split(1)
+            raise
+
+    @property
+    def pending(self) -> int:
+        """The number of envs in flight, in all parts of a divided pool. An env is in flight until a call returns its
+        result or raises its error."""
+        return sum(part.pending for part in self._parts) if self._is_divided else super().pending
+
+    def discard(self) -> None:
+        """Waits for all envs in flight, and drops their results and faults. Envs that failed must be reset. A divided
+        pool is made whole.
+
+        Raises:
+            ClosedError: The pool is closed.
+        """
+        self._engine.check_open()
+        if self._is_divided:
+            for part in self._parts:
+                part.discard()
+            self.split(1)
+        super().discard()
+
     # -- life ------------------------------------------------------------------------------------------
 
     @property
@@ -327,6 +410,92 @@ class Pool(Divisible, OnACluster):
     def __repr__(self) -> str:
         state = "closed" if self.closed else f"{self.num_workers} {self.backend} workers"
         return f"<Pool of {self.num_envs} envs, {state}>"
+
+    # -- envs on a cluster -------------------------------------------------------------------------------
+
+    def rollouts(self, policy: Any, steps: int = 128, in_flight: int = 2, *, seed: int | None = None) -> ShardRollouts:
+        """Makes shards fill rollouts with a policy that runs in the shards, and returns the rollouts::
+
+            for rollout in pool.rollouts(policy, steps=128):
+                learner.update(rollout)
+                pool.publish(policy)
+
+        One message carries steps x n transitions. Envs continue from where they are. Envs that have not been reset are
+        reset first, and so are all envs that earlier rollouts have stepped.
+
+        Args:
+            policy: See `remuda.collect`: a callable, an object with a method `act`, or a torch module, with or
+                without a parameter `turn`. It gets the observations of a shard's envs. It is pickled with all that it
+                refers to; tensors on a GPU are copied to the CPU, and a module is moved to the GPU of its shard, if the
+                shard has one. Before the first rollout, each shard seeds the global random numbers of its process
+                (`random`, NumPy, torch).
+            steps: T of each rollout.
+            in_flight: The number of rollouts of each shard that are under way or wait for the learner. With 2, a shard
+                fills one while the learner works on another. With 1, it waits for the learner.
+            seed: The seed of random numbers of the policy, from 0 up; None: a random one. Each shard has its own
+                stream.
+
+        Returns: An iterator of `ShardRollout`, and a context manager that ends it.
+
+        Raises:
+            NotImplementedError: The envs are on this machine (`backend`).
+            ValueError: A number below 1, or spaces that are not made of arrays.
+            TypeError: `policy` is not such an object.
+            StateError: An env is in flight.
+        """
+        raise NotImplementedError(self._on_a_cluster("rollouts"))
+
+    def publish(self, policy: Any) -> int:
+        """Replaces the policy with which shards fill `rollouts`, including its attributes.
+
+        The policy is put into Ray's object store once, for all shards. Rollouts that are requested from now on use it.
+        When the learner has taken a rollout and requests the next, the shard of the first is sent another request. So
+        the policy of a rollout is at most shards x in_flight publications old. With one shard and `in_flight=1` it is
+        the latest.
+
+        Returns: The version of the policy, which `ShardRollout.policy_version` shows.
+
+        Raises:
+            NotImplementedError: The envs are on this machine.
+            TypeError: `policy` is not an object that `rollouts` takes.
+        """
+        raise NotImplementedError(self._on_a_cluster("publish"))
+
+    def resize(self, shards: int, timeout: float | None = None) -> None:
+        """Divides the envs of a cluster among more or fewer shards, for machines that were added or will be removed.
+
+        All envs are rebuilt, beside the old ones, before any takes its place. If an env cannot be built, or there is
+        no room in time, the pool stays as it was. If the cluster scales automatically, shards that wait for room make
+        it grow.
+
+        Env ids, seeds, options of resets and lasting attributes continue. Current episodes are cut off: the next
+        result of their envs is truncated, with `info["resized"]`. To continue the episodes, take the states first and
+        put them back:
+
+            states = pool.get_state()
+            pool.resize(8)
+            batch = pool.set_state(states)
+
+        Parts of the pool become invalid, as after `split(1)`. Figures in `stats()` begin again.
+
+        Args:
+            shards: The number of shards, from 1 to the number of factories.
+            timeout: Seconds to wait for room and builds; None: `start_timeout`.
+
+        Raises:
+            NotImplementedError: The envs are on this machine (`backend`).
+            ValueError: `shards` is out of range, or `placement` is not "spread".
+            StateError: An env is in flight, or rollouts are open: close them first.
+            StartTimeoutError: There was no room in time. Nothing has changed.
+            ShardDiedError: A shard died meanwhile. The policy of `faults` was applied; call `resize` again.
+            BrokenPoolError, ClosedError: The pool is broken or closed.
+        """
+        raise NotImplementedError(self._on_a_cluster("resize"))
+
+    def _on_a_cluster(self, what: str) -> str:
+        return (
+            f"expected backend=remuda.Ray(...) for {what}, got {self.backend!r}: there the policy acts beside the envs"
+        )
 
     # -- inside ------------------------------------------------------------------------------------------
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from remuda._engine.commands.engine import Engine
 from remuda._wire.codec import Leaves, SpaceCodec
 from remuda._wire.env_state import EnvState, StateSupport
 from remuda._wording import name_some
@@ -33,6 +34,21 @@ def check_taken(fns: Any, slots: Sequence[int], support_of: SupportOf, vector_si
                     f"expected envs whose state can be taken ({_OFFERS}), got env {slot}, {_text(support.layers)}; "
                     + (support.refusal or _FNS)
                 )
+
+
+def check_in_episode(slots: Sequence[int], engine: Engine) -> None:
+    """Raises StateError unless each slot's last result was received, and its env was reset since it was built."""
+    ledger = engine.running.slots
+    if (busy := next((slot for slot in slots if not ledger.is_idle(slot)), None)) is not None:
+        raise StateError(f"expected envs whose last result was received, but env {busy} is in flight")
+    if fresh := [slot for slot in slots if is_fresh(slot, engine)]:
+        raise not_in_episode(fresh)
+
+
+def is_fresh(slot: int, engine: Engine) -> bool:
+    """Whether the slot's env was rebuilt, or is being closed to be rebuilt, and has not been reset since."""
+    slots = engine.running.slots
+    return slots.is_fresh(slot) or not engine.exchange.supervisor.takes_messages(slots.worker_of(slot))
 
 
 def not_in_episode(envs: Sequence[int]) -> StateError:

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 import numpy as np
 
 from remuda import _core
-from remuda._engine.commands.partition import Division
 from remuda._engine.rollouts.advantages import HasAdvantages
 from remuda._engine.rollouts.columns import Columns, Declared
 from remuda._engine.rollouts.steps import RolloutStep, SteppedEnvs, Turns
@@ -58,13 +57,12 @@ class Rollout(HasAdvantages, InSingular):
         columns: dict of (T, n, ...): the columns that you passed to `act`, in memory of this process alone.
     """
 
-    def __init__(self, parts: Sequence[SteppedEnvs], steps: int, columns: Declared, division: Division) -> None:
+    def __init__(self, parts: Sequence[SteppedEnvs], steps: int, columns: Declared) -> None:
         """Reserves the rollout's memory, and fills its first frame with the current observations of the envs.
 
-        `parts`: consecutive parts without envs in flight. `division`: the division that made these parts.
+        `parts`: consecutive parts without envs in flight.
         """
-        self._division = division
-        self._parts, self._first, self._engine = parts, parts[0]._part, parts[0]._engine
+        self._parts, self._engine = parts, parts[0]._engine
         self.env_ids: np.ndarray[Any, np.dtype[np.int64]] = np.concatenate([part.env_ids for part in parts])
         self.steps, self.num_envs = steps, len(self.env_ids)
         self._columns = Columns(steps, self.num_envs, columns)
@@ -90,7 +88,7 @@ class Rollout(HasAdvantages, InSingular):
         if missing:  # the core frees the memory of unused rollouts, which must be unlocked before
             page_locks.unlock(self._engine.running.arena)
         try:
-            return self._engine.hub.begin_rollout(self._first, len(self._parts), self.steps, self._pickled)
+            return self._engine.hub.begin_rollout(self._parts[0]._part, len(self._parts), self.steps, self._pickled)
         except OSError as error:
             raise MemoryError(f"expected memory for {what}, got none ({error.strerror}); {_REMEDY}") from error
 
@@ -213,22 +211,10 @@ class Rollout(HasAdvantages, InSingular):
         for part in self._parts:
             if self._end(part):
                 part.recv()
-        self._rejoin()
 
     def _end(self, part: SteppedEnvs) -> bool:
         """Ends the rollout for one part. Returns whether results of the part that belong to it are still in flight."""
         return self._engine.hub is not None and self._engine.hub.end_rollout(self._memory, part._part)
-
-    def _complete(self) -> None:
-        """Ends the rollout when it is full."""
-        self._has_ended = True
-        self._rejoin()
-
-    def _rejoin(self) -> None:
-        """Makes the pool whole again, if it is still divided for the rollout."""
-        pool = self._parts[0]._pool
-        if pool is not None and len(self._parts) > 1:
-            pool._join(self._first)
 
     def lay_out(self, name: str, dtype: np.dtype[Any], shape: tuple[int, ...]) -> None:
         """Creates a column of your own, filled with zeros, if it does not exist. `act` creates columns too.
@@ -394,7 +380,7 @@ def _lockstep(rollout: Rollout, parts: Sequence[SteppedEnvs]) -> Iterator[Rollou
             step.check_acted()
     for part in parts:
         part.recv()
-    rollout._complete()
+    rollout._has_ended = True
 
 
 def _partial_batches(rollout: Rollout, part: SteppedEnvs, min_envs: int) -> Iterator[RolloutStep]:
@@ -410,4 +396,4 @@ def _partial_batches(rollout: Rollout, part: SteppedEnvs, min_envs: int) -> Iter
             break
         arrived = np.searchsorted(rollout.env_ids, part.recv(min_envs).env_ids)
         ready = arrived[clocks[arrived] < rollout.steps]
-    rollout._complete()
+    rollout._has_ended = True

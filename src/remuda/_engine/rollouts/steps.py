@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Iterator
 from typing import Any, Protocol
 
@@ -60,9 +59,7 @@ class RolloutStep(OtherSpellings):
         self, rollout: Filled, part: SteppedEnvs, env_ids: np.ndarray[Any, Any] | None, rows: tuple[Any, Any]
     ) -> None:
         """`env_ids`: the envs of this turn; None for all envs of the part."""
-        # A weak reference, because a turn that keeps its rollout alive would keep the pool divided.
-        self._rollout = weakref.ref(rollout)
-        self._part, self._some, self._extras = part, env_ids, rollout.extras
+        self._rollout, self._part, self._some = rollout, part, env_ids
         self.rows, self.obs = rows, rollout._obs_at(rows)
         self._has_acted = False
 
@@ -74,20 +71,11 @@ class RolloutStep(OtherSpellings):
     @property
     def extras(self) -> dict[str, np.ndarray[Any, Any]]:
         """The columns of `PoolOptions.extras` that belong to `obs`, by name: (k, ...)."""
-        return {name: column[self.rows] for name, column in self._extras.items()}
+        return {name: column[self.rows] for name, column in self._rollout.extras.items()}
 
     def starts_episodes(self) -> np.ndarray[Any, np.dtype[np.bool_]]:
-        """Returns (k,) bool: whether `obs` is the first observation of an episode.
-
-        Raises:
-            StateError: The rollout was dropped.
-        """
-        return self._held()._starts_at(self.rows)
-
-    def _held(self) -> Filled:
-        if (rollout := self._rollout()) is None:
-            raise StateError("expected a turn of a rollout that is held, got one of a rollout that was dropped")
-        return rollout
+        """Returns (k,) bool: whether `obs` is the first observation of an episode."""
+        return self._rollout._starts_at(self.rows)
 
     @holds_nothing
     def act(self, actions: Any, **columns: Any) -> None:
@@ -109,7 +97,7 @@ class RolloutStep(OtherSpellings):
         """
         if self._has_acted:
             raise StateError("expected one act() in each turn of a rollout, got another one")
-        rollout = self._held()
+        rollout = self._rollout
         rollout.check_turn(*self.rows)
         checked = []
         for name, value in columns.items():  # no comprehension: in a traceback, its frame would keep the rollout

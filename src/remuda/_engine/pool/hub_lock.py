@@ -21,7 +21,7 @@ S = TypeVar("S", bound=OfAPart)
 T = TypeVar("T")
 
 
-def in_turn(method: Callable[Concatenate[S, P], T]) -> Callable[Concatenate[S, P], T]:
+def with_hub_lock(method: Callable[Concatenate[S, P], T]) -> Callable[Concatenate[S, P], T]:
     """A decorator of methods that call the hub several times. While the method runs, threads that use other parts enter
     the hub only while it sleeps."""
 
