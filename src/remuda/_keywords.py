@@ -12,21 +12,6 @@ from typing import Any, TypeVar
 
 T = TypeVar("T")
 
-_SYNONYMS = {
-    **dict.fromkeys(("workers", "n_workers", "nworkers", "max_workers", "worker"), "num_workers"),
-    **dict.fromkeys(("processes", "num_processes", "n_processes", "num_procs", "n_procs", "n_jobs"), "num_workers"),
-    "num_threads": "num_workers",
-    **dict.fromkeys(("restart", "restarts", "retry", "retries"), "faults"),
-    **dict.fromkeys(("context", "ctx", "mp_context"), "start_method"),
-    **dict.fromkeys(("gpu", "gpus"), "devices"),
-    **dict.fromkeys(("memory_limit", "max_memory"), "max_worker_memory"),
-    **dict.fromkeys(("pin", "affinity", "cpu_affinity"), "pin_workers"),
-    **dict.fromkeys(("autoreset_mode", "auto_reset"), "autoreset"),
-    "threads": "threads_per_worker",
-    "env_vars": "worker_env",
-}
-"""Other libraries' names for options of a pool."""
-
 _INSTEAD = {
     "shared_memory": "arrays always travel through shared memory: leave it out",
     **dict.fromkeys(("copy", "zero_copy"), "a later step never changes a batch that you hold: leave it out"),
@@ -81,9 +66,8 @@ def did_you_mean(keyword: str, known: Iterable[str], given: Mapping[str, Any] = 
             f"remuda.make_vec(id, num_envs={value}), which makes a Gymnasium vector env of an id"
         )
     parts = {name: part for name, part in _parts.items() if part[0] in names and name not in names}
-    synonym = _SYNONYMS.get(keyword)
-    alike = [synonym] if synonym in names else difflib.get_close_matches(keyword, [*names, *parts], 1, _SIMILAR)
-    if not alike or (synonym is not None and synonym not in names):
+    alike = difflib.get_close_matches(keyword, [*names, *parts], 1, _SIMILAR)
+    if not alike:
         is_of_pool = "num_workers" in names and "num_envs" not in names
         return f"; {_INSTEAD[keyword]}" if keyword in _INSTEAD and is_of_pool else ""
     if alike[0] not in parts:

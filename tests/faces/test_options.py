@@ -424,13 +424,6 @@ def test_the_error_for_a_keyword_of_an_options_value_names_the_option(
     assert not pools
 
 
-@pytest.mark.parametrize("face", FACES)
-def test_the_error_for_other_libraries_keywords_suggests_the_option(face: str, pools: list[Pool]) -> None:
-    with pytest.raises((TypeError, ValueError), match=r"; did you mean num_workers=\?"):
-        FACES[face](backend="serial", workers=2)
-    assert not pools
-
-
 def test_the_error_for_num_envs_suggests_make_vec(pools: list[Pool]) -> None:
     text = "write [make_env] * 4, or call remuda.make_vec(id, num_envs=4)"
     for call in (Pool, AsyncVectorEnv):

@@ -51,7 +51,6 @@ def test_the_error_of_a_misspelt_keyword_names_the_keyword_that_was_meant(cls: t
 @pytest.mark.parametrize(
     ("keyword", "advice"),
     [
-        ("n_workers", "did you mean num_workers=?"),
         ("shared_memory", "arrays always travel through shared memory: leave it out"),
         ("env_workers", "help(remuda.PoolOptions) has all options"),  # similar to pin_workers, but no misspelling
         ("directory", "did you mean crash_dir=CrashDir(directory=2)?"),
