@@ -98,18 +98,6 @@ def test_a_timeout_that_is_no_number_is_refused_without_effect() -> None:
         assert call.result() == [((), {})] * 2
 
 
-def test_python_errors_name_the_class_that_was_called() -> None:
-    with Pool(counting(2), backend="serial") as pool:
-        pool.reset()
-        with pytest.raises(TypeError, match=r"^Pool\.step\(\) missing 1 required positional argument"):
-            pool.step()  # type: ignore[call-arg]
-        with pytest.raises(TypeError, match=r"^Pool\.recv\(\) got an unexpected keyword argument 'minimum'"):
-            pool.recv(minimum=1)  # type: ignore[call-arg]
-        part, _ = pool.split(2)
-        with pytest.raises(TypeError, match=r"^Part\.step\(\) missing"):
-            part.step()  # type: ignore[call-arg]
-
-
 @pytest.mark.parametrize(
     ("actions", "message"),
     [

@@ -239,6 +239,7 @@ def test_a_death_between_rollouts_reports_the_last_action() -> None:
             pool.reset()
             pool.step([9] * 4)
             fill(pool.rollout(5, parts=parts), 3)
+            pool.split(1)
             pool.rollout(50).close()  # this uses other memory and frees the first rollout's
             kill(pool, 1)
             with pytest.raises(remuda.WorkerDiedError) as raised:

@@ -28,7 +28,7 @@ from remuda._engine.commands.resets import Options
 from remuda._engine.options.checks import check_timeout
 from remuda._engine.pool.hub_lock import with_hub_lock
 from remuda._engine.pool.state_checks import check_in_episode, check_states, check_taken
-from remuda._engine.rollouts.columns import ColumnType, check_columns
+from remuda._engine.rollouts.columns import ColumnType, Declared, check_columns
 from remuda._engine.rollouts.rollout import Rollout
 from remuda._engine.running.calls import Call, call_attribute, get_attribute, set_attribute
 from remuda._engine.running.running import SPLIT_SINCE
@@ -324,7 +324,9 @@ class Part:
             steps: The number of steps of each env, from 1 up.
             columns: Your own columns: names, and for each a dtype or (dtype, shape), of one env's entry at one step.
                 Other columns are created when `act` first gets them.
-            parts: 1. Only a whole pool can be divided: see `Pool.rollout`.
+            parts: The number of parts. More than 1, only for a whole pool, divides the envs like `Pool.split`, so that
+                some step while others act. Then `env_ids` has another order. The pool stays divided until `split(1)`,
+                `reset` or `discard`.
 
         Returns:
             The rollout, to be iterated over.
@@ -337,10 +339,11 @@ class Part:
             NotImplementedError: This system is not Linux.
             EnvError, WorkerDiedError: An env could not return its observation.
         """
-        self._check_open()
         self._check_rollout(steps, parts)
+        declared = check_columns(columns)
         self._check_quiet()
-        return self._begin_rollout((self,), steps, columns)
+        self._engine.faults.check_reset(self._ids)
+        return self._begin_rollout(steps, declared, parts)
 
     def _check_rollout(self, steps: int, parts: int) -> None:
         """Checks the arguments of `rollout`, and whether the pool supports rollouts. Raises the errors of `rollout`."""
@@ -350,10 +353,9 @@ class Part:
             raise ValueError(f"expected parts=1 for a part of a pool, got {parts}: only a whole pool can be divided")
 
     @with_hub_lock
-    def _begin_rollout(self, parts: Sequence[Part], steps: int, columns: Mapping[str, ColumnType] | None) -> Rollout:
-        declared = check_columns(columns)
-        self._engine.faults.check_reset(self._ids)
-        return Rollout(parts, steps, declared)
+    def _begin_rollout(self, steps: int, columns: Declared, parts: int) -> Rollout:
+        self._check_open()
+        return Rollout((self,), steps, columns)
 
     # -- functions in the envs --------------------------------------------------------------------------------
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import weakref
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -24,7 +24,7 @@ from remuda._engine.options.settings import Settings, signature_of_pool
 from remuda._engine.pool.advice import ADVISER, advice
 from remuda._engine.pool.hub_lock import with_hub_lock
 from remuda._engine.pool.part import Part
-from remuda._engine.rollouts.columns import ColumnType
+from remuda._engine.rollouts.columns import Declared
 from remuda._engine.rollouts.rollout import Rollout
 from remuda._engine.rollouts.shard_rollout import ShardRollouts
 from remuda._engine.running.running import Running
@@ -235,19 +235,12 @@ class Pool(Part):
         hub = self._engine.hub
         return hub is not None and not hub.slots.has_part(self._part)
 
-    def rollout(self, steps: int, columns: Mapping[str, ColumnType] | None = None, parts: int = 1) -> Rollout:
-        """Returns a rollout of all envs. See `Part.rollout` for the other arguments, and for the errors.
-
-        Args:
-            parts: The number of parts. More than 1 divides the envs like `split`, so that some step while others act.
-                Then `env_ids` has another order. The pool stays divided until `split(1)`, `reset` or `discard`.
-        """
+    def _begin_rollout(self, steps: int, columns: Declared, parts: int) -> Rollout:
         if parts == 1:
-            return super().rollout(steps, columns)
-        self._check_rollout(steps, parts)
+            return super()._begin_rollout(steps, columns, parts)
         shares = self.split(parts)
         try:
-            return self._begin_rollout(shares, steps, columns)
+            return Rollout(shares, steps, columns)
         except BaseException:
             if not self.pending:
                 self.split(1)
