@@ -68,7 +68,7 @@ def of_reader(steps: int, beside: Callable[[Any], Any] = nullcontext, make_env: 
         pool.reset()
         for _ in range(steps):
             batch = pool.step(ACTIONS)
-            batch.obs, batch.reward, batch.terminated, batch.truncated  # noqa: B018 - reading makes the arrays
+            batch.obs, batch.rewards, batch.terminations, batch.truncations  # noqa: B018 - reading makes the arrays
 
 
 @contextmanager

@@ -103,7 +103,7 @@ def stack(task: Task) -> Iterator[Fill]:
             for actions in task.actions:
                 kept.append(batch.obs)
                 batch = pool.step(actions)
-                others.append((batch.reward, batch.terminated, batch.truncated))
+                others.append((batch.rewards, batch.terminations, batch.truncations))
             obs = np.stack(kept)
             [np.stack(arrays) for arrays in zip(*others, strict=True)]
             return obs.reshape(-1, *obs.shape[2:])[task.rows]

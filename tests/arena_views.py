@@ -34,4 +34,4 @@ def leaves(value: Any) -> Iterator[Any]:
 
 
 def arrays_of(batch: Batch) -> list[Any]:
-    return [*leaves(batch.obs), batch.reward, batch.terminated, batch.truncated]
+    return [*leaves(batch.obs), batch.rewards, batch.terminations, batch.truncations]

@@ -108,7 +108,7 @@ def rows_by_env(batch: Batch) -> dict[int, Any]:
     for i, env in enumerate(batch.env_ids.tolist()):
         info = _plain(batch.infos[i])
         obs = batch.obs[i].tolist()
-        rows[env] = obs, float(batch.reward[i]), bool(batch.terminated[i]), bool(batch.truncated[i]), info
+        rows[env] = obs, float(batch.rewards[i]), bool(batch.terminations[i]), bool(batch.truncations[i]), info
     return rows
 
 

@@ -69,7 +69,7 @@ def fault_in(batch: Batch, row: int) -> Fault:
 
 def assert_cut_off(batch: Batch, row: int, last: Any) -> Fault:
     """Asserts that a fault truncated the row's episode, with its last observation and no reward. Returns the fault."""
-    assert (batch.reward[row], batch.terminated[row], batch.truncated[row]) == (0, False, True)
+    assert (batch.rewards[row], batch.terminations[row], batch.truncations[row]) == (0, False, True)
     terminal = batch.final_obs[row] if batch.final_obs is not None else batch.obs[row]
     assert_same(np.asarray(terminal), np.asarray(last))
     return fault_in(batch, row)
@@ -96,7 +96,7 @@ def rejoin(pool: Pool, actions: list[int]) -> Batch:
         pool.reset(env_ids=[1])
     elif pool.autoreset == "next_step":
         batch = pool.step(actions)
-        assert (batch.reward[1], batch.truncated[1]) == (0, False)
+        assert (batch.rewards[1], batch.truncations[1]) == (0, False)
     return pool.step(actions)
 
 
@@ -109,7 +109,7 @@ def assert_goes_on_without(pool: Pool, failed: int) -> None:
     with pytest.raises(StateError, match=f"expected envs that have been reset, got env {failed}; call reset first"):
         pool.send([0] * pool.num_envs)
     pool.send([5] * len(others), env_ids=others)
-    assert pool.recv().reward.tolist() == [5.0] * len(others)
+    assert pool.recv().rewards.tolist() == [5.0] * len(others)
     assert pool.reset(env_ids=[failed]).env_ids.tolist() == [failed]
     pool.send_observe()
     assert pool.recv().env_ids.tolist() == list(range(pool.num_envs))

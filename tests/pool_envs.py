@@ -70,7 +70,7 @@ def _assert_same_array(got: Any, expected: Any, where: str) -> None:
 
 def rewards(batch: Batch) -> dict[int, float]:
     assert len(set(batch.env_ids.tolist())) == len(batch)
-    return dict(zip(batch.env_ids.tolist(), batch.reward.tolist(), strict=True))
+    return dict(zip(batch.env_ids.tolist(), batch.rewards.tolist(), strict=True))
 
 
 # -- ordering events -------------------------------------------------------------------------------------

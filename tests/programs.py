@@ -63,7 +63,7 @@ def kill(pool: Pool, worker: int, number: int = signal.SIGKILL) -> int:
 def step_until_restarted(pool: Pool, worker: int, pid: int) -> None:
     """Steps until the worker has a successor and every env returns its action as the reward."""
     actions = np.ones(pool.num_envs, np.int64)
-    while pool.step(actions).reward.sum() < pool.num_envs or pool.workers[worker].pid in (pid, None):
+    while pool.step(actions).rewards.sum() < pool.num_envs or pool.workers[worker].pid in (pid, None):
         pass
 
 

@@ -37,7 +37,7 @@ def fail(pool: Pool, make_action: Callable[[int], Any] = lambda i: i) -> Any:
     """Steps until the pool raises. Returns the exception."""
     with pytest.raises((EnvError, WorkerDiedError)) as raised:
         for i in range(100_000):
-            if pool.step([make_action(i)] * pool.num_envs).truncated.any() and pool.autoreset == "disabled":
+            if pool.step([make_action(i)] * pool.num_envs).truncations.any() and pool.autoreset == "disabled":
                 raise AssertionError("it ended before it failed")
     return raised.value
 

@@ -21,7 +21,7 @@ def tags(batch: Batch) -> list[int]:
 
 def step(pool: Pool, mode: str, batch: Batch) -> Batch:
     """Steps all envs within an episode, after the resets that the autoreset mode needs."""
-    ended = batch.terminated | batch.truncated
+    ended = batch.terminations | batch.truncations
     if mode == "disabled" and ended.any():
         pool.reset(env_ids=batch.env_ids[ended])
     if mode != "background":

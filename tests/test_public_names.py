@@ -68,7 +68,7 @@ def train() -> None:
         assert_type(pool, Pool)
         batch = pool.reset(seed=0)
         assert_type(batch, Batch)
-        rewards: np.ndarray[Any, np.dtype[np.float64]] = batch.reward
+        rewards: np.ndarray[Any, np.dtype[np.float64]] = batch.rewards
         batch = pool.step(batch.obs)
         pool.send(batch.obs, batch.env_ids)
         assert_type(pool.call("name"), list[Any])

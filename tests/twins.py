@@ -42,9 +42,9 @@ class Row:
         info = dict(batch.infos[i])
         final_obs, final_info = info.pop("final_obs", None), dict(info.pop("final_info", {}))
         faults = [part.pop("fault", None) for part in (info, final_info)]
-        flags = bool(batch.terminated[i]), bool(batch.truncated[i])
+        flags = bool(batch.terminations[i]), bool(batch.truncations[i])
         final = None if final_obs is None else final_obs.tolist()
-        return cls(batch.obs[i].tolist(), float(batch.reward[i]), *flags, info, final, final_info, any(faults))
+        return cls(batch.obs[i].tolist(), float(batch.rewards[i]), *flags, info, final, final_info, any(faults))
 
     @property
     def tag(self) -> int:
@@ -123,10 +123,10 @@ class Course:
         np.testing.assert_array_equal(batch.extras["seen"], batch.obs)
         for i, slot in enumerate(batch.env_ids.tolist()):
             self.rows.setdefault(slot, []).append(Row.of(batch, i))
-        self._held = [*self._held[-2:], (batch, (batch.obs.copy(), batch.reward.copy()))]
+        self._held = [*self._held[-2:], (batch, (batch.obs.copy(), batch.rewards.copy()))]
         for held, (obs, reward) in self._held:  # the batches outnumber the frames, and none changes
             np.testing.assert_array_equal(held.obs, obs)
-            np.testing.assert_array_equal(held.reward, reward)
+            np.testing.assert_array_equal(held.rewards, reward)
 
     def take(self) -> tuple[dict[int, list[Row]], set[int], set[int]]:
         """Returns the rows by slot, the slots without rows, and the envs that raised."""

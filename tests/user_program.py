@@ -35,7 +35,7 @@ def lockstep() -> float:
         batch: Batch = pool.reset(seed=0)
         for _ in range(100):
             batch = pool.step(policy(batch.obs))
-            total += float(batch.reward[batch.terminated | batch.truncated].sum())
+            total += float(batch.rewards[batch.terminations | batch.truncations].sum())
             keys: list[str] = list(batch.infos[0])
             stacked: dict[str, Any] = batch.infos.stack()
             print(keys, stacked, len(batch), batch.final_obs)
@@ -148,4 +148,4 @@ def clusters() -> None:
 
 def tensors(batch: Batch) -> None:
     on_device: remuda.TensorBatch = batch.to("cuda", non_blocking=True)
-    print(on_device.obs, on_device.reward, remuda.to_torch({"obs": batch.obs}, "cpu"))
+    print(on_device.obs, on_device.rewards, remuda.to_torch({"obs": batch.obs}, "cpu"))

@@ -40,7 +40,7 @@ def outcome(operation: Callable[[], Any]) -> Any:
 
 def plain(value: Any) -> Any:
     if isinstance(value, Batch):
-        ends = zip(value.env_ids.tolist(), value.truncated.tolist(), value.obs.tolist(), strict=True)
+        ends = zip(value.env_ids.tolist(), value.truncations.tolist(), value.obs.tolist(), strict=True)
         return [(*end, fault_in(info)) for end, info in zip(ends, value.infos, strict=True)]
     if isinstance(value, EnvError):
         each = [(f.env_id, f.worker, f.operation, f.message, f.where, type(f.exception)) for f in value.failures]
@@ -122,4 +122,4 @@ def test_a_call_waits_for_its_env_and_for_no_other_of_its_shard(cluster: TwoNode
         assert not late.done
         gate.open()
         assert late.result() == [1, 1]
-        assert sorted(pool.recv().reward) == [1, 2]
+        assert sorted(pool.recv().rewards) == [1, 2]

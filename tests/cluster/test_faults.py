@@ -80,10 +80,10 @@ def test_the_death_of_a_shard_in_a_step_does_not_delay_the_others(cluster: TwoNo
                 break
             steps += 1
             pool.send([0, 0], [0, 1])
-        assert batch.truncated[np.isin(batch.env_ids, SHARD)].all()
+        assert batch.truncations[np.isin(batch.env_ids, SHARD)].all()
         assert steps > 0
         pool.discard()
-        assert pool.step([0] * NUM_ENVS).reward.tolist()[2:] == [0, 0]  # the envs of the shard have been reset
+        assert pool.step([0] * NUM_ENVS).rewards.tolist()[2:] == [0, 0]  # the envs of the shard have been reset
         assert [info["options"] for info in pool.reset().infos] == ["{'wind': 1}"] * 4
         assert pool.get_attr("bonus") == [5] * 4
 
@@ -104,12 +104,12 @@ def test_a_shard_replaces_its_dead_worker(cluster: TwoNodes) -> None:
     with Pool([Dying] * NUM_ENVS, backend=remuda.Ray(shards=2), faults="restart", num_workers=None) as pool:
         pool.reset(seed=0)
         batch = pool.step([0, 1, 2, KILL_YOURSELF])
-        assert batch.truncated.tolist() == [False, False, False, True]
+        assert batch.truncations.tolist() == [False, False, False, True]
         fault = batch.infos[3]["fault"]
         assert (fault.env_id, fault.shard, fault.operation, fault.where.step) == (3, 1, "step", 1)
         assert fault.error.env_ids == pool.workers[fault.worker].env_ids == (3,)
         assert fault.error.worker == fault.worker == 3
-        assert pool.step([0] * NUM_ENVS).truncated.tolist() == [False] * NUM_ENVS
+        assert pool.step([0] * NUM_ENVS).truncations.tolist() == [False] * NUM_ENVS
         assert pool.stats().restarts == 1
 
 
@@ -165,7 +165,7 @@ def test_a_shard_that_dies_too_often_raises_a_restart_limit_error(cluster: TwoNo
     policy = FaultPolicy("restart", max_restarts=1, backoff=0)
     with Pool([Dying] * 2, backend=remuda.Ray(shards=2, backend="serial"), faults=policy) as pool:
         pool.reset(seed=0)
-        assert pool.step([KILL_YOURSELF, 0]).truncated.tolist() == [True, False]
+        assert pool.step([KILL_YOURSELF, 0]).truncations.tolist() == [True, False]
         pool.step([0, 0])
         with pytest.raises(RestartLimitError, match="max_restarts=1 of one env"):
             pool.step([KILL_YOURSELF, 0])
@@ -177,9 +177,9 @@ def test_the_shards_of_a_lost_machine_move_to_others(cluster: TwoNodes) -> None:
         pool.reset(seed=0)
         lost = cluster.kill_one_of(worker.node for worker in pool.workers)
         cut = [env for worker in pool.workers if worker.node == lost for env in worker.env_ids]
-        while not (batch := pool.step(actions(0, range(NUM_ENVS)))).truncated.any():
+        while not (batch := pool.step(actions(0, range(NUM_ENVS)))).truncations.any():
             pass  # Ray ends the node's processes with a delay
-        assert np.flatnonzero(batch.truncated).tolist() == cut
+        assert np.flatnonzero(batch.truncations).tolist() == cut
         assert batch.infos[cut[0]]["fault"].node == lost
         for step in range(5):
             pool.step(actions(step, range(NUM_ENVS)))
@@ -211,9 +211,9 @@ def test_envs_observed_at_the_end_of_an_episode_reset_in_the_next_step(cluster: 
     for backend in ("serial", remuda.Ray(backend="serial")):
         with Pool([Scripted] * NUM_ENVS, backend=backend, faults="restart", **SEEDED) as pool:
             batch = pool.reset(seed=3)
-            while not batch.terminated.any():
+            while not batch.terminations.any():
                 batch = pool.step([0] * NUM_ENVS)
-            over = np.flatnonzero(batch.terminated).tolist()
+            over = np.flatnonzero(batch.terminations).tolist()
             pool.send_observe()
             pool.recv()
             if backend == "serial":

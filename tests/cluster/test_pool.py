@@ -194,7 +194,7 @@ def test_background_resets_equal_those_of_the_serial_backend(cluster: TwoNodes) 
             rows: dict[int, list[Any]] = {env: [] for env in range(4)}
             while min(map(len, rows.values())) < 20:
                 batch = pool.recv(min_envs=1)
-                over = batch.terminated | batch.truncated
+                over = batch.terminations | batch.truncations
                 for env, row in rows_by_env(batch).items():
                     rows[env].append(row)
                 ready = batch.env_ids[~over]
@@ -215,7 +215,7 @@ def test_replaced_envs_remain_after_the_death_of_their_shard(cluster: TwoNodes) 
         assert len(pool.step([0] * 4)) == 4
         assert [kind == "other" for kind in pool.get_attr("kind")] == [False, False, True, False]
         kill_shard(pool, 3)
-        assert pool.step([0] * 4).truncated.tolist() == [False, False, True, True]
+        assert pool.step([0] * 4).truncations.tolist() == [False, False, True, True]
         assert [kind == "other" for kind in pool.get_attr("kind")] == [False, False, True, False]
 
 

@@ -71,11 +71,11 @@ def test_the_info_of_an_episode_cut_off_by_a_resize_says_so(cluster: TwoNodes, f
         last = pool.step([1] * NUM_ENVS).obs
         pool.resize(2)
         batch = pool.step([0] * NUM_ENVS)
-        assert batch.obs.tolist() == last.tolist() and batch.truncated.all()
+        assert batch.obs.tolist() == last.tolist() and batch.truncations.all()
         assert [info["resized"] for info in batch.infos] == [True] * NUM_ENVS
         pool.resize(6)
         # the envs reset, as they would have without the second resize
-        assert not pool.step([0] * NUM_ENVS).truncated.any()
+        assert not pool.step([0] * NUM_ENVS).truncations.any()
         assert pool.get_attr("bonus") == [5] * NUM_ENVS
         assert [info["options"] for info in pool.reset().infos] == ["{'wind': 1}"] * NUM_ENVS
 
@@ -123,7 +123,7 @@ def test_resize_waits_until_the_cluster_has_grown(cluster: TwoNodes) -> None:
         cluster.add(resources={"room": 1})
         resized()
         assert len({worker.node for worker in pool.workers}) == 2
-        assert pool.step([0, 0]).truncated.all()
+        assert pool.step([0, 0]).truncations.all()
 
 
 class Choosy(Scripted):
@@ -148,7 +148,7 @@ def test_a_resize_with_a_failing_factory_changes_nothing(cluster: TwoNodes, tmp_
         assert batch.obs[:, 1].tolist() == [1, 1] and [before[env][0][0] for env in (0, 1)] == batch.obs[:, 0].tolist()
         (tmp_path / "mark").unlink()
         pool.resize(2)
-        assert pool.step([0, 0]).truncated.all()
+        assert pool.step([0, 0]).truncations.all()
 
 
 def test_a_resize_that_times_out_changes_nothing(cluster: TwoNodes) -> None:
@@ -168,7 +168,7 @@ def test_the_death_of_a_shard_during_a_resize_is_a_fault(cluster: TwoNodes, tmp_
         with pytest.raises(ShardDiedError, match="died while in build"):
             pool.resize(2)
         batch = pool.step([0, 0])
-        assert batch.truncated.all() and [info["fault"].kind for info in batch.infos] == ["death"] * 2
+        assert batch.truncations.all() and [info["fault"].kind for info in batch.infos] == ["death"] * 2
         pool.call("pid")  # the successor answers after it has built its envs
         (tmp_path / "mark").unlink()
         pool.resize(2)

@@ -95,8 +95,8 @@ def _check_against_steps(rollouts: list[Any], autoreset: Any) -> None:
             for env, (rollout, i) in first.items():
                 assert rollout.actions[t, i] == actions[env]
                 assert rollout.obs[t + 1, i].tolist() == batch.obs[env].tolist()
-                assert rollout.rewards[t, i] == batch.reward[env]
-                assert rollout.terminations[t, i] == batch.terminated[env]
+                assert rollout.rewards[t, i] == batch.rewards[env]
+                assert rollout.terminations[t, i] == batch.terminations[env]
 
 
 def test_a_published_policy_acts_from_the_next_rollout_on(cluster: TwoNodes) -> None:
@@ -151,7 +151,7 @@ def test_a_successor_between_rollouts_has_the_module(cluster: TwoNodes) -> None:
             next(rollouts)
         pool.reset(seed=0)
         kill_shard(pool, 0)
-        assert pool.step([0, 0]).truncated.all()
+        assert pool.step([0, 0]).truncations.all()
         policy.bias += 2
         assert (next(pool.rollouts(policy, steps=3)).actions == 2).all()
 
@@ -463,7 +463,7 @@ def test_metrics_count_rollouts_and_restarts_by_shard(cluster: TwoNodes, monkeyp
                 pool.publish(Greedy())
         pool.reset(seed=0)
         kill_shard(pool, 0)
-        assert pool.step([0, 0]).truncated.all()
+        assert pool.step([0, 0]).truncations.all()
         pool.step([0, 0])
     assert values == {
         ("remuda_rollouts", "0"): 4,

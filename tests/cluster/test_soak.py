@@ -126,8 +126,8 @@ def test_steps_continue_after_any_kill(cluster: TwoNodes) -> None:
             while busy or book.begun != killer.victims:
                 batch = pool.recv(min_envs=1)
                 for i, env in enumerate(batch.env_ids.tolist()):
-                    book.note(env, batch.obs[i], repeats=bool(batch.truncated[i]))
-                    if batch.truncated[i]:
+                    book.note(env, batch.obs[i], repeats=bool(batch.truncations[i]))
+                    if batch.truncations[i]:
                         faults.append(batch.infos[i]["fault"])
                 busy -= set(batch.env_ids.tolist())
                 if book.begun != killer.victims:

@@ -89,15 +89,15 @@ def test_a_rebuilt_env_has_no_state_before_its_reset(cluster: TwoNodes) -> None:
     policy = FaultPolicy("restart", renew_every=1)
     with Pool([Scripted] * 2, num_workers=None, backend=remuda.Ray(), faults=policy, autoreset="disabled") as pool:
         pool.reset(seed=3)
-        while not (batch := pool.step([0] * 2)).terminated.any():
+        while not (batch := pool.step([0] * 2)).terminations.any():
             pass
         with pytest.raises(StateError, match="rebuilt and not reset yet"):
             pool.get_state(state_fns="attributes")
-        over = batch.env_ids[batch.terminated].tolist()
+        over = batch.env_ids[batch.terminations].tolist()
         pool.reset(env_ids=over)
         assert len(pool.get_state(state_fns="attributes")) == 2
         pool.apply(fail, env_ids=[1])
-        assert pool.step([0] * 2).truncated.tolist() == [False, True]
+        assert pool.step([0] * 2).truncations.tolist() == [False, True]
         with pytest.raises(StateError, match="expected envs that have been reset, got env 1; call reset first"):
             pool.step([0] * 2)
         assert pool.pending == 0

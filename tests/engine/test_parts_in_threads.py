@@ -59,7 +59,13 @@ class Life:
 
     def _note(self, batch: Batch) -> None:
         infos = [[info.get(key) for key in ("steps", "text", "episode_seed")] for info in batch.infos]
-        rows = [batch.obs[:, self._columns], batch.reward, batch.terminated, batch.truncated, *batch.extras.values()]
+        rows = [
+            batch.obs[:, self._columns],
+            batch.rewards,
+            batch.terminations,
+            batch.truncations,
+            *batch.extras.values(),
+        ]
         columns = [*(column.tolist() for column in rows), infos]
         self.seen.append(sorted(zip(batch.env_ids.tolist(), *columns, strict=True), key=lambda row: row[0]))
 

@@ -65,9 +65,9 @@ class Row:
         assert fault is None or (isinstance(fault, Fault) and fault.env_id == batch.env_ids[i])
         return cls(
             tuple(batch.obs[i].tolist()),
-            float(batch.reward[i]),
-            bool(batch.terminated[i]),
-            bool(batch.truncated[i]),
+            float(batch.rewards[i]),
+            bool(batch.terminations[i]),
+            bool(batch.truncations[i]),
             None if final is None else tuple(final.tolist()),
             fault is not None,
         )
@@ -392,7 +392,7 @@ def allowing(dead: set[int]) -> Iterator[None]:
 
 
 def copy_of(batch: Batch) -> tuple[Any, ...]:
-    arrays = batch.env_ids, batch.obs, batch.reward, batch.terminated, batch.truncated
+    arrays = batch.env_ids, batch.obs, batch.rewards, batch.terminations, batch.truncations
     return tuple(array.copy() for array in arrays)
 
 

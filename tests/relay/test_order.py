@@ -35,7 +35,7 @@ def test_records_arrive_while_the_pool_waits(phase: str, reaction: Any, tmp_path
     reaction(gate.let_pass)
     with Pool(hooked(2, (0,), **{phase: wait}), start_timeout=None) as pool:
         pool.reset()
-        assert pool.step([1, 2]).reward.tolist() == [1, 2]
+        assert pool.step([1, 2]).rewards.tolist() == [1, 2]
 
 
 def test_records_arrive_even_if_results_keep_coming(log_records: list[Any]) -> None:

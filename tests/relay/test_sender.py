@@ -41,7 +41,7 @@ def test_a_flood_of_records_blocks_no_env_and_losses_are_counted(log_records: li
         pool.send([0])
         gate.let_pass()
         assert not log_records
-        assert pool.recv().reward.tolist() == [0.0]
+        assert pool.recv().rewards.tolist() == [0.0]
         pool.call("pid")
         pool.apply(log("after the flood"))
     arrived = [int(text.split()[0]) for text in texts(log_records) if text != "after the flood"]

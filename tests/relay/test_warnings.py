@@ -146,7 +146,7 @@ def test_a_warning_that_a_filter_raises_is_logged_as_an_error(start_method: Any,
         warnings.filterwarnings("ignore", ".*multi-threaded", DeprecationWarning)
         with Pool(hooked(2, step=warn()), start_method=start_method) as pool:
             pool.reset()
-            assert pool.step([1, 2]).reward.tolist() == [1, 2]
+            assert pool.step([1, 2]).rewards.tolist() == [1, 2]
             pool.call("pid")
             (record,) = log_records
     assert (record.name, record.levelno, record.worker, record.env) == ("remuda", logging.ERROR, 1, 1)

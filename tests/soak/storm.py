@@ -88,8 +88,8 @@ class Row:
 
     @classmethod
     def of(cls, batch: Batch, i: int) -> Row:
-        flags = bool(batch.terminated[i]), bool(batch.truncated[i])
-        return cls(_row_of(batch.obs, i), float(batch.reward[i]), *flags, batch.infos[i])
+        flags = bool(batch.terminations[i]), bool(batch.truncations[i])
+        return cls(_row_of(batch.obs, i), float(batch.rewards[i]), *flags, batch.infos[i])
 
     @property
     def is_plain(self) -> bool:

@@ -130,9 +130,9 @@ def test_a_child_that_comes_back_from_an_env_ends(kind: str, tmp_path: Path) -> 
         pool = Pool([lambda: HookedEnv(**hooks)], backend=kind, **options)  # type: ignore[arg-type]
     with pool:
         pool.reset()
-        assert pool.step([5] * pool.num_envs).reward[0] == 5
+        assert pool.step([5] * pool.num_envs).rewards[0] == 5
         pool.call("poke")
-        assert pool.step([6] * pool.num_envs).reward[0] == 6
+        assert pool.step([6] * pool.num_envs).rewards[0] == 6
     codes = " ".join(str(code) for _, code in LEAVE)
     phases = ["build", "reset", "step", "call", "step", "close"]
     assert log.read_text().splitlines() == [f"{phase} {codes} 1" for phase in phases]

@@ -346,7 +346,7 @@ def use_a_pool():
         batch = pool.step([3, 4])
         pid = os.fork()
         if pid == 0:  # the child has a copy of the memory that `batch` views
-            os._exit(int(batch.reward.sum()))
+            os._exit(int(batch.rewards.sum()))
         rollout = pool.rollout(2)
         return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 

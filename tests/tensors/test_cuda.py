@@ -53,7 +53,7 @@ def test_a_frame_is_leased_until_its_copy_is_complete(slow_copies: Any) -> None:
             tensors = pool.step(np.full(8, action)).to("cuda", non_blocking=True)
             assert _core.arena_of(pool.step(np.full(8, 255)).obs) is None
             assert (tensors.obs == action).all().item()  # the current stream waits for the copy
-            assert (tensors.reward == action).all().item()
+            assert (tensors.rewards == action).all().item()
 
 
 def test_the_pools_memory_is_pinned_until_it_is_freed() -> None:

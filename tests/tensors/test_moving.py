@@ -53,7 +53,7 @@ def test_on_the_cpu_tensors_share_the_frame_and_hold_it(backend: Any) -> None:
         batch = pool.step([5, 6, 7])
         tensors = batch.to("cpu", non_blocking=True)
         assert isinstance(tensors, TensorBatch) and len(tensors) == 3
-        for name in ("obs", "reward", "terminated", "truncated"):
+        for name in ("obs", "rewards", "terminations", "truncations"):
             assert getattr(tensors, name).data_ptr() == getattr(batch, name).ctypes.data
         assert tensors.env_ids.tolist() == [0, 1, 2]
         del batch
@@ -80,7 +80,7 @@ def test_objects_that_are_no_arrays_are_unchanged() -> None:
     with Pool([TextEnv] * 2, backend="serial") as pool:
         pool.reset()
         tensors = pool.step(("a", "bc")).to("cpu")
-        assert (tensors.obs, tensors.reward.tolist()) == (("a", "bc"), [1.0, 2.0])
+        assert (tensors.obs, tensors.rewards.tolist()) == (("a", "bc"), [1.0, 2.0])
     graph = spaces.Graph(spaces.Box(0, 1, (2,)), None).sample()
     assert remuda.to_torch([graph, None, "text", 3]) == [graph, None, "text", 3]
 
@@ -173,7 +173,7 @@ def test_the_lease_is_held_until_the_copy_is_done(gpu: Gpu, backend: Any) -> Non
         (copies,) = gpu.streams[1:]
         copies.go_on()
         assert tensors.obs.values()[:, 3].tolist() == [5, 6, 7]
-        assert tensors.reward.values().tolist() == [5.0, 6.0, 7.0]
+        assert tensors.rewards.values().tolist() == [5.0, 6.0, 7.0]
         other.step([0, 0, 0]).to("cuda", non_blocking=True)
         assert not is_leased(pool)
 
@@ -210,7 +210,7 @@ def test_without_a_free_frame_the_copy_waits(gpu: Gpu) -> None:  # noqa: F811
             held.append(pool.step([i, i]).to("cuda", non_blocking=True))
             assert (gpu.waits > 0) == (i == 1)
         gpu.callers.synchronize()
-        assert [tensors.reward.values().tolist() for tensors in held] == [[0, 0], [1, 1]]
+        assert [tensors.rewards.values().tolist() for tensors in held] == [[0, 0], [1, 1]]
 
 
 def test_a_blocking_copy_is_complete_when_it_returns(gpu: Gpu) -> None:  # noqa: F811
@@ -230,8 +230,8 @@ def test_the_pools_memory_is_page_locked_once_until_it_is_freed(gpu: Gpu) -> Non
     for _ in range(4):
         pool.reset().to("cuda")
     assert gpu.runtime.locked == locked and gpu.runtime.calls == len(locked)
-    assert gpu.runtime.has(batch.obs) and gpu.runtime.has(batch.reward)
-    kept = batch.truncated[:1]
+    assert gpu.runtime.has(batch.obs) and gpu.runtime.has(batch.rewards)
+    kept = batch.truncations[:1]
     del batch
     pool.close()
     assert gpu.runtime.locked == locked  # an array of the pool is still held
@@ -334,7 +334,7 @@ def test_partial_batches_are_copied_completely(gpu: Gpu) -> None:  # noqa: F811
         tensors = batch.to("cuda", non_blocking=True)
         gpu.callers.synchronize()
         assert tensors.env_ids.values().tolist() == batch.env_ids.tolist()
-        assert tensors.reward.values().tolist() == batch.reward.tolist()
+        assert tensors.rewards.values().tolist() == batch.rewards.tolist()
         assert gpu.runtime.calls == 0
 
 
@@ -362,9 +362,9 @@ def test_a_dead_worker_does_not_change_data_that_is_being_copied(gpu: Gpu) -> No
         kill(pool, 0, signal.SIGKILL)
         after = pool.step([1, 1, 1, 1]).to("cuda", non_blocking=True)
         gpu.callers.synchronize()
-        assert tensors.reward.values().tolist() == [5, 6, 7, 8]
-        assert after.reward.values()[2:].tolist() == [1, 1]
-        assert after.truncated.values().tolist() == [True, True, False, False]
+        assert tensors.rewards.values().tolist() == [5, 6, 7, 8]
+        assert after.rewards.values()[2:].tolist() == [1, 1]
+        assert after.truncations.values().tolist() == [True, True, False, False]
 
 
 def test_parts_share_their_unchanging_columns(gpu: Gpu) -> None:  # noqa: F811
@@ -376,7 +376,7 @@ def test_parts_share_their_unchanging_columns(gpu: Gpu) -> None:  # noqa: F811
             assert gpu.waits == 0
             gpu.callers.synchronize()
             assert tensors.env_ids.values().tolist() == part.env_ids.tolist()
-            assert tensors.reward.values().tolist() == [1.0, 2.0]
+            assert tensors.rewards.values().tolist() == [1.0, 2.0]
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork")

@@ -30,7 +30,7 @@ def test_an_info_that_cannot_be_unpickled_is_an_env_error(backend: Any, faults: 
         pool.reset()
         for _ in range(3):
             batch = pool.step([1, 2, 3])
-            assert batch.reward.tolist() == [1, 1, 3]
+            assert batch.rewards.tolist() == [1, 1, 3]
             assert batch.infos[2] == {}
             for read in (lambda batch=batch: batch.infos[1], lambda batch=batch: batch.infos.stack()):
                 with pytest.raises(EnvError, match=r"env 1 .*an info that can be unpickled.*no number") as raised:

@@ -192,5 +192,7 @@ def test_results_in_a_list_are_accepted(mode: Any, size: int | None, resets_ahea
             batches = [pool.reset()]
             for _ in range(4):
                 batches.append(step(pool, mode, batches[-1]))
-            rows.append([(batch.obs.tolist(), batch.reward.tolist(), batch.terminated.tolist()) for batch in batches])
+            rows.append(
+                [(batch.obs.tolist(), batch.rewards.tolist(), batch.terminations.tolist()) for batch in batches]
+            )
     assert rows[0] == rows[1]

@@ -53,8 +53,8 @@ def test_an_object_like_a_vector_env_is_accepted(mode: Any, backend: Any) -> Non
         assert first.infos[4] == {"count": 0, "half": 0.0, "pair": pytest.approx([1, 0])}
         batch = [pool.step(np.arange(6)) for _ in range(2)][-1]
         assert first.obs[:, 0].tolist() == list(range(6))
-        assert batch.terminated.tolist() == [True, False, False] * 2
-        assert batch.reward.tolist() == list(range(6))
+        assert batch.terminations.tolist() == [True, False, False] * 2
+        assert batch.rewards.tolist() == list(range(6))
         if mode == "same_step":
             assert batch.final_obs[[0, 3]].tolist() == [[0, 1, 2, 0], [3, 1, 2, 3]]
             assert batch.obs[[0, 3]].tolist() == [[0, 2, 0, -1], [3, 2, 0, -1]]
@@ -105,13 +105,13 @@ def test_atari_vector_envs(mode: Any) -> None:
                 assert_same(batch.obs[first : first + 2], obs)
                 assert [info["lives"] for info in batch.infos[first : first + 2]] == infos["lives"].tolist()
                 if "final_obs" in infos:
-                    assert batch.truncated[first : first + 2].all()
+                    assert batch.truncations[first : first + 2].all()
                     assert_same(batch.final_obs[first : first + 2], infos["final_obs"])
             actions = reference.action_space.sample()
             batch = pool.step(np.tile(actions, 2))
             obs, reward, _, truncated, infos = reference.step(actions)
-            assert batch.reward.tolist() == [*reward, *reward]
-            assert batch.truncated.tolist() == [*truncated, *truncated]
+            assert batch.rewards.tolist() == [*reward, *reward]
+            assert batch.truncations.tolist() == [*truncated, *truncated]
             assert (batch.final_obs is None) == ("final_obs" not in infos)
 
 

@@ -66,17 +66,17 @@ void bind_batches(nb::module_& m) {
           "extras"_a.none())
       .def("__len__", &Batch::count)
       .def_prop_rw("env_ids", &get_attribute<Batch::kEnvIds>, &set_attribute<Batch::kEnvIds>, nb::lock_self())
-      .def_prop_rw("reward", &get_attribute<Batch::kReward>, &set_attribute<Batch::kReward>, nb::lock_self())
-      .def_prop_rw("terminated", &get_attribute<Batch::kTerminated>, &set_attribute<Batch::kTerminated>,
+      .def_prop_rw("rewards", &get_attribute<Batch::kReward>, &set_attribute<Batch::kReward>, nb::lock_self())
+      .def_prop_rw("terminations", &get_attribute<Batch::kTerminated>, &set_attribute<Batch::kTerminated>,
                    nb::lock_self())
-      .def_prop_rw("truncated", &get_attribute<Batch::kTruncated>, &set_attribute<Batch::kTruncated>, nb::lock_self())
+      .def_prop_rw("truncations", &get_attribute<Batch::kTruncated>, &set_attribute<Batch::kTruncated>, nb::lock_self())
       .def_prop_rw("obs", &obs_of, &set_attribute<Batch::kObs>, nb::lock_self())
       .def_prop_ro("_source", &Batch::source)
       .def_prop_ro(
           "_pickled", [](const Batch& batch) { return none_or(batch.extras()); },
           nb::for_getter(nb::sig("def _pickled(self) -> dict | None")))
       .def_prop_ro("has_infos", &Batch::has_infos)
-      .def_prop_ro("done", &Batch::done, nb::for_getter(nb::sig("def done(self) -> numpy.ndarray")), nb::lock_self())
+      .def_prop_ro("dones", &Batch::done, nb::for_getter(nb::sig("def dones(self) -> numpy.ndarray")), nb::lock_self())
       .def("list_infos", &list_infos, nb::sig("def list_infos(self) -> list[dict[str, typing.Any]]"),
            "Returns the n info dicts, new ones each time. A faster `list(infos)`, which raises the same errors.")
       .def("stack_infos", &stack_infos, nb::sig("def stack_infos(self) -> dict[str, typing.Any]"),

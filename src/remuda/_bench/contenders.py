@@ -150,8 +150,8 @@ class Remuda(Contender):
         return self.read(self.pool.step(actions))
 
     def read(self, batch: remuda.Batch) -> int:
-        self.obs, self.rewards, self.infos = batch.obs, batch.reward, batch.infos
-        self.ends = batch.terminated, batch.truncated
+        self.obs, self.rewards, self.infos = batch.obs, batch.rewards, batch.infos
+        self.ends = batch.terminations, batch.truncations
         return len(batch)
 
     def close(self) -> None:

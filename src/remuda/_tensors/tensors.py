@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from remuda._spellings import InPlural, InSingular
 from remuda._tensors.moving import to_torch
 
 if TYPE_CHECKING:
@@ -14,26 +13,25 @@ if TYPE_CHECKING:
 
 
 @dataclass
-class TensorBatch(InPlural):
+class TensorBatch:
     """A batch of torch tensors, returned by `Batch.to`.
 
-    On the CPU they share the batch's memory; on other devices they are copies, and do not keep the pool's memory. The
-    names in the plural, which rollouts have, work too.
+    On the CPU they share the batch's memory; on other devices they are copies, and do not keep the pool's memory.
 
     Attributes:
         env_ids: (n,) int64: the ids of the envs.
         obs: The observations: an (n, ...) tensor, or a dict or tuple of such. Objects without an array stay objects.
-        reward: (n,) float64.
-        terminated, truncated: (n,) bool.
+        rewards: (n,) float64.
+        terminations, truncations: (n,) bool.
         extras: The columns of `extras=` by name, as in `Batch.extras`.
         final_obs: With same-step autoreset the terminal observations, like `obs`; or None, see `Batch.final_obs`.
     """
 
     env_ids: torch.Tensor
     obs: Any
-    reward: torch.Tensor
-    terminated: torch.Tensor
-    truncated: torch.Tensor
+    rewards: torch.Tensor
+    terminations: torch.Tensor
+    truncations: torch.Tensor
     extras: dict[str, torch.Tensor]
     final_obs: Any = None
 
@@ -46,18 +44,18 @@ class TensorBatch(InPlural):
 
     def __len__(self) -> int:
         """The number of rows."""
-        return len(self.reward)
+        return len(self.rewards)
 
     def __repr__(self) -> str:
-        return f"<TensorBatch of {len(self)} envs on {self.reward.device}>"
+        return f"<TensorBatch of {len(self)} envs on {self.rewards.device}>"
 
 
 @dataclass
-class TensorRollout(InSingular):
+class TensorRollout:
     """A rollout of torch tensors, returned by `Rollout.to`.
 
     On the CPU they share the rollout's memory, except `valid` and `episode_starts`; on other devices they are copies,
-    and do not keep the pool's memory. The names in the singular, which batches have, work too.
+    and do not keep the pool's memory.
 
     Attributes:
         obs: (T + 1, n, ...), or a dict or tuple of such.

@@ -225,13 +225,13 @@ class _Play:
         row_of = {env: row for row, env in enumerate(batch.env_ids.tolist())}
         stepped = self._stepping
         rows, episodes = [row_of[env] for env in stepped], [self._queues[env][0] for env in stepped]
-        self._returns[episodes] += batch.reward[rows]
+        self._returns[episodes] += batch.rewards[rows]
         self._lengths[episodes] += 1
-        over = (batch.terminated | batch.truncated)[rows]
+        over = (batch.terminations | batch.truncations)[rows]
         self._stepping = [env for env, is_over in zip(stepped, over, strict=True) if not is_over]
         ended = [env for env, is_over in zip(stepped, over, strict=True) if is_over]
         for env in ended:
-            self._end(env, bool(batch.terminated[row_of[env]]), batch.infos[row_of[env]])
+            self._end(env, bool(batch.terminations[row_of[env]]), batch.infos[row_of[env]])
         self._note_begun()
         self._beginning = [env for env in ended if self._queues[env]]
 

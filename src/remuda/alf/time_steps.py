@@ -61,14 +61,14 @@ class TimeSteps:
         """Converts a batch to a ``TimeStep`` on ALF's default device. `actions` are the step's actions, as arrays."""
         columns = dict(zip(self._names, batch.obs, strict=True))
         self.faults = NO_FAULTS
-        if batch.truncated.any():  # faults are the only truncations here
+        if batch.truncations.any():  # faults are the only truncations here
             self._end_episodes(batch, columns, actions)
         fields = {name: convert(columns[name]) for name, convert in zip(self._names, self._to_tensors, strict=True)}
         return _on_default_device(self._blank._replace(env_id=self._env_ids.clone(), **fields))
 
     def _end_episodes(self, batch: Batch, columns: Mapping[str, Nest], actions: Nest) -> None:
         """Sets LAST in the row of each env with an episode that a fault ended. The row repeats the env's last one."""
-        lost = np.flatnonzero(batch.truncated)
+        lost = np.flatnonzero(batch.truncations)
         columns["step_type"][lost] = LAST
         columns["reward"][lost] = 0
         _copy_rows(columns["prev_action"], actions, lost)

@@ -53,7 +53,7 @@ def rows(
         batch.env_ids.tolist(),
         _observations(batch.obs, keys, copy),
         _infos(batch),
-        batch.terminated.tolist(),
+        batch.terminations.tolist(),
         strict=True,
     )
 

@@ -187,7 +187,7 @@ class AsyncVectorEnvPart(PooledVectorEnv, VectorEnv[ObsType, ActType, npt.NDArra
         self.observations = batch.obs
         if self._has_extras:
             self.extras = batch.extras
-        return self.observations, batch.reward, batch.terminated, batch.truncated, self._infos(batch)
+        return self.observations, batch.rewards, batch.terminations, batch.truncations, self._infos(batch)
 
     @translated
     def step_async(self, actions: ActType) -> None:
@@ -226,7 +226,7 @@ class AsyncVectorEnvPart(PooledVectorEnv, VectorEnv[ObsType, ActType, npt.NDArra
             Exception: an env raised it.
         """
         got = self._result_of(STEPPING, self._receive, timeout)
-        return self.observations, got.reward, got.terminated, got.truncated, self._infos(got)
+        return self.observations, got.rewards, got.terminations, got.truncations, self._infos(got)
 
     # -- calls -------------------------------------------------------------------------------------------
 

@@ -20,9 +20,9 @@ class Joined:
     """The results of all envs, joined from several batches. It has the attributes of `Batch` that this face reads."""
 
     obs: Any
-    reward: npt.NDArray[np.float64]
-    terminated: npt.NDArray[np.bool_]
-    truncated: npt.NDArray[np.bool_]
+    rewards: npt.NDArray[np.float64]
+    terminations: npt.NDArray[np.bool_]
+    truncations: npt.NDArray[np.bool_]
     extras: dict[str, npt.NDArray[Any]]
     stack_infos: Callable[[], dict[str, Any]]
 
@@ -36,9 +36,9 @@ def join(batches: Sequence[Batch], single_space: Space[Any], add_info: AddInfo) 
     order = np.argsort(np.concatenate([batch.env_ids for batch in batches]))
     return Joined(
         _gather(single_space, [batch.obs for batch in batches], order),
-        np.concatenate([batch.reward for batch in batches])[order],
-        np.concatenate([batch.terminated for batch in batches])[order],
-        np.concatenate([batch.truncated for batch in batches])[order],
+        np.concatenate([batch.rewards for batch in batches])[order],
+        np.concatenate([batch.terminations for batch in batches])[order],
+        np.concatenate([batch.truncations for batch in batches])[order],
         {name: np.concatenate([batch.extras[name] for batch in batches])[order] for name in batches[0].extras},
         lambda: _stack_infos(batches, order, add_info),
     )

@@ -225,7 +225,7 @@ class Line:
         command, self._in_flight = self._in_flight, None
         assert command is not None  # every result belongs to a request
         was_building, self._is_building = self._is_building, False
-        self._has_env = not batch.truncated[row]
+        self._has_env = not batch.truncations[row]
         arrival = None
         if not self._has_env:
             if was_building:

@@ -23,16 +23,16 @@ def read_step(batch: Batch, reset_infos: Sequence[Info]) -> Step:
     """Copies the results of a step from a batch of all envs. ``reset_infos`` are those of the previous step."""
     if not batch.has_infos:  # the common case: no infos, so no episode has ended
         none = tuple([{_WAS_TRUNCATED: False} for _ in range(len(batch))])
-        return batch.reward.copy(), batch.done, none, tuple(reset_infos)
-    dones, infos = batch.done, batch.list_infos()
+        return batch.rewards.copy(), batch.dones, none, tuple(reset_infos)
+    dones, infos = batch.dones, batch.list_infos()
     resets = list(reset_infos)
     for i, done in enumerate(dones.tolist()):
         if done:
             resets[i] = infos[i]
-            infos[i] = _terminal_info(resets[i], bool(batch.truncated[i] and not batch.terminated[i]))
+            infos[i] = _terminal_info(resets[i], bool(batch.truncations[i] and not batch.terminations[i]))
         else:
             infos[i][_WAS_TRUNCATED] = False
-    return _in_their_type(batch.reward.copy(), infos), dones, tuple(infos), tuple(resets)
+    return _in_their_type(batch.rewards.copy(), infos), dones, tuple(infos), tuple(resets)
 
 
 def _terminal_info(info: Info, was_truncated: bool) -> Info:

@@ -64,7 +64,7 @@ def test_a_stopped_server_misses_the_start_timeout_and_is_replaced() -> None:
         with Pool(counting(2)) as other:
             assert server_of(other) != server
         pool.reset()
-        assert pool.step([3]).reward.tolist() == [3]  # its worker remains alive
+        assert pool.step([3]).rewards.tolist() == [3]  # its worker remains alive
 
 
 def test_a_preload_that_hangs_misses_the_start_timeout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -133,15 +133,15 @@ def test_restarts_by_a_stopped_server_do_not_delay_other_envs() -> None:
         with stopped(server_of(pool)):
             for worker in (1, 2, 3):
                 kill(pool, worker)
-            assert pool.step([1, 1, 1, 1]).truncated.tolist() == [False, True, True, True]
+            assert pool.step([1, 1, 1, 1]).truncations.tolist() == [False, True, True, True]
             pool.send([2, 2, 2, 2])
             assert pool.recv(timeout=0.05).env_ids.tolist() == [0]
             for action in range(5):
                 pool.send([action], env_ids=[0])
-                assert pool.recv(min_envs=1).reward.tolist() == [action]
+                assert pool.recv(min_envs=1).rewards.tolist() == [action]
             assert pool.stats().restarts == 3  # all three restarts are requested at once
         assert sorted(pool.recv().env_ids) == [1, 2, 3]
-        assert pool.step([1, 2, 3, 4]).reward.tolist() == [1, 2, 3, 4]
+        assert pool.step([1, 2, 3, 4]).rewards.tolist() == [1, 2, 3, 4]
 
 
 def test_a_server_that_does_not_answer_a_restart_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -153,9 +153,9 @@ def test_a_server_that_does_not_answer_a_restart_is_replaced(monkeypatch: pytest
         with stopped(server):
             kill(pool, 1)
             pool.step([1, 1])
-            assert pool.step([1, 1]).reward.tolist() == [1, 0]  # the reset of the restarted env
+            assert pool.step([1, 1]).rewards.tolist() == [1, 0]  # the reset of the restarted env
             watched.await_end()
-        assert pool.step([1, 1]).reward.tolist() == [1, 1]
+        assert pool.step([1, 1]).rewards.tolist() == [1, 1]
         assert pool.apply(parent, env_ids=[1]) != [server]
 
 
@@ -182,7 +182,7 @@ def test_more_restarts_than_the_server_forks_at_once() -> None:
         while pool.stats().restarts < many:
             pool.step([1] * many)
         pool.reset()
-        assert pool.step(list(range(many))).reward.tolist() == list(range(many))
+        assert pool.step(list(range(many))).rewards.tolist() == list(range(many))
 
 
 def test_an_interrupted_start_leaves_no_process(script: Callable[..., Script]) -> None:

@@ -90,7 +90,7 @@ with Pool(gated([None, gate])) as pool:
         pool.step([1, 2])
     except KeyboardInterrupt:
         say(pool.pending)
-    say(pool.recv().reward.tolist())
+    say(pool.recv().rewards.tolist())
     say(pool.call("tag"))
 """
     )

@@ -45,7 +45,7 @@ def assert_goes_on_without(pool: Pool, lost: Sequence[int]) -> None:
     assert sorted(batch.env_ids.tolist()) == other_ids
     assert pool.pending == 0
     pool.send([7] * len(other_ids), env_ids=other_ids)
-    assert pool.recv().reward.tolist() == [7.0] * len(other_ids)
+    assert pool.recv().rewards.tolist() == [7.0] * len(other_ids)
     for call in (lambda: pool.step([0] * pool.num_envs), pool.reset, lambda: pool.call("pid"), pool.send_observe):
         with pytest.raises(BrokenPoolError, match=f"env {lost[0]} was lost to an earlier fault") as raised:
             call()

@@ -55,7 +55,7 @@ def step(env, action):
 fns = hooked(2, (0, 1), step=step)
 with Pool(fns, start_method="{start_method}") as pool:
     pool.reset()
-    say(pool.step([0, 0]).reward.tolist())
+    say(pool.step([0, 0]).rewards.tolist())
     try:
         pool.step([1, 0])
     except WorkerDiedError as error:
@@ -63,7 +63,7 @@ with Pool(fns, start_method="{start_method}") as pool:
 with Pool(fns, start_method="{start_method}", faults="restart") as pool:
     pool.reset()
     pool.step([1, 1])
-    say(pool.step([0, 0]).truncated.tolist())
+    say(pool.step([0, 0]).truncations.tolist())
 """
     )
     assert run.read_line() == [3, 3]  # exit codes are available in workers

@@ -76,7 +76,7 @@ def test_a_forked_copy_cannot_use_the_pool() -> None:
     assert all(
         f"this pool belongs to process {os.getpid()}, got a call from its forked copy" in text for text in messages
     )
-    assert pool.step([1, 2]).reward.tolist() == [1, 2]
+    assert pool.step([1, 2]).rewards.tolist() == [1, 2]
     pool.close()
 
 
@@ -85,13 +85,13 @@ def test_a_forked_copy_may_have_its_own_pools() -> None:
     def own() -> list[float]:
         with Pool(counting(2)) as own_pool:
             own_pool.reset()
-            rewards: list[float] = own_pool.step([3, 4]).reward.tolist()
+            rewards: list[float] = own_pool.step([3, 4]).rewards.tolist()
             return rewards
 
     with Pool(counting(2)) as pool:
         pool.reset()
         assert in_a_fork(own) == [3, 4]
-        assert pool.step([1, 2]).reward.tolist() == [1, 2]
+        assert pool.step([1, 2]).rewards.tolist() == [1, 2]
     assert own() == [3, 4]
 
 
@@ -106,7 +106,7 @@ with Pool(counting(2)) as pool:
     if pid == 0:
         sys.exit(0)
     os.waitpid(pid, 0)
-    say(pool.step([1, 2]).reward.tolist())
+    say(pool.step([1, 2]).rewards.tolist())
 """
     )
     assert run.read_line() == [1, 2]

@@ -40,7 +40,7 @@ def use():
     try:
         with remuda.Pool([TinyEnv] * 2, num_workers=2, start_method=START_METHOD) as pool:
             pool.reset(seed=0)
-            said = f"rows {pool.step([1, 2]).reward.tolist()}"
+            said = f"rows {pool.step([1, 2]).rewards.tolist()}"
     except remuda.RemudaError as error:
         said = f"{type(error).__name__}: {error}"
     os.write(REPORT, said.encode())

@@ -65,7 +65,7 @@ for survive in (ignore, block, handle):
     for number in NUMBERS:
         say(pool.call("poke"))
         sys.stdin.readline()  # the signal is sent to all processes now
-        assert pool.step([3, 4]).reward.tolist() == [3, 4]
+        assert pool.step([3, 4]).rewards.tolist() == [3, 4]
     signal.pthread_sigmask(signal.SIG_UNBLOCK, NUMBERS)
 assert sorted(seen) == sorted(os.read(reader, 1000)) == sorted(NUMBERS), seen
 say([pids(pool), pool.apply(end_children), pool.get_attr("usr2", env_ids=[1])])

@@ -144,7 +144,7 @@ def test_workers_can_make_ids_that_the_caller_registered(start_method: Any) -> N
             assert pool.spec.id == "remuda-test/Counting-v0"
         with Pool(fns[2:3], start_method=start_method) as pool:
             pool.reset()
-            assert [bool(pool.step([0]).truncated[0]) for _ in range(3)] == [False, False, True]
+            assert [bool(pool.step([0]).truncations[0]) for _ in range(3)] == [False, False, True]
         with Pool(fns[3:], start_method=start_method) as pool:
             assert pool.reset().obs.shape == (1, 4)
             assert pool.reset().obs.dtype == np.int64
@@ -349,7 +349,7 @@ def test_a_pool_may_be_created_in_any_thread(start_method: Any) -> None:
     def use() -> None:
         with Pool(counting(2), num_workers=1, start_method=start_method) as pool:
             pool.reset()
-            rewards.append(pool.step([1, 2]).reward.tolist())
+            rewards.append(pool.step([1, 2]).rewards.tolist())
 
     threads = [threading.Thread(target=use) for _ in range(3)]
     for thread in threads:
@@ -447,7 +447,7 @@ def test_the_fork_server_may_be_killed() -> None:
         (server, _) = pool.apply(parent)
         end_process(server)
         pool.reset()
-        assert pool.step([1, 2]).reward.tolist() == [1, 2]  # its workers remain alive
+        assert pool.step([1, 2]).rewards.tolist() == [1, 2]  # its workers remain alive
         with Pool(counting(1)) as other:
             assert other.apply(parent) != [server]
         kill(pool, 0)
@@ -471,4 +471,4 @@ def test_several_pools_at_once() -> None:
             for k, pool in enumerate((one, other, third)):
                 pool.send([i, 3 * i + k])
             for k, pool in enumerate((third, one, other)):
-                assert pool.recv().reward.tolist() == [i, 3 * i + (k - 1) % 3]
+                assert pool.recv().rewards.tolist() == [i, 3 * i + (k - 1) % 3]

@@ -156,7 +156,7 @@ with Pool(counting(1), start_method="fork") as pool:
         watcher.watch()
         while len(watchers()) > 1:  # one of two that were started goes
             pass
-        assert pool.step([1]).reward.tolist() == [1], hit
+        assert pool.step([1]).rewards.tolist() == [1], hit
         if not hit:
             break
         hits, n = hits + 1, n + 1

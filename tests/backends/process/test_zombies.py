@@ -125,7 +125,7 @@ pool.reset()
 os.kill(server, signal.SIGSTOP)
 for pid in workers[1:]:
     os.kill(pid, signal.SIGKILL)
-say(pool.step([0, 0, 0]).truncated.tolist())
+say(pool.step([0, 0, 0]).truncations.tolist())
 {end}
 if "pool" in globals():
     say(pool.step([0, 0, 0]).obs.shape)

@@ -257,7 +257,7 @@ def test_an_array_that_uses_the_pool_while_it_is_converted() -> None:
         with pytest.raises((StateError, InvalidActionError)):
             pool.send(Stepping([7] * N))
         pool.discard()
-        assert pool.step([5] * N).reward.tolist() == [5.0] * N
+        assert pool.step([5] * N).rewards.tolist() == [5.0] * N
 
 
 def test_an_interrupt_while_actions_are_converted_is_raised() -> None:
@@ -269,4 +269,4 @@ def test_an_interrupt_while_actions_are_converted_is_raised() -> None:
         pool.reset()
         with pytest.raises(KeyboardInterrupt):
             pool.step(Interrupting())
-        assert pool.step([1] * N).reward.tolist() == [1.0] * N
+        assert pool.step([1] * N).rewards.tolist() == [1.0] * N

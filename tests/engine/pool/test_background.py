@@ -37,7 +37,7 @@ def waiting_for(gate: Gate, tag: int = 0, length: int = 2) -> list[EnvFn]:
 
 def go_on(pool: Pool, batch: Batch) -> None:
     """Steps the envs of a batch that have not ended their episode."""
-    if len(going := batch.env_ids[~(batch.terminated | batch.truncated)]):
+    if len(going := batch.env_ids[~(batch.terminations | batch.truncations)]):
         pool.send(np.arange(len(going)), going)
 
 
@@ -50,9 +50,9 @@ def trajectories(pool: Pool, rows: int) -> dict[int, list[tuple[Any, ...]]]:
         going = []
         for row, env_id in enumerate(batch.env_ids.tolist()):
             rows_of_envs[env_id].append(
-                (batch.obs[row].tolist(), batch.reward[row], batch.terminated[row], batch.infos[row])
+                (batch.obs[row].tolist(), batch.rewards[row], batch.terminations[row], batch.infos[row])
             )
-            if not batch.terminated[row]:
+            if not batch.terminations[row]:
                 going.append(env_id)
         if going:
             pool.send([len(rows_of_envs[env_id]) % 100 for env_id in going], going)
@@ -79,19 +79,19 @@ def test_other_envs_step_while_one_env_resets(backend: Any, tmp_path: Path) -> N
         pool.reset()
         for _ in range(2):
             batch = pool.step([7, 8])
-        assert batch.terminated.all()
+        assert batch.terminations.all()
         assert pool.pending == 2  # both envs reset by themselves
         gate.await_arrival()
         for expected in ([1, 2, 0, -1], [1, 2, 1, 5], [1, 2, 2, 5], [1, 3, 0, -1]):
             batch = pool.recv(min_envs=1)
             assert batch.obs.tolist() == [expected]
-            if not batch.terminated[0]:
+            if not batch.terminations[0]:
                 pool.send([5], [1])
         gate.open()
         batch = pool.recv(order="slot")
         assert batch.obs[:, :3].tolist() == [[0, 2, 0], [1, 3, 1]]
-        assert batch.reward.tolist() == [0.0, 5.0]
-        assert not batch.terminated.any()
+        assert batch.rewards.tolist() == [0.0, 5.0]
+        assert not batch.terminations.any()
 
 
 @pytest.mark.parametrize("backend", CONCURRENT)
@@ -101,7 +101,7 @@ def test_a_reset_begins_before_the_end_of_the_episode_is_received(backend: Any, 
         pool.reset()
         pool.send([1, 1])
         gate.await_arrival()  # the reset has begun before any further call of the pool
-        assert pool.recv().terminated.all()
+        assert pool.recv().terminations.all()
         gate.open()
         assert pool.recv().obs[:, 1].tolist() == [2, 2]
 
@@ -124,7 +124,7 @@ def test_sending_to_an_env_that_resets_is_refused(backend: Any, tmp_path: Path) 
 def test_a_requested_reset_resets_once_more(backend: Any) -> None:
     with Pool(counting(2, length=1), autoreset="background", backend=backend) as pool:
         pool.reset()
-        assert pool.step([1, 1]).terminated.all()
+        assert pool.step([1, 1]).terminations.all()
         pool.recv()
         assert pool.reset(seed=4, options={"a": 1}).obs[:, 1].tolist() == [3, 3]
         assert pool.get_attr("last_seed") == [4, 5]
@@ -176,7 +176,7 @@ def test_recv_raises_the_exception_of_a_background_reset(num_workers: int, backe
     envs = hooked(2, (0,), 1, autoreset=fail)
     with Pool(envs, autoreset="background", backend=backend, num_workers=num_workers) as pool:
         pool.reset()
-        assert pool.step([1, 1]).terminated.all()
+        assert pool.step([1, 1]).terminations.all()
         with pytest.raises(EnvError, match="no field") as raised:
             pool.recv()
         (failure,) = raised.value.failures
@@ -199,7 +199,7 @@ def test_recv_raises_the_death_of_a_worker_in_a_background_reset() -> None:
     kill = lambda _: os.kill(os.getpid(), signal.SIGKILL)  # noqa: E731
     with Pool(hooked(2, (0,), 1, autoreset=kill), autoreset="background") as pool:
         pool.reset()
-        assert pool.step([1, 1]).terminated.all()
+        assert pool.step([1, 1]).terminations.all()
         with pytest.raises(WorkerDiedError, match="while it did reset|reset") as raised:
             while True:
                 pool.recv(min_envs=2)
@@ -232,7 +232,7 @@ def test_restarted_envs_are_stepped_again(num_workers: int, tmp_path: Path) -> N
         episodes = {0: 0, 1: 0}
         while min(episodes.values()) < 4:
             batch = pool.recv(min_envs=1)
-            for env_id, ended in zip(batch.env_ids.tolist(), batch.terminated, strict=True):
+            for env_id, ended in zip(batch.env_ids.tolist(), batch.terminations, strict=True):
                 episodes[env_id] += bool(ended)
             go_on(pool, batch)
         assert pool.stats().restarts == 2
@@ -249,7 +249,7 @@ def test_an_episode_that_a_fault_cut_off_is_followed_by_a_reset(backend: Any) ->
         pool.reset()
         pool.step([1, 1])
         batch = pool.step([2, 2])
-        assert batch.truncated.tolist() == [True, False]
+        assert batch.truncations.tolist() == [True, False]
         assert batch.infos[0]["fault"].env_id == 0
         pool.send([3], [1])
         batch = pool.recv(order="slot")

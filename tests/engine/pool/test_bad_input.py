@@ -167,7 +167,7 @@ def test_env_ids_of_many_kinds(env_ids: Any) -> None:
         pool.reset()
         pool.send([7, 8], env_ids=env_ids)
         batch = pool.recv()
-        assert dict(zip(batch.env_ids.tolist(), batch.reward.tolist(), strict=True)) == {2: 7.0, 0: 8.0}
+        assert dict(zip(batch.env_ids.tolist(), batch.rewards.tolist(), strict=True)) == {2: 7.0, 0: 8.0}
 
 
 def test_empty_env_ids_select_no_env() -> None:
@@ -300,7 +300,7 @@ def test_send_twice() -> None:
                 call()
         assert pool.pending == 2
         batch = pool.recv()
-        assert dict(zip(batch.env_ids.tolist(), batch.reward.tolist(), strict=True)) == {0: 1, 2: 2}
+        assert dict(zip(batch.env_ids.tolist(), batch.rewards.tolist(), strict=True)) == {0: 1, 2: 2}
         assert pool.get_attr("total_steps") == [1, 0, 1]
 
 

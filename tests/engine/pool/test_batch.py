@@ -23,7 +23,7 @@ def test_an_unread_batch_keeps_its_frame() -> None:
         pool.reset()
         batches = [pool.step([i] * 3) for i in range(8)]
         assert [batch.obs[:, 3].tolist() for batch in batches] == [[i] * 3 for i in range(8)]
-        assert [batch.reward.tolist() for batch in batches] == [[float(i)] * 3 for i in range(8)]
+        assert [batch.rewards.tolist() for batch in batches] == [[float(i)] * 3 for i in range(8)]
 
 
 def test_an_array_keeps_the_frame_of_a_deleted_batch() -> None:
@@ -39,9 +39,9 @@ def test_arrays_are_made_once_and_outlive_the_pool() -> None:
     with Pool(counting(3), num_workers=1) as pool:
         batch = pool.reset(seed=1)
         assert batch.obs is batch.obs
-        assert batch.reward is batch.reward
-    assert batch.terminated.tolist() == [False] * 3  # the array is created only now
-    assert batch.truncated is batch.truncated
+        assert batch.rewards is batch.rewards
+    assert batch.terminations.tolist() == [False] * 3  # the array is created only now
+    assert batch.truncations is batch.truncations
     assert batch.env_ids.tolist() == [0, 1, 2]
 
 
@@ -49,8 +49,8 @@ def test_attributes_can_be_set() -> None:
     with Pool(counting(2), backend="serial") as pool:
         pool.reset()
         batch = pool.step([3, 4])
-        batch.reward *= 2
-        assert batch.reward.tolist() == [6.0, 8.0]
+        batch.rewards *= 2
+        assert batch.rewards.tolist() == [6.0, 8.0]
         batch.obs = batch.obs[::-1]
         assert batch.obs[:, 3].tolist() == [4, 3]
 
@@ -63,7 +63,7 @@ def test_a_copy_of_a_batch_has_the_same_values() -> None:
             for other in (copy.copy(batch),):
                 assert type(other) is Batch
                 assert other.has_infos == batch.has_infos
-                for name in ("env_ids", "obs", "reward", "terminated", "truncated", "final_obs"):
+                for name in ("env_ids", "obs", "rewards", "terminations", "truncations", "final_obs"):
                     np.testing.assert_equal(getattr(other, name), getattr(batch, name))
                 assert list(map(repr, other.infos)) == list(map(repr, batch.infos))
 
@@ -71,7 +71,7 @@ def test_a_copy_of_a_batch_has_the_same_values() -> None:
 def test_a_copy_has_terminal_observations_if_no_info_has_a_column() -> None:
     with Pool([lambda: gymnasium.make("CartPole-v1")] * 2, backend="serial", autoreset="same_step") as pool:
         batch = pool.reset(seed=0)
-        while not batch.done.any():
+        while not batch.dones.any():
             batch = pool.step([1, 0])
         other = copy.copy(batch)
         assert repr(other.list_infos()) == repr(batch.list_infos())
@@ -82,7 +82,7 @@ def test_a_copy_has_terminal_observations_if_no_info_has_a_column() -> None:
 def test_a_batch_in_a_reference_cycle_is_collected() -> None:
     with Pool(counting(2), num_workers=1, frames=2) as pool:
         batch: Any = pool.reset()
-        array = batch.reward
+        array = batch.rewards
         batch.itself, gone = batch, weakref.ref(batch)
         del batch
         gc.collect()
@@ -125,7 +125,7 @@ def test_rows_are_in_the_order_of_env_ids(ids: list[int], backend: Any) -> None:
                 continue
             batch = pool.step(actions, env_ids)
             assert batch.env_ids.tolist() == ids
-            assert batch.reward.tolist() == actions
+            assert batch.rewards.tolist() == actions
             assert pool.pending == 0
 
 
@@ -137,7 +137,7 @@ def test_a_step_of_some_envs_is_refused_while_another_env_is_in_flight() -> None
             pool.step([1], [0])
         with pytest.raises(StateError, match="env 1 is in flight"):
             pool.step([1, 1, 1])
-        assert pool.recv().reward.tolist() == [7.0]
+        assert pool.recv().rewards.tolist() == [7.0]
 
 
 # -- parts ------------------------------------------------------------------------------------------------

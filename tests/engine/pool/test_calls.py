@@ -120,7 +120,7 @@ def test_an_answer_that_cannot_be_unpickled_fails_only_its_call(backend: Any) ->
     with Pool(counting(2), backend=backend, num_workers=1) as pool:
         pool.reset()
         before, bad, after = pool.call_async("pid"), pool.apply_async(lambda env: Poison()), pool.call_async("pid")
-        assert pool.step([1, 2]).reward.tolist() == [1, 2]
+        assert pool.step([1, 2]).rewards.tolist() == [1, 2]
         with pytest.raises(EnvError, match="envs 0, 1 .* in call: .*not a number") as raised:
             bad.result()
         assert isinstance(raised.value.__cause__, ValueError)
@@ -140,7 +140,7 @@ def test_an_info_that_cannot_be_unpickled_raises_only_when_it_is_read(backend: A
         pool.reset()
         for _ in range(3):
             batch = pool.step([1, 2])
-            assert batch.reward.tolist() == [1, 3]
+            assert batch.rewards.tolist() == [1, 3]
             assert batch.infos[0] == {}
             with pytest.raises(EnvError, match=r"env 1 \(worker 0\) raised ValueError in step: .*not a number"):
                 batch.infos[1]

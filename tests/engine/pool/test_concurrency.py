@@ -105,7 +105,7 @@ def _check_numbers(num_envs: int, num_workers: int, backend: Any) -> None:
         }
         assert pool.reset().obs[:, 0].tolist() == list(range(num_envs))
         for i in range(3):
-            assert pool.step(np.arange(num_envs) + i).reward.tolist() == [k + i for k in range(num_envs)]
+            assert pool.step(np.arange(num_envs) + i).rewards.tolist() == [k + i for k in range(num_envs)]
         every_other = list(range(0, num_envs, 2))[::-1]
         pool.send(every_other, env_ids=every_other)
         assert rewards(pool.recv()) == {i: float(i) for i in every_other}

@@ -62,16 +62,16 @@ class Journal:
                 self.pool.send([self._steps] * len(there), None if len(there) == self.pool.num_envs else there)
             batch = self.pool.recv()
             self._note(batch)
-            ended = batch.env_ids[batch.terminated | batch.truncated].tolist()
+            ended = batch.env_ids[batch.terminations | batch.truncations].tolist()
             if self.pool.autoreset == "disabled" and ended:
                 self.reset(env_ids=ended)
             self._resetting = set(ended if self.pool.autoreset == "background" else ())
 
     def _note(self, batch: Any) -> None:
         for i, env_id in enumerate(batch.env_ids.tolist()):
-            flags = bool(batch.terminated[i]), bool(batch.truncated[i])
+            flags = bool(batch.terminations[i]), bool(batch.truncations[i])
             seed = batch.infos[i].get("episode_seed")
-            self.rows[env_id].append((batch.obs[i].tobytes(), float(batch.reward[i]), *flags, seed))
+            self.rows[env_id].append((batch.obs[i].tobytes(), float(batch.rewards[i]), *flags, seed))
 
     def seeds(self, env_id: int) -> list[int]:
         """Returns the seeds of the env's episodes."""

@@ -46,7 +46,7 @@ def test_extras_are_computed_at_the_same_moment_as_the_observation(backend: Any,
         batch = pool.reset(seed=0)
         check(batch)
         for i in range(9):
-            over = batch.terminated & (mode == "disabled")
+            over = batch.terminations & (mode == "disabled")
             if over.any():
                 check(pool.reset(env_ids=np.flatnonzero(over).tolist()))
             pool.send(np.full(4, i))
@@ -299,8 +299,8 @@ def test_the_row_of_a_fault_repeats_the_last_extras(mode: Any, kind: str, tmp_pa
         for i in range(8):
             batch = pool.step(np.full(3, i))
             check(batch)
-            if batch.truncated.any():
-                assert batch.truncated.tolist() == [False, True, False]
+            if batch.truncations.any():
+                assert batch.truncations.tolist() == [False, True, False]
                 assert batch.extras["steps"].tolist() == [i + 1, 2 if mode == "next_step" else 0, i + 1]
 
 
@@ -318,7 +318,7 @@ def test_a_function_that_kills_its_worker_ends_one_episode(tmp_path: Path) -> No
         for _ in range(5):
             batch = pool.step([1, 1])
             check(batch)
-            ended += int(batch.truncated.sum())
+            ended += int(batch.truncations.sum())
         assert ended == 1
 
 

@@ -59,7 +59,7 @@ class Child:
 
 
 def arrays(batch: Batch) -> list[Any]:
-    return [batch.obs.copy(), batch.reward.copy(), batch.terminated.copy(), dict(batch.infos.stack())]
+    return [batch.obs.copy(), batch.rewards.copy(), batch.terminations.copy(), dict(batch.infos.stack())]
 
 
 def scored(env: Any, action: Any) -> Any:
@@ -85,8 +85,8 @@ def test_a_childs_batch_keeps_its_values_while_the_pool_steps(backend: Any) -> N
 def test_the_parent_does_not_see_a_childs_writes(backend: Any) -> None:
     def write() -> list[Any]:
         batch.obs[:] = -7
-        batch.reward[:] = -7
-        return [batch.obs.copy(), batch.reward.copy()]
+        batch.rewards[:] = -7
+        return [batch.obs.copy(), batch.rewards.copy()]
 
     with Pool(counting(3), backend=backend) as pool:
         pool.reset()
@@ -95,7 +95,7 @@ def test_the_parent_does_not_see_a_childs_writes(backend: Any) -> None:
         child_arrays = Child(write).ask()
         assert (child_arrays[0] == -7).all() and (child_arrays[1] == -7).all()
         np.testing.assert_equal(arrays(batch), before)
-        assert pool.step([4, 5, 6]).reward.tolist() == [4, 5, 6]
+        assert pool.step([4, 5, 6]).rewards.tolist() == [4, 5, 6]
 
 
 def test_a_child_does_not_see_the_parents_writes() -> None:
@@ -178,7 +178,7 @@ def test_a_childs_calls_of_the_pool_are_refused() -> None:
         assert all(
             f"this pool belongs to process {os.getpid()}, got a call from its forked copy" in text for text in messages
         )
-        assert pool.step([1, 2]).reward.tolist() == [1, 2]
+        assert pool.step([1, 2]).rewards.tolist() == [1, 2]
 
 
 def test_a_child_may_fork_and_make_pools_of_its_own() -> None:
@@ -260,7 +260,7 @@ def test_a_killed_child_does_not_disturb_the_pool() -> None:
         os.close(child._go)
         os.close(child._answer)
         assert batch.obs.shape == (2, 4)
-        assert pool.step([1, 2]).reward.tolist() == [1, 2]
+        assert pool.step([1, 2]).rewards.tolist() == [1, 2]
 
 
 @pytest.mark.skipif(not has_gil(), reason="only the GIL keeps the thread where it is")

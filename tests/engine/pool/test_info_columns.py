@@ -130,7 +130,7 @@ def test_infos_equal_those_of_gymnasiums_vector_env(mode: str, scripts: list[Any
             assert_same(batch.stack_infos(), expected, f"step {i}")
             for env, (info, alone) in enumerate(zip(batch.list_infos(), batch.infos, strict=True)):
                 assert_same(info, alone, f"step {i}, env {env}")
-            np.testing.assert_array_equal(batch.done, batch.terminated | batch.truncated)
+            np.testing.assert_array_equal(batch.dones, batch.terminations | batch.truncations)
 
 
 @pytest.mark.parametrize(
@@ -220,7 +220,7 @@ def test_the_end_of_an_episode_is_not_pickled(obs: Any, space: Any, mode: str) -
             pool.step(no_actions(2))
         with nothing_pickled():
             batches = [pool.step(no_actions(2)) for _ in range(3 * STEPS)]
-            infos = [list(batch.infos) for batch in batches if batch.terminated.any()]
+            infos = [list(batch.infos) for batch in batches if batch.terminations.any()]
     assert len(infos) == (6 if mode == "same_step" else 4)
     for info in sum(infos, []):
         assert_same(info["final_info"] if mode == "same_step" else info, script[1][0])
@@ -295,7 +295,7 @@ def test_an_episode_info_that_is_no_plain_dict_of_numbers_is_unchanged(odd: Any,
         seen = []
         for _ in range(3 * STEPS):
             batch = pool.step(no_actions(1))
-            if batch.terminated[0]:
+            if batch.terminations[0]:
                 info = batch.infos[0]
                 seen.append(info["final_info"] if mode == "same_step" else {**info})
         top = (lambda info: info) if mode == "same_step" else dict  # an info itself is always a plain dict
@@ -389,7 +389,7 @@ def test_a_worker_dies_while_it_writes_an_info(mode: str, tmp_path: Path) -> Non
         for _ in range(6):
             pool.step(no_actions(2))
         batch = pool.step(np.array([1, 0]))
-        while not batch.truncated[0]:  # steps that were autoresets
+        while not batch.truncations[0]:  # steps that were autoresets
             batch = pool.step(np.array([1, 0]))
         info = batch.infos[0]
         if mode == "same_step":

@@ -106,7 +106,7 @@ def test_all_frames_but_one_can_be_held(frames: int) -> None:
     with Pool(counting(2), backend="serial", frames=frames) as pool:
         held = [pool.reset(), *(pool.step([i, i]) for i in range(frames + 3))]
         assert [is_view(batch.obs) for batch in held] == [True] * (frames - 1) + [False] * 5
-        assert [batch.reward.tolist() for batch in held[1:]] == [[i, i] for i in range(frames + 3)]
+        assert [batch.rewards.tolist() for batch in held[1:]] == [[i, i] for i in range(frames + 3)]
         assert all(batch.env_ids.tolist() == [0, 1] for batch in held)
         copies = [batch for batch in held if not is_view(batch.obs)]
         assert all(array.flags.owndata and array.flags.writeable for array in arrays_of(copies[0]))
@@ -124,8 +124,8 @@ def _derived(batch: Batch) -> dict[str, Any]:
         "broadcast": np.broadcast_to(batch.obs[:1], (5, 4)),
         "memoryview": memoryview(batch.obs),
         "from buffer": np.frombuffer(memoryview(batch.obs).cast("B"), dtype=np.int64),
-        "reward": batch.reward[1:],
-        "flag": batch.truncated[:0],
+        "rewards": batch.rewards[1:],
+        "flag": batch.truncations[:0],
         "infos": batch.infos,
         "dlpack": np.from_dlpack(batch.obs),
     }
@@ -139,7 +139,7 @@ DERIVED = [
     "broadcast",
     "memoryview",
     "from buffer",
-    "reward",
+    "rewards",
     "flag",
     "infos",
     "dlpack",
@@ -180,11 +180,11 @@ def test_copies_do_not_hold_the_frame(kind: str) -> None:
         makers: dict[str, Any] = {
             "copy": lambda: batch.obs.copy(),
             "scalar": lambda: batch.obs[0],
-            "list": lambda: batch.reward.tolist(),
+            "list": lambda: batch.rewards.tolist(),
             "stack": lambda: batch.infos.stack(),
             "info dict": lambda: batch.infos[0],
             "iterator": lambda: iter(batch.infos),  # `iter` has built all infos
-            "reward sum": lambda: batch.reward.sum(),
+            "reward sum": lambda: batch.rewards.sum(),
         }
         kept = makers[kind]()
         del batch
@@ -196,7 +196,7 @@ def test_a_frame_returns_to_the_pool_with_its_last_view() -> None:
     with Pool(counting(2), backend="serial", frames=3) as pool:
         batch = pool.reset()
         place = address(batch.obs)
-        parts = [batch.obs[i:] for i in range(2)] + [batch.reward, batch.infos]
+        parts = [batch.obs[i:] for i in range(2)] + [batch.rewards, batch.infos]
         del batch
         other = pool.step([0, 0])
         while parts:
@@ -210,7 +210,7 @@ def test_a_frame_returns_to_the_pool_with_its_last_view() -> None:
 def test_views_may_be_dropped_in_other_threads() -> None:
     with Pool(counting(2), backend="serial", frames=8) as pool:
         batches = [pool.reset(), *(pool.step([i, i]) for i in range(6))]
-        rewards = [batch.reward[:] for batch in batches]
+        rewards = [batch.rewards[:] for batch in batches]
         batches.clear()
         threads = [threading.Thread(target=rewards.pop) for _ in range(7)]
         for thread in threads:
@@ -232,7 +232,7 @@ def test_holding_and_dropping_in_any_order(plan: list[int | None], frames: int) 
             elif held:
                 held.pop(kind % len(held))
             for batch, rewards in held:
-                assert batch.reward.tolist() == rewards
+                assert batch.rewards.tolist() == rewards
         views = [address(batch.obs) for batch, _ in held if is_view(batch.obs)]
         assert len(views) == len(set(views)) <= frames
         del held
@@ -312,7 +312,7 @@ def test_partial_batches_are_copies(backend: Any) -> None:
         pool.reset()
         pool.send([1, 2], env_ids=[3, 0])
         first = pool.recv()
-        assert sorted(zip(first.env_ids.tolist(), first.reward.tolist(), strict=True)) == [(0, 2.0), (3, 1.0)]
+        assert sorted(zip(first.env_ids.tolist(), first.rewards.tolist(), strict=True)) == [(0, 2.0), (3, 1.0)]
         pool.send([1, 2, 3, 4])
         parts = [pool.recv(min_envs=1, max_envs=1) for _ in range(4)]
         assert sorted(int(part.env_ids[0]) for part in parts) == [0, 1, 2, 3]
@@ -343,7 +343,7 @@ def test_a_full_batch_is_in_slot_order() -> None:
         pool.send([30, 10, 20], env_ids=[2, 0, 1])
         batch = pool.recv()
         assert batch.env_ids.tolist() == [0, 1, 2]
-        assert batch.reward.tolist() == [10, 20, 30]
+        assert batch.rewards.tolist() == [10, 20, 30]
         assert is_view(batch.obs)
 
 

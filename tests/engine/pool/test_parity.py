@@ -50,18 +50,18 @@ def assert_parity(
 def _assert_same_step(batch: Batch, expected: Sequence[Any], place: str) -> None:
     obs, reward, terminated, truncated, infos = expected
     assert_same(batch.obs, obs, f"{place}: obs")
-    assert_same(batch.reward, reward, f"{place}: reward")
-    assert_same(batch.terminated, terminated, f"{place}: terminated")
-    assert_same(batch.truncated, truncated, f"{place}: truncated")
+    assert_same(batch.rewards, reward, f"{place}: reward")
+    assert_same(batch.terminations, terminated, f"{place}: terminated")
+    assert_same(batch.truncations, truncated, f"{place}: truncated")
     assert_same(batch.infos.stack(), infos, f"{place}: infos")
 
 
 def _assert_same_reset(batch: Batch, expected: Sequence[Any]) -> None:
     assert_same(batch.obs, expected[0], "reset: obs")
     assert_same(batch.infos.stack(), expected[1], "reset: infos")
-    assert not batch.reward.any()
-    assert not batch.terminated.any()
-    assert not batch.truncated.any()
+    assert not batch.rewards.any()
+    assert not batch.terminations.any()
+    assert not batch.truncations.any()
 
 
 def _reset_done_envs(pool: Pool, reference: SyncVectorEnv, done: Any, place: str) -> None:

@@ -40,7 +40,7 @@ def test_envs_of_parts_return_the_rows_of_an_undivided_pool(num_workers: int, ba
                 assert set(batch.obs[:, 2].tolist()) == {step % 4}
                 part.send(part.env_ids * 10)
         for part in parts:
-            assert part.recv().reward.tolist() == (part.env_ids * 10).tolist()
+            assert part.recv().rewards.tolist() == (part.env_ids * 10).tolist()
         # the autoreset had no seed; `get_attr` remains a call of the whole pool
         assert pool.get_attr("last_seed") == [None] * 8
         for part in parts:
@@ -84,7 +84,7 @@ def test_a_part_does_not_wait_for_another(backend: Any, tmp_path: Path) -> None:
         quick.send([6])
         gate.open()
         assert slow.recv().obs.tolist() == [[0, 1, 1, 1]]
-        assert quick.recv().reward.tolist() == [6.0]
+        assert quick.recv().rewards.tolist() == [6.0]
 
 
 @each(num_workers=[1, 2], backend=BACKENDS)
@@ -113,7 +113,7 @@ def test_repeated_splits_stay_fast_while_a_batch_is_held() -> None:
             first, second = pool.split(2)
             for half in (first, second):
                 half.reset()
-                assert half.step([step, step]).reward.tolist() == [step, step]
+                assert half.step([step, step]).rewards.tolist() == [step, step]
         assert held[:, 2].tolist() == [0] * 4
 
 
@@ -257,7 +257,7 @@ def test_a_fault_of_one_part_does_not_disturb_the_other(backend: Any) -> None:
         failing.send([1, 1])
         with pytest.raises(EnvError):
             failing.recv()
-        assert other.step([1, 1]).reward.tolist() == [1.0, 1.0]
+        assert other.step([1, 1]).rewards.tolist() == [1.0, 1.0]
         assert len(failing.recv()) == 1
         failing.reset()
 
@@ -330,7 +330,7 @@ def test_restarts(num_workers: int) -> None:
             truncated = {}
             for part in parts:
                 batch = part.step([1, 1])
-                truncated.update(zip(batch.env_ids.tolist(), batch.truncated.tolist(), strict=True))
+                truncated.update(zip(batch.env_ids.tolist(), batch.truncations.tolist(), strict=True))
             assert truncated == {env_id: env_id in pool.workers[0].env_ids for env_id in range(4)}
             for part in parts:
                 part.step([1, 1])
@@ -346,7 +346,7 @@ def test_spares_serve_all_parts(backend: Any) -> None:
         pool.reset(seed=0)
         first, second = pool.split(2)
         for part in (first, second):
-            assert part.step([1, 1]).terminated.all()
+            assert part.step([1, 1]).terminations.all()
         assert first.step([1, 1]).obs[:, 0].tolist() == [4, 5]
         assert second.step([1, 1]).obs[:, 0].tolist() == first.env_ids.tolist()
 

@@ -84,8 +84,8 @@ def test_a_replacement_is_reset_as_the_autoreset_mode_requires(mode: Any, backen
         pool.replace([1], [replacement(10)])
         if mode == "next_step":
             batch = pool.step([2, 2, 2])
-            assert not (batch.terminated | batch.truncated).any()
-            assert (batch.obs[1].tolist(), batch.reward.tolist()) == ([10, 1, 0, -1], [2, 0, 2])
+            assert not (batch.terminations | batch.truncations).any()
+            assert (batch.obs[1].tolist(), batch.rewards.tolist()) == ([10, 1, 0, -1], [2, 0, 2])
         else:
             with pytest.raises(StateError, match="got env 1; call reset first"):
                 pool.step([2, 2, 2])
@@ -212,7 +212,7 @@ def test_a_replacement_that_raises_or_is_renewed_is_rebuilt_by_its_factory(backe
         pool.reset()
         pool.replace([1], [partial(HookedEnv, 10, length=2, step=step)])
         pool.reset()
-        assert pool.step([1, 13, 1]).truncated.tolist() == [False, True, False]
+        assert pool.step([1, 13, 1]).truncations.tolist() == [False, True, False]
         assert pool.get_attr("tag") == [0, 10, 2]
         for _ in range(12):
             pool.step([1, 1, 1])
@@ -321,7 +321,7 @@ def test_a_vector_env_with_another_autoreset_mode_is_refused() -> None:
 def test_replace_discards_a_reset_in_advance() -> None:
     with Pool(counting(2, length=1), resets_ahead=True, seeding="per_episode") as pool:
         pool.reset(seed=1)
-        assert pool.step([1, 1]).terminated.all()
+        assert pool.step([1, 1]).terminations.all()
         pool.replace([1], [replacement(10, length=1)])
         batch = pool.step([1, 1])
         assert batch.obs[:, :2].tolist() == [[0, 2], [10, 1]]
@@ -358,7 +358,7 @@ def test_the_first_reset_of_a_replacement_is_repeated(
             kill(pool, 1)
         batch = pool.step([7, 8])
         assert batch.obs.tolist() == [[0, 1, 2, 7], [10, 1, 0, -1]]
-        assert not batch.truncated.any()
+        assert not batch.truncations.any()
         assert "fault" not in batch.infos[1]
         assert pool.step([7, 8]).obs[1].tolist() == [10, 1, 1, 8]
 

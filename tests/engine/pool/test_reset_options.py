@@ -197,7 +197,7 @@ def test_options_that_are_set_after_a_death_reach_the_successor() -> None:
         pool.reset()
         kill(pool, 1)
         pool.set_reset_options([{"level": 2}, {"level": 3}])
-        assert pool.step([1, 1]).truncated.tolist() == [False, True]
+        assert pool.step([1, 1]).truncations.tolist() == [False, True]
         assert levels(pool.step([1, 1])) == [1, 3]
         assert levels(pool.reset()) == [2, 3]
 
@@ -214,7 +214,7 @@ def test_options_that_are_set_while_a_successor_builds_reach_it(tmp_path: Path) 
         pool.set_reset_options({"level": 1})
         pool.reset()
         kill(pool, 1)
-        assert pool.step([1, 1]).truncated.tolist() == [False, True]
+        assert pool.step([1, 1]).truncations.tolist() == [False, True]
         pool.set_reset_options(None)
         pool.set_reset_options({"level": 2}, env_ids=[1])
         pool.send([1, 1])
@@ -335,7 +335,7 @@ def test_options_that_arrive_after_a_reset_in_advance_do_not_change_the_seed(bac
             pool.reset(seed=3)
             if not are_late:
                 pool.set_reset_options({"level": 5})
-            assert pool.step([1, 1]).terminated.all()
+            assert pool.step([1, 1]).terminations.all()
             if are_late:
                 pool.set_reset_options({"level": 5})
             return levels(pool.step([1, 1])), pool.get_attr("last_seed")

@@ -23,7 +23,13 @@ BACKENDS = ("process", "thread", "serial")
 
 
 def values_of(batch: Batch) -> tuple[Any, ...]:
-    return batch.obs.copy(), batch.reward.copy(), batch.terminated.copy(), batch.truncated.copy(), list(batch.infos)
+    return (
+        batch.obs.copy(),
+        batch.rewards.copy(),
+        batch.terminations.copy(),
+        batch.truncations.copy(),
+        list(batch.infos),
+    )
 
 
 @pairwise(seeding=["gymnasium", "per_episode"], num_workers=[1, 2, 5], backend=BACKENDS)
@@ -41,7 +47,7 @@ def test_a_reset_in_advance_begins_before_it_is_requested(backend: Any, tmp_path
     envs = hooked(2, (0,), 1, autoreset=lambda _: gate.wait())
     with Pool(envs, backend=backend, resets_ahead=True) as pool:
         pool.reset()
-        assert pool.step([1, 1]).terminated.all()
+        assert pool.step([1, 1]).terminations.all()
         gate.let_pass()  # the pool was not called since the step
         assert pool.step([2, 2]).obs.tolist() == [[0, 2, 0, -1], [1, 2, 0, -1]]
 
@@ -78,7 +84,7 @@ def test_an_exception_of_a_reset_in_advance_is_raised_by_the_next_step(tmp_path:
 
     with Pool(hooked(2, length=1, autoreset=once(tmp_path / "once", fail)), resets_ahead=True) as pool:
         pool.reset()
-        assert pool.step([1, 1]).terminated.all()
+        assert pool.step([1, 1]).terminations.all()
         assert pool.call("pid")  # the worker has failed, and the pool has not reported it
         with pytest.raises(EnvError, match="env 1 .* raised ValueError in reset"):
             pool.step([1, 1])
@@ -95,10 +101,10 @@ def test_a_reset_in_advance_is_repeated_after_a_death(num_workers: int, tmp_path
         pool.reset()
         for _ in range(2):
             batch = pool.step([1, 1])
-        assert batch.terminated.all()
+        assert batch.terminations.all()
         worker.await_end()
         batch = pool.step([2, 2])
-        assert not batch.truncated.any()
+        assert not batch.truncations.any()
         assert batch.obs[:, 2].tolist() == [0, 0]
         assert pool.step([3, 3]).obs[:, 2:].tolist() == [[1, 3], [1, 3]]
         assert pool.stats().restarts == 1
@@ -127,7 +133,7 @@ def test_a_reset_in_advance_has_a_deadline(tmp_path: Path) -> None:
         gate.await_arrival()  # the reset never passes the gate
         batch = pool.step([1, 1])
         assert batch.obs[:, 2].tolist() == [0, 0]
-        assert not batch.truncated.any()
+        assert not batch.truncations.any()
 
 
 @pytest.mark.parametrize(
@@ -147,7 +153,7 @@ def test_resets_ahead_is_refused_with_other_modes_and_options(options: dict[str,
 def test_resets_ahead_changes_nothing_with_spares() -> None:
     with Pool(counting(3, length=1), spares=1, resets_ahead=True) as pool:
         assert pool.reset().obs[:, 0].tolist() == [0, 1]
-        assert pool.step(np.array([1, 1])).terminated.all()
+        assert pool.step(np.array([1, 1])).terminations.all()
         assert pool.step(np.array([1, 1])).obs[:, 0].tolist() == [2, 0]
 
 

@@ -34,7 +34,7 @@ def check(batch: Batch, obs: Any) -> None:
 def ended(pool: Pool) -> Any:
     """Ends the episode of each env and lets the envs reset in advance. Returns the last observations."""
     batch = pool.step([5, 6])
-    assert batch.terminated.all()
+    assert batch.terminations.all()
     obs = batch.obs.copy()
     pool.apply(repr)  # a worker makes a reset that is due before or after this call, at the latest before the next one
     pool.apply(repr)
@@ -72,7 +72,7 @@ def test_a_state_after_the_end_has_the_terminal_observation(backend: Any, option
         pool.step([1, 1])
         for _ in range(2):
             batch = pool.set_state(states)
-            assert batch.terminated.all()
+            assert batch.terminations.all()
             check(batch, obs)
             check(observed(pool), obs)
             assert [state.is_over for state in pool.get_state(state_fns="attributes")] == [True, True]
@@ -149,7 +149,7 @@ def test_a_failed_step_does_not_change_the_last_observation(backend: Any) -> Non
         obs = pool.step([5, 6]).obs.copy()
         pool.set_attr("broken", True, [1])
         batch = pool.step([5, 6])
-        assert batch.truncated.tolist() == [False, True]
+        assert batch.truncations.tolist() == [False, True]
         assert batch.obs[1].tolist() == obs[1].tolist()
         again = observed(pool)
         check(again, batch.obs)

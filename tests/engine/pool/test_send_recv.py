@@ -79,12 +79,12 @@ def test_rows_by_arrival_or_by_slot(backend: Any) -> None:
             pool.send([env_id], [env_id])
             pool.recv(min_envs=pending, max_envs=0)  # waits until the result has arrived
         batch = pool.recv(min_envs=1)
-        assert batch.env_ids.tolist() == batch.reward.tolist() == [2, 0, 3]
+        assert batch.env_ids.tolist() == batch.rewards.tolist() == [2, 0, 3]
         for pending, env_id in enumerate((2, 0, 3), start=1):
             pool.send([env_id], [env_id])
             pool.recv(min_envs=pending, max_envs=0)
         batch = pool.recv(max_envs=2, order="slot")
-        assert batch.env_ids.tolist() == batch.reward.tolist() == [0, 2]  # the first two to arrive
+        assert batch.env_ids.tolist() == batch.rewards.tolist() == [0, 2]  # the first two to arrive
         assert pool.recv(order="slot").env_ids.tolist() == [3]
         pool.send_observe()
         with pytest.raises(ValueError, match="order to be 'arrival' or 'slot', got 'random'"):
@@ -154,8 +154,8 @@ def test_an_empty_batch_has_the_right_shape(backend: Any) -> None:
             batch = pool.recv(max_envs=0)
             assert len(batch) == 0
             assert batch.env_ids.shape == (0,)
-            assert (batch.reward.shape, batch.reward.dtype.name) == ((0,), "float64")
-            assert (batch.terminated.shape, batch.terminated.dtype.name) == ((0,), "bool")
+            assert (batch.rewards.shape, batch.rewards.dtype.name) == ((0,), "float64")
+            assert (batch.terminations.shape, batch.terminations.dtype.name) == ((0,), "bool")
             assert list(batch.infos) == []
             assert batch.infos.stack() == {}
             assert batch.final_obs is None
@@ -251,7 +251,7 @@ def test_discard(backend: Any) -> None:
         pool.recv(min_envs=1, max_envs=1)
         pool.discard()
         batch = pool.step([4, 5, 6])
-        assert batch.reward.tolist() == [4, 5, 6]
+        assert batch.rewards.tolist() == [4, 5, 6]
         assert batch.obs[:, 2].tolist() == [3, 3, 3]
 
 
@@ -279,9 +279,9 @@ def test_observe_takes_no_step(mode: Any, backend: Any) -> None:
                 again = pool.recv()
                 order = np.argsort(again.env_ids)
                 assert again.obs[order].tolist() == batch.obs[[0, 2]].tolist()
-                assert not again.reward.any()
-                assert not again.terminated.any()
-                assert not again.truncated.any()
+                assert not again.rewards.any()
+                assert not again.terminations.any()
+                assert not again.truncations.any()
                 assert list(again.infos) == [{}, {}]
         assert pool.get_attr("total_steps") == [4 if mode != "next_step" else 3] * 3
 
@@ -305,7 +305,7 @@ def test_another_thread_may_use_the_pool_later() -> None:
             thread.start()
             thread.join()
         assert [batch.obs[:, 1].tolist() for batch in results] == [[1, 1], [2, 2], [3, 3]]
-        assert pool.step([1, 2]).reward.tolist() == [1, 2]
+        assert pool.step([1, 2]).rewards.tolist() == [1, 2]
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
@@ -331,6 +331,6 @@ def test_without_autoreset_a_finished_env_can_be_stepped(backend: Any) -> None:
         pool.reset()
         batches = [pool.step([7, 8]) for _ in range(4)]
         assert [batch.obs[:, 1:].tolist() for batch in batches] == [[[1, n, 7], [1, n, 8]] for n in (1, 2, 3, 4)]
-        assert [batch.terminated.tolist() for batch in batches] == [[False] * 2, *[[True] * 2] * 3]
+        assert [batch.terminations.tolist() for batch in batches] == [[False] * 2, *[[True] * 2] * 3]
         assert pool.reset(env_ids=[1]).obs.tolist() == [[1, 2, 0, -1]]
         assert pool.step([7, 8]).obs[:, 1:].tolist() == [[1, 5, 7], [2, 1, 8]]

@@ -117,14 +117,14 @@ class Model(RuleBasedStateMachine):
         for row, i in enumerate(batch.env_ids.tolist()):
             obs, reward, done = self.expected.pop(i)  # a second result of the env would raise a KeyError
             assert batch.obs[row].tolist() == obs
-            assert (batch.reward[row], batch.terminated[row], batch.truncated[row]) == (reward, done, False)
+            assert (batch.rewards[row], batch.terminations[row], batch.truncations[row]) == (reward, done, False)
             if done and self.mode == "background":
                 self._begin_episode(i)
                 self._note(i)
         if order == "slot":
             assert batch.env_ids.tolist() == sorted(batch.env_ids.tolist())
         if hold:
-            self.held.append((batch, batch.reward.tolist()))
+            self.held.append((batch, batch.rewards.tolist()))
 
     @rule(which=st.integers(0, 3))
     def send_to_an_env_in_flight(self, which: int) -> None:
@@ -165,7 +165,7 @@ class Model(RuleBasedStateMachine):
     @invariant()
     def nothing_is_overwritten(self) -> None:
         for batch, reward in getattr(self, "held", []):
-            assert batch.reward.tolist() == reward
+            assert batch.rewards.tolist() == reward
 
     @invariant()
     def pending_counts_envs_in_flight(self) -> None:

@@ -28,8 +28,8 @@ def assert_continues_like_a_twin(env_id: str, restores: int, steps: int, **optio
             for _ in range(steps):
                 batch = pool.step(np.stack([space.sample()] * 2))
                 np.testing.assert_array_equal(batch.obs[1], batch.obs[0])
-                assert batch.reward[1] == batch.reward[0]
-                assert batch.terminated[1] == batch.terminated[0]
+                assert batch.rewards[1] == batch.rewards[0]
+                assert batch.terminations[1] == batch.terminations[0]
 
 
 @pytest.mark.parametrize("env_id", MUJOCO)

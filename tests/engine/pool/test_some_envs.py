@@ -26,7 +26,7 @@ def test_a_step_of_some_envs_returns_rows_in_the_order_of_env_ids(backend: Any) 
         for env_ids in ([2, 0, 3], [1], [3, 2, 1, 0], [0, 1, 2, 3], np.array([1, 2])):
             batch = pool.step([10 + i for i in env_ids], env_ids)
             assert batch.env_ids.tolist() == list(env_ids)
-            assert batch.reward.tolist() == [10.0 + i for i in env_ids]
+            assert batch.rewards.tolist() == [10.0 + i for i in env_ids]
             assert batch.obs[:, 0].tolist() == list(env_ids)  # their tags
             assert list(batch.infos) == [{"tag": i, "name": f"env {i}"} for i in env_ids]
         assert pool.pending == 0
@@ -38,7 +38,7 @@ def test_terminal_observations_and_irregular_infos_follow_the_order() -> None:
     with Pool(env_fns, num_workers=1, autoreset="same_step", backend="serial") as pool:
         pool.reset()
         batch = pool.step([7, 8, 9], [2, 0, 1])
-    assert batch.terminated.tolist() == [True] * 3
+    assert batch.terminations.tolist() == [True] * 3
     assert batch.final_obs[:, 0].tolist() == [2, 0, 1]
     assert batch.final_obs[:, 3].tolist() == [7, 8, 9]
     assert [info["final_info"]["name"] for info in batch.infos] == ["env 2", "env 0", "env 1"]

@@ -106,7 +106,7 @@ def assert_parity(env_fns: Sequence[EnvFn], steps: int, mode: Any, **options: An
             actions = reference.action_space.sample()
             batch, expected = pool.step(actions), reference.step(actions)
             assert_same(batch.obs, expected[0], f"step {i}: obs")
-            assert_same(batch.reward, expected[1], f"step {i}: reward")
+            assert_same(batch.rewards, expected[1], f"step {i}: reward")
             assert_same(batch.infos.stack(), expected[4], f"step {i}: infos")
             _assert_final_obs(batch, expected[4])
 
@@ -354,6 +354,6 @@ def test_numbers_of_another_byte_order_keep_their_values(backend: Any) -> None:
 def test_actions_of_another_byte_order_are_accepted(action: Any) -> None:
     with Pool([lambda: CountingEnv()] * 2, backend="thread") as pool:
         pool.reset()
-        assert pool.step(action).reward.tolist() == [4.0, 0.0]
+        assert pool.step(action).rewards.tolist() == [4.0, 0.0]
         with pytest.raises(InvalidActionError, match="got 1000"):
             pool.step(np.array([1000, 0], ">i8"))

@@ -27,8 +27,8 @@ def run(pool: Pool, mode: Any, steps: int, seed: int | None = 0) -> list[Any]:
     rows: list[Any] = [batch.obs.tolist()]
     for _ in range(steps):
         batch = step(pool, mode, batch)
-        final = None if batch.final_obs is None else batch.final_obs[batch.terminated].tolist()
-        arrays = (batch.env_ids, batch.obs, batch.reward, batch.terminated)
+        final = None if batch.final_obs is None else batch.final_obs[batch.terminations].tolist()
+        arrays = (batch.env_ids, batch.obs, batch.rewards, batch.terminations)
         rows.append((*[array.tolist() for array in arrays], final))
     return rows
 
@@ -42,14 +42,14 @@ def test_the_spare_that_has_waited_longest_is_next(backend: Any) -> None:
         assert pool.num_envs == 3
         assert tags(pool.reset()) == [0, 1, 2]
         pool.step([1, 1, 1])
-        assert pool.step([1, 1, 1]).terminated.all()
+        assert pool.step([1, 1, 1]).terminations.all()
         batch = pool.step([1, 1, 1])
         assert tags(batch) == [3, 4, 0]
         assert batch.obs[:, 1:].tolist() == [[1, 0, -1], [1, 0, -1], [2, 0, -1]]
-        assert batch.reward.tolist() == [0.0] * 3
+        assert batch.rewards.tolist() == [0.0] * 3
         assert batch.env_ids.tolist() == [0, 1, 2]
         pool.step([1, 1, 1])
-        assert pool.step([1, 1, 1]).terminated.all()
+        assert pool.step([1, 1, 1]).terminations.all()
         assert tags(pool.step([1, 1, 1])) == [1, 2, 3]
 
 
@@ -87,7 +87,7 @@ def test_each_slot_returns_whole_episodes(backend: Any, mode: Any) -> None:
         ended = 0
         for _ in range(60):
             batch = step(pool, mode, batch)
-            for slot, row, terminated in zip(batch.env_ids.tolist(), batch.obs, batch.terminated, strict=True):
+            for slot, row, terminated in zip(batch.env_ids.tolist(), batch.obs, batch.terminations, strict=True):
                 env, steps = at[slot]
                 if mode == "same_step" and terminated:
                     assert batch.final_obs[slot, [0, 2]].tolist() == [env, steps + 1] == [env, LENGTHS[env % 6]]
@@ -107,11 +107,11 @@ def test_each_slot_returns_whole_episodes(backend: Any, mode: Any) -> None:
 
 def pool_observed(pool: Pool, batch: Batch) -> dict[int, tuple[int, int]]:
     """Resets the slots that ended their episode. Returns the env and the step of each slot."""
-    for slot in batch.env_ids[batch.terminated].tolist():
+    for slot in batch.env_ids[batch.terminations].tolist():
         pool.reset(env_ids=[slot])
     pool.send_observe()
     rows = pool.recv().obs
-    batch.terminated[:] = False
+    batch.terminations[:] = False
     return {slot: (int(row[0]), int(row[2])) for slot, row in enumerate(rows)}
 
 
@@ -154,7 +154,7 @@ def test_a_fault_does_not_change_the_order_of_spares(failing: int, act: Any, tmp
         gate.open()
         batch = pool.recv()
         assert tags(batch) == [2, 3]
-        assert batch.truncated.tolist() == [failing == 0, failing == 1]
+        assert batch.truncations.tolist() == [failing == 0, failing == 1]
 
 
 # -- slow resets ------------------------------------------------------------------------------------------
@@ -194,7 +194,7 @@ def test_an_env_resets_once_for_each_episode(backend: Any) -> None:
         seen: dict[int, list[int]] = {tag: [] for tag in range(4)}
         for _ in range(20):
             batch = pool.step([1, 1])
-            if not batch.terminated[0]:
+            if not batch.terminations[0]:
                 for tag, episode in batch.obs[:, :2].tolist():
                     seen[tag].append(episode)
         for tag, episodes in seen.items():
@@ -224,7 +224,7 @@ def test_seeds_and_options_reach_the_spares(backend: Any) -> None:
 def test_a_seed_goes_to_the_env_in_the_slot(backend: Any, mode: Any) -> None:
     with Pool(counting(3, length=1), spares=1, autoreset=mode, backend=backend) as pool:
         pool.reset()
-        assert pool.step([1, 1]).terminated.all()
+        assert pool.step([1, 1]).terminations.all()
         assert tags(pool.reset(seed=[5], env_ids=[1])) == [1]
         assert tags(pool.reset(env_ids=[0])) == [2]  # without a seed a spare takes the slot
 

@@ -43,8 +43,10 @@ def rows(batch: Batch) -> list[Any]:
     """Returns the rows of a batch in the order of the env ids."""
     rows_ = []
     for i in np.argsort(batch.env_ids):
-        flags = bool(batch.terminated[i]), bool(batch.truncated[i])
-        rows_.append((int(batch.env_ids[i]), batch.obs[i].copy(), float(batch.reward[i]), *flags, dict(batch.infos[i])))
+        flags = bool(batch.terminations[i]), bool(batch.truncations[i])
+        rows_.append(
+            (int(batch.env_ids[i]), batch.obs[i].copy(), float(batch.rewards[i]), *flags, dict(batch.infos[i]))
+        )
     return rows_
 
 
@@ -55,7 +57,7 @@ def play(pool: Pool, steps: int, mode: str = "next_step") -> list[Any]:
         pool.send(np.full(pool.num_envs, i % 10))
         batch = pool.recv()
         rows_.append(rows(batch))
-        over = np.flatnonzero(batch.terminated | batch.truncated).tolist()
+        over = np.flatnonzero(batch.terminations | batch.truncations).tolist()
         if over and mode == "disabled":
             rows_.append(rows(pool.reset(env_ids=over)))
         if pool.pending:  # envs that reset in the background
@@ -117,7 +119,7 @@ def test_gymnasiums_own_envs_need_no_state_functions(env_id: str) -> None:
         rows_ = []
         for _ in range(2):
             batches = [pool.step(action) for action in actions]
-            rows_.append([(np.asarray(b.obs).tolist(), b.reward.tolist(), b.truncated.tolist()) for b in batches])
+            rows_.append([(np.asarray(b.obs).tolist(), b.rewards.tolist(), b.truncations.tolist()) for b in batches])
             pool.set_state(states)
         assert rows_[0] == rows_[1]
 
@@ -143,7 +145,7 @@ def test_simulators_continue_from_a_state(package: str, make: Any) -> None:
         for action, before in zip(actions, first, strict=True):
             batch = pool.step(action)
             np.testing.assert_array_equal(batch.obs, before.obs)
-            np.testing.assert_array_equal(batch.reward, before.reward)
+            np.testing.assert_array_equal(batch.rewards, before.rewards)
 
 
 def _atari() -> Any:
@@ -165,7 +167,7 @@ def test_set_state_returns_the_observation_of_the_state(backend: Any) -> None:
         assert back.env_ids.tolist() == [2, 0]
         assert back.obs.tolist() == [obs[2].tolist(), obs[0].tolist()]
         assert back.extras["place"].tolist() == back.obs[:, 1].tolist()
-        assert (back.reward.tolist(), back.terminated.any(), back.truncated.any()) == ([0, 0], False, False)
+        assert (back.rewards.tolist(), back.terminations.any(), back.truncations.any()) == ([0, 0], False, False)
         assert not back.has_infos
         pool.send_observe([0])
         assert pool.recv().obs.tolist() == [obs[0].tolist()]
@@ -236,7 +238,7 @@ def test_parts_get_and_set_states_of_their_envs() -> None:
 def until_over(pool: Pool) -> Batch:
     """Steps until the time limit has ended the episode of each env. Returns the last batch."""
     batch = pool.step(np.zeros(pool.num_envs, int))
-    while not (batch.truncated | batch.terminated).all():
+    while not (batch.truncations | batch.terminations).all():
         batch = pool.step(np.zeros(pool.num_envs, int))
     return batch
 
@@ -251,7 +253,7 @@ def test_an_env_continues_from_a_state_after_the_end_of_an_episode(backend: Any,
         following = pool.step([0, 0]).obs.tolist()
         play(pool, 1)
         back = pool.set_state(states)
-        assert back.terminated.all()
+        assert back.terminations.all()
         again = pool.step([0, 0]).obs.tolist()
         assert [obs[2:] for obs in again] == [[0, -1]] * 2
         if not options.get("spares"):  # with spares, other envs take the slots
@@ -310,7 +312,7 @@ def test_set_state_does_not_change_later_seeds() -> None:
             for i in range(12):
                 batch = pool.step([0])
                 rows_ += [info["episode_seed"] for info in batch.infos if "episode_seed" in info]
-                if puts and i in (1, 4) and not batch.truncated[0]:
+                if puts and i in (1, 4) and not batch.truncations[0]:
                     pool.set_state(pool.get_state())
             return rows_
 

@@ -63,7 +63,7 @@ def checked_steps(part: Part, steps: int) -> None:
         held = [*held[-3:], (batch.obs, expected)]
         for obs, rows in held:
             np.testing.assert_array_equal(obs, rows)
-        np.testing.assert_array_equal(batch.reward, actions)
+        np.testing.assert_array_equal(batch.rewards, actions)
 
 
 @contextmanager
@@ -77,7 +77,7 @@ def waiting_part(backend: Any, directory: Path) -> Iterator[tuple[Pool, Part, Pa
         gate.await_arrival()
         yield pool, slow, fast
         gate.open()
-        assert task.result().reward.tolist() == [7]
+        assert task.result().rewards.tolist() == [7]
         assert pool.split(1) == (pool,)
 
 
@@ -89,14 +89,14 @@ def test_each_part_is_stepped_by_a_thread_of_its_own(backend: Any, parts: int) -
     with Pool(counting(8), backend=backend, num_workers=4) as pool:
         at_once(lambda part: checked_steps(part, 200), pool.split(parts))
         pool.split(1)
-        assert pool.step([1] * 8).reward.tolist() == [1] * 8
+        assert pool.step([1] * 8).rewards.tolist() == [1] * 8
 
 
 @pytest.mark.parametrize("backend", CONCURRENT)
 def test_a_part_is_stepped_while_another_one_waits(backend: Any, tmp_path: Path) -> None:
     with waiting_part(backend, tmp_path) as (_, _, fast):
         for action in range(20):
-            assert fast.step([action]).reward.tolist() == [action]
+            assert fast.step([action]).rewards.tolist() == [action]
 
 
 @pytest.mark.parametrize("backend", CONCURRENT)
@@ -120,7 +120,7 @@ def test_a_second_thread_in_the_same_part_is_refused(backend: Any, tmp_path: Pat
         for call in (lambda: slow.step([1]), slow.recv, slow.reset, slow.discard, lambda: slow.send([1])):
             with pytest.raises(StateError, match="one thread at a time"):
                 call()
-        assert fast.step([3]).reward.tolist() == [3]
+        assert fast.step([3]).rewards.tolist() == [3]
 
 
 @pytest.mark.parametrize("backend", CONCURRENT)
@@ -168,7 +168,7 @@ def test_an_error_of_one_part_is_raised_in_its_own_thread(tmp_path: Path) -> Non
             errors = 0
             for n in range(60):
                 if n % 3 != 0:
-                    assert failing.step([1, 1]).reward.tolist() == [1, 1]
+                    assert failing.step([1, 1]).rewards.tolist() == [1, 1]
                     continue
                 with pytest.raises(EnvError) as raised:
                     failing.step([999, 999])
@@ -195,7 +195,7 @@ def test_deaths_in_one_part_leave_the_rows_of_the_other_as_they_are() -> None:
         dying.reset()
 
         task = Task(checked_steps, other, 300)
-        assert sum(bool(dying.step([1] * 2).truncated.any()) for _ in range(40)) >= 3
+        assert sum(bool(dying.step([1] * 2).truncations.any()) for _ in range(40)) >= 3
         task.result()
 
 
@@ -247,7 +247,7 @@ def test_every_method_of_a_part_works_while_another_part_waits(backend: Any, tmp
         gate.await_arrival()
         full_life(fast)
         gate.open()
-        assert task.result().reward.tolist() == [7] * slow.num_envs
+        assert task.result().rewards.tolist() == [7] * slow.num_envs
 
 
 @pytest.mark.parametrize("backend", CONCURRENT)
@@ -304,7 +304,7 @@ def test_a_part_lives_on_while_workers_of_another_die() -> None:
             task = Task(full_life, other)
             for n in range(6):
                 batch = dying.step(np.where(dying.env_ids == dying.env_ids[n % 3], 999, 1))
-                assert batch.truncated.sum() == 1
+                assert batch.truncations.sum() == 1
                 assert len(dying.rollout(1).obs) == 2
             assert task.result() == expected
 
@@ -330,7 +330,7 @@ def test_three_threads_read_and_hold_batches_while_the_pool_steps(backend: Any) 
             assert infos.stack()["n"].tolist() == [one["n"] for one in infos]
             assert all(obs.shape[0] == 4 for obs, _ in held)
             assert len({id(obs) for obs, _ in held}) == len(held)
-            np.testing.assert_array_equal(batch.reward, batch.reward)
+            np.testing.assert_array_equal(batch.rewards, batch.rewards)
         return n
 
     collections: queue.Queue[bool] = queue.Queue(1)
@@ -380,7 +380,7 @@ def test_frames_of_other_threads_are_used_again_once_they_are_dropped(backend: A
         pool.reset()
         for n in range(50):
             batch = pool.step([n, n])
-            Task(lambda batch=batch: batch.obs.sum() + batch.reward.sum()).result()
+            Task(lambda batch=batch: batch.obs.sum() + batch.rewards.sum()).result()
             assert not batch.obs.flags.owndata, n
 
 

@@ -48,7 +48,7 @@ class Twins:
             actions = self.actions.sample()
             batch = self.vectors.step(actions)
             assert_same_batch(batch, self.singles.step(actions), f"step {i}")
-            over = batch.terminated | batch.truncated
+            over = batch.terminations | batch.truncations
             if self.mode == "disabled" and over.any():
                 self._reset(over, f"reset after step {i}")
 
@@ -81,11 +81,11 @@ def leaves_of(obs: Any, rows: Any) -> Any:
 
 
 def assert_same_batch(actual: Batch, expected: Batch, place: str) -> None:
-    for name in ("env_ids", "obs", "reward", "terminated", "truncated"):
+    for name in ("env_ids", "obs", "rewards", "terminations", "truncations"):
         assert_same(getattr(actual, name), getattr(expected, name), f"{place}: {name}")
     assert_same(list(actual.infos), list(expected.infos), f"{place}: infos")
     assert_same(actual.infos.stack(), expected.infos.stack(), f"{place}: stacked infos")
-    over = np.flatnonzero(expected.terminated | expected.truncated)
+    over = np.flatnonzero(expected.terminations | expected.truncations)
     assert (actual.final_obs is None) == (expected.final_obs is None), place
     if expected.final_obs is not None:
         assert_same(leaves_of(actual.final_obs, over), leaves_of(expected.final_obs, over), f"{place}: final_obs")
@@ -165,7 +165,7 @@ def test_vector_envs_with_text_observations(mode: Any, backend: Any) -> None:
         for texts in (["a", "b", "c", "d"], ["", "x" * 100_000, "y", "z" * 70_000]):
             batch = pool.step(texts)
             assert batch.obs == tuple(text * 2 for text in texts)
-            assert batch.reward.tolist() == [len(text) for text in texts]
+            assert batch.rewards.tolist() == [len(text) for text in texts]
 
 
 # -- vector envs that are not Gymnasium's ----------------------------------------------------------------
@@ -267,7 +267,7 @@ def test_some_vector_envs_in_any_order(pool: Pool, kind: Any) -> None:
     batch = pool.recv(order="slot")
     assert batch.env_ids.tolist() == [2, 3, 4, 5]
     assert batch.obs.tolist() == [[2, 1, 0, -1], [3, 1, 0, -1], [4, 2, 0, -1], [5, 2, 0, -1]]
-    assert not batch.reward.any()
+    assert not batch.rewards.any()
 
 
 def test_partial_batches_have_whole_vector_envs(pool: Pool) -> None:

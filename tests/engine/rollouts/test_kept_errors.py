@@ -71,13 +71,11 @@ CALLS: dict[str, Callable[[Pool], Any]] = {
     "to while open": lambda pool: pool.rollout(5).to("cpu"),
     "to nothing": lambda pool: fill(pool.rollout(5)).to("nothing"),
     "gae": lambda pool: fill(pool.rollout(5)).gae([1]),
-    "attribute": lambda pool: fill(pool.rollout(5)).nothing,  # type: ignore[attr-defined]
     "pickle": lambda pool: pickle.dumps(pool.rollout(5)),
     "collect": lambda pool: next(remuda.collect(pool, lambda obs: [1, 4], steps=5, parts=1)),
     "collect in parts": lambda pool: next(remuda.collect(pool, lambda obs: [4], steps=5, parts=2)),
     "step": lambda pool: pool.step([1, 4]),
     "batch to nothing": lambda pool: pool.step([1, 1]).to("nothing"),
-    "attribute of a batch": lambda pool: pool.step([1, 1]).nothing,  # type: ignore[attr-defined]
     "info": lambda pool: pool.step([1, 1]).infos[9],
     "get_state": lambda pool: pool.get_state(),
     "replace": lambda pool: pool.replace([0], [exits]),  # type: ignore[list-item]

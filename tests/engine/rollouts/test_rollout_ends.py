@@ -37,7 +37,9 @@ def test_results_in_flight_after_a_failed_close_keep_rewards_and_flags(backend: 
             rollout.close()
         assert not rollout.is_open and not rollout.valid.any()
         batch = pool.recv()
-        assert sorted(zip(batch.env_ids.tolist(), batch.reward.tolist(), batch.terminated.tolist(), strict=True)) == [
+        assert sorted(
+            zip(batch.env_ids.tolist(), batch.rewards.tolist(), batch.terminations.tolist(), strict=True)
+        ) == [
             (0, 7.0, True),
             (1, 8.0, False),
             (2, 9.0, False),
@@ -209,7 +211,7 @@ def test_closing_an_ended_rollout_does_not_disturb_later_parts(close_first: bool
         assert rollout.valid.all() and not ended.valid.any()
         halves = pool.split(2)
         rollout.close()  # closing a full rollout does not change the parts
-        assert halves[0].step([1, 1]).reward.tolist() == [1.0, 1.0]
+        assert halves[0].step([1, 1]).rewards.tolist() == [1.0, 1.0]
 
 
 # -- faces ------------------------------------------------------------------------------------------------

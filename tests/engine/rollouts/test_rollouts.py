@@ -43,9 +43,9 @@ class Twin:
 def assert_like(rollout: Rollout, twin: Twin) -> None:
     np.testing.assert_array_equal(rollout.obs, twin.obs)
     np.testing.assert_array_equal(rollout.actions, twin.actions)
-    np.testing.assert_array_equal(rollout.rewards, twin.stacked("reward"))
-    np.testing.assert_array_equal(rollout.terminations, twin.stacked("terminated"))
-    np.testing.assert_array_equal(rollout.truncations, twin.stacked("truncated"))
+    np.testing.assert_array_equal(rollout.rewards, twin.stacked("rewards"))
+    np.testing.assert_array_equal(rollout.terminations, twin.stacked("terminations"))
+    np.testing.assert_array_equal(rollout.truncations, twin.stacked("truncations"))
 
 
 def actions_of(t: int, n: int) -> Any:
@@ -286,7 +286,7 @@ def test_parts_fill_one_rollout_alternately() -> None:
             assert len(turns) == 18 and turns[0] == turns[2] != turns[1]
             assert sorted(rollout.env_ids.tolist()) == list(range(6))
             np.testing.assert_array_equal(rollout.obs, np.array(twin.obs)[:, rollout.env_ids])
-            np.testing.assert_array_equal(rollout.rewards, twin.stacked("reward")[:, rollout.env_ids])
+            np.testing.assert_array_equal(rollout.rewards, twin.stacked("rewards")[:, rollout.env_ids])
             np.testing.assert_array_equal(rollout.columns["who"], [rollout.env_ids] * 9)
             assert rollout.obs.flags.c_contiguous and is_view(rollout.obs)
             twin.begin()
@@ -345,7 +345,7 @@ def test_vector_envs_fill_rollouts() -> None:
             for _ in range(12):
                 twin.step(np.arange(6) % 2)
             np.testing.assert_array_equal(rollout.obs, np.array(twin.obs)[:, rollout.env_ids])
-            np.testing.assert_array_equal(rollout.terminations, twin.stacked("terminated")[:, rollout.env_ids])
+            np.testing.assert_array_equal(rollout.terminations, twin.stacked("terminations")[:, rollout.env_ids])
             np.testing.assert_array_equal(rollout.valid[1:], ~(rollout.terminations | rollout.truncations)[:-1])
             twin.begin()
 

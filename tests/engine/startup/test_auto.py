@@ -209,7 +209,7 @@ class StainedEnv(DiceEnv):
 def trajectory(pool: Pool) -> list[Any]:
     first = pool.reset(seed=3).obs.copy()
     batches = [pool.step(np.zeros(pool.num_envs, int)) for _ in range(40)]
-    return [first, *[(b.obs.copy(), b.reward.copy(), b.terminated.copy(), list(b.infos)) for b in batches]]
+    return [first, *[(b.obs.copy(), b.rewards.copy(), b.terminations.copy(), list(b.infos)) for b in batches]]
 
 
 @each(start_method=START_METHODS, num_workers=[1, 2, 4])
@@ -280,7 +280,7 @@ def test_the_worker_of_the_trial_has_deaths_and_restarts_like_others(faults: Any
             with pytest.raises(WorkerDiedError, match="worker 0"):
                 pool.step([9, 0])
         else:
-            assert pool.step([9, 0]).truncated.tolist() == [True, False]
+            assert pool.step([9, 0]).truncations.tolist() == [True, False]
             assert pool.step([0, 0]).obs[:, 0].tolist() == [0, 1]
 
 
@@ -362,7 +362,7 @@ def test_a_failed_trial_does_not_fail_the_start(
             assert pool.num_workers == 2
             assert re.search(f"cannot be played at random .*{why}", str(pool.choice))
         assert pool.reset().obs[:, 0].tolist() == [0, 1]
-        assert pool.step([1, 2]).reward.tolist() == [1, 2]
+        assert pool.step([1, 2]).rewards.tolist() == [1, 2]
         (tmp_path / "over").touch()
 
 

@@ -62,7 +62,7 @@ def test_an_env_is_built_by_its_first_reset(backend: Any, num_workers: int, buil
         pool.step([1], env_ids=[2])
         assert pool.reset().obs[:, :2].tolist() == [[0, 1], [1, 1], [2, 2]]
         assert sorted(builds.noted()) == ["+0", "+1", "+2"]
-        assert pool.step([1, 2, 3]).reward.tolist() == [1, 2, 3]
+        assert pool.step([1, 2, 3]).rewards.tolist() == [1, 2, 3]
     assert sorted(builds.noted()) == ["+0", "+1", "+2", "-0", "-1", "-2"]
 
 
@@ -96,9 +96,9 @@ def test_lazy_does_not_change_episodes(mode: Any, builds: Builds) -> None:
                 if mode == "background":
                     while pool.pending:
                         seen.append(pool.recv())
-                elif mode == "disabled" and batch.terminated.all():
+                elif mode == "disabled" and batch.terminations.all():
                     seen.append(pool.reset())
-            return [(one.obs.tolist(), one.reward.tolist(), one.terminated.tolist()) for one in seen]
+            return [(one.obs.tolist(), one.rewards.tolist(), one.terminations.tolist()) for one in seen]
 
     assert play(lazy=True) == play()
 

@@ -62,7 +62,9 @@ def test_returns_are_sums_of_rewards_in_every_mode(mode: Any) -> None:
         batch, total = pool.reset(), [0.0, 0.0]
         for _ in range(12):
             batch = step(pool, mode, batch)
-            for env, reward, ended in zip(batch.env_ids, batch.reward, batch.terminated | batch.truncated, strict=True):
+            for env, reward, ended in zip(
+                batch.env_ids, batch.rewards, batch.terminations | batch.truncations, strict=True
+            ):
                 total[env] += reward
                 if ended:
                     rewards[env].append(total[env])
@@ -171,7 +173,7 @@ def test_a_successor_continues_the_counts_of_a_killed_worker() -> None:
         first = pool.workers[1].pid
         assert first is not None
         os.kill(first, signal.SIGKILL)
-        while not pool.step([0, 0]).truncated[1]:
+        while not pool.step([0, 0]).truncations[1]:
             pass
         for _ in range(2):  # a reset and a step
             pool.step([0, 0])
@@ -195,7 +197,7 @@ def test_an_exception_counts_as_a_fault(policy: Any) -> None:
             with pytest.raises(EnvError):
                 pool.step([0, 0])
         else:
-            assert pool.step([0, 0]).truncated.tolist() == [False, True]
+            assert pool.step([0, 0]).truncations.tolist() == [False, True]
         assert [env.faults for env in pool.stats().envs] == [0, 1]
 
 
@@ -282,7 +284,7 @@ def test_a_restarting_worker_reports_the_memory_of_its_successor(tmp_path: Any) 
         victim = pool.workers[0].pid
         assert victim is not None
         os.kill(victim, signal.SIGKILL)
-        assert pool.step([0, 0]).truncated.tolist() == [True, False]
+        assert pool.step([0, 0]).truncations.tolist() == [True, False]
         pool.send([0, 0])
         assert pool.recv(min_envs=1).env_ids.tolist() == [1]
         while not is_built_again.exists():

@@ -31,7 +31,7 @@ def test_a_worker_that_overwrote_memory_is_replaced(mode: Any, tmp_path: Path) -
         pool.reset()
         pool.step([1, 1])
         batch = pool.step([2, 2])
-        assert batch.truncated.tolist()[1] is True
+        assert batch.truncations.tolist()[1] is True
         assert final_info(batch, 1)["fault"].kind == "corrupt"
         pool.reset()
         for i in range(1, 4):

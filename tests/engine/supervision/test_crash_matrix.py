@@ -198,13 +198,13 @@ def check_restarting(pool: Pool, row: Row, phase: Phase, faults: list[str]) -> N
         assert not faults
     elif outcome in (Outcome.REPEATED, Outcome.BUILT_AGAIN):
         assert batch.obs[1].tolist() == FRESH
-        assert (batch.reward[1], batch.truncated.any()) == (0, False)
+        assert (batch.rewards[1], batch.truncations.any()) == (0, False)
     else:
         check_truncation(batch, row, phase)
         if phase is not Phase.SAME_STEP:
             batch = pool.step([6, 6])
             assert batch.obs[1].tolist() == FRESH
-            assert (batch.reward[1], batch.truncated.any()) == (0, False)
+            assert (batch.rewards[1], batch.truncations.any()) == (0, False)
     if outcome is not Outcome.EPISODE_GOES_ON:
         assert len(faults) == 1 + (outcome is Outcome.BUILT_AGAIN)
         check_text(faults[-1], row, phase)
@@ -213,7 +213,7 @@ def check_restarting(pool: Pool, row: Row, phase: Phase, faults: list[str]) -> N
 
 
 def check_truncation(batch: Batch, row: Row, phase: Phase) -> None:
-    assert (batch.reward[1], batch.terminated[1], batch.truncated.tolist()) == (0, False, [False, True])
+    assert (batch.rewards[1], batch.terminations[1], batch.truncations.tolist()) == (0, False, [False, True])
     last, info = batch.obs[1], batch.infos[1]
     if batch.final_obs is not None:
         assert last.tolist() == FRESH

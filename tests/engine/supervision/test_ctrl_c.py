@@ -34,7 +34,7 @@ def test_ctrl_c_reaches_the_caller(phase: str, tmp_path: Path) -> None:
             with pytest.raises(StateError, match="env 1; call reset first"):
                 pool.step([1, 1])
         pool.reset()
-        assert not pool.step([1, 1]).truncated.any()
+        assert not pool.step([1, 1]).truncations.any()
 
 
 def test_ctrl_c_reaches_the_caller_from_a_rebuild_and_the_rebuild_is_repeated(tmp_path: Path) -> None:
@@ -47,7 +47,7 @@ def test_ctrl_c_reaches_the_caller_from_a_rebuild_and_the_rebuild_is_repeated(tm
         with pytest.raises(KeyboardInterrupt):
             pool.step([1, 1])
         batch = pool.recv()
-        assert (batch.truncated.tolist(), batch.obs[1].tolist()) == ([False, True], [1, 1, 0, -1])
+        assert (batch.truncations.tolist(), batch.obs[1].tolist()) == ([False, True], [1, 1, 0, -1])
         assert pool.step([1, 1]).obs[1].tolist() == [1, 1, 1, 1]
 
 

@@ -80,7 +80,7 @@ def test_autoresets_have_the_deadline_of_resets(mode: Any, tmp_path: Path) -> No
         batch = pool.step([1, 1])
         if mode == "next_step":  # a reset that was repeated leaves no trace in the batch
             batch = pool.step([1, 1])
-            assert not batch.truncated.any()
+            assert not batch.truncations.any()
         else:
             assert fault_in(batch, 1).operation == "reset"
         assert batch.obs.tolist() == [[0, 2, 0, -1], [1, 1, 0, -1]]
@@ -108,7 +108,7 @@ def test_several_envs_miss_a_deadline_at_once() -> None:
     with Pool(hooked(4, which=[1, 2], step=hold_the_gil), faults=FaultPolicy("restart", step_timeout=LIMIT)) as pool:
         pool.reset()
         batch = pool.step([1] * 4)
-        assert batch.truncated.tolist() == [False, True, True, False]
+        assert batch.truncations.tolist() == [False, True, True, False]
         assert [final_info(batch, row)["fault"].kind for row in (1, 2)] == ["timeout"] * 2
 
 
@@ -121,7 +121,7 @@ def test_idle_workers_miss_no_deadline(tmp_path: Path) -> None:
         while time.monotonic() < end:
             pass
         assert pool.call("pid") == before
-        assert not pool.step([1, 1]).truncated.any()
+        assert not pool.step([1, 1]).truncations.any()
         assert pids_of(pool) == before
 
 
@@ -134,7 +134,7 @@ def test_waiting_for_a_successor_does_not_count_for_a_deadline(tmp_path: Path) -
     faults = FaultPolicy("restart", step_timeout=LIMIT, reset_timeout=LIMIT)
     with Pool(hooked(2, build=build, step=hangs), faults=faults) as pool:
         pool.reset()
-        assert pool.step([1, 1]).truncated[1]
+        assert pool.step([1, 1]).truncations[1]
         pool.send([1, 1])
         assert pool.recv(timeout=2 * LIMIT).env_ids.tolist() == [0]
         gate.let_pass()
@@ -258,7 +258,7 @@ with Pool(hooked(2, step=stand_once("stood")), faults=FaultPolicy("restart", ste
     say(pids(pool))
     {meanwhile}
     batch = pool.recv()
-    say([batch.truncated.tolist(), batch.obs[:, 2].tolist(), pool.stats().restarts])
+    say([batch.truncations.tolist(), batch.obs[:, 2].tolist(), pool.stats().restarts])
 """
 IN_A_BUILD = """
 def build(env, stand=stand_once("stood"), built=str(Path(os.environ["REMUDA_TEST"], "built"))):
@@ -274,7 +274,7 @@ with Pool(hooked(2, build=build), faults=FaultPolicy("restart", backoff=0), star
         pool.send([1], env_ids=[0])
     say(pids(pool))
     batch = pool.recv()
-    say([batch.truncated.tolist(), sorted(batch.obs[:, 2].tolist())[:1], pool.stats().restarts])
+    say([batch.truncations.tolist(), sorted(batch.obs[:, 2].tolist())[:1], pool.stats().restarts])
 """
 
 

@@ -70,7 +70,7 @@ def test_lasting_attributes_are_set_again(kind: str, options: dict[str, Any], tm
         pool.set_attr("level", 12, env_ids=[1], lasting=True)
         pool.set_attr("tag", 5)  # only the current env gets this attribute
         pool.step([1, 1])
-        assert pool.step([1, 1]).truncated[1]
+        assert pool.step([1, 1]).truncations[1]
         assert pool.get_attr("level") == [10, 12]
         assert pool.get_attr("tag")[1] == 1
         gone = {0, 1} if kind == "death" and options == {"num_workers": 1} else {1}
@@ -142,7 +142,7 @@ def test_the_last_observation_is_kept_after_an_observe(autoreset: Any) -> None:
         observe(pool)
         kill(pool, 1)
         batch = pool.step([3, 3])
-        assert batch.truncated.tolist() == [False, True]
+        assert batch.truncations.tolist() == [False, True]
         last = batch.obs if batch.final_obs is None else batch.final_obs
         assert last[1].tolist() == [1, 1, 2, 2]
 
@@ -153,12 +153,12 @@ def test_an_observe_of_a_failed_env_repeats_its_last_observation(backend: Any) -
     with restarting([CountingEnv, clumsy(1)], backend=backend) as pool:
         pool.reset()
         pool.step([1, 1])
-        assert pool.step([2, 2]).truncated.tolist() == [False, True]
+        assert pool.step([2, 2]).truncations.tolist() == [False, True]
         for _ in range(2):
             batch = observe(pool)
             assert batch.obs.tolist() == [[0, 1, 2, 2], [1, 1, 1, 1]]
-            assert not batch.truncated.any()
-            assert (batch.reward.tolist(), list(batch.infos)) == ([0, 0], [{}, {}])
+            assert not batch.truncations.any()
+            assert (batch.rewards.tolist(), list(batch.infos)) == ([0, 0], [{}, {}])
         assert pool.step([3, 3]).obs.tolist() == [[0, 1, 3, 3], [1, 1, 0, -1]]
         assert observe(pool).obs.tolist() == [[0, 1, 3, 3], [1, 1, 0, -1]]
 
@@ -167,10 +167,10 @@ def test_an_observe_of_a_failed_env_repeats_its_last_observation(backend: Any) -
 def test_an_observe_after_a_death_between_episodes_repeats_the_last_observation(autoreset: Any) -> None:
     with restarting([short_text_env()] * 2, autoreset=autoreset) as pool:
         pool.reset()
-        assert pool.step(("a", "b")).terminated.all()
+        assert pool.step(("a", "b")).terminations.all()
         kill(pool, 1)
         batch = observe(pool)  # the pool detects the death during this call
-        assert (batch.obs, batch.truncated.tolist()) == (("a", "b"), [False, False])
+        assert (batch.obs, batch.truncations.tolist()) == (("a", "b"), [False, False])
         if autoreset == "next_step":
             assert observe(pool).obs == ("a", "b")
             assert pool.step(("c", "d")).obs == ("", "")
@@ -190,7 +190,7 @@ def short_text_env() -> Any:
 def test_without_autoreset_a_rebuilt_env_must_be_reset() -> None:
     with restarting(counting(2, length=1), autoreset="disabled") as pool:
         pool.reset()
-        assert pool.step([1, 1]).terminated.all()
+        assert pool.step([1, 1]).terminations.all()
         kill(pool, 1)
         with pytest.raises(WorkerDiedError):
             pool.get_attr("tag")
@@ -208,7 +208,7 @@ def test_large_messages_wait_for_the_successor() -> None:
         for _ in range(2):  # the second death is followed by a delay in which env 1 has no worker
             pool.reset()
             kill(pool, 1)
-            assert pool.step(("a", "b")).truncated.tolist() == [False, True]
+            assert pool.step(("a", "b")).truncations.tolist() == [False, True]
         size = pool.apply_async(lambda env, data: len(data), (text,), env_ids=[1])
         pool.send_reset(options={"text": text}, env_ids=[1])
         assert pool.recv().obs == (text,)
@@ -229,7 +229,7 @@ def test_large_messages_survive_a_failed_build(tmp_path: Path) -> None:
     with restarting([TextEnv, make]) as pool:
         pool.reset()
         kill(pool, 1)
-        assert pool.step(("a", "b")).truncated.tolist() == [False, True]
+        assert pool.step(("a", "b")).truncations.tolist() == [False, True]
         pool.send_reset(options={"text": text}, env_ids=[1])
         gate.let_pass()
         assert pool.recv().obs == (text,)

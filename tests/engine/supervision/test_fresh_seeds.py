@@ -40,7 +40,7 @@ def step(pool: Pool, times: int = 1) -> list[Fault]:
     faults = []
     for _ in range(times):
         batch = pool.step([1] * pool.num_envs)
-        over = batch.env_ids[batch.terminated | batch.truncated].tolist()
+        over = batch.env_ids[batch.terminations | batch.truncations].tolist()
         faults += [info["fault"] for i in over if "fault" in (info := final_info(batch, i))]
         if over and pool.autoreset == "disabled":
             pool.reset(env_ids=over)

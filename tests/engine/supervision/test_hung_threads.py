@@ -94,7 +94,7 @@ def test_a_missed_deadline_is_raised(phase: str, num_workers: int | None, hang: 
             assert pool.reset(env_ids=[0, 2]).obs[:, 1].tolist() == [2, 2]
         hang.let_go()
         pool.send([4, 5], env_ids=[0, 2])
-        assert pool.recv().reward.tolist() == [4, 5]
+        assert pool.recv().rewards.tolist() == [4, 5]
 
 
 @each(mode=MODES, num_workers=[None, 1, 2])
@@ -139,7 +139,7 @@ def test_autoresets_have_the_deadline_of_resets(mode: Any, num_workers: int | No
         batch = pool.step([1, 1])
         if mode == "next_step":  # the reset is repeated
             batch = pool.step([1, 1])
-            assert not batch.truncated.any()
+            assert not batch.truncations.any()
         else:
             assert fault_in(batch, 1).operation == "reset"
         assert batch.obs.tolist() == [[0, 2, 0, -1], [1, 1, 0, -1]]
@@ -151,7 +151,7 @@ def test_resets_in_advance_have_the_deadline_of_resets(policy: str, hang: Hang) 
     env_fns = hanging(2, hang, "autoreset", length=1)
     with in_threads(env_fns, policy, reset_timeout=LIMIT, resets_ahead=True) as pool:
         pool.reset()
-        assert pool.step([1, 1]).terminated.all()
+        assert pool.step([1, 1]).terminations.all()
         if policy == "restart":
             assert pool.step([1, 1]).obs.tolist() == [[0, 2, 0, -1], [1, 1, 0, -1]]
         else:
@@ -167,8 +167,8 @@ def test_a_spare_that_hangs_is_rebuilt(mode: Any, hang: Hang) -> None:
         ends = 0
         while ends < 8 or hang.hung is None:
             batch = pool.step([1, 1])
-            assert batch.reward.tolist() in ([1, 1], [0, 0], [1, 0], [0, 1])
-            ends += int(batch.terminated.sum())
+            assert batch.rewards.tolist() in ([1, 1], [0, 0], [1, 0], [0, 1])
+            ends += int(batch.terminations.sum())
 
 
 @pytest.mark.parametrize("num_workers", [None, 1])
@@ -179,7 +179,7 @@ def test_a_call_that_hangs_costs_the_episode(num_workers: int | None, hang: Hang
             pool.call("poke")
         batch = pool.step([1, 1])
         assert fault_in(batch, 1).kind == "timeout"
-        assert batch.truncated.tolist() == [False, True]
+        assert batch.truncations.tolist() == [False, True]
         assert pool.call("poke") == ["poked"] * 2
 
 
@@ -194,7 +194,7 @@ def test_a_lasting_call_that_hangs_is_not_repeated(hang: Hang) -> None:
         with pytest.raises(EnvTimeoutError, match="call_timeout"):
             call.result()
         hang.let_go()
-        assert pool.step([1, 1]).truncated.tolist() == [False, True]
+        assert pool.step([1, 1]).truncations.tolist() == [False, True]
         assert pool.reset().obs[:, 0].tolist() == [0, 1]
 
 
@@ -237,10 +237,10 @@ def test_several_envs_hang_one_after_another() -> None:
 
     with in_threads(hooked(4, which=range(4), step=step, close=close), "restart", 1, step_timeout=LIMIT) as pool:
         pool.reset()
-        assert pool.step([1] * 4).truncated.all()
+        assert pool.step([1] * 4).truncations.all()
         for hang in reversed(hangs):
             hang.let_go()
-        assert not pool.step([1] * 4).truncated.any()
+        assert not pool.step([1] * 4).truncations.any()
         assert pool.step([2] * 4).obs.tolist() == [[tag, 1, 1, 2] for tag in range(4)]
 
 
@@ -258,7 +258,7 @@ def test_a_pool_is_closed_while_an_env_hangs() -> None:
     hang = Hang()
     pool = in_threads(hanging(2, hang, "step"), "restart", step_timeout=LIMIT)
     pool.reset()
-    assert pool.step([1, 1]).truncated.tolist() == [False, True]
+    assert pool.step([1, 1]).truncations.tolist() == [False, True]
     pool.close()
     assert not any(worker.is_alive() for worker in pool.workers)
     hang.let_go()  # the thread finds its memory gone, and touches nothing
@@ -273,7 +273,7 @@ def test_parts_go_on_while_the_env_of_another_part_hangs(hang: Hang) -> None:
         for n in range(1, 50):
             quick.send([n], env_ids=[2])
             assert quick.recv().obs[:, 2].tolist() == [n]
-        assert slow.recv(order="slot").truncated.tolist() == [True, False]
+        assert slow.recv(order="slot").truncations.tolist() == [True, False]
         assert slow.step([2, 2]).obs[:, 2].tolist() == [0, 2]
 
 
@@ -307,7 +307,7 @@ def test_no_thread_is_left_by_a_hang_that_ends(hang: Hang) -> None:
     before = set(threading.enumerate())
     with in_threads(hanging(2, hang, "step"), "restart", 1, step_timeout=LIMIT) as pool:
         pool.reset()
-        assert pool.step([1, 1]).truncated.any()
+        assert pool.step([1, 1]).truncations.any()
         hang.let_go()
     for thread in set(threading.enumerate()) - before:
         thread.join()

@@ -309,7 +309,7 @@ def test_a_log_handler_that_raises_loses_no_death(mode: Any, kind: Any) -> None:
         finally:
             logger.removeHandler(handler)
         assert (sorted(logged), raised) == ([1, 2, 3], 3)
-        assert batch.truncated.tolist() == [False, True, True, True]
+        assert batch.truncations.tolist() == [False, True, True, True]
         assert [fault_in(batch, env).env_id for env in (1, 2, 3)] == [1, 2, 3]
         pool.reset()
         assert pool.step([2] * 4).obs[:, 2].tolist() == [1] * 4

@@ -84,7 +84,7 @@ def test_a_large_action_is_sent_whole_or_not_at_all(backend: Any, faults: Any) -
             actions = ["abc"[n % 3] * LETTERS, "c" * (n + 1)]
             disturbed(1 + n * 37, lambda: pool.pending or pool.send(actions))  # noqa: B023 - called at once
             batch = pool.recv()
-            assert batch.reward.tolist() == [LETTERS, n + 1]
+            assert batch.rewards.tolist() == [LETTERS, n + 1]
             assert [info["text"] for info in batch.infos] == ["abc"[n % 3] * LETTERS, "c" * LETTERS]
         assert pids_of(pool) == before
 

@@ -41,7 +41,7 @@ def test_an_env_that_fails_too_often_is_raised_with_all_its_faults(backend: Any,
     with Pool(env_fns, backend=backend, faults=policy(max_restarts=max_restarts), autoreset="same_step") as pool:
         pool.reset()
         for _ in range(max_restarts):
-            assert pool.step([1, 1, 1]).truncated.tolist() == [False, True, False]
+            assert pool.step([1, 1, 1]).truncations.tolist() == [False, True, False]
         message = f"more faults than max_restarts={max_restarts} of one env"
         with pytest.raises(RestartLimitError, match=message) as raised:
             pool.step([1, 1, 1])
@@ -70,7 +70,7 @@ def test_a_worker_with_a_lost_env_is_restarted_for_the_other_envs(lost: int) -> 
         pool.discard()
         kill(pool, 0)
         batch = pool.step([2, 2], env_ids=other_ids)
-        assert batch.truncated.tolist() == [True, True]
+        assert batch.truncations.tolist() == [True, True]
         assert {info["fault"].env_id for info in batch.infos} == set(other_ids)
         assert pool.step([2, 2], env_ids=other_ids).obs[:, 2].tolist() == [0, 0]
         assert pool.step([2, 2], env_ids=other_ids).obs[:, 2].tolist() == [1, 1]
@@ -82,7 +82,7 @@ def test_deaths_count_for_each_env_of_the_worker() -> None:
     with Pool(counting(4), num_workers=2, faults=policy(max_restarts=1), autoreset="same_step") as pool:
         pool.reset()
         kill(pool, 0)
-        assert pool.step([1] * 4).truncated.tolist() == [True, True, False, False]
+        assert pool.step([1] * 4).truncations.tolist() == [True, True, False, False]
         kill(pool, 0)
         with pytest.raises(RestartLimitError) as raised:
             pool.step([2] * 4)
@@ -98,7 +98,7 @@ def test_the_pool_as_a_whole_has_a_limit() -> None:
         pool.reset()
         for worker in (0, 1):
             kill(pool, worker)
-            assert pool.step([1] * 3).truncated[worker]
+            assert pool.step([1] * 3).truncations[worker]
         kill(pool, 2)
         with pytest.raises(RestartLimitError, match="max_pool_restarts=2") as raised:
             pool.step([1] * 3)
@@ -110,7 +110,7 @@ def test_faults_before_the_period_do_not_count() -> None:
     with Pool(hooked(1, which=[0], step=ALWAYS), backend="serial", faults=policy(max_restarts=1, period=1e-9)) as pool:
         pool.reset()
         for _ in range(5):
-            assert pool.step([1]).truncated[0]
+            assert pool.step([1]).truncations[0]
             pool.step([1])
 
 
@@ -152,7 +152,7 @@ def test_a_failed_rebuild_is_repeated(tmp_path: Path) -> None:
         pool.reset()
         kill(pool, 1)
         batch = pool.step([1, 1])
-        assert (batch.truncated.tolist(), batch.obs[1].tolist()) == ([False, True], [1, 1, 0, -1])
+        assert (batch.truncations.tolist(), batch.obs[1].tolist()) == ([False, True], [1, 1, 0, -1])
         assert len(list(tmp_path.iterdir())) == 3
 
 
@@ -162,7 +162,7 @@ def test_a_death_during_a_rebuild_counts_as_a_fault(tmp_path: Path) -> None:
     with Pool(hooked(2, build=build), faults=policy(max_restarts=1)) as pool:
         pool.reset()
         kill(pool, 1)
-        assert pool.step([1, 1]).truncated[1]
+        assert pool.step([1, 1]).truncations[1]
         gate.let_pass()
         with pytest.raises(RestartLimitError) as raised:
             pool.step([1, 1])
@@ -176,7 +176,7 @@ def test_a_rebuild_that_hangs_ends_after_start_timeout(tmp_path: Path) -> None:
         limit_builds_of_successors(pool)
         pool.reset()
         kill(pool, 1)
-        assert pool.step([1, 1]).truncated[1]
+        assert pool.step([1, 1]).truncations[1]
         with pytest.raises(RestartLimitError) as raised:
             pool.step([1, 1])
         assert isinstance(raised.value.__cause__, StartTimeoutError)
@@ -215,7 +215,7 @@ def test_a_second_restart_waits(tmp_path: Path) -> None:
         pool.reset()
         for _ in range(2):
             kill(pool, 1)
-            assert pool.step([1, 1]).truncated[1]
+            assert pool.step([1, 1]).truncations[1]
             pool.send([1, 1])
             pool.recv(min_envs=1 if _ else 2)
         assert pool.recv(timeout=0).env_ids.tolist() == []

@@ -35,14 +35,14 @@ def play_until_replaced(pool: Pool, env: int, pid: int) -> list[Any]:
     while pids_of(pool)[env] == pid:
         rows += step_or_reset(pool)
     rows += step_or_reset(pool)
-    while not rows[-1].terminated[env] and not rows[-2].terminated[env]:
+    while not rows[-1].terminations[env] and not rows[-2].terminations[env]:
         rows += step_or_reset(pool)
-    return [(row.obs[env].tolist(), bool(row.terminated[env]), bool(row.truncated[env])) for row in rows]
+    return [(row.obs[env].tolist(), bool(row.terminations[env]), bool(row.truncations[env])) for row in rows]
 
 
 def step_or_reset(pool: Pool) -> list[Any]:
     batch = pool.step([1] * pool.num_envs)
-    if pool.autoreset == "disabled" and batch.terminated.any():
+    if pool.autoreset == "disabled" and batch.terminations.any():
         return [batch, pool.reset()]
     return [batch]
 
@@ -89,7 +89,7 @@ def test_a_limit_that_is_too_low_replaces_the_worker_after_each_episode() -> Non
         for _ in range(3):
             before = pids_of(pool)
             batches = [pool.step([1]) for _ in range(3)]
-            assert [bool(batch.terminated[0]) for batch in batches] == [False, False, True]
+            assert [bool(batch.terminations[0]) for batch in batches] == [False, False, True]
             assert pids_of(pool) != before
         assert pool.stats().memory_renewals == 3
 

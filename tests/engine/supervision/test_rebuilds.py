@@ -44,7 +44,7 @@ def test_a_failed_rebuild_is_reported_with_its_kind(accident: accidents.Accident
         if kind == "timeout":
             limit_builds_of_successors(pool)
         pool.reset()
-        assert pool.step([1, 1]).truncated.tolist() == [False, True]
+        assert pool.step([1, 1]).truncations.tolist() == [False, True]
         gate.let_pass()
         with pytest.raises(RestartLimitError) as raised:
             pool.step([1, 1])

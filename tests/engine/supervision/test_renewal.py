@@ -63,8 +63,8 @@ def test_a_renewal_does_not_change_terminal_results(mode: Any) -> None:
         for _ in range(4):
             pool.step([3, 4])
             batch = pool.step([5, 6])
-            assert (batch.reward.tolist(), batch.terminated.tolist()) == ([5, 6], [True, True])
-            assert not batch.truncated.any()
+            assert (batch.rewards.tolist(), batch.terminations.tolist()) == ([5, 6], [True, True])
+            assert not batch.truncations.any()
             terminal = batch.obs if batch.final_obs is None else batch.final_obs
             assert terminal.tolist() == [[0, 1, 2, 5], [1, 1, 2, 6]]
             if mode == "next_step":
@@ -107,7 +107,7 @@ def test_renewals_do_not_count_as_faults() -> None:
         pool.reset()
         for _ in range(5):
             batch = pool.step([1, 1])
-            assert batch.terminated.all()
+            assert batch.terminations.all()
             assert "fault" not in batch.infos[1]["final_info"] if "final_info" in batch.infos[1] else True
 
 
@@ -130,7 +130,7 @@ def test_a_close_that_hangs_is_no_fault_of_the_successor() -> None:
         for _ in range(3):
             batch = pool.step([1, 1])
         assert pids_of(pool)[1] != before
-        assert not batch.truncated.any()
+        assert not batch.truncations.any()
         kill(pool, 1)
         fault = fault_in(pool.step([1, 1]), 1)
         assert (fault.kind, fault.operation) == ("death", "step")
@@ -146,7 +146,7 @@ def test_renewals_with_deaths(mode: Any) -> None:
             if i in (3, 7):
                 kill(pool, 1)
             batch = pool.step([1, 1])
-            if mode == "disabled" and (ended := [j for j in range(2) if batch.terminated[j] or batch.truncated[j]]):
+            if mode == "disabled" and (ended := [j for j in range(2) if batch.terminations[j] or batch.truncations[j]]):
                 pool.reset(env_ids=ended)
         assert all(worker.is_alive() for worker in pool.workers)
 
@@ -179,7 +179,7 @@ def test_episodes_that_a_reset_ends_count_on_every_backend(mode: Any, backend: A
         assert pool.get_attr("last_options") == [{"level": 1}] * 3
         assert pool.reset(env_ids=[1]).obs[0, 1] == 2
         batch = [pool.step([1] * 3) for _ in range(3)][-1]
-        assert batch.terminated.all()
+        assert batch.terminations.all()
         if mode != "same_step":
             batch = pool.reset() if mode == "disabled" else pool.step([1] * 3)
         assert batch.obs[:, 1].tolist() == [2, 1, 2]
@@ -194,10 +194,10 @@ def test_an_unused_reset_in_advance_does_not_count_as_an_episode(
     faults = FaultPolicy(renew_every=2)
     with Pool(env_fns, backend=backend, num_workers=num_workers, faults=faults, resets_ahead=True) as pool:
         pool.reset()
-        assert pool.step([1, 1]).terminated.all()
+        assert pool.step([1, 1]).terminations.all()
         gate.let_pass()  # this is the reset in advance
         pool.send_reset(options={"level": 1}, env_ids=[1])  # the worker resets again, with these options
         gate.let_pass()
         assert pool.recv().obs.tolist() == [[1, 3, 0, -1]]
-        assert pool.step([1, 1]).terminated[1]
+        assert pool.step([1, 1]).terminations[1]
         assert pool.step([1, 1]).obs[1, 1] == 1  # the env was rebuilt

@@ -69,7 +69,7 @@ def test_a_fault_truncates_the_episode_and_the_env_is_restarted(
         assert isinstance(fault.error, WorkerDiedError if failure == "SIGKILL" else EnvError)
         assert fault.kind == ("death" if failure == "SIGKILL" else "exception")
         assert batch.obs[[0, 2]].tolist() == [[0, 1, 3, 3], [2, 1, 3, 3]]
-        assert batch.truncated.tolist() == [False, True, False]
+        assert batch.truncations.tolist() == [False, True, False]
         if mode == "same_step":
             assert batch.obs[1].tolist() == [1, 1, 0, -1]  # the observation of the rebuilt env
         batch = rejoin(pool, [5, 5, 5])
@@ -85,9 +85,9 @@ def test_a_death_truncates_the_episodes_of_all_envs_of_the_worker(mode: Any, tmp
         pool.reset()
         pool.step([1] * 5)
         batch = pool.step([2] * 5)
-        reasons = [assert_cut_off(batch, row, [row, 1, 1, 1]) for row in range(3) if batch.truncated[row]]
+        reasons = [assert_cut_off(batch, row, [row, 1, 1, 1]) for row in range(3) if batch.truncations[row]]
         # Env 0 may have published its second step before the death. That step then counts.
-        assert batch.truncated.tolist()[1:] == [True, True, False, False]
+        assert batch.truncations.tolist()[1:] == [True, True, False, False]
         assert [(fault.env_id, fault.shared) for fault in reasons if fault.env_id != 0] == [(1, False), (2, True)]
         assert batch.obs[3:].tolist() == [[3, 1, 2, 2], [4, 1, 2, 2]]
 
@@ -123,14 +123,14 @@ def test_a_death_between_episodes_truncates_no_episode(mode: Any) -> None:
     with restarting(counting(2, length=1), autoreset=mode) as pool:
         pool.reset()
         batch = pool.step([1, 1])
-        assert batch.terminated.all()
+        assert batch.terminations.all()
         kill(pool, 1)
         batch = pool.reset() if mode == "disabled" else pool.step([2, 2])
         if mode == "same_step":  # the next episode had begun
             assert_cut_off(batch, 1, [1, 2, 0, -1])
         else:
             assert batch.obs.tolist() == [[0, 2, 0, -1], [1, 1, 0, -1]]
-            assert not batch.truncated.any()
+            assert not batch.truncations.any()
 
 
 @pytest.mark.parametrize(("backend", "failure"), PLACES)
@@ -138,7 +138,7 @@ def test_a_failed_reset_is_repeated_with_its_seed_and_options(backend: Any, fail
     with restarting(hooked(3, reset=once(tmp_path / "failed", FAILURES[failure])), backend=backend) as pool:
         batch = pool.reset(seed=[5, 6, 7], options={"level": 3})
         assert batch.obs.tolist() == [[0, 1, 0, -1], [1, 1, 0, -1], [2, 1, 0, -1]]
-        assert not batch.truncated.any()
+        assert not batch.truncations.any()
         assert pool.get_attr("last_seed") == [5, 6, 7]
         assert pool.get_attr("last_options") == [{"level": 3}] * 3
         pool.step([1, 1, 1])
@@ -151,14 +151,14 @@ def test_a_failed_autoreset_is_repeated(backend: Any, failure: str, mode: Any, t
         pool.reset()
         batch = pool.step([1, 1])
         if mode == "next_step":
-            assert batch.terminated.all()
+            assert batch.terminations.all()
             batch = pool.step([1, 1])
-            assert not batch.truncated.any()
+            assert not batch.truncations.any()
         else:  # the reset was part of the step
             assert_cut_off(batch, 1, [1, 1, 0, -1])
         assert batch.obs.tolist() == [[0, 2, 0, -1], [1, 1, 0, -1]]
         pool.reset()
-        assert pool.step([4, 4]).reward.tolist() == [4, 4]
+        assert pool.step([4, 4]).rewards.tolist() == [4, 4]
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -170,7 +170,7 @@ def test_several_envs_fail_at_once(mode: Any, tmp_path: Path) -> None:
         pool.reset()
         batch = pool.step([1] * 4)
         assert [fault_in(batch, row).kind for row in (1, 2)] == ["death", "exception"]
-        assert batch.truncated.tolist() == [False, True, True, False]
+        assert batch.truncations.tolist() == [False, True, True, False]
         pool.reset()
         assert pool.step([2] * 4).obs[:, 2].tolist() == [1] * 4
 
@@ -194,7 +194,7 @@ def test_the_row_of_a_fault_repeats_observations_of_every_kind(mode: Any, tmp_pa
             before = rows(pool, batch.obs)[1]
             kill(pool, 1)
             batch = pool.step(batched(pool, actions))
-            assert batch.truncated[1]
+            assert batch.truncations[1]
             assert isinstance(fault_in(batch, 1), Fault)
             assert_same(rows(pool, batch.obs if mode != "same_step" else batch.final_obs)[1], before)
             pool.reset(seed=2)
@@ -238,7 +238,7 @@ def test_partial_batches_do_not_wait_for_a_successor(tmp_path: Path) -> None:
     rebuilt = Rebuilt(tmp_path)
     with restarting(rebuilt.env_fns) as pool:
         batch = rebuilt.fail(pool)
-        assert batch.truncated.tolist() == [False, True, False]
+        assert batch.truncations.tolist() == [False, True, False]
         pool.send([4, 4, 4])
         batch = pool.recv(min_envs=2)
         assert sorted(batch.env_ids.tolist()) == [0, 2]
@@ -295,7 +295,7 @@ def test_a_large_action_waits_for_the_successor(tmp_path: Path) -> None:
         pool.reset()
         kill(pool, 1)
         text = "x" * 3_000_000
-        assert pool.step(("a", "b")).truncated.tolist() == [False, True]
+        assert pool.step(("a", "b")).truncations.tolist() == [False, True]
         batch = pool.step((text, text))
         assert [len(obs) for obs in batch.obs] == [3_000_000, 0]
         assert [len(obs) for obs in pool.step((text, text)).obs] == [3_000_000] * 2
@@ -343,7 +343,7 @@ def test_max_concurrency_survives_deaths(mode: Any, tmp_path: Path) -> None:
         pool.reset()
         pool.step([1] * 4)
         batch = pool.step([2] * 4)
-        assert batch.truncated.tolist() == [True, False, False, False]
+        assert batch.truncations.tolist() == [True, False, False, False]
         pool.reset()
         assert pool.step([3] * 4).obs[:, 2].tolist() == [1] * 4
 

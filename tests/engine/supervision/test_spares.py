@@ -27,7 +27,7 @@ MODES = ("next_step", "same_step", "disabled", "background")
 def test_a_spare_that_cannot_reset_raises_when_it_is_used(backend: Any) -> None:
     with Pool(hooked(3, (2,), 1, reset=raise_value_error), spares=1, backend=backend) as pool:
         pool.reset()
-        assert pool.step([1, 1]).terminated.all()
+        assert pool.step([1, 1]).terminations.all()
         with pytest.raises(EnvError, match="broken") as raised:
             pool.step([1, 1])
         assert raised.value.env_ids == (2,)
@@ -70,7 +70,7 @@ def test_a_spare_takes_the_slot_of_a_failed_env_at_once(kill: bool, mode: Any, t
         pool.reset()
         pool.send([1, 1])
         batch = pool.recv(order="slot")
-        assert batch.truncated.tolist() == [True, False]
+        assert batch.truncations.tolist() == [True, False]
         if mode != "same_step":
             assert batch.infos[0]["fault"].env_id == 0
             batch = step(pool, mode, batch)
@@ -102,9 +102,9 @@ def test_a_death_after_the_end_of_an_episode_does_not_affect_the_slot(tmp_path: 
             assert len(pool.recv(timeout=0.01)) == 0
         gate.let_pass()
         batch = pool.recv(2, order="slot")
-        assert (tags(batch), batch.terminated.tolist()) == ([0, 2], [False, True])
+        assert (tags(batch), batch.terminations.tolist()) == ([0, 2], [False, True])
         batch = pool.step([1, 1])
-        assert (tags(batch), batch.truncated.tolist()) == ([0, 2], [False, False])
+        assert (tags(batch), batch.truncations.tolist()) == ([0, 2], [False, False])
 
 
 @pytest.mark.parametrize("mode", MODES)

@@ -31,7 +31,7 @@ def test_a_fault_after_set_state_repeats_the_observation_of_the_state(mode: Any,
         put = pool.set_state(states)
         assert put.obs[:, 2].tolist() == [1, 1]
         batch = pool.step([0, 9])
-        assert batch.truncated.tolist() == [False, True]
+        assert batch.truncations.tolist() == [False, True]
         last = batch.final_obs if mode == "same_step" else batch.obs
         assert last[1].tolist() == put.obs[1].tolist()
         assert batch.extras["steps"].tolist() == [2, 0 if mode == "same_step" else 1]
@@ -47,7 +47,7 @@ def test_a_death_after_set_state_repeats_the_observation_of_the_state() -> None:
         put = pool.set_state(pool.get_state(state_fns=(take_counts, Putting())))
         kill(pool, 1)
         batch = pool.step([0, 0])
-        assert batch.truncated.tolist() == [False, True]
+        assert batch.truncations.tolist() == [False, True]
         assert batch.obs[1].tolist() == put.obs[1].tolist()
 
 
@@ -64,13 +64,13 @@ def test_a_rebuilt_env_has_no_state_before_its_reset(mode: Any, is_idle: bool, t
             with pytest.raises((StateError, WorkerDiedError)):
                 pool.get_state([1], state_fns=fns)
         else:
-            assert pool.step([0, 9]).truncated.tolist() == [False, True]
+            assert pool.step([0, 9]).truncations.tolist() == [False, True]
         if mode != "same_step" or is_idle:  # in the other cases the row of the fault begins the next episode
             for _ in range(2):
                 with pytest.raises(StateError, match="env 1"):
                     pool.get_state(state_fns=fns)
         if is_idle:
-            assert pool.step([0, 0]).truncated.tolist() == [False, True]
+            assert pool.step([0, 0]).truncations.tolist() == [False, True]
             if mode != "same_step":
                 with pytest.raises(StateError, match="env 1"):
                     pool.get_state([1], state_fns=fns)
@@ -102,7 +102,7 @@ def test_set_state_is_repeated_after_a_fault(kind: str, tmp_path: Path) -> None:
         states = pool.get_state(state_fns=(take_counts, Putting(fail)))
         pool.step([1, 1])
         batch = pool.set_state(states)
-        assert (batch.obs[:, 2].tolist(), batch.truncated.any()) == ([1, 1], False)
+        assert (batch.obs[:, 2].tolist(), batch.truncations.any()) == ([1, 1], False)
         assert pool.stats().restarts == (kind == "death")
         assert pool.step([0, 0]).obs[:, 2].tolist() == [2, 2]
 
@@ -144,7 +144,7 @@ def test_a_record_of_an_episode_with_set_state_cannot_be_replayed(tmp_path: Path
         pool.set_state(pool.get_state(state_fns=(take_counts, Putting())))
         batch = pool.step([1, 9])
         (path,) = (tmp_path / "records").glob("*.remuda")
-        assert batch.truncated[1]
+        assert batch.truncations[1]
         record = load_record(path)
         assert record.kinds.tolist()[-2:] == [5, 4]
         assert not record.is_whole

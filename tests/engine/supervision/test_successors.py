@@ -106,7 +106,7 @@ def test_a_result_that_cannot_be_sent_is_not_the_last_observation(when: int, mod
         cut = 0
         while cut < (1 if when == 0 else 2):
             batch = pool.step([len(seen)] * 2)
-            if batch.truncated[1]:
+            if batch.truncations[1]:
                 assert_cut_off(batch, 1, seen[-1])
                 cut += 1
                 if mode == "disabled":
@@ -132,7 +132,7 @@ def test_the_last_observation_is_right_after_several_results_that_cannot_be_sent
         ends = 0
         for action in range(20):
             batch = pool.step([action] * 2)
-            if batch.truncated[1]:
+            if batch.truncations[1]:
                 assert_cut_off(batch, 1, last)
                 ends += 1
             last = batch.obs[1].tolist()

@@ -118,8 +118,8 @@ def step_after_fault(pool: Pool) -> Batch:
         pool.reset(env_ids=first)
     elif pool.autoreset == "next_step":
         batch = pool.step(actions)
-        assert not batch.reward[first].any()
-        assert not batch.truncated[first].any()
+        assert not batch.rewards[first].any()
+        assert not batch.truncations[first].any()
         assert (batch.obs[first, 2] == 0).all()
     batch = pool.step(actions)
     assert (batch.obs[first, 2] == 1).all()
@@ -164,7 +164,7 @@ def test_a_fault_also_truncates_slots_after_the_end_of_their_episode(mode: Any, 
         pool.reset()
         pool.step(np.arange(6))
         before = pool.step(np.arange(6))
-        assert before.terminated.tolist() == [True, False, False] * 2
+        assert before.terminations.tolist() == [True, False, False] * 2
         batch = pool.step(np.arange(6))
         for slot in range(3):
             assert_cut_off(batch, slot, before.obs[slot])
@@ -178,11 +178,11 @@ def test_a_death_after_all_episodes_ended_repeats_the_reset(mode: Any, tmp_path:
         pool.reset()
         for _ in range(2):
             before = pool.step([0, 1])
-        assert before.terminated.all()
+        assert before.terminations.all()
         batch = pool.step([0, 1])
         if mode == "next_step":
             assert batch.obs[0].tolist() == [0, 1, 0, -1]
-            assert not batch.truncated[0]
+            assert not batch.truncations[0]
             assert pool.step([5, 1]).obs[0].tolist() == [0, 1, 1, 5]
         else:
             assert_cut_off(batch, 0, before.obs[0])
@@ -194,7 +194,7 @@ def test_a_death_between_two_steps_truncates_in_the_next(mode: Any, over: bool, 
         pool.reset()
         pool.step(np.arange(6))
         before = pool.step(np.arange(6))
-        assert before.terminated.tolist() == [over, False, False] * 2
+        assert before.terminations.tolist() == [over, False, False] * 2
         _kill(pool, detected)
         batch = pool.step(np.arange(6))
         for slot in range(3):
@@ -207,11 +207,11 @@ def test_a_death_between_two_steps_truncates_in_the_next(mode: Any, over: bool, 
 def test_a_death_between_episodes_of_a_vector_env_truncates_nothing(detected: bool) -> None:
     with restarting("next_step", size=1, length=1) as pool:
         pool.reset()
-        assert pool.step([0, 1]).terminated.all()
+        assert pool.step([0, 1]).terminations.all()
         _kill(pool, detected)
         batch = pool.step([0, 1])
         assert batch.obs[0].tolist() == [0, 1, 0, -1]
-        assert not batch.truncated.any()
+        assert not batch.truncations.any()
 
 
 def _kill(pool: Pool, detected: bool) -> None:
@@ -255,7 +255,7 @@ def test_a_failed_reset_of_a_vector_env_is_repeated(mode: Any, accident: Any, tm
         batch = pool.reset(seed=5, options={"level": 2})
         assert batch.obs[:3, 1].tolist() == [1, 1, 1]
         assert resets_of_first(pool) == [{"seed": 5, "options": {"level": 2}}]
-        assert not batch.truncated.any()
+        assert not batch.truncations.any()
         pool.step(np.arange(6))
 
 
@@ -292,7 +292,7 @@ def test_the_row_of_a_fault_repeats_text_observations(mode: Any, tmp_path: Path)
         pool.reset(options={"text": "first"})
         pool.step(["a", "b", "c", "d"])
         batch = pool.step(["e", "f", "g", "h"])
-        assert batch.truncated.tolist() == [True, True, False, False]
+        assert batch.truncations.tolist() == [True, True, False, False]
         ends = batch.obs if mode == "next_step" else batch.final_obs
         assert ends[:2] == ("a", "b")
         assert [fault_in(batch, slot).kind for slot in (0, 1)] == ["death"] * 2

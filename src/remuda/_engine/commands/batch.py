@@ -13,7 +13,6 @@ from remuda import _core
 from remuda._engine.running.infos import Infos, PickledRows, RawRow, final_obs_reader, rows_of_envs
 from remuda._engine.running.unpickling import UnpicklingMeter
 from remuda._error_frames import holds_nothing
-from remuda._spellings import InPlural
 from remuda._wire.codec import SpaceCodec
 from remuda._wire.failures import not_loaded
 from remuda.errors import EnvError
@@ -45,33 +44,32 @@ class Source:
     meter: UnpicklingMeter = field(default_factory=UnpicklingMeter)
 
 
-class Batch(_core.Batch, InPlural):
+class Batch(_core.Batch):
     """A batch: one result from each of n envs.
 
     Arrays are views of the pool's shared memory wherever possible. They are yours for as long as you keep them, a view
     of them, or the batch: the pool never writes to a frame that is held, and copies when all frames are held. You may
     write to them. The pool uses arrays again that are no longer held, so `id(batch.obs)` does not identify a batch, and
-    a weak reference to an array ends with the next step. Plural names, as rollouts have them (`rewards`,
-    `terminations`), work too.
+    a weak reference to an array ends with the next step.
 
     Attributes:
         env_ids: (n,) int64. All envs in ascending order, or some in the order of their arrival.
         obs: The observations, batched as `gymnasium.vector.utils.batch_space` has it: an (n, ...) array, a dict or
             tuple of such, and for spaces without a fixed size (Text, Graph, ...) a tuple of n objects.
-        reward: (n,) float64. 0 after a reset.
-        terminated: (n,) bool. The episode ended in a terminal state.
-        truncated: (n,) bool. The episode was cut off.
-        done: (n,) bool. The episode ended in either way; a new array each time.
+        rewards: (n,) float64. 0 after a reset.
+        terminations: (n,) bool. The episode ended in a terminal state.
+        truncations: (n,) bool. The episode was cut off.
+        dones: (n,) bool. The episode ended in either way; a new array each time.
         has_infos: bool. At least one of the n infos is not empty. (On most steps of many envs all are empty.)
     """
 
     if TYPE_CHECKING:
         env_ids: np.ndarray[Any, np.dtype[np.int64]]
         obs: Any
-        reward: np.ndarray[Any, np.dtype[np.float64]]
-        terminated: np.ndarray[Any, np.dtype[np.bool_]]
-        truncated: np.ndarray[Any, np.dtype[np.bool_]]
-        done: np.ndarray[Any, np.dtype[np.bool_]]
+        rewards: np.ndarray[Any, np.dtype[np.float64]]
+        terminations: np.ndarray[Any, np.dtype[np.bool_]]
+        truncations: np.ndarray[Any, np.dtype[np.bool_]]
+        dones: np.ndarray[Any, np.dtype[np.bool_]]
         _source: Source
 
     @holds_nothing
@@ -86,7 +84,7 @@ class Batch(_core.Batch, InPlural):
     def final_obs(self) -> Any:
         """The terminal observations, batched like `obs`; only with same-step autoreset.
 
-        Only the rows with `terminated` or `truncated` have a meaning. None if no episode ended in this batch, and in
+        Only the rows with a termination or a truncation have a meaning. None if no episode ended in this batch, and in
         the other modes.
         """
         if (leaves := self._final_leaves()) is None:
@@ -169,7 +167,7 @@ class Batch(_core.Batch, InPlural):
 
     def _apart(self, raw: dict[int, RawRow] | None) -> tuple[Any, ...]:
         """Returns the arguments that construct a copy, without the first, the source."""
-        fixed = [self.reward, self.terminated, self.truncated]
+        fixed = [self.rewards, self.terminations, self.truncations]
         arrays = self._info_arrays()
         columns = [*fixed, None if arrays is None else self._info_mask(), *self._leaves()]
         computed = list(self.extras.values()) or None

@@ -15,7 +15,7 @@ Declared: TypeAlias = "Space[Any] | tuple[int | Sequence[int], Any]"
 Extras: TypeAlias = Mapping[str, "ExtraFn | tuple[ExtraFn, Declared]"]
 
 # Names that batches and rollouts use already, and that no column of the caller's own may have.
-_TAKEN = ("obs", "reward", "terminated", "truncated", "final_obs", "infos", "env_ids", "actions")
+_TAKEN = ("obs", "rewards", "terminations", "truncations", "final_obs", "infos", "env_ids", "actions")
 
 
 def check_extras(extras: Extras | None) -> tuple[Computed, ...]:

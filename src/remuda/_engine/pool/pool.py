@@ -58,7 +58,7 @@ class Pool(Part):
         ...     for _ in range(100):
         ...         push_right = batch.obs[:, 2] > 0  # where the pole leans to
         ...         batch = pool.step(push_right.astype(int))
-        >>> batch.obs.shape, batch.obs.dtype, batch.reward.shape
+        >>> batch.obs.shape, batch.obs.dtype, batch.rewards.shape
         ((8, 4), dtype('float32'), (8,))
 
     A pool has two basic calls: `send` sends envs their next action, and `recv` returns the results of envs that are

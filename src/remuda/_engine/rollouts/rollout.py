@@ -13,7 +13,6 @@ from remuda._engine.rollouts.columns import Columns, Declared
 from remuda._engine.rollouts.steps import RolloutStep, SteppedEnvs, Turns
 from remuda._engine.running.infos import RawRow, rows_of_envs, stack_rollout
 from remuda._error_frames import holds_nothing
-from remuda._spellings import InSingular
 from remuda._system.memory import check_memory
 from remuda._tensors import page_locks
 from remuda.errors import Fault, StateError
@@ -29,7 +28,7 @@ _MOST_ROWS = (1 << 32) - 1  # the core counts rows in 32 bits
 _REMEDY = "use fewer steps, or let go of rollouts (and of arrays of them) that you still hold"
 
 
-class Rollout(HasAdvantages, InSingular):
+class Rollout(HasAdvantages):
     """T steps of n envs in one block of memory, which the workers fill in place. `Pool.rollout` returns it::
 
         rollout = pool.rollout(128)
@@ -39,8 +38,7 @@ class Rollout(HasAdvantages, InSingular):
         rollout.obs, rollout.actions, rollout.rewards, rollout.columns["value"]
 
     Arrays are writable views of the pool's shared memory; nothing is copied. They stay valid while you hold the
-    rollout, an array of it, or a view of one. A learner must ignore rows that are not `valid`. The singular names of
-    batches (`reward`, `terminated`) work too.
+    rollout, an array of it, or a view of one. A learner must ignore rows that are not `valid`.
 
     Attributes:
         steps: T.

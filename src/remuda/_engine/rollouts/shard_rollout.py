@@ -12,19 +12,17 @@ import numpy as np
 import numpy.typing as npt
 
 from remuda._engine.rollouts.advantages import HasAdvantages
-from remuda._spellings import InSingular
 from remuda.errors import Fault
 
 Flags = npt.NDArray[np.bool_]
 
 
 @dataclass
-class ShardRollout(HasAdvantages, InSingular):
+class ShardRollout(HasAdvantages):
     """T steps of the n envs of a shard, by a policy that ran in the shard. `Pool.rollouts` iterates over these.
 
     Arrays are contiguous. If the shard is on the learner's machine, they are views of Ray's object store, and you must
-    not write to them: copy what you want to change. From another machine they were transferred once. The singular names
-    of batches (`reward`, `terminated`) work too.
+    not write to them: copy what you want to change. From another machine they were transferred once.
 
     Attributes:
         shard, node: The shard that filled it, and the shard's node.

@@ -11,7 +11,6 @@ from remuda._engine.commands.batch import Batch
 from remuda._engine.commands.engine import Engine
 from remuda._engine.rollouts.columns import Columns
 from remuda._error_frames import holds_nothing
-from remuda._spellings import OtherSpellings
 from remuda.errors import StateError
 
 
@@ -47,7 +46,7 @@ class Filled(Protocol):
     def check_turn(self, frames: Any, columns: Any) -> None: ...
 
 
-class RolloutStep(OtherSpellings):
+class RolloutStep:
     """One turn of a rollout, for the envs that act next.
 
     Attributes:

@@ -128,8 +128,8 @@ def _spinning_threads(stats: Snapshot, batch: BatchTime) -> Verdict | None:
     return Verdict(
         "policy",
         f"policy: your own code takes {batch.part(batch.own)}, and your program {caller.cpu / caller.seconds:.1f} of "
-        f"{counted(stats.cores, 'core')}: PyTorch has {threads} threads, which spin on the cores of the workers while they wait "
-        "for each other; a small network is faster with torch.set_num_threads(1)",
+        f"{counted(stats.cores, 'core')}: PyTorch has {threads} threads, which spin on the cores of the workers while "
+        "they wait for each other; a small network is faster with torch.set_num_threads(1)",
         0.5 * batch.own / batch.whole,
     )
 
@@ -147,7 +147,8 @@ def _faults(stats: Snapshot, batch: BatchTime) -> Verdict:
         "faults",
         f"faults: {stats.faults} faults and {stats.restarts} restarts of workers take {span(batch.lost)} of "
         f"{span(batch.whole)} a batch, from what an env failed in until it is built again; env {failing.env_id} fails "
-        f"most often ({failing.faults} times); find out why (`crash_dir=` keeps what is needed to see it again){meanwhile}",
+        f"most often ({failing.faults} times); find out why (`crash_dir=` keeps what is needed to see it again)"
+        f"{meanwhile}",
         batch.lost / batch.whole,
     )
 
@@ -237,8 +238,8 @@ def _worker_count(stats: Snapshot, batch: BatchTime) -> Verdict | None:
     return Verdict(
         "worker count",
         f"worker count: of {span(batch.whole)} a batch, your program waits {span(batch.waited)} for {num_envs} {what} "
-        f"in {counted(now, 'worker')} on {counted(stats.cores, 'core')}, a step of which takes {span(seen.cpu)} of CPU and "
-        f"{span(seen.wall - seen.cpu)} of waiting; num_workers={best} should be faster",
+        f"in {counted(now, 'worker')} on {counted(stats.cores, 'core')}, a step of which takes {span(seen.cpu)} of CPU "
+        f"and {span(seen.wall - seen.cpu)} of waiting; num_workers={best} should be faster",
         batch.saved(saved),
     )
 
