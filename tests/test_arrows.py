@@ -73,7 +73,10 @@ ARROWS = {
 
 # The packages of the engine, and of clusters. Each imports only itself and earlier ones of its package.
 LAYERS = {
-    "_engine": ("stats", "options", "running", "tracing", "supervision", "commands", "startup", "rollouts", "pool"),
+    "_engine": (
+        *("stats", "options", "history", "tracing", "batches"),
+        *("supervision", "commands", "startup", "rollouts", "pool"),
+    ),
     "_cluster": ("shard", "ray", "driver"),
 }
 

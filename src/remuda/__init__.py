@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Any
 from remuda import stats as stats
 from remuda._crash.file import load_record
 from remuda._crash.record import CrashRecord, EpisodeStart, RecordedFault
-from remuda._engine.commands.batch import Batch
+from remuda._engine.batches.batch import Batch
+from remuda._engine.batches.infos import Infos
+from remuda._engine.calls import Call
 from remuda._engine.options.crash_dir import CrashDir
 from remuda._engine.options.fault_policy import FaultPolicy
 from remuda._engine.options.pool_options import FaceOptions, PoolOptions
@@ -18,8 +20,6 @@ from remuda._engine.rollouts.columns import ColumnType as ColumnType
 from remuda._engine.rollouts.rollout import Rollout
 from remuda._engine.rollouts.shard_rollout import ShardRollout, ShardRollouts
 from remuda._engine.rollouts.steps import RolloutStep
-from remuda._engine.running.calls import Call
-from remuda._engine.running.infos import Infos
 from remuda._engine.tracing.spans import span
 from remuda._engine.tracing.trace import Trace, trace
 from remuda._wire.env_state import EnvState

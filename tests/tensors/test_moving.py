@@ -104,7 +104,7 @@ def test_out_is_filled_and_must_fit() -> None:
     with Pool(counting(2), backend="serial") as pool:
         pool.reset()
         out = pool.step([1, 2]).to("cpu")
-        out = dataclasses.replace(out, **{name: getattr(out, name).clone() for name in ("obs", "reward")})
+        out = dataclasses.replace(out, **{name: getattr(out, name).clone() for name in ("obs", "rewards")})
         where = out.obs.data_ptr()
         tensors = pool.step([3, 4]).to("cpu", out=out)
         assert tensors.obs is out.obs and out.obs.data_ptr() == where

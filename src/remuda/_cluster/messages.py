@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from remuda import _core
-from remuda._engine.running.infos import RawRow
+from remuda._engine.batches.infos import RawRow
 from remuda._engine.startup.inheritance import Counts, Inheritance
 from remuda._engine.supervision.fault_log import log_alike
 from remuda._wire.info_columns import InfoField

@@ -39,7 +39,7 @@ class TensorBatch:
     def _of(cls, batch: Any, device: Any, non_blocking: bool, out: TensorBatch | None) -> TensorBatch:
         """Converts a batch, or another object with the same attributes, to tensors."""
         final_obs = to_torch(batch.final_obs, device, non_blocking)  # may be None, so not into `out`
-        names = ("env_ids", "obs", "reward", "terminated", "truncated", "extras")
+        names = ("env_ids", "obs", "rewards", "terminations", "truncations", "extras")
         return cls(**_moved(names, batch, device, non_blocking, out), final_obs=final_obs)
 
     def __len__(self) -> int:

@@ -19,7 +19,7 @@ from programs import Script, Watched, await_sleep, holdings, kill, pids_of
 from remuda import FaultPolicy, Pool, StartTimeoutError
 from remuda._backends.forkserver import client as forkserver
 from remuda._backends.process import start_methods
-from remuda._backends.process.worker_process import WorkerProcess
+from remuda._backends.process.os_process import WorkerProcess
 
 pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="worker processes need Linux"),

@@ -15,7 +15,7 @@ from pool_envs import TextEnv, counting
 from programs import Watched, await_sleep, holdings, kill, pids_of
 
 from remuda import CloseTimeoutError, Pool, RemudaError, WorkerDiedError
-from remuda._backends.process import worker_process as launch
+from remuda._backends.process import os_process as launch
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="worker processes need Linux")
 

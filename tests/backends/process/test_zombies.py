@@ -18,8 +18,8 @@ from pool_envs import counting
 from programs import Script, holdings, kill
 
 from remuda import Pool
+from remuda._backends.process import os_process as launch
 from remuda._backends.process import start_methods as starting
-from remuda._backends.process import worker_process as launch
 from remuda._engine.pool import pool
 from remuda._engine.startup import start
 

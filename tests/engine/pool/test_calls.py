@@ -19,8 +19,8 @@ from pool_envs import (
 )
 
 from remuda import EnvError, Pool
+from remuda._engine.changes import Changes
 from remuda._engine.commands.answers import Answers
-from remuda._engine.running.changes import Changes
 
 BACKENDS = ("process", "thread", "serial")
 CONCURRENT = ("process", "thread")

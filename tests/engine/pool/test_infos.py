@@ -17,7 +17,7 @@ from old_gymnasium import FINAL_OBS
 from pool_envs import assert_same
 
 from remuda import Infos, _core
-from remuda._engine.running.infos import InfoColumns, PickledRows
+from remuda._engine.batches.infos import InfoColumns, PickledRows
 from remuda._wire.info_columns import InfoColumn, InfoField, field_of
 
 NUMBERS: list[st.SearchStrategy[Any]] = [

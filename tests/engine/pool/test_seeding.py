@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remuda._engine.running.seeding import options_for, reset_arguments, seeds_for
+from remuda._engine.reset_arguments import options_for, reset_arguments, seeds_for
 
 ids = st.lists(st.integers(0, 50), unique=True, max_size=8)
 

@@ -6,7 +6,7 @@ import pytest
 from failing import failure, faults_of
 
 from remuda import EnvError, WorkerDiedError
-from remuda._engine.running.changes import Changes
+from remuda._engine.changes import Changes
 
 
 def test_failures_are_raised_together_in_order() -> None:

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from remuda._engine.running.changes import Changes
-from remuda._engine.running.fault_history import FaultHistory
-from remuda._engine.running.worker_state import FOLLOWERS, Life, WorkerState
+from remuda._engine.changes import Changes
+from remuda._engine.history.fault_history import FaultHistory
+from remuda._engine.history.worker_state import FOLLOWERS, Life, WorkerState
 from remuda._engine.supervision.worker_states import WorkerStates
 
 ARCHITECTURE = Path(__file__).parents[3] / "docs" / "architecture.md"

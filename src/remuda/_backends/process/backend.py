@@ -11,10 +11,10 @@ from typing import Any, Protocol
 from remuda import _core
 from remuda._backends.base import PATIENCE_SECONDS, Assignment, Queues, death_of
 from remuda._backends.deadline import Deadline
-from remuda._backends.process.process_worker import ProcessWorker, start_timeout
+from remuda._backends.process.os_process import WorkerProcess, end_all
 from remuda._backends.process.start_methods import Launch, Launcher, Launching, abandon, occupy_standard_descriptors
+from remuda._backends.process.worker import ProcessWorker, start_timeout
 from remuda._backends.process.worker_configs import WorkerConfigs
-from remuda._backends.process.worker_process import WorkerProcess, end_all
 from remuda._progress.bar import BuildBar
 from remuda._relay.output import Output, WorkerOutput, open_outputs
 from remuda._relay.receiver import Relay, ShownWarnings

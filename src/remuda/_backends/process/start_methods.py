@@ -14,9 +14,9 @@ from typing import TypeAlias
 from remuda import _core
 from remuda._backends.forkserver.client import ForkServer, Pending, ServerGoneError, fork_server, request_for_worker
 from remuda._backends.process.interpreter import start_python
+from remuda._backends.process.os_process import WorkerProcess
 from remuda._backends.process.process_tree import kill_process_trees, new_key, take_on, with_key
 from remuda._backends.process.watcher import watch
-from remuda._backends.process.worker_process import WorkerProcess
 from remuda._system.forks import drop_inherited, register_holder
 from remuda._system.limits import no_more_processes
 from remuda._system.sockets import Socket, socket_pair

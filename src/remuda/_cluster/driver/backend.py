@@ -23,8 +23,8 @@ from remuda._cluster.driver.start_wait import StartWait
 from remuda._cluster.messages import BuildOrder, Figures
 from remuda._cluster.ray import actors
 from remuda._cluster.ray.metrics import Metrics
+from remuda._engine.changes import Changes
 from remuda._engine.options.pool_options import EnvFn
-from remuda._engine.running.changes import Changes
 from remuda._engine.startup.inheritance import IS_FRESH_ON_SHARD, RESULTS, Inheritance
 from remuda._engine.supervision.quota import Quota
 from remuda._relay.log import logger

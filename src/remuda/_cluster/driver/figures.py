@@ -10,7 +10,7 @@ import numpy as np
 from remuda import _core
 from remuda._cluster.driver.link import ShardLink
 from remuda._cluster.messages import Figures
-from remuda._engine.running.running import Running
+from remuda._engine.running import Running
 from remuda._engine.stats.reading import STRUCTS
 
 _OF_THE_POOL = {"Env": ("faults",), "Worker": ("restarts", "memory_renewals", "outage_ns")}

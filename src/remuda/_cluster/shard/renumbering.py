@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from remuda._engine.running.infos import RawRow
+from remuda._engine.batches.infos import RawRow
 from remuda._wire.failures import portable
 from remuda.errors import (
     EnvError,

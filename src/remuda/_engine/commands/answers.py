@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from remuda._engine.calls import Call
+from remuda._engine.changes import Changes
 from remuda._engine.options.checks import check_timeout
-from remuda._engine.running.calls import Call
-from remuda._engine.running.changes import Changes
 from remuda._engine.supervision.faults import Faults
 from remuda._wire.failures import not_loaded
 from remuda._wire.pickling import Parts, load

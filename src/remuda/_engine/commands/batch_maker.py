@@ -8,11 +8,11 @@ from contextlib import suppress
 from functools import partial
 
 from remuda import _core
-from remuda._engine.commands.batch import Batch, Source
+from remuda._engine.batches.batch import Batch, Source
+from remuda._engine.batches.infos import InfoColumns, RawRow
+from remuda._engine.batches.unpickling import UnpicklingMeter
 from remuda._engine.commands.exchange import Exchange
-from remuda._engine.running.infos import InfoColumns, RawRow
-from remuda._engine.running.running import Running
-from remuda._engine.running.unpickling import UnpicklingMeter
+from remuda._engine.running import Running
 from remuda._wire.info_columns import InfoColumn
 from remuda._wire.pickling import dump, load
 from remuda._wire.requests import AddInfoColumns

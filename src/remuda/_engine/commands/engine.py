@@ -6,21 +6,21 @@ import os
 from dataclasses import asdict, replace
 
 from remuda import _core
+from remuda._engine.batches.infos import InfoColumns
 from remuda._engine.commands.action_spaces import ActionSpaces
 from remuda._engine.commands.batch_maker import BatchMaker
 from remuda._engine.commands.exchange import Exchange
 from remuda._engine.commands.replacing import Replacing
 from remuda._engine.commands.resets import Resets
+from remuda._engine.commands.shared_rendering import SharedRendering
+from remuda._engine.history.fault_history import FaultHistory
 from remuda._engine.options.settings import Settings
-from remuda._engine.running.fault_history import FaultHistory
-from remuda._engine.running.infos import InfoColumns
-from remuda._engine.running.progress import ProgressTracker
-from remuda._engine.running.running import CLOSED, SPLIT_SINCE, Running
-from remuda._engine.running.seeds import EpisodeSeeds, GymnasiumSeeds
-from remuda._engine.running.shared_rendering import SharedRendering
+from remuda._engine.running import CLOSED, SPLIT_SINCE, Running
+from remuda._engine.seeds import EpisodeSeeds, GymnasiumSeeds
 from remuda._engine.stats.pool_stats import PoolStats
 from remuda._engine.stats.reading import Figures, Origin, read_stats, torch_threads
 from remuda._engine.stats.snapshot import PoolSetup
+from remuda._engine.supervision.episode_progress import ProgressTracker
 from remuda._engine.supervision.faults import Faults
 from remuda._engine.supervision.recorder import Recorder
 from remuda._engine.supervision.supervisor import Supervisor

@@ -9,11 +9,11 @@ from typing import Any, NoReturn
 
 from remuda import _core
 from remuda._backends.deadline import Deadline
+from remuda._engine.calls import Addressee
+from remuda._engine.changes import Changes
 from remuda._engine.commands.answers import Answers
-from remuda._engine.running.calls import Addressee
-from remuda._engine.running.changes import Changes
-from remuda._engine.running.fault_kinds import reason_of
-from remuda._engine.running.running import Running
+from remuda._engine.history.fault_kinds import reason_of
+from remuda._engine.running import Running
 from remuda._engine.supervision.faults import Faults, must_reset
 from remuda._engine.supervision.remembered_calls import Remembering
 from remuda._engine.supervision.supervisor import Supervisor

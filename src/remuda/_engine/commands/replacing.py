@@ -9,13 +9,13 @@ from functools import partial
 from typing import Any
 
 from remuda import _core
+from remuda._engine.changes import Changes
 from remuda._engine.commands.action_spaces import ActionSpaces
 from remuda._engine.commands.answers import Answers
 from remuda._engine.commands.exchange import Exchange
+from remuda._engine.commands.shared_rendering import SharedRendering
 from remuda._engine.options.autoreset import check_autoreset
-from remuda._engine.running.changes import Changes
-from remuda._engine.running.running import Running
-from remuda._engine.running.shared_rendering import SharedRendering
+from remuda._engine.running import Running
 from remuda._factories import check_env_fns
 from remuda._progress.bar import BuildBar
 from remuda._wire.codec import check_agreement

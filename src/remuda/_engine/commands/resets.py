@@ -9,15 +9,15 @@ from remuda import _core
 from remuda._engine.commands.action_spaces import ActionSpaces
 from remuda._engine.commands.arguments import check_common
 from remuda._engine.commands.exchange import Exchange
-from remuda._engine.running.running import Running
-from remuda._engine.running.seeding import (
+from remuda._engine.reset_arguments import (
     entropy_for,
     options_for,
     pickled_options,
     reset_arguments,
     split_seed,
 )
-from remuda._engine.running.seeds import Order, Seed, Seeds
+from remuda._engine.running import Running
+from remuda._engine.seeds import Order, Seed, Seeds
 from remuda._wire.env_state import EnvState
 from remuda._wire.pickling import dump
 from remuda._wire.requests import PutState, RememberOptions

@@ -7,7 +7,7 @@ from typing import Any
 
 from remuda import _core
 from remuda._engine.commands.engine import Engine
-from remuda._engine.running.running import Running
+from remuda._engine.running import Running
 
 
 def succeed(old: Engine, new: Engine) -> None:

@@ -13,6 +13,8 @@ from gymnasium.vector.utils import batch_space
 
 from remuda import _core
 from remuda._copying import not_copied
+from remuda._engine.batches.batch import Batch
+from remuda._engine.calls import Call, call_attribute, get_attribute, set_attribute
 from remuda._engine.commands.arguments import (
     check_common,
     check_env_ids,
@@ -22,7 +24,6 @@ from remuda._engine.commands.arguments import (
     check_whole,
     dump_objects,
 )
-from remuda._engine.commands.batch import Batch
 from remuda._engine.commands.engine import Engine
 from remuda._engine.commands.resets import Options
 from remuda._engine.options.checks import check_timeout
@@ -30,9 +31,8 @@ from remuda._engine.pool.hub_lock import with_hub_lock
 from remuda._engine.pool.state_checks import check_in_episode, check_states, check_taken
 from remuda._engine.rollouts.columns import ColumnType, Declared, check_columns
 from remuda._engine.rollouts.rollout import Rollout
-from remuda._engine.running.calls import Call, call_attribute, get_attribute, set_attribute
-from remuda._engine.running.running import SPLIT_SINCE
-from remuda._engine.running.seeds import Seed
+from remuda._engine.running import SPLIT_SINCE
+from remuda._engine.seeds import Seed
 from remuda._error_frames import holds_nothing
 from remuda._wire.env_state import EnvState, StateFns, StateSupport
 from remuda._wire.pickling import Parts, bundle, dump

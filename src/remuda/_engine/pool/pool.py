@@ -27,8 +27,8 @@ from remuda._engine.pool.part import Part
 from remuda._engine.rollouts.columns import Declared
 from remuda._engine.rollouts.rollout import Rollout
 from remuda._engine.rollouts.shard_rollout import ShardRollouts
-from remuda._engine.running.running import Running
-from remuda._engine.running.seeds import Seed
+from remuda._engine.running import Running
+from remuda._engine.seeds import Seed
 from remuda._engine.startup.auto import settle
 from remuda._engine.startup.inheritance import Inheritance
 from remuda._engine.startup.start import start

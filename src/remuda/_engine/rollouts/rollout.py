@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 import numpy as np
 
 from remuda import _core
+from remuda._engine.batches.infos import RawRow, rows_of_envs, stack_rollout
 from remuda._engine.rollouts.advantages import HasAdvantages
 from remuda._engine.rollouts.columns import Columns, Declared
 from remuda._engine.rollouts.steps import RolloutStep, SteppedEnvs, Turns
-from remuda._engine.running.infos import RawRow, rows_of_envs, stack_rollout
 from remuda._error_frames import holds_nothing
 from remuda._system.memory import check_memory
 from remuda._tensors import page_locks

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from remuda._engine.commands.batch import Batch
+from remuda._engine.batches.batch import Batch
 from remuda._engine.commands.engine import Engine
 from remuda._engine.rollouts.columns import Columns
 from remuda._error_frames import holds_nothing

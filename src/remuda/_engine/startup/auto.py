@@ -14,13 +14,13 @@ from statistics import median
 from typing import Any, Protocol, TypeAlias
 
 from remuda._backends.base import PATIENCE_SECONDS, Backend
-from remuda._engine.commands.batch import Batch
+from remuda._engine.batches.batch import Batch
+from remuda._engine.calls import Call
 from remuda._engine.options.extras import check_extras
 from remuda._engine.options.fault_policy import FaultPolicy
 from remuda._engine.options.pool_options import EnvFn
 from remuda._engine.options.settings import Settings
-from remuda._engine.running.calls import Call
-from remuda._engine.running.running import Running
+from remuda._engine.running import Running
 from remuda._engine.startup.alike import are_alike
 from remuda._engine.startup.start import assign, lay_out, make_backend
 from remuda._engine.stats.choice import WorkerChoice, choose, one_each

@@ -17,7 +17,7 @@ from remuda._engine.options.devices import device_of, find_devices
 from remuda._engine.options.extras import check_extras
 from remuda._engine.options.pool_options import BackendName, EnvFn
 from remuda._engine.options.settings import Settings
-from remuda._engine.running.running import Running
+from remuda._engine.running import Running
 from remuda._engine.startup.inheritance import Inheritance, progress_of
 from remuda._engine.stats.snapshot import hosted_ids
 from remuda._system.cores import whole_cores

@@ -8,10 +8,10 @@ from typing import Any
 
 from remuda import _core
 from remuda._backends.base import death_of
+from remuda._engine.history.fault_kinds import OPERATIONS, deadline_of
 from remuda._engine.options.fault_policy import FaultPolicy
-from remuda._engine.running.fault_kinds import OPERATIONS, deadline_of
-from remuda._engine.running.progress import ProgressTracker
-from remuda._engine.running.running import Running
+from remuda._engine.running import Running
+from remuda._engine.supervision.episode_progress import ProgressTracker
 from remuda.errors import EnvError, EnvTimeoutError, Failure, RemudaError, WorkerDiedError
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Hashable, Sequence
 
-from remuda._engine.running.changes import Changes
+from remuda._engine.changes import Changes
 from remuda._relay.log import logger
 from remuda.errors import EnvError, Failure, Fault, WorkerDiedError
 

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from remuda import _core
-from remuda._engine.running.changes import Changes
-from remuda._engine.running.running import Running
+from remuda._engine.changes import Changes
+from remuda._engine.running import Running
 from remuda._engine.supervision.faults import Faults
 from remuda._wire.pickling import load, unbundle
 from remuda.errors import Fault

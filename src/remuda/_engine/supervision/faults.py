@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 from typing import TypeVar
 
 from remuda import _core
-from remuda._engine.running.changes import Changes
-from remuda._engine.running.running import Running
+from remuda._engine.changes import Changes
+from remuda._engine.running import Running
 from remuda._wire.failures import is_interrupt
 from remuda._wording import name_some
 from remuda.errors import (

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from remuda._engine.running.calls import Addressee
-from remuda._engine.running.changes import Changes
+from remuda._engine.calls import Addressee
+from remuda._engine.changes import Changes
 from remuda._engine.supervision.faults import Faults
 from remuda._wire.pickling import Parts
 from remuda.errors import Failure, RemudaError

@@ -6,8 +6,8 @@ import time
 from collections import deque
 from collections.abc import Sequence
 
+from remuda._engine.changes import Changes
 from remuda._engine.options.fault_policy import FaultPolicy
-from remuda._engine.running.changes import Changes
 from remuda.errors import Fault, RestartLimitError
 
 

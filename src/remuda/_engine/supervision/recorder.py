@@ -23,9 +23,9 @@ from remuda._backends.base import worker_of
 from remuda._crash.episode_start import load_start
 from remuda._crash.file import check_start, save_record
 from remuda._crash.record import CrashRecord, EpisodeStart, RecordedFault
+from remuda._engine.changes import Sayings
 from remuda._engine.options.crash_dir import CrashDir, Factories
-from remuda._engine.running.changes import Sayings
-from remuda._engine.running.running import Running
+from remuda._engine.running import Running
 from remuda._wire import by_value
 from remuda.errors import EnvProgress, EnvTimeoutError, Failure, WorkerDiedError
 

@@ -7,12 +7,12 @@ from collections.abc import Callable, Iterable
 from math import inf
 
 from remuda import _core
-from remuda._engine.running.calls import Addressee
-from remuda._engine.running.changes import Changes
-from remuda._engine.running.fault_kinds import forget_frames
-from remuda._engine.running.infos import InfoColumns
-from remuda._engine.running.running import Running
-from remuda._engine.running.worker_state import ABSENT, Life, WorkerState
+from remuda._engine.batches.infos import InfoColumns
+from remuda._engine.calls import Addressee
+from remuda._engine.changes import Changes
+from remuda._engine.history.fault_kinds import forget_frames
+from remuda._engine.history.worker_state import ABSENT, Life, WorkerState
+from remuda._engine.running import Running
 from remuda._engine.supervision.faults import Faults
 from remuda._engine.supervision.preparations import Preparations
 from remuda._engine.supervision.restart_budget import RestartBudget

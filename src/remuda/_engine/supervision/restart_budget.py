@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from remuda._backends.base import worker_of
+from remuda._engine.changes import Changes
+from remuda._engine.history.fault_kinds import kind_of, reason_of
 from remuda._engine.options.fault_policy import FaultPolicy
-from remuda._engine.running.changes import Changes
-from remuda._engine.running.fault_kinds import kind_of, reason_of
-from remuda._engine.running.progress import ProgressTracker
-from remuda._engine.running.running import Running
+from remuda._engine.running import Running
+from remuda._engine.supervision.episode_progress import ProgressTracker
 from remuda._engine.supervision.fault_log import FaultLog, restart_in_words
 from remuda._engine.supervision.faults import Faults
 from remuda._engine.supervision.quota import Quota

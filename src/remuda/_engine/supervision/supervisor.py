@@ -8,16 +8,16 @@ from dataclasses import dataclass, replace
 
 from remuda import _core
 from remuda._backends.base import Threads
+from remuda._engine.batches.infos import InfoColumns
+from remuda._engine.calls import Addressee
+from remuda._engine.changes import Changes
+from remuda._engine.history.fault_history import FaultHistory
+from remuda._engine.history.fault_kinds import kind_of, reason_of
+from remuda._engine.history.worker_state import ABSENT, WorkerState
 from remuda._engine.options.fault_policy import FaultPolicy
-from remuda._engine.running.calls import Addressee
-from remuda._engine.running.changes import Changes
-from remuda._engine.running.fault_history import FaultHistory
-from remuda._engine.running.fault_kinds import kind_of, reason_of
-from remuda._engine.running.infos import InfoColumns
-from remuda._engine.running.progress import ProgressTracker
-from remuda._engine.running.running import Running
-from remuda._engine.running.worker_state import ABSENT, WorkerState
+from remuda._engine.running import Running
 from remuda._engine.supervision.deaths import DeathReports, Raised
+from remuda._engine.supervision.episode_progress import ProgressTracker
 from remuda._engine.supervision.fault_log import FaultLog
 from remuda._engine.supervision.fault_resolution import FaultResolution
 from remuda._engine.supervision.faults import Faults

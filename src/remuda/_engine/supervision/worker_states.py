@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from remuda._engine.running.changes import Changes
-from remuda._engine.running.fault_history import FaultHistory
-from remuda._engine.running.worker_state import Life, WorkerState
+from remuda._engine.changes import Changes
+from remuda._engine.history.fault_history import FaultHistory
+from remuda._engine.history.worker_state import Life, WorkerState
 
 
 class WorkerStates:

@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import IO, Any
 
 from remuda import _core
-from remuda._engine.running.fault_history import FaultNote, StateChange
-from remuda._engine.running.fault_kinds import OPERATIONS
-from remuda._engine.running.worker_state import WorkerState
+from remuda._engine.history.fault_history import FaultNote, StateChange
+from remuda._engine.history.fault_kinds import OPERATIONS
+from remuda._engine.history.worker_state import WorkerState
 from remuda._engine.tracing.spans import TracedSpan
 from remuda._engine.tracing.tracer import EVENT, History
 

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from remuda import _core
-from remuda._engine.running.fault_history import FaultHistory, FaultNote, StateChange
-from remuda._engine.running.running import Running
+from remuda._engine.history.fault_history import FaultHistory, FaultNote, StateChange
+from remuda._engine.running import Running
 
 # The dtype of the core's `TraceEvent`; see trace_log.hpp.
 _TIMES, _NUMBERS = "begin end inner_begin inner_end", "kind worker env count op flags inner_env unused"

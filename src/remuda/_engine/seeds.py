@@ -6,7 +6,7 @@ import secrets
 from collections.abc import Sequence
 from typing import TypeAlias
 
-from remuda._engine.running.seeding import entropy_for, seeds_for
+from remuda._engine.reset_arguments import entropy_for, seeds_for
 from remuda._wire.layout import Layout
 from remuda._worker.reset_defaults import ResetDefaults, SeedBase
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from remuda._engine.running.running import Running
+from remuda._engine.running import Running
 from remuda._relay.log import logger
 from remuda._worker.env_report import renders
 

@@ -12,7 +12,7 @@ from typing import Any, TypeAlias, overload
 import numpy as np
 
 from remuda import _core
-from remuda._engine.running.unpickling import UnpicklingMeter
+from remuda._engine.batches.unpickling import UnpicklingMeter
 from remuda._error_frames import holds_nothing
 from remuda._wire.codec import SpaceCodec
 from remuda._wire.info_columns import PYTHON_NUMBERS, InfoColumn, InfoField

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from remuda import _core
-from remuda._engine.running.infos import Infos, PickledRows, RawRow, final_obs_reader, rows_of_envs
-from remuda._engine.running.unpickling import UnpicklingMeter
+from remuda._engine.batches.infos import Infos, PickledRows, RawRow, final_obs_reader, rows_of_envs
+from remuda._engine.batches.unpickling import UnpicklingMeter
 from remuda._error_frames import holds_nothing
 from remuda._wire.codec import SpaceCodec
 from remuda._wire.failures import not_loaded

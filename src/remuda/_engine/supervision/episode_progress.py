@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from remuda._engine.options.pool_options import OperationOf
-from remuda._engine.running.running import Running
-from remuda._engine.running.seeds import Seeds
+from remuda._engine.running import Running
+from remuda._engine.seeds import Seeds
 from remuda.errors import EnvProgress
 
 

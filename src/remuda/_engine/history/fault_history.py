@@ -6,8 +6,8 @@ import time
 from collections import deque
 from dataclasses import dataclass
 
-from remuda._engine.running.changes import Changes
-from remuda._engine.running.worker_state import WorkerState
+from remuda._engine.changes import Changes
+from remuda._engine.history.worker_state import WorkerState
 
 _KEPT = 4096
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import Any, Protocol
 
-from remuda._engine.running.changes import Changes
+from remuda._engine.changes import Changes
 from remuda._wire.pickling import Parts
 from remuda.errors import Failure, RemudaError
 

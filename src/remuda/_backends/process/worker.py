@@ -6,8 +6,8 @@ import signal
 import textwrap
 from contextlib import suppress
 
+from remuda._backends.process.os_process import WorkerProcess, reap
 from remuda._backends.process.start_methods import Launching, abandon
-from remuda._backends.process.worker_process import WorkerProcess, reap
 from remuda._relay.output import Output
 from remuda._relay.stacks import stack_of
 from remuda._system.oom import OomWatch

@@ -6,7 +6,7 @@ import weakref
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from remuda._engine.running.running import Running
+    from remuda._engine.running import Running
 
 
 class UnpicklingMeter:
