@@ -113,8 +113,8 @@ class Case:
         if contender == ALF:
             return Original(constructors, num_spare_envs_for_reload=self.spares)
         if contender == SHARED:
-            return FastParallelEnvironment(constructors, num_workers=usable_cores(), advise=False)
-        return FastParallelEnvironment(constructors, num_spare_envs_for_reload=self.spares, advise=False)
+            return FastParallelEnvironment(constructors, num_workers=usable_cores(), log_advice=False)
+        return FastParallelEnvironment(constructors, num_spare_envs_for_reload=self.spares, log_advice=False)
 
 
 CASES = (

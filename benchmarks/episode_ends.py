@@ -29,7 +29,7 @@ import remuda.gymnasium
 
 NUM_ENVS = 8
 ACTIONS = np.zeros(NUM_ENVS, np.int64)
-OPTIONS: Any = {"backend": "serial", "advise": False}
+OPTIONS: Any = {"backend": "serial", "log_advice": False}
 WARM_UP = 40
 """Steps after which all columns exist."""
 EPISODE_STEPS = 8

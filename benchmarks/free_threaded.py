@@ -91,7 +91,7 @@ def race(case: Case, seconds: float, session: Session) -> dict[str, list[float]]
         turns = {"plain loop": partial(rate, plain_step([case.make() for _ in range(case.num_envs)]), case, seconds)}
         for name, settings in POOLS.items():
             envs = [case.make] * case.num_envs
-            pool = stack.enter_context(remuda.Pool(envs, num_workers=usable_cores(), advise=False, **settings))
+            pool = stack.enter_context(remuda.Pool(envs, num_workers=usable_cores(), log_advice=False, **settings))
             pool.reset(seed=0)
             actions = pool.action_space.sample()
             turns[name] = partial(rate, partial(pool.step, actions), case, seconds)
@@ -125,7 +125,7 @@ def rate(step: Callable[[], object], case: Case, seconds: float) -> float:
 def start(name: str) -> tuple[float, float]:
     """Starts a pool. Returns the seconds until its first reset has returned, and the memory of a worker in MB."""
     own, begin = pss_bytes(os.getpid()) or 0, time.perf_counter()
-    with remuda.Pool([cartpole] * STARTED, num_workers=STARTED, advise=False, **POOLS[name]) as pool:
+    with remuda.Pool([cartpole] * STARTED, num_workers=STARTED, log_advice=False, **POOLS[name]) as pool:
         pool.reset(seed=0)
         seconds = time.perf_counter() - begin
         if name == "processes":

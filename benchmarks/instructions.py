@@ -37,7 +37,7 @@ from remuda._wire import layout
 
 NUM_ENVS = 8
 ACTIONS = np.zeros(NUM_ENVS, np.int64)
-OPTIONS: Any = {"backend": "thread", "num_workers": 2, "advise": False}
+OPTIONS: Any = {"backend": "thread", "num_workers": 2, "log_advice": False}
 SERIAL: Any = {"backend": "serial", "num_workers": 1}
 RESTART: Any = {"faults": "restart"}
 CARTPOLES: Any = {"make_env": partial(gymnasium.make, "CartPole-v1"), **SERIAL}

@@ -23,7 +23,7 @@ from harness.tables import table
 import remuda
 
 NUM_ENVS = 8
-OPTIONS: Any = {"num_workers": 2, "advise": False}
+OPTIONS: Any = {"num_workers": 2, "log_advice": False}
 
 Step = Callable[[], Any]
 

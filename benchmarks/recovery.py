@@ -73,7 +73,7 @@ def typical(seconds: list[float]) -> tuple[float, float]:
 
 def measure(start_method: str, num_envs: int, kills: int) -> Iterator[Recovery]:
     faults = FaultPolicy("restart", max_restarts=kills, backoff=0)
-    with Pool([make_env] * num_envs, start_method=start_method, faults=faults, advise=False) as pool:
+    with Pool([make_env] * num_envs, start_method=start_method, faults=faults, log_advice=False) as pool:
         pool.reset(seed=0)
         for number in range(kills):
             yield recover(pool, number % num_envs)

@@ -49,7 +49,7 @@ class Task:
 
     def __init__(self, options: argparse.Namespace) -> None:
         self.steps, self.num_envs = options.steps, options.num_envs
-        self.pool: Any = {"num_workers": options.num_workers, "advise": False}
+        self.pool: Any = {"num_workers": options.num_workers, "log_advice": False}
         rng = np.random.default_rng(0)
         self.actions = rng.integers(0, 6, (self.steps, self.num_envs))
         self.rows = rng.permutation(self.steps * self.num_envs)[:MINIBATCH]

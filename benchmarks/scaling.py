@@ -50,7 +50,7 @@ class SeveralParents(Contender):
         super().__init__(plan)
         count = min(self.num_parents, plan.num_workers)
         shares = [(plan.num_envs // count, max(1, plan.num_workers // count))] * count
-        self._parents = remuda.Pool([NullEnv] * count, num_workers=None, advise=False)
+        self._parents = remuda.Pool([NullEnv] * count, num_workers=None, log_advice=False)
         each = [(plan.workload.make_env, *share, plan.seed) for share in shares]
         self._parents.apply_async(_open, per_env_args=each).result()
 
@@ -69,7 +69,7 @@ class SeveralParents(Contender):
 
 def _open(env: Any, make_env: EnvFactory, num_envs: int, num_workers: int, seed: int) -> None:
     """Runs in a parent process: makes the parent's pool. ``env`` is a placeholder that keeps and closes the pool."""
-    env.pool = pool = remuda.Pool([make_env] * num_envs, num_workers=num_workers, advise=False)
+    env.pool = pool = remuda.Pool([make_env] * num_envs, num_workers=num_workers, log_advice=False)
     env.worker_pids = [worker.pid for worker in pool.workers]
     env.close = pool.close
     pool.reset(seed=seed)

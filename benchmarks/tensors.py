@@ -68,7 +68,7 @@ def driver(session: Session) -> Rows:
         ('8 envs with images, `step` and `batch.to("cpu")`', 8, with_images),
     ):
         make_env = ImageEnv if way is with_images else NullEnv
-        with remuda.Pool([make_env] * envs, num_workers=session.options.num_workers, advise=False) as pool:
+        with remuda.Pool([make_env] * envs, num_workers=session.options.num_workers, log_advice=False) as pool:
             pool.reset()
             work, steps = way(pool)
             seconds = seconds_of(name, {name: work}, session, time.process_time)[name]
@@ -107,7 +107,7 @@ def as_they_come(pool: remuda.Pool) -> tuple[Work, int]:
 
 def share(session: Session) -> Rows:
     yield ["a batch of 64 images as tensors on the CPU", "us", "GB/s"]
-    with remuda.Pool([ImageEnv] * 64, num_workers=session.options.num_workers, advise=False) as pool:
+    with remuda.Pool([ImageEnv] * 64, num_workers=session.options.num_workers, log_advice=False) as pool:
         batch = pool.reset()
         ways: dict[str, Work] = {
             "`torch.from_numpy(batch.obs)`: shared": lambda: torch.from_numpy(batch.obs),
@@ -125,7 +125,7 @@ def share(session: Session) -> Rows:
 
 def cuda(session: Session) -> Rows:
     yield [f"to {torch.cuda.get_device_name()}", "GB/s", "of the bare copy"]
-    with remuda.Pool([ImageEnv] * 256, num_workers=session.options.num_workers, advise=False) as pool:
+    with remuda.Pool([ImageEnv] * 256, num_workers=session.options.num_workers, log_advice=False) as pool:
         batch = pool.reset()
         plain, device = torch.tensor(batch.obs), torch.empty(batch.obs.shape, dtype=torch.uint8, device="cuda")
         pinned, rollout = plain.pin_memory(), pool.rollout(16)

@@ -109,7 +109,7 @@ def pools(num_envs: int, num_workers: int) -> Iterator[dict[str, Callable[[], ob
     with ExitStack() as stack:
         for rule, spinning in RULES.items():
             with spinning_as(spinning):
-                pool = remuda.Pool([make_env] * num_envs, num_workers=min(num_workers, num_envs), advise=False)
+                pool = remuda.Pool([make_env] * num_envs, num_workers=min(num_workers, num_envs), log_advice=False)
             stack.callback(pool.close)
             pool.reset(seed=0)
             steps[rule] = lambda pool=pool: pool.step(actions)  # type: ignore[misc]

@@ -64,10 +64,10 @@ class RecurrentAgent(Agent):
     def initial_state(self, count: int) -> torch.Tensor:
         return torch.zeros(count, 16)
 
-    def act(self, obs: torch.Tensor, turn: remuda.Turn) -> Any:  # type: ignore[override]
-        before = turn.state
-        turn.state = self.cell(obs, before)
-        actions, columns = super().act(torch.cat([obs, turn.state], -1))
+    def act(self, obs: torch.Tensor, context: remuda.PolicyContext) -> Any:  # type: ignore[override]
+        before = context.state
+        context.state = self.cell(obs, before)
+        actions, columns = super().act(torch.cat([obs, context.state], -1))
         return actions, {**columns, "state": before}
 
     def features(self, obs: torch.Tensor, columns: dict[str, torch.Tensor]) -> torch.Tensor:

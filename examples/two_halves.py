@@ -120,7 +120,7 @@ def compare(num_envs: int) -> None:
     rates: dict[str, list[float]] = {name: [] for name in both}
     for _ in range(ROUNDS):
         for name, (parts, num_workers) in both.items():
-            envs = remuda.make_vec("CartPole-v1", num_envs, num_workers=num_workers, advise=False)
+            envs = remuda.make_vec("CartPole-v1", num_envs, num_workers=num_workers, log_advice=False)
             collector = Collector(envs, policy, NUM_STEPS, seed=0, parts=parts)
             collector.collect()  # to warm up
             rates[name].append(steps_per_second(collector, num_envs))

@@ -111,5 +111,5 @@ def assert_goes_on_without(pool: Pool, failed: int) -> None:
     pool.send([5] * len(others), env_ids=others)
     assert pool.recv().rewards.tolist() == [5.0] * len(others)
     assert pool.reset(env_ids=[failed]).env_ids.tolist() == [failed]
-    pool.send_observe()
+    pool.request_obs()
     assert pool.recv().env_ids.tolist() == list(range(pool.num_envs))

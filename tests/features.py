@@ -161,7 +161,7 @@ def pool_arguments(combination: Combination, directory: Path) -> dict[str, Any]:
     arguments |= {name: chosen[name] for name in ("max_concurrency", "seeding")}
     arguments |= {
         "faults": policy,
-        "advise": False,
+        "log_advice": False,
         "frames": 2,
         "num_workers": slots // 2 if chosen["shared"] else None,
     }

@@ -20,7 +20,7 @@ from remuda import (
 
 
 def recording(env_fns: Any, directory: Path, **options: Any) -> Pool:
-    return Pool(env_fns, **{"crash_dir": directory / "records", "advise": False, **options})
+    return Pool(env_fns, **{"crash_dir": directory / "records", "log_advice": False, **options})
 
 
 def replay(record: Path | CrashRecord | None, *options: str) -> Outcome:

@@ -254,7 +254,7 @@ class Twins:
         """Compares the last observations once more, except those of envs that must be reset."""
         if slots := [slot for slot in slots if slot not in self.to_reset and slot not in self.owing]:
             rows = {slot: self.last[slot] for slot in slots}
-            self._both(lambda part, some: part.send_observe(some), slots)
+            self._both(lambda part, some: part.request_obs(some), slots)
             assert {slot: self.last[slot].obs for slot in slots} == {slot: row.obs for slot, row in rows.items()}
             self.last.update(rows)
 

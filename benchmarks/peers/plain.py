@@ -48,7 +48,7 @@ class IdealLoops(Remuda):
         self.plan = plan
         actions = sample_actions(probe_spaces(plan.workload).action_space, _ACTIONS, 1, plan.seed)
         self._actions = list(iterate(actions.space, actions.batches[0]))
-        self.pool = remuda.Pool([plan.workload.make_env] * plan.num_workers, num_workers=None, advise=False)
+        self.pool = remuda.Pool([plan.workload.make_env] * plan.num_workers, num_workers=None, log_advice=False)
 
     def step(self, actions: Any) -> int:
         return sum(self.pool.apply(_loop, self._actions, _SECONDS))

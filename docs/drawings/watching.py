@@ -113,7 +113,7 @@ def main() -> None:
     fns = [lambda: make(Uneven)] * 16
     fns[SLOW] = lambda: make(Slow)
     with (
-        remuda.Pool(fns, num_workers=8, name="cartpole", advise=False) as pool,
+        remuda.Pool(fns, num_workers=8, name="cartpole", log_advice=False) as pool,
         tempfile.TemporaryDirectory() as folder,
     ):
         run(pool, 0.5)

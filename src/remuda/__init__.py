@@ -58,7 +58,7 @@ if TYPE_CHECKING:
     from remuda._cluster.backend_option import Ray
     from remuda._tensors.moving import to_torch
     from remuda._tensors.tensors import TensorBatch, TensorRollout
-    from remuda._training.acting import Turn
+    from remuda._training.acting import PolicyContext
     from remuda._training.collect import Collector, collect
     from remuda._training.evaluate import evaluate
     from remuda._training.evaluation import Evaluation
@@ -92,6 +92,7 @@ __all__ = [
     "InvalidEnvError",
     "MissingFrameworkError",
     "Part",
+    "PolicyContext",
     "Pool",
     "PoolOptions",
     "Ray",
@@ -112,7 +113,6 @@ __all__ = [
     "TensorBatch",
     "TensorRollout",
     "Trace",
-    "Turn",
     "WorkerDiedError",
     "WorkerInfo",
     "collect",
@@ -134,7 +134,7 @@ _LATER = {  # the module that defines each public name
     "Ray": "remuda._cluster.backend_option",
     "TensorBatch": "remuda._tensors.tensors",
     "TensorRollout": "remuda._tensors.tensors",
-    "Turn": "remuda._training.acting",
+    "PolicyContext": "remuda._training.acting",
     "collect": "remuda._training.collect",
     "evaluate": "remuda._training.evaluate",
     "make_vec": "remuda.gymnasium",

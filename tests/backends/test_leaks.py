@@ -153,7 +153,7 @@ def _send_wrong_actions(pool: Pool) -> None:
 
 
 def _split_while_envs_step(pool: Pool) -> None:
-    pool.send_observe()
+    pool.request_obs()
     try:
         pool.split(2)
     finally:

@@ -102,7 +102,7 @@ def test_faults_with_restarts_have_the_consequences_that_they_have_on_one_machin
 def test_faults_that_are_raised_have_the_consequences_that_they_have_on_one_machine(cluster: TwoNodes) -> None:
     policy, living = policy_with("raise"), list(range(len(OPERATIONS)))
     with (
-        Pool([Faulty] * len(living), num_workers=len(living), faults=policy, advise=False) as twin,
+        Pool([Faulty] * len(living), num_workers=len(living), faults=policy, log_advice=False) as twin,
         Pool([Faulty] * len(living), num_workers=None, faults=policy, backend=remuda.Ray(shards=2)) as pool,
     ):
         for env, name in enumerate(OPERATIONS):

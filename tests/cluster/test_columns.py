@@ -39,7 +39,7 @@ def test_columns_equal_those_of_one_machine_even_if_a_shard_dies(cluster: TwoNod
                 elif step == KILL_AT:
                     kill_shard(pool, 2)
                 course.append(with_columns(pool.step(actions(step, range(NUM_ENVS)))))
-            pool.send_observe()
+            pool.request_obs()
             courses.append([*course, with_columns(pool.recv())])
     assert courses[0] == courses[1]
 

@@ -214,7 +214,7 @@ def test_envs_observed_at_the_end_of_an_episode_reset_in_the_next_step(cluster: 
             while not batch.terminations.any():
                 batch = pool.step([0] * NUM_ENVS)
             over = np.flatnonzero(batch.terminations).tolist()
-            pool.send_observe()
+            pool.request_obs()
             pool.recv()
             if backend == "serial":
                 pool.apply(fail, env_ids=[env for env in range(NUM_ENVS) if env not in over])

@@ -293,14 +293,14 @@ class Counting:
     def initial_state(self, k: int) -> Any:
         return {"steps": np.zeros(k, np.int64)}
 
-    def act(self, obs: Any, turn: remuda.Turn) -> Any:
-        steps = turn.state["steps"]
-        turn.state = {"steps": steps + 1}
+    def act(self, obs: Any, context: remuda.PolicyContext) -> Any:
+        steps = context.state["steps"]
+        context.state = {"steps": steps + 1}
         columns = {
-            "env": turn.env_ids,
+            "env": context.env_ids,
             "steps": steps,
-            "draw": turn.rng.random(len(obs)),
-            "begins": turn.episode_starts,
+            "draw": context.rng.random(len(obs)),
+            "begins": context.episode_starts,
         }
         return np.zeros(len(obs), np.int64), columns
 

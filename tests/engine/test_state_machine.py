@@ -204,7 +204,13 @@ class Life(RuleBasedStateMachine):
         super().__init__()
         factories = [(lambda tag=i: FusedEnv(tag, LENGTH)) for i in range(ENVS)]  # type: ignore[misc]
         self.pool = Pool(
-            factories, num_workers=WORKERS, backend=backend, autoreset=autoreset, frames=2, faults=POLICY, advise=False
+            factories,
+            num_workers=WORKERS,
+            backend=backend,
+            autoreset=autoreset,
+            frames=2,
+            faults=POLICY,
+            log_advice=False,
         )
         self.has_processes, self.autoreset = backend == "process", autoreset
         self.envs = [{Env(i)} for i in range(ENVS)]
@@ -268,9 +274,9 @@ class Life(RuleBasedStateMachine):
             self._take(self.pool.step(np.full(ENVS, action)))
 
     @rule(ids=SOME)
-    def send_observe(self, ids: set[int]) -> None:
+    def request_obs(self, ids: set[int]) -> None:
         if env_ids := [env_id for env_id in self._idle(ids) if self._can_step(env_id)]:
-            self.pool.send_observe(env_ids)
+            self.pool.request_obs(env_ids)
             self._send(observe(self.autoreset), env_ids)
 
     @rule(min_envs=st.integers(1, ENVS), limit=st.none() | st.integers(1, ENVS))
@@ -317,7 +323,7 @@ class Life(RuleBasedStateMachine):
         if self.autoreset == "disabled" and env_id not in self.flights and all(e.was_cut for e in self.envs[env_id]):
             if WORKER_OF[env_id] in self.killed:
                 return  # the pool may not have noticed the death
-            for send in (lambda: self.pool.send([0], [env_id]), lambda: self.pool.send_observe([env_id])):
+            for send in (lambda: self.pool.send([0], [env_id]), lambda: self.pool.request_obs([env_id])):
                 with pytest.raises(StateError, match=f"env {env_id}; call reset first"):
                     send()
 

@@ -77,8 +77,8 @@ VALUES: dict[str, tuple[Any, dict[str, Any]]] = {
     "faults": (FaultPolicy("restart", backoff=0.25), {}),
     "crash_dir": ("records", {}),
     "worker_output": ("capture", {"backend": "process"}),
-    "advise": (False, {}),
-    "operation_of": (same, {}),
+    "log_advice": (False, {}),
+    "rename_operation": (same, {}),
 }
 
 Make = Callable[..., Any]  # makes the face's object with two envs and these options
@@ -172,11 +172,11 @@ REFUSED: dict[str, dict[str, str]] = {
         "vector_size": "by itself",
     },
     "mlagents.SubprocessEnvManager": {
-        "advise": "measuring",
+        "log_advice": "measuring",
         "autoreset": "requests",
         "extras": "decision steps",
         "observation_space": "requests",
-        "operation_of": "reports",
+        "rename_operation": "reports",
         "resets_ahead": "requests",
         "seeding": "factory",
         "spares": "stand in",

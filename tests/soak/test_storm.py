@@ -50,7 +50,7 @@ def test_a_pool_survives_hundreds_of_random_faults(
 ) -> None:
     box, witness = FuseBox(tmp_path / "fuses", ENVS), Witness()
     factories = [_fused(MAKERS[kind], box, env_id) for env_id in range(ENVS)]
-    pool = Pool(factories, num_workers=workers, autoreset=autoreset, faults=POLICY, start_timeout=20, advise=False)
+    pool = Pool(factories, num_workers=workers, autoreset=autoreset, faults=POLICY, start_timeout=20, log_advice=False)
     with witness.listening(), pool, Pool([MAKERS[kind]], backend="serial", autoreset="disabled") as reference:
         storm = Storm(pool, reference, box, witness, 100 * SEED + number)
         storm.begin()

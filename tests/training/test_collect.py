@@ -13,7 +13,7 @@ from rollout_envs import ending
 import remuda
 from remuda import Pool, Rollout
 from remuda._training import collect as collecting
-from remuda._training.collect import PLAIN, Collector, Way
+from remuda._training.collect import PLAIN, Collector, SteppingMode
 
 
 def policy(obs: Any) -> tuple[Any, dict[str, Any]]:
@@ -74,15 +74,15 @@ class Counting:
     def initial_state(self, k: int) -> Any:
         return np.zeros(k, np.int64), {"again": np.zeros((k, 2), np.int64)}
 
-    def act(self, obs: Any, turn: remuda.Turn) -> Any:
-        steps, others = turn.state
+    def act(self, obs: Any, context: remuda.PolicyContext) -> Any:
+        steps, others = context.state
         assert (others["again"] == steps[:, None]).all()
-        turn.state = steps + 1, {"again": others["again"] + 1}
+        context.state = steps + 1, {"again": others["again"] + 1}
         columns = {
-            "env": turn.env_ids,
+            "env": context.env_ids,
             "steps": steps,
-            "begins": turn.episode_starts,
-            "draw": turn.rng.random(len(obs)),
+            "begins": context.episode_starts,
+            "draw": context.rng.random(len(obs)),
         }
         return np.zeros(len(obs), np.int64), columns
 
@@ -122,11 +122,11 @@ def test_a_torch_module_receives_tensors_and_keeps_a_tensor_state() -> None:
         def initial_state(self, k: int) -> Any:
             return torch.zeros(k, 4)
 
-        def forward(self, obs: Any, turn: remuda.Turn) -> Any:
+        def forward(self, obs: Any, context: remuda.PolicyContext) -> Any:
             assert isinstance(obs, torch.Tensor) and not torch.is_grad_enabled()
-            before = turn.state
-            turn.state = self.cell(obs.float(), before)
-            return torch.zeros(len(obs), dtype=torch.long), {"before": before, "half": turn.state.bfloat16()}
+            before = context.state
+            context.state = self.cell(obs.float(), before)
+            return torch.zeros(len(obs), dtype=torch.long), {"before": before, "half": context.state.bfloat16()}
 
     module = Recurrent()
     with Pool(ending([2, 3, 5, 50]), num_workers=2) as pool:
@@ -165,20 +165,20 @@ class Clock:
 class Stopwatch(Collector):
     """A collector that fills nothing. Each way advances the clock by a given time."""
 
-    def __init__(self, ways: list[Way], clock: Clock, seconds: dict[Way, float]) -> None:
+    def __init__(self, ways: list[SteppingMode], clock: Clock, seconds: dict[SteppingMode, float]) -> None:
         super().__init__(None, policy, 8, ways)  # type: ignore[arg-type]
-        self._clock, self.takes, self.went = clock, seconds, list[Way]()
+        self._clock, self.takes, self.went = clock, seconds, list[SteppingMode]()
 
-    def _fill(self, way: Way) -> Any:
+    def _fill(self, way: SteppingMode) -> Any:
         self.went.append(way)
         self._clock.now += self.takes[way] + (100.0 if self.filled == 0 else 0.0)
 
 
-HALVES, READY = Way(parts=2), Way(min_envs=4)
+HALVES, READY = SteppingMode(parts=2), SteppingMode(min_envs=4)
 
 
 @pytest.mark.parametrize("best", [PLAIN, HALVES, READY])
-def test_after_trying_each_the_fastest_way_is_used(best: Way, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_after_trying_each_the_fastest_way_is_used(best: SteppingMode, monkeypatch: pytest.MonkeyPatch) -> None:
     clock = Clock()
     monkeypatch.setattr(collecting, "time", clock)
     watch = Stopwatch(

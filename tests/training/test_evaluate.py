@@ -451,10 +451,10 @@ class Remembering:
     def initial_state(self, k: int) -> Any:
         return np.zeros(k, np.int64)
 
-    def act(self, obs: Any, turn: remuda.Turn) -> Any:
-        self.seen += zip(turn.env_ids.tolist(), turn.state.tolist(), strict=True)
-        turn.state = turn.state + 1
-        return turn.rng.integers(2, size=len(obs))
+    def act(self, obs: Any, context: remuda.PolicyContext) -> Any:
+        self.seen += zip(context.env_ids.tolist(), context.state.tolist(), strict=True)
+        context.state = context.state + 1
+        return context.rng.integers(2, size=len(obs))
 
 
 class Stepping(Lottery):

@@ -12,14 +12,14 @@ from remuda._wire.computed import Computed
 from remuda._wire.failures import Interrupts
 from remuda._wire.info_columns import InfoColumn
 from remuda._wire.layout import Layout
-from remuda._wire.pickling import Parts
+from remuda._wire.pickling import Buffers
 from remuda._worker.env_report import Reports
 from remuda._worker.reset_defaults import ResetDefaults
 from remuda._worker.second_build import Limits, SecondBuild
 from remuda._worker.worker_info import HostSpec
 from remuda.errors import EnvProgress, EnvTimeoutError, Failure, MemoryVerdict, RemudaError
 
-Queues: TypeAlias = "tuple[SimpleQueue[Parts], SimpleQueue[Parts]]"
+Queues: TypeAlias = "tuple[SimpleQueue[Buffers], SimpleQueue[Buffers]]"
 
 PATIENCE_SECONDS = 5.0  # the most seconds for the check that builds an env a second time
 
@@ -142,7 +142,7 @@ class Backend(Protocol):
         Empty if workers have sockets, which the hub gets from `watch` and `join`.
         """
 
-    def carry(self, worker: int, slot: int, env_fn: Callable[[], Any]) -> Parts:
+    def carry(self, worker: int, slot: int, env_fn: Callable[[], Any]) -> Buffers:
         """Returns the message that makes a worker build another env for a slot.
 
         Raises InvalidEnvError if the factory cannot be sent.
@@ -214,5 +214,5 @@ class Processes(Protocol):
     ) -> tuple[int, int]:
         """Starts the loop of a successor that has built its envs; returns its pidfd and its socket, for the hub."""
 
-    def adopt(self, worker: int, slot: int, carried: Parts) -> None:
+    def adopt(self, worker: int, slot: int, carried: Buffers) -> None:
         """Makes later successors of the worker build a slot's env with the factory `carried`. May be repeated."""

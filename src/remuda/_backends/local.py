@@ -11,7 +11,7 @@ from remuda._progress.bar import BuildBar
 from remuda._relay.output import check_limit
 from remuda._wire.channel import LocalChannel
 from remuda._wire.failures import Interrupts, build_error, is_interrupt, load_failure
-from remuda._wire.pickling import Parts, dump
+from remuda._wire.pickling import Buffers, dump
 from remuda._worker.env_report import BuiltEnvs, Reports
 from remuda._worker.factories import BuildError
 from remuda._worker.second_build import BuildClock, Limits, SecondBuild, try_second_build
@@ -121,6 +121,6 @@ class LocalBackend:
     def queues(self) -> list[Queues]:
         return [worker.channel.queues for worker in self.workers]
 
-    def carry(self, worker: int, slot: int, env_fn: Callable[[], Any]) -> Parts:
+    def carry(self, worker: int, slot: int, env_fn: Callable[[], Any]) -> Buffers:
         self.workers[worker].host.offer(slot, env_fn)
         return dump(None)

@@ -141,7 +141,7 @@ class Remuda(Contender):
 
     def options(self) -> dict[str, Any]:
         """Returns options for the pool. It logs no advice, because the plan prescribes the settings."""
-        return {"num_workers": self.plan.num_workers, "backend": self.plan.backend, "advise": False}
+        return {"num_workers": self.plan.num_workers, "backend": self.plan.backend, "log_advice": False}
 
     def reset(self, seed: int) -> None:
         self.obs = self.pool.reset(seed=seed).obs

@@ -14,7 +14,7 @@ from remuda._engine.batches.infos import RawRow
 from remuda._engine.startup.inheritance import Counts, Inheritance
 from remuda._engine.supervision.fault_log import log_alike
 from remuda._wire.info_columns import InfoField
-from remuda._wire.pickling import Parts, dump, dump_whole
+from remuda._wire.pickling import Buffers, dump, dump_whole
 from remuda._worker.env_report import EnvReport
 from remuda.errors import Fault, RemudaError
 
@@ -64,7 +64,7 @@ class RowCommand:
     op: _core.Op
     env_ids: Ids
     arrays: tuple[Array, ...] = ()
-    blobs: list[Parts | None] | None = None
+    blobs: list[Buffers | None] | None = None
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,7 @@ class MessageCommand:
     op: _core.Op
     worker: int
     env: int
-    parts: Parts
+    parts: Buffers
     sequence: int
 
 
@@ -213,10 +213,10 @@ class Reply(FromShard):
 
     rows: list[Rows]
     progress: Counts
-    failures: list[tuple[int, Parts]] = field(default_factory=list)
+    failures: list[tuple[int, Buffers]] = field(default_factory=list)
     lost: dict[int, RemudaError] = field(default_factory=dict)
     to_reset: list[int] = field(default_factory=list)
-    answers: dict[int, tuple[int, Parts]] = field(default_factory=dict)
+    answers: dict[int, tuple[int, Buffers]] = field(default_factory=dict)
     pending: int = 0
 
     def pack(self) -> Reply | bytes:
@@ -227,7 +227,7 @@ class Reply(FromShard):
         return self if sum(rows.nbytes for rows in self.rows) > _LARGE else dump_whole(self)
 
 
-def abandoned(error: RemudaError, loss: RemudaError | None) -> tuple[int, Parts]:
+def abandoned(error: RemudaError, loss: RemudaError | None) -> tuple[int, Buffers]:
     """Returns flags and parts of the answer to a command or message that only an error can answer.
 
     `loss`: the error by which the env was lost; None if the env is not lost.

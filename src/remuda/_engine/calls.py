@@ -6,14 +6,14 @@ from abc import ABC, abstractmethod
 from typing import Any, Protocol
 
 from remuda._engine.changes import Changes
-from remuda._wire.pickling import Parts
+from remuda._wire.pickling import Buffers
 from remuda.errors import Failure, RemudaError
 
 
 class Addressee(Protocol):
     """The receiver of the answer to a message. After an interrupt, the pool may repeat the call of a method."""
 
-    def answer(self, sequence: int, parts: Parts) -> None: ...
+    def answer(self, sequence: int, parts: Buffers) -> None: ...
     def fail(self, sequence: int, failure: Failure, changes: Changes) -> None: ...
     def abandon(self, error: RemudaError) -> None: ...
 

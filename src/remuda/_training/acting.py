@@ -1,4 +1,4 @@
-"""Calls policies: converts arrays and tensors, passes a `Turn` to policies that accept one, and keeps their states."""
+"""Calls policies: converts arrays and tensors, passes a `PolicyContext` to those that accept it, keeps their states."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ Policy: TypeAlias = "Callable[..., Any] | Acts"
 
 
 @dataclass
-class Turn:
-    """The envs that a policy acts for in one call. If a policy has a parameter `turn`, it receives a `Turn`::
+class PolicyContext:
+    """The envs that a policy acts for in one call. A policy with a parameter `context` receives it::
 
         class Recurrent(torch.nn.Module):
             def __init__(self):
@@ -36,19 +36,19 @@ class Turn:
             def initial_state(self, k):
                 return torch.zeros(k, 64)
 
-            def forward(self, obs, turn):
-                turn.state = self.cell(obs, turn.state)
-                return self.head(turn.state).argmax(-1)
+            def forward(self, obs, context):
+                context.state = self.cell(obs, context.state)
+                return self.head(context.state).argmax(-1)
 
     Attributes:
         env_ids: (k,) int64: the ids of the envs in the pool.
         episode_starts: (k,) bool: whether the observation is the first of an episode.
-        rng: The generator of this policy. It continues from turn to turn, also after `Pool.publish`. Each shard has its
+        rng: The generator of this policy. It continues from call to call, also after `Pool.publish`. Each shard has its
             own stream.
         shard: The index of the shard on which the policy acts; 0 without a cluster.
         state: The policy's state for these envs: arrays or tensors with k rows, or dicts and tuples of them. Envs that
             begin an episode have rows of `policy.initial_state(count)`. The policy assigns the new state here, for the
-            next turn of these envs. None if the policy has no method `initial_state`.
+            next call for these envs. None if the policy has no method `initial_state`.
     """
 
     env_ids: Ids
@@ -71,12 +71,12 @@ def check_policy(policy: Any) -> None:
 class Actor:
     """Prepares the calls of a policy for the envs of one pool, and takes their results::
 
-        turn = actor.turn_for(env_ids, episode_starts)
-        actions, columns = actor.finish(actor.policy(obs, **turn), **turn)
+        context = actor.context_for(env_ids, episode_starts)
+        actions, columns = actor.finish(actor.policy(obs, **context), **context)
 
     Attributes:
-        policy: Called with observations, and the keyword arguments that `turn_for` returns.
-        rng: See `Turn`.
+        policy: Called with observations, and the keyword arguments that `context_for` returns.
+        rng: See `PolicyContext`.
     """
 
     def __init__(
@@ -86,7 +86,7 @@ class Actor:
         self._all, self._shard, self._first_env = np.arange(num_envs), shard, first_env
         self.rng = rng
         self._state: Any = None
-        self._rows: Any = slice(None)  # the rows of `_state` that belong to the envs of the latest turn
+        self._rows: Any = slice(None)  # the rows of `_state` that belong to the envs of the latest call
         self.use(policy)
 
     def use(self, policy: Any) -> None:
@@ -100,25 +100,25 @@ class Actor:
         if self._state is not None and (self._initial_state is None or _forms(self._fresh(1)) != _forms(self._state)):
             self._state = None
 
-    def turn_for(self, env_ids: Ids, episode_starts: Callable[[], Flags]) -> dict[str, Turn]:
+    def context_for(self, env_ids: Ids, episode_starts: Callable[[], Flags]) -> dict[str, PolicyContext]:
         """Returns the keyword arguments with which to call `policy` for the envs in `env_ids`.
 
         Args:
             env_ids: (k,): the ids of the envs in the pool here.
-            episode_starts: Returns `Turn.episode_starts`.
+            episode_starts: Returns `PolicyContext.episode_starts`.
         """
         if not self._takes_turn:
             return {}
         is_whole = np.array_equal(env_ids, self._all)
         self._rows = slice(None) if is_whole else env_ids.copy()  # copied: torch warns about read-only arrays
-        turn = Turn(env_ids + self._first_env, episode_starts(), self.rng, self._shard)
-        turn.state = self._state_of(self._rows, turn.episode_starts)
-        return {"turn": turn}
+        context = PolicyContext(env_ids + self._first_env, episode_starts(), self.rng, self._shard)
+        context.state = self._state_of(self._rows, context.episode_starts)
+        return {"context": context}
 
-    def finish(self, answer: Any, turn: Turn | None = None) -> tuple[Any, dict[str, Any]]:
+    def finish(self, answer: Any, context: PolicyContext | None = None) -> tuple[Any, dict[str, Any]]:
         """Splits a policy's result into actions and further columns of the rollout. Keeps the policy's new states."""
-        if turn is not None:
-            self._keep(self._rows, turn.state)
+        if context is not None:
+            self._keep(self._rows, context.state)
         return answer if _has_columns(answer) else (answer, {})
 
     # -- the policy's states for the envs -----------------------------------------------------------------
@@ -161,9 +161,9 @@ def _with_tensors(function: Callable[..., Any], device: Any) -> Callable[..., An
     """Wraps a policy that takes and returns tensors as one that takes and returns arrays."""
     torch = sys.modules["torch"]
 
-    def with_tensors(obs: Any, **turn: Turn) -> Any:
+    def with_tensors(obs: Any, **context: PolicyContext) -> Any:
         with torch.no_grad():
-            return _map(_array, function(_map(lambda leaf: torch.as_tensor(leaf, device=device), obs), **turn))
+            return _map(_array, function(_map(lambda leaf: torch.as_tensor(leaf, device=device), obs), **context))
 
     return with_tensors
 
@@ -175,7 +175,7 @@ def _device_of(module: Any) -> Any:
 
 def _takes_turn(function: Any) -> bool:
     try:
-        return "turn" in inspect.signature(function).parameters
+        return "context" in inspect.signature(function).parameters
     except (TypeError, ValueError):  # raised for native code, which has no signature
         return False
 

@@ -27,7 +27,7 @@ class Steps(Protocol):
 
 
 @dataclass(frozen=True)
-class Way:
+class SteppingMode:
     """A way to step the envs of a rollout.
 
     Attributes:
@@ -42,7 +42,7 @@ class Way:
         return iter(rollout) if self.min_envs is None else rollout.partial(self.min_envs)
 
 
-PLAIN = Way()
+PLAIN = SteppingMode()
 
 
 def collect(
@@ -72,12 +72,12 @@ def collect(
             dict of columns to store with them: arrays of k rows each, `{"value": values}`. (Actions that are
             themselves a pair with a dict need such a dict, which may be empty.) If the policy has a method `act`, that
             is called instead. A torch module gets tensors on its device, without gradients, and may return tensors;
-            columns of bfloat16 are stored as float32. A policy with a parameter `turn` also gets a `Turn`, with
+            columns of bfloat16 are stored as float32. A policy with a parameter `context` also gets a `PolicyContext`:
             the ids of the envs, the starts of episodes, a generator, and the policy's own state for each env.
         steps: The number of steps of each env in a rollout.
         parts: The number of parts to step the envs in; 1: all together. None: measure.
         min_envs: Step the envs that are ready, at least this number of them. None: measure.
-        seed: The seed of `Turn.rng`, from 0 up; None: a random seed.
+        seed: The seed of `PolicyContext.rng`, from 0 up; None: a random seed.
 
     Returns:
         An endless iterator of full rollouts.
@@ -101,21 +101,21 @@ def collect(
         least = check_count("min_envs", min_envs, envs.num_envs)
         if least % width:
             raise ValueError(f"expected min_envs to be a multiple of vector_size={width}, got {least}")
-        ways = [Way(min_envs=least)]
+        ways = [SteppingMode(min_envs=least)]
     else:
-        ways = _ways_of(pool) if parts is None else [Way(divisions)]
+        ways = _ways_of(pool) if parts is None else [SteppingMode(divisions)]
     return Collector(pool, Actor(policy, envs._engine.layout.num_slots, rng), count, ways)
 
 
-def _ways_of(pool: Steps) -> list[Way]:
+def _ways_of(pool: Steps) -> list[SteppingMode]:
     """Returns the ways of stepping to compare: only `PLAIN` for one env, or for envs in the caller's thread."""
     envs = _part_of(pool)
     whole: Any = envs if isinstance(envs, Pool) else envs._pool
     width = whole.vector_size or 1
     if envs.num_envs < 2 * width or whole.backend == "serial":
         return [PLAIN]
-    ready = Way(min_envs=envs.num_envs // width // 2 * width)
-    return [PLAIN, Way(parts=2), ready] if envs is whole else [PLAIN, ready]
+    ready = SteppingMode(min_envs=envs.num_envs // width // 2 * width)
+    return [PLAIN, SteppingMode(parts=2), ready] if envs is whole else [PLAIN, ready]
 
 
 def _part_of(pool: Any) -> Part:
@@ -140,9 +140,9 @@ class Collector(Iterator[Rollout]):
         filled: The number of rollouts so far.
     """
 
-    def __init__(self, pool: Steps, actor: Actor, steps: int, ways: list[Way]) -> None:
+    def __init__(self, pool: Steps, actor: Actor, steps: int, ways: list[SteppingMode]) -> None:
         self._pool, self._actor, self._steps, self._ways = pool, actor, steps, ways
-        self._seconds: dict[Way, float] = {}  # for each way of stepping, the duration of its latest rollout
+        self._seconds: dict[SteppingMode, float] = {}  # for each way of stepping, the duration of its latest rollout
         self.filled = 0
 
     @property
@@ -166,20 +166,20 @@ class Collector(Iterator[Rollout]):
         return rollout
 
     @property
-    def _next_way(self) -> Way:
+    def _next_way(self) -> SteppingMode:
         if self.filled == 0 or len(self._ways) == 1:
             return self._ways[0]
-        if (turn := (self.filled - 1) % _AGAIN_AFTER) < len(self._ways):
-            return self._ways[turn]
+        if (place := (self.filled - 1) % _AGAIN_AFTER) < len(self._ways):
+            return self._ways[place]
         fastest = min(self._ways, key=self._seconds.__getitem__)
         return fastest if self._seconds[fastest] * _GAIN < self._seconds[self._ways[0]] else self._ways[0]
 
-    def _fill(self, way: Way) -> Rollout:
+    def _fill(self, way: SteppingMode) -> Rollout:
         rollout = self._pool.rollout(self._steps, parts=way.parts)
         try:
             for step in way.turns(rollout):
-                turn = self._actor.turn_for(step.env_ids, step.starts_episodes)
-                actions, columns = self._actor.finish(self._actor.policy(step.obs, **turn), **turn)
+                context = self._actor.context_for(step.env_ids, step.starts_episodes)
+                actions, columns = self._actor.finish(self._actor.policy(step.obs, **context), **context)
                 step.act(actions, **columns)
         except BaseException:
             rollout.close()

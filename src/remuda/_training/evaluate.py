@@ -63,7 +63,7 @@ def evaluate(
     Args:
         policy: A function of the observations of all n envs, batched like `Batch.obs`, that returns their actions for
             `Pool.step`. The batch always has the same shape: the rows of envs that have played all their episodes keep
-            their last observation, and their actions are ignored. See `collect` for tensors, `act` and `Turn`.
+            their last observation, and their actions are ignored. See `collect` for tensors, `act` and `PolicyContext`.
         envs: A pool (the `pool` of a vector env), which stays open and loses its current episodes; or
             factories, for which a pool is made and closed. The envs of a pool are not changed: wrappers that change
             rewards affect the returns.
@@ -194,8 +194,8 @@ class _Play:
         self._videos.begin({env: self._queues[env][0] for env in self._beginning})
 
     def _actions_for(self, obs: Any) -> Any:
-        turn = self._actor.turn_for(self._pool.env_ids, lambda: self._starts)
-        actions, _ = self._actor.finish(self._actor.policy(obs, **turn), **turn)
+        context = self._actor.context_for(self._pool.env_ids, lambda: self._starts)
+        actions, _ = self._actor.finish(self._actor.policy(obs, **context), **context)
         return actions
 
     def _note_begun(self) -> None:

@@ -19,7 +19,7 @@ import numpy as np
 from remuda import _core
 from remuda._system.originals import select, time
 from remuda._system.sockets import Socket, send_fds
-from remuda._wire.pickling import Parts, dump, load
+from remuda._wire.pickling import Buffers, dump, load
 
 _HEAD = struct.Struct("<12sI")  # the head of a message: a mark, and the number of buffers
 _MARK = _core.MESSAGE_MARK
@@ -35,8 +35,8 @@ class NonsenseError(ConnectionError):
 class Channel(Protocol):
     """One end of a connection for messages. `recv` raises EOFError or ConnectionError if the other end is gone."""
 
-    def send(self, parts: Parts) -> None: ...
-    def recv(self) -> Parts: ...
+    def send(self, parts: Buffers) -> None: ...
+    def recv(self) -> Buffers: ...
 
 
 class SocketChannel:
@@ -77,14 +77,14 @@ class SocketChannel:
 
     # -- messages --------------------------------------------------------------------------------------
 
-    def send(self, parts: Parts) -> None:
+    def send(self, parts: Buffers) -> None:
         for piece in _pieces_of(parts):
             self._write(piece)
 
     def recv(self) -> list[memoryview]:
         return self._recv(None)
 
-    def post(self, parts: Parts = ()) -> bool:
+    def post(self, parts: Buffers = ()) -> bool:
         """Sends the part of a message that the other end accepts now. Returns whether a part remains to be sent.
 
         The rest is copied, so `parts` may change. The next call sends it first; a call without `parts` sends only it.
@@ -219,7 +219,7 @@ class _Piece:
         return self.data[sum(self.counts) :]
 
 
-def _pieces_of(parts: Parts) -> list[memoryview]:
+def _pieces_of(parts: Buffers) -> list[memoryview]:
     """Returns the buffers of a message: a head with the sizes of the parts, and then the parts."""
     views = [memoryview(part).cast("B") for part in parts]
     head = _HEAD.pack(_MARK, len(views)) + struct.pack(f"<{len(views)}Q", *(view.nbytes for view in views))
@@ -240,15 +240,15 @@ class LocalChannel:
     """
 
     def __init__(self) -> None:
-        self.to_worker: SimpleQueue[Parts] = SimpleQueue()
-        self.from_worker: SimpleQueue[Parts] = SimpleQueue()
+        self.to_worker: SimpleQueue[Buffers] = SimpleQueue()
+        self.from_worker: SimpleQueue[Buffers] = SimpleQueue()
 
     @property
-    def queues(self) -> tuple[SimpleQueue[Parts], SimpleQueue[Parts]]:
+    def queues(self) -> tuple[SimpleQueue[Buffers], SimpleQueue[Buffers]]:
         return self.to_worker, self.from_worker
 
-    def send(self, parts: Parts) -> None:
+    def send(self, parts: Buffers) -> None:
         self.from_worker.put([bytearray(part) for part in parts])
 
-    def recv(self) -> Parts:
+    def recv(self) -> Buffers:
         return self.to_worker.get()

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
 from remuda._wire import by_value
-from remuda._wire.pickling import Parts, dump, load
+from remuda._wire.pickling import Buffers, dump, load
 from remuda.errors import EnvError, Failure, InvalidEnvError, RemoteTraceback
 
 
@@ -94,7 +94,7 @@ def _code_of(handler: Any) -> Any:
     return getattr(handler, "__code__", None) or getattr(method, "__code__", None)
 
 
-def load_failure(parts: Parts, interrupts: Interrupts | None = None) -> Failure:
+def load_failure(parts: Buffers, interrupts: Interrupts | None = None) -> Failure:
     """Loads a `Failure` from the message that the worker's `EnvHost.describe` made."""
     # The message consists of plain data, so only an interrupt can raise here; the caller can call this again.
     slot, worker, operation, name, message, text, pickled = load(parts)
@@ -114,7 +114,7 @@ def load_exception(text: str, pickled: bytes | None) -> BaseException | None:
     return exception
 
 
-def dump_named(what: str, value: Any, shown: int | None = None) -> Parts:
+def dump_named(what: str, value: Any, shown: int | None = None) -> Buffers:
     """Pickles `value` like `dump`. Errors name the value `what`, and show its first `shown` elements; None: all."""
     try:
         return dump(value)

@@ -13,7 +13,7 @@ from typing import TypeAlias
 
 from remuda import _core
 from remuda._system.limits import check_file_length
-from remuda._wire.pickling import Parts
+from remuda._wire.pickling import Buffers
 
 Address: TypeAlias = bytes  # the offsets and sizes of one message's parts in a parcel
 
@@ -35,7 +35,7 @@ class Parcel:
         self._end = 0
         self._known: dict[bytes, bytes] = {}  # the offset and size of each part, by the part's content
 
-    def add(self, parts: Parts) -> Address:
+    def add(self, parts: Buffers) -> Address:
         """Adds a message, and returns the address by which `fetch` finds it. Equal parts are written once."""
         return b"".join(map(self._place, parts))
 

@@ -13,13 +13,13 @@ import numpy as np
 
 from remuda._wire import by_value
 
-Parts: TypeAlias = Sequence[Any]  # bytes-like objects: the pickle, then its buffers.
-FlaggedParts: TypeAlias = "tuple[int, Parts | None] | None"  # a row's flags and pickled data, if any
+Buffers: TypeAlias = Sequence[Any]  # bytes-like objects: the pickle, then its buffers.
+FlaggedParts: TypeAlias = "tuple[int, Buffers | None] | None"  # a row's flags and pickled data, if any
 
 _HEAD = np.dtype([("flags", np.uint32), ("parts", np.uint32)])  # a row's entry in the head of a bundle
 
 
-def dump(value: Any) -> Parts:
+def dump(value: Any) -> Buffers:
     """Pickles `value`. The buffers of its arrays are not copied: use them before the arrays change.
 
     Objects of `__main__` are pickled by value, because another process has another `__main__`; see `share_main`.
@@ -71,23 +71,23 @@ class RefusingFiles(by_value.Pickler):
         return super().reducer_override(value)
 
 
-def _dump_with(dumps: Callable[..., bytes], value: Any) -> Parts:
+def _dump_with(dumps: Callable[..., bytes], value: Any) -> Buffers:
     buffers: list[pickle.PickleBuffer] = []
     head = dumps(value, protocol=5, buffer_callback=buffers.append)
     return [head, *(buffer.raw() for buffer in buffers)]
 
 
-def load(parts: Parts) -> Any:
+def load(parts: Buffers) -> Any:
     return pickle.loads(parts[0], buffers=parts[1:])
 
 
-def bundle(rows: Sequence[FlaggedParts]) -> Parts:
+def bundle(rows: Sequence[FlaggedParts]) -> Buffers:
     """Joins the flags and pickles of a vector env's rows into one message: a head, and then the buffers of each row."""
     head = np.array([(0, 0) if row is None else (row[0], len(row[1] or ())) for row in rows], _HEAD)
     return [head.tobytes(), *(part for row in rows if row is not None for part in row[1] or ())]
 
 
-def unbundle(parts: Parts, rows: int) -> list[FlaggedParts]:
+def unbundle(parts: Buffers, rows: int) -> list[FlaggedParts]:
     """Splits a message of `bundle` into its rows, still pickled. Raises ValueError if it does not have `rows` rows."""
     head = np.frombuffer(parts[0], _HEAD)
     if len(head) != rows or int(head["parts"].sum(dtype=np.int64)) != len(parts) - 1:

@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 
 from remuda._wire.env_state import EnvState, StateFns
 from remuda._wire.info_columns import InfoColumn
-from remuda._wire.pickling import Parts, dump
+from remuda._wire.pickling import Buffers, dump
 
 
 @dataclass(frozen=True)
@@ -22,23 +22,24 @@ class CallEnv:
     Attributes:
         about: The key of a lasting call, which is repeated for a rebuilt env unless a later call has the same key;
             None: the call is not repeated.
-        again: Called for a rebuilt env, as `again(env, derive, ...)`; None: `function` is called again. `derive(seed)`
-            returns another seed for a seed >= 0, a different one for each env that was built in this place.
+        on_rebuild: Called for a rebuilt env, as `on_rebuild(env, derive, ...)`; None: `function` is called again.
+            `derive(seed)` returns another seed for a seed >= 0, a different one for each env that was built in this
+            place.
     """
 
     function: Callable[..., Any]
     args: tuple[Any, ...] = ()
     kwargs: dict[str, Any] | None = None
     about: Hashable = None
-    again: Callable[..., Any] | None = None
+    on_rebuild: Callable[..., Any] | None = None
 
     def run(self, env: Any) -> Any:
         return self.function(env, *self.args, **(self.kwargs or {}))
 
     def repeat(self, env: Any, derive: Callable[[int], int]) -> Any:
-        if self.again is None:
+        if self.on_rebuild is None:
             return self.run(env)
-        return self.again(env, derive, *self.args, **(self.kwargs or {}))
+        return self.on_rebuild(env, derive, *self.args, **(self.kwargs or {}))
 
 
 @dataclass(frozen=True)
@@ -58,7 +59,7 @@ class RepeatCalls:
         replacements: The number of predecessors.
     """
 
-    calls: Mapping[int, dict[Hashable, Parts]]
+    calls: Mapping[int, dict[Hashable, Buffers]]
     replacements: int
 
 
@@ -102,27 +103,27 @@ class RememberedCalls:
     """The lasting calls of envs (`CallEnv.about`), pickled: the pool's for successors, a worker's for rebuilt envs."""
 
     def __init__(self) -> None:
-        self._calls: dict[int, dict[Hashable, Parts]] = {}  # the calls, by env and by `CallEnv.about`
+        self._calls: dict[int, dict[Hashable, Buffers]] = {}  # the calls, by env and by `CallEnv.about`
 
-    def remember(self, env: int, about: Hashable, request: Parts) -> None:
+    def remember(self, env: int, about: Hashable, request: Buffers) -> None:
         """Adds a pickled call as the env's latest one, and removes an earlier call with the key `about`."""
         calls = self._calls.setdefault(env, {})
         calls.pop(about, None)
         calls[about] = [bytes(part) for part in request]  # copied, because the memory of the parts may be reused
 
-    def take_over(self, calls: Mapping[int, dict[Hashable, Parts]]) -> None:
+    def take_over(self, calls: Mapping[int, dict[Hashable, Buffers]]) -> None:
         """Adds the calls that the worker's predecessor remembered."""
         self._calls.update(calls)
 
-    def all(self) -> Mapping[int, dict[Hashable, Parts]]:
+    def all(self) -> Mapping[int, dict[Hashable, Buffers]]:
         """Returns the calls of all envs, by env and by `CallEnv.about`."""
         return self._calls
 
-    def of(self, env: int) -> list[Parts]:
+    def of(self, env: int) -> list[Buffers]:
         """Returns the calls of an env, in the order in which they were made."""
         return list(self._calls.get(env, {}).values())
 
-    def for_successor(self, env_ids: Sequence[int], replacements: int) -> Parts | None:
+    def for_successor(self, env_ids: Sequence[int], replacements: int) -> Buffers | None:
         """Returns the pickled `RepeatCalls` for a worker with these envs; None if no call was remembered for them."""
         calls = {env: self._calls[env] for env in env_ids if env in self._calls}
         return dump(RepeatCalls(calls, replacements)) if calls else None

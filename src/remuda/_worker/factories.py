@@ -9,19 +9,19 @@ from gymnasium.envs.registration import EnvSpec, registry
 
 from remuda._wire import by_value
 from remuda._wire.culprit import culprit
-from remuda._wire.pickling import Parts, load
+from remuda._wire.pickling import Buffers, load
 from remuda._wire.registrations import load_registrations, pickle_registrations
 from remuda.errors import InvalidEnvError
 
 EnvFn: TypeAlias = Callable[[], Any]
-Carried: TypeAlias = Parts
+Carried: TypeAlias = Buffers
 """Gymnasium ids, and a factory that may need them, both pickled."""
 
 
 class BuildError(Exception):
     """A factory failed. The exception holds the failure for the pool."""
 
-    def __init__(self, failure: Parts) -> None:
+    def __init__(self, failure: Buffers) -> None:
         super().__init__("an env could not be built")
         self.failure = failure
 

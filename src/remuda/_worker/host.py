@@ -15,7 +15,7 @@ from remuda._wire.computed import Computed, blamed, check_same, fit
 from remuda._wire.failures import INTERRUPT, Interrupts, dump_named, is_interrupt, portable
 from remuda._wire.info_columns import InfoColumn
 from remuda._wire.layout import Layout
-from remuda._wire.pickling import Parts, dump, load
+from remuda._wire.pickling import Buffers, dump, load
 from remuda._wire.requests import (
     AddInfoColumns,
     CallEnv,
@@ -204,7 +204,7 @@ class EnvHost(RowPickling):
         self._announce_defaults()
         return self._loop
 
-    def close(self) -> Parts:
+    def close(self) -> Buffers:
         """Closes every env. Returns the failures, described by `describe` and pickled."""
         failures = [self.describe(error, slot, "close") for slot, error in self.close_quietly()]
         self._before_goodbye()
@@ -239,7 +239,7 @@ class EnvHost(RowPickling):
     def copy_obs(self, obs: Any) -> Any:
         return self._layout.observation.copy_one(obs)
 
-    def reset_arguments(self, env: int, parts: Parts) -> dict[str, Any] | PutState:
+    def reset_arguments(self, env: int, parts: Buffers) -> dict[str, Any] | PutState:
         arguments: dict[str, Any] | PutState = load(parts)
         if isinstance(arguments, dict) and "seed" in arguments:
             self._get_loop().complete_resets(True)
@@ -272,16 +272,16 @@ class EnvHost(RowPickling):
     def fit_computed(self, column: int, value: Any) -> Any:
         return fit(self._layout.computed[column], value)
 
-    def blame_computed(self, column: int, error: Exception) -> NoReturn:
+    def raise_for_column(self, column: int, error: Exception) -> NoReturn:
         if self.interrupts is not None and is_interrupt(error):
             raise error
         raise blamed(self._computed[column].path, error) from error
 
-    def action_objects(self, parts: Parts) -> list[Any]:
+    def action_objects(self, parts: Buffers) -> list[Any]:
         objects: list[Any] = load(parts)
         return objects
 
-    def handle(self, slot: int | None, parts: Parts) -> Parts:
+    def handle(self, slot: int | None, parts: Buffers) -> Buffers:
         """Serves a request and returns the answer. `slot`: a slot of the env; None: the request is for the worker."""
         if slot is None:
             self._obey(load(parts))
@@ -312,7 +312,7 @@ class EnvHost(RowPickling):
             case RememberOptions():
                 self._remember_options(request.options)
 
-    def describe(self, error: BaseException, slot: int | None, operation: str) -> Parts:
+    def describe(self, error: BaseException, slot: int | None, operation: str) -> Buffers:
         name, text, trace, pickled = portable(error)
         if self.interrupts is not None and is_interrupt(error):
             self.interrupts[slot], pickled = error, INTERRUPT
@@ -377,7 +377,7 @@ class EnvHost(RowPickling):
     def has_grown(self) -> bool:
         return has_grown(self.info.index, self._layout.max_memory)
 
-    def build_beside(self, slot: int, parts: Parts) -> Parts:
+    def build_beside(self, slot: int, parts: Buffers) -> Buffers:
         """Builds another env for a slot and returns its report. The slot's own env stays until `TakeReplacement`.
 
         An env that renders is closed first, because its pictures and those of the new env would get mixed up. If the
@@ -447,7 +447,7 @@ class EnvHost(RowPickling):
         for one in range(slot, slot + self.width):
             self._get_loop().replace_env(one, env)
 
-    def receive(self) -> Parts:
+    def receive(self) -> Buffers:
         return self._channel.recv()
 
     # -- requests that concern the whole worker ----------------------------------------------------------
@@ -465,7 +465,7 @@ class EnvHost(RowPickling):
     def _add_info_column(self, column: InfoColumn, place: _core.Column) -> None:
         self._get_loop().add_info_column(column.path, column.type, place)
 
-    def _repeat_calls(self, calls: Mapping[int, dict[Hashable, Parts]], replacements: int) -> None:
+    def _repeat_calls(self, calls: Mapping[int, dict[Hashable, Buffers]], replacements: int) -> None:
         """Repeats the lasting calls of the worker's predecessors. `replacements`: the number of predecessors."""
         self._replacements = replacements
         self._remembered.take_over(calls)

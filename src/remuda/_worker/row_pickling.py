@@ -11,7 +11,7 @@ from remuda import _core
 from remuda._wire.channel import Channel
 from remuda._wire.failures import dump_named, not_pickled, text_of
 from remuda._wire.info_columns import field_of
-from remuda._wire.pickling import Parts, dump, dump_whole
+from remuda._wire.pickling import Buffers, dump, dump_whole
 
 
 class RowPickling:
@@ -49,7 +49,7 @@ class RowPickling:
         info: dict[str, Any] | None,
         wanted: list[tuple[tuple[str, ...], Any]] | None,
         final: bytes | None,
-    ) -> Parts:
+    ) -> Buffers:
         """Pickles the values in a row that have no column, as a tuple (objects, info, new fields, final).
 
         Args:
@@ -68,11 +68,11 @@ class RowPickling:
             self._share_to_send = 0.0
         return parts
 
-    def send(self, parts: Parts) -> None:
+    def send(self, parts: Buffers) -> None:
         """Sends the pool a message that does not fit into the shared ring of bytes."""
         self._channel.send(parts)
 
-    def send_row(self, parts: Parts) -> None:
+    def send_row(self, parts: Buffers) -> None:
         """Sends the pickled values of rows, and counts the infos' share of the time that this takes."""
         begin = time.perf_counter_ns()
         self._channel.send(parts)
@@ -102,6 +102,6 @@ class RowPickling:
         self._get_loop().name_info(text_of(largest), sizes[largest])
 
 
-def size_of(parts: Parts) -> int:
+def size_of(parts: Buffers) -> int:
     """Returns the bytes of all parts together."""
     return sum(memoryview(part).nbytes for part in parts)

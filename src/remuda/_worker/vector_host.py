@@ -18,7 +18,7 @@ from remuda._wire.codec import SpaceCodec, coerce
 from remuda._wire.computed import compute
 from remuda._wire.info_columns import OF_THE_END, InfoColumn
 from remuda._wire.layout import Layout
-from remuda._wire.pickling import FlaggedParts, Parts, bundle, load, unbundle
+from remuda._wire.pickling import Buffers, FlaggedParts, bundle, load, unbundle
 from remuda._worker.env_report import BuiltEnvs, EnvReport, check_names, check_spaces, report
 from remuda._worker.forked_children import OneProcess
 from remuda._worker.host import EnvHost
@@ -28,7 +28,7 @@ from remuda._worker.worker_info import HostSpec
 from remuda.errors import InvalidEnvError
 
 # The flags and the pickled part of a result; None if the columns contain the whole result.
-Extra: TypeAlias = "tuple[int, Parts] | None"
+Extra: TypeAlias = "tuple[int, Buffers] | None"
 
 _ENV_NAMES = ("reset", "step", "close", "num_envs", "single_observation_space", "single_action_space")
 
@@ -105,7 +105,7 @@ class VectorHost(EnvHost):
 
     # -- hooks -----------------------------------------------------------------------------------------
 
-    def reset_vector(self, slot: int, row: int, parts: Parts | None) -> Extra:
+    def reset_vector(self, slot: int, row: int, parts: Buffers | None) -> Extra:
         """Resets all sub-envs of a vector env. `parts`: the pickled arguments of the reset."""
         arguments = {} if parts is None else self.reset_arguments(slot, parts)
         assert isinstance(arguments, dict)  # a `PutState` is sent only to single envs
@@ -138,7 +138,7 @@ class VectorHost(EnvHost):
         seed = common_seed([take(slot + sub_env, base, loop) for sub_env, base in enumerate(named)])
         return arguments if seed is None else {"seed": seed, **arguments}
 
-    def step_vector(self, slot: int, row: int, action_row: int, parts: Parts | None) -> Extra:
+    def step_vector(self, slot: int, row: int, action_row: int, parts: Buffers | None) -> Extra:
         actions = self._read_actions(action_row, parts)
         with OneProcess():
             outcome = self._env_at(slot).step(actions)
@@ -172,12 +172,12 @@ class VectorHost(EnvHost):
         self._table.infos.write(split_infos, row)
         return extra
 
-    def handle(self, slot: int | None, parts: Parts) -> Parts:
+    def handle(self, slot: int | None, parts: Buffers) -> Buffers:
         if slot is not None:
             self._own_last_obs(slot)
         return super().handle(slot, parts)
 
-    def describe(self, error: BaseException, slot: int | None, operation: str) -> Parts:
+    def describe(self, error: BaseException, slot: int | None, operation: str) -> Buffers:
         if slot is not None and operation != "call":
             self._last_obs.pop(slot, None)  # the error may have left the env's buffers half written
         return super().describe(error, slot, operation)
@@ -192,7 +192,7 @@ class VectorHost(EnvHost):
 
     # -- actions and results -----------------------------------------------------------------------------
 
-    def _read_actions(self, row: int, parts: Parts | None) -> Any:
+    def _read_actions(self, row: int, parts: Buffers | None) -> Any:
         rows = [] if parts is None else unbundle(parts, self.width)
         objects = [load(one[1]) for one in rows if one is not None and one[1] is not None]
         return self._layout.action.build_batch(self._table.read_actions(row), objects)

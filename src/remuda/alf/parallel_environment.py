@@ -197,7 +197,7 @@ class ParallelEnvironment(HasNoPool, HasSpecs, AlfEnvironment):  # type: ignore[
         self._drop_what_is_under_way()
         # `options` prevents the pool from using a reset in advance, which may precede a call of `seed`. Empty options
         # are not passed to the envs.
-        self._pool.send_reset(options={}, reseat=True)
+        self._pool.send_reset(options={}, reset_slots=True)
         return self._time_steps.read(self._pool.recv(), None)
 
     @translated
@@ -258,7 +258,7 @@ class ParallelEnvironment(HasNoPool, HasSpecs, AlfEnvironment):  # type: ignore[
                 f"Number of seeds should match the number of parallel_envs: expected {expected}, got {len(seeds)}"
             )
         call = self._pool.apply_async(
-            worker.seed, (list(seeds),), with_spares=True, about="seed", again=worker.seed_again
+            worker.seed, (list(seeds),), with_spares=True, about="seed", on_rebuild=worker.seed_again
         )
         return [result for _, result in sorted(call.result(), key=itemgetter(0))]
 

@@ -40,7 +40,7 @@ class _OpenCalls:
             self._last_step = call
         self._open.append((call, operation, self._counter.progress(0)))
 
-    def operation_of(self, operation: str, where: EnvProgress) -> tuple[str, EnvProgress]:
+    def rename_operation(self, operation: str, where: EnvProgress) -> tuple[str, EnvProgress]:
         """Returns operation and progress for a report. Replaces "call" by the operation of the first open call."""
         if operation != "call":
             return operation, self._counter.progress(where.env_id)
@@ -115,9 +115,9 @@ class ProcessEnvironment(RemoteEnvironment):
             start_method=self._start_method,
             threads_per_worker=self._threads,
             start_timeout=None,
-            advise=False,
+            log_advice=False,
             name=self._name,
-            operation_of=self._open_calls.operation_of,
+            rename_operation=self._open_calls.rename_operation,
         )
         self._made = self._promise(worker.CalledEnv.make)
         if wait_to_start:

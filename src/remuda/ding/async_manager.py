@@ -24,7 +24,7 @@ from remuda.ding.errors import is_of_call, translate
 from remuda.ding.replays import replays_of
 from remuda.ding.reset_orders import ResetOrder
 from remuda.ding.spaces import Anything, layout_space
-from remuda.ding.timesteps import is_abnormal, is_spoilt, rows, timestep_of
+from remuda.ding.timesteps import is_abnormal, is_fault_substitute, rows, timestep_of
 from remuda.ding.worker import Adapter, call_method, get_attribute, render
 from remuda.errors import InvalidActionError, InvalidEnvError, ResourceError
 
@@ -331,7 +331,7 @@ class AsyncSubprocessEnvManager(HasNoPool, BaseEnvManager):  # type: ignore[misc
         for env_id, timestep in timesteps.items():
             if is_abnormal(timestep):
                 self._env_states[env_id] = EnvState.ERROR
-                if is_spoilt(timestep):
+                if is_fault_substitute(timestep):
                     over.append(env_id)  # this env failed, and the pool has rebuilt it
                 continue
             if not timestep.done:

@@ -113,7 +113,7 @@ class ErrorText(str):
         return text
 
 
-def is_spoilt(timestep: Any) -> bool:
+def is_fault_substitute(timestep: Any) -> bool:
     """Returns whether a timestep is the substitute that a failed and rebuilt env gets."""
     return isinstance(timestep.info, dict) and isinstance(timestep.info.get("err"), ErrorText)
 

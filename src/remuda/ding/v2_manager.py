@@ -15,7 +15,7 @@ from treevalue.tree.common import create_storage
 
 from remuda import StateError
 from remuda.ding.sync_manager import SyncSubprocessEnvManager
-from remuda.ding.timesteps import is_abnormal, is_spoilt
+from remuda.ding.timesteps import is_abnormal, is_fault_substitute
 
 
 class SubprocessEnvManagerV2(SyncSubprocessEnvManager, BaseEnvManagerV2):  # type: ignore[misc]  # no types there
@@ -81,7 +81,7 @@ class SubprocessEnvManagerV2(SyncSubprocessEnvManager, BaseEnvManagerV2):  # typ
 
     def _for_middleware(self, env_id: int, timestep: Any) -> Any:
         """Returns a complete timestep for a failed env, because middleware converts every field to a tensor."""
-        if is_spoilt(timestep):
+        if is_fault_substitute(timestep):
             return self._stand_in(env_id)
         if not is_abnormal(timestep):
             self._reward = timestep.reward

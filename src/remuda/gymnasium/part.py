@@ -138,7 +138,7 @@ class AsyncVectorEnvPart(PooledVectorEnv, VectorEnv[ObsType, ActType, npt.NDArra
             self._envs.send_reset(seed=seed, options=options)
         else:
             env_ids, seeds = self._envs.env_ids, arguments.seeds_of(np.flatnonzero(mask).tolist(), seed)
-            self._envs.send_observe(env_ids=env_ids[~mask].tolist())
+            self._envs.request_obs(env_ids=env_ids[~mask].tolist())
             self._envs.send_reset(seed=seeds, options=options, env_ids=env_ids[mask].tolist())
         self._state, self._is_scattered = AsyncState.WAITING_RESET, mask is not None
 

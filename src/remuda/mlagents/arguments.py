@@ -17,11 +17,11 @@ from remuda import FaultPolicy
 from remuda.mlagents.worker import Worker
 
 REFUSED = {
-    "advise": "a game computes in a process of its own, which measuring would not see",
+    "log_advice": "a game computes in a process of its own, which measuring would not see",
     "autoreset": "ML-Agents resets envs by requests of its own",
     "extras": "ML-Agents' decision steps bring their action masks with them",
     "observation_space": "what travels in rows are ML-Agents' requests and answers",
-    "operation_of": "reports name what the manager has asked an env for",
+    "rename_operation": "reports name what the manager has asked an env for",
     "resets_ahead": "ML-Agents resets envs by requests of its own",
     "seeding": "the factory seeds its env",
     "spares": "each env is a worker of ML-Agents with a number of its own, for which no other can stand in",

@@ -36,7 +36,7 @@ class StepQueue:
     """The queue of the answers of all workers. Waiting for an answer takes no CPU time.
 
     Args:
-        start: Makes the pool, with :meth:`operation_of` as an option, when the first worker is needed.
+        start: Makes the pool, with :meth:`rename_operation` as an option, when the first worker is needed.
     """
 
     def __init__(self, start: Callable[[], Pool]) -> None:
@@ -61,10 +61,10 @@ class StepQueue:
         """Returns a step that ends the episodes of all agents of an env that has failed."""
         return self._lines[worker_id].cut_off()
 
-    def operation_of(self, operation: str, where: EnvProgress) -> tuple[str, EnvProgress]:
+    def rename_operation(self, operation: str, where: EnvProgress) -> tuple[str, EnvProgress]:
         """Returns an env's true operation and progress for reports, because the pool runs every operation as a step."""
         line = self._lines.get(where.env_id)
-        return (operation, where) if line is None else line.operation_of(operation)
+        return (operation, where) if line is None else line.rename_operation(operation)
 
     # -- answers -----------------------------------------------------------------------------------------
 
@@ -210,7 +210,7 @@ class Line:
         """Returns a step that ends the episodes of all agents, for an env that has failed."""
         return self._agents.cut_off(self._specs)
 
-    def operation_of(self, operation: str) -> tuple[str, EnvProgress]:
+    def rename_operation(self, operation: str) -> tuple[str, EnvProgress]:
         """Returns the env's true operation and progress. `operation` is the one that the pool reports."""
         # If the worker died while it was idle, the operation stays "nothing".
         if operation == "step" and self._in_flight is not None:

@@ -108,7 +108,7 @@ class SubprocessEnvManager(HasNoPool, EnvManager):  # type: ignore[misc]  # ML-A
         self._must_reset = False  # whether an error was raised that left an env without an episode
         self.reset_all_on_restart = reset_all_on_restart
         policy, restarts = policy_of(options.get("faults", "restart"))
-        options["faults"], options["advise"] = policy, False
+        options["faults"], options["log_advice"] = policy, False
         set_local_defaults(options, "mlagents")
         options.setdefault("preload", ("remuda.mlagents.worker",))
         options.setdefault("object_bytes", 1 << 20)
@@ -117,7 +117,7 @@ class SubprocessEnvManager(HasNoPool, EnvManager):  # type: ignore[misc]  # ML-A
         self.recent_restart_timestamps = self._restarts.recent
 
         def start() -> Pool:
-            options["operation_of"] = self.step_queue.operation_of
+            options["rename_operation"] = self.step_queue.rename_operation
             pool = Pool(
                 factories(env_factory, self.run_options, n_env),
                 start_method=start_method,

@@ -61,7 +61,7 @@ def await_no_zombies(pool: Pool) -> None:
 def test_an_interrupt_in_the_start_of_a_successor_leaves_nothing(
     counts: Callable[[FrameType], bool], stride: int, least: int
 ) -> None:
-    with Pool(counting(2), faults=FaultPolicy("restart", backoff=0, max_restarts=10**6), advise=False) as pool:
+    with Pool(counting(2), faults=FaultPolicy("restart", backoff=0, max_restarts=10**6), log_advice=False) as pool:
         pool.reset()
         before, n, places = holdings(), 0, []
         while True:
@@ -125,7 +125,7 @@ def test_a_worker_is_reaped_after_an_interrupted_start(monkeypatch: pytest.Monke
             interrupted += 1
             raise Interrupt
 
-    with Pool(counting(2), faults=FaultPolicy("restart", backoff=0, max_restarts=10**6), advise=False) as pool:
+    with Pool(counting(2), faults=FaultPolicy("restart", backoff=0, max_restarts=10**6), log_advice=False) as pool:
         pool.reset()
         while interrupted < 8:  # the worker is killed sometimes before the server reports it, and sometimes after
             restarts = pool.stats().restarts

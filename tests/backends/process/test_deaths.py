@@ -46,7 +46,7 @@ def assert_goes_on_without(pool: Pool, lost: Sequence[int]) -> None:
     assert pool.pending == 0
     pool.send([7] * len(other_ids), env_ids=other_ids)
     assert pool.recv().rewards.tolist() == [7.0] * len(other_ids)
-    for call in (lambda: pool.step([0] * pool.num_envs), pool.reset, lambda: pool.call("pid"), pool.send_observe):
+    for call in (lambda: pool.step([0] * pool.num_envs), pool.reset, lambda: pool.call("pid"), pool.request_obs):
         with pytest.raises(BrokenPoolError, match=f"env {lost[0]} was lost to an earlier fault") as raised:
             call()
         assert isinstance(raised.value.__cause__, WorkerDiedError)

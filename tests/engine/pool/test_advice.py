@@ -58,7 +58,8 @@ def test_advice_names_remuda_and_the_measurements() -> None:
     assert advice(crowd()) == (
         "remuda: worker count: of 1.5 ms a batch, your program waits 1.4 ms for 64 envs in 64 workers on 2 "
         "cores, a step of which takes 23 us of CPU and 0 us of waiting; num_workers=2 should be faster. "
-        "(num_workers='auto' measures and chooses; advise=False keeps this quiet, and pool.stats() has the details.)"
+        "(num_workers='auto' measures and chooses; log_advice=False keeps this quiet, "
+        "and pool.stats() has the details.)"
     )
 
 
@@ -128,7 +129,7 @@ def test_a_process_logs_advice_once(advice_log: pytest.LogCaptureFixture) -> Non
     assert [record.getMessage() for record in advice_log.records] == ["do something else"]
 
 
-@pytest.mark.parametrize("options", [{"advise": False}, {"num_workers": "auto"}, {"backend": "serial"}])
+@pytest.mark.parametrize("options", [{"log_advice": False}, {"num_workers": "auto"}, {"backend": "serial"}])
 def test_no_advice_where_it_is_turned_off_or_of_no_use(options: Any, advice_log: pytest.LogCaptureFixture) -> None:
     run(**options)
     assert advice_log.records == []

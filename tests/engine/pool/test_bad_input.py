@@ -151,7 +151,7 @@ def test_wrong_env_ids(env_ids: Any) -> None:
         for call in (
             lambda: pool.send([1] * n, env_ids=env_ids),
             lambda: pool.send_reset(env_ids=env_ids),
-            lambda: pool.send_observe(env_ids=env_ids),
+            lambda: pool.request_obs(env_ids=env_ids),
             lambda: pool.call("pid", env_ids=env_ids),
             lambda: pool.set_attr("tag", 1, env_ids=env_ids),
         ):
@@ -270,7 +270,7 @@ def test_a_factory_that_cannot_be_pickled() -> None:
 
 def test_step_before_reset() -> None:
     with Pool(counting(3), backend="serial") as pool:
-        for call in (lambda: pool.step([0, 0, 0]), lambda: pool.send([0, 0, 0]), pool.send_observe):
+        for call in (lambda: pool.step([0, 0, 0]), lambda: pool.send([0, 0, 0]), pool.request_obs):
             with pytest.raises(StateError, match=r"expected envs that have been reset, got envs 0-2; call reset"):
                 call()
         pool.reset(env_ids=[1])
@@ -326,7 +326,7 @@ def test_calls_after_close() -> None:
         lambda: pool.step([0, 0]),
         lambda: pool.send([0, 0]),
         pool.send_reset,
-        pool.send_observe,
+        pool.request_obs,
         pool.recv,
         pool.discard,
         pool.render,

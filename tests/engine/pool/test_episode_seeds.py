@@ -26,7 +26,7 @@ RESTART = FaultPolicy("restart", backoff=0)
 
 Row: TypeAlias = tuple[bytes, float, bool, bool, "int | None"]
 
-per_episode = partial(Pool, seeding="per_episode", advise=False)
+per_episode = partial(Pool, seeding="per_episode", log_advice=False)
 
 
 def formula(seed: int, env_id: int, episode: int) -> int:

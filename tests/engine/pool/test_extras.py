@@ -63,7 +63,7 @@ def test_an_observe_repeats_extras(backend: Any) -> None:
         pool.reset()
         before = pool.step([1, 2, 3])
         pool.step([1, 2, 3])  # the episodes end, and the envs may reset in advance
-        pool.send_observe()
+        pool.request_obs()
         check(pool.recv())
         assert before.extras["steps"].tolist() == [1, 1, 1]
 
@@ -153,7 +153,7 @@ def test_extras_of_a_vector_env_are_computed_once_for_all_its_envs(mode: Any, ba
             batch = pool.step(np.full(6, i))
             check(batch)
             assert batch.extras["calls"].tolist() == [i + 1] * 6
-        pool.send_observe()
+        pool.request_obs()
         check(pool.recv())
 
 

@@ -104,7 +104,7 @@ def wild_infos(depth: int = 2) -> st.SearchStrategy[dict[Any, Any]]:
 @contextmanager
 def info_pool(scripts: Sequence[Any], mode: str, **options: Any) -> Iterator[Pool]:
     fns: list[EnvFn] = [functools.partial(ScriptedInfoEnv, script) for script in scripts]
-    with Pool(fns, autoreset=mode, advise=False, **{"backend": "serial", **options}) as pool:  # type: ignore[arg-type]
+    with Pool(fns, autoreset=mode, log_advice=False, **{"backend": "serial", **options}) as pool:  # type: ignore[arg-type]
         yield pool
 
 
@@ -384,7 +384,7 @@ def test_a_worker_dies_while_it_writes_an_info(mode: str, tmp_path: Path) -> Non
     """The row of the fault has nothing that the dead worker wrote. Its successor returns other keys."""
     dying = functools.partial(DyingEnv, tmp_path / "builds", dies_in_reset=mode == "same_step")
     fns: list[EnvFn] = [dying, functools.partial(ScriptedInfoEnv, [({}, False)])]
-    with Pool(fns, autoreset=mode, faults="restart", advise=False) as pool:  # type: ignore[arg-type]
+    with Pool(fns, autoreset=mode, faults="restart", log_advice=False) as pool:  # type: ignore[arg-type]
         pool.reset()
         for _ in range(6):
             pool.step(no_actions(2))
@@ -406,7 +406,7 @@ def test_the_end_of_one_env_and_the_reset_of_another_share_a_row(options: Any) -
     """Two envs write columns of the same row."""
     script = [({"lives": 3, "episode": EPISODE}, False), ({"lives": 2, "episode": EPISODE}, True)]
     fns: list[EnvFn] = [functools.partial(ScriptedInfoEnv, script)] * (2 + options.get("spares", 0))
-    with Pool(fns, autoreset="same_step", advise=False, **options) as pool:
+    with Pool(fns, autoreset="same_step", log_advice=False, **options) as pool:
         pool.reset()
         for i in range(12):
             for info in pool.step(no_actions(2)).infos:

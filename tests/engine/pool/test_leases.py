@@ -78,7 +78,7 @@ def test_the_caller_may_write_to_arrays(backend: Any) -> None:
         assert after.obs[:, 3].tolist() == [1, 2, 3]
         assert after.obs[:, 1].tolist() == [1, 1, 1]
         assert (batch.obs == 77).all()
-        pool.send_observe()
+        pool.request_obs()
         assert pool.recv().obs.tolist() == after.obs.tolist()
 
 

@@ -35,7 +35,7 @@ def assert_parity(
     """Steps a pool and Gymnasium's SyncVectorEnv with the same seeded actions, and compares their results."""
     reference = sync_vector_env(reference_fns or env_fns, autoreset)
     reference.action_space.seed(11)
-    with Pool(env_fns, autoreset=autoreset, advise=False, **options) as pool:
+    with Pool(env_fns, autoreset=autoreset, log_advice=False, **options) as pool:
         _assert_same_reset(pool.reset(seed=5), reference.reset(seed=5))
         for i in range(steps):
             actions = reference.action_space.sample()

@@ -1,4 +1,4 @@
-"""Parts of a split pool: each has its own frames, and sends and receives independently of the others."""
+"""Buffers of a split pool: each has its own frames, and sends and receives independently of the others."""
 
 from __future__ import annotations
 
@@ -185,7 +185,7 @@ def test_a_split_pool_is_used_through_its_parts() -> None:
         first, second = pool.split(2)
         uses: list[Callable[[], Any]] = [
             lambda: pool.step([1] * 4), lambda: pool.send([1], [0]), lambda: pool.recv(),
-            lambda: pool.reset(env_ids=[0]), lambda: pool.send_observe(),
+            lambda: pool.reset(env_ids=[0]), lambda: pool.request_obs(),
         ]  # fmt: skip
         for use in uses:
             with pytest.raises(StateError, match="split"):
@@ -298,7 +298,7 @@ def test_a_fault_is_pending_until_its_own_part_receives_it(backend: Any) -> None
             assert failing.pending == 1
 
         uses: list[Callable[[], Any]] = [
-            lambda: failing.send([1], [3]), lambda: failing.send_reset(env_ids=[3]), lambda: failing.send_observe([3]),
+            lambda: failing.send([1], [3]), lambda: failing.send_reset(env_ids=[3]), lambda: failing.request_obs([3]),
             lambda: failing.step([1], beside), failing.reset, lambda: pool.split(1),
         ]  # fmt: skip
         fail_without_receiving()

@@ -22,7 +22,7 @@ def buffered(num_envs: int, length: int = 1_000_000) -> list[Any]:
 
 
 def observed(pool: Pool) -> Batch:
-    pool.send_observe()
+    pool.request_obs()
     return pool.recv(order="slot")
 
 

@@ -86,7 +86,7 @@ def test_rows_by_arrival_or_by_slot(backend: Any) -> None:
         batch = pool.recv(max_envs=2, order="slot")
         assert batch.env_ids.tolist() == batch.rewards.tolist() == [0, 2]  # the first two to arrive
         assert pool.recv(order="slot").env_ids.tolist() == [3]
-        pool.send_observe()
+        pool.request_obs()
         with pytest.raises(ValueError, match="order to be 'arrival' or 'slot', got 'random'"):
             pool.recv(order="random")  # type: ignore[arg-type]
 
@@ -150,7 +150,7 @@ def test_an_empty_batch_has_the_right_shape(backend: Any) -> None:
     for env, action in ((NestedEnv, None), (CountingEnv, 0), (TextEnv, None)):
         with Pool([env] * 2, backend=backend, num_workers=1) as pool:
             full = pool.reset()
-            pool.send_observe()
+            pool.request_obs()
             batch = pool.recv(max_envs=0)
             assert len(batch) == 0
             assert batch.env_ids.shape == (0,)
@@ -275,7 +275,7 @@ def test_observe_takes_no_step(mode: Any, backend: Any) -> None:
         for i in range(4):
             batch = pool.step([i, i, i])
             for _ in range(2):
-                pool.send_observe(env_ids=[2, 0])
+                pool.request_obs(env_ids=[2, 0])
                 again = pool.recv()
                 order = np.argsort(again.env_ids)
                 assert again.obs[order].tolist() == batch.obs[[0, 2]].tolist()
@@ -290,7 +290,7 @@ def test_observe_with_objects() -> None:
     with Pool([TextEnv] * 2, backend="serial") as pool:
         pool.reset()
         pool.step(("one", "two"))
-        pool.send_observe()
+        pool.request_obs()
         assert pool.recv().obs == ("one", "two")
 
 

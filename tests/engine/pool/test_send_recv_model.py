@@ -91,7 +91,7 @@ class Model(RuleBasedStateMachine):
     @rule(ids=st.permutations(range(4)), count=st.integers(1, 4))
     def observe(self, ids: list[int], count: int) -> None:
         ids = self._idle(ids[:count])
-        self.pool.send_observe(env_ids=ids)
+        self.pool.request_obs(env_ids=ids)
         for i in ids:
             self._note(i)
 

@@ -21,7 +21,7 @@ def step_with_info(env: Any, action: Any) -> Any:
 
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_a_step_of_some_envs_returns_rows_in_the_order_of_env_ids(backend: Any) -> None:
-    with Pool(hooked(4, range(4), step=step_with_info), num_workers=2, backend=backend, advise=False) as pool:
+    with Pool(hooked(4, range(4), step=step_with_info), num_workers=2, backend=backend, log_advice=False) as pool:
         pool.reset()
         for env_ids in ([2, 0, 3], [1], [3, 2, 1, 0], [0, 1, 2, 3], np.array([1, 2])):
             batch = pool.step([10 + i for i in env_ids], env_ids)
@@ -78,7 +78,7 @@ def broken(env: Any, action: Any) -> None:
 
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_a_reset_of_all_envs_discards_results_after_an_error(backend: Any) -> None:
-    with Pool(hooked(3, step=broken), num_workers=3, backend=backend, advise=False) as pool:
+    with Pool(hooked(3, step=broken), num_workers=3, backend=backend, log_advice=False) as pool:
         for _ in range(2):
             pool.reset()
             with pytest.raises(EnvError, match="broken"):

@@ -98,7 +98,7 @@ SPACES = st.one_of(LEAVES, st.recursive(LEAVES, _nested, max_leaves=6))
 def assert_parity(env_fns: Sequence[EnvFn], steps: int, mode: Any, **options: Any) -> None:
     reference = sync_vector_env(env_fns, mode)
     reference.action_space.seed(3)
-    with Pool(env_fns, autoreset=mode, advise=False, **options) as pool:
+    with Pool(env_fns, autoreset=mode, log_advice=False, **options) as pool:
         assert pool.single_observation_space == reference.single_observation_space
         assert pool.single_action_space == reference.single_action_space
         assert_same(pool.reset(seed=1).obs, reference.reset(seed=1)[0], "reset")

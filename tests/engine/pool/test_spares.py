@@ -109,7 +109,7 @@ def pool_observed(pool: Pool, batch: Batch) -> dict[int, tuple[int, int]]:
     """Resets the slots that ended their episode. Returns the env and the step of each slot."""
     for slot in batch.env_ids[batch.terminations].tolist():
         pool.reset(env_ids=[slot])
-    pool.send_observe()
+    pool.request_obs()
     rows = pool.recv().obs
     batch.terminations[:] = False
     return {slot: (int(row[0]), int(row[2])) for slot, row in enumerate(rows)}
@@ -239,14 +239,14 @@ def test_reseat_returns_envs_to_their_slots(backend: Any) -> None:
         pool.step([1, 1])
         assert tags(pool.step([1, 1])) == [2, 3]
         assert tags(pool.reset()) == [2, 3]
-        pool.send_reset(reseat=True)
+        pool.send_reset(reset_slots=True)
         assert tags(pool.recv()) == [0, 1]
         assert pool.get_attr("last_seed") == [None, None]
         pool.step([1, 1])
         assert tags(pool.step([1, 1])) == [2, 3]
-        with pytest.raises(ValueError, match="expected env_ids=None with reseat=True"):
-            pool.send_reset(reseat=True, env_ids=[0])
-        pool.send_observe()
+        with pytest.raises(ValueError, match="expected env_ids=None with reset_slots=True"):
+            pool.send_reset(reset_slots=True, env_ids=[0])
+        pool.request_obs()
         assert tags(pool.recv()) == [2, 3]
 
 
@@ -363,7 +363,7 @@ def test_a_refused_reset_does_not_change_the_slots(backend: Any) -> None:
         for reset in bad:
             with pytest.raises(ValueError, match="expected"):
                 reset()
-        pool.send_observe()
+        pool.request_obs()
         assert tags(pool.recv()) == [2, 0]
 
 

@@ -169,7 +169,7 @@ def test_set_state_returns_the_observation_of_the_state(backend: Any) -> None:
         assert back.extras["place"].tolist() == back.obs[:, 1].tolist()
         assert (back.rewards.tolist(), back.terminations.any(), back.truncations.any()) == ([0, 0], False, False)
         assert not back.has_infos
-        pool.send_observe([0])
+        pool.request_obs([0])
         assert pool.recv().obs.tolist() == [obs[0].tolist()]
         assert [(state.steps, state.is_over) for state in states] == [(1, False)] * 2
 
@@ -183,7 +183,7 @@ def test_one_state_can_be_copied_into_many_envs() -> None:
         play(pool, 2)
         batch = pool.fork_state(3, [0, 1, 2])
         assert batch.env_ids.tolist() == [0, 1, 2]
-        pool.send_observe()
+        pool.request_obs()
         assert pool.recv().obs[:, 1:].tolist() == [batch.obs[0, 1:].tolist()] * 4
         rows_ = play(pool, 20)
         for envs in rows_:  # equal apart from the tags

@@ -37,8 +37,8 @@ class Twins:
 
     def __init__(self, env_fns: Sequence[EnvFn], size: int, mode: Any, **options: Any) -> None:
         self.size, self.mode = size, mode
-        self.vectors = Pool(synced(env_fns, size, mode), vector_size=size, autoreset=mode, advise=False, **options)
-        self.singles = Pool(env_fns, backend="serial", autoreset=mode, advise=False)
+        self.vectors = Pool(synced(env_fns, size, mode), vector_size=size, autoreset=mode, log_advice=False, **options)
+        self.singles = Pool(env_fns, backend="serial", autoreset=mode, log_advice=False)
         self.actions = batch_space(self.singles.single_action_space, len(env_fns))
         self.actions.seed(3)
 
@@ -247,7 +247,7 @@ def test_env_ids_must_name_whole_vector_envs(pool: Pool, env_ids: Any, culprit: 
     for send in (
         lambda: pool.send(np.zeros(len(env_ids), int), env_ids),
         lambda: pool.send_reset(env_ids=env_ids),
-        lambda: pool.send_observe(env_ids),
+        lambda: pool.request_obs(env_ids),
     ):
         with pytest.raises(ValueError, match=wrong):
             send()
@@ -262,7 +262,7 @@ def test_some_vector_envs_in_any_order(pool: Pool, kind: Any) -> None:
     batch = pool.recv(order="slot")
     assert batch.env_ids.tolist() == [0, 1, 4, 5]
     assert batch.obs[:, 3].tolist() == [12, 13, 10, 11]
-    pool.send_observe([2, 3])
+    pool.request_obs([2, 3])
     pool.send_reset(env_ids=[4, 5])
     batch = pool.recv(order="slot")
     assert batch.env_ids.tolist() == [2, 3, 4, 5]

@@ -19,7 +19,7 @@ from remuda import FaultPolicy, Pool, StateError, WorkerDiedError
 BACKENDS = ("process", "thread", "serial")
 LOOKS: dict[str, Callable[[Pool], object]] = {
     "rollout": lambda pool: pool.rollout(3),
-    "observe": lambda pool: pool.send_observe(),
+    "observe": lambda pool: pool.request_obs(),
     "state": lambda pool: pool.get_state(state_fns="attributes"),
 }
 REFUSED = [
@@ -122,7 +122,7 @@ def test_a_replaced_vector_env_can_be_observed_and_is_no_fault() -> None:
     with Pool([partial(make, 0), partial(make, 2)], vector_size=2, num_workers=2, faults="restart") as pool:
         pool.reset()
         pool.replace([2, 3], [partial(make, 10)])
-        pool.send_observe()
+        pool.request_obs()
         assert pool.recv().obs[:, 0].tolist() == [0, 1, 2, 3]
         rollout = fill(pool.rollout(2))
         assert rollout.obs[:, :, 0].tolist() == [[0, 1, 2, 3], [0, 1, 10, 11], [0, 1, 10, 11]]
@@ -139,9 +139,9 @@ def test_a_replaced_env_needs_a_reset_if_no_step_resets_it(mode: Any, look: str,
         with pytest.raises(StateError, match=r"expected envs that have been reset, got env 1; call reset"):
             LOOKS[look](pool)
         assert pool.pending == 0
-        pool.send_observe([0, 2])
+        pool.request_obs([0, 2])
         assert sorted(pool.recv().obs[:, 0].tolist()) == [0, 2]
         pool.reset(env_ids=[1])
-        pool.send_observe()
+        pool.request_obs()
         assert sorted(pool.recv().obs[:, 0].tolist()) == [0, 2, 10]
         assert pool.stats().restarts == 0

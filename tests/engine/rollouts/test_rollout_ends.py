@@ -258,7 +258,7 @@ def test_a_death_after_a_split_reports_the_envs_last_action() -> None:
         first.step([1, 1])
         kill(pool, 1)
         with pytest.raises(remuda.WorkerDiedError) as raised:
-            second.send_observe([3])
+            second.request_obs([3])
             second.recv()
         assert raised.value.where is not None
         assert (raised.value.where.env_id, int(raised.value.where.action)) == (3, 8)

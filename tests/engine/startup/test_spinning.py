@@ -64,7 +64,7 @@ def test_a_worker_that_migrates_to_the_callers_core_keeps_its_affinity() -> None
     if cores < 2:
         pytest.skip("takes two cores")
     before = os.sched_getaffinity(0)
-    with Pool(counting(cores), num_workers=cores, advise=False) as pool:
+    with Pool(counting(cores), num_workers=cores, log_advice=False) as pool:
         pool.reset(seed=0)
         try:
             for cpu in sorted(before) * 10:

@@ -46,7 +46,7 @@ def always(seconds: float) -> Callable[[int], float]:
 
 
 def verdict_of(env_fns: Sequence[Callable[[], Any]], policy: float = 0.0, **options: Any) -> Verdict:
-    with Pool(env_fns, advise=False, **options) as pool:
+    with Pool(env_fns, log_advice=False, **options) as pool:
         pool.reset()
         pool.step([0] * pool.num_envs)
         before = pool.stats()
@@ -111,7 +111,7 @@ def test_the_verdict_names_a_pickled_info(backend: Any, mode: Any) -> None:
 
 
 def test_unpickling_of_infos_does_not_count_as_the_policy() -> None:
-    with Pool([returning_infos(lambda: {"words": ["word"] * 20_000})] * 2, num_workers=2, advise=False) as pool:
+    with Pool([returning_infos(lambda: {"words": ["word"] * 20_000})] * 2, num_workers=2, log_advice=False) as pool:
         pool.reset()
         before = pool.stats()
         for _ in range(16):
@@ -145,7 +145,7 @@ def test_pickled_observations_do_not_count_as_infos() -> None:
         env.observation_space = space
         return env
 
-    with Pool([build] * 2, num_workers=1, advise=False) as pool:
+    with Pool([build] * 2, num_workers=1, log_advice=False) as pool:
         pool.reset()
         for _ in range(8):
             assert len(pool.step([0, 0]).obs[0]) == 1 << 20

@@ -167,7 +167,7 @@ def test_slow_steps_and_resets_are_measured(backend: Any) -> None:
 
 @on_linux
 def test_a_successor_continues_the_counts_of_a_killed_worker() -> None:
-    with Pool(counting(2), num_workers=2, faults=FaultPolicy("restart", backoff=0), advise=False) as pool:
+    with Pool(counting(2), num_workers=2, faults=FaultPolicy("restart", backoff=0), log_advice=False) as pool:
         pool.reset()
         pool.step([0, 0])
         first = pool.workers[1].pid
@@ -191,7 +191,7 @@ def test_an_exception_counts_as_a_fault(policy: Any) -> None:
     def fail(*_: Any) -> None:
         raise ValueError("once")
 
-    with Pool(hooked(2, step=fail), num_workers=1, backend="thread", faults=policy, advise=False) as pool:
+    with Pool(hooked(2, step=fail), num_workers=1, backend="thread", faults=policy, log_advice=False) as pool:
         pool.reset()
         if policy == "raise":
             with pytest.raises(EnvError):

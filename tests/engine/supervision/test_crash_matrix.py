@@ -82,7 +82,7 @@ def build(row: Row, phase: Phase, policy: Policy, backend: Any, directory: Path)
         autoreset="same_step" if phase is Phase.SAME_STEP else "next_step",
         faults=FaultPolicy(on_fault=policy, backoff=0, **limits),
         start_timeout=build_limits.get(phase) if row.kind == "hang" else None,
-        advise=False,
+        log_advice=False,
     )
 
 

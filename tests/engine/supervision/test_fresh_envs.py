@@ -21,11 +21,11 @@ WAITING = FaultPolicy("restart", backoff=0.2)  # a delay before each restart exc
 
 
 def restarting(env_fns: Any, faults: FaultPolicy = RESTART, **options: Any) -> Pool:
-    return Pool(env_fns, faults=faults, advise=False, **options)
+    return Pool(env_fns, faults=faults, log_advice=False, **options)
 
 
 def observe(pool: Pool) -> Batch:
-    pool.send_observe()
+    pool.request_obs()
     return pool.recv()
 
 

@@ -32,7 +32,7 @@ def formula(seed: int, env_id: int, n: int) -> int:
 
 
 def restarting(env_fns: Any, faults: FaultPolicy = RESTART, **options: Any) -> Pool:
-    return Pool(env_fns, faults=faults, advise=False, **options)
+    return Pool(env_fns, faults=faults, log_advice=False, **options)
 
 
 def step(pool: Pool, times: int = 1) -> list[Fault]:

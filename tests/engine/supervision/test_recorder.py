@@ -37,7 +37,7 @@ MODES = ["next_step", "same_step", "disabled"]
 @pytest.mark.filterwarnings("ignore::UserWarning")  # Gymnasium logs by warnings
 def test_gymnasiums_face_writes_crash_records(tmp_path: Path) -> None:
     env_fns = hooked(2, step=at_step(2, broken))
-    with closing(AsyncVectorEnv(env_fns, crash_dir=tmp_path / "records", advise=False)) as envs:
+    with closing(AsyncVectorEnv(env_fns, crash_dir=tmp_path / "records", log_advice=False)) as envs:
         envs.reset(seed=3)
         envs.step(np.array([1, 2]))
         with pytest.raises(ValueError, match="broken") as raised:

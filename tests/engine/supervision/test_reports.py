@@ -42,7 +42,7 @@ REMEDY = '; pass faults="restart" to continue after faults, and crash_dir="crash
         ({}, REMEDY),
         ({"crash_dir": "crashes"}, '; pass faults="restart" to continue after faults'),
         ({"faults": FaultPolicy("restart", max_restarts=0)}, ""),
-        ({"advise": False}, ""),
+        ({"log_advice": False}, ""),
     ],
     ids=str,
 )

@@ -30,7 +30,7 @@ from remuda import (
 
 
 def restarting(env_fns: Any, **options: Any) -> Pool:
-    return Pool(env_fns, **{"faults": FaultPolicy("restart", backoff=0), "advise": False, **options})
+    return Pool(env_fns, **{"faults": FaultPolicy("restart", backoff=0), "log_advice": False, **options})
 
 
 FAILURES: dict[str, Callable[..., Any]] = {
@@ -112,7 +112,7 @@ def test_an_observation_after_the_death_of_an_idle_worker_is_the_row_of_the_faul
         pool.reset()
         pool.step([1, 1])
         kill(pool, 1)
-        pool.send_observe()
+        pool.request_obs()
         fault = assert_cut_off(pool.recv(order="slot"), 1, [1, 1, 1, 1])
         assert (fault.kind, fault.operation) == ("death", "observe")
         assert pool.step([2, 2]).obs.tolist() == [[0, 1, 2, 2], [1, 1, 0, -1]]

@@ -133,7 +133,7 @@ def test_renewals_with_spares(backend: Any, mode: Any) -> None:
         assert episodes == 2
 
 
-@pytest.mark.parametrize("arguments", [{}, {"seed": 5}, {"options": {}}, {"options": {}, "reseat": True}], ids=str)
+@pytest.mark.parametrize("arguments", [{}, {"seed": 5}, {"options": {}}, {"options": {}, "reset_slots": True}], ids=str)
 @pytest.mark.parametrize("seeding", ["gymnasium", "per_episode"])
 def test_a_reset_finds_a_renewed_env_as_without_timing(arguments: Any, seeding: Any, tmp_path: Path) -> None:
     """Resets all envs before the renewed env is built, or after it has reset in advance. In the caller's thread it is

@@ -87,7 +87,7 @@ def test_a_renewed_env_has_no_state_before_its_reset() -> None:
         pool.step([0, 0])
         with pytest.raises(StateError, match="got envs 0, 1, rebuilt and not reset yet"):
             pool.get_state(state_fns=fns)
-        pool.send_observe()
+        pool.request_obs()
         assert pool.recv(order="slot").obs[:, 2].tolist() == [1, 1]
         pool.step([0, 0])
         assert len(pool.get_state(state_fns=fns)) == 2

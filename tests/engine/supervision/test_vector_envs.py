@@ -321,13 +321,13 @@ def test_an_observe_after_a_call_that_killed_the_worker(mode: Any, tmp_path: Pat
         before = pool.step(np.arange(6))
         with pytest.raises(WorkerDiedError):
             pool.call("poke", env_ids=[0])
-        pool.send_observe()
+        pool.request_obs()
         batch = pool.recv()
         for slot in range(3):
             assert_cut_off(batch, slot, before.obs[slot])
         assert batch.obs[3:].tolist() == before.obs[3:].tolist()
         if mode == "next_step":  # the rebuilt env has no observation, so the pool repeats the last one
-            pool.send_observe()
+            pool.request_obs()
             assert pool.recv().obs[:3].tolist() == before.obs[:3].tolist()
         step_after_fault(pool)
 

@@ -137,7 +137,7 @@ def test_options_of_the_pool_are_accepted(tmp_path: Path) -> None:
         faults=remuda.FaultPolicy("restart"),
         crash_dir=tmp_path / "records",
         worker_output=tmp_path / "output",
-        advise=False,
+        log_advice=False,
         name="Env of mine",
     )
     envs.reset()

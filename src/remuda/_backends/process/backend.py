@@ -30,7 +30,7 @@ from remuda._wire.failures import Interrupts, build_error, load_failure, not_loa
 from remuda._wire.info_columns import InfoColumn
 from remuda._wire.layout import Layout
 from remuda._wire.parcel import Address, Parcel
-from remuda._wire.pickling import Parts, dump, load
+from remuda._wire.pickling import Buffers, dump, load
 from remuda._worker.env_report import Reports
 from remuda._worker.factories import carry
 from remuda._worker.reset_defaults import ResetDefaults
@@ -322,10 +322,10 @@ class ProcessBackend:
         assert successor.process is not None  # the successor has been started
         return successor.process.pidfd, successor.channel.fileno()
 
-    def carry(self, worker: int, slot: int, env_fn: Callable[[], Any]) -> Parts:
+    def carry(self, worker: int, slot: int, env_fn: Callable[[], Any]) -> Buffers:
         return carry(env_fn, slot)
 
-    def adopt(self, worker: int, slot: int, carried: Parts) -> None:
+    def adopt(self, worker: int, slot: int, carried: Buffers) -> None:
         assert self._configs is not None  # the worker has been started
         self._configs.adopt(worker, slot, carried)
 
@@ -383,7 +383,7 @@ def _end_left(processes: list[WorkerProcess], owner: int) -> None:
 
 
 @contextmanager
-def _posted(parts: Parts) -> Iterator[tuple[int, Address]]:
+def _posted(parts: Buffers) -> Iterator[tuple[int, Address]]:
     """Writes a message to a `Parcel`. Yields its descriptor, which is closed afterwards, and the message's address."""
     parcel = Parcel()
     try:

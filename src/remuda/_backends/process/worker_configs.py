@@ -11,7 +11,7 @@ from remuda._relay.verbosity import Verbosity
 from remuda._wire import by_value
 from remuda._wire.culprit import culprit
 from remuda._wire.parcel import Address, Parcel, fetch
-from remuda._wire.pickling import Parts, dump
+from remuda._wire.pickling import Buffers, dump
 from remuda._wire.registrations import pickle_registrations
 from remuda._worker.factories import Carried
 from remuda._worker.identity import Identity
@@ -100,7 +100,7 @@ class WorkerConfigs:
             raise
         self._own[worker] = own
 
-    def _add(self, parcel: Parcel, worker: int, *parts: Parts) -> WorkerConfig:
+    def _add(self, parcel: Parcel, worker: int, *parts: Buffers) -> WorkerConfig:
         """Adds a worker's config and the parts that `Addresses` names to a parcel. Returns the config."""
         addresses = Addresses(*map(parcel.add, parts))
         config = replace(self._configs[worker], factories=addresses)

@@ -33,7 +33,7 @@ from remuda._wire.culprit import culprit
 from remuda._wire.failures import Interrupts
 from remuda._wire.info_columns import InfoColumn
 from remuda._wire.layout import Layout
-from remuda._wire.pickling import Parts
+from remuda._wire.pickling import Buffers
 from remuda._worker.env_report import Reports
 from remuda._worker.reset_defaults import ResetDefaults
 from remuda._worker.second_build import Limits, SecondBuild
@@ -274,7 +274,7 @@ class RayBackend:
         self.link_of[worker].join(self.workers[worker])
         return self.workers[worker].fd, -1
 
-    def carry(self, worker: int, slot: int, env_fn: Callable[[], Any]) -> Parts:
+    def carry(self, worker: int, slot: int, env_fn: Callable[[], Any]) -> Buffers:
         try:
             return [by_value.dumps(env_fn)]
         except Exception as error:
@@ -282,7 +282,7 @@ class RayBackend:
                 f"expected a factory that can be pickled, got {env_fn!r} ({error}; {culprit(env_fn)})"
             ) from error
 
-    def adopt(self, worker: int, slot: int, carried: Parts) -> None:
+    def adopt(self, worker: int, slot: int, carried: Buffers) -> None:
         share, width = self.link_of[worker].share, self.options.width
         env_fns = pickle.loads(self.factories[share.shard])
         env_fns[(slot - share.first) // width] = pickle.loads(carried[0])

@@ -18,7 +18,7 @@ from remuda._cluster.messages import Answer, Array, Reply, Rows, abandoned
 from remuda._cluster.ray import actors
 from remuda._engine.supervision.faults import must_reset
 from remuda._wire.failures import portable
-from remuda._wire.pickling import Parts, dump, dump_whole, load
+from remuda._wire.pickling import Buffers, dump, dump_whole, load
 from remuda._wire.requests import AddInfoColumns
 from remuda.errors import WorkerDiedError
 
@@ -171,7 +171,7 @@ class Messenger:
     def _worker_at(self, env: int) -> EngineWorker:
         return self._workers[int(self._worker_of[env])]
 
-    def _answer_message(self, sequence: int, flags: int, parts: Parts) -> None:
+    def _answer_message(self, sequence: int, flags: int, parts: Buffers) -> None:
         for worker in self._workers:
             worker.answer_message(sequence, flags, parts)
 
@@ -185,6 +185,6 @@ def _are_neighbours(numbers: Array) -> bool:
     return bool((np.diff(numbers) == 1).all())
 
 
-def _described(env: int | None, worker: int, operation: str, error: Exception) -> Parts:
+def _described(env: int | None, worker: int, operation: str, error: Exception) -> Buffers:
     """Returns a pickled description of an error, like `EnvHost.describe`."""
     return dump((env, worker, operation, *portable(error)))

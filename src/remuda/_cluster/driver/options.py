@@ -12,7 +12,7 @@ from remuda._cluster.ray.description import ClusterDescription
 from remuda._engine.options.pool_options import OPTIONS, EnvFn
 from remuda._engine.options.settings import Settings
 
-_OF_THE_DRIVER = ("max_concurrency", "operation_of")  # options that the driver applies, not the shards
+_OF_THE_DRIVER = ("max_concurrency", "rename_operation")  # options that the driver applies, not the shards
 
 
 class ClusterOptions:
@@ -33,7 +33,7 @@ class ClusterOptions:
         self.where = where
         _refuse(options)
         self.faults = FaultPolicy.of(options.get("faults", "raise"))
-        self.shard_options: dict[str, Any] = {**options, "backend": where.backend, "advise": False}
+        self.shard_options: dict[str, Any] = {**options, "backend": where.backend, "log_advice": False}
         for name in _OF_THE_DRIVER:
             self.shard_options.pop(name, None)
         local: Any = {**options, "backend": where.backend, "num_workers": 1}
@@ -48,7 +48,7 @@ class ClusterOptions:
             max_worker_memory=None,
             resets_ahead=False,
             lazy=False,
-            advise=False,
+            log_advice=False,
             choice=None,
             keeps_last=True,  # `resize` and successors of dead shards need the last rows
             needs_processes=True,

@@ -13,9 +13,9 @@ from remuda import _core
 from remuda._cluster.driver.shares import Share
 from remuda._cluster.messages import Array, Command, MessageCommand, RowCommand
 from remuda._engine.startup.inheritance import RESULTS
-from remuda._wire.pickling import Parts
+from remuda._wire.pickling import Buffers
 
-Taken: TypeAlias = "tuple[_core.Op, int, int, int, int, int, Parts | None]"
+Taken: TypeAlias = "tuple[_core.Op, int, int, int, int, int, Buffers | None]"
 """A command as `_core.RemotePort.take` returns it: op, env, count, row, row of the action, sequence, parts."""
 
 PLAIN, INTO_ROW, REPEATED = range(3)

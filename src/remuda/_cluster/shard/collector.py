@@ -13,7 +13,7 @@ from remuda import Pool, Rollout
 from remuda._cluster.messages import RolloutOrder
 from remuda._cluster.shard.renumbering import Renumbering
 from remuda._engine.rollouts.shard_rollout import ShardRollout
-from remuda._training.acting import Actor, Flags, Ids, Turn
+from remuda._training.acting import Actor, Flags, Ids, PolicyContext
 from remuda._training.collect import PLAIN, Collector
 
 
@@ -96,9 +96,9 @@ class _StoppableActor(Actor):
 
     check: Callable[[], None]
 
-    def turn_for(self, env_ids: Ids, episode_starts: Callable[[], Flags]) -> dict[str, Turn]:
+    def context_for(self, env_ids: Ids, episode_starts: Callable[[], Flags]) -> dict[str, PolicyContext]:
         self.check()
-        return super().turn_for(env_ids, episode_starts)
+        return super().context_for(env_ids, episode_starts)
 
 
 def _seed_process(seed: int) -> None:

@@ -36,7 +36,7 @@ from remuda._engine.pool.state_checks import is_fresh, not_in_episode
 from remuda._engine.startup.inheritance import IS_FRESH_ON_SHARD, RESETS, Counts, progress_of
 from remuda._engine.supervision.faults import was_lost
 from remuda._wire.failures import portable
-from remuda._wire.pickling import Parts, dump, load
+from remuda._wire.pickling import Buffers, dump, load
 from remuda._wire.requests import CallEnv, RememberOptions, RepeatCalls, TakeReplacement, TakeState
 from remuda.errors import EnvError, Failure, Fault, RemudaError
 
@@ -63,7 +63,7 @@ class ShardActor:
         self._must_reply = threading.Event()
         self._calls: dict[int, tuple[int, Answers]] = {}  # by sequence: env (or -1) and call of each unanswered message
         self._refused: list[int] = []  # the envs of the latest message that must be reset first
-        self._carried: dict[int, Parts] = {}  # by env: the message with the factory of its replacement.
+        self._carried: dict[int, Buffers] = {}  # by env: the message with the factory of its replacement.
         self._last_number = 0  # the number of the latest message
         self._last_reply: Reply | bytes
 
@@ -127,7 +127,7 @@ class ShardActor:
     def close(self, timeout: float | None) -> Answer:
         """Closes the envs. The answer has their failures, pickled as by `EnvHost.describe`."""
         self.drop_prepared()
-        failures: list[Parts] = []
+        failures: list[Buffers] = []
         if self._pool is not None:
             try:
                 self._pool.close(timeout=timeout)
@@ -193,7 +193,7 @@ class ShardActor:
         engine = self._open._engine
         return list(filter(engine.faults.obstacles.must_reset, env_ids)) if engine.layout.mode.by_caller else []
 
-    def _note_seeds(self, env_ids: Sequence[int], blobs: Sequence[Parts | None]) -> None:
+    def _note_seeds(self, env_ids: Sequence[int], blobs: Sequence[Buffers | None]) -> None:
         """Keeps the seeds of resets, with which the successors of dead workers continue."""
         engine = self._open._engine
         for its, blob in zip(engine.layout.by_env(env_ids), blobs, strict=True):
@@ -230,7 +230,7 @@ class ShardActor:
         answers.abandon(error)
         return answers
 
-    def _carry(self, command: MessageCommand) -> Parts:
+    def _carry(self, command: MessageCommand) -> Buffers:
         """Returns the message that makes a worker build the replacement of an env. Keeps it for `_note_replacement`."""
         env_fn = self._unpickled(command.parts[0])
         self._carried[command.env] = self._open._engine.backend.carry(command.worker, command.env, env_fn)
@@ -292,19 +292,19 @@ class ShardActor:
         """Makes the shard answer now, with the results that it has so far."""
         self._must_reply.set()
 
-    def _take_answers(self) -> dict[int, tuple[int, Parts]]:
+    def _take_answers(self) -> dict[int, tuple[int, Buffers]]:
         """Returns the flags and the pickled content of each answer that has come, by sequence. Forgets its message."""
         done = [sequence for sequence, (_, call) in self._calls.items() if call.done]
         return {sequence: self._answer_of(*self._calls.pop(sequence)) for sequence in done}
 
-    def _answer_of(self, env: int, call: Answers) -> tuple[int, Parts]:
+    def _answer_of(self, env: int, call: Answers) -> tuple[int, Buffers]:
         if call.error is not None:
             return abandoned(self._numbers.error(call.error), self._loss_of(env))
         if call.failures:
             return _core.IS_FAILURE, self._described(call.failures[0])
         return 0, [bytes(part) for part in call.so_far()[0]]
 
-    def _reply(self, rows: list[Rows], failures: Sequence[Failure], answers: dict[int, tuple[int, Parts]]) -> Reply:
+    def _reply(self, rows: list[Rows], failures: Sequence[Failure], answers: dict[int, tuple[int, Buffers]]) -> Reply:
         faults = self._open._engine.faults
         failed = [
             (failure.env_id, self._described(failure))
@@ -327,7 +327,7 @@ class ShardActor:
         faults = self._open._engine.faults
         return [env for env in range(self._open.num_envs) if faults.is_lost(env)] if faults.any_lost else []
 
-    def _described(self, failure: Failure) -> Parts:
+    def _described(self, failure: Failure) -> Buffers:
         """Returns a failure with the whole pool's numbers, pickled as by `EnvHost.describe`."""
         own = self._numbers.failure(failure)
         pickled = None if own.exception is None else portable(own.exception)[3]
@@ -421,7 +421,7 @@ class ShardActor:
         return self._pool
 
 
-def _loaded(parts: Parts) -> Any:
+def _loaded(parts: Buffers) -> Any:
     """Returns an unpickled request; None if that raises, because then the worker raises too, and reports it."""
     try:
         return load(parts)

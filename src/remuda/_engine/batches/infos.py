@@ -16,7 +16,7 @@ from remuda._engine.batches.unpickling import UnpicklingMeter
 from remuda._error_frames import holds_nothing
 from remuda._wire.codec import SpaceCodec
 from remuda._wire.info_columns import PYTHON_NUMBERS, InfoColumn, InfoField
-from remuda._wire.pickling import Parts, load, unbundle
+from remuda._wire.pickling import Buffers, load, unbundle
 
 Path: TypeAlias = tuple[str, ...]
 
@@ -70,7 +70,7 @@ class InfoColumns:
 
 # The data of a row, as a tuple of three. First: flags. Second: (objects, info, new fields, terminal data), pickled
 # unless the pool made it. Third: (terminal observation, terminal info), pickled or not, if the pool completed the row.
-RawRow: TypeAlias = "tuple[int, Parts | tuple[Any, ...] | None, Parts | tuple[Any, dict[str, Any]] | None]"
+RawRow: TypeAlias = "tuple[int, Buffers | tuple[Any, ...] | None, Buffers | tuple[Any, dict[str, Any]] | None]"
 
 
 def rows_of_envs(raw: dict[int, Any], vector_size: int) -> dict[int, RawRow]:
@@ -84,7 +84,7 @@ def rows_of_envs(raw: dict[int, Any], vector_size: int) -> dict[int, RawRow]:
     return rows
 
 
-def rows_of_env(parts: Parts | tuple[Any, ...] | None, vector_size: int) -> list[tuple[int, Any]]:
+def rows_of_env(parts: Buffers | tuple[Any, ...] | None, vector_size: int) -> list[tuple[int, Any]]:
     """Splits the data of a vector env into the flags and data of each row."""
     if isinstance(parts, tuple):  # the pool, or that of a shard, has made these data itself
         return [(0 if own[3] is None else _core.HAS_FINAL, own) for own in parts]
@@ -157,7 +157,7 @@ class PickledRows:
             self._loaded[row] = objects, info, final
         return self._loaded[row]
 
-    def _unpickle(self, row: int, parts: Parts) -> Any:
+    def _unpickle(self, row: int, parts: Buffers) -> Any:
         begin = time.perf_counter_ns()
         try:
             matter = load(parts)

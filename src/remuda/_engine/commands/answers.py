@@ -10,7 +10,7 @@ from remuda._engine.changes import Changes
 from remuda._engine.options.checks import check_timeout
 from remuda._engine.supervision.faults import Faults
 from remuda._wire.failures import not_loaded
-from remuda._wire.pickling import Parts, load
+from remuda._wire.pickling import Buffers, load
 from remuda.errors import EnvError, Failure, RemudaError
 
 
@@ -21,7 +21,7 @@ class Answers(Call):
         """`wait`: a function that waits for a call's answers, at most for the given number of seconds."""
         self._order: list[int] = []
         self._targets: dict[int, tuple[int | None, int]] = {}  # (env, worker) of each message, by its number
-        self._answers: dict[int, Parts] = {}
+        self._answers: dict[int, Buffers] = {}
         self._values: list[Any] | None = None  # the unpickled answers; None before the first `result`
         self._failures: dict[int, Failure] = {}
         self.error: RemudaError | None = None
@@ -77,7 +77,7 @@ class Answers(Call):
         self._targets[sequence] = env_id, worker
         self._missing.add(sequence)
 
-    def answer(self, sequence: int, parts: Parts) -> None:
+    def answer(self, sequence: int, parts: Buffers) -> None:
         """Keeps the answer to the message `sequence` for `result`."""
         self._answers[sequence] = parts
         self._missing.discard(sequence)
@@ -96,6 +96,6 @@ class Answers(Call):
         """The failures that have arrived so far."""
         return list(self._failures.values())
 
-    def so_far(self) -> list[Parts]:
+    def so_far(self) -> list[Buffers]:
         """Returns the answers that have arrived so far, still pickled."""
         return list(self._answers.values())

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from remuda._wire.layout import Layout
-from remuda._wire.pickling import Parts, dump
+from remuda._wire.pickling import Buffers, dump
 from remuda.errors import InvalidActionError
 
 
@@ -127,7 +127,7 @@ def check_order(order: Any) -> None:
         raise ValueError(f"expected order to be 'arrival' or 'slot', got {order!r}")
 
 
-def dump_objects(rows: list[list[Any]], env_ids: Sequence[int]) -> list[Parts]:
+def dump_objects(rows: list[list[Any]], env_ids: Sequence[int]) -> list[Buffers]:
     """Pickles the values in each env's action that have no column."""
     blobs = []
     for env_id, row in zip(env_ids, rows, strict=True):

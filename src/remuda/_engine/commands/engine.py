@@ -60,7 +60,7 @@ class Engine:
         per_episode = settings.seeding == "per_episode"
         seeds = EpisodeSeeds(defaults) if per_episode else GymnasiumSeeds(defaults, running.layout)
         self.seeds = seeds
-        self.tracker = ProgressTracker(running, seeds, settings.operation_of)
+        self.tracker = ProgressTracker(running, seeds, settings.rename_operation)
         recorder = None
         if settings.crash_dir is not None and running.factories is not None:
             recorder = Recorder(settings.crash_dir, running.factories, settings.backend, running)

@@ -18,7 +18,7 @@ from remuda._engine.supervision.faults import Faults, must_reset
 from remuda._engine.supervision.remembered_calls import Remembering
 from remuda._engine.supervision.supervisor import Supervisor
 from remuda._wire.failures import load_failure
-from remuda._wire.pickling import Parts, load
+from remuda._wire.pickling import Buffers, load
 from remuda.errors import ClosedError, Failure, RemudaError, StateError
 
 _FOREVER = -1  # the value of a timeout in ns that stands for no timeout.
@@ -86,7 +86,7 @@ class Exchange:
         """The spares: the envs that back no slot now. Each is the only env of the worker with the same number."""
         return [env for env in range(self._layout.num_envs) if self._running.slots.slot_of(env) is None]
 
-    def prepare(self, spare: int, arguments: Parts | None) -> None:
+    def prepare(self, spare: int, arguments: Buffers | None) -> None:
         """Sends a spare the command to reset in advance. Keeps the arguments for a successor of the spare's worker."""
         if arguments is None:
             self._post(spare, spare, None, op=_core.Op.PREPARE)
@@ -122,7 +122,7 @@ class Exchange:
     # -- messages ----------------------------------------------------------------------------------------
 
     def call(
-        self, slots: Sequence[int], messages: Sequence[Parts], about: Hashable = None, part: int | None = None
+        self, slots: Sequence[int], messages: Sequence[Buffers], about: Hashable = None, part: int | None = None
     ) -> Answers:
         """Sends `messages[i]` to the env of `slots[i]`. Returns a `Call` for all answers.
 
@@ -144,7 +144,7 @@ class Exchange:
     def ask(
         self,
         envs: Sequence[int],
-        messages: Sequence[Parts],
+        messages: Sequence[Buffers],
         op: _core.Op = _core.Op.MESSAGE,
         addressee_of: Callable[[Answers, int], Addressee] = lambda call, _: call,
     ) -> Answers:
@@ -162,25 +162,25 @@ class Exchange:
             call.expect(self._post(worker, env, parts, self._calls, addressee_of(call, i), op), env, worker)
         return call
 
-    def tell(self, worker: int, parts: Parts) -> Answers:
+    def tell(self, worker: int, parts: Buffers) -> Answers:
         """Sends a message to a worker as a whole, not to one of its envs. Returns a `Call` for the answer."""
         call = Answers(self._wait_for_call, self.faults)
         call.expect(self._post(worker, _core.WHOLE_WORKER, parts, self._calls, call), None, worker)
         return call
 
-    def _remembering(self, call: Answers, env: int, about: Hashable, parts: Parts) -> Addressee:
+    def _remembering(self, call: Answers, env: int, about: Hashable, parts: Buffers) -> Addressee:
         if about is None:
             return call
         copies = [bytes(part) for part in parts]  # the caller may change the arrays in the message later
         return Remembering(call, self.supervisor.replacements.remembered, env, about, copies)
 
-    def call_spares(self, call: Answers, parts: Parts, about: Hashable = None) -> None:
+    def call_spares(self, call: Answers, parts: Buffers, about: Hashable = None) -> None:
         """Sends a message to each env that backs no slot. The call returns their answers after those of the slots."""
         for spare in self.spares:
             addressee = self._remembering(call, spare, about, parts)
             call.expect(self._post(spare, spare, parts, self._calls, addressee), spare, spare)
 
-    def notify(self, worker: int, parts: Parts, env: int = _core.WHOLE_WORKER) -> None:
+    def notify(self, worker: int, parts: Buffers, env: int = _core.WHOLE_WORKER) -> None:
         """Sends a message to a worker or one of its envs. If the message fails, a later call raises the failure."""
         self._post(worker, env, parts, self._calls)
 
@@ -188,7 +188,7 @@ class Exchange:
         self,
         worker: int,
         env: int,
-        parts: Parts | None,
+        parts: Buffers | None,
         calls: dict[int, Addressee | None] | None = None,
         addressee: Addressee | None = None,
         op: _core.Op = _core.Op.MESSAGE,
@@ -303,7 +303,7 @@ class Exchange:
                 self._decide_on_death(event, changes)
 
     def _decide_on_message(
-        self, worker: int, slot: int | None, sequence: int, flags: int, parts: Parts, changes: Changes
+        self, worker: int, slot: int | None, sequence: int, flags: int, parts: Buffers, changes: Changes
     ) -> None:
         """`slot`: the slot that failed or needs a renewal; for an answer, its env (None: the whole worker)."""
         if flags & _core.RENEWAL_DUE:
@@ -338,13 +338,13 @@ class Exchange:
             assert slot is not None  # a failure without a slot answers a message
             self.supervisor.env_failed(slot, failure, changes)
 
-    def _load_failure(self, parts: Parts, changes: Changes) -> Failure:
+    def _load_failure(self, parts: Buffers, changes: Changes) -> Failure:
         failure = load_failure(parts, self._backend.interrupts)
         changes.do(self._backend.interrupts.pop, failure.env_id, None)
         return failure
 
     def _decide_on_renewal(
-        self, worker: int, slot: int | None, sequence: int, flags: int, parts: Parts, changes: Changes
+        self, worker: int, slot: int | None, sequence: int, flags: int, parts: Buffers, changes: Changes
     ) -> None:
         """Replaces a worker and its env. The worker's successor repeats a command that the worker has not completed."""
         self.supervisor.renew_worker(worker, changes, has_grown=bool(flags & _core.GROWN))
@@ -355,7 +355,9 @@ class Exchange:
         elif self._layout.mode.in_same_step and not flags & _core.HAS_SPARES:  # the reset completes a step's row
             changes.do(self._running.hub.resolve, slot, _core.Outcome.RESET, parts)
 
-    def _decide_on_abandoned(self, slot: int | None, sequence: int, flags: int, parts: Parts, changes: Changes) -> None:
+    def _decide_on_abandoned(
+        self, slot: int | None, sequence: int, flags: int, parts: Buffers, changes: Changes
+    ) -> None:
         """Handles an error that a shard has sent in place of an answer. The shard may also have given up the env."""
         error, loss = load(parts)
         if flags & _core.IS_MESSAGE:

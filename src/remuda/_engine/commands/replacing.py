@@ -21,7 +21,7 @@ from remuda._progress.bar import BuildBar
 from remuda._wire.codec import check_agreement
 from remuda._wire.computed import check_same
 from remuda._wire.failures import build_error
-from remuda._wire.pickling import Parts, dump
+from remuda._wire.pickling import Buffers, dump
 from remuda._wire.requests import TakeReplacement
 from remuda._worker.env_report import EnvReport, renders
 from remuda.errors import BrokenPoolError, EnvError, Failure, RemudaError, StateError
@@ -61,7 +61,7 @@ class Replacing:
             raise
         self._rendering.warn()
 
-    def _take_note(self, env: int, env_fn: Callable[[], Any], carried: Parts, report: EnvReport) -> None:
+    def _take_note(self, env: int, env_fn: Callable[[], Any], carried: Buffers, report: EnvReport) -> None:
         """Notes that a new env has replaced the env with this id. May be called twice for one env."""
         ids = self._layout.ids_with(env)
         if self._backend.processes is not None:
@@ -95,7 +95,7 @@ class Replacing:
         if (busy := next((slot for slot in slots if not self._running.slots.is_idle(slot)), None)) is not None:
             raise StateError(f"expected no env in flight where envs are replaced, got env {busy}; call recv first")
 
-    def _build(self, envs: Sequence[int], carried: Sequence[Parts]) -> list[EnvReport]:
+    def _build(self, envs: Sequence[int], carried: Sequence[Buffers]) -> list[EnvReport]:
         try:
             call = self._exchange.ask(envs, carried, _core.Op.REBUILD)
             with BuildBar(envs) as progress:
@@ -138,7 +138,7 @@ class _Taking:
     call: Answers
     note: Callable[[], None]
 
-    def answer(self, sequence: int, parts: Parts) -> None:
+    def answer(self, sequence: int, parts: Buffers) -> None:
         self.note()
         self.call.answer(sequence, parts)
 

@@ -92,17 +92,19 @@ class Resets:
         self._seeds.note(orders, envs)
         self._exchange.forget_preparations(envs)
 
-    def send_with_spares(self, slots: Sequence[int], seed: Seed, options: Options, part: int, *, reseat: bool) -> None:
+    def send_with_spares(
+        self, slots: Sequence[int], seed: Seed, options: Options, part: int, *, reset_slots: bool
+    ) -> None:
         """Sends resets to all slots and spares. If this raises, nothing was sent, unless a spare's worker died.
 
-        `reseat`: all envs return to their first slots, as a seed needs it, so that the run is a function of the seed.
+        `reset_slots`: all envs return to their first slots, so that the run is a function of the seed.
         """
         spares = range(len(slots), self._layout.num_envs)
         of_slots, of_spares = split_seed(seed, len(slots), self._layout.num_envs)
         options_for(options, slots)
         for ids, part_of_seed in ((slots, of_slots), (spares, of_spares)):
             self._seeds.orders(part_of_seed, ids, ids)
-        if reseat:
+        if reset_slots:
             self._running.slots.seat_in_order()
         self._send(slots, of_slots, options, part, to_all=True)
         self._prepare(self._exchange.spares, of_spares, dict(options) if isinstance(options, Mapping) else None)

@@ -288,13 +288,13 @@ class OptionValues:
         keeps_processes=True,
         of_processes=" and write where it writes; use backend='process', or redirect the process",
     )
-    advise: bool = option(
+    log_advice: bool = option(
         True,
         any_value,
         """Log once if another number of workers would at least double the speed. Name the options that continue after
         faults, and that replay them, in errors about faults.""",
     )
-    operation_of: OperationOf | None = option(
+    rename_operation: OperationOf | None = option(
         None,
         any_value,
         """For faces in which steps or calls mean other operations: a function that takes an operation ("step") and the
@@ -331,8 +331,8 @@ class FaceOptions(TypedDict, total=False):
     faults: FaultPolicy | OnFault
     crash_dir: str | os.PathLike[str] | CrashDir | None
     worker_output: WorkerOutput
-    advise: bool
-    operation_of: OperationOf | None
+    log_advice: bool
+    rename_operation: OperationOf | None
 
 
 class PoolOptions(FaceOptions, total=False):

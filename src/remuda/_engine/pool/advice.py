@@ -16,7 +16,7 @@ def advice(stats: PoolStats) -> str | None:
         return None
     # With `keeps_apart` each env needs a worker, so "auto", which may choose fewer, is not advised.
     auto = "" if stats.setup.keeps_apart else "num_workers='auto' measures and chooses; "
-    return f"remuda: {verdict.text}. ({auto}advise=False keeps this quiet, and pool.stats() has the details.)"
+    return f"remuda: {verdict.text}. ({auto}log_advice=False keeps this quiet, and pool.stats() has the details.)"
 
 
 class Adviser:

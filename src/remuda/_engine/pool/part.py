@@ -35,7 +35,7 @@ from remuda._engine.running import SPLIT_SINCE
 from remuda._engine.seeds import Seed
 from remuda._error_frames import holds_nothing
 from remuda._wire.env_state import EnvState, StateFns, StateSupport
-from remuda._wire.pickling import Parts, bundle, dump
+from remuda._wire.pickling import Buffers, bundle, dump
 from remuda._wire.requests import CallEnv, TakeState
 from remuda.errors import StateError
 
@@ -141,7 +141,7 @@ class Part:
         self._engine.resets.send(self._targets(env_ids), seed, options, self._part, to_all=env_ids is None)
 
     @with_hub_lock
-    def send_observe(self, env_ids: Iterable[int] | None = None) -> None:
+    def request_obs(self, env_ids: Iterable[int] | None = None) -> None:
         """Requests the current observations of envs once more, without a step. Rewards are 0, and infos empty.
 
         Args:
@@ -213,7 +213,7 @@ class Part:
         if there == 0:
             self._raise_any()
             self._some(env_ids)
-            raise StateError("expected envs in flight, got none: recv follows send, send_reset or send_observe")
+            raise StateError("expected envs in flight, got none: recv follows send, send_reset or request_obs")
         wanted = there if min_envs is None else min(min_envs, there)
         exchange.wait(wanted, timeout, self._part)
         self._raise_any()
@@ -399,7 +399,7 @@ class Part:
         per_env_args: Sequence[tuple[Any, ...]] | None = None,
         with_spares: bool = False,
         about: Hashable = None,
-        again: Callable[..., Any] | None = None,
+        on_rebuild: Callable[..., Any] | None = None,
     ) -> Call:
         """Runs a function like `apply`, but returns at once.
 
@@ -409,8 +409,9 @@ class Part:
                 effect on a part.
             about: The subject of a lasting call: a rebuilt env runs the latest call about each subject again, in the
                 order of these calls. None: the call is not lasting.
-            again: The function that a rebuilt env runs instead of `fn`: `again(env, derive, ...)`. `derive(seed)`
-                returns a seed of 31 bits, derived from that seed (from 0 up), the env and the number of its rebuilds.
+            on_rebuild: The function that a rebuilt env runs instead of `fn`: `on_rebuild(env, derive, ...)`.
+                `derive(seed)` returns a seed of 31 bits, derived from that seed (from 0 up), the env and the number of
+                its rebuilds.
 
         Raises:
             ValueError, TypeError: `env_ids` is invalid, or `per_env_args` has the wrong length. Nothing was sent.
@@ -418,7 +419,7 @@ class Part:
         """
         self._engine.check_open()
         layout, targets = self._engine.layout, self._named(env_ids)
-        order = CallEnv(fn, args, kwargs, about, again)
+        order = CallEnv(fn, args, kwargs, about, on_rebuild)
         if per_env_args is None:
             messages = [dump(order)] * len(targets)
         else:
@@ -498,7 +499,7 @@ class Part:
         place, and the old one is closed (an exception of its `close` is logged). A slot in the middle of an episode
         loses the episode, and no result reports that. The slot must then be reset: with autoreset "next_step" by its
         next step, which ignores its action, or by `reset(env_ids=...)`; in other modes only by the latter. Until then
-        the slot has no observation and no state: `rollout`, `send_observe` and `get_state` raise StateError. In an
+        the slot has no observation and no state: `rollout`, `request_obs` and `get_state` raise StateError. In an
         open rollout with "next_step", the last step of the old env is truncated.
 
         An old env with a render mode that draws is closed before the new one is built. If this call then raises, the
@@ -639,7 +640,7 @@ class Part:
         assert objects is not None
         return tuple(arrays), self._blobs(dump_objects(objects, targets)), targets
 
-    def _blobs(self, rows: list[Parts]) -> list[Parts]:
+    def _blobs(self, rows: list[Buffers]) -> list[Buffers]:
         """Bundles the pickled objects of each vector env's rows into one message; those of single envs stay apart."""
         layout = self._engine.layout
         if layout.vector_size is None:

@@ -141,7 +141,7 @@ class Pool(Part):
         self.render_mode, self.spec = running.reports[0].render_mode, running.reports[0].spec
         self._before: PoolStats | None = None
         is_open = not self._engine.setup.is_chosen and not self.spares and self.backend != "serial"
-        if settings.advise and is_open:  # no advice if the number of workers is fixed, or "auto" chose it
+        if settings.log_advice and is_open:  # no advice if the number of workers is fixed, or "auto" chose it
             self._engine.batches.advise_at(_WARM_AFTER, weakref.WeakMethod(self._advise))
         _pools.add(self)
         note_new_pool(self._engine.tracer)
@@ -170,27 +170,29 @@ class Pool(Part):
         seed: Seed = None,
         options: Options = None,
         env_ids: Iterable[int] | None = None,
-        reseat: bool = False,
+        reset_slots: bool = False,
     ) -> None:
         """Sends envs a reset and returns at once. See `reset` for the other arguments.
 
         Args:
-            reseat: With spares: env i backs slot i again, as after a reset with a seed. Only for all envs.
+            reset_slots: With spares: env i backs slot i again, as after a reset with a seed. Only for all envs.
 
         Raises:
             ValueError, TypeError: An argument is invalid. Nothing was sent.
             StateError: An env is in flight. Nothing was sent.
             BrokenPoolError, ClosedError: An env is lost, or the pool is closed.
         """
-        if reseat and env_ids is not None:
-            raise ValueError("expected env_ids=None with reseat=True: envs take their places together")
+        if reset_slots and env_ids is not None:
+            raise ValueError("expected env_ids=None with reset_slots=True: envs take their places together")
         if env_ids is None and self._is_divided:
             self.split(1)
         if not self.spares or env_ids is not None:
             return super().send_reset(seed=seed, options=options, env_ids=env_ids)
         self._check_open()
         self._check_quiet()
-        self._engine.resets.send_with_spares(self._ids, seed, options, self._part, reseat=reseat or seed is not None)
+        self._engine.resets.send_with_spares(
+            self._ids, seed, options, self._part, reset_slots=reset_slots or seed is not None
+        )
 
     # -- parts -----------------------------------------------------------------------------------------
 
@@ -418,8 +420,8 @@ class Pool(Part):
 
         Args:
             policy: See `remuda.collect`: a callable, an object with a method `act`, or a torch module, with or
-                without a parameter `turn`. It gets the observations of a shard's envs. It is pickled with all that it
-                refers to; tensors on a GPU are copied to the CPU, and a module is moved to the GPU of its shard, if the
+                without a parameter `context`. It gets the observations of a shard's envs. It is pickled with all that
+                it refers to. Tensors on a GPU are copied to the CPU. A module is moved to the GPU of its shard, if the
                 shard has one. Before the first rollout, each shard seeds the global random numbers of its process
                 (`random`, NumPy, torch).
             steps: T of each rollout.
@@ -469,7 +471,7 @@ class Pool(Part):
             pool.resize(8)
             batch = pool.set_state(states)
 
-        Parts of the pool become invalid, as after `split(1)`. Figures in `stats()` begin again.
+        Buffers of the pool become invalid, as after `split(1)`. Figures in `stats()` begin again.
 
         Args:
             shards: The number of shards, from 1 to the number of factories.

@@ -11,7 +11,7 @@ from remuda import _core
 from remuda._engine.batches.infos import RawRow, rows_of_envs, stack_rollout
 from remuda._engine.rollouts.advantages import HasAdvantages
 from remuda._engine.rollouts.columns import Columns, Declared
-from remuda._engine.rollouts.steps import RolloutStep, SteppedEnvs, Turns
+from remuda._engine.rollouts.steps import RolloutStep, RolloutSteps, SteppedEnvs
 from remuda._error_frames import holds_nothing
 from remuda._system.memory import check_memory
 from remuda._tensors import page_locks
@@ -166,7 +166,7 @@ class Rollout(HasAdvantages):
         if self._iterates or self._has_ended:
             raise StateError("expected a rollout that was just made, got one that was filled before: make another")
         self._iterates = True
-        return Turns(turns)
+        return RolloutSteps(turns)
 
     @property
     def is_open(self) -> bool:

@@ -115,7 +115,7 @@ class RolloutStep:
             )
 
 
-class Turns(Iterator[RolloutStep]):
+class RolloutSteps(Iterator[RolloutStep]):
     """The turns of a rollout, one after another. An exception from a turn does not keep the rollout alive."""
 
     def __init__(self, turns: Iterator[RolloutStep]) -> None:

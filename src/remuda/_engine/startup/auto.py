@@ -39,7 +39,7 @@ class TrialPool(Protocol):
         self, fn: Callable[..., Any], args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Call: ...
     def send_reset(self) -> None: ...
-    def send_observe(self) -> None: ...
+    def request_obs(self) -> None: ...
     def recv(self, min_envs: int | None = None, timeout: float | None = None) -> Batch: ...
     def close(self, timeout: float | None = None, terminate: bool = False) -> None: ...
 
@@ -100,7 +100,7 @@ def _try(settings: Settings, env_fns: Sequence[EnvFn], backend: Backend, adopt: 
         resets_ahead=False,
         autoreset=settings.autoreset if settings.vector_size is not None else "next_step",
         measures=False,
-        advise=False,
+        log_advice=False,
     )
     try:
         built = backend.build(assign(alone, env_fns), None)
@@ -140,7 +140,7 @@ def _wake_seconds(pool: TrialPool) -> float | None:
         for _ in range(_ROUND_TRIPS):
             _think()
             begin = time.perf_counter()
-            pool.send_observe()
+            pool.request_obs()
             pool.recv()
             trips.append(time.perf_counter() - begin)
     except RemudaError:

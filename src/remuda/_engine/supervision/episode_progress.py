@@ -17,16 +17,16 @@ class ProgressTracker:
         self,
         running: Running,
         seeds: Seeds,
-        operation_of: OperationOf | None = None,
+        rename_operation: OperationOf | None = None,
     ) -> None:
-        """`operation_of`: the pool's option of this name, by which a face renames operations in reports."""
+        """`rename_operation`: the pool's option of this name, by which a face renames operations in reports."""
         self._running, self._action = running, running.layout.action
-        self._seeds, self._operation_of = seeds, operation_of
+        self._seeds, self._rename_operation = seeds, rename_operation
 
     def describe(self, env_id: int, operation: str) -> tuple[str, EnvProgress]:
         """Returns the name of an operation for a report, and the progress of the env."""
         where = self._where(env_id)
-        return (operation, where) if self._operation_of is None else self._operation_of(operation, where)
+        return (operation, where) if self._rename_operation is None else self._rename_operation(operation, where)
 
     def where(self, env_id: int) -> EnvProgress:
         """Returns the progress of an env, as reports show it."""
@@ -34,8 +34,8 @@ class ProgressTracker:
 
     @property
     def renames(self) -> bool:
-        """Whether the option `operation_of` may rename operations."""
-        return self._operation_of is not None
+        """Whether the option `rename_operation` may rename operations."""
+        return self._rename_operation is not None
 
     def _where(self, env_id: int) -> EnvProgress:
         resets, steps = self._running.slots.progress(env_id)

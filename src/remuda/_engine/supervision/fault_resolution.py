@@ -43,7 +43,7 @@ class FaultResolution:
         return self._resolve(later, slots, faults, changes)
 
     def known_observations(self, slots: Sequence[int]) -> list[Any] | None:
-        """Returns rebuilt envs' last observations to answer `send_observe`; None if workers can answer for all envs."""
+        """Returns rebuilt envs' last observations to answer `request_obs`; None if workers can answer for all envs."""
         if not self._layout.keeps_last:
             return None
         is_fresh = self._running.slots.is_fresh

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from remuda._engine.calls import Addressee
 from remuda._engine.changes import Changes
 from remuda._engine.supervision.faults import Faults
-from remuda._wire.pickling import Parts
+from remuda._wire.pickling import Buffers
 from remuda.errors import Failure, RemudaError
 
 
@@ -17,9 +17,9 @@ class Preparations:
 
     def __init__(self, faults: Faults) -> None:
         self._faults = faults
-        self._arguments: dict[int, Parts] = {}  # the arguments, by env
+        self._arguments: dict[int, Buffers] = {}  # the arguments, by env
 
-    def expect(self, spare: int, arguments: Parts) -> Addressee:
+    def expect(self, spare: int, arguments: Buffers) -> Addressee:
         """Keeps the arguments of a spare's reset in advance. Returns the object that receives the spare's answer."""
         self._arguments[spare] = arguments
         return _Preparation(self._faults, self._arguments, spare, arguments)
@@ -33,7 +33,7 @@ class Preparations:
         """Whether an env has not made its reset in advance with arguments."""
         return env in self._arguments
 
-    def unmade(self, envs: Iterable[int]) -> Iterator[tuple[int, Parts, Addressee]]:
+    def unmade(self, envs: Iterable[int]) -> Iterator[tuple[int, Buffers, Addressee]]:
         """Yields (env, arguments, receiver of the answer) for each of `envs` that has not made its reset in advance."""
         for env in envs:
             if (arguments := self._arguments.get(env)) is not None:
@@ -43,11 +43,11 @@ class Preparations:
 @dataclass(frozen=True)
 class _Preparation:
     faults: Faults
-    unmade: dict[int, Parts]
+    unmade: dict[int, Buffers]
     env: int
-    arguments: Parts
+    arguments: Buffers
 
-    def answer(self, sequence: int, parts: Parts) -> None:
+    def answer(self, sequence: int, parts: Buffers) -> None:
         if self.unmade.get(self.env) is self.arguments:
             del self.unmade[self.env]
 

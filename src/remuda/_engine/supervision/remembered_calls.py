@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from remuda._engine.calls import Addressee
 from remuda._engine.changes import Changes
-from remuda._wire.pickling import Parts
+from remuda._wire.pickling import Buffers
 from remuda._wire.requests import RememberedCalls
 from remuda.errors import Failure, RemudaError
 
@@ -20,9 +20,9 @@ class Remembering:
     calls: RememberedCalls
     env: int
     about: Hashable
-    request: Parts
+    request: Buffers
 
-    def answer(self, sequence: int, parts: Parts) -> None:
+    def answer(self, sequence: int, parts: Buffers) -> None:
         self.calls.remember(self.env, self.about, self.request)
         self.addressee.answer(sequence, parts)
 

@@ -25,7 +25,7 @@ from remuda._engine.supervision.recorder import Recorder
 from remuda._engine.supervision.replacements import Replacements
 from remuda._engine.supervision.restart_budget import RestartBudget
 from remuda._engine.supervision.worker_states import WorkerStates
-from remuda._wire.pickling import Parts
+from remuda._wire.pickling import Buffers
 from remuda._worker.reset_defaults import ResetDefaults
 from remuda.errors import (
     CorruptReplyError,
@@ -399,7 +399,7 @@ class _Rebuild:
     supervisor: Supervisor
     env: int
 
-    def answer(self, sequence: int, parts: Parts) -> None:
+    def answer(self, sequence: int, parts: Buffers) -> None:
         """Does nothing, because the env was rebuilt."""
 
     def fail(self, sequence: int, failure: Failure, changes: Changes) -> None:
