@@ -250,6 +250,14 @@ def test_the_error_for_two_options_has_the_faces_names_and_values(pools: list[Po
         envs.rollout(2)
 
 
+def test_a_face_without_words_of_its_own_keeps_the_error() -> None:
+    envs = subproc_vec_env(backend="serial")
+    envs.reset()
+    with pytest.raises(TypeError, match="expected columns to be a mapping"):
+        envs.rollout(2, [1])
+    envs.close()
+
+
 @pytest.mark.parametrize("face", sorted(FACES.keys() - {"gymnasium.make_vec"}))
 def test_the_error_for_a_copy_names_the_users_class(face: str, pools: list[Pool]) -> None:
     whole = FACES[face](backend="serial")

@@ -8,6 +8,7 @@ from typing import Any
 
 import matplotlib as mpl
 import pytest
+from matplotlib import style
 from matplotlib.figure import Figure
 from rich.console import Console
 
@@ -42,7 +43,7 @@ def test_bars_of_zero_have_no_length(lengths: list[float]) -> None:
 
 def test_a_picture_has_its_texts_and_ignores_the_programs_style(tmp_path: Path) -> None:
     chart = Bars(heading="x", bars=[Bar("$a$", 1.0, "1", [1.0])], mark=(1.5, "ideal"), note="one bar")
-    with mpl.style.context("dark_background"):
+    with style.context("dark_background"):
         save_picture(chart, "title", tmp_path / "picture.svg")
         assert mpl.rcParams["text.color"] == "white"
     text = (tmp_path / "picture.svg").read_text()

@@ -55,9 +55,8 @@ class Settings(OptionValues):
         """Returns the settings for num_workers="auto". A trial chooses the number later, unless it is clear already."""
         for value, what in ((self.spares, "spares"), (self.max_worker_memory, "envs whose workers are watched")):
             if value:
-                return replace(
-                    self, choice=WorkerChoice(self.num_workers, self.workers_are, f"{what} have a worker each")
-                )
+                reason = f"{what} have a worker each"
+                return replace(self, choice=WorkerChoice(self.num_workers, self.workers_are, reason))
         if self.backend == "serial":
             one = WorkerChoice(1, "serial", "the caller steps all envs, one after another")
             return replace(self, num_workers=1, choice=one)

@@ -87,9 +87,8 @@ def choose(
     best = best_num_workers(cost, num_envs, cores, WAKE_SECONDS if wake is None else wake)
     if wake is not None:
         if num_envs == 1:
-            return WorkerChoice(
-                1, "serial", f"stepped by the caller: it is one env, a step of which takes {span(cost.wall)}"
-            )
+            reason = f"stepped by the caller: it is one env, a step of which takes {span(cost.wall)}"
+            return WorkerChoice(1, "serial", reason)
         alone, shared = in_turns(num_envs * cost.wall), batch_seconds(cost, num_envs, best, cores, wake)
         if alone < _WORTH_WORKERS * shared:
             batch = f"the {num_envs} steps of a batch take {span(alone)}, by {counted(best, 'worker')} {span(shared)}"
