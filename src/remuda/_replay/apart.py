@@ -31,7 +31,7 @@ def follow_apart(plan: Plan, code: RecordedCode) -> Outcome:
         return _watch(process, reports, plan, code)
     finally:
         process.kill()
-        if _HAS_GROUPS:
+        if _HAS_GROUPS and process.pid is not None:
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)  # also the processes that the env has started
         process.join()

@@ -81,7 +81,7 @@ class Recorder:
                 f"{picture.shape} and {picture.dtype}; make the env with render_mode='rgb_array'"
             )
         if self._ffmpeg is None:
-            self._ffmpeg = _start_ffmpeg(self._path, *picture.shape[:2], self._fps)
+            self._ffmpeg = _start_ffmpeg(self._path, picture.shape[0], picture.shape[1], self._fps)
         try:
             self._ffmpeg.stdin.write(picture.tobytes())
         except BrokenPipeError:  # ffmpeg has failed

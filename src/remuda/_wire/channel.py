@@ -19,7 +19,7 @@ import numpy as np
 from remuda import _core
 from remuda._system.originals import select, time
 from remuda._system.sockets import Socket, send_fds
-from remuda._wire.pickling import Buffers, dump, load
+from remuda._wire.pickling import Buffers
 
 _HEAD = struct.Struct("<12sI")  # the head of a message: a mark, and the number of buffers
 _MARK = _core.MESSAGE_MARK
@@ -54,13 +54,11 @@ class SocketChannel:
 
     Attributes:
         peer: A pidfd of the process at the other end, if that may fork, because its child keeps the socket open.
-        deadline: The time of `time.monotonic` after which `send` and `recv` treat the other end as gone; None: never.
     """
 
     def __init__(self, sock: Socket, peer: int | None = None) -> None:
         os.set_inheritable(sock.fileno(), False)  # programs that this process starts must not inherit the socket
         self._sock, self.peer = sock, peer
-        self.deadline: float | None = None
         self._inbox = bytearray()  # the bytes that arrived while this end wrote
         self._outbox: deque[memoryview] = deque()  # data of `post` that is not written yet
         self._pieces: list[_Piece] = []  # the buffers of the message that is being read
@@ -111,12 +109,6 @@ class SocketChannel:
         parts = [self._piece(2 + i, size, timeout_ms) for i, size in enumerate(sizes)]
         self._pieces.clear()
         return parts
-
-    def send_object(self, value: Any) -> None:
-        self.send(dump(value))
-
-    def recv_object(self) -> Any:
-        return load(self.recv())
 
     # -- file descriptors ------------------------------------------------------------------------------
 
@@ -193,18 +185,17 @@ class SocketChannel:
     def _wait(self, events: int, timeout_ms: int | None = None) -> int:
         """Waits until the socket is ready for one of `events`.
 
-        Raises EOFError if the peer ends first, or the deadline passes; BlockingIOError after `timeout_ms`.
+        Raises EOFError if the peer ends first; BlockingIOError after `timeout_ms`.
         """
         poller = select.poll()
         poller.register(self._sock, events)
         if self.peer is not None:
             poller.register(self.peer, select.POLLIN)
-        left = None if self.deadline is None else max(0, min(self.deadline - time.monotonic(), 1e6) * 1000)
-        ready = dict(poller.poll(left if timeout_ms is None else timeout_ms))
-        if not ready and timeout_ms is not None:
+        ready = dict(poller.poll(timeout_ms))
+        if not ready:
             raise BlockingIOError
         if self._sock.fileno() not in ready:
-            raise EOFError("the process at the other end has ended" if ready else "it keeps us waiting for too long")
+            raise EOFError("the process at the other end has ended")
         return ready[self._sock.fileno()]
 
 

@@ -347,7 +347,7 @@ class ShardActor:
     def _progress(self) -> Counts:
         running = self._open._engine.running
         counts: Counts = progress_of(running.arena, running.layout).copy()
-        counts[:, IS_FRESH_ON_SHARD] = [self._open._is_fresh(env) for env in range(self._open.num_envs)]
+        counts[:, IS_FRESH_ON_SHARD] = [is_fresh(env, self._open._engine) for env in range(self._open.num_envs)]
         return counts
 
     # -- rollouts and queries ----------------------------------------------------------------------------

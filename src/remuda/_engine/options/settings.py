@@ -146,7 +146,7 @@ class Settings(OptionValues):
     @property
     def remedy(self) -> str:
         """The end of errors about faults: options with which the pool would continue, or a fault could be replayed."""
-        if not self.advise or self.faults.restarts or (self.vector_size is not None and self.backend != "process"):
+        if not self.log_advice or self.faults.restarts or (self.vector_size is not None and self.backend != "process"):
             return ""
         needs_no_advice = self.crash_dir is not None or self.vector_size is not None
         replay = "" if needs_no_advice else ', and crash_dir="crashes" to replay them'
