@@ -22,8 +22,9 @@ export PYTHONDONTWRITEBYTECODE :=
 # The number of tests that run at the same time. It exceeds the cores, because tests wait for processes half of the time.
 JOBS   ?= 4
 # All tests of clusters share one cluster, which takes seconds to start, so they are a run of their own.
-PYTEST := -m pytest --numprocesses $(JOBS) --dist worksteal --ignore tests/cluster -m 'not cluster'
-FACE   := -m pytest  # those of one face take as long as the others meanwhile
+SLOW   := --durations=50  # prints the slowest tests
+PYTEST := -m pytest $(SLOW) --numprocesses $(JOBS) --dist worksteal --ignore tests/cluster -m 'not cluster'
+FACE   := -m pytest $(SLOW)  # those of one face take as long as the others meanwhile
 
 .PHONY: help demo test pytest lint format core-test site-unbuilt sanitize sanitize-module soak formal formal-unchecked ding-test ding-untested ray-test ray-untested mlagents-test mlagents-untested bench \
     wheels docs test-portable test-free-threaded free-threaded-untested test-lowest test-newest test-pythons clean
@@ -178,7 +179,7 @@ ding-untested:
 	@echo "SKIPPED: remuda.ding was not tested, because DI-engine's company needs Python 3.12 or older (make clean test PYTHON=python3.12)."
 
 ray-test: $(VENV)/test.stamp  ## the tests of pools on a Ray cluster: two nodes on this machine
-	$(BIN)/python -m pytest tests/cluster
+	$(BIN)/python -m pytest $(SLOW) tests/cluster
 	$(BIN)/python -m pytest -m cluster tests/test_docs.py
 
 ray-untested:

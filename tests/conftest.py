@@ -39,7 +39,7 @@ class PreparedForkServer(client.ForkServer):
 
 client.ForkServer = PreparedForkServer  # type: ignore[misc]
 
-SECONDS = 120  # far more than any test needs on a busy machine
+SECONDS = 300  # far more than any test needs on a busy machine
 STDERR = pytest.StashKey[int]()
 KEPT = {"modules": 0}
 REAPER = pytest.StashKey[object]()  # kept, because Python warns about a process that is freed while it runs

@@ -112,7 +112,7 @@ def rounds(killer: Killer, book: Book) -> Iterator[None]:
 KINDS = ("worker", "actor", "node") if MINUTES else ("worker", "actor")
 
 
-@pytest.mark.watchdog(180 + 60 * MINUTES)
+@pytest.mark.watchdog(600 + 60 * MINUTES)
 def test_steps_continue_after_any_kill(cluster: TwoNodes) -> None:
     book = Book()
     with pool_on(cluster) as pool:
@@ -139,7 +139,7 @@ def test_steps_continue_after_any_kill(cluster: TwoNodes) -> None:
         print(dict(killer.kills), pool.stats().restarts)
 
 
-@pytest.mark.watchdog(180 + 60 * MINUTES)
+@pytest.mark.watchdog(600 + 60 * MINUTES)
 def test_rollouts_continue_after_any_kill(cluster: TwoNodes) -> None:
     book = Book()
     with pool_on(cluster) as pool:

@@ -189,7 +189,7 @@ def seeds() -> Iterator[int]:
         seed += 1
 
 
-@pytest.mark.watchdog(180 + 60 * MINUTES)
+@pytest.mark.watchdog(600 + 60 * MINUTES)
 @pytest.mark.parametrize("backend", ["process", "thread"])
 def test_parts_in_threads_return_the_same_as_one_after_another(backend: str) -> None:
     for seed in seeds():

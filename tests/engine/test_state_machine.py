@@ -402,7 +402,7 @@ def copy_of(batch: Batch) -> tuple[Any, ...]:
     return tuple(array.copy() for array in arrays)
 
 
-@pytest.mark.watchdog(180 + 60 * MINUTES)
+@pytest.mark.watchdog(600 + 60 * MINUTES)
 @pytest.mark.parametrize("autoreset", ["next_step", "same_step", "disabled"])
 @pytest.mark.parametrize(("backend", "lives"), [("process", 12), ("thread", 6), ("serial", 30)])
 def test_a_pool_behaves_like_its_model(backend: str, lives: int, autoreset: str) -> None:

@@ -149,6 +149,7 @@ def test_at_most_one_worker_at_a_time() -> None:
     assert_parity(cartpoles(4), 300, num_workers=3, max_concurrency=1)
 
 
+@pytest.mark.watchdog(900)  # each case starts processes of a simulator
 @each(simulator__backend=simulator_envs.PLACES, mode=MODES)
 def test_simulators(simulator: str, backend: Any, mode: Any) -> None:
     env_fns = simulator_envs.env_fns(simulator, simulator_envs.num_envs_in_a_process(simulator))

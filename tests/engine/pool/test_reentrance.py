@@ -59,7 +59,6 @@ def on_signal(act: Callable[[], Any]) -> Iterator[list[BaseException]]:
         signal.signal(signal.SIGUSR1, before)
 
 
-@pytest.mark.watchdog(120)
 @each(name=sorted(CALLS), text=[0, 300_000])
 def test_a_signal_handler_that_calls_the_pool_is_refused(name: str, text: int) -> None:
     with Pool(announcing(2, text), num_workers=2) as pool:
@@ -74,7 +73,6 @@ def test_a_signal_handler_that_calls_the_pool_is_refused(name: str, text: int) -
             assert isinstance(error, StateError), error
 
 
-@pytest.mark.watchdog(120)
 @pytest.mark.parametrize("text", [0, 300_000])
 def test_a_close_during_a_call_takes_effect_after_it(text: int) -> None:
     pool = Pool(announcing(2, text), num_workers=2)
@@ -188,7 +186,6 @@ def test_an_env_in_the_callers_thread_that_calls_its_pool_is_refused(name: str) 
             pool.step([1, 1])
 
 
-@pytest.mark.watchdog(120)
 @pytest.mark.parametrize("name", ["step", "call", "close"])
 def test_another_thread_is_refused_and_closes_after_the_call(name: str) -> None:
     """The second thread calls the pool while the first one waits for an env."""

@@ -182,7 +182,6 @@ def test_an_error_of_one_part_is_raised_in_its_own_thread(tmp_path: Path) -> Non
         task.result()
 
 
-@pytest.mark.watchdog(240)
 def test_deaths_in_one_part_leave_the_rows_of_the_other_as_they_are() -> None:
     def die(env: Any, action: Any) -> None:
         if env.tag == 3 and env.total_steps == 7:
@@ -287,7 +286,6 @@ def test_a_second_thread_may_not_call_the_envs_of_a_part_that_waits(backend: Any
                     call()
 
 
-@pytest.mark.watchdog(240)
 def test_a_part_lives_on_while_workers_of_another_die() -> None:
     def die(env: Any, action: Any) -> None:
         if action == 999:

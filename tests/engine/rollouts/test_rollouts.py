@@ -77,6 +77,7 @@ def test_a_rollout_has_the_rows_of_steps(backend: Any, autoreset: Any) -> None:
             twin.begin()
 
 
+@pytest.mark.watchdog(900)  # each case starts processes of a simulator
 @each(simulator__backend=simulator_envs.PLACES, autoreset=["next_step", "same_step"])
 def test_a_rollout_of_simulators_has_the_rows_of_steps(simulator: str, backend: Any, autoreset: Any) -> None:
     env_fns = simulator_envs.env_fns(simulator, simulator_envs.num_envs_in_a_process(simulator))

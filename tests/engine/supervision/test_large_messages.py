@@ -73,7 +73,6 @@ class Reader(gymnasium.Env[Any, Any]):
         return np.zeros(1, np.float32), float(len(action)), False, False, {"text": action[0] * LETTERS}
 
 
-@pytest.mark.watchdog(300)
 @pytest.mark.parametrize("faults", ["raise", "restart"])
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_a_large_action_is_sent_whole_or_not_at_all(backend: Any, faults: Any) -> None:
@@ -89,7 +88,6 @@ def test_a_large_action_is_sent_whole_or_not_at_all(backend: Any, faults: Any) -
         assert pids_of(pool) == before
 
 
-@pytest.mark.watchdog(300)
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_a_large_answer_is_received_whole(backend: Any) -> None:
     big = lambda env, action: (env.observe(), 1.0, False, False, {"text": str(action) * 100_000})  # noqa: E731
@@ -104,7 +102,6 @@ def test_a_large_answer_is_received_whole(backend: Any) -> None:
         assert pids_of(pool) == before
 
 
-@pytest.mark.watchdog(300)
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_a_large_answer_to_a_call_is_not_lost(backend: Any) -> None:
     with Pool(hooked(1), backend=backend, object_bytes=4096) as pool:

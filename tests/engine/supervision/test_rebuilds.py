@@ -84,7 +84,6 @@ def test_a_worker_with_a_full_ring_can_be_sent_a_rebuild(tmp_path: Path) -> None
         assert [call.result() for call in calls] == [[((i,), {})] for i in range(len(calls))]
 
 
-@pytest.mark.watchdog(30)
 @pytest.mark.parametrize("backend", ["process", "thread", "serial"])
 def test_close_does_not_wait_for_a_rebuild(backend: Any) -> None:
     pool = Pool(hooked(1, which=(0,), step=accidents.raise_value_error), backend=backend, faults="restart")

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import pytest
 import simulator_envs
 from accidents import hold_the_gil, kill_myself, once, raise_value_error
 from pairs import each
@@ -44,6 +45,7 @@ def rows_of(env_fns: Sequence[EnvFn], hook: Callable[..., Any], timeout: float |
         return play(pool)
 
 
+@pytest.mark.watchdog(900)  # each case starts processes of a simulator
 @each(simulator__backend__act=CASES, mode=MODES)
 def test_a_slot_has_the_rows_of_a_serial_pool_after_a_fault(
     simulator: str, backend: Any, act: Any, mode: Any, tmp_path: Path

@@ -42,7 +42,7 @@ with warnings.catch_warnings():
     from dizoo.classic_control.cartpole.config.cartpole_dqn_config import create_config, main_config
     from dizoo.classic_control.cartpole.envs.cartpole_env import CartPoleEnv
 
-pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.watchdog(300)]
+pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.watchdog(600)]
 
 EXAMPLES = Path(__file__).resolve().parents[3] / "examples"
 

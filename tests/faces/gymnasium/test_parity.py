@@ -107,6 +107,7 @@ def test_frozen_lake_equals_gymnasiums(mode: AutoresetMode) -> None:
     compare([lambda: gymnasium.make("FrozenLake-v1")] * NUM_ENVS, SyncVectorEnv, 300, mode)
 
 
+@pytest.mark.watchdog(900)  # each case starts processes of a simulator
 @each(simulator=simulator_envs.NAMES, mode=MODES)
 def test_simulators_equal_gymnasiums(simulator: str, mode: AutoresetMode) -> None:
     """Gymnasium's processes are not forked, because a fork of a process that has rendered cannot render."""

@@ -17,7 +17,7 @@ from mlagents_face_envs import kill, limits
 
 import remuda.mlagents
 
-pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.watchdog(300)]
+pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.watchdog(600)]
 
 EXAMPLES = Path(__file__).resolve().parents[3] / "examples"
 
