@@ -21,16 +21,16 @@ export PYTHONDONTWRITEBYTECODE :=
 
 # The number of tests that run at the same time. It exceeds the cores, because tests wait for processes half of the time.
 JOBS   ?= 4
-# All tests of clusters share one cluster, which takes seconds to start, so they are a run of their own.
 SLOW   := --durations=50  # prints the slowest tests
-PYTEST := -m pytest $(SLOW) --numprocesses $(JOBS) --dist worksteal --ignore tests/cluster -m 'not cluster'
+USER_TYPES := tests/test_types.py  # type checkers read all of NumPy and Gymnasium
+# All tests of clusters share one cluster, which takes seconds to start, so they are a run of their own.
+PYTEST := -m pytest $(SLOW) --numprocesses $(JOBS) --dist worksteal --ignore tests/cluster --ignore $(USER_TYPES) -m 'not cluster'
 FACE   := -m pytest $(SLOW)  # those of one face take as long as the others meanwhile
 
-.PHONY: help demo test pytest lint format core-test site-unbuilt sanitize sanitize-module soak formal formal-unchecked ding-test ding-untested ray-test ray-untested mlagents-test mlagents-untested bench \
+.PHONY: help demo test pytest lint style types format core-test site-unbuilt sanitize sanitize-module soak formal formal-unchecked ding-test ding-untested ray-test ray-untested mlagents-test mlagents-untested bench \
     wheels docs test-portable test-free-threaded free-threaded-untested test-lowest test-newest test-pythons clean
 
-# Without Spin, `make test` reports that the models were not verified. A verification gives the same result each time, so
-# `make test` repeats it only if the models have changed; `make formal` always does.
+# Without Spin, `make test` reports that the models were not verified.
 FORMAL := $(if $(shell command -v spin 2>/dev/null),build/formal.stamp,formal-unchecked)
 
 # DI-engine needs NumPy 1 and an old gym, so it has an environment of its own, if this Python supports it.
@@ -51,7 +51,7 @@ PYTHON_FREE_THREADED ?= $(shell command -v python3.14t 2>/dev/null)
 FREE_THREADED := $(if $(PYTHON_FREE_THREADED),test-free-threaded,free-threaded-untested)
 
 # Sphinx builds the site, and needs the Python that docs/requirements.txt names.
-SITE := $(if $(shell $(PYTHON) -c 'import sys; sys.version_info >= (3, 11) and print(1)'),docs,site-unbuilt)
+SITE := $(if $(shell $(PYTHON) -c 'import sys; sys.version_info >= (3, 11) and print(1)'),build/docs.stamp,site-unbuilt)
 
 help:  ## what can be made
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -108,7 +108,7 @@ demo: $(VENV)/demo.stamp  ## steps 64 CartPoles on remuda, Gymnasium and a plain
 # Checks run at the same time. Each prints its output when it is done, except pytest, which shows its progress. Tests of
 # clusters come last, because nodes take minutes to start on busy cores. A watchdog ends a test that hangs
 # (tests/conftest.py). If a check fails, the others still run, and then `make` fails.
-CHECKS := pytest lint core-test $(SITE) $(FORMAL) $(DING_FACE) $(MLAGENTS_FACE) $(FREE_THREADED)
+CHECKS := pytest style build/types.stamp build/core-test.stamp $(SITE) $(FORMAL) $(DING_FACE) $(MLAGENTS_FACE) $(FREE_THREADED)
 test: $(WHEEL)  ## everything that must hold: style, types, the core's own tests, its models, the site, the tests
 	@failed=0; \
 	$(MAKE) --no-print-directory --jobs --keep-going --output-sync=target AT_ONCE='>&3 2>&3' $(CHECKS) 3>&1 || failed=1; \
@@ -117,12 +117,27 @@ test: $(WHEEL)  ## everything that must hold: style, types, the core's own tests
 pytest: $(VENV)/test.stamp
 	$(BIN)/python $(PYTEST) $(AT_ONCE)
 
-lint: $(VENV)/test.stamp  ## style, types and prose
+# These give the same result each time, so `make test` repeats them only if what they read has changed. Each has a target
+# of its own name, which always runs.
+build/formal.stamp: $(wildcard formal/*.pml) formal/check.py
+build/types.stamp: $(VENV)/test.stamp tests/test_types.py tests/test_public_names.py tests/user_program.py
+build/core-test.stamp: $(VENV)/test.stamp CMakePresets.json $(wildcard tests/core/*)
+build/docs.stamp: $(VENV)/test.stamp $(wildcard *.md) formal/README.md $(shell find docs tests/faces/support/alf_stand_in -type f -not -path '*/__pycache__/*')
+build/%.stamp:
+	@$(MAKE) --no-print-directory $*
+	@mkdir -p build && touch $@
+
+lint: style types  ## style, types and prose
+
+style: $(VENV)/test.stamp
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy
 	$(BIN)/python packaging/prose.py
 	$(CLANG_FORMAT) --dry-run -Werror
+
+types: $(VENV)/test.stamp  # of the package, and as a user's type checker finds them
+	$(BIN)/mypy
+	$(BIN)/python -m pytest $(USER_TYPES)
 
 format: $(VENV)/test.stamp  ## put Python and C++ into shape
 	$(BIN)/ruff check --fix .
@@ -163,11 +178,6 @@ soak: $(VENV)/test.stamp  ## thousands of faults, and lives drawn at random, for
 
 formal:  ## the models of the core's protocol, checked by Spin
 	$(PYTHON) formal/check.py
-
-build/formal.stamp: $(wildcard formal/*.pml) formal/check.py
-	$(PYTHON) formal/check.py
-	@mkdir -p build
-	@touch $@
 
 formal-unchecked:
 	@echo "SKIPPED: the models in formal/ were not checked, because spin was not found (on Debian: apt-get install spin gcc)."

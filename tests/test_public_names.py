@@ -1,4 +1,4 @@
-"""The public names, as programs, type checkers and `dir()` see them."""
+"""The public names, as programs and `dir()` see them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import pydoc
 import re
 import subprocess
 import sys
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -21,13 +20,6 @@ from remuda import MissingFrameworkError, RemudaError
 ROOT = Path(__file__).resolve().parent.parent
 FACES = ("alf", "ding", "gymnasium", "mlagents", "sb3")
 MODULES = ("remuda", "remuda.stats", *(f"remuda.{face}" for face in FACES))
-
-
-USER_PROGRAM = ROOT / "tests" / "user_program.py"
-# Gymnasium's and Stable-Baselines3's types are partly unknown, and so are values that come from them.
-UNKNOWN_TO_OTHERS = dict.fromkeys(
-    [f"reportUnknown{kind}Type" for kind in ("Member", "Variable", "Argument", "Parameter", "Lambda")], "none"
-)
 
 
 def run(code: str) -> Any:
@@ -48,62 +40,6 @@ def public_names(package: str) -> list[str]:
     )
     found: list[str] = ast.literal_eval(names)
     return found
-
-
-# A program with correct uses, and with errors that `type: ignore` expects: it is an error itself without one.
-PROGRAM = """
-from collections.abc import Sequence
-from typing import Any, TYPE_CHECKING
-
-import gymnasium
-import numpy as np
-from typing_extensions import assert_type
-
-import remuda
-from remuda import Batch, Pool
-from remuda.gymnasium import AsyncVectorEnv
-
-def train() -> None:
-    with Pool([lambda: gymnasium.make("CartPole-v1")] * 64, num_workers=2) as pool:
-        assert_type(pool, Pool)
-        batch = pool.reset(seed=0)
-        assert_type(batch, Batch)
-        rewards: np.ndarray[Any, np.dtype[np.float64]] = batch.rewards
-        batch = pool.step(batch.obs)
-        pool.send(batch.obs, batch.env_ids)
-        assert_type(pool.call("name"), list[Any])
-
-assert_type(remuda.make_vec("CartPole-v1", num_envs=64, num_workers="auto"), AsyncVectorEnv[Any, Any])
-assert_type(remuda.gymnasium.make_vec("CartPole-v1"), AsyncVectorEnv[Any, Any])
-vec_env: type[remuda.sb3.SubprocVecEnv] = remuda.sb3.SubprocVecEnv
-version: str = remuda.__version__
-
-Pool([], num_worker=2)  # type: ignore[call-arg]
-remuda.Poool  # type: ignore[attr-defined]
-remuda.sb3.SubprocessVecEnv  # type: ignore[attr-defined]
-"""
-
-
-@pytest.mark.watchdog(600)  # without mypy's cache it reads all of NumPy and Gymnasium
-def test_mypy_finds_every_public_name(tmp_path: Path) -> None:
-    names = [f"{module}.{name}" for module in MODULES for name in public_names(module)]
-    program = tmp_path / "program.py"
-    program.write_text(PROGRAM + "".join(f"name_{i} = {name}\n" for i, name in enumerate(names)))
-    command = [sys.executable, "-m", "mypy", "--strict", "--python-executable", sys.executable]
-    command += [str(program), str(USER_PROGRAM)]
-    result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    assert (result.returncode, result.stdout) == (0, "Success: no issues found in 2 source files\n"), result.stderr
-
-
-@pytest.mark.watchdog(600)  # it reads all of NumPy and Gymnasium
-@pytest.mark.skipif(find_spec("basedpyright") is None, reason="basedpyright is not installed")
-def test_pyright_finds_no_error_in_a_users_program(tmp_path: Path) -> None:
-    settings = tmp_path / "pyrightconfig.json"
-    settings.write_text(json.dumps({"include": [str(USER_PROGRAM)], "typeCheckingMode": "strict", **UNKNOWN_TO_OTHERS}))
-    command = [sys.executable, "-m", "basedpyright", "--pythonpath", sys.executable, "--level", "error"]
-    result = subprocess.run([*command, "--project", str(settings)], capture_output=True, text=True, check=False)
-    assert result.returncode == 0, result.stdout
-    assert "0 errors" in result.stdout
 
 
 def test_dir_and_help_list_the_public_names() -> None:

@@ -1,4 +1,4 @@
-"""A program that uses the whole public surface. Type checkers read it (test_public_names.py), and it never runs."""
+"""A program that uses the whole public surface. Type checkers read it (test_types.py), and it never runs."""
 
 from __future__ import annotations
 
