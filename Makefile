@@ -174,7 +174,8 @@ soak: $(VENV)/test.stamp  ## thousands of faults, and lives drawn at random, for
 	    $(BIN)/python -m pytest -s tests/soak tests/engine/test_state_machine.py tests/engine/test_feature_pairs.py \
 	    tests/engine/test_parts_in_threads.py tests/engine/pool/test_spaces_property.py tests/engine/pool/test_info_columns.py \
 	    tests/engine/pool/test_infos.py tests/engine/pool/test_send_recv_model.py
-	REMUDA_SOAK_MINUTES=$(MINUTES) REMUDA_SOAK_SEED=$(or $(SEED),$(shell date +%j)) $(BIN)/python -m pytest -s tests/cluster/test_soak.py
+	REMUDA_SOAK_MINUTES=$(MINUTES) REMUDA_SOAK_SEED=$(or $(SEED),$(shell date +%j)) $(BIN)/python -m pytest -s tests/cluster/test_soak.py tests/cluster/test_options.py \
+	    tests/cluster/test_interrupts.py tests/cluster/test_unstarted.py
 
 formal:  ## the models of the core's protocol, checked by Spin
 	$(PYTHON) formal/check.py

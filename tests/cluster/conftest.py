@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from programs import Watched
 from reaper import VARIABLE, processes_with
 
 STORE = 100 * 1024 * 1024  # bytes in each node's object store
@@ -77,8 +78,8 @@ def nothing_left_on_the_cluster() -> Iterator[None]:
     """Waits until no shard and no worker of a shard runs on this machine."""
     yield
     gc.collect()
-    while shards():  # they end soon; otherwise the watchdog reports the test
-        pass
+    while left := shards():  # they end soon; otherwise the watchdog reports the test
+        Watched(left).await_end()
 
 
 def shards() -> list[int]:

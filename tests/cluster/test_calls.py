@@ -28,6 +28,8 @@ OPERATIONS: dict[str, Operation] = {
     "render": lambda pool, env, _: pool.call("render", env_ids=[env]),
     "apply_async": lambda pool, env, _: pool.apply_async(Faulty.poke, env_ids=[env]).result(),
 }
+# A hang takes LIMIT seconds on the cluster and on one machine, so it occurs only in the operations with own limits.
+CASES = [*product(OPERATIONS, KINDS[:2]), *product(("step", "reset", "call"), KINDS[2:])]
 
 
 def outcome(operation: Callable[[], Any]) -> Any:
@@ -92,7 +94,7 @@ def test_faults_with_restarts_have_the_consequences_that_they_have_on_one_machin
         Pool([Faulty] * 3, faults=policy, backend=backend) as pool,
     ):
         assert pool.num_workers == twin.num_workers
-        for number, case in enumerate(product(OPERATIONS, KINDS)):
+        for number, case in enumerate(CASES):
             env = 1 + number % 2
             assert run(pool, [0, 1, 2], env, *case) == run(twin, [0, 1, 2], env, *case), case
         assert pool.stats().restarts == twin.stats().restarts

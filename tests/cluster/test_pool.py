@@ -30,10 +30,13 @@ def course(pool: Pool, steps: int = 25) -> list[dict[int, Any]]:
 
 
 @pytest.mark.parametrize(
-    ("shards", "autoreset"), [(1, "next_step"), (2, "next_step"), (2, "same_step"), (3, "disabled")]
+    ("shards", "autoreset", "seeding"),
+    [(1, "next_step", "per_episode"), (2, "same_step", "gymnasium"), (3, "disabled", "per_episode")],
 )
-def test_results_equal_those_of_the_serial_backend(cluster: TwoNodes, shards: int, autoreset: Any) -> None:
-    common: Any = {"autoreset": autoreset, "seeding": "per_episode"}
+def test_results_equal_those_of_the_serial_backend(
+    cluster: TwoNodes, shards: int, autoreset: Any, seeding: Any
+) -> None:
+    common: Any = {"autoreset": autoreset, "seeding": seeding}
     with Pool([Scripted] * NUM_ENVS, backend="serial", **common) as twin:
         expected = course(twin)
     with Pool([Scripted] * NUM_ENVS, backend=remuda.Ray(shards=shards, backend="serial"), **common) as pool:
@@ -49,13 +52,6 @@ def test_batched_spaces_are_those_of_a_local_pool(cluster: TwoNodes) -> None:
             space = batch_space(twin.single_observation_space, n)
             assert (part.observation_space, part.single_observation_space) == (space, twin.single_observation_space)
             assert part.action_space == batch_space(twin.single_action_space, n)
-
-
-def test_default_seeds_equal_those_of_the_serial_backend(cluster: TwoNodes) -> None:
-    with Pool([Scripted] * NUM_ENVS, backend="serial") as twin:
-        expected = course(twin)
-    with Pool([Scripted] * NUM_ENVS, backend=remuda.Ray(shards=2, backend="serial")) as pool:
-        assert course(pool) == expected
 
 
 def test_stacked_infos_equal_those_of_the_serial_backend(cluster: TwoNodes) -> None:

@@ -6,7 +6,6 @@ from __future__ import annotations
 import os
 import signal
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -224,7 +223,7 @@ def test_the_faults_of_a_dead_shard_name_the_workers(cluster: TwoNodes, tmp_path
         assert len(lost) == 2 and lost[0].error.worker == lost[0].worker
 
 
-@pytest.mark.parametrize(("shards", "in_flight"), [(4, 1), (4, 2), (6, 2)])
+@pytest.mark.parametrize(("shards", "in_flight"), [(3, 1), (4, 2)])
 def test_a_slow_learner_receives_equally_many_rollouts_from_each_shard(
     cluster: TwoNodes, shards: int, in_flight: int
 ) -> None:
@@ -403,25 +402,21 @@ def test_without_restarts_the_death_of_a_worker_ends_rollouts(cluster: TwoNodes)
 
 
 def test_many_shards_are_fair_and_equal_to_one_machine(cluster: TwoNodes) -> None:
-    cluster.add(resources={"seats": 16}, num_cpus=16)
+    cluster.add(resources={"seats": 8}, num_cpus=8)
     try:
-        where = remuda.Ray(shards=16, backend="serial", resources={"seats": 1})
+        where = remuda.Ray(shards=8, backend="serial", resources={"seats": 1})
         runs = []
         for backend in ("serial", where):
-            with Pool([Scripted] * 32, backend=backend, seeding="per_episode", start_timeout=300) as pool:
+            with Pool([Scripted] * 16, backend=backend, seeding="per_episode", start_timeout=300) as pool:
                 batches = [rows_by_env(pool.reset(seed=3))]
                 for step in range(8):
-                    batches.append(rows_by_env(pool.step(actions(step, range(32)))))
-                    some_ids = [(7 * i + step) % 32 for i in range(20)]
+                    batches.append(rows_by_env(pool.step(actions(step, range(16)))))
+                    some_ids = [(7 * i + step) % 16 for i in range(10)]
                     batches.append(rows_by_env(pool.step(actions(step, some_ids), env_ids=some_ids)))
                 runs.append(batches)
                 if backend != "serial":
-                    check_shares(pool, 16)
+                    check_shares(pool, 8)
         assert runs[0] == runs[1]
-        for shards in (4, 6):
-            with Pool([Scripted] * 12, backend=replace(where, shards=shards), start_timeout=300) as pool:
-                pool.reset(seed=3)
-                check_shares(pool, shards)
     finally:
         cluster.remove_last()
 
