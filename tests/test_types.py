@@ -9,7 +9,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
-from test_public_names import FACES, public_names
+from test_public_names import MODULES, public_names
 
 ROOT = Path(__file__).resolve().parent.parent
 USER_PROGRAM = ROOT / "tests" / "user_program.py"
@@ -36,7 +36,7 @@ def train() -> None:
         assert_type(pool, Pool)
         batch = pool.reset(seed=0)
         assert_type(batch, Batch)
-        rewards: np.ndarray[Any, np.dtype[np.float64]] = batch.reward
+        rewards: np.ndarray[Any, np.dtype[np.float64]] = batch.rewards
         batch = pool.step(batch.obs)
         pool.send(batch.obs, batch.env_ids)
         assert_type(pool.call("name"), list[Any])
@@ -54,8 +54,7 @@ remuda.sb3.SubprocessVecEnv  # type: ignore[attr-defined]
 
 @pytest.mark.watchdog(600)  # without mypy's cache it reads all of NumPy and Gymnasium
 def test_mypy_finds_every_public_name(tmp_path: Path) -> None:
-    packages = ["remuda", *(f"remuda.{face}" for face in FACES)]
-    names = [f"{package}.{name}" for package in packages for name in public_names(package)]
+    names = [f"{module}.{name}" for module in MODULES for name in public_names(module)]
     program = tmp_path / "program.py"
     program.write_text(PROGRAM + "".join(f"name_{i} = {name}\n" for i, name in enumerate(names)))
     command = [sys.executable, "-m", "mypy", "--strict", "--python-executable", sys.executable]

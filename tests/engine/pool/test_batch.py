@@ -11,8 +11,9 @@ from typing import Any
 import gymnasium
 import numpy as np
 import pytest
+from failing import ACTS
 from pairs import each
-from pool_envs import NestedEnv, counting
+from pool_envs import NestedEnv, counting, hooked
 
 from remuda import Batch, Pool, StateError
 
@@ -60,12 +61,31 @@ def test_a_copy_of_a_batch_has_the_same_values() -> None:
         pool.reset(seed=0)
         for _ in range(12):
             batch = pool.step({"push": np.zeros((2, 2)), "keys": ([0, 0], np.zeros((2, 2), int))})
-            for other in (copy.copy(batch),):
+            for other in (copy.copy(batch), copy.deepcopy(batch)):
                 assert type(other) is Batch
                 assert other.has_infos == batch.has_infos
                 for name in ("env_ids", "obs", "rewards", "terminations", "truncations", "final_obs"):
                     np.testing.assert_equal(getattr(other, name), getattr(batch, name))
                 assert list(map(repr, other.infos)) == list(map(repr, batch.infos))
+
+
+def test_a_deep_copy_has_its_own_arrays() -> None:
+    with Pool([NestedEnv] * 2, num_workers=1, frames=2) as pool:
+        batch = pool.reset(seed=0)
+        other, first = copy.deepcopy(batch), repr(batch.obs)
+        batch.obs["image"][:] = 0
+        batch.reward[:] = 9
+    assert repr(other.obs) == first
+    assert other.reward.tolist() == [0, 0]
+
+
+@each(kind=["death", "exception"])
+def test_a_deep_copy_of_a_batch_has_the_faults(kind: str) -> None:
+    with Pool(hooked(2, step=lambda *_: ACTS[kind]()), num_workers=2, faults="restart") as pool:
+        pool.reset(seed=0)
+        batch = pool.step([0, 0])
+        fault, other = (one.infos[1]["fault"] for one in (batch, copy.deepcopy(batch)))
+        assert str(other) == str(fault) and repr(other.error) == repr(fault.error)
 
 
 def test_a_copy_has_terminal_observations_if_no_info_has_a_column() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
@@ -42,6 +42,16 @@ class Source:
     worker_of: Callable[[int], int]
     extras: tuple[str, ...] = ()
     meter: UnpicklingMeter = field(default_factory=UnpicklingMeter)
+
+    def __deepcopy__(self, _: dict[int, Any]) -> Source:
+        """Returns the same source, because a copied batch has the same envs."""
+        return self
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(
+            "expected an object that can be pickled, got a batch, which belongs to its pool: pickle its arrays and "
+            "list(batch.infos) instead"
+        )
 
 
 class Batch(_core.Batch):
