@@ -107,7 +107,8 @@ class PooledVectorEnv(HasStats):
     def _wait(self, call: AsyncState, receive: Callable[[float | None], T], timeout: float | None) -> T:
         """Receives the results of a call that is pending or has timed out. Afterwards, no call is pending.
 
-        After an interruption, such as Ctrl-C, the call is still pending, and may be awaited again.
+        After an interruption, such as Ctrl-C, the call stays pending. A second wait receives the results, or raises
+        StateError if the interruption came after the pool had returned them. A reset is possible in both cases.
         """
         try:
             got = receive(timeout)
