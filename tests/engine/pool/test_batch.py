@@ -74,7 +74,7 @@ def test_a_deep_copy_has_its_own_arrays() -> None:
         batch = pool.reset(seed=0)
         other, first = copy.deepcopy(batch), repr(batch.obs)
         batch.obs["image"][:] = 0
-        batch.reward[:] = 9
+        batch.rewards[:] = 9
     assert repr(other.obs) == first
     assert other.reward.tolist() == [0, 0]
 
