@@ -1,15 +1,20 @@
-"""If the driver is killed, its actors, fork servers and workers on the cluster end."""
+"""If the driver is killed or drops its pool, the actors, fork servers and workers on the cluster end."""
 
 from __future__ import annotations
 
+import gc
 import os
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from cluster.conftest import TwoNodes, shards
+from cluster_envs import Scripted
 from programs import Script, Watched, end_process
 from reaper import VARIABLE, processes_with
+
+from remuda import Pool, Ray
 
 COURSES = {
     "steps": "while True: pool.step([0] * 4)",
@@ -35,6 +40,19 @@ say(pids(pool))
     end_process(program.process.pid)
     ours.await_end()
     assert with_arenas() == []
+
+
+def test_a_dropped_pool_is_freed_without_a_collection(cluster: TwoNodes) -> None:
+    gc.collect()
+    gc.disable()
+    try:
+        pool = Pool([Scripted] * 2, backend=Ray(shards=2, backend="serial"), faults="restart")
+        pool.reset(seed=0)
+        gone = weakref.ref(pool)
+        del pool
+        assert gone() is None
+    finally:
+        gc.enable()
 
 
 def with_arenas() -> list[int]:

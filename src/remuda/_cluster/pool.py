@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 import weakref
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from remuda import Pool, PoolOptions
@@ -60,14 +61,9 @@ class ClusterPool(Pool):
         self._take_over(backend.settings, lay_out(backend.settings, backend, reports, inherited=inherited))
         engine = self._engine
         self._figures = FigureMirror(engine.running)
-        engine.fault_log.log = self._log
+        engine.fault_log.log = partial(_log, weakref.ref(self))  # weak, because a dropped pool must end at once
         self.backend, self.start_method = options.where, options.given.start_method  # type: ignore[assignment]
         self.options = {**options.given.options, "backend": options.where, "num_workers": self.num_workers}
-
-    def _log(self, faults: Sequence[Fault], then: str) -> None:
-        if (rollouts := self._open_rollouts()) is not None:
-            rollouts.note_faults(faults)
-        log_alike(faults, then)
 
     # -- rollouts ------------------------------------------------------------------------------------------
 
@@ -160,3 +156,11 @@ class ClusterPool(Pool):
     def __repr__(self) -> str:
         state = "closed" if self.closed else f"{len(self._backend.links)} shards"
         return f"<Pool of {self.num_envs} envs, {state}>"
+
+
+def _log(pool: weakref.ref[ClusterPool], faults: Sequence[Fault], then: str) -> None:
+    """Logs faults of the driver, and notes them for the rollouts that are under way."""
+    owner = pool()
+    if owner is not None and (rollouts := owner._open_rollouts()) is not None:
+        rollouts.note_faults(faults)
+    log_alike(faults, then)
