@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from cluster.conftest import TwoNodes
 from cluster_envs import Endless, Scripted, actions, fail, kill_shard, rows_by_env
+from pool_envs import TextEnv
 
 import remuda
 from remuda import Batch, BrokenPoolError, FaultPolicy, Pool, RestartLimitError, ShardDiedError
@@ -169,6 +170,18 @@ def test_a_shard_that_dies_too_often_raises_a_restart_limit_error(cluster: TwoNo
         pool.step([0, 0])
         with pytest.raises(RestartLimitError, match="max_restarts=1 of one env"):
             pool.step([KILL_YOURSELF, 0])
+
+
+def test_observations_without_columns_are_repeated_after_a_fault(cluster: TwoNodes) -> None:
+    with Pool([TextEnv] * 2, backend=remuda.Ray(shards=2), faults="restart", num_workers=None) as pool:
+        pool.reset()
+        pool.step(("a", "b"))
+        pid = pool.workers[1].pid
+        assert pid is not None
+        os.kill(pid, signal.SIGKILL)
+        for _ in range(2):
+            pool.send_observe()
+            assert pool.recv(order="slot").obs == ("a", "b")
 
 
 def test_the_shards_of_a_lost_machine_move_to_others(cluster: TwoNodes) -> None:

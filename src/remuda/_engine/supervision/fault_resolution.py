@@ -6,10 +6,11 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from remuda import _core
+from remuda._engine.batches.infos import rows_of_env
 from remuda._engine.changes import Changes
 from remuda._engine.running import Running
 from remuda._engine.supervision.faults import Faults
-from remuda._wire.pickling import load, unbundle
+from remuda._wire.pickling import load
 from remuda.errors import Fault
 
 Outcome = _core.Outcome
@@ -122,8 +123,9 @@ class FaultResolution:
             return []
         try:
             if self._layout.vector_size is not None:
-                _, parts = unbundle(parts, len(slots))[slot - slots[0]] or (0, None)
-            objects: list[Any] = load(parts)[0]
+                _, parts = rows_of_env(parts, len(slots))[slot - slots[0]]
+            # a row that the pool of a shard has made itself is a tuple
+            objects: list[Any] = parts[0] if isinstance(parts, tuple) else load(parts)[0]
         except Exception:  # the caller gets this error when it reads the observation in its batch
             return [None] * count
         return objects
