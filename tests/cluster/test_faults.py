@@ -172,6 +172,16 @@ def test_a_shard_that_dies_too_often_raises_a_restart_limit_error(cluster: TwoNo
             pool.step([KILL_YOURSELF, 0])
 
 
+def test_a_restart_limit_error_has_each_death_once(cluster: TwoNodes) -> None:
+    policy = FaultPolicy("restart", max_restarts=0)
+    with Pool([Dying] * NUM_ENVS, backend=remuda.Ray(shards=2), faults=policy, num_workers=1) as pool:
+        pool.reset(seed=0)
+        with pytest.raises(RestartLimitError) as raised:
+            pool.step([0, 1, 2, KILL_YOURSELF])
+        assert [fault.env_id for fault in raised.value.faults] == SHARD
+        assert str(raised.value).count("died while in step") == 1
+
+
 def test_observations_without_columns_are_repeated_after_a_fault(cluster: TwoNodes) -> None:
     with Pool([TextEnv] * 2, backend=remuda.Ray(shards=2), faults="restart", num_workers=None) as pool:
         pool.reset()

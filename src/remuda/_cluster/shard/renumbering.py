@@ -46,7 +46,7 @@ class Renumbering:
         if isinstance(error, EnvError):
             return EnvError([self.failure(failure) for failure in error.failures])
         if isinstance(error, RestartLimitError):
-            return RestartLimitError(error.limit, [self.fault(fault) for fault in error.faults])
+            return RestartLimitError(error.limit, self.faults(error.faults))
         if isinstance(error, WorkerDiedError):
             return self._death(error)
         error.__traceback__ = error.__cause__ = error.__context__ = None
@@ -70,10 +70,18 @@ class Renumbering:
         where, worker = self._where(failure.where), self._worker(failure.worker)
         return replace(failure, env_id=env, worker=worker, where=where, exception=exception)
 
+    def faults(self, faults: Sequence[Fault]) -> list[Fault]:
+        """Renumbers faults. The faults of one death share its error, by which messages recognize them."""
+        errors = {id(fault.error): self.error(fault.error) for fault in faults}
+        return [self._fault(fault, errors[id(fault.error)]) for fault in faults]
+
     def fault(self, fault: Fault) -> Fault:
+        return self._fault(fault, self.error(fault.error))
+
+    def _fault(self, fault: Fault, error: RemudaError) -> Fault:
         where = self._where(fault.where)
         assert where is not None  # every fault has a `where`
-        env, worker, error = self._env(fault.env_id), self._worker(fault.worker), self.error(fault.error)
+        env, worker = self._env(fault.env_id), self._worker(fault.worker)
         return replace(fault, env_id=env, worker=worker, where=where, error=error, shard=self.shard, node=self.node)
 
     def extras(self, extras: dict[int, RawRow]) -> dict[int, RawRow]:

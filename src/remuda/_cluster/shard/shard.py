@@ -408,7 +408,7 @@ class ShardActor:
 
     def _note_faults(self, numbers: Renumbering, faults: Sequence[Fault], then: str) -> None:
         """Keeps faults for the log of the driver. `numbers`: the renumbering for the pool that had them."""
-        self._fault_reports.append(FaultReport(tuple(map(numbers.fault, faults)), then))
+        self._fault_reports.append(FaultReport(tuple(numbers.faults(faults)), then))
 
     def _take_fault_reports(self) -> tuple[FaultReport, ...]:
         reports, self._fault_reports = tuple(self._fault_reports), []
