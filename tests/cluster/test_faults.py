@@ -15,7 +15,7 @@ from cluster_envs import Endless, Scripted, actions, fail, kill_shard, rows_by_e
 from pool_envs import TextEnv
 
 import remuda
-from remuda import Batch, BrokenPoolError, FaultPolicy, Pool, RestartLimitError, ShardDiedError
+from remuda import Batch, BrokenPoolError, FaultPolicy, Pool, RestartLimitError, ShardDiedError, WorkerDiedError
 from remuda.errors import EnvProgress
 
 NUM_ENVS, STEPS, KILL_AT = 4, 20, 6
@@ -170,6 +170,19 @@ def test_a_shard_that_dies_too_often_raises_a_restart_limit_error(cluster: TwoNo
         pool.step([0, 0])
         with pytest.raises(RestartLimitError, match="max_restarts=1 of one env"):
             pool.step([KILL_YOURSELF, 0])
+
+
+class DiesInClose(Scripted):
+    def close(self) -> None:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def test_a_death_in_close_is_raised(cluster: TwoNodes) -> None:
+    pool = Pool([Scripted, Scripted, Scripted, DiesInClose], backend=remuda.Ray(shards=2), num_workers=None)
+    pool.reset(seed=0)
+    with pytest.raises(WorkerDiedError, match="env 3.* died while in close") as raised:
+        pool.close()
+    assert (raised.value.worker, raised.value.env_ids) == (3, (3,))
 
 
 def test_a_restart_limit_error_has_each_death_once(cluster: TwoNodes) -> None:

@@ -113,9 +113,13 @@ class Messenger:
 
     def _note_closed(self, answer: Answer) -> None:
         """Answers the commands to close the workers. Only the first answer has the failures of the envs."""
-        failures = answer.value if answer.error is None else [_described(None, 0, "close", answer.error)]
+        error = answer.error
+        failures = answer.value if error is None else [_described(None, 0, "close", error)]
         for i, taken in enumerate(self._closing[1] if self._closing is not None else ()):
-            self._answer_message(taken[5], 0, dump(failures if i == 0 else []))
+            if isinstance(error, WorkerDiedError):
+                self._answer_message(taken[5], *abandoned(error, None))
+            else:
+                self._answer_message(taken[5], 0, dump(failures if i == 0 else []))
         self._closing = None
 
     def _settle(self, reply: Reply) -> None:
