@@ -144,9 +144,14 @@ class ParallelEnvironment(HasNoPool, HasSpecs, AlfEnvironment):  # type: ignore[
         spec = first.time_step_spec._replace(env_info=first.env_info_spec)
         self._time_steps = TimeSteps(spec, pool.num_envs, outer)
         self._read_actions = action_reader(first.action_spec, pool.num_envs, outer)
-        self.envs = [RemoteEnvironment(functools.partial(pool.apply_async, env_ids=[i])) for i in range(pool.num_envs)]
+        self._envs = [RemoteEnvironment(functools.partial(pool.apply_async, env_ids=[i])) for i in range(pool.num_envs)]
 
     # -- properties --------------------------------------------------------------------------------------
+
+    @property
+    def envs(self) -> list[RemoteEnvironment]:
+        """The env of each slot, for calls. With spares it is the env that is in the slot now."""
+        return self._envs
 
     @property
     def processes(self) -> list[Any]:
@@ -161,7 +166,7 @@ class ParallelEnvironment(HasNoPool, HasSpecs, AlfEnvironment):  # type: ignore[
     @property
     def batch_size(self) -> int:
         """The number of rows of the tensors: the sum of the envs' batch sizes. Spares do not count."""
-        return len(self.envs) * int(self._description.batch_size)
+        return len(self._envs) * int(self._description.batch_size)
 
     @property
     def num_tasks(self) -> int:
@@ -176,7 +181,7 @@ class ParallelEnvironment(HasNoPool, HasSpecs, AlfEnvironment):  # type: ignore[
     @property
     def metadata(self) -> Any:
         """The metadata of the first env."""
-        return self.envs[0].metadata
+        return self._envs[0].metadata
 
     def _spec(self, name: str) -> Any:
         return getattr(self._description, name)
@@ -269,7 +274,7 @@ class ParallelEnvironment(HasNoPool, HasSpecs, AlfEnvironment):  # type: ignore[
 
     def render(self, mode: str = "rgb_array") -> Any:
         """Return the result of the first env's ``render``."""
-        return self.envs[0].render(mode)
+        return self._envs[0].render(mode)
 
     # -- closing -----------------------------------------------------------------------------------------
 
@@ -318,7 +323,6 @@ class FastParallelEnvironment(ParallelEnvironment):
             rebuilt env. ``start_timeout`` defaults to ``None`` (no limit), and ``name`` to "ProcessEnvironment".
 
     Attributes:
-        envs: the env of each slot, for calls. With spares it is the env that is in the slot now.
         num_spare_envs_for_reload: the number of spares.
         is_tensor_based, batched: True: actions and time steps are tensors with a row for each env.
 

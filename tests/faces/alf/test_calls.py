@@ -77,6 +77,7 @@ def test_the_constructor_receives_the_env_id(start_method: Any) -> None:
     options = {"num_workers": 2, "start_method": start_method, "preload": ["alf_face_envs"]}
     with FastParallelEnvironment(counting(3), **options) as envs:
         assert [env.env_id for env in envs.envs] == [0, 1, 2]
+        assert [env.env_id for env in envs._envs] == [0, 1, 2]  # ALF's tests use this name
         assert envs.reset().observation[:, 0].tolist() == [0, 1, 2]
 
 
