@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -13,7 +14,7 @@ from cluster_envs import Scripted, actions, rows_by_env
 from drawn import MINUTES
 
 import remuda
-from remuda import FaultPolicy, Pool
+from remuda import FaultPolicy, InvalidEnvError, Pool
 
 NUM_ENVS = 4
 STEPS = 16
@@ -127,3 +128,16 @@ def test_batches_can_be_converted_to_tensors(cluster: TwoNodes) -> None:
         return pool.reset(seed=3).to("cpu").obs.tolist()
 
     compare(run, {})
+
+
+@pytest.mark.parametrize("what", ["env_fns", "options"])
+def test_the_error_names_what_cannot_be_pickled(cluster: TwoNodes, what: str) -> None:
+    lock = threading.Lock()
+
+    def look(*_: Any) -> Any:
+        return lock.locked()
+
+    env_fns = [look] if what == "env_fns" else [Scripted]
+    extras: Any = {"look": look} if what == "options" else None
+    with pytest.raises(InvalidEnvError, match=rf"expected {what} that can be pickled.*variable lock of"):
+        Pool(env_fns, backend=remuda.Ray(), extras=extras)

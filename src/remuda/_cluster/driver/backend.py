@@ -61,7 +61,7 @@ class RayBackend:
     def __init__(self, env_fns: Sequence[EnvFn], options: ClusterOptions, cluster: actors.Cluster) -> None:
         self.options, self.settings, self.cluster = options, options.settings, cluster
         shares = divide(len(env_fns), options.where.shards, options.width)
-        self.factories = [by_value.dumps(list(env_fns[share.factories(options.width)])) for share in shares]
+        self.factories = [_pickled(list(env_fns[share.factories(options.width)]), "env_fns") for share in shares]
         self._paths = list(sys.path)
         name = f"{options.settings.name}-{os.getpid()}-{secrets.token_hex(3)}"
         self.links = [
@@ -109,7 +109,7 @@ class RayBackend:
     def order(self, link: ShardLink) -> BuildOrder:
         """Returns the order to build a shard. A successor's order also has the envs' counts and reset defaults."""
         share = link.share
-        options = by_value.dumps(self.options.for_shard(share.count // self.options.width))
+        options = _pickled(self.options.for_shard(share.count // self.options.width), "options")
         inherited = None if self._writer is None else self.inheritance(share)
         return BuildOrder(self.factories[share.shard], share.first, self._paths, options, inherited)
 
@@ -275,12 +275,7 @@ class RayBackend:
         return self.workers[worker].fd, -1
 
     def carry(self, worker: int, slot: int, env_fn: Callable[[], Any]) -> Buffers:
-        try:
-            return [by_value.dumps(env_fn)]
-        except Exception as error:
-            raise InvalidEnvError(
-                f"expected a factory that can be pickled, got {env_fn!r} ({error}; {culprit(env_fn)})"
-            ) from error
+        return [_pickled(env_fn, "a factory")]
 
     def adopt(self, worker: int, slot: int, carried: Buffers) -> None:
         share, width = self.link_of[worker].share, self.options.width
@@ -308,6 +303,18 @@ class RayBackend:
 
     def abandon(self) -> None:
         self.stop(0)
+
+
+def _pickled(value: Any, what: str) -> bytes:
+    """Pickles a value for shards. Raises InvalidEnvError, which names the part that cannot be pickled."""
+    try:
+        pickled: bytes = by_value.dumps(value)
+    except Exception as error:
+        raise InvalidEnvError(
+            f"expected {what} that can be pickled, to build envs on other machines, got {type(error).__name__}: "
+            f"{error} ({culprit(value)})"
+        ) from error
+    return pickled
 
 
 def _fault_of(env: int, link: ShardLink, death: ShardDiedError) -> Fault:
