@@ -297,7 +297,11 @@ class SubprocessEnvManager(HasNoPool, EnvManager):  # type: ignore[misc]  # ML-A
                 self._reset_again(worker_id)
 
     def _finish_steps(self, timeout: float | None = None) -> None:
-        """Waits for all requests in flight, and drops their answers. Restarts workers that fail."""
+        """Waits for all requests in flight, and drops their answers. Restarts workers that fail.
+
+        If no restart is allowed, raises the error. After another error it is only logged, because a reset must follow.
+        """
+        has_raised = self._must_reset
         deadline = None if timeout is None else time.monotonic() + timeout
         while not self.step_queue.is_idle:
             if not self.step_queue.wait(None if deadline is None else deadline - time.monotonic()):
@@ -307,7 +311,11 @@ class SubprocessEnvManager(HasNoPool, EnvManager):  # type: ignore[misc]  # ML-A
             for response in self._answers():
                 self.env_workers[response.worker_id].waiting = False
                 if response.cmd == EnvironmentCommand.ENV_EXITED:
-                    self._restart(response.worker_id, response.payload)
+                    try:
+                        self._restart(response.worker_id, response.payload)
+                    except Exception:
+                        if not has_raised:
+                            raise
 
     def set_env_parameters(self, config: dict[str, Any] | None = None) -> None:
         """Sets environment parameters of all envs, which apply from the next step or reset on.

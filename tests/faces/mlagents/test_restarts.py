@@ -291,6 +291,24 @@ def test_after_an_error_without_a_restart_the_envs_must_be_reset(
     made.close()
 
 
+def test_a_reset_after_an_error_raises_no_errors_of_other_envs_from_before(tmp_path: Path) -> None:
+    class Failing(TestEnv):
+        def step(self) -> None:
+            super().step()
+            if not (place := tmp_path / f"env {self.worker_id} has failed").exists():
+                place.touch()
+                raise LookupError("an accident")
+
+    made = manager(Failing, backend="thread")
+    made.reset({})
+    with pytest.raises(LookupError, match="an accident"):
+        step_until_it_fails(made)
+    made.reset({})
+    assert [obs_of(step)[1:3] for step in made.first_step_infos] == [[1, 0], [1, 0]]
+    assert len(steps_of(made, 0, 2)) == 2
+    made.close()
+
+
 def test_get_steps_raises_if_no_env_can_step() -> None:
     made = manager(TestEnv, 1)
     made.reset({})
