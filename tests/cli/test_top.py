@@ -40,7 +40,7 @@ def end(running: Script) -> None:
 def test_top_shows_the_figures_and_the_verdict_in_80_columns(script: Start, tmp_path: Path) -> None:
     running, pid = start(script)
     with terminal("top", str(pid), "--interval", "0.2", cwd=tmp_path) as top:
-        text = top.await_text(re.compile(rf"^herd +{pid} +6 +3 +[\d,]+ +\d+%", re.MULTILINE).search)
+        text = top.await_text(re.compile(rf"^herd +{pid} +6 +[\d,]+ +\d+% +[\d.]+ m?s +0 ", re.MULTILINE).search)
         assert all(heading in text.splitlines()[0] for heading in ("pool", "steps/s", "waits", "p99", "longest call"))
         top.await_text(re.compile(rf"herd, process {pid}: (slow env|worker count|env step|policy): ").search)
         top.process.send_signal(signal.SIGINT)

@@ -17,7 +17,12 @@ from remuda._engine.stats.pool_stats import PoolStats
 from remuda._watch.finding import NotFoundError, found
 from remuda._watch.open_pool import OpenPool, between
 
-_COLUMNS = ("pool", "pid", "envs", "workers", "steps/s", "waits", "step", "p99", "faults", "memory", "longest call")
+# The headings, and whether texts of a column may be wrapped: the others are complete in 80 columns.
+_COLUMNS = {
+    "pool": True,
+    **dict.fromkeys(("pid", "envs", "steps/s", "waits", "p99 step", "faults", "memory"), False),
+    "longest call": True,
+}
 _FRAMES = 5  # rates and times cover the span of this number of frames, because a verdict needs several batches.
 _LATE = 20  # a call is late if it takes longer than this multiple of the p99 of such calls.
 _LEAST_LATE = 1.0  # a call of fewer seconds is never late
@@ -48,8 +53,8 @@ def watch(pid: int | None, console: Console, interval: float) -> None:
 def frame(pools: Sequence[OpenPool], history: Sequence[dict[Any, Any]]) -> RenderableType:
     """Returns the table of these pools, and a line about each pool. `history` ends with a snapshot of each pool."""
     table = Table(box=None, padding=(0, 1, 0, 0), header_style="bold")
-    for column in _COLUMNS:
-        table.add_column(column, justify="left" if column in ("pool", "longest call") else "right", no_wrap=True)
+    for heading, may_wrap in _COLUMNS.items():
+        table.add_column(heading, justify="left" if may_wrap else "right", no_wrap=not may_wrap)
     lines = []
     for pool in pools:
         first = next(seen[pool.file] for seen in history if pool.file in seen)
@@ -65,15 +70,13 @@ def frame(pools: Sequence[OpenPool], history: Sequence[dict[Any, Any]]) -> Rende
 
 def _cells(so_far: PoolStats, late: PoolStats) -> list[str]:
     """Returns the cells of an open pool, without its name and pid. `late` has the figures of the last frames."""
-    setup, busy = late.setup, max(late.workers, key=lambda worker: worker.doing_since)
+    busy = max(late.workers, key=lambda worker: worker.doing_since)
     env = "" if busy.doing_env is None else f" env {busy.doing_env}"
     memory = sum(worker.memory or 0 for worker in late.workers)
     return [
-        str(setup.num_envs),
-        str(setup.num_workers),
+        str(late.setup.num_envs),
         f"{late.steps_per_second:,.0f}",
         f"{late.caller.waiting / max(late.seconds, 1e-9):.0%}",
-        span(late.step.mean),
         span(late.step.p99),
         str(so_far.faults),
         f"{memory / 2**20:.0f} MB" if memory else "-",
