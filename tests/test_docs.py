@@ -157,6 +157,7 @@ PRELUDES = {
     "stats.md": POOL + OPEN_POOL,
     "reference/pool.md": POOL + OPEN_POOL + "batch = pool.reset()\n",
     "ray.md": "",  # the page needs no other definitions
+    "reference/stats.md": POOL + OPEN_POOL + "batch = pool.reset()\n",
     "reference/ray.md": POOL,
     "reference/errors.md": POOL + OPEN_POOL,
     "reference/faults.md": POOL + OPEN_POOL,
