@@ -169,13 +169,11 @@ sanitize-module: $(VENV)/test.stamp
 	$(ASAN_ENV) $(BIN)/python $(PYTEST) tests/wire tests/worker tests/engine/pool tests/engine/rollouts
 	@! cat $(ASAN)/found/* 2>/dev/null
 
+# Files whose tests are more, or search longer, with these variables (tests/drawn.py).
+SOAK = REMUDA_SOAK_MINUTES=$(MINUTES) REMUDA_SOAK_SEED=$(or $(SEED),$(shell date +%j)) $(BIN)/python -m pytest -s
 soak: $(VENV)/test.stamp  ## thousands of faults, and lives drawn at random, for MINUTES=10; another storm each day, or SEED=7
-	REMUDA_SOAK_MINUTES=$(MINUTES) REMUDA_SOAK_SEED=$(or $(SEED),$(shell date +%j)) \
-	    $(BIN)/python -m pytest -s tests/soak tests/engine/test_state_machine.py tests/engine/test_feature_pairs.py \
-	    tests/engine/test_parts_in_threads.py tests/engine/pool/test_spaces_property.py tests/engine/pool/test_info_columns.py \
-	    tests/engine/pool/test_infos.py tests/engine/pool/test_send_recv_model.py
-	REMUDA_SOAK_MINUTES=$(MINUTES) REMUDA_SOAK_SEED=$(or $(SEED),$(shell date +%j)) $(BIN)/python -m pytest -s tests/cluster/test_soak.py tests/cluster/test_options.py \
-	    tests/cluster/test_interrupts.py tests/cluster/test_unstarted.py
+	$(SOAK) $$(grep -rlE 'from drawn|simulator_envs.(PLACES|SOME)' tests --include='test_*.py' --exclude-dir=cluster)
+	$(SOAK) $$(grep -rl 'from drawn' tests/cluster --include='test_*.py')
 
 formal:  ## the models of the core's protocol, checked by Spin
 	$(PYTHON) formal/check.py

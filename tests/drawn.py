@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from hypothesis import settings
-
 # The duration of `make soak`; 0 in normal runs.
 MINUTES = float(os.environ.get("REMUDA_SOAK_MINUTES", "0"))
 SEED = int(os.environ.get("REMUDA_SOAK_SEED", "0"))
 
 
-def draws(examples: int, **more: Any) -> settings:
+def draws(examples: int, **more: Any) -> Any:
     """Returns settings with this number of examples, which `make soak` multiplies by its minutes."""
+    from hypothesis import settings  # workers import this module, and need no Hypothesis
+
     return settings(max_examples=round(examples * (1 + MINUTES)), derandomize=not MINUTES, deadline=None, **more)

@@ -14,9 +14,11 @@ from typing import Any
 import gymnasium
 import numpy as np
 import pytest
+from drawn import MINUTES
 from pool_envs import EnvFn
 
 NAMES = ("HalfCheetah-v5", "Ant-v5", "ALE/Pong-v5", "pixels")
+SOME = NAMES if MINUTES else ("Ant-v5", "ALE/Pong-v5")
 BACKENDS = ("process", "thread", "serial")
 STEPS = 12  # the length of the longest episode
 
@@ -98,7 +100,10 @@ def env_fns(name: str, num_envs: int) -> list[EnvFn]:
 
 
 # The backends of each simulator. After rendering in one thread, OpenGL renders nothing in another.
+# Simulators start slowly, so each is on one backend, and on all in `make soak`.
 PLACES = [(name, backend) for name in NAMES for backend in BACKENDS if (name, backend) != ("pixels", "thread")]
+if not MINUTES:
+    PLACES = [*zip(NAMES, ("process", "process", "thread", "process"), strict=True)]
 
 
 def num_envs_in_a_process(name: str) -> int:

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from drawn import MINUTES
 from pool_envs import HookedEnv, hooked
 from replays import at_step, broken, fail, make_record, recording, replay, rewrite
 
@@ -112,13 +113,13 @@ def test_a_file_with_a_flipped_bit_is_refused_or_read(tmp_path: Path) -> None:
     path = make_record(tmp_path)
     data = path.read_bytes()
     refused = 0
-    for at, bit in itertools.product(range(len(data)), (0x01, 0x10, 0x80)):
+    for at, bit in itertools.product(range(0, len(data), 1 if MINUTES else 7), (0x01, 0x80)):
         path.write_bytes(data[:at] + bytes([data[at] ^ bit]) + data[at + 1 :])
         try:
             load_record(path)
         except RecordError:
             refused += 1
-    assert refused > 100
+    assert refused > 20
 
 
 @pytest.mark.parametrize("data", [b"", b"not a zip", b"PK\x03\x04", os.urandom(0) + bytes(range(256)) * 8])

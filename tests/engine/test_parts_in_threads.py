@@ -20,7 +20,7 @@ from remuda import Batch, EnvError, FaultPolicy, Pool
 from remuda._engine.pool.part import Part
 
 FIRST = SEED * 1_000_000
-POOLS, OPERATIONS, ENVS, LENGTH, BROKEN = 20, 25, 6, 5, 998
+POOLS, OPERATIONS, ENVS, LENGTH, BROKEN = 6, 25, 6, 5, 998
 
 
 class StormEnv(LevelEnv):

@@ -404,7 +404,7 @@ def copy_of(batch: Batch) -> tuple[Any, ...]:
 
 @pytest.mark.watchdog(600 + 60 * MINUTES)
 @pytest.mark.parametrize("autoreset", ["next_step", "same_step", "disabled"])
-@pytest.mark.parametrize(("backend", "lives"), [("process", 12), ("thread", 6), ("serial", 30)])
+@pytest.mark.parametrize(("backend", "lives"), [("process", 4), ("thread", 3), ("serial", 10)])
 def test_a_pool_behaves_like_its_model(backend: str, lives: int, autoreset: str) -> None:
     how_long = settings(
         max_examples=lives,

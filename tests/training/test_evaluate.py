@@ -191,7 +191,7 @@ def test_an_episode_that_a_fault_cut_off_is_played_again(tmp_path: Path) -> None
 
 
 @pytest.mark.watchdog(900)  # each case starts processes of a simulator
-@pytest.mark.parametrize("simulator", simulator_envs.NAMES)
+@pytest.mark.parametrize("simulator", simulator_envs.SOME)
 def test_episodes_of_simulators_are_the_same_for_any_number_of_workers(simulator: str, tmp_path: Path) -> None:
     env_fns = simulator_envs.env_fns(simulator, simulator_envs.num_envs_in_a_process(simulator))
 

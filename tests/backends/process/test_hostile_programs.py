@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
+from drawn import MINUTES
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="worker processes need Linux")
 
@@ -234,12 +235,25 @@ _SPAWNED = {
 }
 
 
+# Each program starts Python twice, so `make test` runs those that differ most, and `make soak` runs all.
+_RARE = {
+    *("with write only", "all ignored", "subreaper", "deleted directory", "in a child of multiprocessing"),
+    *("in a running event loop", "many inheritable descriptors", "short files", "killed by SIGXFSZ", "no text", "1 MB"),
+    *("-S", "-OO", "-X dev", "standard input", "no arguments", "recursion limit", "embedded", "clock", "profilers"),
+    *("default timeout", "warnings", "hooks"),
+}
+
+
+def _often(programs: dict[str, Program]) -> dict[str, Program]:
+    return {name: program for name, program in programs.items() if MINUTES or name not in _RARE}
+
+
 @pytest.mark.parametrize(
     ("programs", "start_method"),
     [
-        *(pytest.param(programs, None, id=name) for name, programs in _GROUPS.items()),
-        pytest.param(_FORKED, "fork", id="fork"),
-        pytest.param(_SPAWNED, "spawn", id="spawn"),
+        *(pytest.param(_often(programs), None, id=name) for name, programs in _GROUPS.items()),
+        pytest.param(_often(_FORKED), "fork", id="fork"),
+        pytest.param(_often(_SPAWNED), "spawn", id="spawn"),
         pytest.param({"frozen": _FROZEN}, "forkserver", id="forkserver"),
     ],
 )

@@ -14,7 +14,7 @@ from programs import Script, Watched
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="worker processes need Linux")
 
-START_METHODS = ("forkserver", "spawn", "fork")
+START_METHODS = ("forkserver", "fork")  # `test_start_methods.py` has all
 
 STARTED = """
 import simulators
@@ -129,9 +129,10 @@ def test_the_watcher_ends_with_its_program(script: Callable[..., Script]) -> Non
 
 
 def test_an_interrupt_in_the_start_of_a_watcher_does_no_harm(script: Callable[..., Script]) -> None:
-    """Interrupts each line of the start. The next watcher watches the owner's workers, and no zombie is left."""
+    """Interrupts many instructions of the start. The next watcher watches the workers, and no zombie is left."""
     run = script(
         """
+from drawn import MINUTES
 from interrupting import Interrupt, interrupting
 from programs import children, end_process
 from reaper import processes_with
@@ -159,9 +160,9 @@ with Pool(counting(1), start_method="fork") as pool:
         assert pool.step([1]).rewards.tolist() == [1], hit
         if not hit:
             break
-        hits, n = hits + 1, n + 1
+        hits, n = hits + 1, n + (1 if MINUTES else 11)
 say(hits)
 """
     )
-    assert run.read_line() > 50
+    assert run.read_line() > 5
     assert run.await_end() == (0, "", "")

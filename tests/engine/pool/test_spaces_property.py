@@ -140,7 +140,7 @@ def _row(final: Any, like: Any, i: int) -> Any:
 
 
 @given(observation=SPACES, action=SPACES, mode=st.sampled_from(MODES))
-@draws(80, suppress_health_check=list(HealthCheck))
+@draws(30, suppress_health_check=list(HealthCheck))
 def test_serial(observation: spaces.Space[Any], action: spaces.Space[Any], mode: str) -> None:
     if _has_objects(observation):
         mode = "next_step"  # `_row` cannot distinguish a tuple of spaces from a tuple of envs
@@ -148,7 +148,7 @@ def test_serial(observation: spaces.Space[Any], action: spaces.Space[Any], mode:
 
 
 @given(observation=SPACES, action=SPACES)
-@draws(6, suppress_health_check=list(HealthCheck))
+@draws(3, suppress_health_check=list(HealthCheck))
 def test_processes(observation: spaces.Space[Any], action: spaces.Space[Any]) -> None:
     env_fns = [lambda: SampleEnv(observation, action)] * 3
     assert_parity(env_fns, 12, "next_step", num_workers=2)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import simulator_envs
 from accidents import hold_the_gil, kill_myself, once, raise_value_error
-from pairs import each
+from pairs import covering, each
 from pool_envs import EnvFn
 from twins import Row
 
@@ -17,7 +17,11 @@ from remuda import FaultPolicy, Pool
 
 MODES = ("next_step", "same_step", "disabled", "background")
 FAULTS = {"process": [kill_myself, raise_value_error, hold_the_gil], "thread": [raise_value_error], "serial": []}
-CASES = [(name, backend, act) for name, backend in simulator_envs.PLACES for act in FAULTS[backend]]
+CASES = covering(
+    [(name, backend, act) for name, backend in simulator_envs.PLACES for act in FAULTS[backend]],
+    lambda case: case[:2],
+    lambda case: case[2],
+)
 ROWS = 3 * simulator_envs.STEPS
 
 

@@ -96,7 +96,7 @@ def test_observations_of_every_space_equal_sb3s(space: spaces.Space[Any]) -> Non
 
 # SB3's workers are forked
 @pytest.mark.watchdog(900)  # each case starts processes of a simulator
-@pytest.mark.parametrize("simulator", [name for name in simulator_envs.NAMES if name != "pixels"])
+@pytest.mark.parametrize("simulator", [name for name in simulator_envs.SOME if name != "pixels"])
 def test_simulators_equal_sb3s(simulator: str) -> None:
     compare(simulator_envs.env_fns(simulator, NUM_ENVS), 30, num_workers=2)
 
