@@ -25,8 +25,6 @@ import remuda
 from remuda import MissingFrameworkError, Pool, TensorBatch, _core
 from remuda._tensors import page_locks
 
-BACKENDS = ("process", "thread", "serial")
-
 
 def is_leased(pool: Pool) -> bool:
     """Returns True if the only frame that can be lent is leased, so that the next batch is a copy."""
@@ -45,9 +43,8 @@ def as_arrays(nest: Any) -> Any:
 # -- on the CPU -------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_on_the_cpu_tensors_share_the_frame_and_hold_it(backend: Any) -> None:
-    with Pool(counting(3), backend=backend, num_workers=2, frames=2) as pool, warnings.catch_warnings():
+def test_on_the_cpu_tensors_share_the_frame_and_hold_it() -> None:
+    with Pool(counting(3), num_workers=2, frames=2) as pool, warnings.catch_warnings():
         warnings.simplefilter("error")
         pool.reset()
         batch = pool.step([5, 6, 7])
@@ -153,11 +150,10 @@ def record_first_action(gpu: Gpu, obs: Any, seen: list[int]) -> None:  # noqa: F
     gpu.callers.launch(lambda: seen.append(int(read()[0, 3])))
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_the_lease_is_held_until_the_copy_is_done(gpu: Gpu, backend: Any) -> None:  # noqa: F811
+def test_the_lease_is_held_until_the_copy_is_done(gpu: Gpu) -> None:  # noqa: F811
     """The pool steps while the copy is delayed. The copied data must be complete."""
     with (
-        Pool(counting(3), backend=backend, num_workers=2, frames=2) as pool,
+        Pool(counting(3), num_workers=2, frames=2) as pool,
         Pool(counting(3), backend="serial", frames=9) as other,
     ):
         pool.reset()

@@ -15,26 +15,23 @@ from pool_envs import (
 
 from remuda import Pool
 
-BACKENDS = ("process", "thread", "serial")
 # The rings for pickled objects have 64 KiB in each direction. Larger objects go over the socket.
 SIZES = [0, 1, 1000, 60_000, 65_000, 65_400, 65_450, 65_480, 65_500, 65_528, 65_536, 70_000, 200_000, 5_000_000]
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_texts_of_any_size_arrive(backend: Any) -> None:
-    with Pool([TextEnv] * 2, backend=backend, num_workers=1) as pool:
+def test_texts_of_any_size_arrive() -> None:
+    with Pool([TextEnv] * 2, num_workers=1) as pool:
         pool.reset(options={"text": "x" * 100_000})
         for size in SIZES:
             texts = ("a" * size, "b" * size)
             assert pool.step(texts).obs == texts
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_big_and_small_blobs_arrive_in_any_order(backend: Any) -> None:
+def test_big_and_small_blobs_arrive_in_any_order() -> None:
     rng = np.random.default_rng(1)
     sizes = rng.choice([10, 500, 20_000, 64_000, 90_000, 300_000], 120)
     data = [rng.bytes(int(size)) for size in sizes]
-    with Pool([TextEnv] * 2, backend=backend, num_workers=1) as pool:
+    with Pool([TextEnv] * 2, num_workers=1) as pool:
         pool.reset()
         calls = [pool.call_async("repeat", blob) for blob in data]
         for call, blob in zip(calls, data, strict=True):

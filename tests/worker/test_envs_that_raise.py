@@ -199,12 +199,11 @@ def test_an_interrupt_while_envs_are_built_is_raised(backend: Any) -> None:
         Pool(hooked(2, build=raising(KeyboardInterrupt)), backend=backend)
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_several_envs_that_raise_are_all_named(backend: Any) -> None:
+def test_several_envs_that_raise_are_all_named() -> None:
     def step(env: Any, action: Any) -> None:
         raise ValueError(f"no {env.tag}")
 
-    with Pool(hooked(5, (1, 2, 4), step=step), backend=backend, num_workers=2) as pool:
+    with Pool(hooked(5, (1, 2, 4), step=step), num_workers=2) as pool:
         pool.reset()
         with pytest.raises(EnvError) as raised:
             pool.step([0] * 5)
@@ -214,11 +213,10 @@ def test_several_envs_that_raise_are_all_named(backend: Any) -> None:
         assert sorted(pool.recv().env_ids.tolist()) == [0, 3]
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_a_pool_can_be_closed_at_once_after_a_fault(backend: Any) -> None:
+def test_a_pool_can_be_closed_at_once_after_a_fault() -> None:
     with (
         pytest.raises(EnvError, match="env 1"),
-        Pool(hooked(3, step=raising(ValueError)), backend=backend) as pool,
+        Pool(hooked(3, step=raising(ValueError))) as pool,
     ):
         pool.reset()
         pool.step([0, 0, 0])
@@ -226,10 +224,9 @@ def test_a_pool_can_be_closed_at_once_after_a_fault(backend: Any) -> None:
     assert not any(worker.is_alive() for worker in pool.workers)
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_a_fault_that_arrives_with_an_answer_is_raised(backend: Any) -> None:
+def test_a_fault_that_arrives_with_an_answer_is_raised() -> None:
     """Answers to calls wake the pool while it waits for results. Failures that arrived with them must be raised."""
-    with Pool(hooked(3, step=raising(ValueError)), backend=backend, num_workers=2) as pool:
+    with Pool(hooked(3, step=raising(ValueError)), num_workers=2) as pool:
         for _ in range(30):
             pool.reset()
             pool.send([0, 0, 0])
@@ -264,9 +261,8 @@ def test_discard_drops_faults() -> None:
 # -- values that cannot be sent --------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_answers_that_cannot_be_pickled(backend: Any) -> None:
-    with Pool(counting(2), backend=backend) as pool:
+def test_answers_that_cannot_be_pickled() -> None:
+    with Pool(counting(2)) as pool:
         with pytest.raises(
             EnvError, match=r"envs 0, 1 .* in call: expected a result that can be pickled, got <generator"
         ):

@@ -77,12 +77,11 @@ def test_numeric_infos_with_columns_are_not_pickled() -> None:
         assert not batch._lazy  # no info was pickled
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_a_vector_env_may_keep_its_actions(backend: Any) -> None:
+def test_a_vector_env_may_keep_its_actions() -> None:
     def keep(env: Any, actions: Any) -> None:
         env.resets.append(actions)
 
-    with Pool(plain(1, 2, step=keep), vector_size=2, backend=backend) as pool:
+    with Pool(plain(1, 2, step=keep), vector_size=2) as pool:
         pool.reset()
         for i in range(3):
             pool.step([i, i + 10])

@@ -19,7 +19,6 @@ from pool_envs import EnvFn, Gate, HookedEnv, counting, hooked
 from remuda import Batch, EnvError, FaultPolicy, Pool, StateError, WorkerDiedError
 
 BACKENDS = ("process", "thread", "serial")
-CONCURRENT = ("process", "thread")
 LENGTHS = (3, 1, 5, 2, 4)  # steps per episode of each env
 
 
@@ -72,10 +71,9 @@ def test_each_env_returns_the_rows_that_it_returns_alone(num_workers: int, backe
             assert (reward, terminated, info) == (max(action, 0), step == length, {})
 
 
-@pytest.mark.parametrize("backend", CONCURRENT)
-def test_other_envs_step_while_one_env_resets(backend: Any, tmp_path: Path) -> None:
+def test_other_envs_step_while_one_env_resets(tmp_path: Path) -> None:
     gate = Gate(tmp_path)
-    with Pool(waiting_for(gate), autoreset="background", backend=backend) as pool:
+    with Pool(waiting_for(gate), autoreset="background") as pool:
         pool.reset()
         for _ in range(2):
             batch = pool.step([7, 8])
@@ -94,10 +92,9 @@ def test_other_envs_step_while_one_env_resets(backend: Any, tmp_path: Path) -> N
         assert not batch.terminations.any()
 
 
-@pytest.mark.parametrize("backend", CONCURRENT)
-def test_a_reset_begins_before_the_end_of_the_episode_is_received(backend: Any, tmp_path: Path) -> None:
+def test_a_reset_begins_before_the_end_of_the_episode_is_received(tmp_path: Path) -> None:
     gate = Gate(tmp_path)
-    with Pool(waiting_for(gate, length=1), autoreset="background", backend=backend) as pool:
+    with Pool(waiting_for(gate, length=1), autoreset="background") as pool:
         pool.reset()
         pool.send([1, 1])
         gate.await_arrival()  # the reset has begun before any further call of the pool
@@ -106,10 +103,9 @@ def test_a_reset_begins_before_the_end_of_the_episode_is_received(backend: Any, 
         assert pool.recv().obs[:, 1].tolist() == [2, 2]
 
 
-@pytest.mark.parametrize("backend", CONCURRENT)
-def test_sending_to_an_env_that_resets_is_refused(backend: Any, tmp_path: Path) -> None:
+def test_sending_to_an_env_that_resets_is_refused(tmp_path: Path) -> None:
     gate = Gate(tmp_path)
-    with Pool(waiting_for(gate, length=1), autoreset="background", backend=backend) as pool:
+    with Pool(waiting_for(gate, length=1), autoreset="background") as pool:
         pool.reset()
         pool.step([1, 1])
         gate.await_arrival()
@@ -120,9 +116,8 @@ def test_sending_to_an_env_that_resets_is_refused(backend: Any, tmp_path: Path) 
         assert pool.recv().obs[:, 1].tolist() == [2, 2]
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_a_requested_reset_resets_once_more(backend: Any) -> None:
-    with Pool(counting(2, length=1), autoreset="background", backend=backend) as pool:
+def test_a_requested_reset_resets_once_more() -> None:
+    with Pool(counting(2, length=1), autoreset="background", backend="serial") as pool:
         pool.reset()
         assert pool.step([1, 1]).terminations.all()
         pool.recv()
@@ -131,9 +126,8 @@ def test_a_requested_reset_resets_once_more(backend: Any) -> None:
         assert pool.get_attr("last_options") == [{"a": 1}] * 2
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_discard_leaves_every_env_in_an_episode(backend: Any) -> None:
-    with Pool(uneven(5), autoreset="background", backend=backend, num_workers=2) as pool:
+def test_discard_leaves_every_env_in_an_episode() -> None:
+    with Pool(uneven(5), autoreset="background", backend="serial", num_workers=2) as pool:
         pool.reset()
         pool.send([1] * 5)
         pool.discard()
@@ -141,14 +135,12 @@ def test_discard_leaves_every_env_in_an_episode(backend: Any) -> None:
         assert pool.step([2] * 5).obs[:, 1].tolist() == [1, 2, 1, 1, 1]
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_background_resets_work_with_max_concurrency(backend: Any) -> None:
-    with Pool(uneven(5), autoreset="background", backend=backend, max_concurrency=1) as pool:
+def test_background_resets_work_with_max_concurrency() -> None:
+    with Pool(uneven(5), autoreset="background", backend="serial", max_concurrency=1) as pool:
         assert len(trajectories(pool, rows=6)[4]) == 6
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_infos_of_resets_and_ends_arrive_with_their_rows(backend: Any) -> None:
+def test_infos_of_resets_and_ends_arrive_with_their_rows() -> None:
     def reset(env: HookedEnv) -> Any:
         return env.observe(), {"began": env.episodes}
 
@@ -156,7 +148,7 @@ def test_infos_of_resets_and_ends_arrive_with_their_rows(backend: Any) -> None:
         return env.observe(), 0.0, env.steps >= 2, False, {"step": env.steps}
 
     envs = hooked(3, range(3), reset=reset, autoreset=reset, step=step)
-    with Pool(envs, autoreset="background", backend=backend) as pool:
+    with Pool(envs, autoreset="background", backend="serial") as pool:
         rows_of_envs = trajectories(pool, rows=6)
     for rows in rows_of_envs.values():
         assert [info for *_, info in rows] == [
@@ -239,13 +231,12 @@ def test_restarted_envs_are_stepped_again(num_workers: int, tmp_path: Path) -> N
     assert sorted(path.name for path in tmp_path.iterdir()) == ["died-0", "died-1"]
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_an_episode_that_a_fault_cut_off_is_followed_by_a_reset(backend: Any) -> None:
+def test_an_episode_that_a_fault_cut_off_is_followed_by_a_reset() -> None:
     def raise_at_two(env: HookedEnv, action: int) -> None:
         if env.total_steps == 2:
             fail()
 
-    with Pool(hooked(2, (0,), step=raise_at_two), autoreset="background", backend=backend, faults="restart") as pool:
+    with Pool(hooked(2, (0,), step=raise_at_two), autoreset="background", backend="serial", faults="restart") as pool:
         pool.reset()
         pool.step([1, 1])
         batch = pool.step([2, 2])

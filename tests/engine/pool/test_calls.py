@@ -22,9 +22,6 @@ from remuda import EnvError, Pool
 from remuda._engine.changes import Changes
 from remuda._engine.commands.answers import Answers
 
-BACKENDS = ("process", "thread", "serial")
-CONCURRENT = ("process", "thread")
-
 
 def _no_wait(call: Answers, timeout: float | None) -> None:
     pass
@@ -54,10 +51,9 @@ def test_a_call_fails_with_all_its_failures() -> None:
         assert raised.value.env_ids == (1, 2)
 
 
-@pytest.mark.parametrize("backend", CONCURRENT)
-def test_a_call_waits_for_its_env_and_for_no_other(backend: Any, tmp_path: Path) -> None:
+def test_a_call_waits_for_its_env_and_for_no_other(tmp_path: Path) -> None:
     (gate,) = make_gates(tmp_path, 1)
-    with Pool(gated([gate, None]), backend=backend) as pool:
+    with Pool(gated([gate, None])) as pool:
         pool.reset()
         pool.send([1, 2])
         gate.await_arrival()
@@ -72,9 +68,8 @@ def test_a_call_waits_for_its_env_and_for_no_other(backend: Any, tmp_path: Path)
         assert rewards(pool.recv()) == {0: 1.0, 1: 2.0}
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_more_calls_in_flight_than_fit_in_the_ring(backend: Any) -> None:
-    with Pool(counting(3), backend=backend, num_workers=2) as pool:
+def test_more_calls_in_flight_than_fit_in_the_ring() -> None:
+    with Pool(counting(3), num_workers=2) as pool:
         pool.reset()
         pool.send([1, 2, 3])
         calls = [pool.call_async("echo", i) for i in range(500)]
@@ -83,18 +78,16 @@ def test_more_calls_in_flight_than_fit_in_the_ring(backend: Any) -> None:
         assert rewards(pool.recv()) == {0: 1.0, 1: 2.0, 2: 3.0}
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_calls_to_many_envs_of_a_worker(backend: Any) -> None:
-    with Pool(counting(200), backend=backend, num_workers=1) as pool:
+def test_calls_to_many_envs_of_a_worker() -> None:
+    with Pool(counting(200), num_workers=1) as pool:
         pool.reset()
         calls = [pool.call_async("echo", i) for i in range(10)]
         for i, call in enumerate(calls):
             assert call.result() == [((i,), {})] * 200
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_calls_and_attributes(backend: Any) -> None:
-    with Pool(counting(3), backend=backend, num_workers=2) as pool:
+def test_calls_and_attributes() -> None:
+    with Pool(counting(3), num_workers=2) as pool:
         assert pool.call("echo", 1, x=2) == [((1,), {"x": 2})] * 3
         assert pool.call("tag", env_ids=[2, 0]) == [2, 0]
         assert pool.apply(lambda env, a, b=0: env.tag + a + b, 10, b=5, env_ids=[1]) == [16]
@@ -111,13 +104,12 @@ def test_calls_and_attributes(backend: Any) -> None:
         assert len(call.result()) == 3
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_an_answer_that_cannot_be_unpickled_fails_only_its_call(backend: Any) -> None:
+def test_an_answer_that_cannot_be_unpickled_fails_only_its_call() -> None:
     class Poison:
         def __reduce__(self) -> Any:
             return int, ("not a number",)
 
-    with Pool(counting(2), backend=backend, num_workers=1) as pool:
+    with Pool(counting(2), num_workers=1) as pool:
         pool.reset()
         before, bad, after = pool.call_async("pid"), pool.apply_async(lambda env: Poison()), pool.call_async("pid")
         assert pool.step([1, 2]).rewards.tolist() == [1, 2]
@@ -127,8 +119,7 @@ def test_an_answer_that_cannot_be_unpickled_fails_only_its_call(backend: Any) ->
         assert len(before.result()) == len(after.result()) == 2
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_an_info_that_cannot_be_unpickled_raises_only_when_it_is_read(backend: Any) -> None:
+def test_an_info_that_cannot_be_unpickled_raises_only_when_it_is_read() -> None:
     class Poison:
         def __reduce__(self) -> Any:
             return int, ("not a number",)
@@ -136,7 +127,7 @@ def test_an_info_that_cannot_be_unpickled_raises_only_when_it_is_read(backend: A
     def step(env: Any, action: Any) -> Any:
         return env.observe(), 3.0, False, False, {"new": 1, "poison": Poison()}
 
-    with Pool([CountingEnv, lambda: HookedEnv(step=step)], backend=backend, num_workers=1) as pool:
+    with Pool([CountingEnv, lambda: HookedEnv(step=step)], num_workers=1) as pool:
         pool.reset()
         for _ in range(3):
             batch = pool.step([1, 2])

@@ -57,9 +57,8 @@ def test_extras_are_computed_at_the_same_moment_as_the_observation(backend: Any,
                 check(again)
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_an_observe_repeats_extras(backend: Any) -> None:
-    with Pool(counting(3, 2), backend=backend, resets_ahead=True, extras=BOTH) as pool:
+def test_an_observe_repeats_extras() -> None:
+    with Pool(counting(3, 2), backend="serial", resets_ahead=True, extras=BOTH) as pool:
         pool.reset()
         before = pool.step([1, 2, 3])
         pool.step([1, 2, 3])  # the episodes end, and the envs may reset in advance
@@ -259,14 +258,13 @@ def test_the_error_names_extras_that_cannot_be_pickled() -> None:
 # -- faults ----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_an_exception_of_a_function_is_a_fault_of_the_env_and_names_the_function(backend: Any) -> None:
+def test_an_exception_of_a_function_is_a_fault_of_the_env_and_names_the_function() -> None:
     def picky(env: Any) -> int:
         if env.tag == 1 and env.steps == 2:
             raise KeyError("nothing here")
         return 0
 
-    with Pool(counting(2), backend=backend, num_workers=1, extras={"steps": steps, "picky": picky}) as pool:
+    with Pool(counting(2), backend="serial", num_workers=1, extras={"steps": steps, "picky": picky}) as pool:
         pool.reset()
         pool.step([0, 0])
         with pytest.raises(EnvError, match=r"extras\['picky'\] raised KeyError: 'nothing here'") as raised:

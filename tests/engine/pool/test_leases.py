@@ -36,9 +36,8 @@ def _no_mapping_is_left() -> Iterator[None]:
 # -- views -----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_batches_are_views(backend: Any) -> None:
-    with Pool([NestedEnv] * 3, backend=backend, num_workers=2, autoreset="same_step") as pool:
+def test_batches_are_views() -> None:
+    with Pool([NestedEnv] * 3, num_workers=2, autoreset="same_step") as pool:
         actions = {"push": np.zeros((3, 2)), "keys": (np.zeros(3, int), np.zeros((3, 2), int))}
         pool.reset()
         for _ in range(12):
@@ -67,9 +66,8 @@ def test_a_stepping_loop_uses_two_frames() -> None:
         assert len(seen) == 2
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_the_caller_may_write_to_arrays(backend: Any) -> None:
-    with Pool(counting(3), backend=backend, num_workers=1) as pool:
+def test_the_caller_may_write_to_arrays() -> None:
+    with Pool(counting(3), num_workers=1) as pool:
         batch = pool.reset()
         for array in arrays_of(batch):
             array[...] = 1
@@ -306,9 +304,8 @@ def test_a_failed_start_leaves_no_memory() -> None:
 # -- copies ----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_partial_batches_are_copies(backend: Any) -> None:
-    with Pool(counting(4), backend=backend, num_workers=2) as pool:
+def test_partial_batches_are_copies() -> None:
+    with Pool(counting(4), num_workers=2) as pool:
         pool.reset()
         pool.send([1, 2], env_ids=[3, 0])
         first = pool.recv()

@@ -13,8 +13,6 @@ from pool_envs import counting
 
 from remuda import Pool, StateError
 
-BACKENDS = ("process", "thread", "serial")
-
 
 def _make_read_only(array: Any) -> None:
     array.flags.writeable = False
@@ -61,10 +59,9 @@ def test_a_changed_array_object_holds_its_frame() -> None:
         assert is_view(pool.step([7, 8]).obs)
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_an_array_with_a_weak_reference_ends_when_dropped(backend: Any) -> None:
+def test_an_array_with_a_weak_reference_ends_when_dropped() -> None:
     """The weak reference ends with the batch and never refers to an array with another batch's values."""
-    with Pool(counting(2), backend=backend, num_workers=1) as pool:
+    with Pool(counting(2), num_workers=1) as pool:
         pool.reset()
         ended: list[int] = []
         for i in range(8):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import decimal
 import enum
 from collections.abc import Callable, Sequence
-from itertools import product
 from typing import Any
 
 import gymnasium
@@ -98,22 +97,18 @@ ENVS: dict[str, Callable[[int], list[EnvFn]]] = {"cartpole": cartpoles, "frozen_
 # -- envs x modes x backends x workers -------------------------------------------------------------------
 
 
-# Each env with two workers, and the env with every kind of result also with one and five.
-PLACES = [*product(ENVS, MODES, [2]), *product(["nested"], MODES, [1, 5])]
-
-
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("envs", ENVS)
 def test_serial_for_many_steps(envs: str, mode: Any) -> None:
     assert_parity(ENVS[envs](4), 300 if envs == "nested" else 1000, mode, backend="serial")
 
 
-@pytest.mark.parametrize(("envs", "mode", "num_workers"), PLACES)
+@each(envs=ENVS, mode=MODES, num_workers=[1, 2, 5])
 def test_processes(envs: str, mode: Any, num_workers: int) -> None:
     assert_parity(ENVS[envs](5), 300, mode, num_workers=num_workers)
 
 
-@pytest.mark.parametrize(("envs", "mode", "num_workers"), PLACES)
+@each(envs=ENVS, mode=MODES, num_workers=[1, 2, 5])
 def test_threads(envs: str, mode: Any, num_workers: int) -> None:
     assert_parity(ENVS[envs](5), 300, mode, backend="thread", num_workers=num_workers)
 
@@ -134,8 +129,7 @@ def test_any_number_of_frames(frames: int) -> None:
     assert_parity(cartpoles(3), 200, frames=frames, num_workers=2)
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize("mode", MODES)
+@each(backend=BACKENDS, mode=MODES)
 def test_envs_may_reuse_their_buffers(mode: Any, backend: Any) -> None:
     """The reset would overwrite SyncVectorEnv's terminal observations, so its envs do not reuse buffers here."""
     assert_parity(nested(3, reuse=True), 100, mode, nested(3), backend=backend, num_workers=2)

@@ -22,7 +22,6 @@ from remuda._engine.commands.partition import divide
 from remuda._engine.pool.part import Part
 
 BACKENDS = ("process", "thread", "serial")
-CONCURRENT = ("process", "thread")
 
 
 @each(num_workers=[1, 2, 3, 8], backend=BACKENDS)
@@ -69,10 +68,9 @@ def test_each_part_has_envs_of_all_workers() -> None:
         assert [part.env_ids.tolist() for part in pool.split(2)] == [[0, 1, 4, 5], [2, 3, 6, 7]]
 
 
-@pytest.mark.parametrize("backend", CONCURRENT)
-def test_a_part_does_not_wait_for_another(backend: Any, tmp_path: Path) -> None:
+def test_a_part_does_not_wait_for_another(tmp_path: Path) -> None:
     gate = Gate(tmp_path)
-    with Pool(gated([gate, None]), backend=backend) as pool:
+    with Pool(gated([gate, None])) as pool:
         slow, quick = pool.split(2)
         slow.reset()
         quick.reset()
@@ -139,9 +137,8 @@ def test_reset_options_of_a_part_reach_only_its_envs() -> None:
         assert second.get_attr("last_options") == [None] * 2
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_full_batches_of_parts_are_views(backend: Any) -> None:
-    with Pool(counting(4), backend=backend, num_workers=2) as pool:
+def test_full_batches_of_parts_are_views() -> None:
+    with Pool(counting(4), num_workers=2) as pool:
         for part in pool.split(2):
             part.reset()
             batch = part.step([1, 2])
@@ -248,9 +245,8 @@ def halves(pool: Pool) -> tuple[Part, Part]:
     return (first, second) if 3 in first.env_ids else (second, first)
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_a_fault_of_one_part_does_not_disturb_the_other(backend: Any) -> None:
-    with Pool(hooked(4, (3,), step=fail), backend=backend) as pool:
+def test_a_fault_of_one_part_does_not_disturb_the_other() -> None:
+    with Pool(hooked(4, (3,), step=fail)) as pool:
         failing, other = halves(pool)
         for part in (failing, other):
             part.reset()
@@ -262,9 +258,8 @@ def test_a_fault_of_one_part_does_not_disturb_the_other(backend: Any) -> None:
         failing.reset()
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_a_fault_is_raised_by_its_own_part_while_both_are_in_flight(backend: Any) -> None:
-    with Pool(hooked(4, (3,), step=fail), backend=backend, num_workers=1) as pool:
+def test_a_fault_is_raised_by_its_own_part_while_both_are_in_flight() -> None:
+    with Pool(hooked(4, (3,), step=fail), num_workers=1) as pool:
         failing, other = halves(pool)
         for _ in range(2):
             for part in (failing, other):
@@ -284,9 +279,8 @@ def test_a_fault_is_raised_by_its_own_part_while_both_are_in_flight(backend: Any
             failing.recv()
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_a_fault_is_pending_until_its_own_part_receives_it(backend: Any) -> None:
-    with Pool(hooked(4, (3,), step=fail), backend=backend, num_workers=1) as pool:
+def test_a_fault_is_pending_until_its_own_part_receives_it() -> None:
+    with Pool(hooked(4, (3,), step=fail), num_workers=1) as pool:
         failing, other = halves(pool)
         beside = failing.env_ids[failing.env_ids != 3]
 
@@ -340,9 +334,8 @@ def test_restarts(num_workers: int) -> None:
 # -- with spares ---------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_spares_serve_all_parts(backend: Any) -> None:
-    with Pool(counting(6, length=1), spares=2, backend=backend) as pool:
+def test_spares_serve_all_parts() -> None:
+    with Pool(counting(6, length=1), spares=2) as pool:
         pool.reset(seed=0)
         first, second = pool.split(2)
         for part in (first, second):

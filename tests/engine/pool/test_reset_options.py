@@ -65,8 +65,7 @@ def test_options_of_one_reset_do_not_last(backend: Any, mode: Any) -> None:
         assert next_levels(pool) == [5, 5, 5]
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_options_are_copied_when_set_and_for_each_reset(backend: Any) -> None:
+def test_options_are_copied_when_set_and_for_each_reset() -> None:
     seen = lambda env: env.unwrapped.seen  # noqa: E731
 
     def spoil(env: Any) -> None:
@@ -74,7 +73,7 @@ def test_options_are_copied_when_set_and_for_each_reset(backend: Any) -> None:
         env.last_options["course"][:] = -1  # the env may write to its copy
         env.last_options.clear()
 
-    with Pool(levelled(2, length=1, reset=spoil, autoreset=spoil), backend=backend, autoreset="same_step") as pool:
+    with Pool(levelled(2, length=1, reset=spoil, autoreset=spoil), backend="serial", autoreset="same_step") as pool:
         options = {"level": 5, "course": np.arange(3)}
         pool.set_reset_options(options)
         options["level"] = 6
@@ -127,9 +126,8 @@ def test_options_do_not_affect_envs_in_flight(phase: str, backend: Any, tmp_path
         assert levels(pool.recv()) == [2, 2, 2]
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_a_reset_uses_the_options_that_were_set_last_before_it_was_sent(backend: Any) -> None:
-    with Pool(levelled(2), backend=backend) as pool:
+def test_a_reset_uses_the_options_that_were_set_last_before_it_was_sent() -> None:
+    with Pool(levelled(2), backend="serial") as pool:
         for level in range(10):
             pool.set_reset_options({"level": level})
         pool.send_reset()
@@ -138,9 +136,8 @@ def test_a_reset_uses_the_options_that_were_set_last_before_it_was_sent(backend:
         assert levels(pool.reset()) == [99, 99]
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_an_env_that_reset_in_advance_resets_again_with_new_options(backend: Any) -> None:
-    with Pool(levelled(4, length=1), backend=backend, spares=2, seeding="per_episode") as pool:
+def test_an_env_that_reset_in_advance_resets_again_with_new_options() -> None:
+    with Pool(levelled(4, length=1), backend="serial", spares=2, seeding="per_episode") as pool:
         seeds = [info["episode_seed"] for info in pool.reset(seed=7).infos]
         pool.apply(id)
         pool.set_reset_options({"level": 5})
@@ -154,9 +151,8 @@ def test_an_env_that_reset_in_advance_resets_again_with_new_options(backend: Any
         assert levels(pool.step([1, 1])) == [5, 5]
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_background_resets_use_the_set_options(backend: Any) -> None:
-    with Pool(levelled(2, length=1), backend=backend, autoreset="background") as pool:
+def test_background_resets_use_the_set_options() -> None:
+    with Pool(levelled(2, length=1), backend="serial", autoreset="background") as pool:
         pool.set_reset_options([{"level": 1}, {"level": 2}])
         assert levels(pool.reset()) == [1, 2]
         pool.send([1, 1])
@@ -253,11 +249,10 @@ def test_a_repeated_reset_uses_the_set_options(tmp_path: Path) -> None:
         assert levels(pool.reset()) == [4, 4]
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_crash_records_have_the_set_options(backend: Any, tmp_path: Path) -> None:
+def test_crash_records_have_the_set_options(tmp_path: Path) -> None:
     broken = raising(lambda: ValueError("broken"))
     env_fns = levelled(1, step=broken)
-    with Pool(env_fns, backend=backend, crash_dir=tmp_path / "records", seeding="per_episode") as pool:
+    with Pool(env_fns, backend="serial", crash_dir=tmp_path / "records", seeding="per_episode") as pool:
         pool.set_reset_options({"level": 4})
         (seed,) = [info["episode_seed"] for info in pool.reset(seed=1).infos]
         with pytest.raises(EnvError) as raised:
@@ -298,9 +293,8 @@ def test_wrong_env_ids_of_options_are_refused(env_ids: Any) -> None:
         assert levels(pool.reset()) == [-1, -1, -1]
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_options_that_cannot_be_unpickled_are_an_error_of_the_env(backend: Any) -> None:
-    with Pool(levelled(2), backend=backend, num_workers=1) as pool:
+def test_options_that_cannot_be_unpickled_are_an_error_of_the_env() -> None:
+    with Pool(levelled(2), backend="serial", num_workers=1) as pool:
         pool.set_reset_options([{"level": 1}, {"error": NeedsArguments(1, "no reason")}])
         with pytest.raises(EnvError, match=r"env 1 .* in reset: .*argument"):
             pool.reset()
@@ -325,13 +319,12 @@ def test_options_of_lost_envs_and_closed_pools_are_refused() -> None:
         pool.set_reset_options({"level": 1})
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_options_that_arrive_after_a_reset_in_advance_do_not_change_the_seed(backend: Any) -> None:
+def test_options_that_arrive_after_a_reset_in_advance_do_not_change_the_seed() -> None:
     """A rebuilt env has the same derived seed, whether or not options arrive after its reset in advance."""
 
     def after_the_end(*, are_late: bool) -> tuple[list[int], list[int | None]]:
         faults = FaultPolicy("raise", renew_every=1)
-        with Pool(levelled(2, length=1), backend=backend, faults=faults, resets_ahead=True) as pool:
+        with Pool(levelled(2, length=1), backend="serial", faults=faults, resets_ahead=True) as pool:
             pool.reset(seed=3)
             if not are_late:
                 pool.set_reset_options({"level": 5})

@@ -109,9 +109,8 @@ def test_an_observe_after_replace_returns_the_old_envs_last_observation(backend:
         np.testing.assert_array_equal(rollout.extras["seen"][0], obs)
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_an_observe_of_a_replaced_or_called_vector_env_returns_the_last_observation(backend: Any) -> None:
-    make = partial(Pool, vector_size=2, backend=backend)
+def test_an_observe_of_a_replaced_or_called_vector_env_returns_the_last_observation() -> None:
+    make = partial(Pool, vector_size=2, backend="serial")
     with make([partial(BufferedVector, [0, 1]), partial(BufferedVector, [2, 3])]) as pool:
         pool.reset()
         obs = pool.step([5, 6, 7, 8]).obs.copy()
@@ -132,9 +131,8 @@ def test_an_observe_after_a_renewal_in_advance_returns_the_terminal_observation(
         assert pool.step([1, 1]).obs[:, 2].tolist() == [0, 0]
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_calls_do_not_change_the_last_observation(backend: Any) -> None:
-    with Pool(buffered(2), backend=backend, extras=EXTRAS) as pool:
+def test_calls_do_not_change_the_last_observation() -> None:
+    with Pool(buffered(2), backend="serial", extras=EXTRAS) as pool:
         pool.reset()
         obs = pool.step([5, 6]).obs.copy()
         pool.call("spoil")
@@ -142,9 +140,8 @@ def test_calls_do_not_change_the_last_observation(backend: Any) -> None:
         check(pool.set_state(pool.get_state(state_fns="attributes")), obs)
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_a_failed_step_does_not_change_the_last_observation(backend: Any) -> None:
-    with Pool(buffered(2), backend=backend, extras=EXTRAS, faults=FaultPolicy("restart", backoff=0)) as pool:
+def test_a_failed_step_does_not_change_the_last_observation() -> None:
+    with Pool(buffered(2), backend="serial", extras=EXTRAS, faults=FaultPolicy("restart", backoff=0)) as pool:
         pool.reset()
         obs = pool.step([5, 6]).obs.copy()
         pool.set_attr("broken", True, [1])

@@ -22,7 +22,6 @@ from pool_envs import (
 from remuda import Batch, Pool, StateError
 
 BACKENDS = ("process", "thread", "serial")
-CONCURRENT = ("process", "thread")
 
 
 # -- partial sends and receives --------------------------------------------------------------------------
@@ -45,9 +44,8 @@ def test_sends_and_receives_in_parts(num_workers: int, backend: Any) -> None:
         assert pool.recv().env_ids.tolist() == [0, 1, 2, 3]
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_parts_of_a_full_send(backend: Any) -> None:
-    with Pool(counting(5), backend=backend, num_workers=2) as pool:
+def test_parts_of_a_full_send() -> None:
+    with Pool(counting(5), backend="serial", num_workers=2) as pool:
         pool.reset()
         for i in range(20):
             pool.send([10 * i + k for k in range(5)])
@@ -57,9 +55,8 @@ def test_parts_of_a_full_send(backend: Any) -> None:
             assert got == {k: 10 * i + k for k in range(5)}
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_limits_of_recv(backend: Any) -> None:
-    with Pool(counting(4), backend=backend) as pool:
+def test_limits_of_recv() -> None:
+    with Pool(counting(4), backend="serial") as pool:
         pool.send_reset()
         assert len(pool.recv(min_envs=4, max_envs=3)) == 3
         assert len(pool.recv(min_envs=4)) == 1  # only one env is left in flight
@@ -71,9 +68,8 @@ def test_limits_of_recv(backend: Any) -> None:
         pool.discard()
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_rows_by_arrival_or_by_slot(backend: Any) -> None:
-    with Pool(counting(4), backend=backend) as pool:
+def test_rows_by_arrival_or_by_slot() -> None:
+    with Pool(counting(4), backend="serial") as pool:
         pool.reset()
         for pending, env_id in enumerate((2, 0, 3), start=1):
             pool.send([env_id], [env_id])
@@ -91,9 +87,8 @@ def test_rows_by_arrival_or_by_slot(backend: Any) -> None:
             pool.recv(order="random")  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_ids_may_be_any_array_of_ints(backend: Any) -> None:
-    with Pool(counting(4), backend=backend) as pool:
+def test_ids_may_be_any_array_of_ints() -> None:
+    with Pool(counting(4), backend="serial") as pool:
         pool.reset()
         for ids in (
             np.array([2, 0]),
@@ -145,10 +140,9 @@ def test_results_are_received_in_turn(num_workers: int, backend: Any) -> None:
         assert sorted(served[:4]) == [0, 1, 2, 3]
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_an_empty_batch_has_the_right_shape(backend: Any) -> None:
+def test_an_empty_batch_has_the_right_shape() -> None:
     for env, action in ((NestedEnv, None), (CountingEnv, 0), (TextEnv, None)):
-        with Pool([env] * 2, backend=backend, num_workers=1) as pool:
+        with Pool([env] * 2, backend="serial", num_workers=1) as pool:
             full = pool.reset()
             pool.request_obs()
             batch = pool.recv(max_envs=0)
@@ -171,10 +165,9 @@ def test_an_empty_batch_has_the_right_shape(backend: Any) -> None:
 # -- timeouts and late results ---------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("backend", CONCURRENT)
-def test_late_results_are_neither_lost_nor_mixed_up(backend: Any, tmp_path: Path) -> None:
+def test_late_results_are_neither_lost_nor_mixed_up(tmp_path: Path) -> None:
     gates = make_gates(tmp_path, 1)
-    with Pool(gated([gates[0], None, None]), backend=backend) as pool:
+    with Pool(gated([gates[0], None, None])) as pool:
         pool.reset()
         pool.send([100, 1, 2])
         gates[0].await_arrival()
@@ -192,11 +185,10 @@ def test_late_results_are_neither_lost_nor_mixed_up(backend: Any, tmp_path: Path
         assert pool.get_attr("total_steps") == [1, 11, 11]
 
 
-@pytest.mark.parametrize("backend", CONCURRENT)
-def test_results_are_received_in_the_order_of_arrival(backend: Any, tmp_path: Path) -> None:
+def test_results_are_received_in_the_order_of_arrival(tmp_path: Path) -> None:
     gates = make_gates(tmp_path, 4)
     order = [2, 0, 3, 1]
-    with Pool(gated(gates), backend=backend) as pool:
+    with Pool(gated(gates)) as pool:
         pool.reset()
         pool.send([0, 1, 2, 3])
         arrived = []
@@ -206,10 +198,9 @@ def test_results_are_received_in_the_order_of_arrival(backend: Any, tmp_path: Pa
         assert arrived == order
 
 
-@pytest.mark.parametrize("backend", CONCURRENT)
-def test_a_late_env_does_not_delay_envs_of_other_workers(backend: Any, tmp_path: Path) -> None:
+def test_a_late_env_does_not_delay_envs_of_other_workers(tmp_path: Path) -> None:
     (gate,) = make_gates(tmp_path, 1)
-    with Pool(gated([None, None, gate, None]), backend=backend, num_workers=2) as pool:
+    with Pool(gated([None, None, gate, None]), num_workers=2) as pool:
         pool.reset()
         pool.send([0, 1, 2, 3])
         gate.await_arrival()
@@ -238,9 +229,8 @@ def test_recv_with_a_timeout_returns_the_results_that_have_arrived(tmp_path: Pat
 # -- discard and observe ---------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_discard(backend: Any) -> None:
-    with Pool(counting(3), backend=backend, num_workers=2) as pool:
+def test_discard() -> None:
+    with Pool(counting(3), backend="serial", num_workers=2) as pool:
         pool.discard()
         pool.reset()
         pool.send([1, 2, 3])
@@ -255,10 +245,9 @@ def test_discard(backend: Any) -> None:
         assert batch.obs[:, 2].tolist() == [3, 3, 3]
 
 
-@pytest.mark.parametrize("backend", CONCURRENT)
-def test_discard_waits_for_envs_in_flight(backend: Any, tmp_path: Path) -> None:
+def test_discard_waits_for_envs_in_flight(tmp_path: Path) -> None:
     (gate,) = make_gates(tmp_path, 1)
-    with Pool(gated([None, gate]), backend=backend) as pool:
+    with Pool(gated([None, gate])) as pool:
         pool.reset()
         pool.send([1, 2])
         opener = threading.Thread(target=gate.let_pass)
@@ -308,9 +297,8 @@ def test_another_thread_may_use_the_pool_later() -> None:
         assert pool.step([1, 2]).rewards.tolist() == [1, 2]
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_stats_count_steps_and_batches(backend: Any) -> None:
-    with Pool(counting(4), num_workers=2, backend=backend) as pool:
+def test_stats_count_steps_and_batches() -> None:
+    with Pool(counting(4), num_workers=2, backend="serial") as pool:
         pool.reset()
         for _ in range(5):
             pool.step([0] * 4)
@@ -325,9 +313,8 @@ def test_stats_count_steps_and_batches(backend: Any) -> None:
         assert stats.caller.waiting >= 0
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_without_autoreset_a_finished_env_can_be_stepped(backend: Any) -> None:
-    with Pool(counting(2, length=2), backend=backend, autoreset="disabled") as pool:
+def test_without_autoreset_a_finished_env_can_be_stepped() -> None:
+    with Pool(counting(2, length=2), backend="serial", autoreset="disabled") as pool:
         pool.reset()
         batches = [pool.step([7, 8]) for _ in range(4)]
         assert [batch.obs[:, 1:].tolist() for batch in batches] == [[[1, n, 7], [1, n, 8]] for n in (1, 2, 3, 4)]

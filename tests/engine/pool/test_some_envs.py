@@ -10,8 +10,6 @@ from pool_envs import counting, hooked
 
 from remuda import EnvError, InvalidActionError, Pool, StateError
 
-BACKENDS = ["process", "thread", "serial"]
-
 
 def step_with_info(env: Any, action: Any) -> Any:
     """A step with an info that has a number, which gets a column, and a text, which does not."""
@@ -19,9 +17,8 @@ def step_with_info(env: Any, action: Any) -> Any:
     return env.observe(), float(action), over, False, {"tag": env.tag, "name": f"env {env.tag}"}
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_a_step_of_some_envs_returns_rows_in_the_order_of_env_ids(backend: Any) -> None:
-    with Pool(hooked(4, range(4), step=step_with_info), num_workers=2, backend=backend, log_advice=False) as pool:
+def test_a_step_of_some_envs_returns_rows_in_the_order_of_env_ids() -> None:
+    with Pool(hooked(4, range(4), step=step_with_info), num_workers=2, backend="serial", log_advice=False) as pool:
         pool.reset()
         for env_ids in ([2, 0, 3], [1], [3, 2, 1, 0], [0, 1, 2, 3], np.array([1, 2])):
             batch = pool.step([10 + i for i in env_ids], env_ids)
@@ -76,9 +73,8 @@ def broken(env: Any, action: Any) -> None:
         raise ValueError("broken")
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_a_reset_of_all_envs_discards_results_after_an_error(backend: Any) -> None:
-    with Pool(hooked(3, step=broken), num_workers=3, backend=backend, log_advice=False) as pool:
+def test_a_reset_of_all_envs_discards_results_after_an_error() -> None:
+    with Pool(hooked(3, step=broken), num_workers=3, backend="serial", log_advice=False) as pool:
         for _ in range(2):
             pool.reset()
             with pytest.raises(EnvError, match="broken"):

@@ -36,9 +36,8 @@ def run(pool: Pool, mode: Any, steps: int, seed: int | None = 0) -> list[Any]:
 # -- order -----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_the_spare_that_has_waited_longest_is_next(backend: Any) -> None:
-    with Pool(counting(5, length=2), spares=2, backend=backend) as pool:
+def test_the_spare_that_has_waited_longest_is_next() -> None:
+    with Pool(counting(5, length=2), spares=2, backend="serial") as pool:
         assert pool.num_envs == 3
         assert tags(pool.reset()) == [0, 1, 2]
         pool.step([1, 1, 1])
@@ -51,15 +50,6 @@ def test_the_spare_that_has_waited_longest_is_next(backend: Any) -> None:
         pool.step([1, 1, 1])
         assert pool.step([1, 1, 1]).terminations.all()
         assert tags(pool.step([1, 1, 1])) == [1, 2, 3]
-
-
-@each(mode=MODES, backend=CONCURRENT)
-def test_every_backend_and_every_run_return_the_same_rows(backend: Any, mode: Any) -> None:
-    def rows(backend: Any) -> list[Any]:
-        with Pool(uneven(7), spares=3, autoreset=mode, backend=backend) as pool:
-            return run(pool, mode, 40)
-
-    assert rows(backend) == rows("serial") == rows("serial")
 
 
 @each(mode=MODES, backend=BACKENDS)
@@ -115,11 +105,10 @@ def pool_observed(pool: Pool, batch: Batch) -> dict[int, tuple[int, int]]:
     return {slot: (int(row[0]), int(row[2])) for slot, row in enumerate(rows)}
 
 
-@pytest.mark.parametrize("backend", CONCURRENT)
-def test_in_the_same_step_the_slot_that_was_sent_first_gets_the_first_spare(backend: Any, tmp_path: Path) -> None:
+def test_in_the_same_step_the_slot_that_was_sent_first_gets_the_first_spare(tmp_path: Path) -> None:
     gate = Gate(tmp_path)
     envs = hooked(4, (0,), 1, step=lambda *_: gate.wait())
-    with Pool(envs, spares=2, autoreset="same_step", backend=backend) as pool:
+    with Pool(envs, spares=2, autoreset="same_step", backend="thread") as pool:
         pool.reset()
         pool.send([1, 1])
         gate.await_arrival()
@@ -179,17 +168,15 @@ def test_a_slow_reset_delays_no_slot(backend: Any, mode: Any, tmp_path: Path) ->
         gate.open()
 
 
-@pytest.mark.parametrize("backend", CONCURRENT)
-def test_spares_reset_when_the_first_reset_is_sent(backend: Any, tmp_path: Path) -> None:
+def test_spares_reset_when_the_first_reset_is_sent(tmp_path: Path) -> None:
     gate = Gate(tmp_path)
-    with Pool(hooked(2, (1,), reset=lambda _: gate.wait()), spares=1, backend=backend) as pool:
+    with Pool(hooked(2, (1,), reset=lambda _: gate.wait()), spares=1, backend="thread") as pool:
         pool.reset()
         gate.let_pass()
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_an_env_resets_once_for_each_episode(backend: Any) -> None:
-    with Pool(counting(4, length=1), spares=2, backend=backend) as pool:
+def test_an_env_resets_once_for_each_episode() -> None:
+    with Pool(counting(4, length=1), spares=2, backend="serial") as pool:
         pool.reset()
         seen: dict[int, list[int]] = {tag: [] for tag in range(4)}
         for _ in range(20):
@@ -205,9 +192,8 @@ def test_an_env_resets_once_for_each_episode(backend: Any) -> None:
 # -- requested resets -------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_seeds_and_options_reach_the_spares(backend: Any) -> None:
-    with Pool(counting(4, length=1), spares=2, backend=backend) as pool:
+def test_seeds_and_options_reach_the_spares() -> None:
+    with Pool(counting(4, length=1), spares=2, backend="serial") as pool:
         pool.reset(seed=10, options={"a": 1})
         pool.step([1, 1])
         assert tags(pool.step([1, 1])) == [2, 3]
@@ -229,9 +215,8 @@ def test_a_seed_goes_to_the_env_in_the_slot(backend: Any, mode: Any) -> None:
         assert tags(pool.reset(env_ids=[0])) == [2]  # without a seed a spare takes the slot
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_reseat_returns_envs_to_their_slots(backend: Any) -> None:
-    with Pool(counting(4, length=1), spares=2, backend=backend) as pool:
+def test_reseat_returns_envs_to_their_slots() -> None:
+    with Pool(counting(4, length=1), spares=2, backend="serial") as pool:
         pool.reset(seed=10)
         for expected in ([2, 3], [0, 1]):
             pool.step([1, 1])
@@ -250,9 +235,8 @@ def test_reseat_returns_envs_to_their_slots(backend: Any) -> None:
         assert tags(pool.recv()) == [2, 3]
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_set_attr_also_reaches_spares(backend: Any) -> None:
-    with Pool(counting(3, length=1), spares=1, backend=backend) as pool:
+def test_set_attr_also_reaches_spares() -> None:
+    with Pool(counting(3, length=1), spares=1, backend="serial") as pool:
         pool.reset()
         pool.set_attr("length", 5)
         pool.set_attr("total_steps", 40, env_ids=[1])
@@ -265,9 +249,8 @@ def test_set_attr_also_reaches_spares(backend: Any) -> None:
         assert pool.get_attr("total_steps") == [0, 42]
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_answers_of_spares_follow_those_of_the_slots(backend: Any) -> None:
-    with Pool(counting(4, length=1), spares=2, backend=backend) as pool:
+def test_answers_of_spares_follow_those_of_the_slots() -> None:
+    with Pool(counting(4, length=1), spares=2, backend="serial") as pool:
         pool.reset()
         pool.step([1, 1])
         pool.step([1, 1])
@@ -302,10 +285,9 @@ def test_wrong_options_with_spares_are_refused(arguments: dict[str, Any], rows: 
         Pool(counting(4), backend="serial", **arguments)
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_a_seed_reaches_a_spare_that_is_due_for_renewal(backend: Any) -> None:
+def test_a_seed_reaches_a_spare_that_is_due_for_renewal() -> None:
     """The spare was within its last episode before its renewal when all envs were reset."""
-    with Pool(counting(2, length=1), spares=1, faults=FaultPolicy(renew_every=1), backend=backend) as pool:
+    with Pool(counting(2, length=1), spares=1, faults=FaultPolicy(renew_every=1), backend="serial") as pool:
         pool.reset(seed=0)
         pool.step([1])
         assert tags(pool.step([1])) == [1]  # env 1 is renewed after this episode
@@ -315,10 +297,9 @@ def test_a_seed_reaches_a_spare_that_is_due_for_renewal(backend: Any) -> None:
         assert pool.get_attr("last_seed") == [11]
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_a_spare_is_renewed_before_it_is_used_in_the_same_step(backend: Any) -> None:
+def test_a_spare_is_renewed_before_it_is_used_in_the_same_step() -> None:
     faults = FaultPolicy(renew_every=1)
-    with Pool(counting(3, length=1), spares=1, faults=faults, autoreset="same_step", backend=backend) as pool:
+    with Pool(counting(3, length=1), spares=1, faults=faults, autoreset="same_step", backend="serial") as pool:
         pool.reset()
         for expected in ([2, 0], [1, 2], [0, 1]):
             assert pool.step([1, 1]).obs[:, :2].tolist() == [[env, 1] for env in expected]
@@ -337,9 +318,8 @@ def test_a_seed_outlives_the_worker_of_a_spare(tmp_path: Path) -> None:
         assert pool.get_attr("last_seed") == [11]
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_spares_of_parts_use_per_episode_seeds(backend: Any) -> None:
-    with Pool(counting(3, length=1), spares=1, seeding="per_episode", backend=backend) as pool:
+def test_spares_of_parts_use_per_episode_seeds() -> None:
+    with Pool(counting(3, length=1), spares=1, seeding="per_episode", backend="serial") as pool:
         first, second = pool.split(2)
         first.reset(seed=1)
         second.reset(seed=1)
@@ -349,9 +329,8 @@ def test_spares_of_parts_use_per_episode_seeds(backend: Any) -> None:
         assert batch.infos[0]["episode_seed"] == pool.get_attr("last_seed", env_ids=[0])[0]
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_a_refused_reset_does_not_change_the_slots(backend: Any) -> None:
-    with Pool(counting(3, length=1), spares=1, backend=backend) as pool:
+def test_a_refused_reset_does_not_change_the_slots() -> None:
+    with Pool(counting(3, length=1), spares=1, backend="serial") as pool:
         pool.reset()
         pool.step([1, 1])
         assert tags(pool.step([1, 1])) == [2, 0]

@@ -155,10 +155,9 @@ def _atari() -> Any:
     return gymnasium.make("ALE/Breakout-v5", repeat_action_probability=0)
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_set_state_returns_the_observation_of_the_state(backend: Any) -> None:
+def test_set_state_returns_the_observation_of_the_state() -> None:
     extras = {"place": lambda env: env.unwrapped.place}
-    with Pool(walks(3), backend=backend, extras=extras) as pool:
+    with Pool(walks(3), backend="serial", extras=extras) as pool:
         pool.reset(seed=5)
         batch = pool.step([1, 1, 1])
         obs, states = batch.obs.copy(), pool.get_state([2, 0])
@@ -209,12 +208,11 @@ def test_a_state_can_be_pickled_and_put_into_another_pool() -> None:
         assert_same(play(other, 20), expected)
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_a_state_can_be_put_into_envs_that_were_not_built_yet(backend: Any) -> None:
+def test_a_state_can_be_put_into_envs_that_were_not_built_yet() -> None:
     with Pool(walks(3), num_workers=1) as pool:
         pool.reset(seed=9)
         states, expected = pool.get_state(), play(pool, 5)
-    with Pool(walks(3), backend=backend, lazy=True) as other:
+    with Pool(walks(3), backend="serial", lazy=True) as other:
         other.set_state(states)
         assert_same(play(other, 5), expected)
 
@@ -431,9 +429,8 @@ def test_a_state_with_an_open_file_is_refused(fns: Any, tmp_path: Path) -> None:
         assert pool.step([1]).obs[0, 2] == 1
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_a_replaced_env_has_no_state_before_its_reset(backend: Any) -> None:
-    with Pool(walks(2), backend=backend) as pool:
+def test_a_replaced_env_has_no_state_before_its_reset() -> None:
+    with Pool(walks(2), backend="serial") as pool:
         pool.reset()
         pool.replace([1], walks(1))
         with pytest.raises(StateError, match="got env 1, rebuilt and not reset"):

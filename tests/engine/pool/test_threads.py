@@ -99,10 +99,9 @@ def test_a_part_is_stepped_while_another_one_waits(backend: Any, tmp_path: Path)
             assert fast.step([action]).rewards.tolist() == [action]
 
 
-@pytest.mark.parametrize("backend", CONCURRENT)
-def test_several_parts_wait_at_once_and_each_gets_its_own_rows(backend: Any, tmp_path: Path) -> None:
+def test_several_parts_wait_at_once_and_each_gets_its_own_rows(tmp_path: Path) -> None:
     gates = [Gate(tmp_path, f"gate{i}") for i in range(3)]
-    with Pool(gated(gates), backend=backend, num_workers=3) as pool:
+    with Pool(gated(gates), num_workers=3) as pool:
         pool.reset()
         parts = pool.split(3)
         for order in itertools.permutations(range(3)):
@@ -226,18 +225,9 @@ def full_life(part: Part) -> list[Any]:
     return seen
 
 
-@each(backend=BACKENDS, parts=[2, 3])
-def test_parts_in_threads_give_the_same_as_one_after_another(backend: Any, parts: int) -> None:
-    with Pool(levelled(6, length=5), backend="serial", num_workers=3) as pool:
-        expected = [full_life(part) for part in pool.split(parts)]
-    with Pool(levelled(6, length=5), backend=backend, num_workers=3) as pool:
-        assert at_once(full_life, pool.split(parts)) == expected
-
-
-@pytest.mark.parametrize("backend", CONCURRENT)
-def test_every_method_of_a_part_works_while_another_part_waits(backend: Any, tmp_path: Path) -> None:
+def test_every_method_of_a_part_works_while_another_part_waits(tmp_path: Path) -> None:
     gate = Gate(tmp_path)
-    with Pool([*gated([gate]), *levelled(3, length=5)], backend=backend, num_workers=4) as pool:
+    with Pool([*gated([gate]), *levelled(3, length=5)], num_workers=4) as pool:
         pool.reset()
         slow, fast = pool.split(2)
         if 0 not in slow.env_ids:
@@ -249,10 +239,9 @@ def test_every_method_of_a_part_works_while_another_part_waits(backend: Any, tmp
         assert task.result().rewards.tolist() == [7] * slow.num_envs
 
 
-@pytest.mark.parametrize("backend", CONCURRENT)
-def test_an_answer_that_another_thread_receives_ends_the_wait_for_it(backend: Any, tmp_path: Path) -> None:
+def test_an_answer_that_another_thread_receives_ends_the_wait_for_it(tmp_path: Path) -> None:
     gate = Gate(tmp_path)
-    with Pool(gated([gate, None], "call"), backend=backend, num_workers=2) as pool:
+    with Pool(gated([gate, None], "call"), num_workers=2) as pool:
         pool.reset()
         asking, stepping = pool.split(2)
         for _ in range(5):
@@ -310,8 +299,7 @@ def test_a_part_lives_on_while_workers_of_another_die() -> None:
 # -- batches ---------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_three_threads_read_and_hold_batches_while_the_pool_steps(backend: Any) -> None:
+def test_three_threads_read_and_hold_batches_while_the_pool_steps() -> None:
     """The garbage collector runs meanwhile, and readers drop batches in other threads than the one that steps."""
     queues: list[queue.Queue[tuple[Batch, int] | None]] = [queue.Queue(3) for _ in range(3)]
 
@@ -337,7 +325,7 @@ def test_three_threads_read_and_hold_batches_while_the_pool_steps(backend: Any) 
         while collections.get():
             gc.collect()
 
-    with Pool(with_infos(4, info, length=50), backend=backend, num_workers=2) as pool:
+    with Pool(with_infos(4, info, length=50), backend="serial", num_workers=2) as pool:
         pool.reset()
         readers, collector = [Task(read, one) for one in queues], Task(collect)
         for n in range(150):
@@ -353,10 +341,9 @@ def test_three_threads_read_and_hold_batches_while_the_pool_steps(backend: Any) 
         collector.result()
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_arrays_that_another_thread_has_made_keep_their_values(backend: Any) -> None:
+def test_arrays_that_another_thread_has_made_keep_their_values() -> None:
     """Another thread reads batches first, and drops them. So the pool cannot count the references to their arrays."""
-    with Pool(counting(2), backend=backend, num_workers=2, frames=4) as pool:
+    with Pool(counting(2), backend="serial", num_workers=2, frames=4) as pool:
         pool.reset()
         held: list[tuple[Any, Any]] = []
         for n in range(1, 200):
@@ -371,10 +358,9 @@ def test_arrays_that_another_thread_has_made_keep_their_values(backend: Any) -> 
                 assert obs[:, 3].tolist() == actions
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_frames_of_other_threads_are_used_again_once_they_are_dropped(backend: Any) -> None:
+def test_frames_of_other_threads_are_used_again_once_they_are_dropped() -> None:
     """Otherwise batches would be copies, which are no views of the pool's memory."""
-    with Pool(counting(2), backend=backend, num_workers=2, frames=3) as pool:
+    with Pool(counting(2), backend="serial", num_workers=2, frames=3) as pool:
         pool.reset()
         for n in range(50):
             batch = pool.step([n, n])
@@ -410,11 +396,10 @@ class ChangingInfoEnv(CountingEnv):
         self._thread.join()
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_an_env_may_change_its_info_in_another_thread(backend: Any) -> None:
+def test_an_env_may_change_its_info_in_another_thread() -> None:
     """Python raises if a dict changes while it is pickled; that is an error of this env, and of no other one."""
     envs: list[EnvFn] = [lambda: ChangingInfoEnv(0), lambda: CountingEnv(1)]
-    with Pool(envs, backend=backend, num_workers=2) as pool:
+    with Pool(envs, backend="serial", num_workers=2) as pool:
         pool.reset()
         for _ in range(200):
             try:

@@ -132,16 +132,14 @@ ENVS: dict[str, Callable[[int], list[EnvFn]]] = {
 }
 
 
-@pytest.mark.parametrize(
-    ("envs", "mode", "num_workers"), [*product(ENVS, MODES, [2]), *product(["nested"], MODES, [1, 3])]
-)
+@each(envs=ENVS, mode=MODES, num_workers=[1, 2, 3])
 def test_slots_of_vector_envs_return_the_rows_of_single_envs(envs: str, mode: Any, num_workers: int) -> None:
     with Twins(ENVS[envs](6), 2, mode, num_workers=num_workers) as twins:
         twins.run(40)
 
 
 @pytest.mark.parametrize(
-    ("envs", "mode", "backend"), [*product(ENVS, MODES, ["serial"]), *product(["nested"], MODES, ["thread"])]
+    ("envs", "mode", "backend"), [*product(ENVS, MODES, ["serial"]), ("nested", "same_step", "thread")]
 )
 def test_slots_of_vector_envs_return_the_rows_of_single_envs_without_processes(
     envs: str, mode: Any, backend: Any
@@ -200,7 +198,7 @@ def test_infos_of_a_wrapper() -> None:
 
 @pytest.fixture
 def pool() -> Iterator[Pool]:
-    with Pool(plain(3, 2), vector_size=2, num_workers=2) as pool:
+    with Pool(plain(3, 2), vector_size=2, num_workers=2, backend="serial") as pool:
         yield pool
 
 

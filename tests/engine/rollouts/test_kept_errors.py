@@ -84,7 +84,7 @@ CALLS: dict[str, Callable[[Pool], Any]] = {
 
 def kept_error(call: Callable[[Pool], Any], env_fns: Any, **options: Any) -> BaseException:
     """Returns the exception of a call, with its traceback from the call on. The pool is closed."""
-    pool = Pool(env_fns, num_workers=2, **options)
+    pool = Pool(env_fns, num_workers=2, backend="process" if call is begins_with_a_death else "serial", **options)
     pool.reset()
     try:
         for _ in range(2):

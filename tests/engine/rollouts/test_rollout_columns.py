@@ -67,7 +67,7 @@ def test_a_column_is_widened_for_later_values(values: list[Any], dtype: Any) -> 
     ],
 )
 def test_values_that_a_cast_would_change_are_refused_before_anything_is_sent(dtype: Any, value: Any, got: str) -> None:
-    with Pool(counting(2), num_workers=1) as pool:
+    with Pool(counting(2), num_workers=1, backend="serial") as pool:
         pool.reset()
         rollout = pool.rollout(2, {"v": dtype})
         for t, step in enumerate(rollout):
@@ -124,7 +124,7 @@ def test_a_refused_action_does_not_change_columns() -> None:
 
 
 def test_columns_of_a_policy_are_widened() -> None:
-    with Pool(counting(2), num_workers=1) as pool:
+    with Pool(counting(2), num_workers=1, backend="serial") as pool:
         pool.reset()
         values = iter([[0, 0], [0.5, 1.5], [2, 3]])
         rollout = next(remuda.collect(pool, lambda obs: ([1, 1], {"v": next(values)}), steps=3, parts=1))
@@ -145,7 +145,7 @@ def test_columns_of_a_policy_are_widened() -> None:
 )
 @pytest.mark.parametrize("parts", [1, 2])
 def test_wrong_columns_are_refused_without_effect(columns: Any, kind: Any, text: str, parts: int) -> None:
-    with Pool(counting(2), num_workers=1) as pool:
+    with Pool(counting(2), num_workers=1, backend="serial") as pool:
         pool.reset()
         rollout = pool.rollout(2)
         with pytest.raises(kind, match=text):

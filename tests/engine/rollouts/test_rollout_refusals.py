@@ -31,7 +31,7 @@ def bad_calls() -> Sequence[tuple[type[Exception], str, Callable[[Pool], Any]]]:
 def test_bad_arguments_of_rollouts_have_no_effect(
     kind: type[Exception], text: str, call: Callable[[Pool], Any]
 ) -> None:
-    with Pool(counting(3), num_workers=1) as pool:
+    with Pool(counting(3), num_workers=1, backend="serial") as pool:
         pool.reset()
         with pytest.raises(kind, match=text):
             call(pool)
@@ -91,7 +91,7 @@ def test_each_turn_has_one_act() -> None:
 
 @pytest.mark.parametrize("do", [pickle.dumps, copy.copy, copy.deepcopy])
 def test_arrays_of_a_rollout_can_be_pickled_but_not_the_rollout(do: Callable[[Any], Any]) -> None:
-    with Pool(counting(2), num_workers=1) as pool:
+    with Pool(counting(2), num_workers=1, backend="serial") as pool:
         pool.reset()
         rollout = fill(pool.rollout(4))
         with pytest.raises(TypeError, match="got a rollout of 4 steps of 2 envs, which .* its arrays"):
@@ -103,7 +103,7 @@ def test_arrays_of_a_rollout_can_be_pickled_but_not_the_rollout(do: Callable[[An
 @pytest.mark.parametrize("how", ["step", "reset", "rollout", "split", "close"])
 @pytest.mark.parametrize("way", ["lockstep", "partial"])
 def test_a_turn_is_refused_after_another_call_used_the_envs(way: str, how: str) -> None:
-    with Pool(counting(4), num_workers=2) as pool:
+    with Pool(counting(4), num_workers=2, backend="serial") as pool:
         pool.reset()
         rollout = pool.rollout(6)
         turns = rollout.partial(4) if way == "partial" else iter(rollout)
@@ -132,7 +132,7 @@ def test_a_turn_is_refused_after_another_call_used_the_envs(way: str, how: str) 
 
 
 def test_closing_a_full_rollout_does_not_disturb_the_next_one() -> None:
-    with Pool(counting(2), num_workers=1) as pool:
+    with Pool(counting(2), num_workers=1, backend="serial") as pool:
         pool.reset()
         first = pool.rollout(2)
         for _ in range(2):
@@ -148,7 +148,7 @@ def test_closing_a_full_rollout_does_not_disturb_the_next_one() -> None:
 
 
 def test_a_turn_of_a_part_is_refused_after_another_step() -> None:
-    with Pool(counting(4), num_workers=2) as pool:
+    with Pool(counting(4), num_workers=2, backend="serial") as pool:
         pool.reset()
         rollout = pool.rollout(6, parts=2)
         step = next(iter(rollout))
@@ -160,7 +160,7 @@ def test_a_turn_of_a_part_is_refused_after_another_step() -> None:
 
 
 def test_too_many_steps_are_refused() -> None:
-    with Pool(counting(2), num_workers=1) as pool:
+    with Pool(counting(2), num_workers=1, backend="serial") as pool:
         pool.reset()
         for steps in (10**10, 2**63):
             with pytest.raises(MemoryError, match="rows at most"):

@@ -433,7 +433,8 @@ def test_rollouts_with_other_features_equal_steps(feature: dict[str, Any], autor
     if "renew_every" in feature:
         options["faults"] = FaultPolicy(renew_every=options.pop("renew_every"))
     env_fns = ending([2, 3, 5, 7, 4, 6])
-    with Pool(env_fns, **options) as pool, Pool(env_fns, **options) as stepped:
+    backend: Any = "process" if autoreset == "next_step" else "thread"
+    with Pool(env_fns, **options, backend=backend) as pool, Pool(env_fns, **options, backend="serial") as stepped:
         pool.reset(seed=3)
         twin, n = Twin(stepped), pool.num_envs
         for _ in range(2):

@@ -147,10 +147,9 @@ def test_the_last_observation_is_kept_after_an_observe(autoreset: Any) -> None:
         assert last[1].tolist() == [1, 1, 2, 2]
 
 
-@pytest.mark.parametrize("backend", ["process", "thread", "serial"])
-def test_an_observe_of_a_failed_env_repeats_its_last_observation(backend: Any) -> None:
+def test_an_observe_of_a_failed_env_repeats_its_last_observation() -> None:
     """The pool repeats the observation, since the rebuilt env does not have it."""
-    with restarting([CountingEnv, clumsy(1)], backend=backend) as pool:
+    with restarting([CountingEnv, clumsy(1)]) as pool:
         pool.reset()
         pool.step([1, 1])
         assert pool.step([2, 2]).truncations.tolist() == [False, True]
@@ -289,8 +288,7 @@ KEPT: list[Any] = []
 # -- close -----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("backend", ["process", "thread", "serial"])
-def test_an_env_that_fails_while_the_pool_closes_is_not_rebuilt(backend: Any, tmp_path: Path) -> None:
+def test_an_env_that_fails_while_the_pool_closes_is_not_rebuilt(tmp_path: Path) -> None:
     builds = Gauge(tmp_path / "builds")
 
     make = clumsy(1)
@@ -299,7 +297,7 @@ def test_an_env_that_fails_while_the_pool_closes_is_not_rebuilt(backend: Any, tm
         builds.enter()
         return make()
 
-    pool = restarting([counted], backend=backend)
+    pool = restarting([counted])
     pool.reset()
     pool.step([1])
     pool.send([2])

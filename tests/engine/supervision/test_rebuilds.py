@@ -84,9 +84,8 @@ def test_a_worker_with_a_full_ring_can_be_sent_a_rebuild(tmp_path: Path) -> None
         assert [call.result() for call in calls] == [[((i,), {})] for i in range(len(calls))]
 
 
-@pytest.mark.parametrize("backend", ["process", "thread", "serial"])
-def test_close_does_not_wait_for_a_rebuild(backend: Any) -> None:
-    pool = Pool(hooked(1, which=(0,), step=accidents.raise_value_error), backend=backend, faults="restart")
+def test_close_does_not_wait_for_a_rebuild() -> None:
+    pool = Pool(hooked(1, which=(0,), step=accidents.raise_value_error), faults="restart")
     pool.reset()
     pool.send([1])  # the env fails, and no call receives its result before the close
     pool.close(timeout=1e6)

@@ -126,10 +126,9 @@ def test_a_record_of_a_late_episode_has_the_state_of_its_random_numbers(
     )
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_a_record_has_the_episodes_seed_and_set_options(backend: Any, tmp_path: Path) -> None:
+def test_a_record_has_the_episodes_seed_and_set_options(tmp_path: Path) -> None:
     env_fns = hooked(2, step=drawing(0.003))
-    with recording(env_fns, tmp_path, backend=backend, seeding="per_episode") as pool:
+    with recording(env_fns, tmp_path, seeding="per_episode") as pool:
         pool.set_reset_options({"level": 3})
         pool.reset(seed=4)
         error = fail(pool, lambda i: i % 1000)

@@ -23,9 +23,8 @@ BACKENDS = ("process", "thread", "serial")
 MODES = ("next_step", "same_step", "disabled", "background")
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_a_spare_that_cannot_reset_raises_when_it_is_used(backend: Any) -> None:
-    with Pool(hooked(3, (2,), 1, reset=raise_value_error), spares=1, backend=backend) as pool:
+def test_a_spare_that_cannot_reset_raises_when_it_is_used() -> None:
+    with Pool(hooked(3, (2,), 1, reset=raise_value_error), spares=1) as pool:
         pool.reset()
         assert pool.step([1, 1]).terminations.all()
         with pytest.raises(EnvError, match="broken") as raised:
