@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pairs import each
 from pool_envs import counting, hooked
 from programs import holdings, kill
 
@@ -65,10 +66,9 @@ def _terminate(start_method: Any) -> None:
     pool.close(terminate=True)
 
 
-@pytest.mark.parametrize("start_method", TIMES)
-@pytest.mark.parametrize(
-    "accident",
-    [
+@each(
+    start_method=TIMES,
+    accident=[
         _a_factory_raises,
         _a_worker_dies_in_build,
         _a_factory_hangs,
@@ -76,7 +76,6 @@ def _terminate(start_method: Any) -> None:
         _drop_without_close,
         _terminate,
     ],
-    ids=lambda accident: accident.__name__.strip("_"),
 )
 def test_accidents_leak_nothing(accident: Callable[[Any], None], start_method: str) -> None:
     _cycle("process", start_method)  # starts the fork server, which remains

@@ -66,7 +66,7 @@ def test_a_forgotten_pool_may_end_while_another_starts(monkeypatch: pytest.Monke
 
 
 # Workers end in the same way for every exit of the interpreter except `os._exit`, which skips its cleanup.
-ENDS = [(end, start_method) for end in ("", "os._exit(3)") for start_method in START_METHODS]
+ENDS = [*(("", start_method) for start_method in START_METHODS), ("os._exit(3)", "fork")]
 ENDS += [("sys.exit(3)", "forkserver"), ("raise ValueError('mine')", "forkserver")]
 
 

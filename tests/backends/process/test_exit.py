@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from pairs import each
 from pool_envs import Gate
 from programs import Script
 
@@ -139,8 +140,10 @@ pool.close()
     assert run.await_end() == (0, "", "")
 
 
-@pytest.mark.parametrize(("use", "phase"), [("step", "step"), ("call", "step"), ("close", "close"), ("start", "build")])
-@pytest.mark.parametrize("start_method", ["fork", "forkserver"])
+@each(
+    use__phase=[("step", "step"), ("call", "step"), ("close", "close"), ("start", "build")],
+    start_method=["fork", "forkserver"],
+)
 def test_a_daemon_thread_may_use_a_pool_at_the_programs_end(
     use: str, phase: str, start_method: str, script: Callable[..., Script], tmp_path: Path
 ) -> None:

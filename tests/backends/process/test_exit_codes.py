@@ -24,7 +24,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning"),
 ]
 
-START_METHODS = ("forkserver", "spawn", "fork")
+START_METHODS = ("forkserver", "fork")  # `test_start_methods.py` has all
 
 
 @contextmanager

@@ -28,7 +28,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning"),
 ]
 
-START_METHODS = ("forkserver", "spawn", "fork")
+START_METHODS = ("forkserver", "fork")  # `test_start_methods.py` has all
 
 # By this setting a process adopts its descendants' orphans without being process 1.
 TAKES_IN_ORPHANS = """
