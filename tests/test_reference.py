@@ -8,7 +8,7 @@ import pydoc
 import re
 import runpy
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields, is_dataclass
 from enum import Enum
 from pathlib import Path
@@ -154,8 +154,22 @@ ALL = list(described())
 CALLS = [one for one in ALL if inspect.isfunction(one.found)]
 
 
-def each(names: list[Described]) -> Any:
-    return pytest.mark.parametrize("one", names, ids=[one.path for one in names])
+def each(names: list[Described]) -> Callable[[Callable[[Described], None]], Callable[[], None]]:
+    """Runs a test for each of these names, and reports all that it finds."""
+
+    def decorate(test: Callable[[Described], None]) -> Callable[[], None]:
+        def run() -> None:
+            found = []
+            for one in names:
+                try:
+                    test(one)
+                except AssertionError as error:
+                    found.append(str(error).splitlines()[0])
+            assert not found, "\n".join(found)
+
+        return run
+
+    return decorate
 
 
 @each(ALL)

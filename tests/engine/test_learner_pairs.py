@@ -82,6 +82,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "`lazy`": {"lazy": True},
     "shared workers": {"num_workers": 1},
     "threads": {"backend": "thread"},
+    "processes": {"backend": "process"},
     "serial": {"backend": "serial"},
     "texts and graphs": {},
 }
@@ -144,7 +145,7 @@ def test_the_table_names_features_and_options() -> None:
 @pytest.mark.parametrize("other", OPTIONS)
 def test_a_pair_works_or_is_refused_as_documented(other: str, feature: Any, tmp_path: Path) -> None:
     goes = (NAMES[FEATURES.index(feature)], other) not in refused()
-    options = {"num_workers": 2, **OPTIONS[other]}
+    options = {"num_workers": 2, "backend": "serial", **OPTIONS[other]}
     if "crash_dir" in options:
         options["crash_dir"] = tmp_path
     if feature is computes:
