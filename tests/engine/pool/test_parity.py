@@ -113,34 +113,16 @@ def test_threads(envs: str, mode: Any, num_workers: int) -> None:
     assert_parity(ENVS[envs](5), 300, mode, backend="thread", num_workers=num_workers)
 
 
-@pytest.mark.parametrize("num_workers", [2, 5])
-def test_serial_workers(num_workers: int) -> None:
-    assert_parity(nested(5), 200, backend="serial", num_workers=num_workers)
-
-
 @pytest.mark.parametrize("start_method", ["forkserver", "spawn", "fork"])
 @pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")  # Python 3.12 and newer warn about forks
 def test_start_methods(start_method: Any) -> None:
     assert_parity(nested(2), 200, start_method=start_method)
 
 
-@pytest.mark.parametrize("frames", [1, 2, 63])
-def test_any_number_of_frames(frames: int) -> None:
-    assert_parity(cartpoles(3), 200, frames=frames, num_workers=2)
-
-
 @each(backend=BACKENDS, mode=MODES)
 def test_envs_may_reuse_their_buffers(mode: Any, backend: Any) -> None:
     """The reset would overwrite SyncVectorEnv's terminal observations, so its envs do not reuse buffers here."""
     assert_parity(nested(3, reuse=True), 100, mode, nested(3), backend=backend, num_workers=2)
-
-
-def test_a_single_env() -> None:
-    assert_parity(nested(1), 300)
-
-
-def test_at_most_one_worker_at_a_time() -> None:
-    assert_parity(cartpoles(4), 300, num_workers=3, max_concurrency=1)
 
 
 @pytest.mark.watchdog(900)  # each case starts processes of a simulator

@@ -11,7 +11,7 @@ import gymnasium
 import numpy as np
 import pytest
 from gymnasium.wrappers import TimeLimit
-from pairs import each
+from pairs import each, pairwise
 from pool_envs import CountingEnv, Gate, assert_same, counting, gated, levelled
 from state_envs import (
     CloningWalkEnv,
@@ -266,9 +266,7 @@ def test_random_numbers_continue_from_a_state_after_the_end(resets_ahead: bool) 
         assert_continues(pool)
 
 
-@pytest.mark.parametrize("seeding", ["gymnasium", "per_episode"])
-@pytest.mark.parametrize("late_options", [False, True])
-@pytest.mark.parametrize("backend", ["process", "thread", "serial"])
+@pairwise(seeding=["gymnasium", "per_episode"], late_options=[False, True], backend=BACKENDS)
 def test_an_env_that_gets_the_state_of_another_keeps_its_own_seeds_and_options(
     seeding: Any, backend: Any, late_options: bool
 ) -> None:

@@ -1,6 +1,6 @@
 """A small replacement of ALF for machines without it: the data types and the base class that the ALF face needs.
 
-If ALF is installed, tests import ALF instead, and `alf/test_stand_in.py` compares this package with it.
+If ALF is installed, tests import ALF instead.
 """
 
 from . import data_structures, nest, tensor_specs
