@@ -33,7 +33,7 @@ from remuda._engine.startup.auto import settle
 from remuda._engine.startup.inheritance import Inheritance
 from remuda._engine.startup.start import start
 from remuda._engine.stats.pool_stats import PoolStats
-from remuda._engine.tracing.trace import NUM_EVENTS, Trace, note_new_pool, trace_pool
+from remuda._engine.tracing.trace import NUM_EVENTS, Trace, note_new_pool
 from remuda._factories import check_env_fns
 from remuda._keywords import names_keywords
 from remuda._system.cores import usable_cores
@@ -326,7 +326,7 @@ class Pool(Part):
             OSError: The directory of the file does not exist, or cannot be written to.
             StateError: The pool is closed.
         """
-        return trace_pool(self._engine.tracer, path, events)
+        return Trace(path, events, self._engine.tracer)
 
     def close(self, timeout: float | None = None, terminate: bool = False) -> None:
         """Closes the envs and ends the workers. Closing again does nothing. Arrays from the pool stay valid.

@@ -19,7 +19,7 @@ from remuda._engine.history.fault_history import FaultNote, StateChange
 from remuda._engine.history.fault_kinds import OPERATIONS
 from remuda._engine.history.worker_state import WorkerState
 from remuda._engine.tracing.spans import TracedSpan
-from remuda._engine.tracing.tracer import EVENT, History
+from remuda._engine.tracing.tracer import EVENT, History, envs_text
 
 # Kinds of the core's `TraceEvent`, and its number for no worker; see trace_log.hpp.
 _RESULT, _BATCH = 0, 1
@@ -118,16 +118,19 @@ class _Writer:
         yield self._label("thread_name", self._pid, tid, f"pool {history.name}")
         yield self._label("thread_sort_index", self._pid, tid, tid - _POOL_TIDS - 1000)
         yield self._label("process_name", pid, 0, f"workers of {history.name}")
-        for worker in history.workers:
-            name = f"{worker.name} ({_envs(worker.env_ids[0], len(worker.env_ids))})"
-            yield self._label("thread_name", pid, worker.index + 1, name)
-            yield self._label("thread_sort_index", pid, worker.index + 1, worker.index)
+        for index, name in enumerate(history.workers):
+            yield self._label("thread_name", pid, index + 1, name)
+            yield self._label("thread_sort_index", pid, index + 1, index)
         for event in history.events.tolist():
             if event[_KIND] == _RESULT:
                 yield from self._of_result(pid, event)
             else:
                 yield from self._of_caller(tid, event)
-        yield from self._of_lives(history, pid)
+        for fault in history.faults:
+            yield from self._of_fault(fault, pid)
+        for index in range(len(history.workers)):
+            changes = [change for change in history.changes if change.worker == index]
+            yield from self._of_life(changes, pid, index + 1)
 
     def _of_caller(self, tid: int, event: tuple[int, ...]) -> Iterator[str]:
         begin, end, wait_begin, wait_end, kind, worker, env, count, *_ = event
@@ -143,7 +146,7 @@ class _Writer:
         begin, end, reset_begin, reset_end, _, worker, env, count, op, flags, reset_env, _ = event
         tid = worker + 1
         operation = _OPERATIONS.get(op, "call")
-        envs = "" if env == _core.WHOLE_WORKER else f" {_envs(env, count)}"
+        envs = "" if env == _core.WHOLE_WORKER else f" {envs_text(env, count)}"
         failed = {"failed": True} if flags & _core.IS_FAILURE else {}
         yield self._slice(pid, tid, operation, f"{operation}{envs}", begin, end, **failed)
         if not reset_begin:
@@ -152,13 +155,6 @@ class _Writer:
             yield self._slice(pid, tid, "reset", f"reset env {reset_env} (in advance)", reset_begin, reset_end)
         elif operation != "reset":
             yield self._slice(pid, tid, "reset", f"reset env {reset_env}", reset_begin, min(reset_end, end))
-
-    def _of_lives(self, history: History, pid: int) -> Iterator[str]:
-        for fault in history.faults:
-            yield from self._of_fault(fault, pid)
-        for worker in history.workers:
-            changes = [change for change in history.changes if change.worker == worker.index]
-            yield from self._of_life(changes, pid, worker.index + 1)
 
     def _of_fault(self, fault: FaultNote, pid: int) -> Iterator[str]:
         env = "" if fault.env is None else f" env {fault.env}"
@@ -212,7 +208,3 @@ def _microseconds(ns: int) -> str:
     """Returns nanoseconds as a text in microseconds, which is exact, as a float would not be."""
     whole, rest = divmod(ns, 1000)
     return f"{whole}.{rest:03}"
-
-
-def _envs(first: int, count: int) -> str:
-    return f"env {first}" if count == 1 else f"envs {first}-{first + count - 1}"

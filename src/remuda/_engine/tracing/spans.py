@@ -21,22 +21,8 @@ class TracedSpan:
     raised: str = ""  # the class of the exception that ended the span
 
 
-class SpanBuffer:
-    """Keeps the latest spans, for a trace that is being recorded."""
-
-    def __init__(self, num_spans: int) -> None:
-        self._spans: deque[TracedSpan] = deque(maxlen=num_spans)
-
-    def add(self, span: TracedSpan) -> None:
-        self._spans.append(span)
-
-    def since(self, begin_ns: int) -> list[TracedSpan]:
-        """Returns the spans that ended after `begin_ns`."""
-        return [span for span in self._spans.copy() if span.end_ns > begin_ns]
-
-
-LISTENERS: list[SpanBuffer] = []
-"""The buffers to which each span is added."""
+LISTENERS: list[deque[TracedSpan]] = []
+"""The latest spans of each trace that is being recorded. Each span is added to all of them."""
 
 
 class Span(ContextDecorator):
@@ -62,7 +48,7 @@ class Span(ContextDecorator):
             raised = "" if kind is None else kind.__name__
             span = TracedSpan(self._name, threading.get_native_id(), self._begin_ns, time.monotonic_ns(), raised)
             for listener in LISTENERS:
-                listener.add(span)
+                listener.append(span)
 
 
 def span(name: str) -> Span:

@@ -5,14 +5,15 @@ from __future__ import annotations
 import atexit
 import os
 import time
+import weakref
+from collections import deque
 from pathlib import Path
 from types import TracebackType
-from typing import Any
 
 from remuda._engine.options.checks import is_int
 from remuda._engine.tracing.perfetto import write_trace
-from remuda._engine.tracing.spans import LISTENERS, SpanBuffer
-from remuda._engine.tracing.tracer import History, PoolTracer, open_pools
+from remuda._engine.tracing.spans import LISTENERS, TracedSpan
+from remuda._engine.tracing.tracer import History, PoolTracer
 from remuda._system.directories import writable_file
 from remuda.errors import StateError
 
@@ -31,13 +32,15 @@ class Trace:
 
     def __init__(self, path: str | os.PathLike[str], events: int, pool: PoolTracer | None = None) -> None:
         """Begins the recording. `pool`: the only pool to trace; None: all pools of the process, later ones included."""
+        if pool is not None and not pool.is_open:
+            raise StateError("expected an open pool to trace, got one that is closed")
         self.path, self._num_events = writable_file(path, "the trace"), _checked(events)
         self._begin_ns, self._owner = time.monotonic_ns(), os.getpid()
         self._of_all, self._is_stopped = pool is None, False
-        self._pools: dict[PoolTracer, Any] = {}  # the function that ends the recording, by pool.
+        self._pools: list[PoolTracer] = []
         self._ended: list[History] = []  # the events of pools that are closed
-        self._spans = SpanBuffer(self._num_events)
-        for tracer in open_pools() if pool is None else [pool]:
+        self._spans: deque[TracedSpan] = deque(maxlen=self._num_events)
+        for tracer in [tracer for tracer in _tracers if tracer.is_open] if pool is None else [pool]:
             self._add(tracer)
         LISTENERS.append(self._spans)
         if self._of_all:
@@ -54,22 +57,23 @@ class Trace:
             return self.path
         self._is_stopped = True
         atexit.unregister(self.stop)
-        LISTENERS.remove(self._spans)
+        LISTENERS[:] = [spans for spans in LISTENERS if spans is not self._spans]
         if self._of_all:
             _of_all_pools.remove(self)
         for tracer in list(self._pools):
             self._end(tracer)
-        write_trace(self.path, self._ended, self._spans.since(self._begin_ns))
+        write_trace(self.path, self._ended, self._spans.copy())
         return self.path
 
     def _add(self, tracer: PoolTracer) -> None:
-        self._pools[tracer] = lambda: self._end(tracer)
-        tracer.listen(self._num_events, self._pools[tracer])
+        self._pools.append(tracer)
+        tracer.listen(self._num_events, self._end)
 
     def _end(self, tracer: PoolTracer) -> None:
         """Ends the recording of a pool."""
-        self._ended.append(tracer.history().since(self._begin_ns))
-        tracer.leave(self._pools.pop(tracer))
+        self._ended.append(tracer.history(self._begin_ns))
+        self._pools.remove(tracer)
+        tracer.leave(self._end)
 
     def __enter__(self) -> Trace:
         return self
@@ -83,7 +87,8 @@ class Trace:
         return f"<Trace into {self.path}, {'written' if self._is_stopped else 'being recorded'}>"
 
 
-_of_all_pools: list[Trace] = []
+_of_all_pools: list[Trace] = []  # the traces that record all pools
+_tracers: weakref.WeakSet[PoolTracer] = weakref.WeakSet()  # those of all pools
 
 
 def trace(path: str | os.PathLike[str], *, events: int = NUM_EVENTS) -> Trace:
@@ -109,15 +114,9 @@ def trace(path: str | os.PathLike[str], *, events: int = NUM_EVENTS) -> Trace:
     return Trace(path, events)
 
 
-def trace_pool(tracer: PoolTracer, path: str | os.PathLike[str], events: int) -> Trace:
-    """Returns a trace that records the events of one pool."""
-    if not tracer.is_open:
-        raise StateError("expected an open pool to trace, got one that is closed")
-    return Trace(path, events, tracer)
-
-
 def note_new_pool(tracer: PoolTracer) -> None:
-    """Adds a new pool to the traces that record all pools."""
+    """Adds a new pool to the traces that record all pools, those that begin later included."""
+    _tracers.add(tracer)
     for each in _of_all_pools:
         each._add(tracer)
 

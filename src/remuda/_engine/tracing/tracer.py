@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -18,33 +18,15 @@ _TIMES, _NUMBERS = "begin end inner_begin inner_end", "kind worker env count op 
 EVENT = np.dtype([*((name, "u8") for name in _TIMES.split()), *((name, "u4") for name in _NUMBERS.split())])
 
 
-@dataclass(frozen=True)
-class TracedWorker:
-    """The index, name and envs of a worker in a trace."""
-
-    index: int
-    name: str
-    env_ids: tuple[int, ...]
-
-
 @dataclass(frozen=True, eq=False)
 class History:
     """The events of one pool, and the states and faults of its workers."""
 
     name: str
-    workers: tuple[TracedWorker, ...]
+    workers: list[str]  # the name and the envs of each worker
     events: np.ndarray[Any, Any]  # (n,) of the dtype `EVENT`, in the order of arrival
-    changes: Sequence[StateChange] = ()
-    faults: Sequence[FaultNote] = ()
-
-    def since(self, begin_ns: int) -> History:
-        """Returns the history after `begin_ns`, including events that began before this time and ended after it."""
-        return replace(
-            self,
-            events=self.events[self.events["end"] > begin_ns],
-            changes=[change for change in self.changes if change.at_ns > begin_ns],
-            faults=[fault for fault in self.faults if fault.at_ns > begin_ns],
-        )
+    changes: list[StateChange]
+    faults: list[FaultNote]
 
 
 class PoolTracer:
@@ -58,14 +40,13 @@ class PoolTracer:
     def __init__(self, name: str, running: Running, history: FaultHistory) -> None:
         self.fault_history, self.is_open = history, True
         self._name, self._running = name, weakref.ref(running)
-        self._workers = tuple(
-            TracedWorker(worker.index, worker.name, tuple(worker.env_ids)) for worker in running.backend.workers
-        )
+        self._workers = [
+            f"{worker.name} ({envs_text(worker.env_ids[0], len(worker.env_ids))})" for worker in running.backend.workers
+        ]
         self._log: _core.TraceLog | None = None
-        self._listeners: list[Callable[[], None]] = []  # the functions to call before the pool closes
-        _tracers.add(self)
+        self._listeners: list[Callable[[PoolTracer], None]] = []  # the functions to call before the pool closes
 
-    def listen(self, num_events: int, before_end: Callable[[], None]) -> None:
+    def listen(self, num_events: int, before_end: Callable[[PoolTracer], None]) -> None:
         """Records the latest `num_events` from now on, and calls `before_end` when the pool is about to close."""
         if self._log is None:
             self._log = _core.TraceLog(num_events)
@@ -74,25 +55,29 @@ class PoolTracer:
             self._log.grow(num_events)
         self._listeners.append(before_end)
 
-    def leave(self, before_end: Callable[[], None]) -> None:
+    def leave(self, before_end: Callable[[PoolTracer], None]) -> None:
         """Removes the listener that `listen` has added with this function."""
         self._listeners.remove(before_end)
         if not self._listeners:
             self._set_log(None)
             self._log = None
 
-    def history(self) -> History:
-        """Returns all events that were recorded."""
+    def history(self, begin_ns: int) -> History:
+        """Returns the events after `begin_ns`, including those that began before this time and ended after it."""
         events = np.frombuffer(b"" if self._log is None else self._log.events(), EVENT)
         return History(
-            self._name, self._workers, events, tuple(self.fault_history.changes), tuple(self.fault_history.faults)
+            self._name,
+            self._workers,
+            events[events["end"] > begin_ns],
+            [change for change in self.fault_history.changes if change.at_ns > begin_ns],
+            [fault for fault in self.fault_history.faults if fault.at_ns > begin_ns],
         )
 
     def close(self) -> None:
         """Notifies the listeners that the pool is about to close."""
         self.is_open = False
         for before_end in list(self._listeners):
-            before_end()
+            before_end(self)
 
     def _set_log(self, log: _core.TraceLog | None) -> None:
         running = self._running()
@@ -100,9 +85,6 @@ class PoolTracer:
             running.hub.set_trace(log)
 
 
-_tracers: weakref.WeakSet[PoolTracer] = weakref.WeakSet()
-
-
-def open_pools() -> list[PoolTracer]:
-    """Returns the tracers of all open pools of this process."""
-    return [tracer for tracer in _tracers if tracer.is_open]
+def envs_text(first: int, count: int) -> str:
+    """Returns the ids of neighbouring envs as text, such as "env 3" or "envs 0-3"."""
+    return f"env {first}" if count == 1 else f"envs {first}-{first + count - 1}"
