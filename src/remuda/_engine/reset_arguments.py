@@ -95,18 +95,13 @@ def pickled_options(
     pickles: dict[int, bytes | None] = {id(None): None}  # pickles each dict once, because envs often share one
     for env_id, one in each.items():
         if one is not None and id(one) not in pickles:
-            pickles[id(one)] = _pickle(one, env_id)
+            try:
+                pickles[id(one)] = by_value.dumps(one, protocol=5)
+            except Exception as error:
+                raise TypeError(
+                    f"expected reset options that can be pickled, got {reprlib.repr(one)} for env {env_id} ({error})"
+                ) from error
     return {env_id: pickles[id(one)] for env_id, one in each.items()}
-
-
-def _pickle(options: dict[str, Any], env_id: int) -> bytes:
-    try:
-        pickled: bytes = by_value.dumps(options, protocol=5)
-    except Exception as error:
-        raise TypeError(
-            f"expected reset options that can be pickled, got {reprlib.repr(options)} for env {env_id} ({error})"
-        ) from error
-    return pickled
 
 
 def reset_arguments(seed: Any, options: dict[str, Any] | None) -> dict[str, Any] | None:

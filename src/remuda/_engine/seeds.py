@@ -1,4 +1,4 @@
-"""The two rules of seeding, which give seeds to envs and keep the latest seed of each env."""
+"""Gives seeds to envs by one of two rules, and keeps the latest seed of each env."""
 
 from __future__ import annotations
 
@@ -15,12 +15,18 @@ Order: TypeAlias = SeedBase | None  # the base from which a reset and later rese
 
 
 class Seeds:
-    """A rule of seeding. Workers derive seeds from a `SeedBase`, which they get with a reset, or when they start."""
+    """The rule of seeding. Workers derive seeds from a `SeedBase`, which they get with a reset, or when they start.
 
-    def __init__(self, defaults: ResetDefaults) -> None:
+    By Gymnasium's rule an int seeds env i with seed + i, and a reset without a seed continues the env's random numbers.
+    A rebuilt env has no numbers to continue, so its first reset gets a seed derived from the last one. With per-episode
+    seeds, each episode's seed is derived from the caller's seed, the env, and the episode's number.
+    """
+
+    def __init__(self, defaults: ResetDefaults, layout: Layout, *, per_episode: bool) -> None:
         """`defaults`: the defaults for resets of the pool, in which the bases of the seeds are kept."""
-        self._bases = defaults.bases
+        self._bases, self._layout, self._per_episode = defaults.bases, layout, per_episode
         self._given = 0
+        self._drawn: int | None = None  # a random seed of the pool, for envs without a per-episode seed from the caller
 
     def orders(self, seed: Seed, ids: Sequence[int], envs: Sequence[int]) -> list[Order]:
         """Returns a new base, or None, for each of `envs`. The bases hold once they are given to `note`.
@@ -31,14 +37,27 @@ class Seeds:
             ValueError, TypeError: A sequence of another length, or a seed that is not valid.
         """
         self._given += 1
-        return self._orders(seed, ids, envs)
+        if self._per_episode:
+            return [self._of_every_episode(*one) for one in zip(entropy_for(seed, ids), envs, strict=True)]
+        orders = list[Order]()
+        for each, its in zip(self._layout.by_env(seeds_for(seed, ids)), self._layout.by_env(envs), strict=True):
+            is_one = None not in each and each == list(range(each[0] or 0, (each[0] or 0) + len(each)))
+            for sub_env, (one, env) in enumerate(zip(each, its, strict=True)):
+                base = None if one is None else SeedBase(one, self._given, env, False, sub_env if is_one else 0)
+                orders.append(base)
+        return orders
 
-    def _orders(self, seed: Seed, ids: Sequence[int], envs: Sequence[int]) -> list[Order]:
-        raise NotImplementedError
+    def _of_every_episode(self, entropy: int | None, env: int) -> Order:
+        """Returns a new base; None if the env continues with the seeds of its last base."""
+        if entropy is None:
+            if env in self._bases:
+                return None
+            entropy = self._drawn = secrets.randbits(128) if self._drawn is None else self._drawn
+        return SeedBase(entropy, self._given, env)
 
     def continue_from(self, other: Seeds) -> None:
-        """Continues the count of the seeds that callers gave to another pool with the same envs."""
-        self._given = other._given
+        """Continues the seeds that callers gave to another pool with the same envs."""
+        self._given, self._drawn = other._given, other._drawn
 
     def note(self, orders: Sequence[Order], envs: Sequence[int]) -> None:
         """Puts bases into force, once they were sent to these envs."""
@@ -57,54 +76,3 @@ class Seeds:
         if number != base.number:  # the reset with this base has not begun yet
             n = resets = 0
         return base.seed(n), resets
-
-
-class GymnasiumSeeds(Seeds):
-    """Gymnasium's rule: an int seeds env i with seed + i; a reset without a seed continues the env's random numbers.
-
-    A rebuilt env has no numbers to continue, so its first reset gets a seed derived from the last one.
-    """
-
-    def __init__(self, defaults: ResetDefaults, layout: Layout) -> None:
-        super().__init__(defaults)
-        self._layout = layout
-
-    def _orders(self, seed: Seed, ids: Sequence[int], envs: Sequence[int]) -> list[Order]:
-        orders = list[Order]()
-        each_env = zip(self._layout.by_env(seeds_for(seed, ids)), self._layout.by_env(envs), strict=True)
-        for each, its in each_env:
-            is_one = None not in each and each == list(range(each[0] or 0, (each[0] or 0) + len(each)))
-            orders += [
-                None
-                if one is None
-                else SeedBase(
-                    int(one),
-                    self._given,
-                    env,
-                    of_every_episode=False,
-                    sub_env=sub_env if is_one else 0,
-                )
-                for sub_env, (one, env) in enumerate(zip(each, its, strict=True))
-            ]
-        return orders
-
-
-class EpisodeSeeds(Seeds):
-    """Per-episode seeds: each episode's seed is derived from the caller's seed, the env, and the episode's number."""
-
-    _drawn: int | None = None  # a random seed of the pool, for envs without a seed from the caller
-
-    def continue_from(self, other: Seeds) -> None:
-        super().continue_from(other)
-        self._drawn = getattr(other, "_drawn", None)
-
-    def _orders(self, seed: Seed, ids: Sequence[int], envs: Sequence[int]) -> list[Order]:
-        """Returns a new base for each env; None for an env that continues with the seeds of its last base."""
-        return [self._order(*one) for one in zip(entropy_for(seed, ids), envs, strict=True)]
-
-    def _order(self, entropy: int | None, env: int) -> Order:
-        if entropy is None:
-            if env in self._bases:
-                return None
-            entropy = self._drawn = secrets.randbits(128) if self._drawn is None else self._drawn
-        return SeedBase(int(entropy), self._given, env)

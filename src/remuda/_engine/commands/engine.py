@@ -16,7 +16,7 @@ from remuda._engine.commands.shared_rendering import SharedRendering
 from remuda._engine.history.fault_history import FaultHistory
 from remuda._engine.options.settings import Settings
 from remuda._engine.running import CLOSED, SPLIT_SINCE, Running
-from remuda._engine.seeds import EpisodeSeeds, GymnasiumSeeds
+from remuda._engine.seeds import Seeds
 from remuda._engine.stats.pool_stats import PoolStats
 from remuda._engine.stats.reading import Figures, Origin, read_stats, torch_threads
 from remuda._engine.stats.snapshot import PoolSetup
@@ -58,9 +58,8 @@ class Engine:
         self.faults = Faults(running, in_callers_thread=settings.backend == "serial", remedy=settings.remedy)
         infos, defaults = InfoColumns(running.layout.info_bytes), running.defaults
         per_episode = settings.seeding == "per_episode"
-        seeds = EpisodeSeeds(defaults) if per_episode else GymnasiumSeeds(defaults, running.layout)
-        self.seeds = seeds
-        self.tracker = ProgressTracker(running, seeds, settings.rename_operation)
+        self.seeds = Seeds(defaults, running.layout, per_episode=per_episode)
+        self.tracker = ProgressTracker(running, self.seeds, settings.rename_operation)
         recorder = None
         if settings.crash_dir is not None and running.factories is not None:
             recorder = Recorder(settings.crash_dir, running.factories, settings.backend, running)
@@ -87,7 +86,7 @@ class Engine:
         seeded = self.action_spaces if per_episode else None
         self.rendering = SharedRendering(running, has_processes=settings.backend == "process")
         self.replacing = Replacing(running, self.exchange, self.action_spaces, self.rendering)
-        self.resets = Resets(running, seeds, defaults, seeded, self.exchange)
+        self.resets = Resets(running, self.seeds, defaults, seeded, self.exchange)
         self._origin = Origin.now(self._pids(), self.owner)
         self.publish()
         self.hub: _core.Hub | None = running.hub  # set last: the traceback of an error above would keep the hub alive
