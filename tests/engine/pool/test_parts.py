@@ -18,7 +18,7 @@ from pairs import each
 from pool_envs import Gate, NestedEnv, TextEnv, counting, gated, hooked
 
 from remuda import EnvError, InvalidActionError, Pool, StateError, _core
-from remuda._engine.commands.partition import divide
+from remuda._engine.commands.engine import shares_of_parts
 from remuda._engine.pool.part import Part
 
 BACKENDS = ("process", "thread", "serial")
@@ -51,7 +51,7 @@ def test_envs_of_parts_return_the_rows_of_an_undivided_pool(num_workers: int, ba
 def test_shares_are_equal(workers: list[int], data: st.DataObject) -> None:
     worker_of = sorted(workers)
     parts = data.draw(st.integers(1, len(worker_of)))
-    shares = divide(worker_of, parts)
+    shares = shares_of_parts(worker_of, parts)
     assert sorted(env for share in shares for env in share) == list(range(len(worker_of)))
     sizes = [len(share) for share in shares]
     assert len(sizes) == parts

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
-from dataclasses import asdict, replace
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from functools import partial, wraps
+from typing import Concatenate, ParamSpec, Protocol, TypeVar
 
 from remuda import _core
 from remuda._engine.batches.infos import InfoColumns
@@ -94,8 +97,17 @@ class Engine:
     @property
     def setup(self) -> PoolSetup:
         """The pool's `PoolSetup`. If envs render, `is_chosen` is True: then no advice makes them share a process."""
-        setup = self.settings.setup(self.parts)
-        return replace(setup, is_chosen=setup.is_chosen or self.rendering.any_renders)
+        settings = self.settings
+        return PoolSetup(
+            settings.envs_of_worker(),
+            settings.backend,
+            settings.autoreset,
+            settings.spares,
+            settings.vector_size,
+            is_chosen=settings.choice is not None or self.rendering.any_renders,
+            parts=self.parts,
+            keeps_apart=settings.keeps_apart,
+        )
 
     def check_open(self) -> None:
         if self.closed:
@@ -153,3 +165,52 @@ class Engine:
             finish_all()
         finally:
             self.running.release()
+
+
+def shares_of_parts(worker_of: Sequence[int], parts: int) -> list[list[int]]:
+    """Gives each part an equal share of each worker's envs. Envs with neighbouring ids stay together.
+
+    Args:
+        worker_of: The worker of each env.
+        parts: The number of parts, at most that of envs.
+
+    Returns: The envs of each part, ascending. No part is empty, and their sizes differ by one env at most.
+    """
+    by_worker: dict[int, list[int]] = {}
+    for env, worker in enumerate(worker_of):
+        by_worker.setdefault(worker, []).append(env)
+    shares: list[list[int]] = [[] for _ in range(parts)]
+    for envs in by_worker.values():
+        # The parts that have the fewest envs so far get one of the remaining envs each.
+        fewest = sorted(range(parts), key=lambda part: len(shares[part]))[: len(envs) % parts]
+        first = 0
+        for part in range(parts):
+            end = first + len(envs) // parts + (part in fewest)
+            shares[part] += envs[first:end]
+            first = end
+    return [sorted(share) for share in shares]
+
+
+class OfAPart(Protocol):
+    """The members of `Part` that the decorator uses."""
+
+    _engine: Engine
+    _part: int
+
+
+P = ParamSpec("P")
+S = TypeVar("S", bound=OfAPart)
+T = TypeVar("T")
+
+
+def with_hub_lock(method: Callable[Concatenate[S, P], T]) -> Callable[Concatenate[S, P], T]:
+    """A decorator of methods that call the hub several times. While the method runs, threads that use other parts enter
+    the hub only while it sleeps."""
+
+    @wraps(method)
+    def call(self: S, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        if self._engine.hub is None:  # the pool cannot be used: the method raises the error
+            return method(self, *args, **kwargs)
+        return self._engine.hub.in_turn(partial(method, self, *args, **kwargs), self._part)  # type: ignore[return-value]
+
+    return call

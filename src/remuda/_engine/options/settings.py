@@ -11,7 +11,6 @@ from remuda._engine.options.fault_policy import FaultPolicy
 from remuda._engine.options.pool_options import OPTIONS, OptionValues, PoolOptions
 from remuda._engine.options.refusals import check_pairs
 from remuda._engine.stats.choice import WorkerChoice
-from remuda._engine.stats.snapshot import PoolSetup
 from remuda._relay.receiver import ShownWarnings
 from remuda._wire.autoreset import AUTORESET_MODES, AutoresetMode
 
@@ -119,19 +118,6 @@ class Settings(OptionValues):
         """Whether a worker resets an env as soon as its episode is over, without a command."""
         wanted = self.resets_ahead or self.spares > 0 or self.mode.in_background
         return wanted and self.max_concurrency is None
-
-    def setup(self, parts: int) -> PoolSetup:
-        """Returns the `PoolSetup` of the pool, which its figures contain. `parts`: the number of parts of the pool."""
-        return PoolSetup(
-            envs_of_worker=self.envs_of_worker(),
-            backend=self.backend,
-            autoreset=self.autoreset,
-            spares=self.spares,
-            vector_size=self.vector_size,
-            is_chosen=self.choice is not None,
-            parts=parts,
-            keeps_apart=self.keeps_apart,
-        )
 
     @property
     def has_successors(self) -> bool:

@@ -15,14 +15,12 @@ from gymnasium import Space
 from remuda import _core
 from remuda._backends.base import Backend, Worker
 from remuda._backends.deadline import Deadline
-from remuda._engine.commands.engine import Engine
-from remuda._engine.commands.partition import divide
+from remuda._engine.commands.engine import Engine, shares_of_parts, with_hub_lock
 from remuda._engine.commands.resets import Options
 from remuda._engine.options.checks import check_timeout, is_int
 from remuda._engine.options.pool_options import EnvFn, PoolOptions, RemoteBackend
 from remuda._engine.options.settings import Settings, signature_of_pool
 from remuda._engine.pool.advice import ADVISER, advice
-from remuda._engine.pool.hub_lock import with_hub_lock
 from remuda._engine.pool.part import Part
 from remuda._engine.rollouts.columns import Declared
 from remuda._engine.rollouts.rollout import Rollout
@@ -220,7 +218,7 @@ class Pool(Part):
             raise StateError(
                 "expected no env in flight when a pool is split; call recv of the parts, or discard of the pool, first"
             )
-        shares = divide([engine.running.slots.worker_of(slots[0]) for slots in envs], parts)
+        shares = shares_of_parts([engine.running.slots.worker_of(slots[0]) for slots in envs], parts)
         first = engine.divide([[slot for env in share for slot in envs[env]] for share in shares])
         if parts > 1:
             return self._parts
