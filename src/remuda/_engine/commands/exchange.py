@@ -45,14 +45,6 @@ class Exchange:
 
     # -- results -----------------------------------------------------------------------------------------
 
-    def pending(self, part: int) -> int:
-        """Returns the number of slots of a part that have an unanswered command, or a result that was not taken."""
-        return self._running.slots.pending(part)
-
-    def ready(self, part: int) -> int:
-        """Returns the number of slots of a part that have a result which was not taken."""
-        return self._running.slots.ready(part)
-
     def send(self, op: _core.Op, targets: Sequence[int], blobs: list[Any] | None, part: int, *, to_all: bool) -> None:
         """Sends `op` (a reset or an observe) to the slots `targets` of a part. If this raises, nothing was sent.
 
@@ -115,7 +107,7 @@ class Exchange:
     def drop_pending(self, part: int) -> None:
         """Waits for all envs of a part that are in flight, and drops their results."""
         # One wait may not suffice: a death ends it early, and a reset in the background may follow a dropped result.
-        while pending := self.pending(part):
+        while pending := self._running.slots.pending(part):
             self.wait(pending, None, part)
             self._running.hub.drop_ready(part)
 
@@ -205,7 +197,7 @@ class Exchange:
         env_ids = self._backend.workers[worker].env_ids
         self.faults.check_alive(env_ids)
         while not self._running.workers.has_room(worker) or not self.supervisor.takes_messages(worker):
-            self._pump_once(None)
+            self.attend_until(None)
             self.faults.check_alive(env_ids)
 
     def _wait_in_turn(self, part: int, call: Answers, timeout: float | None) -> None:
@@ -219,7 +211,7 @@ class Exchange:
         while not call.done:
             if self.closing:  # while the pool closes, `close_envs` receives all answers
                 raise ClosedError("the pool was closed before all answers had come")
-            self._pump_once(deadline)
+            self.attend_until(deadline)
             if deadline is not None and time.monotonic() >= deadline:
                 return
 
@@ -238,9 +230,9 @@ class Exchange:
                     )
                     close_errors.expect(sequence, None, worker.index)
                     break
-                self._pump_once(_soon(deadline))
+                self.attend_until(_soon(deadline))
         while self._calls and not deadline.has_passed():
-            self._pump_once(_soon(deadline))
+            self.attend_until(_soon(deadline))
         return close_errors
 
     def raise_close_errors(self, close_errors: Answers) -> None:
@@ -251,14 +243,10 @@ class Exchange:
         if close_errors.error is not None:
             raise close_errors.error
 
-    def attend_until(self, deadline: float) -> None:
-        """Waits for an event and handles it. Returns at `deadline`, a time of `time.monotonic`, at the latest."""
-        self._pump_once(deadline)
-
     # -- events ------------------------------------------------------------------------------------------
 
-    def _pump_once(self, deadline: float | None) -> None:
-        """Waits for an event, at most until the deadline, and handles all events that have occurred."""
+    def attend_until(self, deadline: float | None) -> None:
+        """Waits for an event, until `deadline` (a time of `time.monotonic`) at most, and handles all that occurred."""
         self._running.hub.wait(0, _remaining_ns(deadline), None)
         self.attend()
 

@@ -208,7 +208,7 @@ class Part:
         exchange = self._exchange
         if exchange.attend():
             self._raise_any()
-        there = exchange.pending(self._part)
+        there = self._engine.running.slots.pending(self._part)
         if there == 0:
             self._raise_any()
             self._some(env_ids)
@@ -216,9 +216,9 @@ class Part:
         wanted = there if min_envs is None else min(min_envs, there)
         exchange.wait(wanted, timeout, self._part)
         self._raise_any()
-        if not exchange.pending(self._part):
+        if not self._engine.running.slots.pending(self._part):
             raise StateError("expected envs in flight, got none: a handler of signals or logs has received the results")
-        limit = exchange.ready(self._part) if max_envs is None else max_envs
+        limit = self._engine.running.slots.ready(self._part) if max_envs is None else max_envs
         return self._engine.running.hub.take(limit, order == "slot", env_ids, self._part)  # type: ignore[return-value]
 
     @with_hub_lock
@@ -285,7 +285,7 @@ class Part:
     @property
     def pending(self) -> int:
         """The number of envs in flight. An env is in flight until a call returns its result or raises its error."""
-        return 0 if self._engine.closed else self._exchange.pending(self._part)
+        return 0 if self._engine.closed else self._engine.running.slots.pending(self._part)
 
     def discard(self) -> None:
         """Waits for all envs in flight, and drops their results and faults. Envs that failed must be reset. A divided
