@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -11,7 +11,6 @@ import numpy as np
 
 from remuda import _core
 from remuda._engine.batches.infos import Infos, PickledRows, RawRow, final_obs_reader, rows_of_envs
-from remuda._engine.batches.unpickling import UnpicklingMeter
 from remuda._error_frames import holds_nothing
 from remuda._wire.codec import SpaceCodec
 from remuda._wire.failures import not_loaded
@@ -33,15 +32,15 @@ class Source:
         vector_size: The number of envs in each vector env; None if envs are single.
         worker_of: Returns the worker that hosts an env.
         extras: The names of the caller's own columns.
-        meter: Counts the time of unpickling infos.
+        note_unpickling: Counts the nanoseconds in which infos are unpickled.
     """
 
     codec: SpaceCodec
     info_reader: _core.InfoReader
     vector_size: int | None
     worker_of: Callable[[int], int]
-    extras: tuple[str, ...] = ()
-    meter: UnpicklingMeter = field(default_factory=UnpicklingMeter)
+    extras: tuple[str, ...]
+    note_unpickling: Callable[[int], None]
 
     def __deepcopy__(self, _: dict[int, Any]) -> Source:
         """Returns the same source, because a copied batch has the same envs."""
@@ -169,7 +168,7 @@ class Batch(_core.Batch):
     @cached_property
     def _lazy(self) -> PickledRows:
         return PickledRows(
-            self._rows_matter(), partial(_blame, self.env_ids, self._source.worker_of), self._source.meter
+            self._rows_matter(), self._source.note_unpickling, partial(_blame, self.env_ids, self._source.worker_of)
         )  # no argument refers to the batch: the batch refers to this object, so that would be a cycle
 
     def __reduce__(self) -> tuple[Any, ...]:

@@ -12,7 +12,6 @@ from typing import Any, TypeAlias, overload
 import numpy as np
 
 from remuda import _core
-from remuda._engine.batches.unpickling import UnpicklingMeter
 from remuda._error_frames import holds_nothing
 from remuda._wire.codec import SpaceCodec
 from remuda._wire.info_columns import PYTHON_NUMBERS, InfoColumn, InfoField
@@ -105,22 +104,19 @@ class PickledRows:
 
     def __init__(
         self,
-        raw: dict[int, RawRow] | None,
+        raw: dict[int, RawRow],
+        note_time: Callable[[int], None],
         blame: Callable[[int, Exception], Exception] | None = None,
-        meter: UnpicklingMeter = UnpicklingMeter(),  # noqa: B008  # a meter that counts nothing never changes
     ) -> None:
         """Keeps the pickled data of rows.
 
         Args:
             raw: The data, by row.
+            note_time: A function that counts the nanoseconds of unpickling an info.
             blame: Makes the error for a row that cannot be unpickled; None: the exception of `pickle` is raised.
-            meter: Counts the time of unpickling infos.
         """
-        self.raw, self._blame, self._meter = raw or {}, blame, meter
+        self.raw, self._note_time, self._blame = raw, note_time, blame
         self._loaded: dict[int, tuple[list[Any], dict[str, Any] | None, Any]] = {}
-
-    def __bool__(self) -> bool:
-        return bool(self.raw)
 
     @property
     def are_flags(self) -> bool:
@@ -165,8 +161,8 @@ class PickledRows:
             if self._blame is None:
                 raise
             raise self._blame(row, error) from error
-        if matter[1]:  # the meter does not count rows without an info
-            self._meter.note(time.perf_counter_ns() - begin)
+        if matter[1]:  # rows without an info do not count
+            self._note_time(time.perf_counter_ns() - begin)
         return matter
 
 
@@ -294,14 +290,14 @@ def stack_rollout(
     arrays: list[Any],
     raw: dict[int, RawRow],
     shape: tuple[int, int],
-    meter: UnpicklingMeter,
+    note_time: Callable[[int], None],
 ) -> dict[str, Any]:
     """Returns the numbers in the infos of a rollout, in the format of `Infos.stack`: arrays (steps, envs, ...).
 
-    `mask`, `arrays` and `raw` have steps * envs rows; `meter` is that of `PickledRows`.
+    `mask`, `arrays` and `raw` have steps * envs rows; `note_time` is that of `PickledRows`.
     """
     stacked: dict[str, Any] = reader.stack(mask, arrays if mask.any() else None, None)
-    loaded = PickledRows(raw, meter=meter)
+    loaded = PickledRows(raw, note_time)
     for row in raw:
         info = dict(loaded.info(row))
         if loaded.has_final(row) and (terminal := loaded.final(row)[1]):

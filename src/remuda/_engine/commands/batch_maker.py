@@ -10,7 +10,6 @@ from functools import partial
 from remuda import _core
 from remuda._engine.batches.batch import Batch, Source
 from remuda._engine.batches.infos import InfoColumns, RawRow
-from remuda._engine.batches.unpickling import UnpicklingMeter
 from remuda._engine.commands.exchange import Exchange
 from remuda._engine.running import Running
 from remuda._wire.info_columns import InfoColumn
@@ -26,7 +25,7 @@ class BatchMaker:
         source: The data that all batches share.
     """
 
-    def __init__(self, running: Running, infos: InfoColumns, exchange: Exchange, extras: tuple[str, ...] = ()) -> None:
+    def __init__(self, running: Running, infos: InfoColumns, exchange: Exchange, extras: tuple[str, ...]) -> None:
         """`extras`: the names of the caller's own columns, which batches have too."""
         self._running, self._layout = running, running.layout
         self._infos, self._exchange = infos, exchange
@@ -41,7 +40,7 @@ class BatchMaker:
             running.layout.vector_size,
             running.layout.worker_of,
             extras,
-            UnpicklingMeter(running),
+            partial(_note_unpickling, weakref.ref(running)),  # weak, because batches outlive their pool
         )
         look = partial(_look, weakref.ref(self))  # a strong reference would be a cycle, through the hub
         running.hub.set_batches(Batch, self.source, look, observation.is_single_column)
@@ -92,3 +91,9 @@ class BatchMaker:
 def _look(maker: weakref.ref[BatchMaker], batch: Batch) -> None:
     if (there := maker()) is not None:
         there.look(batch)
+
+
+def _note_unpickling(running: weakref.ref[Running], nanoseconds: int) -> None:
+    """Adds the time of unpickling an info to the figures of a pool that is still open."""
+    if (there := running()) is not None and there.is_there:
+        there.hub.caller.note_unpickled(nanoseconds)

@@ -276,7 +276,7 @@ class Rollout(HasAdvantages):
         mask = np.where(self._filled, self._mask, np.uint64(0)).reshape(-1)[n:]
         arrays = [array[n:] for array in self._memory.infos()]
         return stack_rollout(
-            self._source.info_reader, mask, arrays, self._rows_matter(), (self.steps, n), self._source.meter
+            self._source.info_reader, mask, arrays, self._rows_matter(), (self.steps, n), self._source.note_unpickling
         )
 
     @property
