@@ -14,7 +14,8 @@ from remuda._engine.commands.action_spaces import ActionSpaces
 from remuda._engine.commands.answers import Answers
 from remuda._engine.commands.exchange import Exchange
 from remuda._engine.commands.shared_rendering import SharedRendering
-from remuda._engine.options.autoreset import check_autoreset
+from remuda._engine.options.checks import check_autoreset
+from remuda._engine.options.crash_dir import described
 from remuda._engine.running import Running
 from remuda._factories import check_env_fns
 from remuda._progress.bar import BuildBar
@@ -67,7 +68,7 @@ class Replacing:
         if self._backend.processes is not None:
             self._backend.processes.adopt(self._layout.worker_of(env), env, carried)
         if self._running.factories is not None:
-            self._running.factories.replace(env, env_fn)
+            (self._running.factories[env],) = described([env_fn])
         for slot in ids:
             self._running.reports[slot] = report
             self._action_spaces.replace(slot, report.action_space)

@@ -7,14 +7,17 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from numbers import Real
 from typing import Any, TypeAlias
 
 from gymnasium import Space
 
+from remuda._wire.autoreset import AUTORESET_MODES
+
 Check: TypeAlias = Callable[[str, Any], Any]
 
+_GYMNASIUM_NAMES = {mode.gymnasium: name for name, mode in AUTORESET_MODES.items()}
 _OURS = "REMUDA_"  # the prefix of the pool's own environment variables
 _UNITS = {"": 1} | {
     prefix + suffix: base**power
@@ -154,3 +157,29 @@ def _check_variable(name: object, value: object, where: str) -> None:
         raise ValueError(f"expected names and values that an environment can have in {where}, got {name!r}: {value!r}")
     if name.startswith(_OURS):
         raise ValueError(f"expected no variables of remuda's own in {where}, got {name!r}")
+
+
+# -- autoreset modes ---------------------------------------------------------------------------------------
+
+
+def autoreset_name(mode: Any) -> Any:
+    """Returns the pool's name for a mode of Gymnasium's `AutoresetMode` or its value; other values unchanged."""
+    value = getattr(mode, "value", mode)
+    return _GYMNASIUM_NAMES.get(value, mode) if isinstance(value, str) else mode
+
+
+def autoreset_mode(name: str, given: Any) -> Any:
+    """Checks the option `autoreset`, and returns the pool's name for the mode."""
+    return one_of(*AUTORESET_MODES)(name, autoreset_name(given))
+
+
+def check_autoreset(autoreset: str, metadata: Sequence[Mapping[str, Any]]) -> None:
+    """Raises ValueError if a vector env's metadata names another mode than the pool's."""
+    for i, one in enumerate(metadata):
+        mode = one.get("autoreset_mode")
+        name = autoreset_name(mode)
+        if mode is not None and name != autoreset:
+            raise ValueError(
+                f"expected vector envs that agree with autoreset={autoreset!r}, got the autoreset_mode {mode!r} of "
+                f"env_fns[{i}]; pass autoreset={name!r}, or build them with another mode"
+            )

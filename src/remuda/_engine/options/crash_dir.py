@@ -5,12 +5,15 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeAlias
 
 from remuda._engine.options.checks import int_from
 from remuda._keywords import names_keywords
 from remuda._system.directories import make_writable
 from remuda._wire import by_value
+
+Factories: TypeAlias = "list[tuple[str, bytes | None]]"
+"""The name and the pickle of each env's factory, for crash records; None if the factory cannot be pickled."""
 
 
 @names_keywords(option="crash_dir")
@@ -50,21 +53,11 @@ def crash_dir_for(given: Any) -> CrashDir | None:
     return replace(crash_dir, directory=make_writable(crash_dir.directory, "crash_dir"))
 
 
-class Factories:
-    """The names and pickles of env factories, for crash records. Keeps no factory: factories may keep a pool alive."""
-
-    def __init__(self, env_fns: Sequence[Callable[[], Any]]) -> None:
-        known = {id(env_fn): env_fn for env_fn in env_fns}  # pickles each factory once: most envs share one
-        described = {key: _describe_factory(env_fn) for key, env_fn in known.items()}
-        self._factories = [described[id(env_fn)] for env_fn in env_fns]
-
-    def replace(self, env_id: int, env_fn: Callable[[], Any]) -> None:
-        """Replaces the factory of an env."""
-        self._factories[env_id] = _describe_factory(env_fn)
-
-    def __getitem__(self, env_id: int) -> tuple[str, bytes | None]:
-        """Returns the name of an env's factory, and its pickle (None if it cannot be pickled)."""
-        return self._factories[env_id]
+def described(env_fns: Sequence[Callable[[], Any]]) -> Factories:
+    """Returns the `Factories` of envs. It contains no factory, because factories may keep a pool alive."""
+    known = {id(env_fn): env_fn for env_fn in env_fns}  # pickles each factory once: most envs share one
+    found = {key: _describe_factory(env_fn) for key, env_fn in known.items()}
+    return [found[id(env_fn)] for env_fn in env_fns]
 
 
 def _describe_factory(env_fn: Callable[[], Any]) -> tuple[str, bytes | None]:

@@ -18,7 +18,7 @@ class Option:
     Attributes:
         default: The value if the option is not given, in the form in which a caller would write it.
         text: Its meaning, for its users.
-        check: RolloutSteps the given value into the value in force. Raises TypeError or ValueError.
+        check: Converts the given value into the value in force. Raises TypeError or ValueError.
         keeps_processes: With another value than the default, `backend="auto"` means worker processes.
         one_worker_each: With another value than the default, each env gets a worker if `num_workers` is not given.
         needs_one_worker_each: Why, with another value than the default, no two envs may share a worker; None: they may.

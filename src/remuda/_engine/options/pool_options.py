@@ -15,9 +15,9 @@ from typing import Any, Literal, TypeAlias, TypedDict
 from gymnasium import Space
 
 from remuda import _core
-from remuda._engine.options.autoreset import autoreset_mode
 from remuda._engine.options.checks import (
     any_value,
+    autoreset_mode,
     checked_by,
     int_from,
     memory_limit,

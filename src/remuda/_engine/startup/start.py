@@ -10,9 +10,8 @@ from remuda import _core
 from remuda._backends.base import Assignment, Backend
 from remuda._backends.serial import SerialBackend
 from remuda._backends.thread import ThreadBackend
-from remuda._engine.options.autoreset import check_autoreset
-from remuda._engine.options.checks import variables_of
-from remuda._engine.options.crash_dir import Factories
+from remuda._engine.options.checks import check_autoreset, variables_of
+from remuda._engine.options.crash_dir import Factories, described
 from remuda._engine.options.devices import device_of, find_devices
 from remuda._engine.options.extras import check_extras
 from remuda._engine.options.pool_options import BackendName, EnvFn
@@ -64,7 +63,7 @@ def start(
         inherited: The state of an earlier pool that this one replaces.
     """
     try:
-        factories = None if settings.crash_dir is None else Factories(env_fns)
+        factories = None if settings.crash_dir is None else described(env_fns)
         backend = begun or make_backend(settings)
         assignments = assign(settings, env_fns)
         workers = backend.build(assignments, settings.start_timeout)
