@@ -17,23 +17,24 @@ class ActionSpaces:
     Attributes:
         single: The space of env 0. The spaces of other envs may differ from it in their bounds.
         each: The space of each env, by its id.
+        are_seeded: Whether resets seed the spaces too. Then they are copies, each of which can be seeded separately:
+            several envs may have reported the same object, and envs in this process use that object themselves.
     """
 
-    def __init__(self, single: Space[Any], each: Iterable[Space[Any]], *, are_separate: bool = False) -> None:
-        self.single, self.each, self._are_separate = single, tuple(each), are_separate
+    def __init__(self, single: Space[Any], each: Iterable[Space[Any]], *, are_seeded: bool) -> None:
+        self.are_seeded = are_seeded
+        self.single, self.each = self._own(single), tuple(map(self._own, each))
 
-    def separate(self) -> ActionSpaces:
-        """Returns copies of the spaces, each of which can be seeded separately.
+    def _own(self, space: Space[Any]) -> Space[Any]:
+        return copy.deepcopy(space) if self.are_seeded else space
 
-        Several envs may have reported the same object, and envs in this process use that object themselves.
-        """
-        each = [copy.deepcopy(space) for space in self.each]
-        return ActionSpaces(copy.deepcopy(self.single), each, are_separate=True)
+    def continue_from(self, other: ActionSpaces) -> None:
+        """Takes the spaces of another pool with the same envs, so that their random numbers continue."""
+        self.single, self.each = other.single, other.each
 
     def replace(self, env_id: int, space: Space[Any]) -> None:
         """Sets the space of an env that has replaced another one."""
-        own = copy.deepcopy(space) if self._are_separate else space
-        self.each = (*self.each[:env_id], own, *self.each[env_id + 1 :])
+        self.each = (*self.each[:env_id], self._own(space), *self.each[env_id + 1 :])
 
     def seed(self, env_ids: Sequence[int], seeds: Sequence[int | None]) -> None:
         """Seeds the space of each env that has a seed, from that seed. The seed of env 0 also seeds `single`."""

@@ -83,13 +83,10 @@ class Engine:
         self.exchange = Exchange(running, self.faults, supervisor)
         self.batches = BatchMaker(running, infos, self.exchange, tuple(settings.extras or ()))
         action_spaces = [report.action_space for report in running.reports[: running.layout.num_slots]]
-        self.action_spaces = ActionSpaces(running.layout.action_space, action_spaces)
-        if per_episode:
-            self.action_spaces = self.action_spaces.separate()
-        seeded = self.action_spaces if per_episode else None
+        self.action_spaces = ActionSpaces(running.layout.action_space, action_spaces, are_seeded=per_episode)
         self.rendering = SharedRendering(running, has_processes=settings.backend == "process")
         self.replacing = Replacing(running, self.exchange, self.action_spaces, self.rendering)
-        self.resets = Resets(running, self.seeds, defaults, seeded, self.exchange)
+        self.resets = Resets(running, self.seeds, defaults, self.action_spaces, self.exchange)
         self._origin = Origin.now(self._pids(), self.owner)
         self.publish()
         self.hub: _core.Hub | None = running.hub  # set last: the traceback of an error above would keep the hub alive

@@ -34,19 +34,13 @@ class Resets:
         running: Running,
         seeds: Seeds,
         defaults: ResetDefaults,
-        spaces: ActionSpaces | None,
+        spaces: ActionSpaces,
         exchange: Exchange,
     ) -> None:
-        """`spaces`: the action spaces that are seeded together with the envs; None if the caller seeds the spaces."""
         self._running, self._layout = running, running.layout
         self._env_ids_of = [worker.env_ids for worker in running.backend.workers]
         self._seeds, self._defaults, self._spaces = seeds, defaults, spaces
         self._exchange = exchange
-
-    def use_spaces(self, spaces: ActionSpaces) -> None:
-        """Makes later resets seed these action spaces, unless the caller seeds the spaces."""
-        if self._spaces is not None:
-            self._spaces = spaces
 
     def send(self, slots: Sequence[int], seed: Seed, options: Options, part: int, *, to_all: bool) -> None:
         """Sends resets to some slots of a part. If this raises, nothing was sent."""
@@ -65,7 +59,7 @@ class Resets:
         self._seeds.note(orders, envs)
         each = zip(self._layout.by_env(envs), arguments, strict=True)
         self._exchange.forget_preparations([its[0] for its, given in each if given])
-        if self._spaces is not None:
+        if self._spaces.are_seeded:
             self._spaces.seed(slots, entropy_for(seed, slots))
 
     def _arguments(

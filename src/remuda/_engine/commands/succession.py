@@ -17,7 +17,7 @@ def succeed(old: Engine, new: Engine) -> None:
     way is cut off: the next result of its env is truncated, with `info["resized"]`.
     """
     new.seeds.continue_from(old.seeds)
-    _keep_spaces(old, new)
+    new.action_spaces.continue_from(old.action_spaces)
     _copy_last_results(old.running, new.running)
     slots = range(new.layout.num_slots)
     begun = [slot for slot in slots if not old.faults.obstacles.must_reset(slot)]
@@ -30,12 +30,6 @@ def succeed(old: Engine, new: Engine) -> None:
         _cut_off(old, new, first)
     old.is_succeeded, old.hub = True, None
     _repeat_calls(old, new)
-
-
-def _keep_spaces(old: Engine, new: Engine) -> None:
-    """Gives the new engine the old one's action spaces, so that their random numbers continue."""
-    new.action_spaces = old.action_spaces
-    new.resets.use_spaces(old.action_spaces)
 
 
 def _copy_last_results(old: Running, new: Running) -> None:
