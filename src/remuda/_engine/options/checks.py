@@ -48,11 +48,6 @@ def checked_by(check: Callable[[Any], object]) -> Check:
     return checked
 
 
-def or_else(meaning: str) -> Check:
-    """Returns a check that returns `meaning` if the given value is None or empty."""
-    return lambda _, given: given or meaning
-
-
 def int_from(least: int, most: int | None = None, *, or_none: bool = False) -> Check:
     to = "up" if most is None else f"to {most}"
 

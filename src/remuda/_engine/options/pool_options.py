@@ -23,7 +23,6 @@ from remuda._engine.options.checks import (
     memory_limit,
     module_names,
     one_of,
-    or_else,
     seconds,
     single_space,
     true_or_false,
@@ -194,7 +193,7 @@ class OptionValues:
     )
     name: str = option(
         None,
-        or_else("remuda"),
+        value_of(lambda given: given or "remuda"),
         """The name of the workers in `ps` and logs; None: "remuda", or the name that a face gives them.""",
     )
     autoreset: AutoresetMode = option(

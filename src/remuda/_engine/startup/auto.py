@@ -33,8 +33,6 @@ from remuda.errors import EnvError, RemudaError, WorkerDiedError
 class TrialPool(Protocol):
     """The members of a pool that the trial uses. This pool has one env, which the trial measures."""
 
-    options: dict[str, Any]
-
     def apply_async(
         self, fn: Callable[..., Any], args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Call: ...
@@ -110,7 +108,7 @@ def _try(settings: Settings, env_fns: Sequence[EnvFn], backend: Backend, adopt: 
         raise
     pool, is_over = adopt(alone, lay_out(alone, backend, reports)), False
     try:
-        measured = _measure(pool)
+        measured = _measure(pool, [column.function for column in check_extras(settings.extras)])
         wake = _wake_seconds(pool) if settings.may_step_itself and measured.cost is not None else None
         is_over = measured.cost is not None
         return measured, wake
@@ -119,10 +117,9 @@ def _try(settings: Settings, env_fns: Sequence[EnvFn], backend: Backend, adopt: 
             pool.close(timeout=PATIENCE_SECONDS, terminate=not is_over)
 
 
-def _measure(pool: TrialPool) -> Measured:
+def _measure(pool: TrialPool, computed: Sequence[Callable[[Any], Any]]) -> Measured:
     try:
-        functions = {"computed": [column.function for column in check_extras(pool.options.get("extras"))]}
-        measured: Measured = pool.apply_async(measure, (), functions).result(timeout=PATIENCE_SECONDS)[0]
+        measured: Measured = pool.apply_async(measure, (), {"computed": computed}).result(PATIENCE_SECONDS)[0]
     except TimeoutError:
         return Measured(None, 0, 0, f"it was not done after {PATIENCE_SECONDS:.0f} s")
     except RemudaError as error:
@@ -138,17 +135,12 @@ def _wake_seconds(pool: TrialPool) -> float | None:
         if not len(pool.recv(timeout=PATIENCE_SECONDS)):
             return None
         for _ in range(_ROUND_TRIPS):
-            _think()
-            begin = time.perf_counter()
+            think_until = time.perf_counter() + _THINK_SECONDS
+            while (begin := time.perf_counter()) < think_until:
+                pass
             pool.request_obs()
             pool.recv()
             trips.append(time.perf_counter() - begin)
     except RemudaError:
         return None
     return median(trips)
-
-
-def _think() -> None:
-    end = time.perf_counter() + _THINK_SECONDS
-    while time.perf_counter() < end:
-        pass

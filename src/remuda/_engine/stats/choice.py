@@ -93,15 +93,12 @@ def choose(
         if alone < _WORTH_WORKERS * shared:
             batch = f"the {num_envs} steps of a batch take {span(alone)}, by {counted(best, 'worker')} {span(shared)}"
             return WorkerChoice(1, "serial", f"stepped by the caller: {batch}, and to wake a worker {span(wake)}")
-    return WorkerChoice(best, backend, f"{counted(best, 'worker')} for {num_envs} envs: {describe(cost, cores)}")
+    reason = f"a step takes {span(cost.wall)}, {span(cost.cpu)} of it CPU, and {counted(cores, 'core')} may be used"
+    return WorkerChoice(best, backend, f"{counted(best, 'worker')} for {num_envs} envs: {reason}")
 
 
 def one_each(num_envs: int, backend: Literal["process", "thread"], why: str) -> WorkerChoice:
     return WorkerChoice(num_envs, backend, f"one worker for each of {num_envs} envs: {why}")
-
-
-def describe(cost: StepCost, cores: int) -> str:
-    return f"a step takes {span(cost.wall)}, {span(cost.cpu)} of it CPU, and {counted(cores, 'core')} may be used"
 
 
 def counted(number: int, noun: str) -> str:

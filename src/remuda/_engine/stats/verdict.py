@@ -7,7 +7,6 @@ that costs most.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from statistics import median
 from typing import Literal, TypeAlias
@@ -87,7 +86,8 @@ def judge(stats: Snapshot) -> Verdict:
         return beside
     if batch.own >= _MOST * batch.whole:
         return _spinning_threads(stats, batch) or _policy(stats, batch)
-    worst = max([beside, *_causes_of_waiting(stats, batch)], key=lambda finding: finding.saves)
+    waiting = [look(stats, batch) for look in (_slow_resets, _slow_env, _worker_count, _lockstep)]
+    worst = max([beside, *filter(None, waiting)], key=lambda finding: finding.saves)
     return worst if worst.saves >= _WORTH_NAMING else _env_step(stats, batch)
 
 
@@ -96,12 +96,6 @@ def workers_verdict(stats: Snapshot) -> Verdict | None:
     if stats.batches <= 0 or not stats.steps or stats.seconds <= 0:
         return None
     return _worker_count(stats, BatchTime(stats))
-
-
-def _causes_of_waiting(stats: Snapshot, batch: BatchTime) -> Iterator[Verdict]:
-    for look in (_slow_resets, _slow_env, _worker_count, _lockstep):
-        if (finding := look(stats, batch)) is not None:
-            yield finding
 
 
 # -- the policy ------------------------------------------------------------------------------------------------
