@@ -33,7 +33,7 @@ from remuda._engine.rollouts.rollout import Rollout
 from remuda._engine.running import SPLIT_SINCE
 from remuda._engine.seeds import Seed
 from remuda._error_frames import holds_nothing
-from remuda._wire.env_state import EnvState, StateFns, StateSupport
+from remuda._wire.env_state import EnvState, StateFns
 from remuda._wire.pickling import Buffers, bundle, dump
 from remuda._wire.requests import CallEnv, TakeState
 from remuda.errors import StateError
@@ -558,7 +558,7 @@ class Part:
         """
         self._engine.check_open()
         targets = self._named(env_ids)
-        check_taken(state_fns, targets, self._support_of, self._engine.layout.vector_size)
+        check_taken(state_fns, targets, self._engine)
         self._engine.faults.check_reset(targets)
         check_in_episode(targets, self._engine)
         messages = [dump(TakeState(state_fns))] * len(targets)
@@ -588,9 +588,8 @@ class Part:
                 the state, too.
         """
         self._engine.check_open()
-        layout, targets = self._engine.layout, self._targets(env_ids)
-        codecs = layout.observation, layout.action
-        checked = check_states(states, targets, self._support_of, codecs, layout.autoreset, layout.vector_size)
+        targets = self._targets(env_ids)
+        checked = check_states(states, targets, self._engine)
         self._check_quiet()
         self._engine.resets.restore(targets, checked, self._part, to_all=env_ids is None)
         return self._receive(env_ids=targets)
@@ -699,10 +698,6 @@ class Part:
 
     def _named(self, env_ids: Iterable[int] | None) -> Sequence[int]:
         return self._ids if env_ids is None else check_env_ids(env_ids, self._ids)
-
-    def _support_of(self, slot: int) -> StateSupport:
-        running = self._engine.running
-        return running.reports[running.slots.env_of(slot)].state
 
 
 def _ids(ids: Any) -> list[int]:

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from remuda._engine.commands.engine import Engine
-from remuda._wire.codec import Leaves, SpaceCodec
+from remuda._wire.codec import Leaves
 from remuda._wire.env_state import EnvState, StateSupport
 from remuda._wording import name_some
 from remuda.errors import InvalidEnvError, StateError
-
-SupportOf = Callable[[int], StateSupport]
-"""A function that returns the `StateSupport` of a slot's env."""
 
 _OFFERS = (
     "get_state and set_state methods, clone_state and restore_state as ale_py's have them, a simulation of MuJoCo, or "
@@ -21,15 +18,15 @@ _OFFERS = (
 _FNS = "pass state_fns=(get, put), or state_fns='attributes' if all its state is in attributes"
 
 
-def check_taken(fns: Any, slots: Sequence[int], support_of: SupportOf, vector_size: int | None) -> None:
+def check_taken(fns: Any, slots: Sequence[int], engine: Engine) -> None:
     """Checks that `get_state` of these envs works with `fns`. Raises TypeError, ValueError or InvalidEnvError."""
-    _check_single("taken", vector_size)
+    _check_single("taken", engine)
     is_pair = isinstance(fns, tuple) and len(fns) == 2 and all(map(callable, fns))
     if fns is not None and not is_pair and not (isinstance(fns, str) and fns == "attributes"):
         raise TypeError(f"expected state_fns to be a pair of functions, 'attributes' or None, got {fns!r}")
     if fns is None:
         for slot in slots:
-            if (support := support_of(slot)).method is None:
+            if (support := _support_of(slot, engine)).method is None:
                 raise InvalidEnvError(
                     f"expected envs whose state can be taken ({_OFFERS}), got env {slot}, {_text(support.layers)}; "
                     + (support.refusal or _FNS)
@@ -59,19 +56,9 @@ def not_in_episode(envs: Sequence[int]) -> StateError:
     )
 
 
-def check_states(
-    states: Any,
-    slots: Sequence[int],
-    support_of: SupportOf,
-    codecs: tuple[SpaceCodec, SpaceCodec],
-    autoreset: str,
-    vector_size: int | None,
-) -> list[EnvState]:
-    """Returns the states as a list. Raises TypeError or ValueError unless they fit these envs.
-
-    `codecs` are those of the pool's observations and actions.
-    """
-    _check_single("set", vector_size)
+def check_states(states: Any, slots: Sequence[int], engine: Engine) -> list[EnvState]:
+    """Returns the states as a list. Raises TypeError or ValueError unless they fit these envs."""
+    _check_single("set", engine)
     if not isinstance(states, Sequence) or not all(isinstance(state, EnvState) for state in states):
         raise TypeError(f"expected a sequence of states that get_state has returned, got {states!r}")
     if not slots:
@@ -80,8 +67,9 @@ def check_states(
         )
     if len(states) != len(slots):
         raise ValueError(f"expected {len(slots)} states, one for each env, got {len(states)}")
+    codecs = engine.layout.observation, engine.layout.action
     for state, slot in zip(states, slots, strict=True):
-        layers = support_of(slot).layers
+        layers = _support_of(slot, engine).layers
         if state.layers != layers:
             raise ValueError(f"expected a state of {_text(layers)} for env {slot}, got one of {_text(state.layers)}")
         for kind, codec, leaves in zip(("observations", "actions"), codecs, state.leaves, strict=True):
@@ -90,7 +78,7 @@ def check_states(
                     f"expected a state of an env with the {kind} {_shapes(codec.leaves)} for env {slot}, got one with "
                     f"{_shapes(leaves)}; put it into an env that is made as the one that it was taken of"
                 )
-        if state.is_over and autoreset == "same_step":
+        if state.is_over and engine.layout.mode.in_same_step:
             raise ValueError(
                 f"expected a state within an episode for env {slot}, got one after its end: with "
                 "autoreset='same_step' the next one has begun by then"
@@ -98,10 +86,14 @@ def check_states(
     return list(states)
 
 
-def _check_single(what: str, vector_size: int | None) -> None:
-    if vector_size is not None:
+def _support_of(slot: int, engine: Engine) -> StateSupport:
+    return engine.running.reports[engine.running.slots.env_of(slot)].state
+
+
+def _check_single(what: str, engine: Engine) -> None:
+    if engine.layout.vector_size is not None:
         raise ValueError(
-            f"expected envs whose states are {what} one by one, got vector_size={vector_size}: "
+            f"expected envs whose states are {what} one by one, got vector_size={engine.layout.vector_size}: "
             "only the vector env has the position of its envs in their episodes; use call() with its own methods"
         )
 
