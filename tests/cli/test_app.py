@@ -33,7 +33,7 @@ def test_without_a_command_the_commands_are_listed() -> None:
     assert re.search(r"^ +replay +Run the last episode", run.stderr, re.MULTILINE)
 
 
-@pytest.mark.parametrize("name", ["bench", "demo", "replay", "stacks", "top", "trace"])
+@pytest.mark.parametrize("name", ["bench", "demo", "replay", "top", "trace"])
 def test_each_command_has_a_help(name: str) -> None:
     run = command(name, "--help")
     assert (run.exit_code, run.stderr) == (0, "")
