@@ -162,7 +162,7 @@ def test_pools_without_processes_are_shown(backend: str, script: Start) -> None:
 
 
 def test_unknown_processes_and_those_of_other_users_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    missing = command("top", "4194304")  # a number above every process id
+    missing = command("top", "4194304", "--json")  # a number above every process id
     assert missing.exit_code == 2 and "expected a running process, got 4194304" in missing.stderr
     mine = command("top", str(os.getpid()), "--json")
     assert mine.exit_code == 2 and "which has none" in mine.stderr

@@ -5,10 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeAlias
-
-if TYPE_CHECKING:
-    from remuda._watch.open_pool import OpenPool
+from typing import Any, TypeAlias
 
 Subcommands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 
@@ -43,30 +40,3 @@ def refuse(message: str) -> int:
     """Print an error in one line, and return the exit status for a command that ran nothing."""
     print(f"error: {message}", file=sys.stderr)
     return 2
-
-
-def add_pid(parser: argparse.ArgumentParser) -> None:
-    """Describe the argument for the pid of a running program."""
-    parser.add_argument(
-        "pid",
-        type=at_least(1),
-        nargs="?",
-        metavar="PID",
-        help="process id of the program; default: all programs of this user",
-    )
-
-
-def show_pools(pid: int | None, show: Callable[[list[OpenPool]], int]) -> int:
-    """Show the pools of a program, or of all programs of this user.
-
-    Return the exit status of `show`, or of a refusal.
-    """
-    if sys.platform != "linux":
-        return refuse(f"expected Linux, which has /proc, got {sys.platform}")
-    from remuda._watch.finding import NotFoundError, found
-
-    try:
-        with found(pid) as pools:
-            return show(pools)
-    except NotFoundError as error:
-        return refuse(str(error))

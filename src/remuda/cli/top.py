@@ -7,19 +7,15 @@ import json
 import os
 import sys
 import time
-from typing import TYPE_CHECKING
 
-from .options import Subcommands, add_pid, add_subcommand, at_least, refuse, show_pools
-
-if TYPE_CHECKING:
-    from remuda._watch.open_pool import OpenPool
+from .options import Subcommands, add_subcommand, at_least, refuse
 
 
 def add_to(subcommands: Subcommands) -> None:
     """Describe the subcommand's options."""
     parser = add_subcommand(subcommands, top, "top")
-    add_pid(parser)
     add = parser.add_argument
+    add("pid", type=at_least(1), nargs="?", metavar="PID", help="process id; default: all programs of this user")
     add("--interval", type=at_least(0.05, float), default=1.0, metavar="S", help="seconds between updates (default: 1)")
     add("--json", action="store_true", help="print the figures of one interval as JSON")
 
@@ -30,41 +26,48 @@ def top(options: argparse.Namespace) -> int:
     The command only reads the memory of the programs, and does not slow them down. It ends with the last pool, or by
     Ctrl-C.
     """
-    if options.json:
-        return show_pools(options.pid, lambda pools: _print_json(pools, options.interval))
-    if reason := _reason_not_to_draw():
+    if reason := _reason_not_to_draw(options):
         return refuse(reason)
-    from rich.console import Console
-
     from remuda._watch.finding import NotFoundError
-    from remuda._watch.top import watch
 
     try:
-        watch(options.pid, Console(), options.interval)
+        _print_json(options) if options.json else _draw(options)
     except NotFoundError as error:
         return refuse(str(error))
     except KeyboardInterrupt:
-        return 0
+        pass
+    return 0
+
+
+def _draw(options: argparse.Namespace) -> None:
+    from rich.console import Console
+
+    from remuda._watch.top import watch
+
+    watch(options.pid, Console(), options.interval)
     print("all pools are closed")
-    return 0
 
 
-def _print_json(pools: list[OpenPool], interval: float) -> int:
-    first = [pool.look() for pool in pools]
-    time.sleep(interval)
-    last = [pool.look() for pool in pools]
-    shown = [pool.as_json(*snapshots) for pool, *snapshots in zip(pools, first, last, strict=True)]
+def _print_json(options: argparse.Namespace) -> None:
+    from remuda._watch.finding import found
+
+    with found(options.pid) as pools:
+        first = [pool.look() for pool in pools]
+        time.sleep(options.interval)
+        last = [pool.look() for pool in pools]
+        shown = [pool.as_json(*snapshots) for pool, *snapshots in zip(pools, first, last, strict=True)]
     print(json.dumps(shown, indent=2))
-    return 0
 
 
-def _reason_not_to_draw() -> str | None:
+def _reason_not_to_draw(options: argparse.Namespace) -> str | None:
     from remuda._reports.packages import is_installed
 
-    if not is_installed("rich"):
-        return 'remuda top needs rich: pip install "remuda-rl[top]"; or use --json'
     if sys.platform != "linux":
         return f"expected Linux, which has /proc, got {sys.platform}"
+    if options.json:
+        return None
+    if not is_installed("rich"):
+        return 'remuda top needs rich: pip install "remuda-rl[top]"; or use --json'
     if not sys.stdout.isatty():
         return "expected a terminal to draw on; use --json for a file or a pipe"
     if (kind := os.environ.get("TERM", "dumb")) in ("dumb", "unknown"):
