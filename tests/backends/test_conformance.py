@@ -33,10 +33,10 @@ def rows(batch: Batch) -> list[Any]:
     found = []
     for i in np.argsort(batch.env_ids).tolist():
         obs = batch.obs[i]
-        flags = bool(batch.terminated[i]), bool(batch.truncated[i])
+        flags = bool(batch.terminations[i]), bool(batch.truncations[i])
         final = None if batch.final_obs is None or not any(flags) else np.asarray(batch.final_obs[i]).tolist()
         extras = {name: column[i].tolist() for name, column in batch.extras.items()}
-        row = np.asarray(obs).tolist(), float(batch.reward[i]), *flags, final, extras, repr(batch.infos[i])
+        row = np.asarray(obs).tolist(), float(batch.rewards[i]), *flags, final, extras, repr(batch.infos[i])
         found.append((int(batch.env_ids[i]), *row))
     return found
 
@@ -64,7 +64,7 @@ def episodes(open_pool: OpenPool, **options: Any) -> list[Any]:
         batch = pool.reset(seed=3)
         found = [rows(batch)]
         for i in range(30):
-            ended = batch.terminated | batch.truncated
+            ended = batch.terminations | batch.truncations
             if pool.autoreset == "disabled" and ended.any():
                 found.append(rows(pool.reset(env_ids=batch.env_ids[ended])))
             batch = pool.step([i] * 4)
@@ -87,7 +87,7 @@ def some_envs(open_pool: OpenPool) -> list[Any]:
             found.append(pool.step([5, 6], env_ids=[2, 1]).env_ids.tolist())
         pool.send([1] * 4)
         pool.discard()
-        pool.send_observe(env_ids=[2, 0])
+        pool.request_obs(env_ids=[2, 0])
         found += [rows(pool.recv()), pool.get_attr("total_steps"), pool.get_attr("last_seed")]
         return [*found, pool.stats().steps, pool.stats().batches]
 
@@ -109,7 +109,7 @@ def objects(open_pool: OpenPool) -> list[Any]:
     with open_pool([TextEnv, partial(TextEnv, 3), TextEnv]) as pool:
         found = [pool.reset(options={"text": "long" * 3000}).obs]
         found += [pool.step((word, word * 2000, "")).obs for word in ("one", "two", "")]
-        pool.send_observe()
+        pool.request_obs()
         return [*found, pool.recv().obs]
 
 
@@ -271,6 +271,6 @@ COURSES: dict[str, Callable[[OpenPool], list[Any]]] = {
 @pytest.mark.parametrize("name", COURSES)
 @pytest.mark.parametrize(("backend", "num_workers"), PLACES)
 def test_a_backend_gives_the_results_of_the_serial_backend(name: str, backend: Any, num_workers: int) -> None:
-    pool_on = partial(Pool, num_workers=num_workers, advise=False)
+    pool_on = partial(Pool, num_workers=num_workers, log_advice=False)
     expected = COURSES[name](partial(pool_on, backend="serial"))
     assert COURSES[name](partial(pool_on, backend=backend)) == expected

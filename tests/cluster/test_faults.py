@@ -203,7 +203,7 @@ def test_observations_without_columns_are_repeated_after_a_fault(cluster: TwoNod
         assert pid is not None
         os.kill(pid, signal.SIGKILL)
         for _ in range(2):
-            pool.send_observe()
+            pool.request_obs()
             assert pool.recv(order="slot").obs == ("a", "b")
 
 
