@@ -122,6 +122,9 @@ class Terminal:
                 raise AssertionError(f"it has ended, with this on the screen:\n{self.text()}")
         return self.text()
 
+    def press(self, keys: str) -> None:
+        os.write(self._fd, keys.encode())
+
     def await_end(self) -> tuple[int, str]:
         """Returns the exit status and the final screen."""
         while self._read():

@@ -25,7 +25,6 @@ import throughput
 import torch
 import torchrl_published
 import train
-import verdict
 import waiting
 from bench_fakes import COUNTING, entry, result, session
 from harness import envs, memory, tables
@@ -161,13 +160,6 @@ def test_rollouts_fills_and_takes_a_minibatch() -> None:
 def test_tensors_prints_its_sections(section: str, row: str) -> None:
     lines = list(tensors.markdown(session(0.0, only=[section], num_workers=2)))
     assert any(row in line for line in lines)
-
-
-def test_verdict_runs_the_code_of_the_verdict() -> None:
-    case = verdict.CASES[6]
-    planted, cause, code, *_ = verdict.measure(replace(case, env_fns=verdict.sleepers(4, 2e-3)), 0.3)
-    assert (planted, cause) == (case.planted, "too few workers")
-    assert code.startswith("`pool = remuda.Pool(env_fns, num_workers=")
 
 
 def test_waiting_subtracts_the_time_of_the_thought() -> None:

@@ -53,7 +53,7 @@ def test_a_picture_has_its_texts_and_ignores_the_programs_style(tmp_path: Path) 
 
 
 def test_a_report_is_the_same_in_plain_text_and_with_rich() -> None:
-    report = Report("t", "Lead [x].", TABLE, notes=["note"], failures=["two [failed]"])
+    report = Report("Lead [x].", TABLE, notes=["note"], failures=["two [failed]"])
     assert as_text(report) == "Lead [x].\n\n      a\n---  --\none   1\ntwo  22\n\ntwo [failed]\nnote"
     console = Console(width=80, file=io.StringIO(), record=True)
     console.print(as_rich(report))

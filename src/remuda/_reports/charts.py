@@ -58,7 +58,7 @@ class Bars:
     @property
     def height(self) -> float:
         """The height of the chart in inches. Its width is 8 inches."""
-        return 0.8 + 0.55 * len(self.bars)
+        return 1.5 + 0.55 * len(self.bars)
 
     def draw(self, axes: Any) -> None:
         """Draws the bars into matplotlib's axes, without the line for `mark`."""
