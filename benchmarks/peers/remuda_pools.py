@@ -170,7 +170,7 @@ class RemudaPartial(Remuda):
         batch = self.pool.recv(min_envs=self.plan.min_envs)
         env_steps, env_ids = self.read(batch), batch.env_ids
         if self.plan.background_resets:  # a finished env resets in the background and needs no action
-            env_ids = env_ids[~(batch.terminated | batch.truncated)]
+            env_ids = env_ids[~(batch.terminations | batch.truncations)]
         if env_ids.size:
             self.pool.send(actions[env_ids], env_ids)
         return env_steps

@@ -215,7 +215,7 @@ def test_a_seed_goes_to_the_env_in_the_slot(backend: Any, mode: Any) -> None:
         assert tags(pool.reset(env_ids=[0])) == [2]  # without a seed a spare takes the slot
 
 
-def test_reseat_returns_envs_to_their_slots() -> None:
+def test_reset_slots_returns_envs_to_their_slots() -> None:
     with Pool(counting(4, length=1), spares=2, backend="serial") as pool:
         pool.reset(seed=10)
         for expected in ([2, 3], [0, 1]):
