@@ -134,35 +134,40 @@ def measure(
         seconds: The time to step it for.
         computed: Functions that are called with the env after each reset and step.
     """
-    raised, play, watch = None, None, _Watch(read, seconds)
+    raised, play, steps, resets = None, None, _Tally(), _Tally()
+    at_once = 1  # the number of steps before the next reading of the clocks
     _this_thread.is_measuring = True
     try:
         play = _OwnPlay(env) if hasattr(type(env), "steps_to_measure") else _RandomPlay(env, computed)
         play.reset()  # not measured, because the first calls include one-time work
         play.step()
-        watch.begin()
-        while not watch.is_enough:
-            play.reset()
-            watch.note(watch.resets, 1)
-            _play_on(play, watch)
+        is_over, began = True, read()
+        now = began
+        while not _is_enough(steps.count, now.wall - began.wall, seconds):
+            before, count = now, 0
+            if is_over:
+                play.reset()
+                is_over, now = False, read()
+                resets.add(1, before, now)
+                continue
+            while count < at_once and not is_over:
+                is_over = play.step()
+                count += 1
+            now = read()
+            steps.add(count, before, now)
+            if count == at_once and now.wall - before.wall < _LOOKS_EVERY:
+                at_once *= 2
     except Exception as error:
         raised = f"{type(error).__name__}: {text_of(error)}"
     finally:
         _this_thread.is_measuring = False
-    steps = watch.steps.count
-    is_known = steps >= _LEAST_STEPS or (steps > 0 and raised is None)
-    return Measured(watch.mean() if is_known else None, steps, 0 if play is None else _nbytes(play.obs), raised)
+    is_known = steps.count >= _LEAST_STEPS or (steps.count > 0 and raised is None)
+    cost = _mean_cost(steps, resets) if is_known else None
+    return Measured(cost, steps.count, 0 if play is None else _nbytes(play.obs), raised)
 
 
-def _play_on(play: _RandomPlay | _OwnPlay, watch: _Watch) -> None:
-    """Steps the env until a reset is due or enough steps are measured."""
-    over = False
-    while not over and not watch.is_enough:
-        count = 0
-        while count < watch.at_once and not over:
-            over = play.step()
-            count += 1
-        watch.note(watch.steps, count)
+def _is_enough(steps: int, elapsed: float, seconds: float) -> bool:
+    return (steps >= _LEAST_STEPS and elapsed >= seconds) or (steps > 0 and elapsed >= _MOST_SECONDS)
 
 
 class _Tally:
@@ -189,41 +194,12 @@ class _Tally:
         return StepCost(cpu + max(0.0, self.waiting) / self.count, cpu)
 
 
-class _Watch:
-    """Reads the clocks after each step, or, if steps are fast, after several steps.
-
-    Attributes:
-        steps, resets: The cost of steps and of resets so far.
-        at_once: The number of steps before the next reading.
-    """
-
-    def __init__(self, read: Callable[[], Moment], seconds: float) -> None:
-        self._read, self._seconds = read, seconds
-        self.steps, self.resets = _Tally(), _Tally()
-        self.at_once = 1
-
-    def begin(self) -> None:
-        self._began = self._last = self._read()
-
-    @property
-    def is_enough(self) -> bool:
-        spent, steps = self._last.wall - self._began.wall, self.steps.count
-        return (steps >= _LEAST_STEPS and spent >= self._seconds) or (steps > 0 and spent >= _MOST_SECONDS)
-
-    def note(self, tally: _Tally, count: int) -> None:
-        """Adds the cost of `count` steps or resets since the last reading to a tally."""
-        now, before = self._read(), self._last
-        tally.add(count, before, now)
-        if tally is self.steps and count == self.at_once and now.wall - before.wall < _LOOKS_EVERY:
-            self.at_once *= 2
-        self._last = now
-
-    def mean(self) -> StepCost:
-        """Returns the cost of a step, including its share of a reset."""
-        step, reset = self.steps.mean(), self.resets.mean()
-        ended = self.resets.count - 1
-        length = self.steps.count / ended if ended > 0 else max(self.steps.count, _EPISODE_STEPS)
-        return StepCost(step.wall + reset.wall / length, step.cpu + reset.cpu / length)
+def _mean_cost(steps: _Tally, resets: _Tally) -> StepCost:
+    """Returns the cost of a step, including its share of a reset."""
+    step, reset = steps.mean(), resets.mean()
+    ended = resets.count - 1
+    length = steps.count / ended if ended > 0 else max(steps.count, _EPISODE_STEPS)
+    return StepCost(step.wall + reset.wall / length, step.cpu + reset.cpu / length)
 
 
 class _RandomPlay:

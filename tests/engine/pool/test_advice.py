@@ -15,8 +15,7 @@ from made_up_stats import US, each, snapshot
 from pool_envs import counting
 
 from remuda import Pool
-from remuda._engine.pool import advice as advising
-from remuda._engine.pool.advice import Adviser, advice
+from remuda._engine.pool.advice import advice
 from remuda._engine.stats.verdict import workers_verdict
 from remuda.stats import PoolStats
 
@@ -111,7 +110,7 @@ def test_steps_before_the_first_snapshot_do_not_count() -> None:
 def advice_log(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> pytest.LogCaptureFixture:
     """The log of a process without earlier advice, in which every pool has advice to give."""
     monkeypatch.setattr("remuda._engine.pool.pool.advice", lambda *_: "do something else")
-    monkeypatch.setattr("remuda._engine.pool.pool.ADVISER", Adviser())
+    monkeypatch.setattr("remuda._engine.pool.advice._said", [])
     caplog.set_level(logging.WARNING, "remuda")
     return caplog
 
@@ -133,7 +132,3 @@ def test_a_process_logs_advice_once(advice_log: pytest.LogCaptureFixture) -> Non
 def test_no_advice_where_it_is_turned_off_or_of_no_use(options: Any, advice_log: pytest.LogCaptureFixture) -> None:
     run(**options)
     assert advice_log.records == []
-
-
-def test_the_process_has_one_adviser() -> None:
-    assert isinstance(advising.ADVISER, Adviser)

@@ -36,6 +36,10 @@ THINGS: list[st.SearchStrategy[Any]] = [st.text(max_size=3), st.none(), st.just(
 KEYS = st.sampled_from(["a", "b", "_a", "c", *FINAL_OBS, "é", 7])
 
 
+def pickled(raw: Any) -> PickledRows:
+    return PickledRows(raw, lambda nanoseconds: None)
+
+
 @st.composite
 def info_batches(draw: st.DrawFn, depth: int = 1) -> list[dict[Any, Any]]:
     """Draws infos of some envs in varying key order. Each key has one kind of value, as Gymnasium's arrays require."""
@@ -70,7 +74,7 @@ def test_stacked_infos_equal_gymnasiums(infos: list[dict[Any, Any]]) -> None:
     except Exception:
         return
     extras: Any = {i: (0, [pickle.dumps(([], info, None, None))], None) for i, info in enumerate(infos)}
-    result = Infos(np.zeros(len(infos), np.uint64), _core.InfoReader(), None, PickledRows(extras), lambda row: None)
+    result = Infos(np.zeros(len(infos), np.uint64), _core.InfoReader(), None, pickled(extras), lambda row: None)
     assert_same(result.stack(), expected)
     assert_same(list(result), infos)
     assert_same([result[i] for i in range(len(infos))], infos)
@@ -100,7 +104,7 @@ def test_infos_in_columns_equal_gymnasiums(table: list[list[Any]], data: st.Data
                 arrays[-1][i] = value
                 put(infos[i], path, value)
                 mask[i] |= np.uint64(1 << k)
-    result = Infos(mask, reader, arrays, PickledRows(None), lambda row: None)
+    result = Infos(mask, reader, arrays, pickled({}), lambda row: None)
     assert_same(result.stack(), stack_with_gymnasium(infos))
     assert_same(list(result), infos)
     assert_same([result[i] for i in range(4)], infos)
@@ -121,7 +125,7 @@ def stacked_by(reader: _core.InfoReader, numbers: list[float]) -> dict[str, Any]
     mask = np.full(len(values), 7, np.uint64)
     mask[0] = 0
     arrays = [values, values.astype(np.int64), np.stack([values, values], axis=1)]
-    return Infos(mask, reader, arrays, PickledRows(None), lambda row: None).stack()
+    return Infos(mask, reader, arrays, pickled({}), lambda row: None).stack()
 
 
 def expected_of(numbers: list[float]) -> dict[str, Any]:
@@ -235,10 +239,10 @@ def test_mask_bits_of_missing_columns_are_ignored() -> None:
     reader = _core.InfoReader()
     reader.add(("a",), int)
     reader.add(("b",), int)
-    infos = Infos(np.array([255, 2], np.uint64), reader, [np.array([7, 8])], PickledRows(None), None)
+    infos = Infos(np.array([255, 2], np.uint64), reader, [np.array([7, 8])], pickled({}), None)
     assert list(infos) == [{"a": 7}, {}]
     assert infos.stack()["_a"].tolist() == [True, False]
-    assert list(Infos(np.array([255], np.uint64), reader, None, PickledRows(None), None)) == [{}]
+    assert list(Infos(np.array([255], np.uint64), reader, None, pickled({}), None)) == [{}]
 
 
 @pytest.mark.parametrize(
@@ -278,7 +282,7 @@ def test_a_reader_checks_the_rows() -> None:
 
 
 def test_infos_are_a_sequence() -> None:
-    infos = Infos(np.zeros(3, np.uint64), _core.InfoReader(), None, PickledRows(None), lambda row: None)
+    infos = Infos(np.zeros(3, np.uint64), _core.InfoReader(), None, pickled({}), lambda row: None)
     assert (len(infos), list(infos), infos[1:], infos[-1]) == (3, [{}] * 3, [{}] * 2, {})
     assert infos.stack() == {}
     assert repr(infos) == "Infos([{}, {}, {}])"

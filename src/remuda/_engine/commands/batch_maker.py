@@ -51,7 +51,7 @@ class BatchMaker:
         return self._infos.columns
 
     def advise_at(self, number: int, advise: Callable[[], Callable[[], None] | None]) -> None:
-        """At the batch with this number (from 1), calls `log_advice`, and then the function that it returns, if any."""
+        """At the batch with this number (from 1), calls `advise`, and then the function that it returns, if any."""
         self._advise_at, self._advise = number, advise
         self._running.hub.callbacks.look_at = number
 

@@ -25,14 +25,6 @@ class Device:
     cores: frozenset[int] = frozenset()  # the cores near the GPU; empty if they are unknown
 
 
-NO_DEVICE = Device()
-
-
-def device_of(devices: Sequence[Device], worker: int) -> Device:
-    """Returns the device of a worker. Workers take the devices in turn."""
-    return devices[worker % len(devices)] if devices else NO_DEVICE
-
-
 def find_devices(given: Any) -> tuple[Device, ...]:
     """Returns the devices that the option `devices` names; () if it is "auto" and there are no GPUs.
 

@@ -19,16 +19,11 @@ def advice(stats: PoolStats) -> str | None:
     return f"remuda: {verdict.text}. ({auto}log_advice=False keeps this quiet, and pool.stats() has the details.)"
 
 
-class Adviser:
-    """Logs advice at most once in the life of this process, however many pools it has."""
-
-    def __init__(self) -> None:
-        self.has_spoken = False
-
-    def say(self, text: str) -> None:
-        if not self.has_spoken:
-            self.has_spoken = True
-            logger.warning("%s", text)
+_said: list[str] = []  # the advice that this process has logged
 
 
-ADVISER = Adviser()
+def say_once(text: str) -> None:
+    """Logs advice, unless this process has logged any before, however many pools it has."""
+    if not _said:
+        _said.append(text)
+        logger.warning("%s", text)

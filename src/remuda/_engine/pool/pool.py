@@ -20,7 +20,7 @@ from remuda._engine.commands.resets import Options
 from remuda._engine.options.checks import check_timeout, is_int
 from remuda._engine.options.pool_options import EnvFn, PoolOptions, RemoteBackend
 from remuda._engine.options.settings import Settings, signature_of_pool
-from remuda._engine.pool.advice import ADVISER, advice
+from remuda._engine.pool.advice import advice, say_once
 from remuda._engine.pool.part import Part
 from remuda._engine.rollouts.columns import Declared
 from remuda._engine.rollouts.rollout import Rollout
@@ -499,7 +499,7 @@ class Pool(Part):
             self._before, number = stats, stats.batches + _ADVISE_AFTER
             self._engine.batches.advise_at(number, weakref.WeakMethod(self._advise))
         elif text := advice(stats - self._before):
-            ADVISER.say(text)
+            say_once(text)
 
 
 Pool.__signature__ = signature_of_pool()  # type: ignore[attr-defined]  # for help() and editors

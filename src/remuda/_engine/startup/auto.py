@@ -93,11 +93,9 @@ def _try(settings: Settings, env_fns: Sequence[EnvFn], backend: Backend, adopt: 
         max_concurrency=None,
         faults=FaultPolicy(),
         crash_dir=None,
-        max_worker_memory=None,
         seeding="gymnasium",
         resets_ahead=False,
         autoreset=settings.autoreset if settings.vector_size is not None else "next_step",
-        measures=False,
         log_advice=False,
     )
     try:

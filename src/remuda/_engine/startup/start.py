@@ -12,7 +12,7 @@ from remuda._backends.serial import SerialBackend
 from remuda._backends.thread import ThreadBackend
 from remuda._engine.options.checks import check_autoreset, variables_of
 from remuda._engine.options.crash_dir import Factories, described
-from remuda._engine.options.devices import device_of, find_devices
+from remuda._engine.options.devices import Device, find_devices
 from remuda._engine.options.extras import check_extras
 from remuda._engine.options.pool_options import BackendName, EnvFn
 from remuda._engine.options.settings import Settings
@@ -108,9 +108,10 @@ def lay_out(
 def assign(settings: Settings, env_fns: Sequence[EnvFn]) -> list[Assignment]:
     """Deals the envs out to workers."""
     assignments, computed = [], check_extras(settings.extras)
-    devices = () if settings.devices is None else find_devices(settings.devices)
+    found = () if settings.devices is None else find_devices(settings.devices)
+    devices = found or (Device(),)
     for index, env_ids in enumerate(hosted_ids(settings.envs_of_worker())):
-        device = device_of(devices, index)
+        device = devices[index % len(devices)]
         info = WorkerInfo(index, settings.num_workers, env_ids, device.name)
         factories = env_fns[env_ids[0] // settings.width : (env_ids[-1] + 1) // settings.width]
         variables = {**device.variables, **variables_of(settings.worker_env, index)}

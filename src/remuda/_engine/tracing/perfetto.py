@@ -91,17 +91,11 @@ class _Writer:
 
     # -- lines -------------------------------------------------------------------------------------------
 
-    def _slice(self, pid: int, tid: int, kind: str, name: str, begin: int, end: int, **args: Any) -> str:
-        """Returns an event as JSON that lasted from `begin` to `end`, for the line `tid` of the process `pid`."""
-        duration = f'"dur": {_microseconds(max(0, end - begin))}'
-        return self._event(f'"ph": "X", {duration}', pid, tid, kind, name, begin, args)
-
-    def _instant(self, pid: int, tid: int, kind: str, name: str, at: int, **args: Any) -> str:
-        return self._event('"ph": "i", "s": "p"', pid, tid, kind, name, at, args)
-
-    def _event(self, phase: str, pid: int, tid: int, kind: str, name: str, at: int, args: dict[str, Any]) -> str:
+    def _event(self, pid: int, tid: int, kind: str, name: str, begin: int, end: int | None = None, **args: Any) -> str:
+        """Returns an event as JSON, for the line `tid` of the process `pid`. `end`: None if the event has no length."""
+        phase = '"ph": "i", "s": "p"' if end is None else f'"ph": "X", "dur": {_microseconds(max(0, end - begin))}'
         return (
-            f'{{{phase}, "pid": {pid}, "tid": {tid}, "ts": {_microseconds(at + self._offset)}, "cat": "{kind}", '
+            f'{{{phase}, "pid": {pid}, "tid": {tid}, "ts": {_microseconds(begin + self._offset)}, "cat": "{kind}", '
             f'"name": {json.dumps(name)}, "args": {json.dumps(args)}}}'
         )
 
@@ -136,11 +130,11 @@ class _Writer:
         begin, end, wait_begin, wait_end, kind, worker, env, count, *_ = event
         last = {} if worker == _NOBODY else {"last": f"env {env} of worker {worker}"}
         if kind == _BATCH:
-            yield self._slice(self._pid, tid, "batch", f"batch of {count}", begin, end, **last)
+            yield self._event(self._pid, tid, "batch", f"batch of {count}", begin, end, **last)
         else:
             wait_begin, wait_end = begin, end
         if wait_begin:
-            yield self._slice(self._pid, tid, "wait", "wait", wait_begin, wait_end, **last)
+            yield self._event(self._pid, tid, "wait", "wait", wait_begin, wait_end, **last)
 
     def _of_result(self, pid: int, event: tuple[int, ...]) -> Iterator[str]:
         begin, end, reset_begin, reset_end, _, worker, env, count, op, flags, reset_env, _ = event
@@ -148,21 +142,21 @@ class _Writer:
         operation = _OPERATIONS.get(op, "call")
         envs = "" if env == _core.WHOLE_WORKER else f" {envs_text(env, count)}"
         failed = {"failed": True} if flags & _core.IS_FAILURE else {}
-        yield self._slice(pid, tid, operation, f"{operation}{envs}", begin, end, **failed)
+        yield self._event(pid, tid, operation, f"{operation}{envs}", begin, end, **failed)
         if not reset_begin:
             return
         if reset_begin < begin:
-            yield self._slice(pid, tid, "reset", f"reset env {reset_env} (in advance)", reset_begin, reset_end)
+            yield self._event(pid, tid, "reset", f"reset env {reset_env} (in advance)", reset_begin, reset_end)
         elif operation != "reset":
-            yield self._slice(pid, tid, "reset", f"reset env {reset_env}", reset_begin, min(reset_end, end))
+            yield self._event(pid, tid, "reset", f"reset env {reset_env}", reset_begin, min(reset_end, end))
 
     def _of_fault(self, fault: FaultNote, pid: int) -> Iterator[str]:
         env = "" if fault.env is None else f" env {fault.env}"
         if fault.began_ns:
             name = f"{fault.operation}{env} ({fault.kind})"
-            yield self._slice(pid, fault.worker + 1, "fault", name, fault.began_ns, fault.at_ns, error=fault.text)
+            yield self._event(pid, fault.worker + 1, "fault", name, fault.began_ns, fault.at_ns, error=fault.text)
         name = f"{fault.kind}{env}"
-        yield self._instant(pid, fault.worker + 1, "fault", name, fault.at_ns, error=fault.text)
+        yield self._event(pid, fault.worker + 1, "fault", name, fault.at_ns, error=fault.text)
 
     def _of_life(self, changes: Sequence[StateChange], pid: int, tid: int) -> Iterator[str]:
         """Yields a slice for each state of a worker in `_SHOWN`. Successive states with the same name share a slice."""
@@ -174,7 +168,7 @@ class _Writer:
             begin = changes[first].at_ns
             end = changes[at].at_ns if at < len(changes) else time.monotonic_ns()
             if name is not None:
-                yield self._slice(pid, tid, "restart", name, begin, end)
+                yield self._event(pid, tid, "restart", name, begin, end)
 
     # -- spans -------------------------------------------------------------------------------------------
 
@@ -185,23 +179,15 @@ class _Writer:
                 threads.add(span.thread)
                 yield self._label("thread_name", self._pid, span.thread, f"spans of thread {span.thread}")
             raised = {"raised": span.raised} if span.raised else {}
-            yield self._slice(self._pid, span.thread, "span", span.name, span.begin_ns, span.end_ns, **raised)
+            yield self._event(self._pid, span.thread, "span", span.name, span.begin_ns, span.end_ns, **raised)
 
 
 def _base_and_offset() -> tuple[int, int]:
     """Returns (base, offset): the wall-clock time of the file's time 0, and the file's times minus CLOCK_MONOTONIC."""
-    best = min((_measure_offset() for _ in range(5)), key=lambda measured: measured[1])
-    now = time.time_ns()
-    base = now - now % (86400 * 10**9)  # the start of the day, so that files of a day have the same zero
-    return base, best[0] - base
-
-
-def _measure_offset() -> tuple[int, int]:
-    """Returns (the wall clock minus CLOCK_MONOTONIC, the time that reading the clocks took)."""
-    before = time.monotonic_ns()
-    wall = time.time_ns()
-    after = time.monotonic_ns()
-    return wall - (before + after) // 2, after - before
+    readings = [(time.monotonic_ns(), time.time_ns(), time.monotonic_ns()) for _ in range(5)]
+    before, wall, after = min(readings, key=lambda reading: reading[2] - reading[0])  # the quickest is the most exact
+    base = wall - wall % (86400 * 10**9)  # the start of the day, so that files of a day have the same zero
+    return base, wall - (before + after) // 2 - base
 
 
 def _microseconds(ns: int) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import deque
+from collections.abc import Callable
 from contextlib import ContextDecorator
 from dataclasses import dataclass
 from types import TracebackType
@@ -21,8 +21,8 @@ class TracedSpan:
     raised: str = ""  # the class of the exception that ended the span
 
 
-LISTENERS: list[deque[TracedSpan]] = []
-"""The latest spans of each trace that is being recorded. Each span is added to all of them."""
+LISTENERS: list[Callable[[TracedSpan], None]] = []
+"""The functions of traces that are called with each span."""
 
 
 class Span(ContextDecorator):
@@ -48,7 +48,7 @@ class Span(ContextDecorator):
             raised = "" if kind is None else kind.__name__
             span = TracedSpan(self._name, threading.get_native_id(), self._begin_ns, time.monotonic_ns(), raised)
             for listener in LISTENERS:
-                listener.append(span)
+                listener(span)
 
 
 def span(name: str) -> Span:

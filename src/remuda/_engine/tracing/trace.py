@@ -42,7 +42,7 @@ class Trace:
         self._spans: deque[TracedSpan] = deque(maxlen=self._num_events)
         for tracer in [tracer for tracer in _tracers if tracer.is_open] if pool is None else [pool]:
             self._add(tracer)
-        LISTENERS.append(self._spans)
+        LISTENERS.append(self._spans.append)
         if self._of_all:
             _of_all_pools.append(self)
         atexit.register(self.stop)
@@ -57,7 +57,7 @@ class Trace:
             return self.path
         self._is_stopped = True
         atexit.unregister(self.stop)
-        LISTENERS[:] = [spans for spans in LISTENERS if spans is not self._spans]
+        LISTENERS.remove(self._spans.append)
         if self._of_all:
             _of_all_pools.remove(self)
         for tracer in list(self._pools):
