@@ -62,7 +62,7 @@ def _make_task(task: str) -> Played:
     return _make("Meta-World/MT1", env_name=task, seed=0, **_SIZE)
 
 
-MUJOCO = [partial(_make, env_id, **_SIZE) for env_id in ("HalfCheetah-v5", "Ant-v5")]
+MUJOCO = [partial(_make, env_id, **_SIZE) for env_id in ("HalfCheetah-v5", "Hopper-v5", "Ant-v5")]
 METAWORLD = [partial(_make_task, task) for task in ("push-v3", "drawer-open-v3")]
 
 
