@@ -80,7 +80,7 @@ def _busy_notes(result: Result) -> list[str]:
     if result.others_share <= _NOTEWORTHY_SHARE:
         return []
     share = f"{result.others_share:.0%}"
-    return [f"the machine was busy: other programs took {share} of the CPU meanwhile; measure again when it is quiet"]
+    return [f"the machine was busy: other programs took {share} of the CPU; measure again"]  # fits below a picture
 
 
 def _cells(result: Result, entry: Entry) -> Iterator[str]:
