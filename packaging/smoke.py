@@ -47,7 +47,7 @@ def rewards(backend: Any, **options: Any) -> list[list[float]]:
     with remuda.Pool([Walk] * NUM_ENVS, backend=backend, **options) as pool:
         pool.reset(seed=0)
         actions = np.arange(NUM_ENVS) % 2
-        return [pool.step(actions).reward.tolist() for _ in range(50)]
+        return [pool.step(actions).rewards.tolist() for _ in range(50)]
 
 
 def kill_a_worker() -> None:

@@ -1,6 +1,6 @@
 """The features of a pool: their pairs, the refused pairs, and combinations in which every pair occurs.
 
-The first list and table in docs/features.md are generated from this, and tests/engine/test_feature_pairs.py runs it.
+The first list and table in docs/incompatible-options.md are generated from this, and tests/engine/test_feature_pairs.py runs it.
 """
 
 from __future__ import annotations
@@ -172,7 +172,7 @@ def pool_arguments(combination: Combination, directory: Path) -> dict[str, Any]:
 
 # -- for the document ------------------------------------------------------------------------------------
 
-DOCUMENT = Path(__file__).parents[1] / "docs" / "features.md"
+DOCUMENT = Path(__file__).parents[1] / "docs" / "incompatible-options.md"
 WHY = (
     "a vector env resets its envs by itself, and builds all of them together",
     "a vector env that failed is rebuilt with its process",

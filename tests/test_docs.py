@@ -135,16 +135,16 @@ PRELUDES = {
     "index.md": "",
     "start.md": "",
     "coming-from/cleanrl.md": "",
-    "columns.md": POOL + COLUMNS,
+    "extras.md": POOL + COLUMNS,
     "evaluation.md": POOL + RENDERING,
     "faults.md": "",
     "gymnasium.md": POOL,
     "pool.md": POOL + OPEN_POOL + VECTORS,
-    "replay.md": "",
+    "crash-records.md": "",
     "rollouts.md": "",
     "reference/sb3.md": POOL,
     "reference/rollouts.md": POOL + OPEN_POOL + "pool.reset()\n",
-    "uneven.md": POOL + OPEN_POOL,
+    "slow-envs.md": POOL + OPEN_POOL,
     "tensors.md": POOL + OPEN_POOL + TENSORS,
     "sb3.md": POOL,
     "state.md": POOL + STATES,
@@ -367,7 +367,7 @@ WITHOUT_COMMANDS = ("architecture.md",)
 def test_commands_exist(page: Path) -> None:
     for line in commands(page):
         program, *arguments = shlex.split(re.split(r" {3,}", line.strip())[0])
-        if program in ("cd", "sbatch"):
+        if program in ("cd", "sbatch", "py-spy"):
             continue
         check = {"git": check_git, "make": check_make, "pip": check_pip, "remuda": check_remuda}.get(
             program, check_python

@@ -144,6 +144,7 @@ RAISES_NOTHING = (
     "remuda.FaultPolicy.delay",
     "remuda.stats.PoolStats.scalars",
     "remuda.Rollout.lay_out",
+    "remuda.RolloutStep.starts_episodes",
     "remuda.ShardRollouts.close",
     "remuda.sb3.SubprocVecEnv.has_written",
     "remuda.sb3.SubprocVecEnv.seed",

@@ -1,4 +1,4 @@
-"""The second table of docs/features.md: rollouts, columns, states and replacement with all other features."""
+"""The second table of docs/incompatible-options.md: rollouts, columns, states and replacement with all other features."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from gymnasium import spaces
 
 from remuda import FaultPolicy, Part, Pool
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "features.md"
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "incompatible-options.md"
 
 
 class Numbered(gymnasium.Env[Any, Any]):

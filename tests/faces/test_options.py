@@ -267,17 +267,6 @@ def test_the_error_for_a_copy_names_the_users_class(face: str, pools: list[Pool]
                 make_copy(envs)
 
 
-@pytest.mark.parametrize("face", sorted(FACES.keys() - {"gymnasium.make_vec"}))
-def test_the_error_for_a_keyword_of_a_method_names_the_users_class(face: str, pools: list[Pool]) -> None:
-    whole = FACES[face](backend="serial")
-    for envs in (whole, *(whole.split(2)[:1] if hasattr(whole, "split") else ())):
-        cls = type(envs)
-        for name, method in inspect.getmembers(cls, inspect.isfunction):
-            if not name.startswith("_") and method.__module__.startswith("remuda."):
-                with pytest.raises(TypeError, match=rf"^{cls.__name__}\.{name}\(\) "):
-                    getattr(envs, name)(unknown=1)
-
-
 DOCUMENTED = r"^        (\w+) \((.+?)\): "  # matches an option's name and default in a docstring
 
 

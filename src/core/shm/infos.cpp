@@ -5,6 +5,7 @@
 #include <iterator>
 
 #include "python/dict_items.hpp"
+#include "python/numpy_api.hpp"
 
 namespace remuda {
 

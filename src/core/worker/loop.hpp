@@ -20,7 +20,7 @@
 //   give_seed_back(env)                          is called when a reset in advance that used a seed was discarded
 //   beginning(env, kwargs | None) -> (Entry, bytes)   returns the data of an episode's beginning, for the EpisodeLog
 //   fit_computed(i, value) -> array              converts a value for computed column i, or raises
-//   blame_computed(i, exception)                 raises an error that names the function of that column
+//   raise_for_column(i, exception)               raises an error that names the function of that column
 //   action_objects(parts) -> list                unpickles the leaves of an action that have no column
 //   handle(env | None, parts) -> parts           handles a message for an env, or for the worker (None)
 //   describe(exception, env | None, op) -> parts describes an exception for the pool

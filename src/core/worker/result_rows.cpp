@@ -3,6 +3,7 @@
 #include <cstring>
 #include <utility>
 
+#include "python/numpy_api.hpp"
 #include "worker/env_results.hpp"
 
 namespace remuda {
@@ -98,7 +99,7 @@ nb::object ResultRows::compute(std::size_t index, nb::handle env, EnvCalls& call
     return calls.run([&, it = nb::borrow(env)] { return functions_[index](it); });
   } catch (nb::python_error& error) {
     if (!error.matches(PyExc_Exception)) throw;  // Ctrl-C is not an error of the function.
-    hooks_.attr("blame_computed")(index, value_of(error));
+    hooks_.attr("raise_for_column")(index, value_of(error));
     throw;
   }
 }

@@ -76,7 +76,7 @@ def test_a_deep_copy_has_its_own_arrays() -> None:
         batch.obs["image"][:] = 0
         batch.rewards[:] = 9
     assert repr(other.obs) == first
-    assert other.reward.tolist() == [0, 0]
+    assert other.rewards.tolist() == [0, 0]
 
 
 @each(kind=["death", "exception"])

@@ -7,6 +7,7 @@
 
 #include "ipc/blob_parts.hpp"
 #include "os/platform.hpp"
+#include "python/numpy_api.hpp"
 
 #if REMUDA_LINUX
 #include <poll.h>
