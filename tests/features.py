@@ -1,6 +1,7 @@
 """The features of a pool: their pairs, the refused pairs, and combinations in which every pair occurs.
 
-The first list and table in docs/incompatible-options.md are generated from this, and tests/engine/test_feature_pairs.py runs it.
+The first list and table in docs/incompatible-options.md are generated from this. tests/engine/test_feature_pairs.py
+runs it.
 """
 
 from __future__ import annotations

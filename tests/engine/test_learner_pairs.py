@@ -1,4 +1,4 @@
-"""The second table of docs/incompatible-options.md: rollouts, columns, states and replacement with all other features."""
+"""The second table of docs/incompatible-options.md: rollouts, columns, states and replacement with all features."""
 
 from __future__ import annotations
 
