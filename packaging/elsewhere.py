@@ -94,9 +94,9 @@ def leave_a_thread(remuda: Any, env: Any) -> None:
     faults = remuda.FaultPolicy("restart", step_timeout=0.2, abandon_hung_threads=True)
     with remuda.Pool([env, HangsOnce], backend="thread", faults=faults) as pool:
         pool.reset(seed=0)
-        assert pool.step([0, 1]).truncated.tolist() == [False, True]
+        assert pool.step([0, 1]).truncations.tolist() == [False, True]
         may_go.set()
-        assert not pool.step([0, 1]).truncated.any()
+        assert not pool.step([0, 1]).truncations.any()
 
 
 def remuda_main(arguments: list[str]) -> None:
