@@ -7,10 +7,12 @@ import multiprocessing
 import re
 import signal
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pool_envs
 import pytest
 from gymnasium.error import AlreadyPendingCallError, ClosedEnvironmentError, NoAsyncCallError
 from gymnasium_face_envs import EchoEnv, Gate, gated
@@ -200,6 +202,17 @@ def time_out(envs: AsyncVectorEnv, name: str) -> None:
     with pytest.raises(multiprocessing.TimeoutError, match=MESSAGE.format(name)):
         getattr(envs, f"{name}_wait")(timeout=0.0)
     assert envs._state is AsyncState.DEFAULT
+
+
+def test_a_late_result_is_the_row_of_its_env(tmp_path: Path) -> None:
+    gate = pool_envs.Gate(tmp_path)
+    with closing(AsyncVectorEnv(pool_envs.gated([None, gate, None]))) as envs:
+        envs.reset()
+        envs.step_async([1, 2, 3])
+        while sum(map(len, envs._parts)) < 2:  # the results of the other envs
+            time_out(envs, "step")
+        gate.let_pass()
+        assert envs.step_wait()[1].tolist() == [1, 2, 3]
 
 
 @pytest.mark.parametrize("gated_envs", ["step"], indirect=True)
