@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import time
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,10 @@ from cluster_envs import Scripted, actions, kill_shard, rows_by_env
 from gymnasium.vector.utils import batch_space
 
 import remuda
-from remuda import EnvError, InvalidActionError, Pool, StateError
+from remuda import EnvError, InvalidActionError, Pool, StateError, _core
+from remuda._cluster.messages import BuildOrder, RowCommand
+from remuda._cluster.shard.shard import ShardActor
+from remuda._wire import by_value
 
 NUM_ENVS = 6
 
@@ -159,6 +163,23 @@ def test_no_env_waits_for_a_slow_one_of_its_shard(cluster: TwoNodes, tmp_path: P
         assert len(pool.recv(min_envs=3)) == 3 and pool.pending == 1
         (tmp_path / "go").touch()
         assert pool.recv().env_ids.tolist() == [0]
+
+
+def test_a_request_to_reply_may_overtake_its_message(cluster: TwoNodes, tmp_path: Path) -> None:
+    """Ray runs the request in another thread of the actor. If the shard forgot it, its reply would wait for env 0."""
+    shard = ShardActor(0, 0)
+    assert shard.build(BuildOrder(by_value.dumps([Slow] * 2), 0, [], by_value.dumps({"num_workers": 2}))).error is None
+    try:
+        shard._open.set_attr("path", tmp_path / "go")
+        shard.run(pickle.dumps((1, [RowCommand(_core.Op.RESET, None)])))
+        shard.reply_now(2)
+        shard.run(pickle.dumps((2, [RowCommand(_core.Op.STEP, [0], (np.array([4]),))])))
+        assert shard._open.pending == 1
+        (tmp_path / "go").touch()
+        shard.run(pickle.dumps((3, [])))
+        assert shard._open.pending == 0
+    finally:
+        assert shard.close(None).error is None
 
 
 @pytest.mark.parametrize("autoreset", ["next_step", "same_step"])

@@ -66,7 +66,7 @@ class Messenger:
             self._send(message, actor)
         elif self._messages[1].taken and not message.is_urgent and time.monotonic() >= message.sent_at + _PATIENCE:
             message.is_urgent = True
-            actor.reply_now.remote()
+            actor.reply_now.remote(message.number)
 
     def _send(self, message: ShardMessage, actor: actors.Actor) -> None:
         """Sends a message. If an interrupt makes the driver send it twice, the shard recognizes its number."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pickle
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
@@ -60,7 +59,7 @@ class ShardActor:
         self._next: tuple[Renumbering, Pool] | None = None  # a pool that is not used yet, and its renumbering
         self._collector = ShardCollector(self._numbers, generation)
         self._fault_reports: list[FaultReport] = []  # faults that the driver has not received
-        self._must_reply = threading.Event()
+        self._urgent_number = 0  # the number of the latest message that must be answered at once
         self._calls: dict[int, tuple[int, Answers]] = {}  # by sequence: env (or -1) and call of each unanswered message
         self._refused: list[int] = []  # the envs of the latest message that must be reset first
         self._carried: dict[int, Buffers] = {}  # by env: the message with the factory of its replacement.
@@ -147,19 +146,18 @@ class ShardActor:
         """
         number, commands = pickle.loads(message)
         if number != self._last_number:
-            self._last_reply = self._run(commands).pack()
+            self._last_reply = self._run(number, commands).pack()
             self._last_number = number
         return self._last_reply
 
-    def _run(self, commands: Sequence[Command]) -> Reply:
-        self._must_reply.clear()
+    def _run(self, number: int, commands: Sequence[Command]) -> Reply:
         self._refused.clear()
         for command in commands:
             if isinstance(command, RowCommand):
                 self._send(command)
             else:
                 self._calls[command.sequence] = command.env, self._post(command)
-        rows, failures = self._receive()
+        rows, failures = self._receive(number)
         return self._reply(rows, failures, self._take_answers())
 
     def _send(self, command: RowCommand) -> None:
@@ -261,13 +259,13 @@ class ShardActor:
                 request = RepeatCalls(calls, request.replacements)
         return engine.exchange.tell(command.worker, dump(request))
 
-    def _receive(self) -> tuple[list[Rows], list[Failure]]:
-        """Waits for results and answers. Returns the rows, and the failures of envs that raised.
+    def _receive(self, number: int) -> tuple[list[Rows], list[Failure]]:
+        """Waits for results and answers of message `number`. Returns the rows, and the failures of envs that raised.
 
         Slower envs answer with a later message, so no env and no call waits for the slowest.
         """
         rows, failures, is_last = list[Rows](), list[Failure](), False
-        while (self._open.pending or self._calls) and not (is_last or self._must_reply.is_set()):
+        while (self._open.pending or self._calls) and not (is_last or self._urgent_number >= number):
             is_last = bool(rows or failures or any(call.done for _, call in self._calls.values()))
             deadline = time.monotonic() + _PATIENCE
             if pending := self._open.pending:
@@ -288,9 +286,12 @@ class ShardActor:
             call.wait(deadline - time.monotonic())
 
     @ray.method(concurrency_group=CONTROL)  # type: ignore[untyped-decorator]
-    def reply_now(self) -> None:
-        """Makes the shard answer now, with the results that it has so far."""
-        self._must_reply.set()
+    def reply_now(self, number: int) -> None:
+        """Makes the shard answer message `number` now, with the results that it has so far.
+
+        This call may overtake the message, because Ray runs it in another thread.
+        """
+        self._urgent_number = number
 
     def _take_answers(self) -> dict[int, tuple[int, Buffers]]:
         """Returns the flags and the pickled content of each answer that has come, by sequence. Forgets its message."""
