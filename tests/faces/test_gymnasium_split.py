@@ -1,4 +1,4 @@
-"""Buffers of a split vector env are vector envs, and their envs return the same as without the split."""
+"""Parts of a split vector env are vector envs, and their envs return the same as without the split."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Buffers of a split pool: each has its own frames, and sends and receives independently of the others."""
+"""Parts of a split pool: each has its own frames, and sends and receives independently of the others."""
 
 from __future__ import annotations
 

@@ -469,7 +469,7 @@ class Pool(Part):
             pool.resize(8)
             batch = pool.set_state(states)
 
-        Buffers of the pool become invalid, as after `split(1)`. Figures in `stats()` begin again.
+        Parts of the pool become invalid, as after `split(1)`. Figures in `stats()` begin again.
 
         Args:
             shards: The number of shards, from 1 to the number of factories.

@@ -19,7 +19,6 @@ class SteppedEnvs(Protocol):
 
     _engine: Engine
     _part: int
-    _pool: Any
 
     @property
     def env_ids(self) -> np.ndarray[Any, np.dtype[np.int64]]: ...
