@@ -1,7 +1,6 @@
 """The features of a pool: their pairs, the refused pairs, and combinations in which every pair occurs.
 
-The first list and table in docs/incompatible-options.md are generated from this. tests/engine/test_feature_pairs.py
-runs it.
+The list and the tables in docs/incompatible-options.md are generated from this. tests/engine/test_lives.py tests it.
 """
 
 from __future__ import annotations
@@ -19,6 +18,7 @@ Combination: TypeAlias = Mapping[str, Any]  # a value for each factor
 Choice: TypeAlias = tuple[str, Any]  # a factor and one of its values
 
 SLOTS, SPARES, WIDTH = 4, 2, 2
+IN_THREADS = "in threads"  # two parts, each in a thread of its own
 
 # The first value of each factor is the pool's default.
 FACTORS: dict[str, tuple[Any, ...]] = {
@@ -27,7 +27,7 @@ FACTORS: dict[str, tuple[Any, ...]] = {
     "spares": (0, SPARES),
     "resets_ahead": (False, True),
     "vector_size": (None, WIDTH),
-    "parts": (1, 2),
+    "parts": (1, 2, IN_THREADS),
     "renew_every": (None, 2),
     "faults": ("raise", "restart"),
     "deadlines": (False, True),
@@ -38,6 +38,7 @@ FACTORS: dict[str, tuple[Any, ...]] = {
     "calls": (False, True),
     "reset_options": (False, True),
     "shared": (False, True),
+    "lazy": (False, True),
 }
 
 
@@ -79,8 +80,18 @@ REFUSALS = (
 )
 
 
+# The choices that exclude a method of the pool, by its name in the document.
+LIMITS: dict[str, tuple[Choice, ...]] = {
+    "[rollouts](rollouts.md)": (("autoreset", "disabled"), ("autoreset", "background")),
+    "[states](state.md)": (_VECTOR,),
+    "`replace`": (_SPARES,),
+}
+
+
 def is_refused(combination: Combination) -> bool:
-    return any(refusal.concerns(combination) for refusal in REFUSALS)
+    """Returns whether the pool refuses the combination, or its rows would depend on timing."""
+    in_any_order = combination.get("parts") == IN_THREADS and combination.get("spares")
+    return bool(in_any_order) or any(refusal.concerns(combination) for refusal in REFUSALS)
 
 
 def plain(*choices: Choice) -> dict[str, Any]:
@@ -97,13 +108,14 @@ def pairs() -> Iterator[frozenset[Choice]]:
 
 
 def covering() -> list[dict[str, Any]]:
-    """Returns few combinations in which every pair occurs, if possible with worker processes. Every feature also occurs
-    with envs that hang in threads and are rebuilt. The result is always the same.
+    """Returns few combinations in which every pair occurs, if possible with worker processes.
 
-    Greedy: each combination takes a missing pair, and then for each factor the value that adds most missing pairs.
+    Every feature also occurs with envs that hang in threads and are rebuilt, and with workers that die at any time. The
+    result is always the same. Greedy: each combination takes a missing pair, and then for each factor the value that
+    adds most missing pairs.
     """
     processes = (pair | {("backend", "process")} for pair in pairs() if not any(f == "backend" for f, _ in pair))
-    missing = {*pairs(), *processes, *_with(_HANGS_IN_THREADS)}
+    missing = {*pairs(), *processes, *_with(_HANGS_IN_THREADS), *_with(_DIES_AT_ANY_TIME)}
     combinations = []
     while missing:
         combination = dict(min(missing, key=lambda choices: repr(sorted(choices, key=repr))))
@@ -116,6 +128,14 @@ def covering() -> list[dict[str, Any]]:
 
 
 _HANGS_IN_THREADS: Combination = {"backend": "thread", "faults": "restart", "deadlines": True}
+
+_DIES_AT_ANY_TIME: Combination = {
+    "backend": "process",
+    "faults": "restart",
+    "spares": 0,
+    "renew_every": None,
+    "shared": False,
+}
 
 
 def _with(fixed: Combination) -> Iterator[frozenset[Choice]]:
@@ -159,11 +179,12 @@ def pool_arguments(combination: Combination, directory: Path) -> dict[str, Any]:
         abandon_hung_threads=True,
     )
     arguments = {name: chosen[name] for name in ("backend", "autoreset", "spares", "resets_ahead", "vector_size")}
-    arguments |= {name: chosen[name] for name in ("max_concurrency", "seeding")}
+    arguments |= {name: chosen[name] for name in ("max_concurrency", "seeding", "lazy")}
     arguments |= {
         "faults": policy,
         "log_advice": False,
         "frames": 2,
+        "object_bytes": 4096,  # some messages are larger
         "num_workers": slots // 2 if chosen["shared"] else None,
     }
     if chosen["crash_dir"]:
@@ -185,6 +206,13 @@ WHY = (
     "a vector env in a thread cannot be left",
 )
 _REASONS = (0, 0, 0, 0, 0, 0, 0, 1, 2, 3, 4, 5, 6, 7)  # an index in `WHY` for each refusal
+
+WHY_NOT = (
+    "a reset between two rows of the rollout is not a step and has no row",
+    "observations or actions without a fixed size do not fit into an array",
+    "only the vector env has the position of its envs in their episodes",
+    "spares must be interchangeable",
+)
 
 _NAMES: dict[Choice, str] = {
     ("autoreset", "next_step"): '`autoreset="next_step"`',
@@ -225,9 +253,19 @@ def table() -> str:
     return "\n".join([*lines, *(f"| {one} | {', '.join(others)} | {why} |" for (one, why), others in rows.items())])
 
 
+def methods_table() -> str:
+    """A row for each method of a pool that some features exclude."""
+    rows = [(name, ", ".join(_NAMES[choice] for choice in choices)) for name, choices in LIMITS.items()]
+    rows.insert(1, (rows[0][0], "texts and graphs"))
+    lines = ["| feature | does not work with | reason |", "| --- | --- | --- |"]
+    return "\n".join(
+        [*lines, *(f"| {name} | {others} | {why} |" for (name, others), why in zip(rows, WHY_NOT, strict=True))]
+    )
+
+
 def with_tables(text: str) -> str:
-    """Returns the document with its current list and table."""
-    for name, content in {"features": names(), "pairs": table()}.items():
+    """Returns the document with its current list and tables."""
+    for name, content in {"features": names(), "pairs": table(), "methods": methods_table()}.items():
         head, rest = text.split(f"<!-- {name} -->\n")
         text = f"{head}<!-- {name} -->\n\n{content}\n\n<!-- end{rest.split('<!-- end', 1)[1]}"
     return text

@@ -1,8 +1,8 @@
 """Chooses few of many combinations of parameters, so that each pair of values, or each value, occurs.
 
-A full product finds little more: most failures depend on one value, or on two that do not work together. Random walks
-beside a serial twin (`tests/engine/test_feature_pairs.py`, `test_state_machine.py`) and the storms of `make soak`
-search for failures that need three values. A test with three or more parameters is therefore run `pairwise`. A test
+A full product finds little more: most failures depend on one value, or on two that do not work together. Random lives
+beside a serial twin (`tests/engine/test_lives.py`) and the storms of `make soak` search for failures that need three
+values. A test with three or more parameters is therefore run `pairwise`. A test
 with two parameters is run with `each` value if one of them is its subject and the other one only a place. The
 combinations depend on the test's name, so that different tests have different ones, and are the same in every run.
 

@@ -259,36 +259,6 @@ class DiceEnv(gymnasium.Env[Any, Any]):
         return obs, float(chance), bool(chance < 0.2), bool(cut < 0.1), self.info
 
 
-class FusedEnv(CountingEnv):
-    """A CountingEnv that raises in the method that `fuse` names. It loses its `mark` when it is rebuilt.
-
-    Before the first action it observes the level in its reset options, or -1. It writes each observation to the same
-    array.
-    """
-
-    def __init__(self, tag: int, length: int) -> None:
-        super().__init__(tag, length)
-        self.fuse, self.mark = "", 0
-        self._buffer = np.zeros(4, np.int64)
-
-    def _burn(self, method: str) -> None:
-        if self.fuse == method:
-            raise ValueError(f"broken in {method}")
-
-    def observe(self) -> Any:
-        first = (self.last_options or {}).get("level", -1)
-        self._buffer[:] = self.tag, self.episodes, self.steps, self.last_action if self.steps else first
-        return self._buffer
-
-    def reset(self, **arguments: Any) -> Any:
-        self._burn("reset")
-        return super().reset(**arguments)
-
-    def step(self, action: Any) -> Any:
-        self._burn("step")
-        return super().step(action)
-
-
 NOTHING = "nothing"
 
 

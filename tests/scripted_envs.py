@@ -31,9 +31,9 @@ _ACTS: dict[int, Callable[[], Any]] = {100: accidents.raise_value_error, 200: ac
 class ScriptedEnv(gymnasium.Env[Any, Any]):
     """Observes (tag, builds of this place, episodes since the last seed, steps, last action).
 
-    The reward is the last two digits of the action plus `bonus`. Infos have the arguments of resets and the number of
-    steps. An episode has `length` steps. `builds`: a file with one byte for each build for this place. `reuses`:
-    whether it writes all observations to one array.
+    The reward is the last two digits of the action plus `bonus`. Infos have the arguments of resets, the number of
+    steps, and after two steps a text. An episode has `length` steps. `builds`: a file with one byte for each build for
+    this place. `reuses`: whether it writes all observations to one array.
     """
 
     def __init__(self, tag: int, length: int, builds: Path, *, reuses: bool) -> None:
@@ -78,7 +78,7 @@ class ScriptedEnv(gymnasium.Env[Any, Any]):
             float(self.last_action + self.bonus),
             is_last or self.steps >= self.length,
             False,
-            {"steps": self.steps},
+            {"steps": self.steps} if self.steps != 2 else {"steps": 2, "text": "x" * 3000 * (self.tag % 2)},
         )
 
 
@@ -112,12 +112,12 @@ def put(env: Any, state: Any) -> None:
     core.episodes, core.steps, core.last_action, core._next_reset = state
 
 
-def scripted(num_envs: int, directory: Path, width: int) -> list[EnvFn]:
+def scripted(num_envs: int, directory: Path, width: int, first_tag: int = 0) -> list[EnvFn]:
     """Returns factories. Each `width` neighbours end their episodes together. `directory`: for the files that count
     builds.
     """
     reuses = width == 1  # SyncVectorEnv does not copy the terminal observation before it resets
-    return [_make(tag, 2 + tag // width % 3, directory / f"builds-{tag}", reuses) for tag in range(num_envs)]
+    return [_make(first_tag + i, 2 + i // width % 3, directory / f"builds-{i}", reuses) for i in range(num_envs)]
 
 
 def vectors(env_fns: list[EnvFn], width: int, mode: str) -> list[EnvFn]:

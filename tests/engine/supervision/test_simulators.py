@@ -11,7 +11,7 @@ import simulator_envs
 from accidents import hold_the_gil, kill_myself, once, raise_value_error
 from pairs import covering, each
 from pool_envs import EnvFn
-from twins import Row
+from lives import Row
 
 from remuda import FaultPolicy, Pool
 
