@@ -36,7 +36,7 @@ from remuda import (
 )
 
 Send: TypeAlias = Callable[[Part, list[int]], None]  # called with a part and some of its slots
-REBUILT = 100  # added to the tag of an env at each replacement
+REPLACED = 100  # added to the tag of an env at each replacement
 
 
 def compare(combination: Combination, seed: int, directory: Path) -> None:
@@ -147,7 +147,7 @@ class Row:
     @property
     def tag(self) -> int:
         """The env of this row's observation, or the env that it has replaced."""
-        return self.obs[0] % REBUILT
+        return self.obs[0] % REPLACED
 
     @property
     def ends(self) -> bool:
@@ -420,7 +420,7 @@ class Life:
         if not self._are_in_mid_episode(slots):
             return
         self._replacements += 1
-        env_fns = self._maker.env_fns(first_tag=REBUILT * self._replacements)
+        env_fns = self._maker.env_fns(first_tag=REPLACED * self._replacements)
         chosen = [env_fns[slot] for slot in slots] if len(env_fns) == SLOTS else [env_fns[i // 2] for i in slots[::2]]
         if not self._is_refused("`replace`", lambda: part.replace(slots, chosen)):
             part.replace(slots, chosen)

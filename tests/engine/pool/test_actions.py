@@ -161,20 +161,6 @@ def assert_same(got: Any, right: Any, actions: Any) -> None:
         np.testing.assert_array_equal(a, b, str(actions))
 
 
-@pytest.mark.filterwarnings("ignore:overflow encountered in cast")
-@pytest.mark.parametrize("name", SPACES)
-def test_actions_of_every_form_arrive_with_their_values_or_are_refused(name: str) -> None:
-    space = SPACES[name]
-    fits = 0
-    with Pool(keeping(space), backend="serial") as pool:
-        pool.reset()
-        for actions in NUMBERS:
-            right = expected(space, actions)
-            assert_same(taken(pool, space, actions), right, actions)
-            fits += not isinstance(right, str)
-    assert 0 < fits < len(NUMBERS)
-
-
 NEST = NestedEnv().action_space
 
 
@@ -204,15 +190,18 @@ NESTS: list[Any] = [
 ]
 
 
-def test_nested_actions_of_every_form() -> None:
+@pytest.mark.filterwarnings("ignore:overflow encountered in cast")
+@pytest.mark.parametrize("name", [*SPACES, "nested"])
+def test_actions_of_every_form_arrive_with_their_values_or_are_refused(name: str) -> None:
+    space, forms = (NEST, NESTS) if name == "nested" else (SPACES[name], NUMBERS)
     fits = 0
-    with Pool(keeping(NEST), backend="serial") as pool:
+    with Pool(keeping(space), backend="serial") as pool:
         pool.reset()
-        for actions in NESTS:
-            right = expected(NEST, actions)
-            assert_same(taken(pool, NEST, actions), right, actions)
+        for actions in forms:
+            right = expected(space, actions)
+            assert_same(taken(pool, space, actions), right, actions)
             fits += not isinstance(right, str)
-    assert 0 < fits < len(NESTS)
+    assert 0 < fits < len(forms)
 
 
 def test_the_first_axis_counts_the_envs_and_axes_of_length_1_are_free_within_rows() -> None:

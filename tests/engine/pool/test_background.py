@@ -5,20 +5,18 @@ observation later.
 from __future__ import annotations
 
 import itertools
-import os
-import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from pairs import each
+from accidents import die, raise_value_error
 from pool_envs import EnvFn, Gate, HookedEnv, counting, hooked
+from programs import kill
 
 from remuda import Batch, EnvError, FaultPolicy, Pool, StateError, WorkerDiedError
 
-BACKENDS = ("process", "thread", "serial")
 LENGTHS = (3, 1, 5, 2, 4)  # steps per episode of each env
 
 
@@ -58,9 +56,9 @@ def trajectories(pool: Pool, rows: int) -> dict[int, list[tuple[Any, ...]]]:
     return {env_id: rows_of[:rows] for env_id, rows_of in rows_of_envs.items()}
 
 
-@each(num_workers=[1, 2, 5], backend=BACKENDS)
-def test_each_env_returns_the_rows_that_it_returns_alone(num_workers: int, backend: Any) -> None:
-    with Pool(uneven(5), autoreset="background", backend=backend, num_workers=num_workers) as pool:
+@pytest.mark.parametrize("num_workers", [1, 2, 5])
+def test_each_env_returns_the_rows_that_it_returns_alone(num_workers: int) -> None:
+    with Pool(uneven(5), autoreset="background", num_workers=num_workers) as pool:
         rows_of_envs = trajectories(pool, rows=12)
     for env_id, rows in rows_of_envs.items():
         length = LENGTHS[env_id]
@@ -135,11 +133,6 @@ def test_discard_leaves_every_env_in_an_episode() -> None:
         assert pool.step([2] * 5).obs[:, 1].tolist() == [1, 2, 1, 1, 1]
 
 
-def test_background_resets_work_with_max_concurrency() -> None:
-    with Pool(uneven(5), autoreset="background", backend="serial", max_concurrency=1) as pool:
-        assert len(trajectories(pool, rows=6)[4]) == 6
-
-
 def test_infos_of_resets_and_ends_arrive_with_their_rows() -> None:
     def reset(env: HookedEnv) -> Any:
         return env.observe(), {"began": env.episodes}
@@ -159,17 +152,13 @@ def test_infos_of_resets_and_ends_arrive_with_their_rows() -> None:
 # -- faults ------------------------------------------------------------------------------------------------
 
 
-def fail(*_: Any) -> None:
-    raise ValueError("no field")
-
-
-@each(num_workers=[1, 2], backend=BACKENDS)
-def test_recv_raises_the_exception_of_a_background_reset(num_workers: int, backend: Any) -> None:
-    envs = hooked(2, (0,), 1, autoreset=fail)
-    with Pool(envs, autoreset="background", backend=backend, num_workers=num_workers) as pool:
+@pytest.mark.parametrize("num_workers", [1, 2])
+def test_recv_raises_the_exception_of_a_background_reset(num_workers: int) -> None:
+    envs = hooked(2, (0,), 1, autoreset=raise_value_error)
+    with Pool(envs, autoreset="background", num_workers=num_workers) as pool:
         pool.reset()
         assert pool.step([1, 1]).terminations.all()
-        with pytest.raises(EnvError, match="no field") as raised:
+        with pytest.raises(EnvError, match="broken") as raised:
             pool.recv()
         (failure,) = raised.value.failures
         assert (failure.env_id, failure.operation, failure.where.step) == (0, "reset", 0)  # type: ignore[union-attr]
@@ -178,18 +167,8 @@ def test_recv_raises_the_exception_of_a_background_reset(num_workers: int, backe
             pool.send([1, 1])
 
 
-def dying_once(directory: Path) -> Callable[[HookedEnv], None]:
-    def die(env: HookedEnv) -> None:
-        if not (directory / f"died-{env.tag}").exists():
-            (directory / f"died-{env.tag}").touch()
-            os.kill(os.getpid(), signal.SIGKILL)
-
-    return die
-
-
 def test_recv_raises_the_death_of_a_worker_in_a_background_reset() -> None:
-    kill = lambda _: os.kill(os.getpid(), signal.SIGKILL)  # noqa: E731
-    with Pool(hooked(2, (0,), 1, autoreset=kill), autoreset="background") as pool:
+    with Pool(hooked(2, (0,), 1, autoreset=die), autoreset="background") as pool:
         pool.reset()
         assert pool.step([1, 1]).terminations.all()
         with pytest.raises(WorkerDiedError, match="while it did reset|reset") as raised:
@@ -204,9 +183,7 @@ def test_recv_raises_a_death_that_precedes_the_background_reset(tmp_path: Path) 
         pool.reset()
         pool.send([1, 1])
         gate.await_arrival()
-        os.kill(pool.workers[0].pid or 0, signal.SIGKILL)
-        while pool.workers[0].is_alive():
-            pass
+        kill(pool, 0)
         pool.call("pid", env_ids=[1])  # the pool detects the death, although no call waits for env 0
         batch = pool.recv(max_envs=2)
         with pytest.raises(WorkerDiedError) as raised:
@@ -216,25 +193,10 @@ def test_recv_raises_a_death_that_precedes_the_background_reset(tmp_path: Path) 
         assert raised.value.env_ids == (0,)
 
 
-@pytest.mark.parametrize("num_workers", [1, 2])
-def test_restarted_envs_are_stepped_again(num_workers: int, tmp_path: Path) -> None:
-    envs = hooked(2, (0, 1), 2, autoreset=dying_once(tmp_path))
-    with Pool(envs, autoreset="background", num_workers=num_workers, faults="restart") as pool:
-        pool.send_reset()
-        episodes = {0: 0, 1: 0}
-        while min(episodes.values()) < 4:
-            batch = pool.recv(min_envs=1)
-            for env_id, ended in zip(batch.env_ids.tolist(), batch.terminations, strict=True):
-                episodes[env_id] += bool(ended)
-            go_on(pool, batch)
-        assert pool.stats().restarts == 2
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["died-0", "died-1"]
-
-
 def test_an_episode_that_a_fault_cut_off_is_followed_by_a_reset() -> None:
     def raise_at_two(env: HookedEnv, action: int) -> None:
         if env.total_steps == 2:
-            fail()
+            raise_value_error()
 
     with Pool(hooked(2, (0,), step=raise_at_two), autoreset="background", backend="serial", faults="restart") as pool:
         pool.reset()

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import pickle
+import re
 from collections.abc import Callable
+from enum import Enum
 from typing import Any
 
 import numpy as np
 import pytest
 from gymnasium import spaces
-from pool_envs import CountingEnv, NestedEnv, SampleEnv, counting
+from old_gymnasium import GYMNASIUM_MODES
+from pool_envs import CountingEnv, NestedEnv, SampleEnv, counting, hooked
 
 from remuda import (
     ClosedError,
+    CrashDir,
+    EnvError,
+    FaultPolicy,
     InvalidActionError,
     InvalidEnvError,
     Pool,
@@ -20,6 +26,7 @@ from remuda import (
     RemudaError,
     StateError,
 )
+from remuda.gymnasium.autoreset import POOL_MODE, AutoresetMode
 
 
 def assert_untouched(pool: Pool, steps: int = 0) -> None:
@@ -35,32 +42,25 @@ BOX = [lambda: SampleEnv(spaces.Discrete(2), spaces.Box(-1, 1, (2, 2)))] * 3
 NESTED = [NestedEnv] * 3
 
 
-def good_nest() -> dict[str, Any]:
-    return {"push": np.zeros((3, 2)), "keys": (np.zeros(3, int), np.zeros((3, 2), int))}
-
-
-def spoilt_nest(**changes: Any) -> dict[str, Any]:
-    return {**good_nest(), **changes}
+def nest(**changes: Any) -> dict[str, Any]:
+    return {"push": np.zeros((3, 2)), "keys": (np.zeros(3, int), np.zeros((3, 2), int)), **changes}
 
 
 BAD_ACTIONS: list[tuple[Any, Any, str]] = [
     # too few actions, too many, none, another shape
     (DISCRETE, [1, 2], r"shape \(3,\) and dtype int64 at actions, got .*\[1, 2\]"),
     (DISCRETE, np.zeros(4, int), r"shape \(3,\).* at actions, got an array of shape \(4,\)"),
-    (DISCRETE, [], r"shape \(3,\)"),
     (DISCRETE, 1, r"shape \(3,\).*got int: 1"),
-    (DISCRETE, np.zeros((3, 2), int), r"shape \(3,\).*shape \(3, 2\)"),
     (DISCRETE, None, r"shape \(3,\).*got NoneType: None"),
     (DISCRETE, {0: 1, 1: 1, 2: 1}, r"shape \(3,\).*got a dict with the keys \[0, 1, 2\]"),
     (BOX, np.zeros((3, 4)), r"shape \(3, 2, 2\) and dtype float32 at actions, got .*\(3, 4\)"),
-    (BOX, np.zeros((2, 2)), r"shape \(3, 2, 2\)"),
-    (BOX, np.zeros((2, 2, 3)), r"shape \(3, 2, 2\)"),
     # another dtype
-    (DISCRETE, [0.5, 1, 2], r"dtype int64 at actions, got .*0\.5"),
-    (DISCRETE, ["0", "1", "2"], r"dtype int64"),
-    (DISCRETE, [None] * 3, r"dtype int64"),
+    (DISCRETE, [0, 0.5, 2], r"dtype int64 at actions, got .*, in which actions\[1\] is 0\.5$"),
+    (DISCRETE, [0, "x", 2], r"dtype int64.*, in which actions\[1\] is 'x'$"),
+    (DISCRETE, [0, None, 2], r"dtype int64.*, in which actions\[1\] is None$"),
+    (DISCRETE, np.array([1.0, np.nan, 0]), r", in which actions\[1\] is nan$"),
+    (DISCRETE, np.array([2.0**70, 0, 0]), r", in which actions\[0\] is 1\.18\d*e\+21$"),
     (BOX, np.zeros((3, 2, 2), complex), r"dtype float32.*complex128"),
-    (BOX, np.full((3, 2, 2), "a"), r"dtype float32"),
     # out of range
     (DISCRETE, [0, -1, 2], r"0 <= action <= 999 at actions\[1\], got -1"),
     (DISCRETE, [0, 1, 1000], r"0 <= action <= 999 at actions\[2\], got 1000"),
@@ -68,22 +68,18 @@ BAD_ACTIONS: list[tuple[Any, Any, str]] = [
     # nested
     (
         NESTED,
-        spoilt_nest(keys=([0, 4, 0], np.zeros((3, 2), int))),
+        nest(keys=([0, 4, 0], np.zeros((3, 2), int))),
         r"0 <= action <= 3 at actions\['keys'\]\[0\]\[1\], got 4",
     ),
     (
         NESTED,
-        spoilt_nest(keys=([0, 0, 0], np.full((3, 2), 2))),
+        nest(keys=([0, 0, 0], np.full((3, 2), 2))),
         r"0 <= action <= 1 at actions\['keys'\]\[1\]\[0\]\[0\], got 2",
     ),
-    (
-        NESTED,
-        spoilt_nest(push=np.zeros((2, 2))),
-        r"shape \(3, 2\) and dtype float32 at actions\['push'\], got .*\(2, 2\)",
-    ),
-    (NESTED, spoilt_nest(keys=[0]), r"a tuple of 2 at actions\['keys'\], got list: \[0\]"),
+    (NESTED, nest(push=np.zeros((2, 2))), r"shape \(3, 2\) and dtype float32 at actions\['push'\], got .*\(2, 2\)"),
+    (NESTED, nest(keys=[0]), r"a tuple of 2 at actions\['keys'\], got list: \[0\]"),
     (NESTED, {"push": 1}, r"keys \['push', 'keys'\] at actions, got a dict with the keys \['push'\]"),
-    (NESTED, [good_nest()] * 3, r"a dict with the keys .* at actions, got list"),
+    (NESTED, [nest()] * 3, r"a dict with the keys .* at actions, got list"),
 ]
 
 
@@ -96,18 +92,7 @@ def test_actions_that_do_not_fit(env_fns: Any, actions: Any, message: str) -> No
                 send(actions)
             assert pool.pending == 0
         assert pool.apply(lambda env: getattr(env, "total_steps", 0)) == [0, 0, 0]
-        pool.step(good_nest() if env_fns is NESTED else np.zeros((3, *(pool.single_action_space.shape or ())), int))
-
-
-def test_actions_that_do_not_fit_in_a_process() -> None:
-    with Pool(counting(3), num_workers=2) as pool:
-        pool.reset()
-        pool.step([1, 2, 3])
-        for actions in ([1, 2], [1, 2, 3, 4], [0, 0, 1000], [0.5] * 3, "abc", None):
-            with pytest.raises(InvalidActionError, match="^expected "):
-                pool.step(actions)
-        assert_untouched(pool, steps=1)
-        assert pool.step([4, 5, 6]).obs[:, 3].tolist() == [4, 5, 6]
+        pool.step(nest() if env_fns is NESTED else np.zeros((3, *(pool.single_action_space.shape or ())), int))
 
 
 @pytest.mark.parametrize("texts", [("a", "b"), "ab", ("a", "b", "c", "d"), None, 3, ()])
@@ -140,28 +125,42 @@ def test_the_number_of_actions_follows_env_ids() -> None:
 # -- env_ids ---------------------------------------------------------------------------------------------
 
 
-BAD_IDS = [[3], [-1], [0, 0], [2**40], ["a"], [1.5], [None], [[0], [1]], 1, "01", [True, False, True]]
+BAD_IDS: list[tuple[Any, str]] = [
+    *[(ids, "") for ids in ([-1], [2**40], ["a"], [1.5], [None], [[0], [1]], 1, "01", [True, False, True])],
+    ([1, 9], "got 9 at env_ids[1]"),
+    ([2, 1, 2], "got 2 again at env_ids[2]"),
+    *[(np.array(ids), "") for ids in ([1, 1], [1, 4], [-1, 1], [1.0, 2.0], [[0], [1]])],
+    (np.array([2**63, 1], np.uint64), ""),
+    (np.array([True, False]), "; for a mask, pass numpy.flatnonzero(mask)"),
+]
 
 
-@pytest.mark.parametrize("env_ids", BAD_IDS)
-def test_wrong_env_ids(env_ids: Any) -> None:
+@pytest.mark.parametrize(("env_ids", "message"), BAD_IDS)
+def test_wrong_env_ids(env_ids: Any, message: str) -> None:
     with Pool(counting(3), backend="serial") as pool:
         pool.reset()
-        n = len(env_ids) if isinstance(env_ids, list) else 1
+        n = len(env_ids) if isinstance(env_ids, (list, np.ndarray)) else 1
         for call in (
             lambda: pool.send([1] * n, env_ids=env_ids),
+            lambda: pool.step([1] * n, env_ids=env_ids),
             lambda: pool.send_reset(env_ids=env_ids),
             lambda: pool.request_obs(env_ids=env_ids),
             lambda: pool.call("pid", env_ids=env_ids),
             lambda: pool.set_attr("tag", 1, env_ids=env_ids),
+            lambda: pool.set_reset_options({}, env_ids=env_ids),
         ):
-            with pytest.raises((ValueError, TypeError), match=r"^expected .*env_ids.* 0 (and|to) 2, got"):
+            with pytest.raises((ValueError, TypeError), match=r"^expected .*env_ids.* 0 (and|to) 2, got") as raised:
                 call()
+            assert message in str(raised.value)
         assert_untouched(pool)
         assert pool.get_attr("episodes") == [1] * 3
 
 
-@pytest.mark.parametrize("env_ids", [[2, 0], (2, 0), np.array([2, 0]), [np.int8(2), 0], {2: "a", 0: "b"}])
+@pytest.mark.parametrize(
+    "env_ids",
+    [[2, 0], (2, 0), [np.int8(2), 0], {2: "a", 0: "b"}, iter([2, 0]), np.array([2, 9, 0])[::2], np.array([[2, 0]])[0]]
+    + [np.array([2, 0], dtype) for dtype in (np.int8, np.int64, np.uint64, ">i8")],
+)
 def test_env_ids_of_many_kinds(env_ids: Any) -> None:
     with Pool(counting(3), backend="serial") as pool:
         pool.reset()
@@ -177,6 +176,9 @@ def test_empty_env_ids_select_no_env() -> None:
         assert pool.pending == 0
         assert pool.call("pid", env_ids=[]) == []
         pool.set_attrs("tag", [], env_ids=[])
+        for call in (lambda: pool.reset(env_ids=[]), lambda: pool.step([], [])):
+            with pytest.raises(ValueError, match="to have at least one env, got none; nothing was sent"):
+                call()
 
 
 # -- seeds and options -----------------------------------------------------------------------------------
@@ -217,6 +219,12 @@ def test_wrong_seeds_and_options(arguments: dict[str, Any], error: type[Exceptio
         ({"num_workers": True}, ValueError, "got True"),
         ({"backend": "cloud"}, ValueError, "backend to be one of .* got 'cloud'"),
         ({"autoreset": "never"}, ValueError, "autoreset to be one of .* got 'never'"),
+        ({"autoreset": "same-step"}, ValueError, "autoreset to be one of"),
+        ({"autoreset": Enum("Mode", "SAME_STEP").SAME_STEP}, ValueError, "autoreset to be one of"),  # type: ignore[attr-defined]
+        ({"autoreset": ["next_step"]}, ValueError, "autoreset to be one of"),
+        ({"faults": "retry"}, ValueError, "faults to be 'raise', 'restart' or a FaultPolicy, got"),
+        ({"faults": True}, TypeError, "faults to be 'raise', 'restart' or a FaultPolicy, got"),
+        ({"faults": {"on_fault": "raise"}}, TypeError, "faults to be 'raise', 'restart' or a FaultPolicy, got"),
         ({"seeding": "often"}, ValueError, r"seeding to be one of \('gymnasium', 'per_episode'\), got 'often'"),
         ({"frames": 0}, ValueError, "frames.* got 0"),
         ({"frames": 64}, ValueError, "frames.* got 64"),
@@ -237,10 +245,46 @@ def test_wrong_settings(options: dict[str, Any], error: type[Exception], message
         Pool(counting(3), **{"backend": "serial", **options})
 
 
-@pytest.mark.parametrize("num_workers", [None, 1, "auto"])
-def test_no_envs(num_workers: Any) -> None:
+@pytest.mark.parametrize("mode", [*GYMNASIUM_MODES.values(), "SameStep"])
+def test_the_pool_accepts_gymnasiums_autoreset_modes(mode: Any) -> None:
+    name = POOL_MODE[AutoresetMode(mode)]
+    with Pool(counting(1, length=1), autoreset=mode, backend="serial") as pool:
+        assert pool.autoreset == name
+        pool.reset()
+        assert (pool.step([1]).final_obs is not None) == (name == "same_step")
+
+
+@pytest.mark.parametrize("cls", [Pool, FaultPolicy, CrashDir])
+def test_the_error_of_a_misspelt_keyword_names_the_keyword_that_was_meant(cls: type) -> None:
+    known = {Pool: "num_workers", FaultPolicy: "step_timeout", CrashDir: "max_files"}[cls]
+    arguments = {Pool: (counting(1),), FaultPolicy: (), CrashDir: ("records",)}[cls]
+    with pytest.raises(TypeError) as raised:
+        cls(*arguments, **{known[:-1]: 2})
+    text = f"{cls.__name__}() got an unexpected keyword argument '{known[:-1]}'; did you mean {known}=?"
+    assert str(raised.value) == text
+    otherwise = "; help(remuda.PoolOptions) has all options" if cls is Pool else ""
+    with pytest.raises(TypeError, match=rf"got an unexpected keyword argument 'zzz'{re.escape(otherwise)}$"):
+        cls(*arguments, zzz=1)
+
+
+@pytest.mark.parametrize(
+    ("keyword", "advice"),
+    [
+        ("shared_memory", "arrays always travel through shared memory: leave it out"),
+        ("env_workers", "help(remuda.PoolOptions) has all options"),  # similar to pin_workers, but no misspelling
+        ("directory", "did you mean crash_dir=CrashDir(directory=2)?"),
+        ("env_factory", "help(remuda.PoolOptions) has all options"),
+        ("timeout", "use start_timeout=, or a deadline, as in faults=remuda.FaultPolicy(step_timeout=...)"),
+    ],
+)
+def test_the_error_of_an_unknown_keyword_gives_no_wrong_advice(keyword: str, advice: str) -> None:
+    with pytest.raises(TypeError, match=re.escape(f"unexpected keyword argument '{keyword}'; {advice}") + "$"):
+        Pool(counting(1), **{keyword: 2})  # type: ignore[arg-type]
+
+
+def test_no_envs() -> None:
     with pytest.raises(ValueError, match="expected at least one env, got an empty list"):
-        Pool([], num_workers=num_workers)
+        Pool([])
 
 
 @pytest.mark.parametrize(
@@ -305,7 +349,17 @@ def test_send_twice() -> None:
 
 
 @pytest.mark.parametrize(
-    "arguments", [{"min_envs": -1}, {"min_envs": 1.5}, {"max_envs": -1}, {"max_envs": "a"}, {"timeout": "soon"}]
+    "arguments",
+    [
+        {"min_envs": -1},
+        {"min_envs": 1.5},
+        {"min_envs": 4},
+        {"max_envs": -1},
+        {"max_envs": "a"},
+        {"timeout": "soon"},
+        {"timeout": float("nan")},
+        {"order": "random"},
+    ],
 )
 def test_recv_with_impossible_limits(arguments: dict[str, Any]) -> None:
     with Pool(counting(3), backend="serial") as pool:
@@ -313,6 +367,16 @@ def test_recv_with_impossible_limits(arguments: dict[str, Any]) -> None:
         with pytest.raises((ValueError, TypeError), match=f"expected {next(iter(arguments))} .*, got"):
             pool.recv(**arguments)
         assert len(pool.recv()) == 3
+
+
+def test_a_timeout_that_is_no_number_is_refused_without_effect() -> None:
+    with Pool(counting(2), backend="serial") as pool:
+        call = pool.call_async("echo")
+        for wait in (lambda: call.result(timeout="soon"), lambda: pool.close(timeout="soon")):  # type: ignore[arg-type]
+            with pytest.raises(TypeError, match="expected timeout to be a number of seconds or None, got 'soon'"):
+                wait()
+        assert not pool.closed
+        assert call.result() == [((), {})] * 2
 
 
 def test_calls_after_close() -> None:
@@ -352,6 +416,23 @@ def test_close_with_terminate_cancels_a_call() -> None:
     pool.close(terminate=True)
     with pytest.raises(ClosedError):
         call.result()
+
+
+def test_the_error_of_an_observation_names_the_number_that_does_not_fit() -> None:
+    space = spaces.Dict({"image": spaces.Box(0, 255, (2, 2), np.uint8)})
+
+    def build(env: Any) -> None:
+        env.observation_space = space
+
+    def reset(env: Any) -> Any:
+        return {"image": np.array([[1, 2], [300, -1]])}, {}
+
+    message = r"dtype uint8 at obs\['image'\], got .*, in which obs\['image'\]\[1\]\[0\] is 300"
+    with (
+        Pool(hooked(1, [0], build=build, reset=reset), backend="serial") as pool,
+        pytest.raises(EnvError, match=message),
+    ):
+        pool.reset()
 
 
 def test_all_errors_have_one_base() -> None:

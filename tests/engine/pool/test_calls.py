@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import pickle
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from failing import failure, faults_of
 from pool_envs import (
     CountingEnv,
     HookedEnv,
@@ -19,36 +17,6 @@ from pool_envs import (
 )
 
 from remuda import EnvError, Pool
-from remuda._engine.changes import Changes
-from remuda._engine.commands.answers import Answers
-
-
-def _no_wait(call: Answers, timeout: float | None) -> None:
-    pass
-
-
-def test_a_call_counts_its_answers() -> None:
-    call = Answers(_no_wait, faults_of(2))
-    for sequence in (5, 3):
-        call.expect(sequence, 0, 0)
-    with pytest.raises(TimeoutError, match="2 of 2 envs have not answered within 1 s"):
-        call.result(timeout=1)
-    call.answer(3, [pickle.dumps("three")])
-    assert not call.done
-    call.answer(5, [pickle.dumps("five")])
-    assert call.done
-    assert call.result() == ["five", "three"]
-
-
-def test_a_call_fails_with_all_its_failures() -> None:
-    call = Answers(_no_wait, faults_of(2))
-    for sequence in (1, 2):
-        call.expect(sequence, 0, 0)
-        call.fail(sequence, failure(sequence), Changes())
-    for _ in range(2):
-        with pytest.raises(EnvError) as raised:
-            call.result()
-        assert raised.value.env_ids == (1, 2)
 
 
 def test_a_call_waits_for_its_env_and_for_no_other(tmp_path: Path) -> None:
@@ -69,25 +37,17 @@ def test_a_call_waits_for_its_env_and_for_no_other(tmp_path: Path) -> None:
 
 
 def test_more_calls_in_flight_than_fit_in_the_ring() -> None:
-    with Pool(counting(3), num_workers=2) as pool:
+    with Pool(counting(200), num_workers=2) as pool:
         pool.reset()
-        pool.send([1, 2, 3])
-        calls = [pool.call_async("echo", i) for i in range(500)]
+        pool.send([1] * 200)
+        calls = [pool.call_async("echo", i) for i in range(20)]
         for i, call in reversed(list(enumerate(calls))):
-            assert call.result() == [((i,), {})] * 3
-        assert rewards(pool.recv()) == {0: 1.0, 1: 2.0, 2: 3.0}
-
-
-def test_calls_to_many_envs_of_a_worker() -> None:
-    with Pool(counting(200), num_workers=1) as pool:
-        pool.reset()
-        calls = [pool.call_async("echo", i) for i in range(10)]
-        for i, call in enumerate(calls):
             assert call.result() == [((i,), {})] * 200
+        assert set(rewards(pool.recv()).values()) == {1.0}
 
 
 def test_calls_and_attributes() -> None:
-    with Pool(counting(3), num_workers=2) as pool:
+    with Pool(counting(3), backend="serial", num_workers=2) as pool:
         assert pool.call("echo", 1, x=2) == [((1,), {"x": 2})] * 3
         assert pool.call("tag", env_ids=[2, 0]) == [2, 0]
         assert pool.apply(lambda env, a, b=0: env.tag + a + b, 10, b=5, env_ids=[1]) == [16]
@@ -104,11 +64,12 @@ def test_calls_and_attributes() -> None:
         assert len(call.result()) == 3
 
 
-def test_an_answer_that_cannot_be_unpickled_fails_only_its_call() -> None:
-    class Poison:
-        def __reduce__(self) -> Any:
-            return int, ("not a number",)
+class Poison:
+    def __reduce__(self) -> Any:
+        return int, ("not a number",)
 
+
+def test_an_answer_that_cannot_be_unpickled_fails_only_its_call() -> None:
     with Pool(counting(2), num_workers=1) as pool:
         pool.reset()
         before, bad, after = pool.call_async("pid"), pool.apply_async(lambda env: Poison()), pool.call_async("pid")
@@ -120,10 +81,6 @@ def test_an_answer_that_cannot_be_unpickled_fails_only_its_call() -> None:
 
 
 def test_an_info_that_cannot_be_unpickled_raises_only_when_it_is_read() -> None:
-    class Poison:
-        def __reduce__(self) -> Any:
-            return int, ("not a number",)
-
     def step(env: Any, action: Any) -> Any:
         return env.observe(), 3.0, False, False, {"new": 1, "poison": Poison()}
 

@@ -8,10 +8,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from gymnasium import spaces
 from pairs import each
 from pool_envs import (
-    CountingEnv,
     EnvFn,
     Gate,
     Gauge,
@@ -22,9 +20,6 @@ from pool_envs import (
 )
 
 from remuda import Pool
-
-BACKENDS = ("process", "thread", "serial")
-
 
 # -- concurrency -----------------------------------------------------------------------------------------
 
@@ -44,7 +39,7 @@ def gauged(n: int, gauge: Gauge, gates: Sequence[Gate | None] | None = None) -> 
     return [factory(i) for i in range(n)]
 
 
-@each(backend=BACKENDS, limit=[1, 2, 3])
+@each(backend=["process", "thread"], limit=[1, 2])
 def test_no_more_workers_run_at_once_than_allowed(limit: int, backend: Any, tmp_path: Path) -> None:
     gauge = Gauge(tmp_path / "gauge")
     with Pool(gauged(6, gauge), backend=backend, num_workers=4, max_concurrency=limit) as pool:
@@ -81,20 +76,13 @@ def test_as_many_workers_run_at_once_as_allowed(tmp_path: Path) -> None:
 # -- numbers ---------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("backend", ["thread", "serial"])
-@pytest.mark.parametrize("num_envs", [1, 2, 3, 7, 64, 65, 200])
-def test_any_number_of_envs_and_workers(num_envs: int, backend: Any) -> None:
-    for num_workers in {1, 2, num_envs // 2, num_envs - 1, num_envs} - {0}:
-        if num_workers <= num_envs:
-            _check_numbers(num_envs, num_workers, backend)
+NUMBERS = [(n, workers) for n in (1, 2, 3, 7, 64, 65, 200) for workers in {1, 2, n // 2, n - 1, n} if 0 < workers <= n]
 
 
-@pytest.mark.parametrize(("num_envs", "num_workers"), [(1, 1), (200, 1), (65, 3), (40, 40)])
-def test_any_number_of_envs_and_processes(num_envs: int, num_workers: int) -> None:
-    _check_numbers(num_envs, num_workers, "process")
-
-
-def _check_numbers(num_envs: int, num_workers: int, backend: Any) -> None:
+@pytest.mark.parametrize(
+    ("num_envs", "num_workers", "backend"), [*((*numbers, "serial") for numbers in NUMBERS), (65, 3, "process")]
+)
+def test_any_number_of_envs_and_workers(num_envs: int, num_workers: int, backend: Any) -> None:
     with Pool(counting(num_envs), num_workers=num_workers, backend=backend) as pool:
         assert [i for worker in pool.workers for i in worker.env_ids] == list(range(num_envs))
         assert {len(worker.env_ids) for worker in pool.workers} <= {
@@ -107,19 +95,3 @@ def _check_numbers(num_envs: int, num_workers: int, backend: Any) -> None:
         every_other = list(range(0, num_envs, 2))[::-1]
         pool.send(every_other, env_ids=every_other)
         assert rewards(pool.recv()) == {i: float(i) for i in every_other}
-
-
-def test_large_observations() -> None:
-    class Large(CountingEnv):
-        def __init__(self) -> None:
-            super().__init__()
-            self.observation_space = spaces.Box(0, 255, (3, 1080, 1920), np.uint8)
-
-        def observe(self) -> Any:
-            return np.full((3, 1080, 1920), 10 * self.episodes + self.steps, np.uint8)
-
-    with Pool([Large] * 2, frames=2) as pool:
-        assert (pool.reset().obs == 10).all()
-        assert (pool.step([0, 0]).obs == 11).all()
-        pool.send([0], env_ids=[1])
-        assert (pool.recv().obs == 12).all()

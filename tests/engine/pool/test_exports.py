@@ -15,7 +15,6 @@ from programs import Script
 from remuda import Pool, _core
 from remuda._system.interpreter import has_gil
 
-BACKENDS = ("process", "thread", "serial")
 LIBRARIES = {"jax": "JAX is not installed (it takes 600 MB)", "torch": "torch is not installed"}
 
 # Export by name: the library that makes the array, and the expression that makes it.
@@ -47,11 +46,10 @@ def address(made: Any) -> int:
     return int(made.data_ptr() if hasattr(made, "data_ptr") else made.ctypes.data)
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("name", EXPORTS)
-def test_an_exported_array_shares_the_frame_and_holds_its_lease(name: str, backend: Any) -> None:
+def test_an_exported_array_shares_the_frame_and_holds_its_lease(name: str) -> None:
     import_or_skip(EXPORTS[name][0])
-    with Pool(ENVS, backend=backend, num_workers=2, frames=2) as pool:
+    with Pool(ENVS, backend="serial", frames=2) as pool:
         pool.reset(seed=0)
         batch = pool.step(LEFT)
         made, place, values = export(name, batch.obs), batch.obs.ctypes.data, batch.obs.tolist()

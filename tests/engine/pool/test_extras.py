@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from pathlib import Path
 from typing import Any
 
@@ -11,14 +10,11 @@ import numpy as np
 import pytest
 from accidents import once
 from gymnasium import spaces
-from pairs import each, pairwise
-from pool_envs import CountingEnv, assert_same, counting, hooked
+from pool_envs import CountingEnv, counting, hooked
 from vector_envs import plain, synced
 
 from remuda import EnvError, FaultPolicy, InvalidEnvError, Pool
 from remuda._worker.measuring import measure
-
-BACKENDS = ("process", "thread", "serial")
 
 
 def seen(env: Any) -> Any:
@@ -37,69 +33,7 @@ def check(batch: Any) -> None:
 BOTH = {"seen": seen, "steps": steps}
 
 
-# -- when they are computed --------------------------------------------------------------------------------
-
-
-@pairwise(backend=BACKENDS, mode=["next_step", "same_step", "disabled", "background"], spares=[0, 1])
-def test_extras_are_computed_at_the_same_moment_as_the_observation(backend: Any, mode: Any, spares: int) -> None:
-    with Pool(counting(4 + spares, 3), backend=backend, autoreset=mode, spares=spares, extras=BOTH) as pool:
-        batch = pool.reset(seed=0)
-        check(batch)
-        for i in range(9):
-            over = batch.terminations & (mode == "disabled")
-            if over.any():
-                check(pool.reset(env_ids=np.flatnonzero(over).tolist()))
-            pool.send(np.full(4, i))
-            batch = pool.recv(order="slot")
-            check(batch)
-            if mode == "background" and pool.pending:  # the first observations of the envs that have reset
-                again = pool.recv(order="slot")
-                check(again)
-
-
-def test_an_observe_repeats_extras() -> None:
-    with Pool(counting(3, 2), backend="serial", resets_ahead=True, extras=BOTH) as pool:
-        pool.reset()
-        before = pool.step([1, 2, 3])
-        pool.step([1, 2, 3])  # the episodes end, and the envs may reset in advance
-        pool.request_obs()
-        check(pool.recv())
-        assert before.extras["steps"].tolist() == [1, 1, 1]
-
-
-def test_copied_batches_have_extras() -> None:
-    with Pool(counting(4), num_workers=2, frames=2, extras=BOTH) as pool:
-        held = [pool.reset()]
-        held += [pool.step(np.full(4, i)) for i in range(5)]  # more batches than frames
-        for batch in held:
-            check(batch)
-        assert [batch.extras["steps"][0] for batch in held] == [0, 1, 2, 3, 4, 5]
-        pool.send(np.zeros(2, int), env_ids=[3, 1])
-        some = pool.recv(order="slot")
-        check(some)
-        assert some.env_ids.tolist() == [1, 3]
-
-
-def test_parts_have_extras() -> None:
-    with Pool(counting(4), num_workers=2, extras=BOTH) as pool:
-        for part in pool.split(2):
-            check(part.reset())
-            check(part.step([5, 6]))
-
-
-@pytest.mark.parametrize("mode", ["next_step", "same_step"])
-@pytest.mark.parametrize("parts", [1, 2])
-def test_rollouts_have_the_extras_of_every_frame(mode: Any, parts: int) -> None:
-    with Pool(counting(4, 3), num_workers=2, autoreset=mode, extras=BOTH) as pool:
-        pool.reset()
-        rollout = pool.rollout(8, parts=parts)
-        for step in rollout:
-            np.testing.assert_array_equal(step.extras["seen"], step.obs)
-            step.act(step.env_ids)
-        np.testing.assert_array_equal(rollout.extras["seen"], rollout.obs)
-        np.testing.assert_array_equal(rollout.extras["steps"], rollout.obs[..., 2])
-        assert rollout.extras["steps"].shape == (9, 4)
-        assert not rollout.extras["seen"].flags.owndata
+# -- when they are computed: tests/lives.py compares them with the observation of each row -----------------
 
 
 def test_rollouts_of_partial_batches_have_extras() -> None:
@@ -110,13 +44,6 @@ def test_rollouts_of_partial_batches_have_extras() -> None:
             np.testing.assert_array_equal(step.extras["steps"], step.obs[:, 2])
             step.act(step.env_ids)
         np.testing.assert_array_equal(rollout.extras["seen"], rollout.obs)
-
-
-def test_a_copy_of_a_batch_has_extras() -> None:
-    with Pool(counting(2), num_workers=1, extras=BOTH) as pool:
-        pool.reset()
-        batch = pool.step([1, 2])
-        assert_same(copy.copy(batch).extras, batch.extras)
 
 
 def test_extras_are_views_of_the_frame() -> None:
@@ -131,22 +58,17 @@ def test_extras_are_views_of_the_frame() -> None:
         np.testing.assert_array_equal(first, kept)
 
 
-def test_a_pool_without_extras_returns_none() -> None:
-    with Pool(counting(2), num_workers=1) as pool:
-        assert pool.reset().extras == {}
-
-
 # -- vector envs -------------------------------------------------------------------------------------------
 
 
-@each(mode=["next_step", "same_step"], backend=BACKENDS)
-def test_extras_of_a_vector_env_are_computed_once_for_all_its_envs(mode: Any, backend: Any) -> None:
+@pytest.mark.parametrize("mode", ["next_step", "same_step"])
+def test_extras_of_a_vector_env_are_computed_once_for_all_its_envs(mode: Any) -> None:
     extras = {
         "seen": lambda env: env.obs,
         "steps": lambda env: env.obs[:, 2].tolist(),
         "calls": lambda env: [env.steps] * 3,
     }
-    with Pool(plain(2, 3, 2, mode), vector_size=3, autoreset=mode, backend=backend, extras=extras) as pool:
+    with Pool(plain(2, 3, 2, mode), vector_size=3, autoreset=mode, extras=extras) as pool:
         check(pool.reset())
         for i in range(5):
             batch = pool.step(np.full(6, i))
@@ -285,21 +207,6 @@ def test_the_error_of_a_value_that_does_not_fit_names_its_column() -> None:
             EnvError, match=r"expected an array of shape \(2,\) and dtype float64 at extras\['growing'\]"
         ):
             pool.step([0, 0])
-
-
-@pytest.mark.parametrize("mode", ["next_step", "same_step"])
-@pytest.mark.parametrize("kind", ["death", "exception"])
-def test_the_row_of_a_fault_repeats_the_last_extras(mode: Any, kind: str, tmp_path: Path) -> None:
-    act = accidents.kill_myself if kind == "death" else accidents.raise_value_error
-    fail = once(tmp_path / "once", act, lambda env: env.steps == 3)
-    with Pool(hooked(3, step=fail), autoreset=mode, faults=FaultPolicy("restart", backoff=0), extras=BOTH) as pool:
-        pool.reset(seed=0)
-        for i in range(8):
-            batch = pool.step(np.full(3, i))
-            check(batch)
-            if batch.truncations.any():
-                assert batch.truncations.tolist() == [False, True, False]
-                assert batch.extras["steps"].tolist() == [i + 1, 2 if mode == "next_step" else 0, i + 1]
 
 
 def test_a_function_that_kills_its_worker_ends_one_episode(tmp_path: Path) -> None:

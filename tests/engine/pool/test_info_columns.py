@@ -114,7 +114,7 @@ def no_actions(n: int) -> Any:
 
 @pytest.mark.parametrize("mode", MODES)
 @given(scripts())
-@draws(15)
+@draws(8)
 def test_infos_equal_those_of_gymnasiums_vector_env(mode: str, scripts: list[Any]) -> None:
     vector_env = sync_vector_env([functools.partial(ScriptedInfoEnv, script) for script in scripts], mode)
     vector_env.reset()

@@ -2,59 +2,22 @@
 
 from __future__ import annotations
 
-import pickle
 import weakref
 from typing import Any
 
 import numpy as np
 import pytest
 from arena_views import leaves
-from drawn import draws
 from gymnasium.vector import VectorEnv
-from hypothesis import given
-from hypothesis import strategies as st
-from old_gymnasium import FINAL_OBS
 from pool_envs import assert_same
 
 from remuda import Infos, _core
 from remuda._engine.batches.infos import InfoColumns, PickledRows
 from remuda._wire.info_columns import InfoColumn, InfoField, field_of
 
-NUMBERS: list[st.SearchStrategy[Any]] = [
-    st.integers(-(2**63), 2**63 - 1),
-    st.floats(),
-    st.booleans(),
-    st.integers(-128, 127).map(np.int8),
-    st.integers(0, 2**64 - 1).map(np.uint64),
-    st.floats(width=32).map(np.float32),
-    st.floats().map(np.float64),
-    st.booleans().map(np.bool_),
-    st.lists(st.integers(0, 9), min_size=2, max_size=2).map(np.array),
-    st.floats().map(np.array),
-]
-THINGS: list[st.SearchStrategy[Any]] = [st.text(max_size=3), st.none(), st.just([1, 2]), st.just((None,))]
-KEYS = st.sampled_from(["a", "b", "_a", "c", *FINAL_OBS, "é", 7])
-
 
 def pickled(raw: Any) -> PickledRows:
     return PickledRows(raw, lambda nanoseconds: None)
-
-
-@st.composite
-def info_batches(draw: st.DrawFn, depth: int = 1) -> list[dict[Any, Any]]:
-    """Draws infos of some envs in varying key order. Each key has one kind of value, as Gymnasium's arrays require."""
-    n = draw(st.integers(1, 5))
-    infos: list[dict[Any, Any]] = [{} for _ in range(n)]
-    for key in draw(st.lists(KEYS, unique=True, max_size=5)):
-        if depth and key != "final_obs" and draw(st.integers(0, 4)) == 0:
-            values = draw(info_batches(depth - 1))
-        else:
-            kind = draw(st.sampled_from(NUMBERS if draw(st.booleans()) else THINGS))
-            values = draw(st.lists(kind, min_size=n, max_size=n))
-        for info, value in zip(infos, values, strict=False):
-            if draw(st.booleans()):
-                info[key] = value
-    return infos
 
 
 def stack_with_gymnasium(infos: list[dict[Any, Any]]) -> dict[Any, Any]:
@@ -64,50 +27,6 @@ def stack_with_gymnasium(infos: list[dict[Any, Any]]) -> dict[Any, Any]:
     for i, info in enumerate(infos):
         stacked = envs._add_info(stacked, info, i)
     return stacked
-
-
-@given(info_batches())
-@draws(100)
-def test_stacked_infos_equal_gymnasiums(infos: list[dict[Any, Any]]) -> None:
-    try:
-        expected = stack_with_gymnasium(infos)
-    except Exception:
-        return
-    extras: Any = {i: (0, [pickle.dumps(([], info, None, None))], None) for i, info in enumerate(infos)}
-    result = Infos(np.zeros(len(infos), np.uint64), _core.InfoReader(), None, pickled(extras), lambda row: None)
-    assert_same(result.stack(), expected)
-    assert_same(list(result), infos)
-    assert_same([result[i] for i in range(len(infos))], infos)
-
-
-@given(
-    st.lists(
-        st.sampled_from(NUMBERS).flatmap(lambda kind: st.lists(kind, min_size=4, max_size=4)), min_size=1, max_size=6
-    ),
-    st.data(),
-)
-@draws(70)
-def test_infos_in_columns_equal_gymnasiums(table: list[list[Any]], data: st.DataObject) -> None:
-    """`table` has the values of 4 envs for each path."""
-    book, reader = InfoColumns(room=10_000), _core.InfoReader()
-    infos: list[dict[str, Any]] = [{} for _ in range(4)]
-    mask = np.zeros(4, np.uint64)
-    arrays = []
-    for k, values in enumerate(table):
-        path = data.draw(st.sampled_from([("key",), ("sub", "key"), ("sub", "sub", "key"), ("final_info", "key")]))
-        path = (*path[:-1], f"key {k}")
-        (column,) = book.assign([new_field(path, values[0])])
-        reader.add(column.path, column.type)
-        arrays.append(np.zeros((4, *column.shape), column.dtype))
-        for i, value in enumerate(values):
-            if data.draw(st.booleans()):
-                arrays[-1][i] = value
-                put(infos[i], path, value)
-                mask[i] |= np.uint64(1 << k)
-    result = Infos(mask, reader, arrays, pickled({}), lambda row: None)
-    assert_same(result.stack(), stack_with_gymnasium(infos))
-    assert_same(list(result), infos)
-    assert_same([result[i] for i in range(4)], infos)
 
 
 def a_reader() -> _core.InfoReader:
@@ -170,12 +89,6 @@ def test_arrays_of_stacked_infos_with_a_weak_reference_end_when_dropped() -> Non
         weakref.finalize(stacked_by(reader, [1.0, 2.0])["episode"]["r"], ended.append, i)
     stacked_by(reader, [1.0, 2.0])
     assert ended == list(range(6))
-
-
-def put(info: dict[str, Any], path: tuple[str, ...], value: Any) -> None:
-    for key in path[:-1]:
-        info = info.setdefault(key, {})
-    info[path[-1]] = value
 
 
 def new_field(path: tuple[str, ...] | str, value: Any) -> InfoField:

@@ -7,6 +7,7 @@ import os
 import signal
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any
 
@@ -196,18 +197,10 @@ def test_another_thread_is_refused_and_closes_after_the_call(name: str) -> None:
         assert go_on.wait(100)
         return env.observe(), 1.0, False, False, {}
 
-    outcome: list[BaseException] = []
-    with Pool(hooked(2, which=[0], step=step), backend="thread", num_workers=2) as pool:
+    env_fns = hooked(2, which=[0], step=step)
+    with ThreadPoolExecutor(1) as threads, Pool(env_fns, backend="thread", num_workers=2) as pool:
         pool.reset()
-
-        def step_once() -> None:
-            try:
-                pool.step([1, 1])
-            except BaseException as error:
-                outcome.append(error)
-
-        stepping_thread = threading.Thread(target=step_once)
-        stepping_thread.start()
+        stepping_thread = threads.submit(pool.step, [1, 1])
         assert stepping.wait(100)
         if name == "close":
             closing = threading.Timer(0, go_on.set)
@@ -220,5 +213,4 @@ def test_another_thread_is_refused_and_closes_after_the_call(name: str) -> None:
                 while True:  # the first thread may not have begun to wait
                     CALLS[name](pool)
         go_on.set()
-        stepping_thread.join()
-        assert [type(error) for error in outcome] in ([], [ClosedError])
+        assert isinstance(stepping_thread.exception(), (ClosedError, type(None)))

@@ -33,7 +33,7 @@ from remuda import (
     load_record,
 )
 
-BACKENDS = [("process", 3), ("process", 1), ("thread", 2), ("serial", 1)]
+BACKENDS = [("process", 3), ("process", 1), ("serial", 1)]
 MODES = ["next_step", "same_step", "disabled", "background"]
 
 
@@ -166,15 +166,14 @@ def test_bad_arguments_of_replace_are_refused_before_anything_is_built() -> None
         pool.replace([1], [replacement(10)])
 
 
-@pytest.mark.parametrize("backend", ["thread", "serial"])
-def test_factories_need_not_be_pickled_without_worker_processes(backend: Any) -> None:
+def test_factories_need_not_be_pickled_without_worker_processes() -> None:
     lock = threading.Lock()
 
     def build() -> CountingEnv:
         with lock:
             return CountingEnv(10)
 
-    with Pool(counting(2), backend=backend) as pool:
+    with Pool(counting(2), backend="serial") as pool:
         pool.replace(None, [build] * 2)
         assert pool.reset().obs[:, 0].tolist() == [10, 10]
 
@@ -184,7 +183,7 @@ def step_until_fault(pool: Pool, env: int) -> None:
         pass
 
 
-@pytest.mark.parametrize("start_method", ["forkserver", "spawn", "fork"])
+@pytest.mark.parametrize("start_method", ["forkserver", "fork"])
 @pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")
 def test_a_restarted_worker_builds_the_replacements(start_method: Any) -> None:
     faults = FaultPolicy("restart", backoff=0)

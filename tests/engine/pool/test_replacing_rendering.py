@@ -16,7 +16,7 @@ from pool_envs import CountingEnv
 
 from remuda import EnvError, FaultPolicy, Pool, SpaceMismatchError, StateError
 
-BACKENDS = [("process", None), ("thread", 1), ("serial", 1)]
+BACKENDS = [("process", None), ("serial", 1)]
 MODES = ["next_step", "same_step", "disabled", "background"]
 
 

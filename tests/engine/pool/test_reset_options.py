@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from accidents import die, once
+from accidents import die, once, raise_value_error
 from failing import MODES
 from odd_exceptions import NeedsArguments, raising
 from pairs import each
@@ -16,7 +16,6 @@ from programs import kill
 
 from remuda import BrokenPoolError, ClosedError, EnvError, FaultPolicy, Pool, WorkerDiedError, load_record
 
-BACKENDS: list[Any] = ["process", "thread", "serial"]
 RESTART = FaultPolicy("restart", backoff=0)
 
 
@@ -35,9 +34,9 @@ def next_levels(pool: Pool) -> list[int]:
     return levels(batch)
 
 
-@each(mode=MODES, backend=BACKENDS)
-def test_resets_without_options_use_the_set_options(backend: Any, mode: Any) -> None:
-    with Pool(levelled(3, length=1), backend=backend, num_workers=2, autoreset=mode) as pool:
+@pytest.mark.parametrize("mode", MODES)
+def test_resets_without_options_use_the_set_options(mode: Any) -> None:
+    with Pool(levelled(3, length=1), backend="serial", num_workers=2, autoreset=mode) as pool:
         pool.set_reset_options({"level": 5})
         assert levels(pool.reset()) == [5, 5, 5]
         for _ in range(3):
@@ -55,9 +54,9 @@ def test_resets_without_options_use_the_set_options(backend: Any, mode: Any) -> 
         assert pool.get_attr("last_options") == [None, None, None]
 
 
-@each(mode=MODES, backend=BACKENDS)
-def test_options_of_one_reset_do_not_last(backend: Any, mode: Any) -> None:
-    with Pool(levelled(3, length=1), backend=backend, autoreset=mode) as pool:
+@pytest.mark.parametrize("mode", MODES)
+def test_options_of_one_reset_do_not_last(mode: Any) -> None:
+    with Pool(levelled(3, length=1), backend="serial", autoreset=mode) as pool:
         pool.set_reset_options({"level": 5})
         assert levels(pool.reset(options={"level": 1})) == [1, 1, 1]
         assert next_levels(pool) == [5, 5, 5]
@@ -81,15 +80,6 @@ def test_options_are_copied_when_set_and_for_each_reset() -> None:
         for act in (pool.reset, lambda: pool.step([1, 1]), lambda: pool.step([1, 1])):
             act()
             assert pool.apply(seen) == [{"level": 5, "course": [0, 1, 2]}] * 2
-
-
-def test_resets_do_not_look_for_options_if_none_are_set(monkeypatch: pytest.MonkeyPatch) -> None:
-    with Pool(levelled(2, length=1), backend="serial", autoreset="same_step") as pool:
-        pool.reset(seed=1, options={"level": 3})
-        monkeypatch.setattr("remuda._worker.host.EnvHost.complete_reset", raising(lambda: ValueError("asked")))
-        pool.reset(options={"level": 4})
-        pool.step([1, 1])
-        pool.reset()
 
 
 def test_resets_do_not_look_for_options_after_they_are_removed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -220,21 +210,20 @@ def test_options_that_are_set_while_a_successor_builds_reach_it(tmp_path: Path) 
         assert levels(pool.reset()) == [-1, 2]
 
 
-@each(mode=MODES, backend=BACKENDS)
-def test_an_env_that_is_rebuilt_in_its_worker_uses_the_set_options(backend: Any, mode: Any, tmp_path: Path) -> None:
-    fails = once(tmp_path / "failed", raising(lambda: ValueError("broken")), when=lambda env: env.tag == 1)
-    env_fns = levelled(2, length=1, step=fails)
-    with Pool(env_fns, backend=backend, num_workers=1, autoreset=mode, faults=RESTART) as pool:
+@pytest.mark.parametrize("mode", MODES)
+def test_an_env_that_is_rebuilt_in_its_worker_uses_the_set_options(mode: Any, tmp_path: Path) -> None:
+    env_fns = levelled(2, length=1, step=once(tmp_path / "failed", raise_value_error, when=lambda env: env.tag == 1))
+    with Pool(env_fns, backend="serial", num_workers=1, autoreset=mode, faults=RESTART) as pool:
         pool.set_reset_options([{"level": 4}, {"level": 5}])
         pool.reset()
         assert next_levels(pool) == [4, 5]
         assert next_levels(pool) == [4, 5]
 
 
-@each(mode=MODES, backend__num_workers=[("process", 2), ("process", 1), ("thread", 2), ("serial", 1)])
-def test_renewed_envs_use_the_set_options(backend: Any, num_workers: int, mode: Any) -> None:
+@each(mode=MODES, num_workers=[1, 2])
+def test_renewed_envs_use_the_set_options(num_workers: int, mode: Any) -> None:
     policy = FaultPolicy("raise", renew_every=1)
-    with Pool(levelled(2, length=1), backend=backend, num_workers=num_workers, autoreset=mode, faults=policy) as pool:
+    with Pool(levelled(2, length=1), num_workers=num_workers, autoreset=mode, faults=policy) as pool:
         pool.set_reset_options({"level": 4})
         pool.reset()
         for level in (5, 6):
@@ -250,8 +239,7 @@ def test_a_repeated_reset_uses_the_set_options(tmp_path: Path) -> None:
 
 
 def test_crash_records_have_the_set_options(tmp_path: Path) -> None:
-    broken = raising(lambda: ValueError("broken"))
-    env_fns = levelled(1, step=broken)
+    env_fns = levelled(1, step=raise_value_error)
     with Pool(env_fns, backend="serial", crash_dir=tmp_path / "records", seeding="per_episode") as pool:
         pool.set_reset_options({"level": 4})
         (seed,) = [info["episode_seed"] for info in pool.reset(seed=1).infos]
@@ -266,9 +254,9 @@ def test_crash_records_have_the_set_options(tmp_path: Path) -> None:
 # -- mistakes ----------------------------------------------------------------------------------------------
 
 
-@each(
-    backend=BACKENDS,
-    options__error__message=[
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
         ({"f": (i for i in range(3))}, TypeError, r"^expected reset options that can be pickled, got .* for env 0 \("),
         ([{}, None, {"f": (i for i in range(3))}], TypeError, r"can be pickled, got .* for env 2 \("),
         ([{}, {}], ValueError, "expected 3 reset options, one for each env to reset, got 2"),
@@ -277,20 +265,12 @@ def test_crash_records_have_the_set_options(tmp_path: Path) -> None:
         ([{}, 1, {}], TypeError, "expected a dict or None as the options of env 1, got 1"),
     ],
 )
-def test_wrong_options_are_refused(options: Any, error: type[Exception], message: str, backend: Any) -> None:
-    with Pool(levelled(3), backend=backend, num_workers=2) as pool:
+def test_wrong_options_are_refused(options: Any, error: type[Exception], message: str) -> None:
+    with Pool(levelled(3), backend="serial", num_workers=2) as pool:
         pool.set_reset_options({"level": 5})
         with pytest.raises(error, match=message):
             pool.set_reset_options(options)
         assert levels(pool.reset()) == [5, 5, 5]
-
-
-@pytest.mark.parametrize("env_ids", [[3], [0, 0], ["a"], [True]])
-def test_wrong_env_ids_of_options_are_refused(env_ids: Any) -> None:
-    with Pool(levelled(3), backend="serial") as pool:
-        with pytest.raises((ValueError, TypeError), match=r"^expected .*env_ids"):
-            pool.set_reset_options({"level": 5}, env_ids=env_ids)
-        assert levels(pool.reset()) == [-1, -1, -1]
 
 
 def test_options_that_cannot_be_unpickled_are_an_error_of_the_env() -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import time
 from collections.abc import Callable
 from functools import partial
@@ -12,14 +10,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from accidents import once
-from pairs import pairwise
+from accidents import die, once, raise_value_error
 from pool_envs import DiceEnv, Gate, HookedEnv, StepResult, assert_same, counting, hooked
-from programs import Watched, pids_of
+from programs import Watched, kill, pids_of
 
 from remuda import Batch, EnvError, FaultPolicy, Pool, WorkerDiedError
-
-BACKENDS = ("process", "thread", "serial")
 
 
 def values_of(batch: Batch) -> tuple[Any, ...]:
@@ -32,9 +27,9 @@ def values_of(batch: Batch) -> tuple[Any, ...]:
     )
 
 
-@pairwise(seeding=["gymnasium", "per_episode"], num_workers=[1, 2, 5], backend=BACKENDS)
-def test_resets_in_advance_do_not_change_results(backend: Any, num_workers: int, seeding: Any) -> None:
-    options: dict[str, Any] = {"num_workers": num_workers, "backend": backend, "seeding": seeding}
+@pytest.mark.parametrize("seeding", ["gymnasium", "per_episode"])
+def test_resets_in_advance_do_not_change_results(seeding: Any) -> None:
+    options: dict[str, Any] = {"num_workers": 2, "seeding": seeding}
     with Pool([DiceEnv] * 5, **options) as plain, Pool([DiceEnv] * 5, resets_ahead=True, **options) as ahead:
         assert_same(values_of(ahead.reset(seed=3)), values_of(plain.reset(seed=3)))
         for _ in range(60):
@@ -78,10 +73,7 @@ def test_a_requested_reset_uses_the_reset_in_advance() -> None:
 
 
 def test_an_exception_of_a_reset_in_advance_is_raised_by_the_next_step(tmp_path: Path) -> None:
-    def fail(_: Any) -> None:
-        raise ValueError("broken")
-
-    with Pool(hooked(2, length=1, autoreset=once(tmp_path / "once", fail)), resets_ahead=True) as pool:
+    with Pool(hooked(2, length=1, autoreset=once(tmp_path / "once", raise_value_error)), resets_ahead=True) as pool:
         pool.reset()
         assert pool.step([1, 1]).terminations.all()
         assert pool.call("pid")  # the worker has failed, and the pool has not reported it
@@ -93,8 +85,7 @@ def test_an_exception_of_a_reset_in_advance_is_raised_by_the_next_step(tmp_path:
 
 @pytest.mark.parametrize("num_workers", [1, 2])
 def test_a_reset_in_advance_is_repeated_after_a_death(num_workers: int, tmp_path: Path) -> None:
-    die = once(tmp_path / "died", lambda _: os.kill(os.getpid(), signal.SIGKILL))
-    envs = hooked(2, length=2, autoreset=die)
+    envs = hooked(2, length=2, autoreset=once(tmp_path / "died", die))
     with Pool(envs, num_workers=num_workers, resets_ahead=True, faults="restart") as pool:
         worker = Watched([pids_of(pool)[-1]])
         pool.reset()
@@ -115,7 +106,7 @@ def test_a_death_in_a_reset_in_advance_is_raised(tmp_path: Path) -> None:
         pool.reset()
         pool.step([1, 1])
         gate.await_arrival()
-        os.kill(pool.workers[1].pid or 0, signal.SIGKILL)
+        kill(pool, 1)
         with pytest.raises(WorkerDiedError, match="reset") as raised:
             pool.step([1, 1])
         assert raised.value.env_ids == (1,)
@@ -133,20 +124,6 @@ def test_a_reset_in_advance_has_a_deadline(tmp_path: Path) -> None:
         batch = pool.step([1, 1])
         assert batch.obs[:, 2].tolist() == [0, 0]
         assert not batch.truncations.any()
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"autoreset": "same_step"}, "autoreset='next_step' with resets_ahead=True, got 'same_step'"),
-        ({"autoreset": "disabled"}, "autoreset='next_step' with resets_ahead=True, got 'disabled'"),
-        ({"max_concurrency": 1}, "max_concurrency=None with resets_ahead=True, got 1"),
-        ({"vector_size": 2}, "resets_ahead=False with vector_size=2"),
-    ],
-)
-def test_resets_ahead_is_refused_with_other_modes_and_options(options: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        Pool(counting(2), resets_ahead=True, **options)
 
 
 def test_resets_ahead_changes_nothing_with_spares() -> None:

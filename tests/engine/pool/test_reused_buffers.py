@@ -7,12 +7,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from pairs import each
 from state_envs import BufferedEnv, BufferedVector, shown
 
 from remuda import Batch, EnvError, FaultPolicy, Pool
 
-BACKENDS = ("process", "thread", "serial")
 EXTRAS = {"seen": shown}
 AHEAD: list[Any] = [{"resets_ahead": True}, {"spares": 2}]
 
@@ -41,32 +39,21 @@ def ended(pool: Pool) -> Any:
     return obs
 
 
-@each(backend=BACKENDS, options=AHEAD)
-def test_an_observe_after_the_end_returns_the_terminal_observation(backend: Any, options: Any) -> None:
-    with Pool(buffered(2 + options.get("spares", 0), 1), backend=backend, extras=EXTRAS, **options) as pool:
+@pytest.mark.parametrize("options", AHEAD)
+def test_observes_rollouts_and_states_after_the_end_have_the_terminal_observation(options: Any) -> None:
+    with Pool(buffered(2 + options.get("spares", 0), 1), extras=EXTRAS, **options) as pool:
         pool.reset(seed=0)
         for _ in range(2):
             obs = ended(pool)
             check(observed(pool), obs)
             pool.step([1, 1])
-
-
-@each(backend=BACKENDS, options=AHEAD)
-def test_a_rollout_after_the_end_begins_with_the_terminal_observation(backend: Any, options: Any) -> None:
-    with Pool(buffered(2 + options.get("spares", 0), 1), backend=backend, extras=EXTRAS, **options) as pool:
-        pool.reset(seed=0)
         obs = ended(pool)
         rollout = pool.rollout(2)
         for step in rollout:
             step.act([1, 1])
         np.testing.assert_array_equal(rollout.obs[0], obs)
         np.testing.assert_array_equal(rollout.extras["seen"][0], obs)
-
-
-@each(backend=BACKENDS, options=AHEAD)
-def test_a_state_after_the_end_has_the_terminal_observation(backend: Any, options: Any) -> None:
-    with Pool(buffered(2 + options.get("spares", 0), 1), backend=backend, extras=EXTRAS, **options) as pool:
-        pool.reset(seed=0)
+        pool.reset()
         obs = ended(pool)
         states = pool.get_state(state_fns="attributes")
         pool.step([1, 1])
@@ -94,10 +81,10 @@ def test_columns_that_a_state_lacks_are_computed_from_the_env() -> None:
                 check(batch, obs)
 
 
-@each(backend=BACKENDS, restarts=[False, True])
-def test_an_observe_after_replace_returns_the_old_envs_last_observation(backend: Any, restarts: bool) -> None:
+@pytest.mark.parametrize("restarts", [False, True])
+def test_an_observe_after_replace_returns_the_old_envs_last_observation(restarts: bool) -> None:
     faults = FaultPolicy("restart") if restarts else FaultPolicy()
-    with Pool(buffered(2), backend=backend, extras=EXTRAS, faults=faults) as pool:
+    with Pool(buffered(2), extras=EXTRAS, faults=faults) as pool:
         pool.reset()
         obs = pool.step([5, 6]).obs.copy()
         pool.replace([1], [partial(BufferedEnv, 10)])
@@ -119,10 +106,9 @@ def test_an_observe_of_a_replaced_or_called_vector_env_returns_the_last_observat
         np.testing.assert_array_equal(observed(pool).obs, obs)
 
 
-@pytest.mark.parametrize("backend", ["thread", "serial"])
-def test_an_observe_after_a_renewal_in_advance_returns_the_terminal_observation(backend: Any) -> None:
+def test_an_observe_after_a_renewal_in_advance_returns_the_terminal_observation() -> None:
     faults = FaultPolicy(renew_every=1)
-    with Pool(buffered(2, 1), backend=backend, extras=EXTRAS, faults=faults, resets_ahead=True) as pool:
+    with Pool(buffered(2, 1), backend="serial", extras=EXTRAS, faults=faults, resets_ahead=True) as pool:
         pool.reset()
         obs = ended(pool)
         check(observed(pool), obs)

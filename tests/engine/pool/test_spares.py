@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -11,14 +9,11 @@ from typing import Any
 
 import accidents
 import pytest
-from pairs import each
 from pool_envs import Gate, HookedEnv, TextEnv, counting, hooked
 from spare_envs import LENGTHS, step, tags, uneven
 
 from remuda import Batch, FaultPolicy, Pool, WorkerDiedError
 
-BACKENDS = ("process", "thread", "serial")
-CONCURRENT = ("process", "thread")
 MODES = ("next_step", "same_step", "disabled", "background")
 
 
@@ -52,9 +47,9 @@ def test_the_spare_that_has_waited_longest_is_next() -> None:
         assert tags(pool.step([1, 1, 1])) == [1, 2, 3]
 
 
-@each(mode=MODES, backend=BACKENDS)
-def test_a_seed_restores_the_order_of_spares(backend: Any, mode: Any) -> None:
-    with Pool(uneven(7), spares=3, autoreset=mode, backend=backend) as pool:
+@pytest.mark.parametrize("mode", MODES)
+def test_a_seed_restores_the_order_of_spares(mode: Any) -> None:
+    with Pool(uneven(7), spares=3, autoreset=mode, backend="serial") as pool:
         first = run(pool, mode, 17)
         pool.discard()
         again = run(pool, mode, 17)
@@ -69,9 +64,9 @@ def test_a_seed_restores_the_order_of_spares(backend: Any, mode: Any) -> None:
     assert without_episode(first) == without_episode(again)
 
 
-@each(mode=MODES, backend=BACKENDS)
-def test_each_slot_returns_whole_episodes(backend: Any, mode: Any) -> None:
-    with Pool(uneven(7), spares=3, autoreset=mode, backend=backend) as pool:
+@pytest.mark.parametrize("mode", MODES)
+def test_each_slot_returns_whole_episodes(mode: Any) -> None:
+    with Pool(uneven(7), spares=3, autoreset=mode, backend="serial") as pool:
         batch = pool.reset()
         at = {slot: (int(row[0]), int(row[2])) for slot, row in enumerate(batch.obs)}  # env, step
         ended = 0
@@ -149,14 +144,14 @@ def test_a_fault_does_not_change_the_order_of_spares(failing: int, act: Any, tmp
 # -- slow resets ------------------------------------------------------------------------------------------
 
 
-@each(mode=MODES, backend=CONCURRENT)
-def test_a_slow_reset_delays_no_slot(backend: Any, mode: Any, tmp_path: Path) -> None:
+@pytest.mark.parametrize("mode", MODES)
+def test_a_slow_reset_delays_no_slot(mode: Any, tmp_path: Path) -> None:
     gate = Gate(tmp_path)
     envs = [
         lambda: HookedEnv(0, 1 if mode == "same_step" else 2, autoreset=lambda _: gate.wait()),
         *counting(3)[1:],
     ]
-    with Pool(envs, spares=1, autoreset=mode, backend=backend) as pool:
+    with Pool(envs, spares=1, autoreset=mode) as pool:
         batch = pool.reset()
         for _ in range(1 if mode == "same_step" else 2):
             batch = step(pool, mode, batch)
@@ -206,9 +201,9 @@ def test_seeds_and_options_reach_the_spares() -> None:
         assert pool.get_attr("last_seed") == [3, 4]
 
 
-@each(mode=["next_step", "disabled"], backend=BACKENDS)
-def test_a_seed_goes_to_the_env_in_the_slot(backend: Any, mode: Any) -> None:
-    with Pool(counting(3, length=1), spares=1, autoreset=mode, backend=backend) as pool:
+@pytest.mark.parametrize("mode", ["next_step", "disabled"])
+def test_a_seed_goes_to_the_env_in_the_slot(mode: Any) -> None:
+    with Pool(counting(3, length=1), spares=1, autoreset=mode, backend="serial") as pool:
         pool.reset()
         assert pool.step([1, 1]).terminations.all()
         assert tags(pool.reset(seed=[5], env_ids=[1])) == [1]
@@ -306,11 +301,7 @@ def test_a_spare_is_renewed_before_it_is_used_in_the_same_step() -> None:
 
 
 def test_a_seed_outlives_the_worker_of_a_spare(tmp_path: Path) -> None:
-    def reset(env: HookedEnv) -> None:
-        if not (tmp_path / "died").exists():
-            (tmp_path / "died").touch()
-            os.kill(os.getpid(), signal.SIGKILL)
-
+    reset = accidents.once(tmp_path / "died", accidents.die)
     with Pool(hooked(2, (1,), 1, reset=reset), spares=1, faults="restart") as pool:
         pool.reset(seed=10)
         pool.step([1])

@@ -11,7 +11,6 @@ import gymnasium
 import numpy as np
 import pytest
 from gymnasium.wrappers import TimeLimit
-from pairs import each, pairwise
 from pool_envs import CountingEnv, Gate, assert_same, counting, gated, levelled
 from state_envs import (
     CloningWalkEnv,
@@ -31,7 +30,6 @@ from remuda import Batch, EnvError, InvalidEnvError, Pool, StateError
 
 TAXI = "Taxi-v4" if "Taxi-v4" in gymnasium.registry else "Taxi-v3"  # Gymnasium 1.0 has Taxi-v3
 
-BACKENDS = ("process", "thread", "serial")
 FNS = (take, put)
 
 
@@ -76,9 +74,9 @@ def assert_continues(pool: Pool, fns: Any = None, steps: int = 25, mode: str = "
 # -- continuing ------------------------------------------------------------------------------------------------
 
 
-@each(backend=BACKENDS, mode=["next_step", "same_step", "disabled", "background"])
-def test_an_env_continues_from_a_state(backend: Any, mode: Any) -> None:
-    with Pool(walks(4), backend=backend, autoreset=mode) as pool:
+@pytest.mark.parametrize("mode", ["next_step", "same_step", "disabled", "background"])
+def test_an_env_continues_from_a_state(mode: Any) -> None:
+    with Pool(walks(4), num_workers=2, autoreset=mode) as pool:
         pool.reset(seed=1)
         for _ in range(3):
             assert_continues(pool, mode=mode)
@@ -122,37 +120,6 @@ def test_gymnasiums_own_envs_need_no_state_functions(env_id: str) -> None:
             rows_.append([(np.asarray(b.obs).tolist(), b.rewards.tolist(), b.truncations.tolist()) for b in batches])
             pool.set_state(states)
         assert rows_[0] == rows_[1]
-
-
-@pytest.mark.parametrize(
-    ("package", "make"),
-    [
-        ("mujoco", lambda: gymnasium.make("HalfCheetah-v5", max_episode_steps=20)),
-        ("ale_py", lambda: _atari()),
-    ],
-)
-def test_simulators_continue_from_a_state(package: str, make: Any) -> None:
-    pytest.importorskip(package)
-    with Pool([make] * 2, num_workers=2) as pool:
-        pool.reset(seed=0)
-        pool.single_action_space.seed(0)
-        actions = [np.array([pool.single_action_space.sample() for _ in range(2)]) for _ in range(40)]
-        for action in actions[:7]:
-            pool.step(action)
-        states = pool.get_state()
-        first = [pool.step(action) for action in actions]
-        pool.set_state(states)
-        for action, before in zip(actions, first, strict=True):
-            batch = pool.step(action)
-            np.testing.assert_array_equal(batch.obs, before.obs)
-            np.testing.assert_array_equal(batch.rewards, before.rewards)
-
-
-def _atari() -> Any:
-    import ale_py
-
-    gymnasium.register_envs(ale_py)
-    return gymnasium.make("ALE/Breakout-v5", repeat_action_probability=0)
 
 
 def test_set_state_returns_the_observation_of_the_state() -> None:
@@ -241,9 +208,9 @@ def until_over(pool: Pool) -> Batch:
     return batch
 
 
-@each(options=[{}, {"resets_ahead": True}, {"spares": 2}], backend=["process", "serial"])
-def test_an_env_continues_from_a_state_after_the_end_of_an_episode(backend: Any, options: Any) -> None:
-    with Pool(counting(2 + options.get("spares", 0), 3), backend=backend, **options) as pool:
+@pytest.mark.parametrize("options", [{}, {"resets_ahead": True}, {"spares": 2}])
+def test_an_env_continues_from_a_state_after_the_end_of_an_episode(options: Any) -> None:
+    with Pool(counting(2 + options.get("spares", 0), 3), **options) as pool:
         pool.reset(seed=0)
         until_over(pool)
         states = pool.get_state(state_fns="attributes")
@@ -266,9 +233,10 @@ def test_random_numbers_continue_from_a_state_after_the_end(resets_ahead: bool) 
         assert_continues(pool)
 
 
-@pairwise(seeding=["gymnasium", "per_episode"], late_options=[False, True], backend=BACKENDS)
+@pytest.mark.parametrize("late_options", [False, True])
+@pytest.mark.parametrize("seeding", ["gymnasium", "per_episode"])
 def test_an_env_that_gets_the_state_of_another_keeps_its_own_seeds_and_options(
-    seeding: Any, backend: Any, late_options: bool
+    seeding: Any, late_options: bool
 ) -> None:
     def follow(backend: Any, *, resets_ahead: bool) -> list[Any]:
         options: Any = {"seeding": seeding, "backend": backend, "resets_ahead": resets_ahead}
@@ -285,7 +253,7 @@ def test_an_env_that_gets_the_state_of_another_keeps_its_own_seeds_and_options(
 
     expected = follow("serial", resets_ahead=False)
     assert [level for *_, level in expected[1][0]] == [7, 8, 7]
-    assert follow(backend, resets_ahead=True) == expected
+    assert follow("process", resets_ahead=True) == expected
 
 
 def test_same_step_pools_refuse_a_state_after_the_end_of_an_episode() -> None:
@@ -388,7 +356,7 @@ def test_get_state_does_not_wait_for_an_env_in_flight(tmp_path: Path) -> None:
 def test_bad_arguments_of_states_are_refused_before_anything_is_sent(
     call: Any, error: type[Exception], message: str
 ) -> None:
-    with Pool(walks(2), num_workers=1) as pool:
+    with Pool(walks(2), backend="serial") as pool:
         pool.reset()
         states = pool.get_state()
         with pytest.raises(error, match=message):

@@ -7,49 +7,28 @@ import itertools
 import os
 import queue
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from accidents import kill_myself
-from pairs import each
-from pool_envs import CountingEnv, EnvFn, Gate, HookedEnv, LevelEnv, counting, gated, levelled, with_infos
+from pool_envs import CountingEnv, EnvFn, Gate, LevelEnv, counting, gated, levelled, with_infos
 
-from remuda import Batch, ClosedError, EnvError, FaultPolicy, Pool, StateError
+from remuda import Batch, ClosedError, EnvError, Pool, StateError
 from remuda._engine.pool.part import Part
 
 CONCURRENT = ("process", "thread")
-BACKENDS = (*CONCURRENT, "serial")
 
 
-class Task:
-    """Runs a function in a thread of its own. `result` waits for its result, and returns it or raises its error."""
-
-    def __init__(self, run: Callable[..., Any], *args: Any) -> None:
-        self._outcome: queue.Queue[tuple[Any, BaseException | None]] = queue.Queue()
-        self._thread = threading.Thread(target=self._run, args=(run, args))
-        self._thread.start()
-
-    def _run(self, run: Callable[..., Any], args: Sequence[Any]) -> None:
-        try:
-            self._outcome.put((run(*args), None))
-        except BaseException as error:
-            self._outcome.put((None, error))
-
-    def result(self) -> Any:
-        result, error = self._outcome.get()
-        self._thread.join()
-        if error is not None:
-            raise error
-        return result
-
-
-def at_once(run: Callable[..., Any], arguments: Sequence[Any]) -> list[Any]:
-    """Calls `run` for each argument in a thread of its own. Returns the results."""
-    return [task.result() for task in [Task(run, one) for one in arguments]]
+def start(run: Callable[..., Any], *args: Any) -> Future[Any]:
+    """Calls a function in a thread of its own."""
+    executor = ThreadPoolExecutor(1)
+    future = executor.submit(run, *args)
+    executor.shutdown(wait=False)
+    return future
 
 
 def checked_steps(part: Part, steps: int) -> None:
@@ -73,7 +52,7 @@ def waiting_part(backend: Any, directory: Path) -> Iterator[tuple[Pool, Part, Pa
     with Pool(gated([gate, None]), backend=backend, num_workers=2) as pool:
         pool.reset()
         slow, fast = pool.split(2)
-        task = Task(slow.step, [7])
+        task = start(slow.step, [7])
         gate.await_arrival()
         yield pool, slow, fast
         gate.open()
@@ -81,13 +60,14 @@ def waiting_part(backend: Any, directory: Path) -> Iterator[tuple[Pool, Part, Pa
         assert pool.split(1) == (pool,)
 
 
-# -- parts ---------------------------------------------------------------------------------------------------
+# -- parts: tests/lives.py has more, with faults ------------------------------------------------------------
 
 
-@each(backend=BACKENDS, parts=[2, 4])
-def test_each_part_is_stepped_by_a_thread_of_its_own(backend: Any, parts: int) -> None:
+@pytest.mark.parametrize("backend", ["process", "thread", "serial"])
+def test_each_part_is_stepped_by_a_thread_of_its_own(backend: Any) -> None:
     with Pool(counting(8), backend=backend, num_workers=4) as pool:
-        at_once(lambda part: checked_steps(part, 200), pool.split(parts))
+        for task in [start(checked_steps, part, 100) for part in pool.split(4)]:
+            task.result()
         pool.split(1)
         assert pool.step([1] * 8).rewards.tolist() == [1] * 8
 
@@ -105,7 +85,7 @@ def test_several_parts_wait_at_once_and_each_gets_its_own_rows(tmp_path: Path) -
         pool.reset()
         parts = pool.split(3)
         for order in itertools.permutations(range(3)):
-            tasks = [Task(part.step, [10 + i]) for i, part in enumerate(parts)]
+            tasks = [start(part.step, [10 + i]) for i, part in enumerate(parts)]
             for gate in gates:
                 gate.await_arrival()
             for i in order:
@@ -113,21 +93,27 @@ def test_several_parts_wait_at_once_and_each_gets_its_own_rows(tmp_path: Path) -
                 assert tasks[i].result().obs[0, [0, 3]].tolist() == [i, 10 + i]
 
 
-@pytest.mark.parametrize("backend", CONCURRENT)
-def test_a_second_thread_in_the_same_part_is_refused(backend: Any, tmp_path: Path) -> None:
-    with waiting_part(backend, tmp_path) as (_, slow, fast):
+def test_a_second_thread_may_use_neither_a_part_that_waits_nor_the_whole_pool(tmp_path: Path) -> None:
+    with waiting_part("process", tmp_path) as (pool, slow, fast):
+        ids = slow.env_ids.tolist()
         for call in (lambda: slow.step([1]), slow.recv, slow.reset, slow.discard, lambda: slow.send([1])):
             with pytest.raises(StateError, match="one thread at a time"):
                 call()
-        assert fast.step([3]).rewards.tolist() == [3]
-
-
-@pytest.mark.parametrize("backend", CONCURRENT)
-def test_calls_of_the_whole_pool_are_refused_while_a_part_waits(backend: Any, tmp_path: Path) -> None:
-    with waiting_part(backend, tmp_path) as (pool, _, _):
-        for call in (lambda: pool.split(1), pool.discard, pool.reset, lambda: pool.call("pid")):
+        for envs in (pool, slow):
+            for call in (
+                lambda envs=envs: envs.call("pid"),
+                lambda envs=envs: envs.set_attr("mark", 1, ids),
+                lambda envs=envs: envs.set_reset_options({}, ids),
+                lambda envs=envs: envs.get_state(ids, state_fns="attributes"),
+                lambda envs=envs: envs.replace(ids, counting(1)),
+                lambda envs=envs: envs.rollout(2),
+            ):
+                with pytest.raises(StateError):
+                    call()
+        for call in (lambda: pool.split(1), pool.discard, pool.reset):
             with pytest.raises(StateError):
                 call()
+        assert fast.step([3]).rewards.tolist() == [3]
 
 
 @pytest.mark.parametrize("backend", CONCURRENT)
@@ -136,11 +122,11 @@ def test_a_close_ends_the_calls_of_all_threads(backend: Any, tmp_path: Path) -> 
     pool = Pool(gated([*gates, None]), backend=backend, num_workers=3)
     pool.reset()
     *waiting, idle = pool.split(3)
-    tasks = [Task(part.step, [1]) for part in waiting]
+    tasks = [start(part.step, [1]) for part in waiting]
     for gate in gates:
         gate.await_arrival()
     is_killed = backend == "process"
-    closing = Task(lambda: pool.close(terminate=is_killed))
+    closing = start(lambda: pool.close(terminate=is_killed))
     with pytest.raises(ClosedError):
         while True:
             idle.step([1])
@@ -153,76 +139,23 @@ def test_a_close_ends_the_calls_of_all_threads(backend: Any, tmp_path: Path) -> 
     assert pool.closed
 
 
-def test_an_error_of_one_part_is_raised_in_its_own_thread(tmp_path: Path) -> None:
-    def fail(env: Any, action: Any) -> None:
-        if action == 999:
-            raise ValueError("wrong action")
-
-    envs: list[EnvFn] = [lambda i=i: HookedEnv(i, step=fail) for i in range(4)]  # type: ignore[misc]
-    with Pool(envs, num_workers=4) as pool:
-        failing, other = pool.split(2)
-        failing.reset()
-
-        def fail_and_go_on() -> int:
-            errors = 0
-            for n in range(60):
-                if n % 3 != 0:
-                    assert failing.step([1, 1]).rewards.tolist() == [1, 1]
-                    continue
-                with pytest.raises(EnvError) as raised:
-                    failing.step([999, 999])
-                assert sorted(failure.env_id for failure in raised.value.failures) == failing.env_ids.tolist()
-                errors += 1
-                failing.reset()
-            return errors
-
-        task = Task(checked_steps, other, 100)
-        assert fail_and_go_on() == 20
-        task.result()
-
-
-def test_deaths_in_one_part_leave_the_rows_of_the_other_as_they_are() -> None:
-    def die(env: Any, action: Any) -> None:
-        if env.tag == 3 and env.total_steps == 7:
-            kill_myself()
-
-    envs: list[EnvFn] = [lambda i=i: HookedEnv(i, step=die) for i in range(4)]  # type: ignore[misc]
-    with Pool(envs, num_workers=4, faults=FaultPolicy("restart", max_restarts=100, backoff=0.0)) as pool:
-        first, second = pool.split(2)
-        dying, other = (first, second) if 3 in first.env_ids else (second, first)
-        dying.reset()
-
-        task = Task(checked_steps, other, 300)
-        assert sum(bool(dying.step([1] * 2).truncations.any()) for _ in range(40)) >= 3
-        task.result()
-
-
-# -- parts: calls, states, rollouts, replacements ------------------------------------------------------------
-
-
-def full_life(part: Part) -> list[Any]:
-    """Uses every method of a part, with episodes of 5 steps. Returns what they have returned."""
-    seen: list[Any] = []
+def full_life(part: Part) -> None:
+    """Uses every method of a part."""
     first = part.env_ids[:1].tolist()
     part.reset(seed=3)
-    for turn in range(6):
+    for turn in range(2):
         part.set_reset_options({"level": turn})
-        rollout = part.rollout(7)
-        for step in rollout:
+        for step in part.rollout(7):
             step.act((part.env_ids + turn) % 1000, turn=np.full(part.num_envs, turn))
-        seen += [rollout.obs.tolist(), rollout.rewards.tolist(), rollout.columns["turn"].tolist()]
-        part.set_attr("mark", [turn] * (5000 if turn == 3 else 1))
-        seen += [part.call("echo", turn), part.get_attr("mark"), part.render()[0].tolist()]
+        part.set_attr("mark", [turn] * 5000)
+        assert part.call("echo", turn) and part.get_attr("mark") and part.render()
         answers = part.apply_async(lambda env: (env.tag, env.total_steps))
-        seen += [part.step(part.env_ids).obs.tolist(), answers.result()]
-        states = part.get_state(state_fns="attributes")
         part.step(part.env_ids)
-        seen += [part.set_state(states).obs.tolist(), part.step(part.env_ids).obs.tolist()]
-        if turn % 2 == 0:
-            part.replace(first, [lambda turn=turn: LevelEnv(100 + turn, 5)])  # type: ignore[misc]
-            seen.append(part.reset(env_ids=first).obs.tolist())
-        seen.append(part.fork_state(int(part.env_ids[1]), first, state_fns="attributes").obs.tolist())
-    return seen
+        assert answers.result()
+        part.set_state(part.get_state(state_fns="attributes"))
+        part.replace(first, [lambda turn=turn: LevelEnv(100 + turn, 5)])  # type: ignore[misc]
+        part.reset(env_ids=first)
+        part.fork_state(int(part.env_ids[1]), first, state_fns="attributes")
 
 
 def test_every_method_of_a_part_works_while_another_part_waits(tmp_path: Path) -> None:
@@ -232,7 +165,7 @@ def test_every_method_of_a_part_works_while_another_part_waits(tmp_path: Path) -
         slow, fast = pool.split(2)
         if 0 not in slow.env_ids:
             slow, fast = fast, slow
-        task = Task(slow.step, [7] * slow.num_envs)
+        task = start(slow.step, [7] * slow.num_envs)
         gate.await_arrival()
         full_life(fast)
         gate.open()
@@ -251,49 +184,11 @@ def test_an_answer_that_another_thread_receives_ends_the_wait_for_it(tmp_path: P
                 while not is_answered.is_set():
                     stepping.step([1])
 
-            answer, steps = Task(asking.call, "poke"), Task(step_on)
+            answer, steps = start(asking.call, "poke"), start(step_on)
             gate.let_pass()
             assert answer.result() == ["poked"]
             is_answered.set()
             steps.result()
-
-
-@pytest.mark.parametrize("backend", CONCURRENT)
-def test_a_second_thread_may_not_call_the_envs_of_a_part_that_waits(backend: Any, tmp_path: Path) -> None:
-    with waiting_part(backend, tmp_path) as (pool, slow, _):
-        ids = slow.env_ids.tolist()
-        for envs in (pool, slow):
-            for call in (
-                lambda envs=envs: envs.call("pid"),
-                lambda envs=envs: envs.set_attr("mark", 1, ids),
-                lambda envs=envs: envs.set_reset_options({}, ids),
-                lambda envs=envs: envs.get_state(ids, state_fns="attributes"),
-                lambda envs=envs: envs.replace(ids, counting(1)),
-                lambda envs=envs: envs.rollout(2),
-            ):
-                with pytest.raises(StateError):
-                    call()
-
-
-def test_a_part_lives_on_while_workers_of_another_die() -> None:
-    def die(env: Any, action: Any) -> None:
-        if action == 999:
-            kill_myself()
-
-    with Pool(levelled(6, length=5), backend="serial", num_workers=6) as pool:
-        first, second = (full_life(part) for part in pool.split(2))
-    faults = FaultPolicy("restart", max_restarts=100, backoff=0.0)
-    for dies_first in (True, False):
-        expected = second if dies_first else first
-        with Pool(levelled(6, length=5, step=die), num_workers=6, faults=faults) as pool:
-            dying, other = pool.split(2) if dies_first else reversed(pool.split(2))
-            dying.reset()
-            task = Task(full_life, other)
-            for n in range(6):
-                batch = dying.step(np.where(dying.env_ids == dying.env_ids[n % 3], 999, 1))
-                assert batch.truncations.sum() == 1
-                assert len(dying.rollout(1).obs) == 2
-            assert task.result() == expected
 
 
 # -- batches ---------------------------------------------------------------------------------------------------
@@ -327,7 +222,7 @@ def test_three_threads_read_and_hold_batches_while_the_pool_steps() -> None:
 
     with Pool(with_infos(4, info, length=50), backend="serial", num_workers=2) as pool:
         pool.reset()
-        readers, collector = [Task(read, one) for one in queues], Task(collect)
+        readers, collector = [start(read, one) for one in queues], start(collect)
         for n in range(150):
             batch = pool.step([n % 2] * 4)
             for one in queues:
@@ -349,23 +244,13 @@ def test_arrays_that_another_thread_has_made_keep_their_values() -> None:
         for n in range(1, 200):
             batch = pool.step([n, n])
             if n % 3 == 0:
-                held.append((Task(lambda batch=batch: batch.obs).result(), [n, n]))
+                held.append((start(lambda batch=batch: batch.obs).result(), [n, n]))
             elif n % 3 == 1:
-                Task(lambda batch=batch: batch.obs.sum()).result()
+                start(lambda batch=batch: batch.obs.sum()).result()
             if len(held) > 2:
-                Task(held.pop, 0).result()
+                start(held.pop, 0).result()
             for obs, actions in held:
                 assert obs[:, 3].tolist() == actions
-
-
-def test_frames_of_other_threads_are_used_again_once_they_are_dropped() -> None:
-    """Otherwise batches would be copies, which are no views of the pool's memory."""
-    with Pool(counting(2), backend="serial", num_workers=2, frames=3) as pool:
-        pool.reset()
-        for n in range(50):
-            batch = pool.step([n, n])
-            Task(lambda batch=batch: batch.obs.sum() + batch.rewards.sum()).result()
-            assert not batch.obs.flags.owndata, n
 
 
 class ChangingInfoEnv(CountingEnv):
@@ -421,7 +306,7 @@ def test_a_forked_child_has_the_batches_of_all_threads() -> None:
             while not stopped.is_set():
                 first.step([1, 1])
 
-        task = Task(step_on)
+        task = start(step_on)
         second.reset()
         for n in range(5):
             batch = second.step([n, n])

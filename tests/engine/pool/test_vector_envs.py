@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import product
 from typing import Any
 
-import gymnasium
 import numpy as np
 import pytest
 from failing import MODES
@@ -15,7 +14,6 @@ from gymnasium.vector import SyncVectorEnv
 from gymnasium.vector.utils import batch_space
 from gymnasium.wrappers.vector import RecordEpisodeStatistics
 from odd_exceptions import raising
-from pairs import each
 from pool_envs import CountingEnv, EnvFn, Info, NestedEnv, SampleEnv, TextEnv, assert_same, counting, with_infos
 from vector_envs import plain, synced
 
@@ -25,9 +23,6 @@ from remuda import (
     Pool,
     _core,
 )
-
-BACKENDS = ("process", "thread", "serial")
-
 
 # -- as single envs --------------------------------------------------------------------------------------
 
@@ -132,20 +127,12 @@ ENVS: dict[str, Callable[[int], list[EnvFn]]] = {
 }
 
 
-@each(envs=ENVS, mode=MODES, num_workers=[1, 2, 3])
-def test_slots_of_vector_envs_return_the_rows_of_single_envs(envs: str, mode: Any, num_workers: int) -> None:
-    with Twins(ENVS[envs](6), 2, mode, num_workers=num_workers) as twins:
-        twins.run(40)
-
-
 @pytest.mark.parametrize(
-    ("envs", "mode", "backend"), [*product(ENVS, MODES, ["serial"]), ("nested", "same_step", "thread")]
+    ("envs", "mode", "backend"), [*product(ENVS, MODES, ["serial"]), ("nested", "same_step", "process")]
 )
-def test_slots_of_vector_envs_return_the_rows_of_single_envs_without_processes(
-    envs: str, mode: Any, backend: Any
-) -> None:
-    with Twins(ENVS[envs](6), 3, mode, backend=backend) as twins:
-        twins.run(60)
+def test_slots_of_vector_envs_return_the_rows_of_single_envs(envs: str, mode: Any, backend: Any) -> None:
+    with Twins(ENVS[envs](6), 2, mode, backend=backend, num_workers=2) as twins:
+        twins.run(40)
 
 
 @pytest.mark.parametrize("size", [1, 4])
@@ -154,10 +141,10 @@ def test_a_pool_of_one_vector_env(size: int) -> None:
         twins.run(20)
 
 
-@each(backend=BACKENDS, mode=["next_step", "same_step"])
-def test_vector_envs_with_text_observations(mode: Any, backend: Any) -> None:
+@pytest.mark.parametrize("mode", ["next_step", "same_step"])
+def test_vector_envs_with_text_observations(mode: Any) -> None:
     fns: list[EnvFn] = [lambda: TextEnv(2)] * 4
-    with Pool(synced(fns, 2, mode), vector_size=2, autoreset=mode, backend=backend) as pool:
+    with Pool(synced(fns, 2, mode), vector_size=2, autoreset=mode) as pool:
         batch = pool.reset(options={"text": "hello"})
         assert batch.obs == ("hello",) * 4
         for texts in (["a", "b", "c", "d"], ["", "x" * 100_000, "y", "z" * 70_000]):
@@ -167,13 +154,6 @@ def test_vector_envs_with_text_observations(mode: Any, backend: Any) -> None:
 
 
 # -- vector envs that are not Gymnasium's ----------------------------------------------------------------
-
-
-def test_batches_of_vector_envs_are_views_of_a_frame() -> None:
-    with Pool(plain(2, 3), vector_size=3) as pool:
-        batches = [pool.reset(), *(pool.step(np.arange(6)) for _ in range(2))]
-        assert all(_core.arena_of(batch.obs) is not None for batch in batches)
-        assert [batch.obs[0, 2] for batch in batches] == [0, 1, 2]
 
 
 def test_infos_of_a_wrapper() -> None:
@@ -298,6 +278,7 @@ def test_set_reset_options_is_refused_for_vector_envs(pool: Pool) -> None:
 def test_parts_have_whole_vector_envs(parts: int) -> None:
     with Pool(plain(5, 2), vector_size=2, num_workers=2) as pool:
         shares = pool.split(parts)
+        assert {2: [[0, 1, 2, 3, 6, 7], [4, 5, 8, 9]]}.get(parts) in (None, [part.env_ids.tolist() for part in shares])
         for part in shares:
             assert part.env_ids[::2].tolist() == (part.env_ids[1::2] - 1).tolist()
             assert not (part.env_ids[::2] % 2).any()
@@ -314,17 +295,11 @@ def test_parts_have_whole_vector_envs(parts: int) -> None:
             pool.split(6)
 
 
-def test_a_split_keeps_vector_envs_whole() -> None:
-    with Pool(plain(3, 3), vector_size=3, num_workers=2, backend="thread") as pool:
-        assert [part.env_ids.tolist() for part in pool.split(2)] == [[0, 1, 2, 6, 7, 8], [3, 4, 5]]
-
-
 # -- calls -----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_a_call_runs_once_in_each_vector_env(backend: Any) -> None:
-    with Pool(plain(2, 3), vector_size=3, backend=backend) as pool:
+def test_a_call_runs_once_in_each_vector_env() -> None:
+    with Pool(plain(2, 3), vector_size=3, backend="serial") as pool:
         assert pool.call("poke") == [1] * 6
         assert pool.call("poke", env_ids=[1, 5, 2]) == [2, 2, 2]
         assert pool.call_async("poke", 10, env_ids=[4]).result() == [12]
@@ -363,26 +338,7 @@ def test_properties_of_a_pool_of_vector_envs() -> None:
         assert pool.stats().steps == 12
 
 
-def test_limits_on_concurrency() -> None:
-    with Pool(plain(3, 2), vector_size=2, max_concurrency=1) as pool:
-        pool.reset(seed=1)
-        for _ in range(5):
-            batch = pool.step(np.arange(6))
-        assert batch.obs[:, 2].tolist() == [5] * 6
-
-
 def test_an_env_that_raises_in_close() -> None:
     pool = Pool(plain(2, 2, close=raising(lambda: ValueError("broken"))), vector_size=2)
     with pytest.raises(EnvError, match=r"env 0 .* raised ValueError in close: broken"):
         pool.close()
-
-
-def test_vector_envs_of_make_vec() -> None:
-    def build() -> Any:
-        return gymnasium.make_vec("CartPole-v1", 4, vectorization_mode="vector_entry_point")
-
-    with Pool([build] * 2, vector_size=4) as pool:
-        pool.reset(seed=0)
-        for _ in range(50):
-            batch = pool.step(np.ones(8, int))
-        assert batch.obs.shape == (8, 4)

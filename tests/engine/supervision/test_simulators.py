@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 import simulator_envs
 from accidents import hold_the_gil, kill_myself, once, raise_value_error
+from lives import Row
 from pairs import covering, each
 from pool_envs import EnvFn
-from lives import Row
 
 from remuda import FaultPolicy, Pool
 
