@@ -23,7 +23,7 @@ class FuseBox:
     """A file that the test and all envs map: which env is to fail, how and when, and the env's next seed.
 
     The file outlives every process, so that each fuse burns once. An env that resets without a seed takes it from the
-    file, and returns its seed and options in the info. These and the actions are enough to repeat an episode.
+    file, and returns its seed in the info. The seed and the actions are enough to repeat an episode.
     """
 
     def __init__(self, path: Path, num_envs: int) -> None:
@@ -124,28 +124,17 @@ class Fused(gymnasium.Wrapper[Any, Any, Any, Any]):
         self._box.burn(self._env_id)
         seed = self._box.seed(self._env_id) if seed is None else seed
         obs, info = super().reset(seed=seed, options=options)
-        return obs, {"seed": seed, "spread": spread_of(options), **info}
+        return obs, {"seed": seed, **info}
 
     def step(self, action: Any) -> Any:
         self._box.burn(self._env_id)
         return super().step(action)
 
 
-def spread_of(options: dict[str, Any] | None) -> float:
-    """Returns the range of the first observation under these options. 0 means the env's default."""
-    return 0.0 if options is None else float(options["high"])
-
-
-def options_for(spread: float) -> dict[str, Any] | None:
-    """Returns options with which CartPole starts within these bounds, and NoiseEnv multiplies its noise by them."""
-    return {"low": -spread, "high": spread} if spread else None
-
-
 class NoiseEnv(gymnasium.Env[Any, Any]):
     """An env that draws its observations, rewards, ends and infos from NumPy's random numbers."""
 
     def __init__(self) -> None:
-        self._spread = 0.0
         self.observation_space = spaces.Dict(
             noise=spaces.Box(-np.inf, np.inf, (3,), np.float64), word=spaces.Text(8), last=spaces.Discrete(5)
         )
@@ -158,12 +147,10 @@ class NoiseEnv(gymnasium.Env[Any, Any]):
             info["word"] = word[::-1]
         if (rare := int(self.np_random.integers(1500))) < 60:  # more keys than columns, each appearing at a random time
             info[f"rare {rare}"] = rare if rare % 2 else self.np_random.random(2)
-        noise = self.np_random.normal(size=3) * (self._spread or 1.0)
-        return {"noise": noise, "word": word, "last": np.int64(action)}, info
+        return {"noise": self.np_random.normal(size=3), "word": word, "last": np.int64(action)}, info
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         super().reset(seed=seed)
-        self._spread = spread_of(options)
         return self._draw(0)
 
     def step(self, action: Any) -> Any:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from chaos import FAULTS, FuseBox, options_for
+from chaos import FAULTS, FuseBox
 from pool_envs import assert_same
 
 from remuda import Batch, Pool
@@ -20,8 +20,6 @@ from remuda import Batch, Pool
 GRIEFS = 0.04  # the probability of a failure for each command
 ATTACKS = 0.4  # the share of failures that are attacks from outside
 INTERRUPTS = 0.03  # the probability of an interrupt in each call of the pool
-CHANGES = 0.04  # the probability of new reset options before each command, and again after it
-SPREADS = [0.0, 0.01, 0.02, 0.04]  # arguments of `chaos.options_for`
 SLOW = 0.12  # the share of failures that only a deadline ends; more would take too much time
 
 
@@ -41,14 +39,12 @@ class Episode:
 
     Attributes:
         seed: The seed of the reset, from the env's info.
-        spread: The value in the options of the reset, see `chaos.options_for`.
         first: The observation and info of the reset.
         steps: (action, observation, reward, terminated, truncated, info) of each step.
         over: Whether the episode has ended, by itself or by a fault.
     """
 
     seed: int
-    spread: float
     first: tuple[Any, dict[str, Any]]
     steps: list[tuple[Any, ...]] = field(default_factory=list)
     over: bool = False
@@ -65,15 +61,10 @@ class Flight:
     Attributes:
         seed: The seed of a requested reset.
         action: The action of a step. If both are None, the pool begins the next episode by itself.
-        spreads: The reset options when the command was sent, and those that were set since. The first are used, but
-            an env that is rebuilt meanwhile is reset with the last ones.
-        faults: The number of faults of the env when the command was sent, or -1 if its worker may not have existed.
     """
 
-    seed: int | None
-    action: Any
-    spreads: list[float]
-    faults: int
+    seed: int | None = None
+    action: Any = None
 
 
 @dataclass(frozen=True)
@@ -166,10 +157,7 @@ class Storm:
         self._commands = [0] * pool.num_envs
         self._episodes: dict[int, Episode] = {}
         self._sent: dict[int, Flight] = {}  # commands in flight, by env
-        self._spreads = [0.0] * pool.num_envs  # the set reset options of each env
-        self._num_faults = [0] * pool.num_envs
         self._troubles: dict[int, tuple[str, int | None]] = {}  # by worker: the kind of the expected fault, and its env
-        self._changed: set[int] = set()  # envs with new reset options since their failure was planned
         self._sound: set[int] = set()  # workers that have answered since their last fault
         # by env: its given seed and the number of the last derived seed
         self._given: dict[int, tuple[int, int]] = {}
@@ -179,7 +167,6 @@ class Storm:
         self.reported = 0  # faults that arrived with a row
         self.played = 0  # repeated episodes
         self.interrupts = 0
-        self.settings = 0  # changes of reset options
         self._chances, self._is_calling = np.random.default_rng([seed, 1]), False
 
     @property
@@ -234,7 +221,6 @@ class Storm:
         self._pool.discard()
         self._sent.clear()
         self._witness.take()
-        self._remember({env_id: float(self._rng(env_id, "anew").choice(SPREADS)) for env_id in self._all_ids})
         seeds = [10**9 + 10**6 * (env_id + 1) + self._commands[env_id] for env_id in self._all_ids]
         batch = self._pool.reset(seed=seeds)  # also waits for the successors of failed workers
         assert len(batch) == len(self._all_ids)
@@ -244,7 +230,7 @@ class Storm:
         for env_id in self._all_ids:
             row = Row.of(batch, env_id)
             assert row.is_plain, row
-            self._begin(env_id, row.obs, row.info, self._flight(env_id, seed=seeds[env_id]))
+            self._begin(env_id, row.obs, row.info, Flight(seeds[env_id]))
 
     def step_all(self, *, calm: bool = False) -> None:
         """One round in which all envs step together. `calm`: without new failures."""
@@ -275,17 +261,8 @@ class Storm:
 
     def _end_troubles(self) -> None:
         while self._troubles:  # a worker that was hit while idle, or an env that has not reached its planned failure
-            lost = [worker for worker in self._troubles if self._may_be_lost(*self._troubles[worker])]
             self.step_all(calm=True)
-            for worker in lost:
-                self._troubles.pop(worker, None)
         self.step_all(calm=True)
-
-    def _may_be_lost(self, kind: str, env_id: int | None) -> bool:
-        """Returns whether the env may have raised in a reset in advance that new options discarded together with its
-        error.
-        """
-        return kind == "exception" and env_id in self._changed and not self._box.is_armed(env_id)
 
     def _to_reset(self, env_ids: Sequence[int]) -> list[int]:
         """Returns the envs that the autoreset mode does not reset."""
@@ -299,41 +276,18 @@ class Storm:
         attacks = [None if calm else self._prepare(env_id) for env_id in env_ids]
         for env_id in env_ids:
             self._next_command(env_id)
-        self._set_options(env_ids, "before")
         if resets:
             seeds = [10**9 + self._box.seed(env_id) for env_id in env_ids]  # other seeds than those in the file
             with self._calling():
                 self._pool.send_reset(seed=seeds, env_ids=env_ids)
-            self._sent |= {env_id: self._flight(env_id, seed=seed) for env_id, seed in zip(env_ids, seeds, strict=True)}
+            self._sent |= {env_id: Flight(seed) for env_id, seed in zip(env_ids, seeds, strict=True)}
         else:
             actions = np.array([self._rng(env_id, "action").integers(2) for env_id in env_ids])
             with self._calling():
                 self._pool.send(actions, None if len(env_ids) == len(self._all_ids) else env_ids)
-            self._sent |= {env_id: self._flight(env_id, action=a) for env_id, a in zip(env_ids, actions, strict=True)}
+            self._sent |= {env_id: Flight(action=a) for env_id, a in zip(env_ids, actions, strict=True)}
         for attack in filter(None, attacks):
             self._hit(*attack)
-        self._set_options(env_ids, "behind")
-
-    def _flight(self, env_id: int, *, seed: int | None = None, action: Any = None) -> Flight:
-        faults = self._num_faults[env_id] if self._worker_of[env_id] in self._sound else -1
-        return Flight(seed, action, [self._spreads[env_id]], faults)
-
-    def _set_options(self, env_ids: Sequence[int], when: str) -> None:
-        """Sets reset options of some of these envs, which may be in flight."""
-        rngs = {env_id: self._rng(env_id, f"options {when}") for env_id in env_ids}
-        spreads = {env_id: float(rng.choice(SPREADS)) for env_id, rng in rngs.items() if rng.random() < CHANGES}
-        if spreads:
-            with self._calling():
-                self._remember(spreads)
-
-    def _remember(self, spreads: dict[int, float]) -> None:
-        self._pool.set_reset_options([options_for(spread) for spread in spreads.values()], list(spreads))
-        for env_id, spread in spreads.items():
-            self._spreads[env_id] = spread
-            self._changed.add(env_id)
-            if env_id in self._sent:
-                self._sent[env_id].spreads.append(spread)
-        self.settings += 1
 
     def _recv_all(self) -> None:
         """Receives until no env is in flight. Background resets follow the rows that end episodes."""
@@ -385,8 +339,6 @@ class Storm:
 
     def _expect(self, worker: int, kind: str, env_id: int | None, grief: str) -> None:
         self._troubles[worker] = kind, env_id
-        if env_id is not None:
-            self._changed.discard(env_id)
         self.griefs[grief] += 1
 
     def _hit(self, worker: int, number: signal.Signals) -> None:
@@ -400,7 +352,6 @@ class Storm:
         for fault in self._witness.take():
             by_worker.setdefault(fault.worker, []).append(fault)
             self._unreported[fault.env_id].append(fault.text)
-            self._num_faults[fault.env_id] += 1
         for worker, faults in by_worker.items():
             self._sound.discard(worker)
             alone = [fault for fault in faults if not fault.shared]
@@ -430,15 +381,13 @@ class Storm:
         else:
             self._note_step(env_id, flight.action, row)
             if self._episodes[env_id].over and self._pool.autoreset == "background":
-                self._sent[env_id] = self._flight(env_id)
+                self._sent[env_id] = Flight()
 
     def _begin(self, env_id: int, obs: Any, info: dict[str, Any], flight: Flight) -> None:
         """`flight`: the command that begins the episode."""
         if env_id in self._episodes:
             self._check_episode(env_id)
-        seed, spread = int(info.pop("seed")), float(info.pop("spread"))
-        may_be = flight.spreads if self._num_faults[env_id] > flight.faults else flight.spreads[:1]
-        assert spread in may_be, (env_id, spread, flight)
+        seed = int(info.pop("seed"))
         if flight.seed is not None:
             assert seed == flight.seed
             self._given[env_id] = seed, 0
@@ -447,7 +396,7 @@ class Storm:
             numbers = [later for later in range(n + 1, n + 1000) if derived(base, env_id, later) == seed]
             assert len(numbers) == 1, (env_id, seed, base, n)
             self._given[env_id] = base, numbers[0]
-        self._episodes[env_id] = Episode(seed, spread, (obs, info))
+        self._episodes[env_id] = Episode(seed, (obs, info))
 
     def _note_step(self, env_id: int, action: Any, row: Row) -> None:
         episode = self._episodes[env_id]
@@ -468,7 +417,7 @@ class Storm:
     def _check_episode(self, env_id: int) -> None:
         """Repeats the episode in the reference pool, without failures, and compares the results."""
         episode = self._episodes[env_id]
-        batch = self._reference.reset(seed=[episode.seed], options=options_for(episode.spread))
+        batch = self._reference.reset(seed=[episode.seed])
         assert_same(episode.first, (_row_of(batch.obs, 0), batch.infos[0]), f"beginning of env {env_id}")
         for number, (action, *reported) in enumerate(episode.steps, 1):
             row = Row.of(self._reference.step(np.array([action])), 0)

@@ -22,7 +22,7 @@ from storm import Storm, Witness
 from remuda import FaultPolicy, Pool
 
 ENVS = 16
-COMMANDS = 1200  # commands to all envs of a storm without a time limit
+COMMANDS = 700  # commands to all envs of a storm without a time limit
 MEMORY = 32 << 20  # the allowed growth of this process, in bytes
 DEADLINE = 1.5  # seconds, far more than any step takes, even on a busy machine
 POLICY = FaultPolicy(
@@ -65,9 +65,9 @@ def test_a_pool_survives_hundreds_of_random_faults(
         growth = last.pop("memory") - first.pop("memory")
         assert (last, growth < MEMORY) == (first, True), growth
         assert sum(storm.griefs.values()) > 10 and storm.reported > 5 and storm.played > ENVS, storm.griefs
-        summary = f"{storm.commands} commands, {storm.played} episodes, {storm.interrupts} interrupts"
-        summary += f", options set {storm.settings} times"
-        print(f"{summary}, {dict(storm.griefs)}")
+        print(
+            f"{storm.commands} commands, {storm.played} episodes, {storm.interrupts} interrupts, {dict(storm.griefs)}"
+        )
 
 
 def _fused(make: Callable[[], gymnasium.Env[Any, Any]], box: FuseBox, env_id: int) -> Callable[[], Fused]:
