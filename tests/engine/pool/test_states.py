@@ -26,7 +26,7 @@ from state_envs import (
 )
 from vector_envs import synced
 
-from remuda import Batch, EnvError, InvalidEnvError, Pool, StateError
+from remuda import Batch, EnvError, FaultPolicy, InvalidEnvError, Pool, StateError
 
 TAXI = "Taxi-v4" if "Taxi-v4" in gymnasium.registry else "Taxi-v3"  # Gymnasium 1.0 has Taxi-v3
 
@@ -254,6 +254,16 @@ def test_an_env_that_gets_the_state_of_another_keeps_its_own_seeds_and_options(
     expected = follow("serial", resets_ahead=False)
     assert [level for *_, level in expected[1][0]] == [7, 8, 7]
     assert follow("process", resets_ahead=True) == expected
+
+
+def test_an_env_that_is_due_for_renewal_continues_from_a_state() -> None:
+    with Pool(walks(2), num_workers=1, faults=FaultPolicy(renew_every=1)) as pool:
+        pool.reset(seed=1)
+        play(pool, 1)
+        states = pool.get_state()
+        following = pool.step([1, 2]).obs.tolist()
+        pool.set_state(states)
+        assert pool.step([1, 2]).obs.tolist() == following
 
 
 def test_same_step_pools_refuse_a_state_after_the_end_of_an_episode() -> None:
