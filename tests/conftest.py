@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
-from programs import children, script  # noqa: F401 - a fixture for all tests
+from programs import children, script, start_method  # noqa: F401 - fixtures for all tests
 from reaper import start_reaper
 
 from remuda import _core
@@ -28,6 +28,10 @@ settings.load_profile("remuda")
 
 # The choice of "auto" depends on the machine and its load, so only tests that request it use it.
 pool_settings.DEFAULT_NUM_WORKERS = None
+
+
+# These tests need worker processes.
+collect_ignore_glob = [] if sys.platform == "linux" else ["backends/process/*", "backends/forkserver/*", "relay/*"]
 
 
 class PreparedForkServer(client.ForkServer):

@@ -45,12 +45,12 @@ def failure(env_id: int | None = 1, exception: BaseException | None = None) -> F
 
 
 def faults_of(num_slots: int) -> Faults:
-    """Returns the faults of a pool with a hub that only keeps obstacles."""
+    """Returns the faults of a pool with a hub that only keeps guards."""
 
     def nothing(*_: Any) -> None: ...
 
     hub = SimpleNamespace(resolve=nothing, release_failed=nothing)
-    slots = SimpleNamespace(obstacles=_core.Obstacles(num_slots, num_slots))
+    slots = SimpleNamespace(guards=_core.SlotGuards(num_slots, num_slots))
     running: Any = SimpleNamespace(hub=hub, slots=slots, layout=SimpleNamespace(num_slots=num_slots))
     return Faults(running, in_callers_thread=False)
 

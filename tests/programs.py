@@ -1,6 +1,6 @@
 """Processes seen from outside: waiting for their end, running programs, and finding what they leave behind.
 
-`conftest.py` imports the fixture `script` from here.
+`conftest.py` imports the fixtures `script` and `start_method` from here.
 """
 
 from __future__ import annotations
@@ -119,6 +119,13 @@ class Script:
         """Returns the pids of the program and its descendants that run."""
         return processes_with(self.mark)
 
+    def kill(self) -> None:
+        """Kills the program, and waits until all its descendants have ended, too."""
+        family = Watched(self.family())
+        self.process.kill()
+        family.await_end()
+        assert self.family() == []
+
     def await_end(self) -> tuple[int, str, str]:
         """Waits for the program and all its descendants. Returns its exit code and output.
 
@@ -157,6 +164,12 @@ def burn_the_cpu(*_):
 def wait_for_ever(*_):
     threading.Event().wait()
 '''
+
+
+@pytest.fixture(params=["forkserver", "spawn", "fork"])
+def start_method(request: pytest.FixtureRequest) -> Any:
+    """Runs a test with each start method, unless the test has other parameters."""
+    return request.param
 
 
 @pytest.fixture

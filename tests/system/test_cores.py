@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
+from fake_root import make_root
 
 from remuda._system.cores import cpu_quota, usable_cores, whole_cores
 
@@ -13,17 +14,6 @@ from remuda._system.cores import cpu_quota, usable_cores, whole_cores
 @pytest.fixture
 def eight_cores(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(8)), raising=False)
-
-
-def machine(root: Path, cgroup: str, files: dict[str, str] | None = None) -> Path:
-    """Creates a fake root directory. Its process is in ``cgroup``, and its control groups have ``files``."""
-    contents = {"proc/self/cgroup": cgroup}
-    contents |= {f"sys/fs/cgroup/{name}": text for name, text in (files or {}).items()}
-    for name, text in contents.items():
-        path = root / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
-    return root
 
 
 def v1(group: str, quota: int, period: int = 100_000) -> dict[str, str]:
@@ -58,13 +48,19 @@ def v1(group: str, quota: int, period: int = 100_000) -> dict[str, str]:
 def test_the_quota_is_read_from_the_control_groups(
     tmp_path: Path, cgroup: str, files: dict[str, str], quota: float | None
 ) -> None:
-    assert cpu_quota(machine(tmp_path, cgroup, files)) == quota
+    assert cpu_quota(make_root(tmp_path, cgroup, files)) == quota
 
 
-@pytest.mark.parametrize(("limit", "cores"), [("max", 8), ("1600000", 8), ("300000", 3), ("150000", 2), ("100", 1)])
+@pytest.mark.parametrize(
+    ("limit", "usable", "whole"),
+    [("max", 8, 8), ("1600000", 8, 8), ("300000", 3, 3), ("150000", 2, 1), ("90000", 1, 0), ("100", 1, 0)],
+)
 @pytest.mark.usefixtures("eight_cores")
-def test_usable_cores_round_a_quota_up_and_never_pass_the_affinity(tmp_path: Path, limit: str, cores: int) -> None:
-    assert usable_cores(machine(tmp_path, "0::/\n", {"cpu.max": f"{limit} 100000\n"})) == cores
+def test_a_quota_is_rounded_up_or_down_and_never_passes_the_affinity(
+    tmp_path: Path, limit: str, usable: int, whole: int
+) -> None:
+    root = make_root(tmp_path, "0::/\n", {"cpu.max": f"{limit} 100000\n"})
+    assert (usable_cores(root), whole_cores(root)) == (usable, whole)
 
 
 @pytest.mark.usefixtures("eight_cores")
@@ -80,9 +76,3 @@ def test_systems_without_affinity_count_their_cpus(tmp_path: Path, monkeypatch: 
 
 def test_this_machine_has_at_least_one_core() -> None:
     assert 1 <= usable_cores() <= (os.cpu_count() or 1)
-
-
-@pytest.mark.parametrize(("limit", "cores"), [("max", 8), ("1600000", 8), ("300000", 3), ("150000", 1), ("90000", 0)])
-@pytest.mark.usefixtures("eight_cores")
-def test_whole_cores_round_a_quota_down(tmp_path: Path, limit: str, cores: int) -> None:
-    assert whole_cores(machine(tmp_path, "0::/\n", {"cpu.max": f"{limit} 100000\n"})) == cores

@@ -20,10 +20,7 @@ from remuda._backends.forkserver import client
 from remuda._backends.process import watcher
 from remuda._system.forks import fork_safe_lock
 
-pytestmark = [
-    pytest.mark.skipif(sys.platform != "linux", reason="only Linux has worker processes"),
-    pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning"),
-]
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux has worker processes")
 
 
 @contextmanager

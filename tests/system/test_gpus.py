@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from fake_root import write
 
 from remuda._system.gpus import Gpu, installed_gpus, parse_cores
 
@@ -12,12 +13,8 @@ from remuda._system.gpus import Gpu, installed_gpus, parse_cores
 def with_gpus(root: Path, gpus: dict[str, tuple[str, str]]) -> Path:
     """Creates a fake root directory with GPUs: for each address the driver's text and the kernel's list of cores."""
     for address, (information, cores) in gpus.items():
-        for path, text in (
-            (f"proc/driver/nvidia/gpus/{address}/information", information),
-            (f"sys/bus/pci/devices/{address.lower()}/local_cpulist", cores),
-        ):
-            (root / path).parent.mkdir(parents=True, exist_ok=True)
-            (root / path).write_text(text)
+        write(root / f"proc/driver/nvidia/gpus/{address}/information", information)
+        write(root / f"sys/bus/pci/devices/{address.lower()}/local_cpulist", cores)
     return root
 
 

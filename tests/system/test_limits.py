@@ -6,12 +6,14 @@ import os
 import re
 import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
+from control_group import ControlGroup
+from fake_root import GROUPS, make_root, write
 from pool_envs import counting, hooked
 from programs import Script, kill
 
@@ -20,10 +22,7 @@ from remuda._backends.process import backend as process
 from remuda._system.limits import _cgroup_limit
 from remuda._system.oom import OomWatch
 
-pytestmark = [
-    pytest.mark.skipif(sys.platform != "linux", reason="worker processes need Linux"),
-    pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning"),
-]
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="worker processes need Linux")
 
 START_METHODS = ("forkserver", "fork")  # `test_start_methods.py` has all
 
@@ -32,10 +31,8 @@ START_METHODS = ("forkserver", "fork")  # `test_start_methods.py` has all
 
 
 @pytest.mark.parametrize("start_method", START_METHODS)
-def test_the_error_for_a_low_soft_limit_suggests_a_sufficient_one(
-    start_method: Any, script: Callable[..., Script]
-) -> None:
-    """The limit that the message suggests is enough."""
+def test_the_error_for_a_low_limit_suggests_a_sufficient_one(start_method: Any, script: Callable[..., Script]) -> None:
+    """The soft limit that the message suggests is enough. With a low hard limit, another remedy is named."""
     run = script(
         f"""
 import resource
@@ -51,6 +48,11 @@ say(Path(f"/proc/self/task/{{os.getpid()}}/children").read_text())
 resource.setrlimit(resource.RLIMIT_NOFILE, (int(sys.stdin.readline()), hard))
 with Pool(counting(8), start_method="{start_method}") as pool:
     say(len(pool.reset().obs))
+resource.setrlimit(resource.RLIMIT_NOFILE, (40, 40))
+try:
+    Pool(counting(60), start_method="{start_method}")
+except ResourceError as error:
+    say(str(error))
 """
     )
     number, text = run.read_line()
@@ -66,6 +68,7 @@ with Pool(counting(8), start_method="{start_method}") as pool:
     run.process.stdin.write(advised[1])
     run.write_line()
     assert run.read_line() == 8
+    assert re.search("expected 134 free .* for 60 worker processes.*have the hard limit of 40 raised", run.read_line())
     code, out, _ = run.await_end()
     assert (code, out) == (0, "")
 
@@ -157,36 +160,12 @@ say(len(os.listdir("/proc/self/fd")) == before)
     assert (code, out) == (0, "")
 
 
-class Crowd:
-    """A control group that is full."""
-
-    def __init__(self) -> None:
-        self._group = Path(f"/sys/fs/cgroup/pids/remuda-test-{os.getpid()}")
-        try:
-            self._group.mkdir()
-        except OSError as error:
-            pytest.skip(f"the number of processes cannot be limited here: {error}")
-
-    def close_around(self, *pids: int) -> None:
-        for pid in pids:
-            (self._group / "cgroup.procs").write_text(str(pid))
-        (self._group / "pids.max").write_text("1")
-
-    def remove(self) -> None:
-        for pid in (self._group / "cgroup.procs").read_text().split():
-            (self._group.parent / "cgroup.procs").write_text(pid)
-        self._group.rmdir()
-
-
-@pytest.fixture
-def crowd() -> Iterator[Crowd]:
-    crowd = Crowd()
-    yield crowd
-    crowd.remove()
-
-
 @pytest.mark.parametrize("start_method", START_METHODS)
-def test_a_full_control_group_is_reported(start_method: Any, crowd: Crowd, script: Callable[..., Script]) -> None:
+def test_a_full_control_group_is_reported(
+    start_method: Any, script: Callable[..., Script], request: pytest.FixtureRequest
+) -> None:
+    crowd = ControlGroup("pids")
+    request.addfinalizer(crowd.remove)
     run = script(
         f"""
 with Pool(counting(1), start_method="{start_method}") as pool:
@@ -199,7 +178,8 @@ except ResourceError as error:
     say([error.errno, str(error)])
 """
     )
-    crowd.close_around(*run.read_line())
+    crowd.add(*run.read_line())
+    crowd.set("pids.max", "1")
     run.write_line()
     number, text = run.read_line()
     assert number == 11
@@ -209,22 +189,14 @@ except ResourceError as error:
 
 
 def test_the_tightest_control_group_is_reported(tmp_path: Path) -> None:
-    write(tmp_path / "proc/self/cgroup", "8:pids:/slurm/job\n0::/slurm/job\n")
-    groups = tmp_path / "sys/fs/cgroup"
-    assert _cgroup_limit(tmp_path) is None
+    cgroup, files = "8:pids:/slurm/job\n0::/slurm/job\n", {}
+    assert _cgroup_limit(make_root(tmp_path, cgroup, {})) is None
     for group, most, current in (("pids/slurm/job", "max", 5), ("pids/slurm", "100", 95), ("slurm", "60", 20)):
-        write(groups / group / "pids.max", f"{most}\n")
-        write(groups / group / "pids.current", f"{current}\n")
-    assert _cgroup_limit(tmp_path) == f"95 of 100 (in {groups / 'pids/slurm'})"
+        files |= {f"{group}/pids.max": f"{most}\n", f"{group}/pids.current": f"{current}\n"}
+    assert _cgroup_limit(make_root(tmp_path, cgroup, files)) == f"95 of 100 (in {tmp_path / GROUPS / 'pids/slurm'})"
 
 
 # -- memory ----------------------------------------------------------------------------------------------
-
-
-def write(path: Path, text: str) -> Path:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text)
-    return path
 
 
 def kills(count: int) -> str:
@@ -232,8 +204,7 @@ def kills(count: int) -> str:
 
 
 def test_with_version_2_the_counter_of_the_own_group_decides(tmp_path: Path) -> None:
-    write(tmp_path / "proc/self/cgroup", "0::/a/b\n")
-    groups = tmp_path / "sys/fs/cgroup"
+    groups = make_root(tmp_path, "0::/a/b\n", {}) / GROUPS
     own, outer = write(groups / "a/b/memory.events", kills(3)), write(groups / "a/memory.events", kills(5))
     vmstat = write(tmp_path / "proc/vmstat", "nr_free_pages 1\noom_kill 17\n")
     watch = OomWatch(tmp_path)
@@ -252,45 +223,42 @@ def test_with_version_2_the_counter_of_the_own_group_decides(tmp_path: Path) -> 
     assert [watch.judge().out_of_memory for _ in range(3)] == [True, True, False]
 
 
-def test_a_kill_in_an_outer_group_leaves_the_cause_open(tmp_path: Path) -> None:
-    write(tmp_path / "proc/self/cgroup", "0::/a/b\n")
-    groups = tmp_path / "sys/fs/cgroup"
-    write(groups / "a/b/memory.events", kills(3))
-    outer = write(groups / "a/memory.events", kills(5))
-    watch = OomWatch(tmp_path)
-    outer.write_text(kills(6))
-    verdict = watch.judge()
-    assert verdict.out_of_memory is None
-    assert f"perhaps the kernel ran out of memory (oom_kill rose from 5 to 6 in {outer}" in verdict.evidence
+OLD = "oom_kill_disable 0\nunder_oom 0\noom_kill {}\n"
 
 
-def test_with_version_1_a_container_finds_its_group(tmp_path: Path) -> None:
-    """The path in /proc is the host's, and the group is mounted as the root group."""
-    write(tmp_path / "proc/self/cgroup", "5:cpu,cpuacct:/x\n4:memory:/docker/0123\n0::/\n")
-    text = "oom_kill_disable 0\nunder_oom 0\noom_kill {}\n"
-    own = write(tmp_path / "sys/fs/cgroup/memory/memory.oom_control", text.format(0))
+@pytest.mark.parametrize(
+    ("cgroup", "group", "before", "after", "verdict", "evidence"),
+    [
+        ("0::/a/b\n", "a/memory.events", kills(5), kills(6), None, "perhaps .* rose from 5 to 6"),
+        # A container finds its group: the path in /proc is the host's, and the group is mounted as the root group.
+        ("5:cpu:/x\n4:memory:/docker/01\n0::/\n", "memory/memory.oom_control", OLD.format(0), OLD.format(1), True, ""),
+        ("0::/\n", "", "", "", None, "cannot be read here"),
+    ],
+)
+def test_other_control_groups_leave_the_cause_open_or_decide(
+    cgroup: str, group: str, before: str, after: str, verdict: bool | None, evidence: str, tmp_path: Path
+) -> None:
+    """In the first case, the process's own group counts no kill, but an outer one does."""
+    own = {"a/b/memory.events": kills(3)} if group == "a/memory.events" else {}
+    counter = make_root(tmp_path, cgroup, own | ({group: before} if group else {})) / GROUPS / group
     watch = OomWatch(tmp_path)
-    assert watch.judge().out_of_memory is False
-    own.write_text(text.format(1))
-    assert watch.judge().out_of_memory is True
+    if group:
+        assert watch.judge().out_of_memory is False
+        counter.write_text(after)
+    found = watch.judge()
+    assert found.out_of_memory is verdict
+    assert re.search(evidence, found.evidence)
 
 
 @pytest.mark.parametrize("cgroup", ["0::/\n", "", "nonsense\n"])
 def test_without_control_groups_the_machines_counter_decides(cgroup: str, tmp_path: Path) -> None:
-    write(tmp_path / "proc/self/cgroup", cgroup)
-    vmstat = write(tmp_path / "proc/vmstat", "oom_kill 17\n")
+    vmstat = write(make_root(tmp_path, cgroup, {}) / "proc/vmstat", "oom_kill 17\n")
     watch = OomWatch(tmp_path)
     assert watch.judge().out_of_memory is False
     vmstat.write_text("oom_kill 18\n")
     verdict = watch.judge()
     assert verdict.out_of_memory is True
     assert "most likely the kernel ran out of memory (oom_kill rose from 17 to 18 in" in verdict.evidence
-
-
-def test_without_counters_the_cause_is_unknown(tmp_path: Path) -> None:
-    verdict = OomWatch(tmp_path).judge()
-    assert verdict.out_of_memory is None
-    assert "cannot be read here" in verdict.evidence
 
 
 def test_a_death_report_says_if_memory_had_run_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -306,18 +274,11 @@ def test_a_death_report_says_if_memory_had_run_out(tmp_path: Path, monkeypatch: 
             assert raised.value.out_of_memory is expected
         assert pool.call("tag", env_ids=[1]) == [1]
 
-
-def test_the_report_of_a_death_in_build_says_if_memory_had_run_out(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    vmstat = write(tmp_path / "proc/vmstat", "oom_kill 3\n")
-    monkeypatch.setattr(process, "OomWatch", partial(OomWatch, tmp_path))
-
     def die(env: Any) -> None:
-        vmstat.write_text("oom_kill 4\n")
+        vmstat.write_text("oom_kill 5\n")
         os.kill(os.getpid(), signal.SIGKILL)
 
-    with pytest.raises(WorkerDiedError, match="oom_kill rose from 3 to 4") as raised:
+    with pytest.raises(WorkerDiedError, match="oom_kill rose from 4 to 5") as raised:
         Pool(hooked(1, (0,), build=die))
     assert raised.value.out_of_memory is True
 

@@ -18,7 +18,7 @@ if sys.platform != "linux":
     pytest.skip("it reads /proc", allow_module_level=True)
 
 from remuda._watch.finding import NotFoundError, find
-from remuda._wire.card import Card, NoCardError, start_of
+from remuda._wire.pool_description import NoDescriptionError, PoolDescription, start_of
 
 
 def only(pid: int) -> Any:
@@ -35,7 +35,7 @@ def test_a_watched_pool_has_the_stats_of_the_pool(backend: Any) -> None:
             pool.step(np.zeros(4, np.int64))
         watched = only(os.getpid())
         ours, watched_stats = pool.stats(), watched.look()
-        assert (watched.card.name, watched_stats.setup) == ("herd", ours.setup)
+        assert (watched.description.name, watched_stats.setup) == ("herd", ours.setup)
         assert [env.steps for env in watched_stats.envs] == [env.steps for env in ours.envs]
         assert [env.episodes for env in watched_stats.envs] == [env.episodes for env in ours.envs] != [0] * 4
         assert [worker.pid for worker in watched_stats.workers] == [worker.pid for worker in ours.workers]
@@ -74,7 +74,7 @@ def test_several_pools_of_a_process_are_found_in_order_of_creation() -> None:
     options: Any = {"backend": "serial", "num_workers": 1}
     with Pool([CountingEnv], name="first", **options), Pool([CountingEnv], name="second", **options):
         pools = find(os.getpid())
-        assert [pool.card.name for pool in pools] == ["first", "second"]
+        assert [pool.description.name for pool in pools] == ["first", "second"]
         for pool in pools:
             pool.close()
 
@@ -92,7 +92,7 @@ def test_the_number_of_parts_is_visible() -> None:
     with Pool([CountingEnv] * 4, num_workers=2) as pool:
         pool.split(2)
         watched = only(os.getpid())
-        assert watched.card.setup["parts"] == 2
+        assert watched.description.setup["parts"] == 2
         watched.close()
 
 
@@ -100,19 +100,19 @@ def test_invalid_arenas_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "file"
     for data, message in [(b"", "it is empty"), (b"x" * 64, "it is no arena")]:
         path.write_bytes(data)
-        with path.open("rb") as file, pytest.raises(NoCardError, match=message):
-            Card.read(file.fileno())
-    card = Card(1, 2, "name", {}, {})
+        with path.open("rb") as file, pytest.raises(NoDescriptionError, match=message):
+            PoolDescription.read(file.fileno())
+    description = PoolDescription(1, 2, "name", {}, {})
     header = (0x616475_6D6572).to_bytes(8, "little") + (1).to_bytes(8, "little") + (64).to_bytes(8, "little")
     path.write_bytes(header.ljust(64, b"\0"))
     with path.open("r+b") as file:
-        with pytest.raises(NoCardError, match="it has no card"):
-            Card.read(file.fileno())
-        card.write(file.fileno(), 64)
-        assert Card.read(file.fileno()) == card
-        Card(1, 2, "name", {}, {}, version=99).write(file.fileno(), 64)
-        with pytest.raises(NoCardError, match="it is of version 99"):
-            Card.read(file.fileno())
+        with pytest.raises(NoDescriptionError, match="it has no description"):
+            PoolDescription.read(file.fileno())
+        description.write(file.fileno(), 64)
+        assert PoolDescription.read(file.fileno()) == description
+        PoolDescription(1, 2, "name", {}, {}, version=99).write(file.fileno(), 64)
+        with pytest.raises(NoDescriptionError, match="it is of version 99"):
+            PoolDescription.read(file.fileno())
 
 
 def test_start_of_identifies_a_running_process() -> None:

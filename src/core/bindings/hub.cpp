@@ -75,13 +75,13 @@ void bind_slots(nb::module_& m) {
   nb::class_<Refusal>(m, "Refusal", "The reason why a command was not sent, and the slots that failed the check.")
       .def_ro("reason", &Refusal::reason)
       .def_ro("slots", &Refusal::slots);
-  nb::class_<Obstacles>(m, "Obstacles")
+  nb::class_<SlotGuards>(m, "SlotGuards")
       .def(nb::init<std::uint32_t, std::uint32_t>(), "slots"_a, "envs"_a)
-      .def("require_reset", &Obstacles::require_reset, "slot"_a)
-      .def("note_reset", &Obstacles::note_reset, "slot"_a)
-      .def("must_reset", &Obstacles::must_reset, "slot"_a)
-      .def("lose", &Obstacles::lose, "env"_a)
-      .def("set_unraised", &Obstacles::set_unraised, "any"_a);
+      .def("require_reset", &SlotGuards::require_reset, "slot"_a)
+      .def("note_reset", &SlotGuards::note_reset, "slot"_a)
+      .def("must_reset", &SlotGuards::must_reset, "slot"_a)
+      .def("lose", &SlotGuards::lose, "env"_a)
+      .def("set_unraised", &SlotGuards::set_unraised, "any"_a);
   nb::class_<SlotLedger>(m, "SlotLedger")
       .def("env_of", &SlotLedger::env_of, "slot"_a)
       .def("worker_of", &SlotLedger::worker_of, "slot"_a)
@@ -100,7 +100,7 @@ void bind_slots(nb::module_& m) {
       .def("has_begun", &SlotLedger::has_begun, "slot"_a)
       .def("progress", &SlotLedger::progress, "env"_a)
       .def("seeded", &SlotLedger::seeded, "env"_a)
-      .def_prop_ro("obstacles", &SlotLedger::obstacles)
+      .def_prop_ro("guards", &SlotLedger::guards)
       .def("pending", &SlotLedger::pending, "part"_a = 0)
       .def("ready", &SlotLedger::ready, "part"_a = 0)
       .def("has_part", &SlotLedger::has_part, "part"_a)

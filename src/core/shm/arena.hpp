@@ -81,7 +81,8 @@ class Arena : public std::enable_shared_from_this<Arena> {
   void drop_copy(std::byte* copy) const;
   void become(std::byte* copy) const;
 
-  // Closes the descriptor. Workers need it to attach, and other processes to observe the pool (see `_wire/card.py`).
+  // Closes the descriptor. Workers need it to attach, and other processes to observe the pool (see
+  // `_wire/pool_description.py`).
   void close_fd();
 
   // Adds a function that runs once, just before the memory is unmapped, to undo changes to its pages. It must not

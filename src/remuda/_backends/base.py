@@ -100,7 +100,7 @@ def death_of(worker: Worker, operation: str, where: EnvProgress | None, make: Ca
 
 
 class Backend(Protocol):
-    """Runs workers. One thread at a time calls its methods, in this order: `build`, `attach`, other methods, `stop`."""
+    """Runs workers that have built their envs. One thread at a time calls its methods: first `attach`, last `stop`."""
 
     @property
     def workers(self) -> Sequence[Worker]: ...
@@ -115,20 +115,6 @@ class Backend(Protocol):
     @property
     def interrupts(self) -> Interrupts:
         """The exceptions that signal handlers have raised in envs, if the caller's thread runs the envs."""
-
-    def build(self, assignments: Sequence[Assignment], timeout: float | None) -> list[Reports]:
-        """Starts the workers, except the first one if `build_first` has started it. Returns the reports of their envs.
-
-        Shows the progress meanwhile. `timeout`: seconds for building all envs.
-
-        Raises EnvError, WorkerDiedError, StartTimeoutError or ResourceError, after it has ended all workers.
-        """
-
-    def build_first(self, assignments: Sequence[Assignment], timeout: float | None, limits: Limits) -> SecondBuild:
-        """Starts the first worker alone, with its one env, and makes it check whether that env can be built twice.
-
-        If the env `stays`, `build` starts the other workers. Raises as `build` does.
-        """
 
     def attach(self, layout: Layout, arena: _core.Arena, defaults: ResetDefaults) -> None:
         """Starts the workers' loops with this arena. `defaults`: the envs' reset defaults, kept after a resize."""
@@ -156,6 +142,24 @@ class Backend(Protocol):
 
     def abandon(self) -> None:
         """Stops the workers of a pool that was never closed: at garbage collection, or at the interpreter's exit."""
+
+
+class BuildingBackend(Backend, Protocol):
+    """Starts workers on this machine, and runs them. One thread at a time calls its methods, `build` before others."""
+
+    def build(self, assignments: Sequence[Assignment], timeout: float | None) -> list[Reports]:
+        """Starts the workers, except the first one if `build_first` has started it. Returns the reports of their envs.
+
+        Shows the progress meanwhile. `timeout`: seconds for building all envs.
+
+        Raises EnvError, WorkerDiedError, StartTimeoutError or ResourceError, after it has ended all workers.
+        """
+
+    def build_first(self, assignments: Sequence[Assignment], timeout: float | None, limits: Limits) -> SecondBuild:
+        """Starts the first worker alone, with its one env, and makes it check whether that env can be built twice.
+
+        If the env `stays`, `build` starts the other workers. Raises as `build` does.
+        """
 
 
 class Threads(Protocol):

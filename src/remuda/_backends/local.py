@@ -14,7 +14,7 @@ from remuda._wire.failures import Interrupts, build_error, is_interrupt, load_fa
 from remuda._wire.pickling import Buffers, dump
 from remuda._worker.env_report import BuiltEnvs, Reports
 from remuda._worker.factories import BuildError
-from remuda._worker.second_build import BuildClock, Limits, SecondBuild, try_second_build
+from remuda._worker.second_build import Limits, SecondBuild, timed, try_second_build
 from remuda._worker.vector_host import make_host
 from remuda.errors import WorkerDiedError
 
@@ -69,21 +69,14 @@ class LocalBackend:
         self._built: list[Reports] = []  # by worker
 
     def build_first(self, assignments: Sequence[Assignment], timeout: float | None, limits: Limits) -> SecondBuild:
-        clock = BuildClock()
-        self.build(assignments[:1], timeout)
-        first = clock.read()
+        _, first = timed(partial(self.build, assignments[:1], timeout))
         env_fn, (env, *_) = assignments[0].env_fns[0], self.workers[0].host.envs
         return self.run_in(self.workers[0], partial(try_second_build, env_fn, env, first, limits, own_process=False))
 
     def build(self, assignments: Sequence[Assignment], timeout: float | None) -> list[Reports]:
         for assignment in assignments[len(self.workers) :]:
             self.workers.append(LocalWorker(assignment, self._envs))
-        with BuildBar(env for assignment in assignments for env in assignment.spec.first_slots) as progress:
-            self._build_others(assignments, progress)
-        return self._built
-
-    def _build_others(self, assignments: Sequence[Assignment], progress: BuildBar) -> None:
-        """Builds the envs that are not built yet. If one fails, closes all that were built and raises EnvError."""
+        progress = BuildBar(env for assignment in assignments for env in assignment.spec.first_slots)
 
         def before_each(env: int) -> None:
             if self.has_ended:
@@ -91,12 +84,12 @@ class LocalBackend:
             progress.missing.difference_update(range(env))  # the envs are built in order
             progress.show(at_once=True)
 
-        missing = list(zip(self.workers, assignments, strict=True))[len(self._built) :]
         try:
-            for worker, one in missing:
-                build = partial(worker.host.build, one.env_fns, one.computed, before_each)
-                self._built.append(self.run_in(worker, build))
-        except BuildError as error:
+            with progress:
+                for worker, one in list(zip(self.workers, assignments, strict=True))[len(self._built) :]:
+                    build = partial(worker.host.build, one.env_fns, one.computed, before_each)
+                    self._built.append(self.run_in(worker, build))
+        except BuildError as error:  # all envs are closed
             self.stop(0)
             # A signal handler may have interrupted a factory here, in the caller's thread.
             if error.__cause__ is not None and is_interrupt(error.__cause__):
@@ -105,6 +98,7 @@ class LocalBackend:
         except BaseException:  # a signal handler has raised
             self.abandon()
             raise
+        return self._built
 
     def run_in(self, worker: LocalWorker, work: Callable[[], _Result]) -> _Result:
         """Returns `work()`, which is code of the worker's envs, called in the thread of these envs."""

@@ -75,7 +75,7 @@ class ClusterPool(Pool):
         check_rollouts(engine, policy, steps, in_flight, seed)
         if self._is_divided:
             self.split(1)
-        if missing := [env for env in self._ids if engine.faults.obstacles.must_reset(env)]:
+        if missing := [env for env in self._ids if engine.faults.guards.must_reset(env)]:
             self.reset(env_ids=missing)
         self._publisher.publish(policy)
         self._num_rollouts += 1
@@ -100,7 +100,7 @@ class ClusterPool(Pool):
             return
         self._engine.pause(is_on=False)
         for env in self._ids:
-            self._engine.faults.obstacles.require_reset(env)
+            self._engine.faults.guards.require_reset(env)
 
     def publish(self, policy: Any) -> int:
         """Replaces the policy of `rollouts`. See `Pool.publish`."""

@@ -49,13 +49,11 @@ class Output:
 
     def release(self) -> None:
         """Closes the file, and keeps the end of the output in memory."""
-        if self.fd is not None:
-            self._last = self._tail(self._opened_at, KEPT)
-            os.close(self.fd)
-            self.fd = None
+        self._last = self._tail(self._opened_at, KEPT)
+        self.drop_descriptor()
 
     def drop_descriptor(self) -> None:
-        """Closes a forked child's copy of the output's descriptor."""
+        """Closes the file, of which a forked child has a copy."""
         if self.fd is not None:
             os.close(self.fd)
             self.fd = None

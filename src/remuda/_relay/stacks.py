@@ -13,37 +13,18 @@ import os
 import re
 import signal
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 from remuda import _core
 from remuda._system.originals import time
 from remuda._system.processes import stat_of
 
-PATIENCE = 0.25  # the limit in seconds of the wait for a stack, because the worker may get no core or block signals
+_PATIENCE = 0.25  # the limit in seconds of the wait for a stack, because the worker may get no core or block signals
 _LOOK = 0.0005
 _NAME = "remuda-stacks"
 _OUTERMOST = re.compile(r'^  File ".*_worker.main\.py", line \d+ in _serve$', re.MULTILINE)
 _MANY = "  ...\n"  # the end of a stack that faulthandler has cut
-_STATES = {
-    "T": "it is stopped (SIGSTOP), and answers no signal before it goes on",
-    "t": "a debugger has stopped it",
-    "D": "it is in a system call that cannot be interrupted (a disk, a network file system, a driver)",
-    "Z": "it has ended",
-}
-
-
-@dataclass(frozen=True)
-class Stack:
-    """The Python stack of a worker.
-
-    Attributes:
-        text: The calls, the last first, each on a line as in tracebacks; empty if unknown.
-        problem: The reason why the stack is unknown; otherwise empty.
-    """
-
-    text: str = ""
-    problem: str = ""
+_DEAF = "TtDZ"  # the states of a process that is stopped, in a system call that goes on, or a zombie
 
 
 def _signals() -> tuple[int, int]:
@@ -70,37 +51,30 @@ def answer_for_stacks() -> None:
 # -- in the process that reads a stack ---------------------------------------------------------------------
 
 
-def stack_of(pid: int, *, last: bool = False, patience: float = PATIENCE) -> Stack:
-    """Requests the stack of a worker, and waits for the answer for `patience` seconds.
+def stack_of(pid: int, *, last: bool = False) -> str:
+    """Requests the stack of a worker. Returns its calls, the last first, each on a line as in tracebacks.
 
-    `last`: whether the worker stops after it, because it will be killed.
+    Returns an empty string if the worker does not answer. `last`: whether the worker stops after the answer, because it
+    will be killed.
     """
     pidfds = _core.Descriptors()
-    try:
+    with suppress(OSError):  # the worker has just ended, or is another user's
         pidfds.extend(map(os.pidfd_open, [pid]))
-    except OSError as error:
-        return Stack(problem=error.strerror or str(error))
-    try:
-        return _ask(pid, pidfds[0], _signals()[last], patience)
-    except OSError as error:  # the worker has just ended, or is another user's
-        return Stack(problem=f"{type(error).__name__}: {error}")
+        answers, number, state = _open_answers(pid), _signals()[last], stat_of(pid)[:1]
+        if answers and _catches(pid, number) and state and state[0] not in _DEAF:
+            return _ask(pidfds[0], answers[0], number)
+    return ""
 
 
-def _ask(pid: int, pidfd: int, number: int, patience: float) -> Stack:
-    answers = _open_answers(pid)
-    if not answers or not _catches(pid, number):
-        return Stack(problem="it does not answer: it is no worker of remuda, or has not come that far")
-    state, *_ = stat_of(pid) or [""]
-    if problem := _STATES.get(state, ""):
-        return Stack(problem=problem)
-    size = os.fstat(answers[0]).st_size
+def _ask(pidfd: int, answers: int, number: int) -> str:
+    size = os.fstat(answers).st_size
     signal.pidfd_send_signal(pidfd, number)
-    deadline = time.monotonic() + patience
-    while not _is_whole(text := os.pread(answers[0], 1 << 20, size).decode(errors="replace")):
+    deadline = time.monotonic() + _PATIENCE
+    while not _is_whole(text := os.pread(answers, 1 << 20, size).decode(errors="replace")):
         if time.monotonic() >= deadline:
-            return Stack(_frames(text), "" if text else f"it gave no answer within {patience} s")
+            break
         time.sleep(_LOOK)
-    return Stack(_frames(text))
+    return _frames(text)
 
 
 def _open_answers(pid: int) -> _core.Descriptors:

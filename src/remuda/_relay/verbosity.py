@@ -5,33 +5,13 @@ from __future__ import annotations
 import logging
 import warnings
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias
+from typing import Any, TypeAlias
 
-Action: TypeAlias = Literal["default", "error", "ignore", "always", "module", "once"]
+WarningFilter: TypeAlias = "tuple[Any, str, tuple[str, str], str, int]"
+"""An entry of `warnings.filters` that can be sent: action, message, category, module and line number.
 
-
-@dataclass(frozen=True)
-class WarningFilter:
-    """An entry of `warnings.filters`, in a form that can be sent. It matches categories by their names, because a
-    worker may not have imported them."""
-
-    action: Action
-    message: str
-    category: tuple[str, str]  # module and qualified name
-    module: str
-    lineno: int
-
-    @classmethod
-    def of(cls, entry: Any) -> WarningFilter:
-        action, message, category, module, lineno = entry
-        return cls(action, _pattern(message), (category.__module__, category.__qualname__), _pattern(module), lineno)
-
-    def apply(self) -> None:
-        """Adds the filter after the others of this process."""
-        # The filter "error" must not raise in an env, but only in the pool's process, which issues the warning again.
-        action: Action = "default" if self.action == "error" else self.action
-        named: Any = _Named(self.category[1], (Warning,), {"__module__": self.category[0]})
-        warnings.filterwarnings(action, self.message, named, self.module, self.lineno, append=True)
+It has the module and the qualified name of the category, because a worker may not have imported the category.
+"""
 
 
 @dataclass(frozen=True)
@@ -52,11 +32,15 @@ class Verbosity:
 
     @classmethod
     def current(cls) -> Verbosity:
+        entries: list[Any] = list(warnings.filters)
         return cls(
             root_level=logging.root.level,
             levels={logger.name: logger.level for logger in loggers() if logger.level != logging.NOTSET},
             disabled=logging.root.manager.disable,
-            filters=tuple(map(WarningFilter.of, warnings.filters)),
+            filters=tuple(
+                (action, _pattern(message), (category.__module__, category.__qualname__), _pattern(module), lineno)
+                for action, message, category, module, lineno in entries
+            ),
         )
 
     def apply(self) -> None:
@@ -66,8 +50,12 @@ class Verbosity:
             logging.getLogger(name).setLevel(level)
         logging.disable(self.disabled)
         warnings.resetwarnings()
-        for one in self.filters:
-            one.apply()
+        for action, message, (category_module, name), module, lineno in self.filters:
+            # The filter "error" must not raise in an env, but only in the pool's process, which issues the warning
+            # again.
+            kind: Any = "default" if action == "error" else action
+            named: Any = _Named(name, (Warning,), {"__module__": category_module})
+            warnings.filterwarnings(kind, message, named, module, lineno, append=True)
 
 
 def loggers() -> list[logging.Logger]:

@@ -37,12 +37,16 @@ def cpu_quota(root: Path = ROOT) -> float | None:
 
     Limits nest: a group may use no more than any group above it, so the tightest one counts.
     """
-    quotas = (
-        _v2_quota(group) if version == 2 else _v1_quota(group)
-        for version, groups in control_groups("cpu", root)
-        for group in groups
-    )
-    return min((quota for quota in quotas if quota is not None), default=None)
+    quotas = []
+    for version, groups in control_groups("cpu", root):
+        for group in groups:
+            if version == 2:
+                limit, period = [*read_text(group / "cpu.max").split(), "", ""][:2]
+            else:
+                limit, period = (read_text(group / f"cpu.cfs_{name}_us").strip() for name in ("quota", "period"))
+            if limit.isdigit():  # not "max", or -1: no limit
+                quotas.append(int(limit) / int(period or 100_000))
+    return min(quotas, default=None)
 
 
 def usable_cpus() -> int:
@@ -61,14 +65,3 @@ def core_for(worker: int, near: Sequence[frozenset[int]]) -> int:
     cores = sorted(allowed & near[worker] or allowed)
     turn = sum(other == near[worker] for other in near[:worker])
     return cores[turn % len(cores)]
-
-
-def _v2_quota(group: Path) -> float | None:
-    limit, _, period = (read_text(group / "cpu.max") or "max").partition(" ")
-    return None if limit.strip() == "max" else int(limit) / int(period or 100_000)
-
-
-def _v1_quota(group: Path) -> float | None:
-    limit = int(read_text(group / "cpu.cfs_quota_us") or -1)
-    period = int(read_text(group / "cpu.cfs_period_us") or 100_000)
-    return limit / period if limit > 0 else None

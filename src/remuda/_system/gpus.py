@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -28,19 +29,12 @@ def installed_gpus(root: Path = ROOT) -> list[Gpu]:
     """
     places = root / "proc/driver/nvidia/gpus"
     addresses = sorted(place.name for place in places.iterdir()) if places.is_dir() else []
-    return [Gpu(_uuid(places / address), _cores_near(address, root)) for address in addresses]
-
-
-def _uuid(place: Path) -> str:
-    for line in read_text(place / "information").splitlines():
-        name, _, value = line.partition(":")
-        if name.strip() == "GPU UUID":
-            return value.strip()
-    return ""
-
-
-def _cores_near(address: str, root: Path) -> frozenset[int]:
-    return parse_cores(read_text(root / "sys/bus/pci/devices" / address.lower() / "local_cpulist"))
+    found = []
+    for address in addresses:
+        uuid = re.search(r"^GPU UUID:\s*(\S+)", read_text(places / address / "information"), re.MULTILINE)
+        near = read_text(root / "sys/bus/pci/devices" / address.lower() / "local_cpulist")
+        found.append(Gpu("" if uuid is None else uuid[1], parse_cores(near)))
+    return found
 
 
 def parse_cores(text: str) -> frozenset[int]:

@@ -18,8 +18,8 @@ except ImportError:  # a system without these limits, and without worker process
 
 _PER_WORKER = 2  # the descriptors of a worker: its socket and its pidfd.
 # The most other descriptors that are open at a time: the relay (2), the factories in memory, the watcher's file, the
-# fork server's socket and pidfd, the reserve for searching /proc (3), the pool's memory, the parcel that describes it
-# to workers; and 3 that are open only briefly: pipes of `subprocess`, a request too long for the server's socket.
+# fork server's socket and pidfd, the reserve for searching /proc (3), the pool's memory, the file that describes it to
+# workers; and 3 that are open only briefly: pipes of `subprocess`, a request too long for the server's socket.
 _WHILE_STARTING = 14
 
 
@@ -111,11 +111,9 @@ def _told(limit: int) -> str:
 
 def _cgroup_limit(root: Path = ROOT) -> str | None:
     """Describes the process limit of this process's control groups that has the least room left."""
-    tightest: tuple[int, str] | None = None
-    for _, groups in control_groups("pids", root):
-        for group in groups:
-            most, current = read_number(group / "pids.max"), read_number(group / "pids.current")
-            if most is not None and current is not None:
-                found = most - current, f"{current} of {most} (in {group})"
-                tightest = found if tightest is None else min(tightest, found)
-    return None if tightest is None else tightest[1]
+    found = []
+    for group in (group for _, groups in control_groups("pids", root) for group in groups):
+        most, current = read_number(group / "pids.max"), read_number(group / "pids.current")
+        if most is not None and current is not None:
+            found.append((most - current, f"{current} of {most} (in {group})"))
+    return min(found)[1] if found else None

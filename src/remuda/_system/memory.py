@@ -5,7 +5,7 @@ Reserving too much shared memory does not fail: the kernel kills a process later
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
 from pathlib import Path
 
 from remuda._system.cgroups import ROOT, control_groups, read_number, read_text
@@ -18,8 +18,7 @@ def check_memory(
     remedy: str = "use fewer envs, fewer frames or smaller observations",
 ) -> None:
     """Raises MemoryError if fewer than `needed` bytes are available. `what`, `remedy`: parts of the error's text."""
-    tightest = min(_rooms(root), default=None)
-    if tightest is not None and needed > tightest[0]:
+    if (tightest := available_memory(root)) is not None and needed > tightest[0]:
         available, where = tightest
         raise MemoryError(
             f"expected {needed / 2**20:.0f} MB of free memory for {what}, got {available / 2**20:.0f} MB "
@@ -27,19 +26,28 @@ def check_memory(
         )
 
 
-def available_memory(root: Path = ROOT) -> int | None:
-    """Returns the bytes that this process may still use: the least room that the machine or a control group has.
+def available_memory(root: Path = ROOT) -> tuple[int, str] | None:
+    """Returns the bytes that this process may still use, and the file that has this limit; None if it is unknown.
 
-    Returns None if that is unknown.
+    It is the least room that the machine, or a control group, has.
     """
-    return min((room for room, _ in _rooms(root)), default=None)
+    rooms = []
+    if match := re.search(r"^MemAvailable:\s*(\d+)", read_text(root / "proc/meminfo"), re.MULTILINE):
+        rooms.append((int(match[1]) * 1024, str(root / "proc/meminfo")))
+    for version, groups in control_groups("memory", root):
+        limit, usage, total = _FILES[version]
+        for group in groups:
+            allowed, used = read_number(group / limit), read_number(group / usage)
+            if allowed is not None and used is not None:
+                rooms.append((max(0, allowed - max(0, used - _file_pages(group, total))), str(group / limit)))
+    return min(rooms, default=None)
 
 
 def addressable_bytes(root: Path = ROOT) -> int:
     """Returns the largest useful size of reserved addresses: the memory of the machine or of the control group, or a
     quarter of this process's limits on addresses and file lengths, whichever is least."""
-    lines = read_text(root / "proc/meminfo").splitlines()
-    most = [_MOST_ADDRESSES, *(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemTotal:"))]
+    total = re.findall(r"^MemTotal:\s*(\d+)", read_text(root / "proc/meminfo"), re.MULTILINE)
+    most = [_MOST_ADDRESSES, *(1024 * int(kilobytes) for kilobytes in total)]
     for version, groups in control_groups("memory", root):
         limits = [read_number(group / _FILES[version][0]) for group in groups]
         most += [limit for limit in limits if limit is not None]
@@ -56,19 +64,6 @@ def _limits_of_process() -> list[int]:
     return [limit for limit in limits if limit != resource.RLIM_INFINITY]
 
 
-def _rooms(root: Path) -> Iterator[tuple[int, str]]:
-    """Yields (bytes that may still be used, the file that has the limit) for each limit of this process."""
-    for line in read_text(root / "proc/meminfo").splitlines():
-        if line.startswith("MemAvailable:"):
-            yield int(line.split()[1]) * 1024, str(root / "proc/meminfo")
-    for version, groups in control_groups("memory", root):
-        limit, usage, total = _FILES[version]
-        for group in groups:
-            allowed, used = read_number(group / limit), read_number(group / usage)
-            if allowed is not None and used is not None:
-                yield max(0, allowed - max(0, used - _file_pages(group, total))), str(group / limit)
-
-
 _MOST_ADDRESSES = 1 << 45  # well below the address space of a process
 
 _FILES = {
@@ -79,6 +74,5 @@ _FILES = {
 
 def _file_pages(group: Path, total: str) -> int:
     """Returns the bytes of cached files, which the kernel drops when memory is needed."""
-    figures = dict(line.split(" ", 1) for line in read_text(group / "memory.stat").splitlines() if " " in line)
-    pages = [figures.get(f"{total}{name}", "").strip() for name in ("active_file", "inactive_file")]
-    return sum(int(count) for count in pages if count.isdigit())
+    pages = re.findall(rf"^{total}(?:in)?active_file (\d+)$", read_text(group / "memory.stat"), re.MULTILINE)
+    return sum(map(int, pages))

@@ -7,6 +7,7 @@ this one.
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 from remuda._system.cgroups import ROOT, control_groups, read_text
@@ -67,8 +68,5 @@ def _known(paths: list[Path]) -> dict[Path, int]:
 
 
 def _read(path: Path) -> int | None:
-    for line in read_text(path).splitlines():
-        name, _, count = line.partition(" ")
-        if name == "oom_kill" and count.strip().isdigit():
-            return int(count)
-    return None
+    match = re.search(r"^oom_kill (\d+)$", read_text(path), re.MULTILINE)
+    return None if match is None else int(match[1])

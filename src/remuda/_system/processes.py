@@ -31,27 +31,18 @@ def usage_of(pid: int | None, root: Path = ROOT) -> Usage:
     """Returns the usage of a process; zeros if `pid` is None. ``root`` is the directory that holds ``proc``."""
     if pid is None:
         return Usage()
-    folder = root / "proc" / str(pid)
-    queued = read_text(folder / "schedstat").split()
-    return Usage(_cpu_seconds(folder), int(queued[1]) / 1e9 if len(queued) > 1 else 0.0)
+    fields, queued = stat_of(pid, root), read_text(root / "proc" / str(pid) / "schedstat").split()
+    cpu = (int(fields[11]) + int(fields[12])) * _TICK if len(fields) > 12 else 0.0
+    return Usage(cpu, int(queued[1]) / 1e9 if len(queued) > 1 else 0.0)
 
 
-def stat_of(pid: int) -> list[str]:
+def stat_of(pid: int, root: Path = ROOT) -> list[str]:
     """Returns the fields of /proc/<pid>/stat from the state on; empty if the process is gone.
 
     `man 5 proc_pid_stat` numbers these fields from 3.
     """
-    return _fields(ROOT / "proc" / str(pid))
-
-
-def _fields(folder: Path) -> list[str]:
-    _, _, rest = read_text(folder / "stat").rpartition(")")  # a program's name may contain parentheses
+    _, _, rest = read_text(root / "proc" / str(pid) / "stat").rpartition(")")  # a name may contain parentheses
     return rest.split()
-
-
-def _cpu_seconds(folder: Path) -> float:
-    fields = _fields(folder)
-    return (int(fields[11]) + int(fields[12])) * _TICK if len(fields) > 12 else 0.0
 
 
 @dataclass(frozen=True)

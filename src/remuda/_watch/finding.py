@@ -8,7 +8,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from remuda._watch.open_pool import OpenPool
-from remuda._wire.card import NoCardError, start_of
+from remuda._wire.pool_description import NoDescriptionError, start_of
 
 _NAME = "/memfd:remuda"  # the name of an arena's memory file in /proc
 
@@ -73,7 +73,7 @@ def _pools_of(pid: int) -> Iterator[OpenPool]:
     for link in links:
         if (pool := _seen_through(link)) is None:
             continue
-        is_copy = (pool.card.owner, pool.card.started) != (pid, started)  # an inherited descriptor.
+        is_copy = (pool.description.owner, pool.description.started) != (pid, started)  # an inherited descriptor.
         if is_copy or pool.file in files:  # another descriptor of the same pool was found before
             pool.close()
         else:
@@ -84,7 +84,7 @@ def _pools_of(pid: int) -> Iterator[OpenPool]:
 def _seen_through(link: Path) -> OpenPool | None:
     """Maps the pool behind a descriptor of its memory file. Returns None if it is no pool, or cannot be read."""
     # The file may have just been closed or truncated, or another version of remuda may have written it.
-    with suppress(OSError, RuntimeError, ValueError, NoCardError):
+    with suppress(OSError, RuntimeError, ValueError, NoDescriptionError):
         if os.readlink(link).removesuffix(" (deleted)") == _NAME:
             fd = os.open(link, os.O_RDONLY | os.O_CLOEXEC)
             try:

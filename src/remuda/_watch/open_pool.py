@@ -13,7 +13,7 @@ from remuda._engine.stats.durations import Durations
 from remuda._engine.stats.pool_stats import PoolStats
 from remuda._engine.stats.reading import Figures, Origin, read_stats
 from remuda._engine.stats.snapshot import PoolSetup
-from remuda._wire.card import Card, is_stopped, start_of
+from remuda._wire.pool_description import PoolDescription, is_stopped, start_of
 
 _DEFAULT_NAME = "remuda"
 _WITH_VALUE = {"-W", "-X", "--check-hash-based-pycs"}  # options of Python that are followed by a value
@@ -25,33 +25,34 @@ class OpenPool:
 
     Attributes:
         file: The device and number of the memory file.
-        card: The description of the pool: its process and options.
+        description: The description of the pool: its process and options.
         title: The number of envs and workers, in words.
     """
 
     def __init__(self, fd: int) -> None:
         """`fd`: the descriptor of the memory file, which the caller closes.
 
-        Raises NoCardError, OSError or RuntimeError if the file is not an arena that can be mapped.
+        Raises NoDescriptionError, OSError or RuntimeError if the file is not an arena that can be mapped.
         """
         file = os.fstat(fd)
         self.file = file.st_dev, file.st_ino
-        self.card = Card.read(fd)
-        self._plan = _core.Plan(**self.card.plan)
+        self.description = PoolDescription.read(fd)
+        self._plan = _core.Plan(**self.description.plan)
         self._arena: _core.Arena | None = _core.Arena.attach(fd, self._plan.bytes, is_read_only=True)
-        fields = {**self.card.setup, "envs_of_worker": tuple(self.card.setup["envs_of_worker"])}
+        fields = {**self.description.setup, "envs_of_worker": tuple(self.description.setup["envs_of_worker"])}
         self._setup = setup = PoolSetup(**fields)
         self.title = f"{setup.num_envs} envs in {setup.num_workers} {setup.backend} workers"
 
     @property
     def pid(self) -> int:
         """The pid of the process that owns the pool."""
-        return self.card.owner
+        return self.description.owner
 
     @property
     def name(self) -> str:
         """The pool's name; if it has none, the program that made the pool."""
-        return self.card.name if self.card.name != _DEFAULT_NAME else _program(self.pid) or self.card.name
+        name = self.description.name
+        return name if name != _DEFAULT_NAME else _program(self.pid) or name
 
     @property
     def is_stopped(self) -> bool:
@@ -64,7 +65,7 @@ class OpenPool:
         figures = Figures.read(self._arena, self._plan)
         is_own = self._setup.backend == "process"
         pids = [int(pid) if is_own and start_of(int(pid)) else None for pid in figures.meters["pid"]]
-        return read_stats(figures, self._setup, pids, self.pid, Origin(**self.card.origin))
+        return read_stats(figures, self._setup, pids, self.pid, Origin(**self.description.origin))
 
     def as_json(self, first: PoolStats, last: PoolStats) -> dict[str, Any]:
         """Returns the figures of the snapshot `last`, and their differences from the snapshot `first`."""

@@ -107,10 +107,11 @@ def put_state(
     if _names(layers) != state.layers:
         raise ValueError(f"expected a state of {_names(layers)}, got one of {state.layers}")
     own, attributes = pickle.loads(state.content)
-    put, own_state, place, its_computed, options = pickle.loads(own)
-    method = _find_method(layers, _FNS_OF.get(state.method))
+    put, own_state, place, its_computed, options = pickle.loads(own)  # `put`: the caller's function, if it has one
+    fns: StateFns = (put, put) if put else "attributes" if state.method == "attributes" else None
+    method = _find_method(layers, fns)
     assert method is not None  # the state was taken from an env of the same classes
-    (put or method.put)(env if put else layers[method.depth], own_state)
+    method.put(env if put else layers[method.depth], own_state)
     for depth, kept in enumerate(_Unpickler(io.BytesIO(attributes), layers).load()):
         _replace_attributes(layers[depth], _keeps(method, depth), kept)
     *moment, end = place
@@ -157,28 +158,17 @@ def _offered(layers: Sequence[Any]) -> _Method | None:
     if _has_methods(core, "clone_state", "restore_state"):
         if simulators.repeats_actions(core):
             return None
-        return _Method("clone_state", last, _clone, lambda env, state: env.restore_state(state), _is_random)
+        random = ("_np_random", "_np_random_seed")
+        restore: Callable[[Any, Any], None] = lambda env, state: env.restore_state(state)  # noqa: E731
+        return _Method("clone_state", last, _clone, restore, lambda name: name in random)
     if simulators.is_mujoco(core):
-        take, put = simulators.take_mujoco, simulators.put_mujoco
-        return _Method("mujoco", last, take, put, simulators.is_beside_mujoco)
+        take, put, handles = simulators.take_mujoco, simulators.put_mujoco, ("model", "data", "mujoco_renderer")
+        return _Method("mujoco", last, take, put, lambda name: name not in handles)
     return _by_attributes(last) if type(core).__module__.startswith(_PLAIN) else None
 
 
 def _by_attributes(depth: int) -> _Method:
-    return _Method("attributes", depth, _nothing, _put_nothing, lambda name: True)
-
-
-def _nothing(env: Any) -> None:
-    return None
-
-
-def _put_nothing(env: Any, state: None) -> None:
-    return None
-
-
-# The argument `fns` with which `_find_method` returns a method, by the method's name. The functions for "state_fns" are
-# placeholders, because each state contains the caller's function that restores it.
-_FNS_OF: dict[str, StateFns] = {"attributes": "attributes", "state_fns": (_nothing, _put_nothing)}
+    return _Method("attributes", depth, lambda env: None, lambda env, state: None, lambda name: True)
 
 
 def _has_methods(layer: Any, *names: str) -> bool:
@@ -192,10 +182,6 @@ def _clone(env: Any) -> Any:
         return env.clone_state(include_rng=True)
     except TypeError:
         return env.clone_state()
-
-
-def _is_random(name: str) -> bool:
-    return name in ("_np_random", "_np_random_seed")
 
 
 # -- attributes --------------------------------------------------------------------------------------------

@@ -26,19 +26,24 @@ class BuildError(Exception):
         self.failure = failure
 
 
-def carry(env_fn: EnvFn, slot: int) -> Carried:
-    """Pickles a slot's new factory, to send it to the slot's running worker.
+def pickled_for_worker(value: Any, what: str, remedy: str = "") -> bytes:
+    """Pickles a value of the caller. Raises InvalidEnvError, which names the part that cannot be pickled.
 
-    Raises:
-        InvalidEnvError: The factory cannot be pickled.
+    `what`, `remedy`: parts of the error's text: the value and its use, and advice.
     """
     try:
-        pickled: bytes = by_value.dumps(env_fn)
+        pickled: bytes = by_value.dumps(value)
     except Exception as error:
         raise InvalidEnvError(
-            f"expected the new factory of env {slot} to be one that can be pickled, for a worker process calls it, got "
-            f"{type(error).__name__}: {error} ({culprit(env_fn)}); build inside the function what it cannot carry"
+            f"expected {what}, got {type(error).__name__}: {error} ({culprit(value)}){remedy}"
         ) from error
+    return pickled
+
+
+def carry(env_fn: EnvFn, slot: int) -> Carried:
+    """Pickles a slot's new factory, to send it to the slot's running worker. Raises InvalidEnvError if it cannot."""
+    what = f"the new factory of env {slot} to be one that can be pickled, for a worker process calls it"
+    pickled = pickled_for_worker(env_fn, what, "; build inside the function what it cannot carry")
     return [by_value.dumps(pickle_registrations()), pickled]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import traceback
+from collections.abc import Callable
 from typing import NoReturn
 
 from remuda import _core
@@ -40,6 +41,18 @@ def end_child(error: BaseException | None) -> NoReturn:
         flush_output()
     finally:
         os._exit(status & 0xFF)  # without the parent's exit handlers
+
+
+def run_and_end(work: Callable[[], object]) -> NoReturn:
+    """Ends a forked child after `work`, without the exit handlers of its parent."""
+    status = 1
+    try:
+        work()
+        status = 0
+    except BaseException:
+        sys.excepthook(*sys.exc_info())
+    finally:
+        os._exit(status)
 
 
 def flush_output() -> None:

@@ -247,8 +247,8 @@ class EnvHost(RowPickling):
 
     def restore(self, env: int, wanted: PutState) -> Place:
         if wanted.seed is not None:
-            self._defaults.give_later(env, wanted.seed)
-            self._announce_defaults()
+            self._defaults.bases[env] = wanted.seed
+            self._give_seed(env)
         alike = partial(self._defaults.match, env)
         put = partial(put_state, self._env_at(env), wanted.state, self._layout.computed, alike)
         return cast(Place, self._get_loop().run_env_code(put))
@@ -263,7 +263,11 @@ class EnvHost(RowPickling):
         self._get_loop().complete_resets(bool(self._defaults))
 
     def give_seed_back(self, env: int) -> None:
-        self._defaults.give_back(env)
+        self._give_seed(env)  # the one that the latest reset has not used
+
+    def _give_seed(self, env: int) -> None:
+        """Makes the env's next reset get a derived seed."""
+        self._defaults.due.add(env)
         self._announce_defaults()
 
     def beginning(self, slot: int, arguments: dict[str, Any] | None) -> tuple[_core.Entry, bytes]:
@@ -310,7 +314,10 @@ class EnvHost(RowPickling):
             case RepeatCalls():
                 self._repeat_calls(request.calls, request.replacements)
             case RememberOptions():
-                self._remember_options(request.options)
+                for env in request.options:
+                    self._get_loop().reset_anew(env)
+                self._defaults.remember_options(request.options)
+                self._announce_defaults()
 
     def describe(self, error: BaseException, slot: int | None, operation: str) -> Buffers:
         name, text, trace, pickled = portable(error)
@@ -364,9 +371,8 @@ class EnvHost(RowPickling):
         """Prepares a rebuilt env: repeats the lasting calls and gives it a seed for its next reset."""
         self._rebuilt[slot] = self._rebuilt.get(slot, 0) + 1
         self._repeat(slot, env)
-        for one in range(slot, slot + self.width):
-            self._defaults.note_built(one)
-        self._announce_defaults()
+        for one in self._defaults.bases.keys() & range(slot, slot + self.width):
+            self._give_seed(one)
 
     # -- replacements of envs ------------------------------------------------------------------------------
 
@@ -422,13 +428,11 @@ class EnvHost(RowPickling):
             free_closed_env()
 
     def _repeat(self, slot: int, env: Any) -> None:
+        rebuilds = self._replacements, self._rebuilt.get(slot, 0)
         for parts in self._remembered.of(slot):
             call: CallEnv = load(parts)  # loaded for each env, because an env may change its arguments
             with OneProcess():
-                call.repeat(env, partial(self._derive_seed, slot))
-
-    def _derive_seed(self, slot: int, seed: int) -> int:
-        return derive_seed(seed, slot, self._replacements, self._rebuilt.get(slot, 0))
+                call.repeat(env, lambda seed: derive_seed(seed, slot, *rebuilds))
 
     def leave(self, slot: int, error: EnvTimeoutError) -> Any:
         """Gives up an env in whose code a thread hangs: answers its command with `error`. Returns the env.
@@ -472,9 +476,3 @@ class EnvHost(RowPickling):
         for slot in calls:
             if (env := self._env_at(slot)) is not None:  # otherwise the slot's first env gets them when built
                 self._repeat(slot, env)
-
-    def _remember_options(self, options: Mapping[int, bytes | None]) -> None:
-        for env in options:
-            self._get_loop().reset_anew(env)
-        self._defaults.remember_options(options)
-        self._announce_defaults()

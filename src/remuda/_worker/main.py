@@ -7,6 +7,7 @@ import os
 import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,16 +22,15 @@ from remuda._system.sockets import open_socket
 from remuda._wire.channel import SocketChannel
 from remuda._wire.computed import Computed
 from remuda._wire.failures import dump_named
-from remuda._wire.parcel import Address, fetch
 from remuda._wire.pickling import dump, load, share_main
 from remuda._wire.registrations import load_registrations
+from remuda._wire.sealed_file import Address, fetch
 from remuda._worker.env_report import renders
 from remuda._worker.factories import BuildError, Carried, EnvFn, unpack, with_ids
 from remuda._worker.forked_children import flush_output
 from remuda._worker.identity import Identity
 from remuda._worker.job_signals import settle_signals
-from remuda._worker.program import Program
-from remuda._worker.second_build import BuildClock, try_second_build
+from remuda._worker.second_build import timed, try_second_build
 from remuda._worker.vector_host import make_host
 from remuda._worker.worker_info import HostSpec, settle_in_process
 
@@ -50,7 +50,7 @@ class Inherited(NamedTuple):
 
 
 class Addresses(NamedTuple):
-    """The addresses, in a parcel, of the program, the factories, the pool's Gymnasium ids and the computed columns."""
+    """The addresses in a `SealedFile` of the program, factories, Gymnasium ids and computed columns of a pool."""
 
     program: Address
     env_fns: Address
@@ -96,15 +96,15 @@ def run_worker(fd: int, owner: int, config: WorkerConfig | None = None) -> None:
     channel = SocketChannel(open_socket(fd))
     try:
         if config is None:
-            relay, parcel = channel.recv_fds(2)
+            relay, payload = channel.recv_fds(2)
             (address,) = channel.recv()
-            config = load(fetch(parcel, address))
+            config = load(fetch(payload, address))
         else:
             share_main()
-            (relay,), parcel = channel.recv_fds(1), None
+            (relay,), payload = channel.recv_fds(1), None
             channel.recv()
         config.identity.settle(owner)
-        _serve(channel, config, relay, parcel)
+        _serve(channel, config, relay, payload)
     except (EOFError, ConnectionError):
         pass  # the pool has ended or has abandoned this worker
     finally:
@@ -112,7 +112,7 @@ def run_worker(fd: int, owner: int, config: WorkerConfig | None = None) -> None:
         flush_output()
 
 
-def _serve(channel: SocketChannel, config: WorkerConfig, relay: int, parcel: int | None) -> None:
+def _serve(channel: SocketChannel, config: WorkerConfig, relay: int, payload: int | None) -> None:
     _set_up_process(config)
     handler = RelayHandler(open_socket(relay), config.spec.info.index)
     host = make_host(config.spec, channel, lambda: handler.flush(_FLUSH_SECONDS))
@@ -126,13 +126,11 @@ def _serve(channel: SocketChannel, config: WorkerConfig, relay: int, parcel: int
         channel.send(parts)
 
     try:
-        env_fns, computed = _load_factories(config, parcel)
+        env_fns, computed = _load_factories(config, payload)
     except BaseException as error:
         return report(b"failed", *host.describe(error, None, "build"))
-    clock = BuildClock()
     try:
-        reports = host.build(env_fns, computed)
-        first = clock.read()
+        reports, first = timed(partial(host.build, env_fns, computed))
         parts = dump_named("spaces and metadata", reports)
     except BuildError as error:
         return report(b"failed", *error.failure)
@@ -146,9 +144,9 @@ def _serve(channel: SocketChannel, config: WorkerConfig, relay: int, parcel: int
         (address,) = channel.recv()
     is_freed = any(map(renders, reports))
     del config, env_fns, computed, reports, parts
-    arena_fd, parcel = channel.recv_fds(2)
-    layout, info_columns, defaults = load(fetch(parcel, address))
-    os.close(parcel)
+    arena_fd, payload = channel.recv_fds(2)
+    layout, info_columns, defaults = load(fetch(payload, address))
+    os.close(payload)
     if not is_freed:
         gc.freeze()  # the envs live as long as this process, so no collection needs to scan them
     loop = host.start(layout, _core.Arena.attach(arena_fd, layout.plan.bytes), defaults)
@@ -157,30 +155,24 @@ def _serve(channel: SocketChannel, config: WorkerConfig, relay: int, parcel: int
     loop.run()
 
 
-def _load_factories(config: WorkerConfig, parcel: int | None) -> tuple[list[EnvFn], Sequence[Computed]]:
-    """Returns the factories of the envs, and the computed columns."""
+def _load_factories(config: WorkerConfig, payload: int | None) -> tuple[list[EnvFn], Sequence[Computed]]:
+    """Returns the factories of the envs, and the computed columns. Takes on the program's modules and Gymnasium ids."""
     if isinstance(config.factories, Inherited):
         env_fns, computed = list(config.factories.env_fns), config.factories.computed
     else:
-        assert parcel is not None  # a worker without inherited factories gets a parcel
-        env_fns, computed = _fetch_factories(config.factories, parcel)
+        assert payload is not None  # a worker without inherited factories gets a sealed file
+        addresses = config.factories
+        try:
+            load(fetch(payload, addresses.program)).adopt()
+            ids = load_registrations(load(fetch(payload, addresses.registrations)))
+            registry.update(ids)
+            env_fns = [with_ids(ids, env_fn) for env_fn in load(fetch(payload, addresses.env_fns))]
+            computed = load(fetch(payload, addresses.computed))
+        finally:
+            os.close(payload)
     for place, carried in config.replaced.items():
         env_fns[place] = unpack(carried)
     return env_fns, computed
-
-
-def _fetch_factories(addresses: Addresses, parcel: int) -> tuple[list[EnvFn], Sequence[Computed]]:
-    """Loads the factories and computed columns from the parcel, with the program's modules and Gymnasium ids."""
-    try:
-        program: Program = load(fetch(parcel, addresses.program))
-        program.adopt()
-        ids = load_registrations(load(fetch(parcel, addresses.registrations)))
-        registry.update(ids)
-        env_fns: Sequence[EnvFn] = load(fetch(parcel, addresses.env_fns))
-        computed: Sequence[Computed] = load(fetch(parcel, addresses.computed))
-    finally:
-        os.close(parcel)
-    return [with_ids(ids, env_fn) for env_fn in env_fns], computed
 
 
 def _set_up_process(config: WorkerConfig) -> None:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import os
+import re
+from glob import glob
 from pathlib import Path
 
 from remuda._relay.log import logger
+from remuda._system.cgroups import read_text
 
-_PROC = Path("/proc")
 
-
-def own_bytes(pid: int | None = None, proc: Path = _PROC) -> int:
+def own_bytes(pid: int | None = None, proc: Path = Path("/proc")) -> int:
     """Returns the bytes of anonymous memory, swapped out or not, of a process (None: this one) and its descendants.
 
     Mapped files and shared memory, such as a pool's, do not count. A process that has ended or that cannot be read
@@ -19,8 +20,9 @@ def own_bytes(pid: int | None = None, proc: Path = _PROC) -> int:
     total, waiting = 0, [os.getpid() if pid is None else pid]
     while waiting:
         place = proc / str(waiting.pop())
-        total += _bytes_of(place)
-        waiting += _children(place)
+        sizes = re.findall(r"^(?:RssAnon|VmSwap):\s*(\d+) kB", read_text(place / "status"), re.MULTILINE)
+        total += 1024 * sum(map(int, sizes))
+        waiting += [int(pid) for path in glob(f"{place}/task/*/children") for pid in read_text(Path(path)).split()]
     return total
 
 
@@ -41,27 +43,3 @@ def has_grown(worker: int, limit: int) -> bool:
     text = "worker %d takes %s of memory, more than max_worker_memory, %s; it is replaced between two episodes"
     logger.warning(text, worker, in_words(taken), in_words(limit))
     return True
-
-
-def _bytes_of(place: Path) -> int:
-    found = {"RssAnon": 0, "VmSwap": 0}
-    for line in _text(place / "status").splitlines():
-        name, _, value = line.partition(":")
-        if name in found:
-            found[name] = int(value.split()[0]) * 1024
-    return sum(found.values())
-
-
-def _children(place: Path) -> list[int]:
-    try:
-        threads = os.listdir(place / "task")
-    except OSError:
-        return []
-    return [int(pid) for thread in threads for pid in _text(place / "task" / thread / "children").split()]
-
-
-def _text(path: Path) -> str:
-    try:
-        return path.read_text("utf-8")
-    except OSError:
-        return ""

@@ -64,20 +64,6 @@ class ResetDefaults:
         options = {env_id - first: pickled for env_id, pickled in self.options.items() if env_id in ids}
         return ResetDefaults(bases, options, set(bases))
 
-    def note_built(self, env_id: int) -> None:
-        """Makes the next reset of a rebuilt env get a derived seed, so that its random numbers are reproducible."""
-        if env_id in self.bases:
-            self.due.add(env_id)
-
-    def give_later(self, env_id: int, base: SeedBase) -> None:
-        """Makes the next reset of an env get the first seed that is derived from `base`."""
-        self.bases[env_id] = base
-        self.due.add(env_id)
-
-    def give_back(self, env_id: int) -> None:
-        """Makes the env's next reset get the seed that its latest reset has not used."""
-        self.due.add(env_id)
-
     def remember_options(self, options: Mapping[int, bytes | None]) -> None:
         """Replaces the lasting options of envs; None removes them."""
         for env_id, pickled in options.items():

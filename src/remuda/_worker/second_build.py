@@ -10,12 +10,14 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from remuda._wire.failures import is_interrupt, text_of
 from remuda._worker.env_report import core_of, renders
 from remuda._worker.forked_children import OneProcess
 from remuda._worker.measuring import read_clocks, spent
+
+_Built = TypeVar("_Built")
 
 
 @dataclass(frozen=True)
@@ -47,14 +49,11 @@ class FirstBuild:
     imported: bool
 
 
-class BuildClock:
-    """Measures the duration of an env's first build, from the construction of this clock to `read`."""
-
-    def __init__(self) -> None:
-        self._begin, self._modules = read_clocks(), len(sys.modules)
-
-    def read(self) -> FirstBuild:
-        return FirstBuild(spent(self._begin, read_clocks()), imported=len(sys.modules) > self._modules)
+def timed(build: Callable[[], _Built]) -> tuple[_Built, FirstBuild]:
+    """Returns the result of `build`, an env's first build, and the facts about it."""
+    begin, modules = read_clocks(), len(sys.modules)
+    built = build()
+    return built, FirstBuild(spent(begin, read_clocks()), imported=len(sys.modules) > modules)
 
 
 def try_second_build(

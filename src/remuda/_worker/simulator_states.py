@@ -11,8 +11,6 @@ from remuda._worker.own_attribute import own_attribute
 
 Array: TypeAlias = np.ndarray[Any, Any]
 
-_HANDLES = ("model", "data", "mujoco_renderer")
-
 
 def repeats_actions(env: Any) -> bool:
     """Returns whether an env has an emulator of ale_py that repeats its last action at random ("sticky actions").
@@ -53,8 +51,3 @@ def put_mujoco(env: Any, state: tuple[Array, dict[str, Array]]) -> None:
     mujoco.mj_forward(model, data)
     for name in fixed:  # also the solver's warm start, which `mj_forward` has changed
         getattr(data, name)[...] = derived[name]
-
-
-def is_beside_mujoco(name: str) -> bool:
-    """Returns whether an attribute of the env lies outside the MuJoCo simulation."""
-    return name not in _HANDLES

@@ -128,8 +128,7 @@ class VectorHost(EnvHost):
         leaves, objects = self._flatten(obs)
         split_infos, computed = self._table.infos.split(_checked(infos)), self._compute(slot)
         parts = self._parts(objects, split_infos, None)
-        self._write_obs(slot, row, obs, leaves, computed)
-        self._table.infos.write(split_infos, row)
+        self._write(slot, row, obs, leaves, computed, split_infos)
         return parts
 
     def _seeded(self, slot: int, arguments: dict[str, Any]) -> dict[str, Any]:
@@ -154,11 +153,10 @@ class VectorHost(EnvHost):
         finals = self._find_finals(infos, terminated | truncated) if resets_itself else None
         split_infos = self._table.infos.split(infos, OF_THE_END if resets_itself else ())
         extra, computed = _extra(self._parts(objects, split_infos, finals)), self._compute(slot)
-        self._write_obs(slot, row, obs, leaves, computed)
+        self._write(slot, row, obs, leaves, computed, split_infos)
         self._table.write_flags(row, reward, terminated, truncated)
         if finals is not None:
             self._table.write_final_obs(row, finals.sub_envs, finals.leaves)
-        self._table.infos.write(split_infos, row)
         return extra
 
     def observe_vector(self, slot: int, row: int) -> Extra:
@@ -167,9 +165,8 @@ class VectorHost(EnvHost):
         leaves, objects = self._flatten(self._last_obs[slot])
         split_infos = self._table.infos.split({})
         extra = _extra(self._parts(objects, split_infos, None))
-        self._write_obs(slot, row, self._last_obs[slot], leaves, self._last_computed[slot])
+        self._write(slot, row, self._last_obs[slot], leaves, self._last_computed[slot], split_infos)
         self._table.write_flags(row, 0.0, False, False)
-        self._table.infos.write(split_infos, row)
         return extra
 
     def handle(self, slot: int | None, parts: Buffers) -> Buffers:
@@ -203,10 +200,12 @@ class VectorHost(EnvHost):
         with OneProcess():
             return compute(self._computed, self._layout.computed, self._env_at(slot), self.width)
 
-    def _write_obs(self, slot: int, row: int, obs: Any, leaves: Sequence[Array], computed: list[Array]) -> None:
-        """Writes a vector env's observation and computed columns, and keeps both for `observe_vector`."""
-        self._table.write_obs(row, leaves)
-        self._table.write_computed(row, computed)
+    def _write(
+        self, slot: int, row: int, obs: Any, leaves: Sequence[Array], computed: list[Array], infos: SplitInfos
+    ) -> None:
+        """Writes a vector env's observation, computed columns and infos. Keeps the first two for `observe_vector`."""
+        self._table.write_obs(row, leaves, computed)
+        self._table.infos.write(infos, row)
         self._last_obs[slot], self._last_computed[slot] = obs, computed
 
     def _flatten(self, obs: Any) -> tuple[list[Array], list[list[Any]] | None]:

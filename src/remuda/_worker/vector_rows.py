@@ -44,15 +44,11 @@ class VectorRows:
         """Returns the actions in n rows: an (n, *shape) array for each column, copied, because an env may keep it."""
         return [column[row : row + self._n].copy() for column in self._actions]
 
-    def write_obs(self, row: int, leaves: Sequence[Array]) -> None:
-        """Writes n observations. `leaves`: for each column an (n, *shape) array of its dtype."""
-        for column, leaf in zip(self._obs, leaves, strict=True):
-            column[row : row + self._n] = leaf
-
-    def write_computed(self, row: int, values: Sequence[Array]) -> None:
-        """Writes n rows of computed columns. `values`: for each column an (n, *shape) array of its dtype."""
-        for column, value in zip(self._computed, values, strict=True):
-            column[row : row + self._n] = value
+    def write_obs(self, row: int, leaves: Sequence[Array], computed: Sequence[Array]) -> None:
+        """Writes n observations and computed columns. Each has, for each column, an (n, *shape) array of its dtype."""
+        for columns, values in ((self._obs, leaves), (self._computed, computed)):
+            for column, value in zip(columns, values, strict=True):
+                column[row : row + self._n] = value
 
     def write_flags(self, row: int, reward: Any, terminated: Any, truncated: Any) -> None:
         """Writes the rewards and flags of n rows. Each argument is an (n,) array, or one value for all envs."""

@@ -247,7 +247,7 @@ nb::object Hub::receive_from(TimeOfCall& now, std::uint32_t wanted, std::uint32_
   const std::uint32_t there = slots_.pending(number);
   if (tracing_.is_on()) tracing_.note_call(now.get());
   const auto is_ordinary = [this] {
-    return !needs_attention() && !workers_.has_unread_records() && !slots_.obstacles()->any_unraised();
+    return !needs_attention() && !workers_.has_unread_records() && !slots_.guards()->any_unraised();
   };
   if (there == 0 || !is_ordinary()) return nb::none();
   if (!wait_from(now.get(), wanted == 0 ? there : std::min(wanted, there), -1, number) || !is_ordinary())

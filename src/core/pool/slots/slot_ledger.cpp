@@ -15,7 +15,7 @@ SlotLedger::SlotLedger(const Arena& arena, const Plan& plan, Autoreset autoreset
       seating_(plan.slots, plan.envs),
       slots_(plan.slots),
       objects_(plan.slots),
-      obstacles_(std::make_shared<Obstacles>(plan.slots, plan.envs)),
+      guards_(std::make_shared<SlotGuards>(plan.slots, plan.envs)),
       parts_(slots_, plan.frames),
       last_results_(std::move(last_results)),
       last_messages_(plan.envs),
@@ -92,10 +92,10 @@ std::optional<Refusal> SlotLedger::refusal(Op op, const std::vector<std::uint32_
     return refusal.slots.empty() ? std::nullopt : std::optional(std::move(refusal));
   };
   std::optional<Refusal> refusal;
-  if (op != Op::kReset && obstacles_->any_must_reset())
-    refusal = because(Refusal::Reason::kMustReset, [this](auto slot) { return obstacles_->must_reset(slot); });
-  if (!refusal && obstacles_->any_lost())
-    refusal = because(Refusal::Reason::kLost, [this](auto slot) { return obstacles_->is_lost(env_of(slot)); });
+  if (op != Op::kReset && guards_->any_must_reset())
+    refusal = because(Refusal::Reason::kMustReset, [this](auto slot) { return guards_->must_reset(slot); });
+  if (!refusal && guards_->any_lost())
+    refusal = because(Refusal::Reason::kLost, [this](auto slot) { return guards_->is_lost(env_of(slot)); });
   if (!refusal && !std::all_of(targets.begin(), targets.end(), [this](auto slot) { return is_idle(slot); }))
     refusal = because(Refusal::Reason::kInFlight, [this](auto slot) { return !is_idle(slot); });
   return refusal;
@@ -124,7 +124,7 @@ std::optional<bool> SlotLedger::deliver_end(std::uint32_t first, std::uint64_t s
   each(first, [this, sequence](std::uint32_t slot) {
     slots_.orphan(slot);
     slots_.set_sequence(slot, sequence);  // The pool answers the command itself, so the command counts as sent now.
-    if (autoreset_ == Autoreset::kDisabled) obstacles_->require_reset(slot);  // No autoreset will follow.
+    if (autoreset_ == Autoreset::kDisabled) guards_->require_reset(slot);  // No autoreset will follow.
   });
   if (into_reset) return reset_into_row(first, false, ending);
   answer(first, ending, true);

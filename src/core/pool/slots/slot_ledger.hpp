@@ -1,7 +1,7 @@
 // The slots of a pool: keeps their commands and the outcomes of these commands.
 //
 // The ledger keeps the env that backs each slot, the states of commands and episodes, the parts into which the slots
-// are divided, the last result of each env, the obstacles to sending, and the Python objects that belong to commands
+// are divided, the last result of each env, the guards of slots, and the Python objects that belong to commands
 // and results. Each event has one method, and no signal handler can run inside it. The ledger sends nothing: if a
 // method returns true, its caller must send the slot's command.
 //
@@ -19,9 +19,9 @@
 #include <vector>
 
 #include "pool/slots/last_results.hpp"
-#include "pool/slots/obstacles.hpp"
 #include "pool/slots/parts.hpp"
 #include "pool/slots/seating.hpp"
+#include "pool/slots/slot_guards.hpp"
 #include "pool/slots/slots.hpp"
 #include "python/numpy_api.hpp"
 #include "shm/plan.hpp"
@@ -72,7 +72,7 @@ class SlotLedger {
   const LastResults& last_results() const { return last_results_; }
   Parts& parts() { return parts_; }
   const Parts& parts() const { return parts_; }
-  const std::shared_ptr<Obstacles>& obstacles() const { return obstacles_; }
+  const std::shared_ptr<SlotGuards>& guards() const { return guards_; }
 
   // See `Parts::divide`.
   std::uint32_t divide(std::vector<std::vector<std::uint32_t>> divisions, Lendings& lendings) {
@@ -149,7 +149,7 @@ class SlotLedger {
   // Notes a command that is sent to a slot. `row`: the row for its result.
   void send(std::uint32_t slot, Op op, std::uint32_t row) {
     slots_.send(slot, op, row);
-    if (op == Op::kReset) obstacles_->note_reset(slot);
+    if (op == Op::kReset) guards_->note_reset(slot);
   }
   void set_action_row(std::uint32_t slot, std::uint32_t row) { slots_.set_action_row(slot, row); }
   void set_sequence(std::uint32_t first, std::uint32_t count, std::uint64_t sequence) {
@@ -238,7 +238,7 @@ class SlotLedger {
   Seating seating_;
   Slots slots_;
   std::vector<Objects> objects_;  // indexed by slot
-  std::shared_ptr<Obstacles> obstacles_;
+  std::shared_ptr<SlotGuards> guards_;
   mutable nb::ft_mutex division_;  // guards the division into parts, which any thread may look at
   Parts parts_;
   LastResults last_results_;

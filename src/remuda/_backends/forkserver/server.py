@@ -14,6 +14,7 @@ import signal
 import sys
 from collections.abc import Iterable
 from contextlib import closing, suppress
+from functools import partial
 from typing import Any
 
 from remuda import _core
@@ -22,7 +23,7 @@ from remuda._backends.forkserver.server_process import children
 from remuda._backends.process.process_tree import can_show_for_a_moment, show, take_on
 from remuda._system.sockets import Socket, open_socket, socket_pair
 from remuda._wire.failures import portable
-from remuda._worker.forked_children import OneProcess
+from remuda._worker.forked_children import OneProcess, run_and_end
 from remuda._worker.job_signals import settle_signals
 
 _BASICS = ("numpy", "gymnasium", "cloudpickle", "remuda._worker.main")
@@ -109,7 +110,7 @@ class _Server:
                 show(os.environ)
         if pids == [0]:
             self.close()
-            _become_worker(request, fds)
+            run_and_end(partial(_become_worker, request, fds))
         return pids[0]
 
     def _reap(self, request: Reap) -> dict[int, int]:
@@ -179,26 +180,17 @@ def _described(name: str) -> Module | None:
 
 
 def _become_worker(request: Fork, fds: Iterable[int]) -> None:
-    """Never returns."""
     from remuda._worker.main import run_worker
 
-    status = 1
-    try:
-        worker_socket, out, err = fds
-        os.dup2(out, 1)
-        os.dup2(err, 2)
-        os.close(out)
-        os.close(err)
-        take_on(request.environment)
-        if request.directory is not None:
-            os.chdir(request.directory)
-        sys.path[:], sys.argv[:] = request.path, request.argv
-        run_worker(worker_socket, request.owner)
-        status = 0
-    except BaseException:
-        sys.excepthook(*sys.exc_info())
-    finally:
-        os._exit(status)  # without the server's exit handlers
+    worker_socket, *outputs = fds
+    for number, fd in enumerate(outputs, start=1):
+        os.dup2(fd, number)
+        os.close(fd)
+    take_on(request.environment)
+    if request.directory is not None:
+        os.chdir(request.directory)
+    sys.path[:], sys.argv[:] = request.path, request.argv
+    run_worker(worker_socket, request.owner)
 
 
 def _preload(request: Preload) -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import closing, suppress
 from typing import Any, Protocol
 
 from remuda import _core
@@ -29,8 +29,8 @@ from remuda._wire.channel import NonsenseError
 from remuda._wire.failures import Interrupts, build_error, load_failure, not_loaded
 from remuda._wire.info_columns import InfoColumn
 from remuda._wire.layout import Layout
-from remuda._wire.parcel import Address, Parcel
 from remuda._wire.pickling import Buffers, dump, load
+from remuda._wire.sealed_file import SealedFile
 from remuda._worker.env_report import Reports
 from remuda._worker.factories import carry
 from remuda._worker.reset_defaults import ResetDefaults
@@ -265,20 +265,21 @@ class ProcessBackend:
 
     def attach(self, layout: Layout, arena: _core.Arena, defaults: ResetDefaults) -> None:
         self._arena = arena
-        of_all = defaults.for_successor(range(layout.num_envs))
-        with _posted(dump((layout, (), of_all))) as (parcel, address):
-            for worker in self.workers:
-                self._start_loop(worker, arena, parcel, address)
+        self._start_loops(self.workers, dump((layout, (), defaults.for_successor(range(layout.num_envs)))), arena)
 
-    def _start_loop(self, worker: ProcessWorker, arena: _core.Arena, parcel: int, address: Address) -> None:
-        try:
-            worker.channel.post([address])
-            worker.channel.send_fds([arena.fd, parcel])
-        except (EOFError, ConnectionError):
-            raise self._died(worker) from None
-        if self._pins and worker.pid is not None:  # pins the main thread, not threads of envs.
-            with suppress(ProcessLookupError):  # the worker has died, which the hub reports
-                os.sched_setaffinity(worker.pid, {core_for(worker.index, self._near)})
+    def _start_loops(self, workers: Sequence[ProcessWorker], message: Buffers, arena: _core.Arena) -> None:
+        with closing(SealedFile()) as file:
+            address = file.add(message)
+            file.seal()
+            for worker in workers:
+                try:
+                    worker.channel.post([address])
+                    worker.channel.send_fds([arena.fd, file.fd])
+                except (EOFError, ConnectionError):
+                    raise self._died(worker) from None
+                if self._pins and worker.pid is not None:  # pins the main thread, not threads of envs.
+                    with suppress(ProcessLookupError):  # the worker has died, which the hub reports
+                        os.sched_setaffinity(worker.pid, {core_for(worker.index, self._near)})
 
     # -- successors ------------------------------------------------------------------------------------
 
@@ -287,7 +288,7 @@ class ProcessBackend:
 
     def last_stack(self, worker: int) -> str:
         process = self.workers[worker].process
-        return "" if process is None or process.wait(0) else stack_of(process.pid, last=True).text
+        return "" if process is None or process.wait(0) else stack_of(process.pid, last=True)
 
     def start_replacement(self, worker: int) -> None:
         place = self.workers[worker]
@@ -317,8 +318,7 @@ class ProcessBackend:
     ) -> tuple[int, int]:
         successor = self.workers[worker]
         known = defaults.for_successor(successor.env_ids)
-        with _posted(dump((layout, tuple(info_columns), known))) as (parcel, address):
-            self._start_loop(successor, arena, parcel, address)
+        self._start_loops([successor], dump((layout, tuple(info_columns), known)), arena)
         assert successor.process is not None  # the successor has been started
         return successor.process.pidfd, successor.channel.fileno()
 
@@ -380,18 +380,6 @@ def _end_left(processes: list[WorkerProcess], owner: int) -> None:
     """Ends the processes of a backend that was dropped. In a forked copy of the owner, does nothing."""
     if processes and os.getpid() == owner:
         end_all(processes, 0)
-
-
-@contextmanager
-def _posted(parts: Buffers) -> Iterator[tuple[int, Address]]:
-    """Writes a message to a `Parcel`. Yields its descriptor, which is closed afterwards, and the message's address."""
-    parcel = Parcel()
-    try:
-        address = parcel.add(parts)
-        parcel.seal()
-        yield parcel.fd, address
-    finally:
-        parcel.close()
 
 
 def _has_arrived(successor: ProcessWorker) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import re
 import subprocess
 import sys
 from functools import partial
@@ -13,21 +14,6 @@ from remuda import _core
 from remuda._system.interpreter import import_path, no_command
 from remuda._system.limits import naming_long_variables
 from remuda.errors import RemudaError
-
-# The letters of options without an argument, by the field of `sys.flags` that counts each option.
-_LETTERS = {
-    "debug": "d",
-    "optimize": "O",
-    "dont_write_bytecode": "B",
-    "no_site": "S",
-    "bytes_warning": "b",
-    "quiet": "q",
-    "verbose": "v",
-    "isolated": "I",
-    "ignore_environment": "E",
-    "no_user_site": "s",
-    "safe_path": "P",
-}
 
 
 def python_command(module: str, function: str, *args: int) -> list[str]:
@@ -73,27 +59,11 @@ def start_python(
 
 
 def _options() -> list[str]:
-    letters = [
-        "-" + letter * int(count)
-        for field, letter in _LETTERS.items()
-        if (count := getattr(sys.flags, field, 0)) and not _is_implied(field)
-    ]
-    extended = [f"-X{name}" if value is True else f"-X{name}={value}" for name, value in sys._xoptions.items()]
-    warnings = sys.warnoptions
-    if sys.flags.dev_mode and warnings[:1] == ["default"]:
-        warnings = warnings[1:]  # `-X dev`, which is passed too, adds this filter itself
-    return letters + [f"-W{_without_errors(option)}" for option in warnings] + extended
+    """Returns this interpreter's options, with all options -X, also those that only the program knows.
 
-
-def _is_implied(field: str) -> bool:
-    """Whether a flag is implied by -I, which is passed as well."""
-    return bool(sys.flags.isolated) and field in {"ignore_environment", "no_user_site", "safe_path"}
-
-
-def _without_errors(option: str) -> str:
-    """Returns a -W option that makes the worker show the warnings that this process raises as errors.
-
-    They must not make imports and envs fail. The warning is issued again in this process, which may raise it.
+    Where an option -W makes an error of a warning, the program gets the action "default": an error must not make
+    imports and envs fail. The warning is issued again in this process, which may raise it.
     """
-    action, colon, rest = option.partition(":")
-    return f"default{colon}{rest}" if action and "error".startswith(action) else option
+    known: list[str] = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]
+    extended = [f"-X{name}" if value is True else f"-X{name}={value}" for name, value in sys._xoptions.items()]
+    return [re.sub(r"^-We(r(r(or?)?)?)?(?=:|$)", "-Wdefault", option) for option in known] + extended

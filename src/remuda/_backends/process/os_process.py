@@ -116,12 +116,7 @@ def _signal_all(number: int, processes: Sequence[WorkerProcess]) -> None:
 
 def _all_end_within(timeout: float, processes: Sequence[WorkerProcess]) -> bool:
     deadline = Deadline(timeout)
-    # A list, because a generator would not wait for the processes after a late one.
-    return all([_ends_by(deadline, process) for process in processes])  # noqa: C419
-
-
-def _ends_by(deadline: Deadline, process: WorkerProcess) -> bool:
-    while not process.wait(deadline.slice()):
-        if deadline.has_passed():
-            return process.wait(0)
-    return True
+    for process in processes:
+        while not process.wait(deadline.slice()) and not deadline.has_passed():
+            pass
+    return all(process.wait(0) for process in processes)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import sys
 from collections.abc import Callable, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass
@@ -21,8 +20,8 @@ from remuda._system.forks import drop_inherited, register_holder
 from remuda._system.limits import no_more_processes
 from remuda._system.sockets import Socket, socket_pair
 from remuda._wire.channel import SocketChannel
-from remuda._wire.parcel import Address
-from remuda._worker.forked_children import flush_output
+from remuda._wire.sealed_file import Address
+from remuda._worker.forked_children import flush_output, run_and_end
 from remuda._worker.main import WorkerConfig, environment, run_worker
 
 Register: TypeAlias = Callable[[WorkerProcess], None]
@@ -37,14 +36,14 @@ class Launch:
 
     Attributes:
         config: The worker's config, which a worker that is forked from this process inherits.
-        parcel: The descriptor of the parcel that has the config; None if the worker inherits it.
-        address: The address of the config in the parcel.
+        payload: The descriptor of the sealed file that has the config; None if the worker inherits it.
+        address: The address of the config in that file.
         output: The descriptor of the worker's standard output and error; None: it inherits those of this process.
         relay: The descriptor that the worker sends its logs and warnings to.
     """
 
     config: WorkerConfig
-    parcel: int | None
+    payload: int | None
     address: Address
     output: int | None
     relay: int
@@ -52,7 +51,7 @@ class Launch:
     @property
     def descriptors(self) -> list[int]:
         """The descriptors that are sent to the worker, in this order."""
-        return [self.relay] if self.parcel is None else [self.relay, self.parcel]
+        return [self.relay] if self.payload is None else [self.relay, self.payload]
 
 
 class Launching:
@@ -351,25 +350,18 @@ class _ByFork(_AtOnce):
         # The child blocks signals such as SIGINT, until it has replaced the handlers and the process group of this one.
         _core.fork_into(pids)
         if pids == [0]:
-            _become_worker(worker_end, owner, self._what, variables)
+            run_and_end(partial(_become_worker, worker_end, owner, self._what, variables))
         return lambda: None
 
 
 def _become_worker(worker_end: Socket, owner: int, what: Launch, variables: dict[str, str]) -> None:
-    """Runs the worker in a forked child; never returns."""
-    status = 1
-    try:
-        take_on(variables)
-        devnull = os.open(os.devnull, os.O_RDONLY)
-        os.dup2(devnull, 0)  # not the terminal, which stops background processes that read
-        os.close(devnull)
-        if what.output is not None:
-            os.dup2(what.output, 1)
-            os.dup2(what.output, 2)
-        drop_inherited()
-        run_worker(worker_end.detach(), owner, what.config)
-        status = 0
-    except BaseException:
-        sys.excepthook(*sys.exc_info())
-    finally:
-        os._exit(status)  # without the owner's exit handlers
+    """Runs the worker in a forked child."""
+    take_on(variables)
+    devnull = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(devnull, 0)  # not the terminal, which stops background processes that read
+    os.close(devnull)
+    if what.output is not None:
+        os.dup2(what.output, 1)
+        os.dup2(what.output, 2)
+    drop_inherited()
+    run_worker(worker_end.detach(), owner, what.config)

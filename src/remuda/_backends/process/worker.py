@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-import textwrap
 from contextlib import suppress
 
 from remuda._backends.process.os_process import WorkerProcess, reap
@@ -112,14 +111,9 @@ def start_timeout(late: list[ProcessWorker], timeout: float | None) -> StartTime
             "in preload=[...]; give it more time"
         )
     text = f"{expected}{workers}give it more time, or preload=[...] the modules they import"
-    if stack := _without_ours(stack_of(late[0].process.pid).text):
-        text += f"\n  worker {late[0].index} was in, the last call first:\n{textwrap.indent(stack, '    ')}"
+    stack = stack_of(late[0].process.pid).splitlines()
+    while stack and "/remuda/_worker/" in stack[-1]:
+        stack.pop()  # remuda's own frames, which called the factory
+    if stack:
+        text += f"\n  worker {late[0].index} was in, the last call first:\n    " + "\n    ".join(stack)
     return StartTimeoutError(text)
-
-
-def _without_ours(stack: str) -> str:
-    """Removes remuda's own frames from a worker's stack: those that called the factory."""
-    lines = stack.splitlines()
-    while lines and "/remuda/_worker/" in lines[-1]:
-        lines.pop()
-    return "\n".join(lines)

@@ -9,21 +9,21 @@ from remuda._backends.base import Assignment
 from remuda._relay.output import WorkerOutput
 from remuda._relay.verbosity import Verbosity
 from remuda._wire import by_value
-from remuda._wire.culprit import culprit
-from remuda._wire.parcel import Address, Parcel, fetch
 from remuda._wire.pickling import Buffers, dump
 from remuda._wire.registrations import pickle_registrations
-from remuda._worker.factories import Carried
+from remuda._wire.sealed_file import Address, SealedFile, fetch
+from remuda._worker.factories import Carried, pickled_for_worker
 from remuda._worker.identity import Identity
 from remuda._worker.main import Addresses, Inherited, WorkerConfig
 from remuda._worker.program import Program
-from remuda.errors import InvalidEnvError
+
+_REMEDY = "; build inside the function what it cannot carry, or use start_method='fork' or backend='thread'"
 
 
 class WorkerConfigs:
-    """The configs of all workers of a pool, in one `Parcel` (a memory file). Data that configs share are stored once.
+    """The configs of all workers of a pool, in one `SealedFile`. Data that configs share are stored once.
 
-    A worker with a replaced env has a parcel of its own.
+    A worker with a replaced env has a file of its own.
     """
 
     def __init__(self, assignments: Sequence[Assignment], name: str, output: WorkerOutput, *, inherited: bool) -> None:
@@ -41,12 +41,12 @@ class WorkerConfigs:
             for a in assignments
         ]
         self._addresses: list[Address] = [b""] * len(assignments)
-        self._own: dict[int, Parcel] = {}  # the parcels of workers with replaced envs, by worker
+        self._own: dict[int, SealedFile] = {}  # the files of workers with replaced envs, by worker
         self._is_closed = False
-        self._parcel = None if inherited else Parcel()
+        self._file = None if inherited else SealedFile()
         try:
-            if self._parcel is not None:
-                self._write(self._parcel, assignments)
+            if self._file is not None:
+                self._write(self._file, assignments)
         except BaseException:
             self.close()
             raise
@@ -55,12 +55,12 @@ class WorkerConfigs:
         return self._configs[worker]
 
     def place(self, worker: int) -> tuple[int | None, Address]:
-        """Returns a parcel's descriptor (None: the worker inherits its config), and the config's address there."""
-        if self._parcel is None:
+        """Returns a file's descriptor (None: the worker inherits its config), and the config's address in the file."""
+        if self._file is None:
             return None, b""
         if self._configs[worker].replaced and worker not in self._own:
-            self._write_own(worker, self._parcel)
-        return self._own.get(worker, self._parcel).fd, self._addresses[worker]
+            self._write_own(worker, self._file)
+        return self._own.get(worker, self._file).fd, self._addresses[worker]
 
     def adopt(self, worker: int, slot: int, carried: Carried) -> None:
         """Makes later successors of a worker build a slot's env with the factory `carried`."""
@@ -75,24 +75,29 @@ class WorkerConfigs:
     def close(self) -> None:
         """Frees the configs. No successor can be started after that."""
         self._is_closed = True
-        for parcel in (self._parcel, *self._own.values()):
-            if parcel is not None:
-                parcel.close()
+        for file in (self._file, *self._own.values()):
+            if file is not None:
+                file.close()
         self._own = {}
         self._configs = [replace(config, factories=Inherited(), replaced={}) for config in self._configs]
 
-    def _write(self, parcel: Parcel, assignments: Sequence[Assignment]) -> None:
+    def _write(self, file: SealedFile, assignments: Sequence[Assignment]) -> None:
         program, registrations = dump(Program.current()), dump(pickle_registrations())
-        computed = [_pickle_computed(assignments[0])]
-        for worker, assignment in enumerate(assignments):
-            self._configs[worker] = self._add(parcel, worker, program, [_pickle(assignment)], registrations, computed)
-        parcel.seal()
+        for column in assignments[0].computed:  # the same for all workers
+            what = f"{column.path} that can be pickled, to be computed in a worker process"
+            pickled_for_worker(column.function, what)
+        computed = [by_value.dumps(assignments[0].computed)]
+        for worker, one in enumerate(assignments):
+            what = f"env_fns that can be pickled, to build the envs {list(one.spec.info.env_ids)} in a worker process"
+            env_fns = [pickled_for_worker(list(one.env_fns), what, _REMEDY)]
+            self._configs[worker] = self._add(file, worker, program, env_fns, registrations, computed)
+        file.seal()
 
-    def _write_own(self, worker: int, first: Parcel) -> None:
-        """Writes a parcel for a worker with replaced envs. `first`: the parcel with its first config."""
-        factories, own = self._configs[worker].factories, Parcel()
+    def _write_own(self, worker: int, first: SealedFile) -> None:
+        """Writes a file for a worker with replaced envs. `first`: the file with its first config."""
+        factories, own = self._configs[worker].factories, SealedFile()
         try:
-            assert isinstance(factories, Addresses)  # a worker that inherits its factories has no parcel
+            assert isinstance(factories, Addresses)  # a worker that inherits its factories has no file
             self._add(own, worker, *(fetch(first.fd, address) for address in factories))
             own.seal()
         except BaseException:
@@ -100,34 +105,9 @@ class WorkerConfigs:
             raise
         self._own[worker] = own
 
-    def _add(self, parcel: Parcel, worker: int, *parts: Buffers) -> WorkerConfig:
-        """Adds a worker's config and the parts that `Addresses` names to a parcel. Returns the config."""
-        addresses = Addresses(*map(parcel.add, parts))
+    def _add(self, file: SealedFile, worker: int, *parts: Buffers) -> WorkerConfig:
+        """Adds a worker's config and the parts that `Addresses` names to a file. Returns the config."""
+        addresses = Addresses(*map(file.add, parts))
         config = replace(self._configs[worker], factories=addresses)
-        self._addresses[worker] = parcel.add(dump(config))
+        self._addresses[worker] = file.add(dump(config))
         return config
-
-
-def _pickle(assignment: Assignment) -> bytes:
-    try:
-        return by_value.dumps(list(assignment.env_fns))
-    except Exception as error:
-        raise InvalidEnvError(
-            f"expected env_fns that can be pickled, to build the envs {list(assignment.spec.info.env_ids)} "
-            "in a worker process, "
-            f"got {type(error).__name__}: {error} ({culprit(assignment.env_fns)}); build inside the function what it "
-            "cannot carry, or use start_method='fork' or backend='thread'"
-        ) from error
-
-
-def _pickle_computed(assignment: Assignment) -> bytes:
-    """Pickles the computed columns, which are the same for all workers."""
-    for column in assignment.computed:
-        try:
-            by_value.dumps(column.function)
-        except Exception as error:
-            raise InvalidEnvError(
-                f"expected {column.path} that can be pickled, to be computed in a worker process, got "
-                f"{type(error).__name__}: {error} ({culprit(column.function)})"
-            ) from error
-    return by_value.dumps(assignment.computed)

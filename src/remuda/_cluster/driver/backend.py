@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import Any
 
 from remuda import _core
-from remuda._backends.base import Assignment, Queues
+from remuda._backends.base import Queues
 from remuda._cluster.driver.engine_worker import EngineWorker
 from remuda._cluster.driver.link import LinkState, ShardLink
 from remuda._cluster.driver.options import ClusterOptions
@@ -29,15 +29,14 @@ from remuda._engine.startup.inheritance import IS_FRESH_ON_SHARD, RESULTS, Inher
 from remuda._engine.supervision.quota import Quota
 from remuda._relay.log import logger
 from remuda._wire import by_value
-from remuda._wire.culprit import culprit
 from remuda._wire.failures import Interrupts
 from remuda._wire.info_columns import InfoColumn
 from remuda._wire.layout import Layout
 from remuda._wire.pickling import Buffers
 from remuda._worker.env_report import Reports
+from remuda._worker.factories import pickled_for_worker
 from remuda._worker.reset_defaults import ResetDefaults
-from remuda._worker.second_build import Limits, SecondBuild
-from remuda.errors import EnvProgress, Failure, Fault, InvalidEnvError, RemudaError, ShardDiedError
+from remuda.errors import EnvProgress, Failure, Fault, RemudaError, ShardDiedError
 
 
 class RayBackend:
@@ -163,12 +162,6 @@ class RayBackend:
         self.settings = replace(self.settings, num_workers=len(self.workers), dealt=dealt)
         return [report for link in self.links if link.report is not None for report in link.report.reports]
 
-    def build(self, assignments: Sequence[Assignment], timeout: float | None) -> list[Reports]:
-        raise NotImplementedError("shards build their envs in `start`")
-
-    def build_first(self, assignments: Sequence[Assignment], timeout: float | None, limits: Limits) -> SecondBuild:
-        raise NotImplementedError("shards measure their envs by themselves")
-
     def attach(self, layout: Layout, arena: _core.Arena, defaults: ResetDefaults) -> None:
         self.defaults = defaults
         self._writer = RowWriter(layout, arena)
@@ -177,7 +170,7 @@ class RayBackend:
 
     def watch(self, hub: _core.Hub) -> None:
         assert self._writer is not None  # set by `attach`
-        self._writer.obstacles = hub.slots.obstacles
+        self._writer.guards = hub.slots.guards
         for worker in self.workers:
             hub.workers.watch(worker.index, worker.fd)
         hub.callbacks.pump = self.pass_on
@@ -306,15 +299,7 @@ class RayBackend:
 
 
 def _pickled(value: Any, what: str) -> bytes:
-    """Pickles a value for shards. Raises InvalidEnvError, which names the part that cannot be pickled."""
-    try:
-        pickled: bytes = by_value.dumps(value)
-    except Exception as error:
-        raise InvalidEnvError(
-            f"expected {what} that can be pickled, to build envs on other machines, got {type(error).__name__}: "
-            f"{error} ({culprit(value)})"
-        ) from error
-    return pickled
+    return pickled_for_worker(value, f"{what} that can be pickled, to build envs on other machines")
 
 
 def _fault_of(env: int, link: ShardLink, death: ShardDiedError) -> Fault:

@@ -137,7 +137,7 @@ class Messenger:
             elif env % width == 0:
                 worker.answer(first + env, width, *abandoned(error, error), self._until)
         for env in reply.to_reset:
-            self._writer.obstacles.require_reset(first + env)
+            self._writer.guards.require_reset(first + env)
             if env % width == 0:
                 refusal = abandoned(must_reset([first + one for one in reply.to_reset]), None)
                 self._worker_at(env).answer(first + env, width, *refusal, self._until)

@@ -25,10 +25,10 @@ class RowWriter:
         layout, arena: The layout of the pool, and its memory.
         actions: The columns of actions.
         progress: (num_envs, 8): the counts of each env.
-        obstacles: The hub's obstacles to sending.
+        guards: The hub's guards of slots.
     """
 
-    obstacles: _core.Obstacles
+    guards: _core.SlotGuards
 
     def __init__(self, layout: Layout, arena: _core.Arena) -> None:
         self.layout, self.arena = layout, arena

@@ -84,7 +84,7 @@ class ShardActor:
         pool = succeeding_pool(factories, options, order.inherited)
         if order.inherited is not None:
             for env in np.flatnonzero(order.inherited.progress[:, RESETS]).tolist():
-                pool._engine.faults.obstacles.note_reset(env)  # allows a step, which first resets the rebuilt env
+                pool._engine.faults.guards.note_reset(env)  # allows a step, which first resets the rebuilt env
         pool._engine.fault_log.log = partial(self._note_faults, numbers)
         self._next = numbers, pool
         if self._pool is None:
@@ -189,7 +189,7 @@ class ShardActor:
     def _to_reset(self, env_ids: Iterable[int]) -> list[int]:
         """Returns those envs that were rebuilt and that the caller must reset. With autoreset there are none."""
         engine = self._open._engine
-        return list(filter(engine.faults.obstacles.must_reset, env_ids)) if engine.layout.mode.by_caller else []
+        return list(filter(engine.faults.guards.must_reset, env_ids)) if engine.layout.mode.by_caller else []
 
     def _note_seeds(self, env_ids: Sequence[int], blobs: Sequence[Buffers | None]) -> None:
         """Keeps the seeds of resets, with which the successors of dead workers continue."""

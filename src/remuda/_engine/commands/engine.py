@@ -30,7 +30,7 @@ from remuda._engine.supervision.supervisor import Supervisor
 from remuda._engine.tracing.tracer import PoolTracer
 from remuda._system.exiting import hold_daemon_thread
 from remuda._tensors.cuda import finish_all
-from remuda._wire.card import Card, start_of
+from remuda._wire.pool_description import PoolDescription, start_of
 from remuda.errors import ClosedError, StateError
 
 
@@ -126,13 +126,13 @@ class Engine:
         self.hub = None if is_on else self.running.hub
 
     def publish(self) -> None:
-        """Writes the pool's `Card`, with which other processes of this user can read its figures."""
+        """Writes the pool's `PoolDescription`, with which other processes of this user can read its figures."""
         fd, started = self.running.arena.fd, start_of(self.owner)
         if fd < 0 or started is None:  # no other process can find the memory, as on systems other than Linux
             return
         setup, plan = asdict(self.setup), self.layout.plan_arguments()
-        card = Card(self.owner, started, self.settings.name, setup, plan, asdict(self._origin))
-        card.write(fd, self.layout.plan.bytes)
+        description = PoolDescription(self.owner, started, self.settings.name, setup, plan, asdict(self._origin))
+        description.write(fd, self.layout.plan.bytes)
 
     def stats(self) -> PoolStats:
         """Returns a snapshot of the pool's figures."""

@@ -75,13 +75,13 @@ class Replacing:
 
     def _note_fresh(self, slots: Sequence[int]) -> None:
         """Marks the envs as rebuilt. Called before workers replace them, as an interrupt may delay the answers."""
-        obstacles = self._exchange.faults.obstacles
+        guards = self._exchange.faults.guards
         for slot in slots:
             self._running.slots.note_replaced(slot)
             if self._layout.mode.in_next_step:  # the next step resets the env by itself
                 self._running.slots.cut_off_in_rollout(slot)
             else:
-                obstacles.require_reset(slot)
+                guards.require_reset(slot)
 
     def _check(self, slots: Sequence[int], num_envs: int, num_factories: int) -> None:
         if self._layout.spares:

@@ -20,9 +20,9 @@ def succeed(old: Engine, new: Engine) -> None:
     new.action_spaces.continue_from(old.action_spaces)
     _copy_last_results(old.running, new.running)
     slots = range(new.layout.num_slots)
-    begun = [slot for slot in slots if not old.faults.obstacles.must_reset(slot)]
+    begun = [slot for slot in slots if not old.faults.guards.must_reset(slot)]
     for slot in begun:
-        new.faults.obstacles.note_reset(slot)
+        new.faults.guards.note_reset(slot)
         new.running.slots.set_fresh(slot)
     for first in begun[:: new.layout.width]:
         if not new.layout.mode.in_same_step and old.running.slots.needs_reset(first):

@@ -13,7 +13,7 @@ from dataclasses import replace
 from statistics import median
 from typing import Any, Protocol, TypeAlias
 
-from remuda._backends.base import PATIENCE_SECONDS, Backend
+from remuda._backends.base import PATIENCE_SECONDS, BuildingBackend
 from remuda._engine.batches.batch import Batch
 from remuda._engine.calls import Call
 from remuda._engine.options.extras import check_extras
@@ -51,7 +51,9 @@ _ROUND_TRIPS = 10
 _THINK_SECONDS = 3e-3  # a pause as long as a learner may take: a waiting worker falls asleep
 
 
-def settle(settings: Settings, env_fns: Sequence[EnvFn], cores: int, adopt: Adopt) -> tuple[Settings, Backend | None]:
+def settle(
+    settings: Settings, env_fns: Sequence[EnvFn], cores: int, adopt: Adopt
+) -> tuple[Settings, BuildingBackend | None]:
     """Returns the settings with the chosen workers, and a backend with the first worker (None: no worker runs yet).
 
     Raises the errors of `start` for env 0. Then nothing is left behind.
@@ -65,7 +67,7 @@ def settle(settings: Settings, env_fns: Sequence[EnvFn], cores: int, adopt: Adop
 
 def _choose(
     settings: Settings, env_fns: Sequence[EnvFn], cores: int, adopt: Adopt
-) -> tuple[WorkerChoice, Backend | None]:
+) -> tuple[WorkerChoice, BuildingBackend | None]:
     kind, num_envs = settings.workers_are, settings.num_envs // settings.width
     if not are_alike(env_fns):
         return one_each(num_envs, kind, "their factories differ, so that env 0 is no measure of the others"), None
@@ -84,7 +86,9 @@ def _choose(
     return choose(measured, num_envs, cores, kind, wake), None
 
 
-def _try(settings: Settings, env_fns: Sequence[EnvFn], backend: Backend, adopt: Adopt) -> tuple[Measured, float | None]:
+def _try(
+    settings: Settings, env_fns: Sequence[EnvFn], backend: BuildingBackend, adopt: Adopt
+) -> tuple[Measured, float | None]:
     """Measures the cost of a step, and of waking a worker if the caller may step envs. Stops the backend."""
     alone = replace(
         settings,

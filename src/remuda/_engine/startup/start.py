@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from remuda import _core
-from remuda._backends.base import Assignment, Backend
+from remuda._backends.base import Assignment, Backend, BuildingBackend
 from remuda._backends.serial import SerialBackend
 from remuda._backends.thread import ThreadBackend
 from remuda._engine.options.checks import check_autoreset, variables_of
@@ -34,7 +34,7 @@ _MOST_ROLLOUT_ROWS = 1 << 31
 _SPIN_NS = 4_000_000  # the longest spin, because after a longer wait the time of waking up hardly matters
 
 
-def make_backend(settings: Settings) -> Backend:
+def make_backend(settings: Settings) -> BuildingBackend:
     """Makes a backend of the kind that the option `backend` names."""
     if settings.backend == "serial":
         return SerialBackend()
@@ -52,7 +52,7 @@ def make_backend(settings: Settings) -> Backend:
 def start(
     settings: Settings,
     env_fns: Sequence[EnvFn],
-    begun: Backend | None,
+    begun: BuildingBackend | None,
     inherited: Inheritance | None = None,
 ) -> Running:
     """Starts workers, which build the envs, and lays out the shared memory. If this raises, no worker is left.

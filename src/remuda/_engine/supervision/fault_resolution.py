@@ -85,7 +85,7 @@ class FaultResolution:
         """If there is no autoreset, forbids steps of a rebuilt env until the caller resets it."""
         if self._mode.by_caller:
             for slot in slots:
-                changes.do(self._faults.obstacles.require_reset, slot)
+                changes.do(self._faults.guards.require_reset, slot)
 
     def _last(self, slots: Sequence[int]) -> tuple[Any, ...]:
         return self._parts(self.last_row_parts(slot, {}) for slot in slots)

@@ -33,7 +33,7 @@ class Faults:
     def __init__(self, running: Running, *, in_callers_thread: bool, remedy: str = "") -> None:
         """`remedy`: the end of errors about faults: options with which the pool would continue."""
         self._running, self._remedy = running, remedy
-        self.obstacles = running.slots.obstacles  # flags that the hub checks before it sends or returns anything.
+        self.guards = running.slots.guards  # flags that the hub checks before it sends or returns anything.
         self._part_of = [0] * running.layout.num_slots  # the number of the part that has each slot
         self._in_callers_thread = in_callers_thread
         self._lost: dict[int, RemudaError] = {}
@@ -54,7 +54,7 @@ class Faults:
         """Keeps the failures of an env, one for each of its `slots`. They take the place of the slots' results."""
         for slot, failure in zip(slots, failures, strict=True):
             self._keep(self._failures, (slot, failure), changes)
-            changes.do(self.obstacles.require_reset, slot)
+            changes.do(self.guards.require_reset, slot)
         changes.do(self._running.hub.resolve, slots[0], _core.Outcome.FAIL)
 
     def add_death(self, env_ids: Sequence[int], death: RemudaError, changes: Changes, *, awaited: bool) -> None:
@@ -86,11 +86,11 @@ class Faults:
     def _lose(self, env_ids: Sequence[int], error: RemudaError, changes: Changes) -> None:
         changes.do(self._lost.update, dict.fromkeys(env_ids, error))
         for env_id in env_ids:
-            changes.do(self.obstacles.lose, env_id)
+            changes.do(self.guards.lose, env_id)
 
     def _keep(self, kept: list[T], fault: T, changes: Changes) -> None:
         changes.do(kept.append, fault)
-        changes.do(self.obstacles.set_unraised, True)
+        changes.do(self.guards.set_unraised, True)
 
     @property
     def any_lost(self) -> bool:
@@ -120,7 +120,7 @@ class Faults:
         self._failures = self._of_others(part)
         for kept in (self._deaths, self._limits):
             kept.clear()
-        self.obstacles.set_unraised(bool(self._failures))
+        self.guards.set_unraised(bool(self._failures))
 
     def raise_any(self, part: int = 0) -> None:
         """Raises an error for the faults that a part has not raised yet. An exceeded restart limit is raised first."""
@@ -137,7 +137,7 @@ class Faults:
             changes.do(self._deaths.clear)
             changes.do(self._failures.__setitem__, slice(None), others)
             changes.do(self._running.hub.release_failed, part)
-        changes.do(self.obstacles.set_unraised, bool(others))
+        changes.do(self.guards.set_unraised, bool(others))
         changes.make()
         return error
 
@@ -185,7 +185,7 @@ class Faults:
 
     def check_reset(self, slots: Iterable[int]) -> None:
         """Raises StateError if one of these slots must be reset."""
-        if missing := list(filter(self.obstacles.must_reset, slots)):
+        if missing := list(filter(self.guards.must_reset, slots)):
             raise must_reset(missing)
 
 

@@ -1,4 +1,4 @@
-"""Parcels: sealed memory files for data that is too large for a socket's buffer.
+"""Sealed memory files, for data that is too large for a socket's buffer.
 
 The sender never waits for the reader, and may end before it. Data that many readers share is written once.
 """
@@ -15,14 +15,14 @@ from remuda import _core
 from remuda._system.limits import check_file_length
 from remuda._wire.pickling import Buffers
 
-Address: TypeAlias = bytes  # the offsets and sizes of one message's parts in a parcel
+Address: TypeAlias = bytes  # the offsets and sizes of one message's parts in a sealed file
 
 _PART = struct.Struct("<QQ")  # the offset and size of a part.
 _AT_ONCE = 1 << 30  # the most bytes of one read or write, because the system limits both to 2 GiB
 
 
-class Parcel:
-    """A parcel that is being written. The caller must close it, sent or not.
+class SealedFile:
+    """A sealed file that is being written. The caller must close it, sent or not.
 
     Attributes:
         fd: Its descriptor.
@@ -30,7 +30,7 @@ class Parcel:
 
     def __init__(self) -> None:
         self._fds = _core.Descriptors()
-        self._fds.extend(map(os.memfd_create, ["parcel of remuda"], [os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING]))
+        self._fds.extend(map(os.memfd_create, ["remuda-payload"], [os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING]))
         self.fd = self._fds[0]
         self._end = 0
         self._known: dict[bytes, bytes] = {}  # the offset and size of each part, by the part's content
@@ -40,7 +40,7 @@ class Parcel:
         return b"".join(map(self._place, parts))
 
     def seal(self) -> None:
-        """Makes the parcel read-only, for this process and for every receiver."""
+        """Makes the file read-only, for this process and for every receiver."""
         self._known = {}
         seals = fcntl.F_SEAL_WRITE | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
         fcntl.fcntl(self.fd, fcntl.F_ADD_SEALS, seals)
@@ -65,7 +65,7 @@ class Parcel:
 
 
 def fetch(fd: int, address: Address | memoryview) -> Sequence[bytearray]:
-    """Reads a message from a parcel by its address. Raises EOFError if the parcel is too short."""
+    """Reads a message from a sealed file by its address. Raises EOFError if the file is too short."""
     return [_read(fd, offset, size) for offset, size in _PART.iter_unpack(address)]
 
 
@@ -75,7 +75,7 @@ def _read(fd: int, offset: int, size: int) -> bytearray:
     while missing:
         count = os.preadv(fd, [missing[:_AT_ONCE]], offset)
         if count == 0:
-            raise EOFError(f"expected {len(missing)} more bytes at {offset} of a parcel, got its end")
+            raise EOFError(f"expected {len(missing)} more bytes at {offset} of a sealed file, got its end")
         missing = missing[count:]
         offset += count
     return data

@@ -10,10 +10,10 @@
 
 namespace remuda {
 
-class Obstacles {
+class SlotGuards {
  public:
   // At first, every slot must be reset, and no env is lost.
-  Obstacles(std::uint32_t slots, std::uint32_t envs) : must_reset_(slots, true), count_(slots), lost_(envs) {}
+  SlotGuards(std::uint32_t slots, std::uint32_t envs) : must_reset_(slots, true), count_(slots), lost_(envs) {}
 
   // Refuses steps and observes of this slot until a reset is sent to it.
   void require_reset(std::uint32_t slot) {

@@ -1,4 +1,4 @@
-"""The card of a pool, which follows the arena in the memory file. Other processes need it to read the pool's figures.
+"""The description of a pool, in the memory file after the arena. Other processes need it to read the pool's figures.
 
 The file of both has no name. Other processes find it among the descriptors of the pool's process. Therefore no file
 remains if that process is killed, and only its user has access to the file.
@@ -21,12 +21,12 @@ _MAGIC = 0x616475_6D6572
 _MOST_BYTES = 1 << 20
 
 
-class NoCardError(Exception):
-    """A file is not an arena, or has no card that this version of remuda can read."""
+class NoDescriptionError(Exception):
+    """A file is not an arena, or has no description that this version of remuda can read."""
 
 
 @dataclass(frozen=True)
-class Card:
+class PoolDescription:
     """The description of a pool: its process, its name, and the arguments from which it was made.
 
     Attributes:
@@ -48,28 +48,29 @@ class Card:
     version: int = VERSION
 
     def write(self, fd: int, at: int) -> None:
-        """Writes the card into the file after the arena, which has `at` bytes."""
+        """Writes the description into the file after the arena, which has `at` bytes."""
         text = json.dumps(asdict(self)).encode()
         os.pwrite(fd, text, at)
         os.ftruncate(fd, at + len(text))
 
     @classmethod
-    def read(cls, fd: int) -> Card:
-        """Reads the card of a file. Raises NoCardError if the file has none."""
+    def read(cls, fd: int) -> PoolDescription:
+        """Reads the description of a file. Raises NoDescriptionError if the file has none."""
         header = os.pread(fd, _HEADER.size, 0)
         if len(header) < _HEADER.size:
-            raise NoCardError("it is empty")
+            raise NoDescriptionError("it is empty")
         magic, _, size = _HEADER.unpack(header)
         if magic != _MAGIC:
-            raise NoCardError("it is no arena")
+            raise NoDescriptionError("it is no arena")
         text = os.pread(fd, _MOST_BYTES, size)
         try:
             fields = json.loads(text)
             if fields["version"] != VERSION:
-                raise NoCardError(f"it is of version {fields['version']}, and this remuda supports version {VERSION}")
+                version = fields["version"]
+                raise NoDescriptionError(f"it is of version {version}, and this remuda supports version {VERSION}")
             return cls(**fields)
         except (ValueError, TypeError, KeyError) as error:
-            raise NoCardError(f"it has no card ({type(error).__name__}: {error})") from error
+            raise NoDescriptionError(f"it has no description ({type(error).__name__}: {error})") from error
 
 
 def start_of(pid: int) -> int | None:
