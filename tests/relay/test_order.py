@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import os
 import signal
-import sys
 import warnings
 from pathlib import Path
 from typing import Any
@@ -15,12 +14,6 @@ from pool_envs import Gate, hooked
 from relayed import log, texts
 
 from remuda import EnvError, Pool, WorkerDiedError
-
-pytestmark = [
-    pytest.mark.skipif(sys.platform != "linux", reason="worker processes need Linux"),
-    pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning"),  # newer Pythons warn about a fork
-]
-START_METHODS = ("forkserver", "spawn", "fork")
 
 
 @pytest.mark.parametrize("phase", ["build", "step"])
@@ -110,39 +103,28 @@ def test_a_worker_killed_before_its_records_were_sent_delays_no_other(log_record
                 pool.recv(min_envs=2)
 
 
-def test_records_arrive_before_the_exception_of_the_env(log_records: list[Any]) -> None:
+@pytest.mark.parametrize("error", [EnvError, WorkerDiedError])
+def test_records_arrive_before_the_error_of_a_step(error: type[Exception], log_records: list[Any]) -> None:
     def step(env: Any, action: Any) -> None:
         logging.getLogger("test.env").info("about to fail")
+        if error is WorkerDiedError:
+            os.kill(os.getpid(), signal.SIGKILL)
         raise ValueError("failed")
 
     with Pool(hooked(2, step=step)) as pool:
         pool.reset()
-        with pytest.raises(EnvError):
+        with pytest.raises(error):
             pool.step([0, 0])
         assert texts(log_records) == ["about to fail"]
 
 
-@pytest.mark.parametrize("start_method", START_METHODS)
-def test_records_of_a_dead_worker_arrive(start_method: Any, log_records: list[Any]) -> None:
-    def step(env: Any, action: Any) -> None:
-        logging.getLogger("test.env").info("about to die")
-        os.kill(os.getpid(), signal.SIGKILL)
-
-    with Pool(hooked(2, step=step), start_method=start_method) as pool:
-        pool.reset()
-        with pytest.raises(WorkerDiedError):
-            pool.step([0, 0])
-        assert texts(log_records) == ["about to die"]
-
-
-@pytest.mark.parametrize("start_method", START_METHODS)
-def test_records_arrive_if_a_build_fails(start_method: Any, log_records: list[Any]) -> None:
+def test_records_arrive_if_a_build_fails(log_records: list[Any]) -> None:
     def build(env: Any) -> None:
         logging.getLogger("test.env").info("no licence")
         raise ValueError("no")
 
     with pytest.raises(EnvError):
-        Pool(hooked(2, build=build), start_method=start_method)
+        Pool(hooked(2, build=build))
     assert [(r.worker, r.env, r.getMessage()) for r in log_records] == [(1, 1, "no licence")]
 
 

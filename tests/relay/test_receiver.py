@@ -6,24 +6,17 @@ import logging
 import os
 import pickle
 import socket
-import subprocess
-import sys
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 from pool_envs import counting, hooked
+from programs import Script
 from relayed import log, texts
 
 from remuda import Pool
 from remuda._relay.receiver import Relay
 from remuda._relay.records import dump_record
-
-pytestmark = [
-    pytest.mark.skipif(sys.platform != "linux", reason="worker processes need Linux"),
-    pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning"),  # newer Pythons warn about a fork
-]
-
 
 # -- datagrams that are no records -----------------------------------------------------------------------
 
@@ -69,12 +62,10 @@ def test_another_pickle_is_reported_and_later_records_arrive(
 
 
 @pytest.mark.parametrize("start_method", ["forkserver", "fork"])
-def test_inherited_handlers_print_each_record_once(start_method: Any) -> None:
-    code = f"""
-import logging, sys
-sys.path.insert(0, {str(Path(__file__).parents[1])!r})
-from pool_envs import counting
-from remuda import Pool
+def test_inherited_handlers_print_each_record_once(start_method: Any, script: Callable[..., Script]) -> None:
+    run = script(
+        f"""
+import logging
 
 class Prefix(logging.Filter):
     def filter(self, record):
@@ -90,9 +81,8 @@ logging.getLogger("cut").addHandler(logging.StreamHandler(sys.stdout))
 with Pool(counting(1), start_method={start_method!r}) as pool:
     pool.apply(lambda env: (logging.getLogger("test").error("hello"), logging.getLogger("cut").error("cut")) and None)
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout == "once: hello\n0 test once: hello\ncut\n"
+    )
+    assert run.await_end() == (0, "once: hello\n0 test once: hello\ncut\n", "")
 
 
 def test_a_handler_that_raises_does_not_lose_the_batch(

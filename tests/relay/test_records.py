@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import signal
-import sys
 import threading
 from pathlib import Path
 from typing import Any
@@ -16,17 +15,12 @@ from relayed import log, texts
 
 from remuda import Pool
 
-pytestmark = [
-    pytest.mark.skipif(sys.platform != "linux", reason="worker processes need Linux"),
-    pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning"),  # newer Pythons warn about a fork
-]
 START_METHODS = ("forkserver", "spawn", "fork")
 
 
 # -- log records -----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("start_method", START_METHODS)
 def test_records_of_every_phase_arrive(start_method: Any, log_records: list[Any]) -> None:
     phases = ("build", "reset", "step", "call", "close")
     fns = hooked(4, (1, 2), **{phase: log(phase) for phase in phases})
@@ -147,25 +141,32 @@ def test_a_record_that_cannot_be_formatted_is_dropped(log_records: list[Any]) ->
 
 
 def test_records_of_other_threads_of_a_worker_arrive(log_records: list[Any], tmp_path: Path) -> None:
-    """This holds even if the worker is idle. Then the record has no env."""
-    before, after = Gate(tmp_path, "before"), Gate(tmp_path, "after")
+    """Such a record has the env that is stepping; none if the worker is idle."""
+    gate, before, after = (Gate(tmp_path, name) for name in ("gate", "before", "after"))
 
     def start(env: Any) -> None:
-        def log_something() -> None:
-            before.wait()
-            logging.getLogger("test.env").info("from a thread")
-            after.wait()
+        def log_twice() -> None:
+            for _ in range(2):
+                before.wait()
+                logging.getLogger("test.env").info("from a thread")
+                after.wait()
 
-        threading.Thread(target=log_something, name="thinker").start()
+        threading.Thread(target=log_twice, name="thinker").start()
 
-    with Pool(counting(2)) as pool:
-        pool.apply(start, env_ids=[1])
-        before.let_pass()
-        after.let_pass()
+    with Pool(gated([None, gate]), num_workers=1) as pool:
+        pool.reset()
+        pool.apply(start, env_ids=[0])
+        for is_stepping in (False, True):
+            if is_stepping:
+                pool.send([0, 0])
+                gate.await_arrival()
+            before.let_pass()
+            after.let_pass()
+        gate.open()
+        pool.recv()
         pool.call("pid")
-        (record,) = log_records
-        assert (record.worker, record.env, record.threadName) == (1, None, "thinker")
-        assert record.getMessage() == "from a thread"
+    found = [(record.worker, record.env, record.threadName, record.getMessage()) for record in log_records]
+    assert found == [(0, env, "thinker", "from a thread") for env in (None, 1)]
 
 
 def test_loggers_without_propagation_send_no_records(log_records: list[Any]) -> None:
@@ -187,31 +188,3 @@ def test_loggers_without_propagation_send_no_records(log_records: list[Any]) -> 
         assert pool.apply(log_something) == ["both\nits own\n"]
         assert pool.workers[0].output() == ""
     assert [record.getMessage() for record in log_records] == ["both"]
-
-
-# -- which env -------------------------------------------------------------------------------------------
-
-
-def test_records_of_other_threads_have_the_env_that_steps(log_records: list[Any], tmp_path: Path) -> None:
-    """A record from another thread has the env that is stepping."""
-    gate, after = Gate(tmp_path, "gate"), Gate(tmp_path, "after")
-
-    def start(env: Any) -> None:
-        def log_something() -> None:
-            after.wait()
-            logging.getLogger("test.env").info("aside")
-            after.wait()
-
-        threading.Thread(target=log_something).start()
-
-    with Pool(gated([None, gate]), num_workers=1) as pool:
-        pool.reset()
-        pool.apply(start, env_ids=[0])
-        pool.send([0, 0])
-        gate.await_arrival()
-        after.let_pass()
-        after.let_pass()
-        gate.open()
-        pool.recv()
-        pool.call("pid")
-    assert [(r.worker, r.env) for r in log_records] == [(0, 1)]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import logging
-import subprocess
 import sys
 import warnings
 from collections.abc import Callable
@@ -13,14 +12,9 @@ from typing import Any
 
 import pytest
 from pool_envs import counting, hooked
+from programs import Script
 
 from remuda import EnvError, Pool
-
-pytestmark = [
-    pytest.mark.skipif(sys.platform != "linux", reason="worker processes need Linux"),
-    pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning"),  # newer Pythons warn about a fork
-]
-START_METHODS = ("forkserver", "spawn", "fork")
 
 
 def warn(category: Any = RuntimeWarning, text: str = "odd") -> Callable[..., None]:
@@ -35,7 +29,6 @@ def warn(category: Any = RuntimeWarning, text: str = "odd") -> Callable[..., Non
 LINE = warn.__code__.co_firstlineno + 4
 
 
-@pytest.mark.parametrize("start_method", START_METHODS)
 def test_a_warning_from_one_line_is_shown_once_per_pool(start_method: Any) -> None:
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("default")
@@ -139,7 +132,6 @@ def test_a_category_that_cannot_travel_becomes_a_user_warning() -> None:
     ]
 
 
-@pytest.mark.parametrize("start_method", START_METHODS)
 def test_a_warning_that_a_filter_raises_is_logged_as_an_error(start_method: Any, log_records: list[Any]) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -179,24 +171,22 @@ def test_an_env_that_catches_its_warnings_keeps_them() -> None:
     assert ours == []
 
 
-def test_a_category_defined_in_main_matches_its_filter() -> None:
-    code = f"""
-import sys, warnings
-sys.path.insert(0, {str(Path(__file__).parents[1])!r})
-from pool_envs import counting
-from remuda import Pool
+def test_a_category_defined_in_main_matches_its_filter(script: Callable[..., Script]) -> None:
+    run = script(
+        """
+import warnings
 
 class Mine(UserWarning):
     pass
 
 warnings.simplefilter("ignore")
 warnings.simplefilter("default", Mine)
-for start_method in {START_METHODS!r}:
+for start_method in ("forkserver", "spawn", "fork"):
     with warnings.catch_warnings(record=True) as caught:
         with Pool(counting(2), start_method=start_method) as pool:
             pool.apply(lambda env: warnings.warn("odd", Mine))
             pool.apply(lambda env: warnings.warn("ignored", UserWarning))
     assert [w.category for w in caught if w.category is not DeprecationWarning] == [Mine], caught
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    )
+    assert run.await_end() == (0, "", "")

@@ -14,17 +14,10 @@ from typing import Any
 
 import pytest
 from pool_envs import CountingEnv, Gate, counting
-from programs import Script, Watched, await_sleep, holdings, kill, pids_of
+from programs import Script, Watched, holdings, kill, pids_of
 
 from remuda import FaultPolicy, Pool, StartTimeoutError
 from remuda._backends.forkserver import client as forkserver
-from remuda._backends.process import start_methods
-from remuda._backends.process.os_process import WorkerProcess
-
-pytestmark = [
-    pytest.mark.skipif(sys.platform != "linux", reason="worker processes need Linux"),
-    pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning"),
-]
 
 AT_ONCE = FaultPolicy("restart", backoff=0)
 
@@ -67,43 +60,31 @@ def test_a_stopped_server_misses_the_start_timeout_and_is_replaced() -> None:
         assert pool.step([3]).rewards.tolist() == [3]  # its worker remains alive
 
 
-def test_a_preload_that_hangs_misses_the_start_timeout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "remuda_test_hanging.py").write_text("import threading; threading.Event().wait()")
-    monkeypatch.syspath_prepend(tmp_path)
-    with pytest.raises(StartTimeoutError, match="importing the modules in preload="):
-        Pool(counting(2), preload=["remuda_test_hanging"], start_timeout=0.2)
-    with Pool(counting(1)) as pool:
-        assert pool.reset().obs.shape == (1, 4)
+@pytest.mark.parametrize(("preload", "server_runs"), [((), False), (("hanging",), False), (("hanging",), True)])
+def test_a_start_that_times_out_delays_no_other_pool(
+    preload: tuple[str, ...], server_runs: bool, script: Callable[..., Script]
+) -> None:
+    """The timeout ends before the server has started, or while it imports a module.
 
-
-def test_a_preload_that_hangs_after_the_timeout_does_not_delay_other_pools(script: Callable[..., Script]) -> None:
-    """The start timeout ends before the server can begin the import."""
-    run = script("""
-module = Path(__file__).parent / "remuda_test_hanging.py"
-module.write_text("import threading; threading.Event().wait()")
-try:
-    Pool(counting(1), preload=["remuda_test_hanging"], start_timeout=0.001)
-except StartTimeoutError:
-    with Pool(counting(1), start_timeout=None) as pool:
-        say(pool.reset().obs.shape)
-""")
-    assert run.read_line() == [1, 4]
-    assert run.await_end() == (0, "", "")
-
-
-def test_a_start_that_times_out_before_its_server_has_started_leaves_no_server(script: Callable[..., Script]) -> None:
-    """Otherwise the server would fork the worker later, and the program might not read the server's answer."""
-    run = script("""
+    In the first case no server is left. Otherwise it would fork the worker later, and the program might not read its
+    answer.
+    """
+    run = script(f"""
 from programs import children
+(Path(__file__).parent / "hanging.py").write_text("import threading; threading.Event().wait()")
+if {server_runs}:
+    Pool(counting(1)).close()
 try:
-    Pool(counting(1), start_timeout=0.001)
-except StartTimeoutError:
-    commands = [Path(f"/proc/{pid}/cmdline").read_text() for pid in children()]
-    say([command for command in commands if "forkserver" in command])
-with Pool(counting(1)) as pool:
+    Pool(counting(1), preload={preload}, start_timeout={0.2 if server_runs else 0.001})
+except StartTimeoutError as error:
+    commands = [Path(f"/proc/{{pid}}/cmdline").read_text() for pid in children()]
+    say(["importing the modules in preload=" in str(error), any("forkserver" in command for command in commands)])
+with Pool(counting(1), start_timeout=None) as pool:
     say(pool.reset().obs.shape)
 """)
-    assert run.read_line() == []
+    is_named, server_stays = run.read_line()
+    assert is_named
+    assert preload or not server_stays
     assert run.read_line() == [1, 4]
     assert run.await_end() == (0, "", "")
 
@@ -185,61 +166,13 @@ def test_more_restarts_than_the_server_forks_at_once() -> None:
         assert pool.step(list(range(many))).rewards.tolist() == list(range(many))
 
 
-def test_an_interrupted_start_leaves_no_process(script: Callable[..., Script]) -> None:
-    run = script(
-        """
-from remuda._backends.forkserver import client
-client._PATIENCE = 1e6  # until we know that it waits
-
-class Telling(CountingEnv):
-    def __reduce__(self):
-        say("starting")
-        return CountingEnv, ()
-
-with Pool(counting(1)) as first:
-    (server,) = first.apply(lambda env: os.getppid())
-    os.kill(server, signal.SIGSTOP)
-    try:
-        Pool([*counting(19), lambda env=Telling(): env])
-    except KeyboardInterrupt:
-        say("interrupted")
-    with Pool(counting(2)) as pool:
-        say(pool.reset().obs.shape)
-"""
-    )
-    assert run.read_line() == "starting"
-    await_sleep(run.process.pid)  # the program waits for the server
-    os.kill(run.process.pid, signal.SIGINT)
-    assert run.read_line() == "interrupted"
-    assert run.read_line() == [2, 4]
-    assert run.await_end()[0] == 0
-
-
-@pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")  # garbage collection closes it
-@pytest.mark.parametrize("start_method", ["forkserver", "spawn", "fork"])
-def test_processes_of_an_interrupted_start_are_searched_once(
-    start_method: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    keys: list[str] = []
-
-    def interrupt(*_: Any) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(start_methods, "kill_process_trees", lambda sought, _: keys.extend(sought))
-    monkeypatch.setattr(start_methods, "WorkerProcess", interrupt)
-    with pytest.raises(KeyboardInterrupt):
-        Pool(counting(1), start_method=start_method)
-    assert len(keys) == 1
-
-
-def sizes(of: str) -> list[int]:
-    """Returns the sizes of the memory files with this name that this process holds."""
-    found = []
-    for path in Path("/proc/self/fd").iterdir():
+def held_by(pid: int | str, of: str) -> dict[str, str]:
+    """Returns the paths in /proc of the descriptors that a process has of files with this name, and the files."""
+    found = {}
+    for path in Path(f"/proc/{pid}/fd").iterdir():
         with suppress(OSError):  # the descriptor that lists the directory
-            if of in os.readlink(path):
-                found.append(path.stat().st_size)
-    return found
+            found[str(path)] = os.readlink(path)
+    return {path: link for path, link in found.items() if of in link}
 
 
 def test_a_dead_server_holds_no_descriptors_while_its_workers_live() -> None:
@@ -253,25 +186,6 @@ def test_a_dead_server_holds_no_descriptors_while_its_workers_live() -> None:
         while pool.stats().restarts < 1:
             pool.step([0, 0])
         assert len({server, *pool.apply(parent)}) == 3  # one worker is an orphan, and the other has a new server
-        assert holdings() == before
-
-
-def test_an_interrupt_while_a_successor_takes_over_leaks_no_descriptor(monkeypatch: pytest.MonkeyPatch) -> None:
-    def interrupt(process: WorkerProcess) -> None:
-        monkeypatch.undo()
-        raise KeyboardInterrupt
-
-    with Pool(counting(2), faults=AT_ONCE) as pool:
-        pool.reset()
-        before = holdings()
-        kill(pool, 1)
-        monkeypatch.setattr(WorkerProcess, "release", interrupt)
-        with pytest.raises(KeyboardInterrupt):
-            while True:
-                pool.step([0, 0])
-        pool.discard()
-        pool.reset()
-        pool.step([0, 0])
         assert holdings() == before
 
 
@@ -313,7 +227,7 @@ def test_objects_that_factories_share_are_stored_once() -> None:
     heavy = Heavy(0)
     with Pool([heavy] * 4, start_method="spawn", num_workers=2, faults=AT_ONCE) as pool:
         pool.reset()
-        (size,) = sizes("parcel of remuda")
+        (size,) = (os.stat(path).st_size for path in held_by("self", "remuda-payload"))
         assert size < 2 * len(heavy.weight)
         kill(pool, 1)
         pool.step([1] * 4)
@@ -323,38 +237,26 @@ def test_objects_that_factories_share_are_stored_once() -> None:
 # -- the code that workers run --------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("start_method", ["forkserver", "spawn", "fork"])
 def test_workers_have_the_options_of_the_interpreter(start_method: Any, script: Callable[..., Script]) -> None:
     run = script(
         f"""
 def options(env):
     names = ("optimize", "dev_mode", "utf8_mode", "bytes_warning")
-    return [getattr(sys.flags, name) for name in names], sys._xoptions.get("mine"), __debug__
+    warnings = [option for option in sys.warnoptions if "ImportWarning" in option or "mine" in option]
+    return [getattr(sys.flags, name) for name in names], sys._xoptions.get("mine"), __debug__, warnings
 
 say(options(None))
 with Pool(counting(1), start_method="{start_method}") as pool:
     say(pool.apply(options)[0])
 """,
-        *("-OO", "-X", "dev", "-X", "utf8", "-X", "mine=yes", "-b"),
+        *("-OO", "-X", "dev", "-X", "utf8", "-X", "mine=yes", "-b", "-W", "error::ImportWarning", "-W", "ignore:mine"),
     )
-    own = run.read_line()
+    *own, warnings = run.read_line()
     assert own == [[2, True, 1, 1], "yes", False]
-    assert run.read_line() == own
-    assert run.await_end()[0] == 0
-
-
-@pytest.mark.parametrize("start_method", ["forkserver", "spawn"])
-def test_warning_filters_of_the_caller_do_not_end_workers(start_method: Any, script: Callable[..., Script]) -> None:
-    run = script(
-        f"""
-import warnings
-warnings.resetwarnings()
-with Pool(counting(1), start_method="{start_method}") as pool:
-    say(pool.apply(lambda env: sys.warnoptions)[0])
-""",
-        *("-W", "error::ImportWarning", "-W", "ignore:mine"),
-    )
-    assert run.read_line() == ["default::ImportWarning", "ignore:mine"]
+    assert warnings == ["error::ImportWarning", "ignore:mine"]
+    *of_worker, warnings = run.read_line()
+    assert of_worker == own
+    assert start_method == "fork" or warnings == ["default::ImportWarning", "ignore:mine"]  # which end no worker
     assert run.await_end()[0] == 0
 
 
@@ -380,26 +282,19 @@ def value_of(env: Any, name: str) -> Any:
 
 
 def test_later_pools_use_an_edited_module(module: Callable[[str, str], None]) -> None:
-    name = "remuda_test_edited"
-    module(name, "VALUE = 1")
+    """The edited module is imported by the one that the server preloads."""
+    name = "remuda_test_outer"
+    module("remuda_test_inner", "VALUE = 1")
+    module(name, "from remuda_test_inner import VALUE")
     with Pool(counting(2), preload=[name], faults=AT_ONCE) as before:
         assert before.apply(value_of, name) == [1, 1]
-        module(name, "VALUE = 2")
+        module("remuda_test_inner", "VALUE = 2")
         with Pool(counting(1)) as pool, Pool(counting(1), preload=[name]) as preloaded:
             assert pool.apply(value_of, name) == preloaded.apply(value_of, name) == [2]
             assert server_of(pool) == server_of(preloaded) != server_of(before)
         kill(before, 1)
         before.reset()
         assert before.apply(value_of, name) == [1, 1]  # all workers of a pool have the same code
-
-
-def test_later_pools_use_an_edited_import_of_a_preloaded_module(module: Callable[[str, str], None]) -> None:
-    module("remuda_test_inner", "VALUE = 1")
-    module("remuda_test_outer", "from remuda_test_inner import VALUE")
-    Pool(counting(1), preload=["remuda_test_outer"]).close()
-    module("remuda_test_inner", "VALUE = 2")
-    with Pool(counting(1), preload=["remuda_test_outer"]) as pool:
-        assert pool.apply(value_of, "remuda_test_outer") == [2]
 
 
 def test_later_pools_use_a_reloaded_module(module: Callable[[str, str], None]) -> None:
@@ -420,14 +315,6 @@ def test_later_pools_use_a_reloaded_module(module: Callable[[str, str], None]) -
 # -- what forked workers inherit -------------------------------------------------------------------------
 
 
-def links(pid: int | str, of: str) -> set[str]:
-    found = set()
-    for path in Path(f"/proc/{pid}/fd").iterdir():
-        with suppress(OSError):  # the descriptor that lists the directory
-            found.add(os.readlink(path))
-    return {link for link in found if of in link}
-
-
 def test_a_forked_worker_holds_no_descriptors_of_other_workers_and_pools() -> None:
     with (
         Pool(counting(2), faults="restart") as of_server,
@@ -438,10 +325,10 @@ def test_a_forked_worker_holds_no_descriptors_of_other_workers_and_pools() -> No
             pool.reset()
         kill(other, 2)  # its successor starts when all pools have an arena
         other.reset()
-        own_sockets = links("self", "socket:")
+        own_sockets = set(held_by("self", "socket:").values())
         # All workers share one socket, through which they send their logs.
-        assert len({link for pid in pids_of(other) for link in links(pid, "socket:") & own_sockets}) == 1
+        assert len({link for pid in pids_of(other) for link in held_by(pid, "socket:").values()} & own_sockets) == 1
         for pid in pids_of(other):
-            assert not links(pid, "parcel of remuda")
-            assert not links(pid, "memfd:remuda ")
-            assert links(pid, "memfd:remuda-output")
+            assert not held_by(pid, "remuda-payload")
+            assert not held_by(pid, "memfd:remuda ")
+            assert held_by(pid, "memfd:remuda-output")

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import gc
-import os
 import signal
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -13,27 +11,13 @@ from typing import Any
 
 import pytest
 from pool_envs import Gate, counting, hooked
-from programs import Script, Watched, pids_of
+from programs import Script, pids_of
 
 from remuda import (
     Pool,
 )
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="worker processes need Linux")
 START_METHODS = ("forkserver", "spawn", "fork")
-
-
-@pytest.mark.parametrize("start_method", START_METHODS)
-@pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")
-def test_a_forgotten_pool_ends_with_its_last_reference(start_method: Any) -> None:
-    pool = Pool(counting(2), start_method=start_method)
-    batch = pool.reset()
-    pool.send([1, 2])
-    watched = Watched(pids_of(pool))
-    del pool
-    gc.collect()
-    watched.await_end()
-    assert batch.obs[:, 0].tolist() == [0, 1]
 
 
 class Untidy(str):
@@ -108,22 +92,3 @@ def test_close_ends_hung_workers(tmp_path: Path) -> None:
     pool.close(timeout=0)
     assert [worker.exitcode for worker in pool.workers][1] == -signal.SIGKILL
     assert not any(worker.is_alive() for worker in pool.workers)
-
-
-def test_close_ends_stopped_workers() -> None:
-    pool = Pool(counting(2))
-    pool.reset()
-    os.kill(pids_of(pool)[0], signal.SIGSTOP)
-    pool.close(terminate=True)
-    assert not any(worker.is_alive() for worker in pool.workers)
-
-
-def test_close_ends_simulators() -> None:
-    def simulate(env: Any) -> None:
-        env.simulator = subprocess.Popen(["sh", "-c", "sleep 100000 & wait"])
-
-    pool = Pool(hooked(2, (0, 1), build=simulate))
-    simulators = pool.apply(lambda env: env.simulator.pid)
-    watched = Watched(simulators)
-    pool.close()
-    watched.await_end()

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
-import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -12,13 +10,6 @@ import pytest
 from programs import Script
 
 from remuda import _core
-from remuda._wire.channel import SocketChannel
-
-pytestmark = [
-    pytest.mark.skipif(sys.platform != "linux", reason="worker processes need Linux"),
-    pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning"),
-]
-
 
 LISTING = """
 import os
@@ -28,7 +19,6 @@ open(%r, "a").write(f"{sorted(links)}\\n")
 """
 
 
-@pytest.mark.parametrize("start_method", ["forkserver", "spawn", "fork"])
 def test_programs_inherit_no_descriptor(start_method: str, script: Callable[..., Script], tmp_path: Any) -> None:
     """The programs are started from a constructor, a step, a call, a successor, and from the pool's process."""
     run = script(
@@ -62,19 +52,6 @@ say(Path({str(tmp_path / "listing")!r}).read_text().splitlines())
     code, _, _ = run.await_end()
     assert code == 0
     assert listings == ["[]"] * 3 * 5
-
-
-def test_received_descriptors_are_closed_on_exec() -> None:
-    near, far = socket.socketpair()
-    sender, receiver = SocketChannel(near), SocketChannel(far)
-    sender.send_fds([0, 1])
-    fds = receiver.recv_fds(2)
-    inheritable = [os.get_inheritable(fd) for fd in (*fds, near.fileno(), far.fileno())]
-    for fd in fds:
-        os.close(fd)
-    sender.close()
-    receiver.close()
-    assert inheritable == [False] * 4
 
 
 def is_open(fd: int) -> bool:

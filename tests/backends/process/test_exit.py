@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,10 +10,7 @@ from pairs import each
 from pool_envs import Gate
 from programs import Script
 
-pytestmark = [
-    pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc"),
-    pytest.mark.leaves_things,  # the programs leave things behind on purpose
-]
+pytestmark = pytest.mark.leaves_things  # the programs leave things behind on purpose
 
 # For programs with threads that request the GIL during finalisation. The finalisation waits for these requests.
 LINGER = r"""
@@ -138,6 +134,23 @@ pool.close()
 """
     )
     assert run.await_end() == (0, "", "")
+
+
+def test_a_forked_copy_may_exit_normally(script: Callable[..., Script]) -> None:
+    """The copy leaves the `with` block and runs exit handlers."""
+    run = script(
+        """
+with Pool(counting(2)) as pool:
+    pool.reset()
+    pid = os.fork()
+    if pid == 0:
+        sys.exit(0)
+    os.waitpid(pid, 0)
+    say(pool.step([1, 2]).rewards.tolist())
+"""
+    )
+    assert run.read_line() == [1, 2]
+    assert run.await_end()[:2] == (0, "")
 
 
 @each(

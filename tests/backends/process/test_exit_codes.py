@@ -5,9 +5,8 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -19,22 +18,7 @@ from programs import Script, Watched, end_process, kill, pids_of
 
 from remuda import EnvTimeoutError, FaultPolicy, Pool
 
-pytestmark = [
-    pytest.mark.skipif(sys.platform != "linux", reason="worker processes need Linux"),
-    pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning"),
-]
-
 START_METHODS = ("forkserver", "fork")  # `test_start_methods.py` has all
-
-
-@contextmanager
-def bystander() -> Iterator[subprocess.Popen[bytes]]:
-    """A process in its own group that belongs to no pool."""
-    process = subprocess.Popen(["sleep", "100000"], start_new_session=True)
-    yield process
-    assert process.poll() is None
-    process.kill()
-    process.wait()
 
 
 @pytest.mark.parametrize("start_method", START_METHODS)
@@ -115,7 +99,7 @@ except RemudaError as error:
 
 def test_a_reused_pid_is_not_killed(monkeypatch: pytest.MonkeyPatch) -> None:
     """The worker's exit code was taken by the process that adopts the orphans of a dead fork server."""
-    with bystander() as other, Pool(counting(2)) as pool:
+    with subprocess.Popen(["sleep", "100000"], start_new_session=True) as bystander, Pool(counting(2)) as pool:
         (server, _) = pool.apply(lambda env: os.getppid())
         end_process(server)
         process: Any = pool.workers[0]
@@ -123,8 +107,10 @@ def test_a_reused_pid_is_not_killed(monkeypatch: pytest.MonkeyPatch) -> None:
         while _has_pid(process.process.pidfd):
             with suppress(ChildProcessError):  # the worker is no child of this process
                 os.waitid(os.P_PIDFD, process.process.pidfd, os.WEXITED)
-        monkeypatch.setattr(process.process, "pid", other.pid)  # as if the system had reused the worker's pid
+        monkeypatch.setattr(process.process, "pid", bystander.pid)  # as if the system had reused the worker's pid
         pool.close()
+        assert bystander.poll() is None
+        bystander.kill()
 
 
 def _has_pid(pidfd: int) -> bool:

@@ -14,8 +14,6 @@ from pathlib import Path
 import pytest
 from drawn import MINUTES
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="worker processes need Linux")
-
 _ENV = """
 import gymnasium
 import numpy as np
@@ -219,6 +217,10 @@ _GROUPS = {
 _FROZEN = Program(_INTERPRETER["frozen"].code, expected=r"RemudaError: .* is frozen .* 'fork'.*")
 _FORKED = {
     "closed": _STREAMS["closed"],
+    "none": _STREAMS["none"],
+    "deleted directory": _PROCESS["deleted directory"],
+    "no text": _VARIABLES["no text"],
+    "odd import path": _INTERPRETER["odd import path"],
     "all blocked": _SIGNALS["all blocked"],
     "an alarm each millisecond": _SIGNALS["an alarm each millisecond"],
     "one too long": Program(_VARIABLES["one too long"].code),
@@ -227,6 +229,10 @@ _FORKED = {
     "as gevent and eventlet patch": _PATCHES["as gevent and eventlet patch"],
 }
 _SPAWNED = {
+    "closed": _STREAMS["closed"],
+    "none": _STREAMS["none"],
+    "no text": _VARIABLES["no text"],
+    "odd import path": _INTERPRETER["odd import path"],
     "all blocked": _SIGNALS["all blocked"],
     "one too long": _VARIABLES["one too long"],
     "default timeout": _PATCHES["default timeout"],

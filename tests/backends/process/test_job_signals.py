@@ -4,15 +4,11 @@ from __future__ import annotations
 
 import os
 import signal
-import sys
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
-import pytest
 from programs import Script, Watched, end_process
-
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="worker processes need Linux")
 
 NUMBERS = (
     signal.SIGHUP,
@@ -81,7 +77,6 @@ signal.pause()
 """
 
 
-@pytest.mark.parametrize("start_method", ["forkserver", "spawn", "fork"])
 def test_a_pool_survives_the_signals_that_its_program_survives(
     start_method: Any, script: Callable[..., Script]
 ) -> None:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import gc
 import os
-import select
 import signal
-import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -15,65 +14,48 @@ import pytest
 import simulators
 from pairs import each
 from pool_envs import counting, hooked
-from programs import Script, Watched, end_process, kill, reap_orphans
+from programs import Script, end_process, kill, reap_orphans
 
 from remuda import Pool, WorkerDiedError
-
-pytestmark = [
-    pytest.mark.skipif(sys.platform != "linux", reason="worker processes need Linux"),
-    pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning"),
-]
 
 START_METHODS = ("forkserver", "spawn", "fork")
 KEY = "REMUDA_WORKER_KEY"
 
 
-class Simulators:
-    """The simulators of a worker, by kind."""
+def running(pids: Iterable[int]) -> list[int]:
+    """Returns the processes that run. A zombie does not, but another process has to reap it."""
+    found = []
+    for pid in pids:
+        with suppress(OSError), open(f"/proc/{pid}/stat") as stat:
+            if stat.read().rpartition(")")[2].split()[0] not in "ZX":
+                found.append(pid)
+    return found
 
-    def __init__(self, pids: Mapping[str, int]) -> None:
-        self._fds = {kind: os.pidfd_open(pid) for kind, pid in pids.items()}
 
-    @classmethod
-    def of(cls, pool: Pool, worker: int = 0) -> Simulators:
-        (pids,) = pool.apply(lambda env: simulators.start_all(), env_ids=[worker])
-        return cls(pids)
-
-    def alive(self) -> list[str]:
-        poller = select.poll()
-        for fd in self._fds.values():
-            poller.register(fd, select.POLLIN)
-        ended = dict(poller.poll(0))
-        return [kind for kind, fd in self._fds.items() if fd not in ended]
-
-    def release(self) -> None:
-        for fd in self._fds.values():
-            os.close(fd)
+def start_simulators(pool: Pool, worker: int = 0) -> list[int]:
+    (pids,) = pool.apply(lambda env: list(simulators.start_all().values()), env_ids=[worker])
+    assert len(running(pids)) == 4
+    return list(pids)
 
 
 @each(start_method=START_METHODS, end=["kill", "exit"])
 def test_simulators_end_with_a_worker_that_dies(end: str, start_method: Any) -> None:
     with Pool(hooked(2, step=lambda *_: os._exit(3)) if end == "exit" else counting(2), start_method=start_method) as p:
         p.reset()
-        survivors = Simulators({"of another worker": p.apply(lambda env: simulators.in_a_session(), env_ids=[0])[0]})
-        started = Simulators.of(p, 1)
-        assert len(started.alive()) == 4
+        survivors, started = p.apply(lambda env: simulators.in_a_session(), env_ids=[0]), start_simulators(p, 1)
         if end == "kill":
             kill(p, 1)
         with pytest.raises(WorkerDiedError):
             p.step([0, 0])
-        assert started.alive() == []
-        assert survivors.alive() == ["of another worker"]
-    assert survivors.alive() == []
-    started.release(), survivors.release()
+        assert (running(started), running(survivors)) == ([], survivors)
+    assert running(survivors) == []
 
 
 @each(start_method=START_METHODS, end=["close", "terminate", "forget", "no answer"])
 def test_simulators_end_with_their_pool(end: str, start_method: Any) -> None:
     pool = Pool(counting(2), start_method=start_method)
     pool.reset()
-    started = Simulators.of(pool)
-    assert len(started.alive()) == 4
+    started = start_simulators(pool)
     if end == "forget":
         del pool
         gc.collect()
@@ -81,8 +63,7 @@ def test_simulators_end_with_their_pool(end: str, start_method: Any) -> None:
         if end == "no answer":
             os.kill(pool.workers[0].pid or 0, signal.SIGSTOP)
         pool.close(timeout=0 if end == "no answer" else None, terminate=end == "terminate")
-    assert started.alive() == []
-    started.release()
+    assert running(started) == []
 
 
 @each(start_method=START_METHODS, phase=["raises", "dies"])
@@ -93,20 +74,14 @@ def test_simulators_end_when_the_start_fails(phase: str, start_method: Any, tmp_
 
     with pytest.raises(Exception, match="no_such_attribute|exited with code 3"):
         Pool(hooked(1, (0,), build=build), start_method=start_method)
-    assert not is_running(int((tmp_path / "pid").read_text()))
+    assert running([int((tmp_path / "pid").read_text())]) == []
 
 
-def is_running(pid: int) -> bool:
-    """Returns whether the process runs. A zombie does not, but another process has to reap it."""
-    try:
-        with open(f"/proc/{pid}/stat") as stat:
-            return stat.read().rpartition(")")[2].split()[0] not in "ZX"
-    except OSError:
-        return False
-
-
-@each(start_method=START_METHODS, stuck=["hold_the_gil", "wait_for_ever"])
-def test_simulators_end_with_the_owner(stuck: str, start_method: Any, script: Callable[..., Script]) -> None:
+@each(start_method=START_METHODS, stuck=["hold_the_gil", "burn_the_cpu", "wait_for_ever"])
+def test_workers_and_simulators_end_with_the_owner(
+    stuck: str, start_method: Any, script: Callable[..., Script]
+) -> None:
+    """They end even while an env hangs."""
     run = script(
         f"""
 import simulators
@@ -119,14 +94,15 @@ wait_for_ever()
     )
     pids: list[int] = sum(run.read_line(), [])
     assert len(pids) == 8
-    watched = Watched([*pids, *run.family()])
-    run.process.kill()
-    watched.await_end()
+    assert set(pids) < set(run.family())
+    run.kill()
 
 
-def test_processes_of_a_pool_within_a_worker_end(script: Callable[..., Script]) -> None:
+@pytest.mark.parametrize("dies", ["worker", "owner"])
+def test_processes_of_a_pool_within_a_worker_end(dies: str, script: Callable[..., Script]) -> None:
     """The inner workers are stopped, so that they cannot end their own processes."""
     run = script(
+        f"DIES = {dies!r}"
         """
 import simulators
 
@@ -140,7 +116,7 @@ def nest(env):
 pool = Pool(counting(1))
 pool.reset()
 say(pool.apply(nest)[0])
-os.kill(pids(pool)[0], signal.SIGKILL)
+sys.stdin.readline() if DIES == "owner" else os.kill(pids(pool)[0], signal.SIGKILL)
 try:
     pool.step([0])
 except WorkerDiedError:
@@ -148,19 +124,22 @@ except WorkerDiedError:
 sys.stdin.readline()
 """
     )
-    run.await_end_of_processes(then="of the death")
+    if dies == "worker":
+        run.await_end_of_processes(then="of the death")
+    else:
+        assert set(run.read_line()) < set(run.family())
+        run.kill()
 
 
 def test_processes_without_the_key_may_stay() -> None:
     with Pool(counting(1)) as pool:
         (pid,) = pool.apply(lambda env: simulators.without_the_key())
-    assert is_running(pid)
+    assert running([pid])
     end_process(pid)
     if os.getpid() == 1:
         reap_orphans()
 
 
-@pytest.mark.parametrize("start_method", START_METHODS)
 def test_each_worker_has_its_own_key(start_method: Any) -> None:
     with Pool(counting(3), start_method=start_method) as pool:
         keys = pool.apply(lambda env: os.environ[KEY])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import gc
 import multiprocessing
 import os
@@ -26,11 +25,7 @@ from remuda import (
 )
 from remuda._backends.deadline import Deadline
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="worker processes need Linux")
-START_METHODS = ("forkserver", "spawn", "fork")
 
-
-@pytest.mark.parametrize("start_method", START_METHODS)
 def test_a_script_needs_no_guard(start_method: Any, script: Callable[..., Script]) -> None:
     run = script(
         f"""
@@ -90,8 +85,6 @@ with Pool([Mine, lambda: Mine(tag=5)], start_method="{start_method}") as pool:
     assert run.await_end() == (0, "", "")
 
 
-@pytest.mark.parametrize("start_method", START_METHODS)
-@pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")
 def test_workers_have_the_callers_environment(
     start_method: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -116,8 +109,6 @@ def test_workers_have_the_callers_environment(
 _build_counting: Any = lambda tag=0, **_: CountingEnv(tag)  # noqa: E731 - a lambda is pickled by value
 
 
-@pytest.mark.parametrize("start_method", START_METHODS)
-@pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")
 @pytest.mark.filterwarnings("ignore:.*Overriding environment.*:UserWarning")
 def test_workers_can_make_ids_that_the_caller_registered(start_method: Any) -> None:
     registry = gymnasium.envs.registration.registry
@@ -153,8 +144,6 @@ def test_workers_can_make_ids_that_the_caller_registered(start_method: Any) -> N
         registry.update(before)
 
 
-@pytest.mark.parametrize("start_method", START_METHODS)
-@pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")
 def test_workers_have_worker_info(start_method: Any) -> None:
     def note(env: Any) -> None:
         env.built_as = worker_info()
@@ -183,8 +172,6 @@ def test_workers_have_worker_info(start_method: Any) -> None:
     assert "REMUDA_WORKER_INDEX" not in os.environ
 
 
-@pytest.mark.parametrize("start_method", START_METHODS)
-@pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")
 def test_a_worker_is_a_child_of_multiprocessing(start_method: Any) -> None:
     """Libraries derive ports and seeds from its name and identity, and need its authkey."""
 
@@ -224,32 +211,20 @@ def test_a_worker_is_a_child_of_multiprocessing(start_method: Any) -> None:
         assert shared.copy() == {"before": True, **{k: f"sim-{i}" for i in (0, 1) for k in (i, f"built {i}")}}
 
 
-@pytest.mark.parametrize("start_method", START_METHODS)
-@pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")
-def test_thread_limits(start_method: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    names = ["OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS"]
+def test_variables_for_threads_and_of_mpi(start_method: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    limits = ["OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS"]
+    of_mpi = ["OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK"]
     monkeypatch.setenv("OMP_NUM_THREADS", "5")
-    for name in names[1:]:
+    for name in limits[1:]:
         monkeypatch.delenv(name, raising=False)
+    for name in of_mpi:
+        monkeypatch.setenv(name, "1")
     for limit, expected in ((1, ["1"] * 4), (3, ["3"] * 4), (None, ["5", None, None, None])):
         with Pool(counting(1), start_method=start_method, threads_per_worker=limit) as pool:
-            assert pool.apply(lambda env: [os.environ.get(name) for name in names]) == [expected]
-    assert os.environ["OMP_NUM_THREADS"] == "5"
+            assert pool.apply(lambda env: [os.environ.get(name) for name in limits + of_mpi]) == [expected + [None] * 3]
+    assert (os.environ["OMP_NUM_THREADS"], os.environ["PMI_RANK"]) == ("5", "1")
 
 
-@pytest.mark.parametrize("start_method", START_METHODS)
-@pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")
-def test_workers_have_no_variables_of_mpi(start_method: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK"):
-        monkeypatch.setenv(name, "1")
-    with Pool(counting(1), start_method=start_method) as pool:
-        (names,) = pool.apply(lambda env: [n for n in os.environ if n.startswith(("OMPI_", "PMI_", "PMIX_"))])
-        assert names == []
-    assert os.environ["PMI_RANK"] == "1"
-
-
-@pytest.mark.parametrize("start_method", START_METHODS)
-@pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")
 def test_workers_print_to_the_callers_current_output(start_method: Any, capfd: pytest.CaptureFixture[str]) -> None:
     def shout(env: Any) -> None:
         print("from python")
@@ -259,76 +234,12 @@ def test_workers_print_to_the_callers_current_output(start_method: Any, capfd: p
     for _ in range(2):
         with Pool(counting(1), start_method=start_method) as pool:
             pool.apply(shout)
+            assert pool.workers[0].output() == pool.workers[0].output_tail() == ""
         out, err = capfd.readouterr()
         assert sorted(out.split("\n")) == ["", "from below", "from python"]
         assert err == "an error\n"
 
 
-@pytest.mark.parametrize("start_method", START_METHODS)
-def test_a_caller_without_output_streams(start_method: Any, script: Callable[..., Script], tmp_path: Path) -> None:
-    """A daemon has no output streams."""
-    run = script(
-        f"""
-sys.stdout = sys.stderr = sys.stdin = None
-for fd in range(3):
-    os.close(fd)
-with Pool(counting(2), start_method="{start_method}") as pool:
-    pool.apply(lambda env: print("to nowhere"))
-    Path("{tmp_path}/done").write_text(str(pool.reset().obs[:, 0].tolist()))
-"""
-    )
-    assert run.await_end() == (0, "", "")
-    assert (tmp_path / "done").read_text() == "[0, 1]"
-
-
-@pytest.mark.parametrize("start_method", START_METHODS)
-@pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")
-def test_the_callers_environment_may_be_unusual(
-    start_method: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The working directory was deleted, a variable is not valid text, and a path is no string."""
-    if start_method == "spawn" and sys.version_info[:3] == (3, 13, 0):
-        pytest.skip("without a working directory Python 3.13.0 cannot import NumPy")
-    monkeypatch.setenv("REMUDA_TEST_BYTES", "caf\udce9")
-    monkeypatch.setattr(sys, "path", [*sys.path, tmp_path, "quote'd \" path"])
-    monkeypatch.chdir(tmp_path)  # so that the fixture restores the directory
-    (tmp_path / "gone").mkdir()
-    os.chdir(tmp_path / "gone")
-    (tmp_path / "gone").rmdir()
-    with Pool(counting(2), start_method=start_method) as pool:
-        assert pool.apply(lambda env: os.environb[b"REMUDA_TEST_BYTES"]) == [b"caf\xe9"] * 2
-        assert pool.reset().obs[:, 0].tolist() == [0, 1]
-
-
-@pytest.mark.parametrize("start_method", START_METHODS)
-def test_too_few_descriptors_are_an_error_without_leaks(start_method: Any, script: Callable[..., Script]) -> None:
-    run = script(
-        f"""
-import resource
-Pool(counting(1), start_method="{start_method}").close()
-resource.setrlimit(resource.RLIMIT_NOFILE, (40, 40))
-before = sorted(os.listdir("/proc/self/fd"))
-try:
-    Pool(counting(60), start_method="{start_method}")
-except ResourceError as error:
-    say([isinstance(error, OSError), error.errno, error.strerror])
-say(sorted(os.listdir("/proc/self/fd")) == before)
-with Pool(counting(2), start_method="{start_method}") as pool:
-    say(pool.reset().obs[:, 0].tolist())
-"""
-    )
-    is_os_error, number, text = run.read_line()
-    assert (is_os_error, number) == (True, errno.EMFILE)
-    assert "expected 134 free file descriptors for 60 worker processes" in text
-    assert "have the hard limit of 40 raised" in text
-    assert run.read_line() is True
-    assert run.read_line() == [0, 1]
-    code, out, _ = run.await_end()
-    assert (code, out) == (0, "")
-
-
-@pytest.mark.parametrize("start_method", START_METHODS)
-@pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")
 def test_global_random_numbers_differ_between_workers(start_method: Any) -> None:
     np.random.seed(0)
     with Pool(counting(2), start_method=start_method) as pool:
@@ -341,8 +252,6 @@ def test_global_random_numbers_differ_between_workers(start_method: Any) -> None
     assert np.random.randint(2**31) == np.random.RandomState(0).randint(2**31)
 
 
-@pytest.mark.parametrize("start_method", START_METHODS)
-@pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")
 def test_a_pool_may_be_created_in_any_thread(start_method: Any) -> None:
     rewards: list[Any] = []
 
@@ -359,8 +268,6 @@ def test_a_pool_may_be_created_in_any_thread(start_method: Any) -> None:
     assert rewards == [[1, 2]] * 3
 
 
-@pytest.mark.parametrize("start_method", START_METHODS)
-@pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")
 def test_start_timeout(start_method: Any, tmp_path: Path) -> None:
     gate = Gate(tmp_path)
     Pool(counting(1), start_method=start_method).close()  # descriptors of the first pool remain open
@@ -456,11 +363,6 @@ def test_the_fork_server_may_be_killed() -> None:
         ):  # the exit code may have been sent to this process
             pool.step([1, 2])
     assert not any(worker.is_alive() for worker in pool.workers)
-
-
-def test_envs_are_built_only_in_workers() -> None:
-    with Pool(hooked(2, (0, 1), build=lambda env: setattr(env, "pid_of_birth", os.getpid()))) as pool:
-        assert pool.get_attr("pid_of_birth") == pids_of(pool)
 
 
 def test_several_pools_at_once() -> None:

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import os
 import signal
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from programs import Script, Watched
-
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="worker processes need Linux")
 
 START_METHODS = ("forkserver", "fork")  # `test_start_methods.py` has all
 
@@ -43,25 +40,24 @@ def test_the_owner_dies_before_it_detects_the_deaths_of_its_workers(
     start_method: str, script: Callable[..., Script]
 ) -> None:
     run, workers, _ = with_simulators(script, start_method)
-    family, dead = Watched(run.family()), Watched(workers)
+    dead = Watched(workers)
     run.process.send_signal(signal.SIGSTOP)
     for pid in workers:
         os.kill(pid, signal.SIGKILL)
     dead.await_end()
-    run.process.kill()
-    family.await_end()
-    assert run.family() == []
+    run.kill()
+
+
+def stop_all_and_kill(run: Script) -> None:
+    for pid in set(run.family()) - {watcher_of(run)}:
+        os.kill(pid, signal.SIGSTOP)
+    run.kill()
 
 
 @pytest.mark.parametrize("start_method", START_METHODS)
 def test_the_watcher_ends_stopped_processes(start_method: str, script: Callable[..., Script]) -> None:
     run, *_ = with_simulators(script, start_method)
-    family = Watched(run.family())
-    for pid in set(family.pids) - {watcher_of(run)}:
-        os.kill(pid, signal.SIGSTOP)
-    run.process.kill()
-    family.await_end()
-    assert run.family() == []
+    stop_all_and_kill(run)
 
 
 @pytest.mark.parametrize("start_method", START_METHODS)
@@ -112,11 +108,7 @@ sys.stdin.readline()
     run.write_line()
     assert run.read_line() == "made"
     assert watcher_of(run) != before
-    family = Watched(run.family())
-    for pid in set(family.pids) - {watcher_of(run)}:
-        os.kill(pid, signal.SIGSTOP)
-    run.process.kill()
-    family.await_end()
+    stop_all_and_kill(run)
 
 
 def test_the_watcher_ends_with_its_program(script: Callable[..., Script]) -> None:

@@ -10,23 +10,21 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from types import FrameType
 
 import pytest
+from drawn import MINUTES
+from interrupting import Interrupt, interrupting
 from pool_envs import counting
-from programs import Script, holdings, kill
+from programs import Script, holdings
 
 from remuda import Pool
 from remuda._backends.process import os_process as launch
 from remuda._backends.process import start_methods as starting
 from remuda._engine.pool import pool
 from remuda._engine.startup import start
-
-pytestmark = [
-    pytest.mark.skipif(sys.platform != "linux", reason="worker processes need Linux"),
-    pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning"),
-]
 
 START_METHODS = ("forkserver", "fork")  # `test_start_methods.py` has all
 
@@ -163,121 +161,35 @@ except KeyboardInterrupt:
     assert run.await_end()[:2] == (0, "")
 
 
-KILLS_AND_WAITS = """
-def send_and_wait(pidfd, number):
-    send(pidfd, number)
-    select.select([pidfd], [], [])
-
-send, signal.pidfd_send_signal = signal.pidfd_send_signal, send_and_wait
-"""
-
-
-@pytest.mark.parametrize("kills", ["", KILLS_AND_WAITS], ids=["dying", "dead"])
-def test_an_interrupt_during_a_request_to_the_fork_server_leaves_no_zombie(
-    kills: str, script: Callable[..., Script]
-) -> None:
-    """The server is ended, because the next request would receive its answer. Its workers become children of this
-    process.
-
-    An unused worker is killed. It is reaped even if it is dead before the pool searches for it by its key.
-    """
-    run = script(
-        TAKES_IN_ORPHANS
-        + kills
-        + """
-from remuda._backends.forkserver import client as forkserver
-with Pool(counting(2)) as pool:
-    send_pickled, requests = forkserver.send_pickled, []
-    receive, answers = forkserver.receive, []
-
-    def sent(*arguments):
-        send_pickled(*arguments)
-        requests.append(arguments)
-
-    def interrupted(*arguments):
-        if len(requests) < 2:
-            raise BlockingIOError  # so that both answers come at once, and nobody has made use of the first
-        select.select([arguments[0]], [], [])
-        answers.append(receive(*arguments))
-        if len(answers) == 2:
-            raise KeyboardInterrupt
-        return answers[-1]
-
-    forkserver.send_pickled = sent
-    forkserver.receive = interrupted
-    try:
-        Pool(counting(2))
-    except KeyboardInterrupt:
-        say(zombies())
-    forkserver.send_pickled, forkserver.receive = send_pickled, receive
-    say(pool.reset().obs[:, 0].tolist())
-say(zombies())
-"""
-    )
-    assert run.read_line() == []
-    assert run.read_line() == [0, 1]
-    assert run.read_line() == []
-    assert run.await_end()[:2] == (0, "")
+OWNER = os.getpid()
+STARTS = {
+    starting.__file__: None,  # all functions
+    launch.__file__: ("__init__",),
+    start.__file__: ("start", "lay_out"),
+    pool.__file__: ("_take_over",),
+}
 
 
-_STEPS = [
-    (launch.__file__, "__init__"),
-    *((start.__file__, name) for name in ("start", "lay_out")),
-    (pool.__file__, "_take_over"),
-]
-"""The functions of a start outside of `start_methods` in which `InterruptAt` counts lines."""
-
-
-class InterruptAt:
-    """Raises KeyboardInterrupt at the n-th line of the start of a process, in this process."""
-
-    def __init__(self, n: int) -> None:
-        self._left, self._owner = n, os.getpid()
-
-    def __call__(self, frame: Any, event: str, argument: Any) -> Any:
-        place = frame.f_code.co_filename, frame.f_code.co_name
-        if place[0] != starting.__file__ and place not in _STEPS:
-            return None
-        if event == "line" and os.getpid() == self._owner:
-            self._left -= 1
-            if self._left == 0:
-                raise KeyboardInterrupt
-        return self
-
-    @property
-    def was_due(self) -> bool:
-        return self._left <= 0
+def is_starting(frame: FrameType) -> bool:
+    """Returns whether the frame is of a function that starts a process or a pool, in this process."""
+    names = STARTS[frame.f_code.co_filename]
+    return os.getpid() == OWNER and (names is None or frame.f_code.co_name in names)
 
 
 @pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")  # garbage collection closes them
-def test_an_interrupt_at_any_line_of_a_start_leaves_no_process() -> None:
+def test_an_interrupt_anywhere_in_a_start_leaves_no_process() -> None:
     """No interrupt leaves a process or a descriptor."""
     Pool(counting(1), start_method="fork").close()
     gc.collect()
     before = holdings()
-    for line in itertools.count(1):
-        interrupt = InterruptAt(line)
-        sys.settrace(interrupt)
-        try:
+    for n in itertools.count(0, 1 if MINUTES else 17):
+        with interrupting(n, tuple(STARTS), is_starting) as hit, suppress(Interrupt):
             Pool(counting(1), start_method="fork").close()
-        except KeyboardInterrupt:
-            pass
-        finally:
-            sys.settrace(None)
-        if not interrupt.was_due:
+        if not hit:
             break
         gc.collect()
-        assert holdings() == before, f"after line {line} of the start"
-    assert line > 20
-
-
-def test_a_killed_worker_is_reaped() -> None:
-    with Pool(counting(2), faults="restart") as pool:
-        pool.reset()
-        pid = kill(pool, 0)
-        pool.step([0, 0])
-        while Path(f"/proc/{pid}").exists():  # the pool does not wait for the fork server to reap it
-            pass
+        assert holdings() == before, hit
+    assert n > 300
 
 
 def test_a_worker_is_found_before_it_runs_after_an_interrupted_start(
