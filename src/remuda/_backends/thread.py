@@ -7,7 +7,7 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from contextlib import suppress
 from queue import SimpleQueue
 from typing import Any
@@ -22,6 +22,7 @@ from remuda._worker.env_report import close_or_warn
 from remuda._worker.reset_defaults import ResetDefaults
 from remuda.errors import EnvTimeoutError
 
+_SLICE = 0.05  # seconds between two checks for interrupts while an env is built
 _FAREWELL = 1.0  # seconds for running steps to end when the pool is abandoned
 
 
@@ -115,6 +116,8 @@ class _Runner:
         if self.thread.ident is None:
             self.thread.start()
         self._tasks.put(settle)
+        while not outcome.done():
+            wait([outcome], _SLICE)  # an interrupt just before a wait is noticed only after it
         return outcome.result()
 
     def begin(self, loop: _core.WorkerLoop, core: int | None) -> None:
