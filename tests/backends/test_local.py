@@ -24,20 +24,6 @@ from remuda._backends import thread as thread_backend
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="worker processes need Linux")
 
 
-def test_threads_end_with_their_pool() -> None:
-    before = threading.active_count()
-    pool = Pool(counting(3), backend="thread", num_workers=2, name="remuda")
-    threads = [thread for thread in threading.enumerate() if thread.name.startswith("remuda-")]
-    assert len(threads) == 2
-    assert all(thread.daemon for thread in threads)
-    assert [worker.pid for worker in pool.workers] == [None, None]
-    assert all(worker.is_alive() for worker in pool.workers)
-    pool.reset()
-    pool.close()
-    assert threading.active_count() == before
-    assert not any(worker.is_alive() for worker in pool.workers)
-
-
 def test_close_does_not_wait_for_a_stuck_thread(tmp_path: Path) -> None:
     gate = Gate(tmp_path)
     pool = Pool(gated([None, gate]), backend="thread")
@@ -74,11 +60,10 @@ def test_workers_of_other_backends_have_worker_info(backend: Any) -> None:
     with Pool(hooked(3, range(3), build=note), backend=backend, num_workers=2) as pool:
         assert [info.index for info in pool.get_attr("built_as")] == [0, 0, 1]
         assert worker_info() is None
-        if backend == "thread":
-            names = pool.apply(lambda env: threading.current_thread().name)
-            assert names == ["remuda-0", "remuda-0", "remuda-1"]
-        else:
-            assert pool.apply(lambda env: threading.current_thread() is threading.main_thread()) == [True] * 3
+        assert [(worker.pid, worker.is_alive()) for worker in pool.workers] == [(None, True)] * 2
+        in_main = pool.apply(lambda env: threading.current_thread() is threading.main_thread())
+        assert in_main == [backend == "serial"] * 3
+    assert not any(worker.is_alive() for worker in pool.workers)
 
 
 def test_an_env_lives_in_one_thread(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
 from fake_root import write
 
-from remuda._system.gpus import Gpu, installed_gpus, parse_cores
+from remuda._system.gpus import Gpu, installed_gpus
 
 
 def with_gpus(root: Path, gpus: dict[str, tuple[str, str]]) -> Path:
@@ -31,12 +30,6 @@ def test_gpus_are_sorted_by_bus_address(tmp_path: Path) -> None:
 
 def test_missing_information_is_empty(tmp_path: Path) -> None:
     assert installed_gpus(tmp_path) == []
-    root = with_gpus(tmp_path, {"0000:1b:00.0": ("", "")})
-    assert installed_gpus(root) == [Gpu("", frozenset())]
-
-
-@pytest.mark.parametrize(
-    ("text", "cores"), [("", set()), ("0\n", {0}), ("4-5,7\n", {4, 5, 7}), ("nonsense", set()), ("1-x", set())]
-)
-def test_lists_of_cores_are_parsed(text: str, cores: set[int]) -> None:
-    assert parse_cores(text) == cores
+    lists = dict(enumerate(["", "0\n", "nonsense", "1-x"]))
+    root = with_gpus(tmp_path, {f"0000:1b:0{i}.0": ("", text) for i, text in lists.items()})
+    assert installed_gpus(root) == [Gpu("", frozenset({0} if i == 1 else ())) for i in lists]

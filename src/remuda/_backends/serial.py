@@ -24,8 +24,7 @@ class SerialBackend(LocalBackend):
     def attach(self, layout: Layout, arena: _core.Arena, defaults: ResetDefaults) -> None:
         for worker in self.workers:
             worker.host.interrupts = self.interrupts
-        of_each = [defaults.for_successor(worker.env_ids) for worker in self.workers]
-        self._loops = [worker.host.start(layout, arena, its) for worker, its in zip(self.workers, of_each, strict=True)]
+            self._loops.append(worker.host.start(layout, arena, defaults.for_successor(worker.env_ids)))
 
     def watch(self, hub: _core.Hub) -> None:
         hub.callbacks.pump = self._pump

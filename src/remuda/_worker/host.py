@@ -148,11 +148,17 @@ class EnvHost(RowPickling):
         if self._is_lazy and slot != 0:
             self.envs.append(None)
             return None
-        with worker_context(self.info):
-            env = env_fn()
-        self._check(env, self.name_of_factory(slot))
+        env = self._make(env_fn, self.name_of_factory(slot))
         self.envs.append(env)
         return self._report(env)
+
+    def _make(self, env_fn: EnvFn, factory: str) -> Any:
+        """Builds an env and checks it. `factory`: the name of `env_fn` in errors."""
+        with worker_context(self.info):
+            env = env_fn()
+        self._check_kind(env, factory)
+        self._built.add(env, factory)
+        return env
 
     def _keep_factory(self, slot: int, env_fn: EnvFn) -> None:
         """Keeps a factory only if it may be called again, because a kept factory may keep its pool alive."""
@@ -164,10 +170,6 @@ class EnvHost(RowPickling):
 
     def name_of_factory(self, slot: int) -> str:
         return f"env_fns[{slot // self.width}]"
-
-    def _check(self, env: Any, factory: str) -> None:
-        self._check_kind(env, factory)
-        self._built.add(env, factory)
 
     def _check_kind(self, env: Any, factory: str) -> None:
         check_single(env, factory)
@@ -331,9 +333,7 @@ class EnvHost(RowPickling):
         is_first = not is_there and slot not in self._emptied
         if is_there:
             self._empty(slot, Missing(InvalidEnvError(f"env {slot} could not be rebuilt")))
-        with worker_context(self.info):
-            env = self._env_fns[place]()
-        self._check(env, self.name_of_factory(slot))
+        env = self._make(self._env_fns[place], self.name_of_factory(slot))
         self._check_spaces(slot, self._report(env))
         if is_first:
             self._repeat(slot, env)
@@ -393,10 +393,8 @@ class EnvHost(RowPickling):
         if renders(self._env_at(slot)):
             self._emptied.add(slot)
             self._empty(slot, None)
-        with worker_context(self.info):
-            env_fn = self._offered.pop(slot) if slot in self._offered else unpack(parts)
-            env = env_fn()
-        self._check(env, f"the new factory of env {slot}")
+        env_fn = self._offered.pop(slot) if slot in self._offered else unpack(parts)
+        env = self._make(env_fn, f"the new factory of env {slot}")
         self._replacing[slot] = env_fn, env
         return dump_named("spaces and metadata", self._report(env))
 

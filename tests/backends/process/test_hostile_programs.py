@@ -100,7 +100,7 @@ def _limits(**limits: int) -> str:
 
 _STREAMS = {
     "closed": Program("for fd in range(3): os.close(fd)\nuse()"),
-    "none": Program("import sys\nsys.stdin = sys.stdout = sys.stderr = None\nuse()"),
+    "no streams": Program("import sys\nsys.stdin = sys.stdout = sys.stderr = None\nuse()"),
     "with write only": Program(
         "import sys\nclass Stream:\n    def write(self, text): pass\n"
         "sys.stdin = sys.stdout = sys.stderr = Stream()\nuse()\nsys.stdout = sys.stderr = None"
@@ -215,30 +215,12 @@ _GROUPS = {
     "patches": _PATCHES,
 }
 _FROZEN = Program(_INTERPRETER["frozen"].code, expected=r"RemudaError: .* is frozen .* 'fork'.*")
-_FORKED = {
-    "closed": _STREAMS["closed"],
-    "none": _STREAMS["none"],
-    "deleted directory": _PROCESS["deleted directory"],
-    "no text": _VARIABLES["no text"],
-    "odd import path": _INTERPRETER["odd import path"],
-    "all blocked": _SIGNALS["all blocked"],
-    "an alarm each millisecond": _SIGNALS["an alarm each millisecond"],
-    "one too long": Program(_VARIABLES["one too long"].code),
-    "hooks": _PATCHES["hooks"],
-    "default timeout": _PATCHES["default timeout"],
-    "as gevent and eventlet patch": _PATCHES["as gevent and eventlet patch"],
-}
-_SPAWNED = {
-    "closed": _STREAMS["closed"],
-    "none": _STREAMS["none"],
-    "no text": _VARIABLES["no text"],
-    "odd import path": _INTERPRETER["odd import path"],
-    "all blocked": _SIGNALS["all blocked"],
-    "one too long": _VARIABLES["one too long"],
-    "default timeout": _PATCHES["default timeout"],
-    "as gevent and eventlet patch": _PATCHES["as gevent and eventlet patch"],
-    "frozen": _FROZEN,
-}
+_TOO_LONG = Program(_VARIABLES["one too long"].code)  # a forked worker starts with any variables
+_ALL = {name: program for programs in _GROUPS.values() for name, program in programs.items()}
+_BY_BOTH = ("closed", "no streams", "all blocked", "no text", "odd import path", "default timeout")
+_BY_BOTH += ("as gevent and eventlet patch",)
+_FORKED = {name: _ALL[name] for name in (*_BY_BOTH, "an alarm each millisecond", "deleted directory", "hooks")}
+_SPAWNED = {name: _ALL[name] for name in (*_BY_BOTH, "one too long")}
 
 
 # Each program starts Python twice, so `make test` runs those that differ most, and `make soak` runs all.
@@ -258,8 +240,8 @@ def _often(programs: dict[str, Program]) -> dict[str, Program]:
     ("programs", "start_method"),
     [
         *(pytest.param(_often(programs), None, id=name) for name, programs in _GROUPS.items()),
-        pytest.param(_often(_FORKED), "fork", id="fork"),
-        pytest.param(_often(_SPAWNED), "spawn", id="spawn"),
+        pytest.param({**_often(_FORKED), "one too long": _TOO_LONG}, "fork", id="fork"),
+        pytest.param({**_often(_SPAWNED), "frozen": _FROZEN}, "spawn", id="spawn"),
         pytest.param({"frozen": _FROZEN}, "forkserver", id="forkserver"),
     ],
 )

@@ -16,8 +16,19 @@ from remuda._system.limits import naming_long_variables
 from remuda.errors import RemudaError
 
 
-def python_command(module: str, function: str, *args: int) -> list[str]:
-    """Returns a command that calls `function(*args)` with this interpreter's options and import path.
+def start_python(
+    module: str, function: str, fd: int, variables: dict[str, str], output: int | None = None
+) -> subprocess.Popen[bytes]:
+    """Starts a program that calls `function(fd, pid of this process)`, in a session of its own.
+
+    It has this interpreter's options and import path.
+
+    Args:
+        module: The function's module.
+        function: Its name.
+        fd: A descriptor that the program inherits.
+        variables: The program's environment.
+        output: The descriptor of its standard output and error; None: those of this process.
 
     Raises RemudaError if this program has no interpreter to start.
     """
@@ -26,28 +37,13 @@ def python_command(module: str, function: str, *args: int) -> list[str]:
             f"expected sys.executable to start a Python interpreter, got none: {problem}; use the start method 'fork'; "
             "a program that embeds Python may instead set sys.executable to an interpreter with the same packages"
         )
-    call = f"{function}({', '.join(map(str, args))})"
+    call = f"{function}({fd}, {os.getpid()})"
     code = f"import sys; sys.path[:] = {import_path()!r}; from {module} import {function}; {call}"
-    return [sys.executable, *_options(), "-c", code]
-
-
-def start_python(
-    module: str, function: str, fd: int, variables: dict[str, str], output: int | None = None
-) -> subprocess.Popen[bytes]:
-    """Starts a program that calls `function(fd, pid of this process)`, in a session of its own.
-
-    Args:
-        module: The function's module.
-        function: Its name.
-        fd: A descriptor that the program inherits.
-        variables: The program's environment.
-        output: The descriptor of its standard output and error; None: those of this process.
-    """
     # With `DEVNULL`, an interrupt could make `Popen` leak a descriptor.
     with io.FileIO(os.devnull) as nothing, naming_long_variables(variables):
         start = partial(
             subprocess.Popen,
-            python_command(module, function, fd, os.getpid()),
+            [sys.executable, *_options(), "-c", code],
             pass_fds=[fd],
             start_new_session=True,
             env=variables,

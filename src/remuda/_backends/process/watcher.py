@@ -41,18 +41,6 @@ class _Watch:
 
     def start(self) -> None:
         """Starts a watcher. Raises BlockingIOError if the system allows no more processes."""
-        try:
-            self._start()
-        except FileNotFoundError as missing:
-            raise RemudaError(
-                f"expected the program {_PROGRAM}, got no such file; install remuda again; to a frozen program, add "
-                "this file, as `pyinstaller --collect-all remuda` does"
-            ) from missing
-        except BaseException:
-            self._await_starts()
-            raise
-
-    def _start(self) -> None:
         spawn = partial(
             os.posix_spawn,
             _PROGRAM,
@@ -66,9 +54,18 @@ class _Watch:
         )
         # The watcher needs no long variable, and with a very long one it could not start.
         variables = {name: value for name, value in os.environ.items() if len(value) < _LONG}
-        with naming_long_variables(variables):
-            self._starting.extend(map(spawn, [variables]))  # no interrupt comes before the pid is stored
-        code = self._await_starts()
+        try:
+            with naming_long_variables(variables):
+                self._starting.extend(map(spawn, [variables]))  # no interrupt comes before the pid is stored
+            code = self._await_starts()
+        except FileNotFoundError as missing:
+            raise RemudaError(
+                f"expected the program {_PROGRAM}, got no such file; install remuda again; to a frozen program, add "
+                "this file, as `pyinstaller --collect-all remuda` does"
+            ) from missing
+        except BaseException:
+            self._await_starts()
+            raise
         if self.is_alive():
             return
         if code == errno.EAGAIN:
