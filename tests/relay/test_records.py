@@ -83,23 +83,7 @@ def test_disabled_logging_is_disabled_in_workers(log_records: list[Any]) -> None
         logging.disable(logging.NOTSET)
 
 
-def test_exceptions_become_text(log_records: list[Any]) -> None:
-    def fail(env: Any) -> None:
-        try:
-            raise LookupError("lost")
-        except LookupError:
-            logging.getLogger("test.env").exception("it failed")
-
-    with Pool(counting(1)) as pool:
-        pool.apply(fail)
-    (record,) = log_records
-    assert (record.exc_info, record.levelno) == (None, logging.ERROR)
-    text = logging.Formatter("%(message)s").format(record)
-    assert text.startswith("it failed\nTraceback (most recent call last)")
-    assert text.endswith("LookupError: lost")
-
-
-def test_arguments_are_formatted_and_extras_are_pickled_or_text(log_records: list[Any]) -> None:
+def test_arguments_and_exceptions_become_text_and_extras_are_pickled_or_text(log_records: list[Any]) -> None:
     def log_something(env: Any, stubborn: Any) -> None:
         import numpy as np
 
@@ -111,10 +95,14 @@ def test_arguments_are_formatted_and_extras_are_pickled_or_text(log_records: lis
         logger.info(ValueError("a message that is no text"))
         logger.info("extra", extra={"lock": threading.Lock(), "array": np.arange(2), "signal": signal.SIGTERM})
         logger.info("100% and a lone \udc80 surrogate")
+        try:
+            raise LookupError("lost")
+        except LookupError:
+            logger.exception("it failed")
 
     with Pool(counting(1)) as pool:
         pool.apply(log_something, NeedsArguments)
-    array, mapping, lock, needs, value, extra, odd = log_records
+    array, mapping, lock, needs, value, extra, odd, failed = log_records
     assert [(record.getMessage(), record.args) for record in (array, mapping, needs, value)] == [
         ("[0 1 2]", ()),
         ("1 2", ()),
@@ -125,6 +113,10 @@ def test_arguments_are_formatted_and_extras_are_pickled_or_text(log_records: lis
     assert extra.lock.startswith("<unlocked _thread.lock")
     assert (extra.array.tolist(), extra.signal) == ([0, 1], signal.SIGTERM)
     assert odd.getMessage() == "100% and a lone \udc80 surrogate"
+    assert (failed.exc_info, failed.levelno) == (None, logging.ERROR)
+    text = logging.Formatter("%(message)s").format(failed)
+    assert text.startswith("it failed\nTraceback (most recent call last)")
+    assert text.endswith("LookupError: lost")
 
 
 def test_a_record_that_cannot_be_formatted_is_dropped(log_records: list[Any]) -> None:

@@ -139,43 +139,33 @@ class MaskedEnv(CountingEnv):
         self.mask_in = mask_in
         self.action_space = spaces.Discrete(5, start=1 if mask_in == "shifted" else 0)
 
-    @property
-    def valid(self) -> int:
-        return self.total_steps % 5
-
-    def action_masks(self) -> Any:
-        return [i == self.valid for i in range(5)]
-
-    def observe(self) -> Any:
-        return {"obs": np.zeros(2), "action_mask": np.array(self.action_masks(), np.int8)}
-
-    def reset(self, **arguments: Any) -> Any:
-        obs, _ = super().reset(**arguments)
-        return self._publish(obs)
+    def mask(self) -> Any:
+        return np.eye(5, dtype=np.int8)[self.total_steps % 5]
 
     def _publish(self, obs: Any) -> Any:
-        info = {"action_mask": obs["action_mask"]} if self.mask_in in ("info", "shifted") else {}
-        return obs if self.mask_in == "obs" else obs["obs"], info
+        info = {"action_mask": self.mask()} if self.mask_in in ("info", "shifted") else {}
+        return {"obs": obs, "action_mask": self.mask()} if self.mask_in == "obs" else obs, info
+
+    def reset(self, **arguments: Any) -> Any:
+        return self._publish(super().reset(**arguments)[0])
 
     def step(self, action: Any) -> Any:
-        if action - self.action_space.start != self.valid:
+        if not self.mask()[action - self.action_space.start]:
             raise ValueError(f"illegal: {action}")
         obs, *rest, _ = super().step(action)
         obs, info = self._publish(obs)
         return obs, *rest, info
 
 
-class MaskOnlyEnv(MaskedEnv):
-    action_masks = None  # type: ignore[assignment]
-
-    def observe(self) -> Any:
-        return {"obs": np.zeros(2), "action_mask": np.eye(5, dtype=np.int8)[self.valid]}
+class MaskMethodEnv(MaskedEnv):
+    def action_masks(self) -> Any:
+        return self.mask()
 
 
 @pytest.mark.parametrize(
     "env",
     [
-        *(MaskOnlyEnv("info"), MaskOnlyEnv("shifted"), MaskOnlyEnv("obs"), gymnasium.Wrapper(MaskedEnv("method"))),
+        *(MaskedEnv("info"), MaskedEnv("shifted"), MaskedEnv("obs"), gymnasium.Wrapper(MaskMethodEnv("method"))),
         HookedEnv(reset=lambda env: (env.observe(), {"action_mask": [1, 2, 3]})),  # an unusable mask, which is ignored
     ],
 )
