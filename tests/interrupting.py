@@ -1,4 +1,4 @@
-"""Interrupts at each bytecode instruction, as a signal handler may raise them."""
+"""Interrupts at each bytecode instruction or line, as a signal handler may raise them."""
 
 from __future__ import annotations
 
@@ -38,10 +38,12 @@ def _is_between_handlers(frame: FrameType) -> bool:
 
 
 @contextmanager
-def interrupting(n: int, files: tuple[str, ...], counts: Callable[[FrameType], bool] = anywhere) -> Iterator[list[str]]:
+def interrupting(
+    n: int, files: tuple[str, ...], counts: Callable[[FrameType], bool] = anywhere, unit: str = "opcode"
+) -> Iterator[list[str]]:
     """Raises before the n-th bytecode instruction in these files, also within a line. Yields a list with the place.
 
-    `counts`: returns whether an instruction counts.
+    `counts`: returns whether an instruction counts. `unit`: "line" raises before the n-th line instead.
     """
     hit: list[str] = []
     left = n
@@ -50,8 +52,8 @@ def interrupting(n: int, files: tuple[str, ...], counts: Callable[[FrameType], b
         nonlocal left
         if hit or not frame.f_code.co_filename.startswith(files):
             return None
-        frame.f_trace_opcodes = True
-        if event == "opcode" and counts(frame):
+        frame.f_trace_opcodes = unit == "opcode"
+        if event == unit and counts(frame):
             left -= 1
             if left < 0 and not _is_between_handlers(frame):  # otherwise at the next instruction
                 hit.append(f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno} at {frame.f_lasti}")

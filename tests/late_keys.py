@@ -6,7 +6,6 @@ import threading
 from typing import Any
 
 from pool_envs import HookedEnv
-from vector_envs import PlainVector
 
 LATE, LATER = 7, 8  # actions from which on the info has one and two more keys
 
@@ -22,13 +21,6 @@ def info_of(env: Any, action: int) -> dict[str, Any]:
 
 def step_with_late_keys(env: Any, action: Any) -> Any:
     return env.observe(), float(action), False, False, info_of(env, int(action))
-
-
-def step_vector_with_late_keys(env: PlainVector, actions: Any) -> Any:
-    """A step of a vector env that adds a key to the infos each time."""
-    nothing, zeros = [False] * env.num_envs, [0.0] * env.num_envs
-    infos = {f"key {n}": env.obs[:, 0] + 10.0 * n for n in range(env.steps)}
-    return env.obs, zeros, nothing, nothing, infos
 
 
 def with_a_lock(env: HookedEnv) -> dict[str, Any]:

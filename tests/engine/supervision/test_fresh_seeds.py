@@ -10,19 +10,14 @@ import numpy as np
 import pytest
 from accidents import once
 from failing import ACTS, MODES, final_info
-from pairs import each
-from pool_envs import DiceEnv, Gate, counting, hooked
+from pairs import each, pairwise
+from pool_envs import DiceEnv, counting, hooked
 from programs import kill
 from vector_envs import plain
 
 from remuda import Fault, FaultPolicy, Pool
 
 RESTART = FaultPolicy("restart", backoff=0, max_restarts=20)
-FAULTS = [  # the backend, the number of workers, and the kind of fault; only processes can die
-    *((*place, "exception") for place in [("process", 2), ("process", 1), ("thread", 2), ("serial", 1)]),
-    ("process", 2, "death"),
-    ("process", 1, "death"),
-]
 
 
 def formula(seed: int, env_id: int, n: int) -> int:
@@ -47,12 +42,10 @@ def step(pool: Pool, times: int = 1) -> list[Fault]:
     return faults
 
 
-@each(mode=MODES, backend__num_workers__kind=FAULTS)
-def test_seeds_are_derived_from_the_last_given_seed(
-    kind: str, backend: Any, num_workers: int, mode: Any, tmp_path: Path
-) -> None:
+@pairwise(mode=MODES, num_workers=[1, 2], kind=["exception", "death"])
+def test_seeds_are_derived_from_the_last_given_seed(kind: str, num_workers: int, mode: Any, tmp_path: Path) -> None:
     fail = once(tmp_path / "failed", ACTS[kind], when=lambda env: env.steps == 2)
-    with restarting(hooked(2, step=fail), backend=backend, num_workers=num_workers, autoreset=mode) as pool:
+    with restarting(hooked(2, step=fail), num_workers=num_workers, autoreset=mode) as pool:
         pool.reset(seed=[3, 4])
         pool.reset(seed=7)
         pool.reset()
@@ -102,16 +95,15 @@ def test_renewed_envs_have_derived_seeds(mode: Any, num_workers: int) -> None:
 
 
 def mortal(directory: Path, tag: int, kind: str) -> Callable[[], Any]:
-    """Returns a factory of envs with random rows that fail in step 4, twice in all."""
-    markers = [once(directory / f"{tag}", ACTS[kind], when=lambda env: env.steps == 4, skip=i) for i in range(2)]
+    """Returns a factory of envs with random rows that fail in step 4, once."""
+    fail = once(directory / f"{tag}", ACTS[kind], when=lambda env: env.steps == 4)
 
     class Mortal(DiceEnv):
         steps = 0
 
         def step(self, action: Any) -> Any:
             self.steps += 1
-            for marker in markers:
-                marker(self)
+            fail(self)
             return super().step(action)
 
     return Mortal
@@ -126,28 +118,13 @@ def play(directory: Path, kind: str, options: dict[str, Any]) -> list[bytes]:
 @pytest.mark.parametrize(
     ("kind", "options"),
     [
-        ("death", {}),
         ("death", {"autoreset": "same_step"}),
         ("death", {"spares": 1}),
-        ("exception", {"num_workers": 1}),
         ("exception", {"num_workers": 1, "resets_ahead": True}),
     ],
 )
 def test_a_run_with_faults_can_be_repeated(kind: str, options: dict[str, Any], tmp_path: Path) -> None:
     assert play(tmp_path / "one", kind, options) == play(tmp_path / "other", kind, options)
-
-
-def test_rebuilt_envs_draw_other_random_numbers() -> None:
-    seen: set[bytes] = set()
-    with restarting([DiceEnv]) as pool:
-        for batch in [pool.reset(seed=7)] + [pool.step([1]) for _ in range(5)]:
-            seen.add(batch.obs.tobytes())
-        for _ in range(3):
-            kill(pool, 0)
-            pool.step([1])  # the row of the fault
-            fresh = [pool.step([1]).obs.tobytes() for _ in range(6)]
-            assert not seen & set(fresh)
-            seen.update(fresh)
 
 
 def test_rebuilt_envs_of_an_unseeded_pool_are_unseeded() -> None:
@@ -173,24 +150,12 @@ def test_a_given_seed_precedes_a_derived_one() -> None:
         assert pool.get_attr("last_seed") == [formula(5, 0, 1)]
 
 
-@pytest.mark.parametrize("mode", MODES)
-def test_a_spare_repeats_a_failed_first_reset(mode: Any, tmp_path: Path) -> None:
-    gate = Gate(tmp_path)
-    wait = once(tmp_path / "waited", lambda _: gate.wait())
-    with restarting(hooked(3, which=[2], length=2, reset=wait), spares=1, autoreset=mode) as pool:
-        pool.reset(seed=7)
-        gate.await_arrival()  # in the spare's first reset
-        kill(pool, 2)
-        step(pool, 2 if mode == "same_step" else 3)  # the spare takes the first slot
-        assert pool.get_attr("last_seed")[0] == 9
-
-
-@each(mode=MODES, backend=["process", "thread", "serial"])
-def test_a_spare_repeats_a_first_reset_that_raised(backend: Any, mode: Any, tmp_path: Path) -> None:
-    fail = once(tmp_path / "failed", ACTS["exception"])
-    with restarting(hooked(3, which=[2], length=2, reset=fail), spares=1, autoreset=mode, backend=backend) as pool:
+@pairwise(kind=["death", "exception"], mode=MODES)
+def test_a_spare_repeats_a_failed_first_reset(mode: Any, kind: str, tmp_path: Path) -> None:
+    fail = once(tmp_path / "failed", ACTS[kind])
+    with restarting(hooked(3, which=[2], length=2, reset=fail), spares=1, autoreset=mode) as pool:
         pool.reset(seed=7, options={"level": 3})
-        step(pool, 2 if mode == "same_step" else 3)
+        step(pool, 2 if mode == "same_step" else 3)  # the spare takes the first slot
         assert [pool.get_attr(name)[0] for name in ("tag", "last_seed", "last_options")] == [2, 9, {"level": 3}]
 
 

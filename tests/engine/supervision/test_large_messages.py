@@ -5,7 +5,6 @@ The handler raises, as that of Ctrl-C does. A message is then sent completely or
 
 from __future__ import annotations
 
-import os
 import signal
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -13,6 +12,8 @@ from typing import Any
 import gymnasium
 import numpy as np
 import pytest
+from drawn import MINUTES
+from interrupting import Interrupt
 from pool_envs import hooked
 from programs import pids_of
 
@@ -25,12 +26,7 @@ pytestmark = [
 ]
 
 LETTERS = 400_000
-ROUNDS = 60
-BACKENDS = ["process", "thread"]  # the serial backend sends no messages
-
-
-class Interrupt(BaseException):
-    """An exception that the pool does not catch."""
+ROUNDS = range(0, 60, 1 if MINUTES else 3)
 
 
 @pytest.fixture(autouse=True)
@@ -74,12 +70,11 @@ class Reader(gymnasium.Env[Any, Any]):
 
 
 @pytest.mark.parametrize("faults", ["raise", "restart"])
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_a_large_action_is_sent_whole_or_not_at_all(backend: Any, faults: Any) -> None:
-    with Pool([Reader] * 2, num_workers=2, backend=backend, faults=faults) as pool:
+def test_a_large_action_is_sent_whole_or_not_at_all(faults: Any) -> None:
+    with Pool([Reader] * 2, num_workers=2, faults=faults) as pool:
         pool.reset()
         before = pids_of(pool)
-        for n in range(ROUNDS):
+        for n in ROUNDS:
             actions = ["abc"[n % 3] * LETTERS, "c" * (n + 1)]
             disturbed(1 + n * 37, lambda: pool.pending or pool.send(actions))  # noqa: B023 - called at once
             batch = pool.recv()
@@ -88,13 +83,12 @@ def test_a_large_action_is_sent_whole_or_not_at_all(backend: Any, faults: Any) -
         assert pids_of(pool) == before
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_a_large_answer_is_received_whole(backend: Any) -> None:
+def test_a_large_answer_is_received_whole() -> None:
     big = lambda env, action: (env.observe(), 1.0, False, False, {"text": str(action) * 100_000})  # noqa: E731
-    with Pool(hooked(2, which=range(2), step=big), backend=backend, num_workers=2) as pool:
+    with Pool(hooked(2, which=range(2), step=big), num_workers=2) as pool:
         pool.reset()
         before = pids_of(pool)
-        for n in range(ROUNDS):
+        for n in ROUNDS:
             pool.send([n % 10] * 2)
             batch = disturbed(1 + n * 23, lambda: receive(pool))
             if batch is not None:
@@ -102,19 +96,8 @@ def test_a_large_answer_is_received_whole(backend: Any) -> None:
         assert pids_of(pool) == before
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_a_large_answer_to_a_call_is_not_lost(backend: Any) -> None:
-    with Pool(hooked(1), backend=backend, object_bytes=4096) as pool:
-        for n in range(ROUNDS):
+def test_a_large_answer_to_a_call_is_not_lost() -> None:
+    with Pool(hooked(1), object_bytes=4096) as pool:
+        for n in ROUNDS:
             call = pool.call_async("echo", bytes([n]) * 100_000)
             assert disturbed(1 + n * 23, call.result) == [((bytes([n]) * 100_000,), {})]
-
-
-def test_a_large_message_to_a_dead_worker_reaches_the_successor() -> None:
-    """The call is sent while the worker is dead. The successor receives it in spite of its size."""
-    with Pool(hooked(2), num_workers=2, faults="restart") as pool:
-        pool.reset()
-        os.kill(pids_of(pool)[1], signal.SIGKILL)
-        pool.step([1, 1])
-        text = b"x" * 3_000_000
-        assert pool.call("echo", text) == [((text,), {})] * 2

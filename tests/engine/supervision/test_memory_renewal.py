@@ -12,9 +12,9 @@ from failing import MODES
 from leaky_envs import LeakyEnv
 from pairs import each
 from pool_envs import CountingEnv
-from programs import kill, pids_of
+from programs import pids_of
 
-from remuda import FaultPolicy, Pool
+from remuda import Pool
 from remuda._engine.options.checks import memory_limit
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="worker processes need Linux")
@@ -59,10 +59,9 @@ def test_a_worker_is_replaced_between_two_episodes(mode: Any, on_fault: Any, cap
         assert steps[: len(whole) * 3] == whole * 3  # no episode was truncated
         assert pool.stats().memory_renewals == 1
         assert pool.stats().restarts == 1
-    messages = [record.getMessage() for record in caplog.records if "max_worker_memory" in record.getMessage()]
-    assert len(messages) == 1
-    assert "worker 1 takes" in messages[0]
-    assert "256 MiB; it is replaced between two episodes" in messages[0]
+    (record,) = [record for record in caplog.records if "max_worker_memory" in record.getMessage()]
+    assert (record.levelno, "worker 1 takes" in record.getMessage()) == (logging.WARNING, True)
+    assert "256 MiB; it is replaced between two episodes" in record.getMessage()
 
 
 def test_memory_of_child_processes_counts() -> None:
@@ -76,7 +75,7 @@ def test_a_worker_below_the_limit_is_not_replaced(caplog: pytest.LogCaptureFixtu
     with Pool(leaky(False, False, length=1), max_worker_memory=LIMIT) as pool:
         before = pids_of(pool)
         pool.reset()
-        for _ in range(200):
+        for _ in range(50):
             pool.step([1, 1])
         assert pids_of(pool) == before
         assert pool.stats().memory_renewals == 0
@@ -104,17 +103,6 @@ def test_a_worker_may_be_replaced_at_a_reset_within_an_episode() -> None:
         assert (pool.get_attr("last_seed"), pool.get_attr("last_options")) == ([7], [{"level": 2}])
 
 
-def test_memory_renewals_with_deaths_and_renewals() -> None:
-    faults = FaultPolicy("restart", backoff=0, max_restarts=100, renew_every=3)
-    with Pool(leaky(False, False), max_worker_memory=1, faults=faults) as pool:
-        pool.reset()
-        for i in range(12):
-            if i in (3, 7):
-                kill(pool, 1)
-            pool.step([1, 1])
-        assert all(worker.is_alive() for worker in pool.workers)
-
-
 def test_memory_renewals_with_spares_and_background_resets() -> None:
     with Pool(leaky(False, False, False), max_worker_memory=1, spares=1) as pool:
         pool.reset(seed=3)
@@ -136,8 +124,6 @@ def test_memory_renewals_with_spares_and_background_resets() -> None:
 )
 def test_formats_of_max_worker_memory(written: Any, size: int) -> None:
     assert memory_limit(written) == size
-    with Pool([CountingEnv], max_worker_memory=written) as pool:
-        assert pool.options["max_worker_memory"] == size
 
 
 @pytest.mark.parametrize(
@@ -147,7 +133,6 @@ def test_formats_of_max_worker_memory(written: Any, size: int) -> None:
         ({"max_worker_memory": 0}, ValueError, "expected max_worker_memory such as .* got 0"),
         ({"max_worker_memory": 1.5}, TypeError, "expected max_worker_memory to be bytes, .* got 1.5"),
         ({"max_worker_memory": 1, "num_workers": 1}, ValueError, "expected num_workers=None .* of several envs"),
-        ({"max_worker_memory": 1, "backend": "thread"}, ValueError, "expected max_worker_memory=None for backend="),
         ({"max_worker_memory": 1, "backend": "serial"}, ValueError, "expected max_worker_memory=None for backend="),
         ({"max_worker_memory": 1, "vector_size": 1}, ValueError, "expected max_worker_memory=None with vector_size=1"),
     ],
@@ -161,11 +146,3 @@ def test_max_worker_memory_disables_the_trial(measured_by_default: None) -> None
     for options in ({}, {"num_workers": "auto"}):
         with Pool([CountingEnv] * 3, max_worker_memory="1TiB", **options) as pool:  # type: ignore[arg-type]
             assert pool.num_workers == 3
-
-
-def test_a_memory_renewal_is_logged_as_a_warning(caplog: pytest.LogCaptureFixture) -> None:
-    with Pool(leaky(False, length=1), max_worker_memory=1) as pool:
-        pool.reset()
-        pool.step([1])
-        pool.step([1])
-    assert {record.levelno for record in caplog.records} == {logging.WARNING}

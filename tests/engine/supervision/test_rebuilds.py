@@ -11,7 +11,7 @@ from accidents import once
 from failing import limit_builds_of_successors
 from pool_envs import Gate, HookedEnv, hooked
 
-from remuda import FaultPolicy, Pool, RestartLimitError
+from remuda import EnvError, Fault, FaultPolicy, Pool, RestartLimitError, StartTimeoutError, WorkerDiedError
 
 ONE = FaultPolicy("restart", max_restarts=1, backoff=0)
 
@@ -30,15 +30,20 @@ def spoilt_when_built_again(directory: Path, accident: accidents.Accident, gate:
     return hooked(2, which=(1,), **hooks)
 
 
+KEPT: list[Fault] = []
+
+
 @pytest.mark.parametrize(
-    ("accident", "kind"),
+    ("accident", "kind", "cause"),
     [
-        (accidents.kill_myself, "death"),
-        (accidents.raise_value_error, "exception"),
-        (accidents.stop_myself, "timeout"),
+        (accidents.kill_myself, "death", WorkerDiedError),
+        (accidents.raise_value_error, "exception", EnvError),
+        (accidents.stop_myself, "timeout", StartTimeoutError),
     ],
 )
-def test_a_failed_rebuild_is_reported_with_its_kind(accident: accidents.Accident, kind: str, tmp_path: Path) -> None:
+def test_a_failed_rebuild_is_reported_with_its_kind(
+    accident: accidents.Accident, kind: str, cause: type[Exception], tmp_path: Path
+) -> None:
     gate = Gate(tmp_path)
     with Pool(spoilt_when_built_again(tmp_path, accident, gate), faults=ONE, start_timeout=60) as pool:
         if kind == "timeout":
@@ -48,7 +53,10 @@ def test_a_failed_rebuild_is_reported_with_its_kind(accident: accidents.Accident
         gate.let_pass()
         with pytest.raises(RestartLimitError) as raised:
             pool.step([1, 1])
-    assert [(fault.kind, fault.operation) for fault in raised.value.faults] == [("death", "step"), (kind, "build")]
+    KEPT[:] = raised.value.faults  # a fixture of all tests checks that they hold no memory of the pool
+    assert [(fault.kind, fault.operation) for fault in KEPT] == [("death", "step"), (kind, "build")]
+    assert isinstance(raised.value.__cause__, cause)
+    del raised
 
 
 def test_a_failed_rebuild_names_the_env_at_fault(tmp_path: Path) -> None:
@@ -84,8 +92,10 @@ def test_a_worker_with_a_full_ring_can_be_sent_a_rebuild(tmp_path: Path) -> None
         assert [call.result() for call in calls] == [[((i,), {})] for i in range(len(calls))]
 
 
-def test_close_does_not_wait_for_a_rebuild() -> None:
-    pool = Pool(hooked(1, which=(0,), step=accidents.raise_value_error), faults="restart")
+def test_an_env_that_fails_before_the_close_is_not_rebuilt(tmp_path: Path) -> None:
+    build = once(tmp_path / "built", lambda *_: None, skip=1)
+    pool = Pool(hooked(1, which=(0,), build=build, step=accidents.raise_value_error), faults="restart")
     pool.reset()
     pool.send([1])  # the env fails, and no call receives its result before the close
     pool.close(timeout=1e6)
+    assert [path.name for path in tmp_path.iterdir()] == ["built.0"]

@@ -7,12 +7,12 @@ import os
 import shutil
 import signal
 import sys
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from failing import MODES, fault_in, rejoin
 from pairs import each
 from pool_envs import NestedEnv, TextEnv, counting, hooked
 from replays import assert_reproduced, at_step, broken, drawing, fail, recording, replay
@@ -20,36 +20,15 @@ from replays import assert_reproduced, at_step, broken, drawing, fail, recording
 from remuda import (
     CrashDir,
     EnvError,
-    Fault,
-    FaultPolicy,
     Pool,
     load_record,
 )
-from remuda.gymnasium import AsyncVectorEnv
-
-BACKENDS = ["process", "thread", "serial"]
-MODES = ["next_step", "same_step", "disabled"]
-
 
 # -- contents --------------------------------------------------------------------------------------------
 
 
-@pytest.mark.filterwarnings("ignore::UserWarning")  # Gymnasium logs by warnings
-def test_gymnasiums_face_writes_crash_records(tmp_path: Path) -> None:
-    env_fns = hooked(2, step=at_step(2, broken))
-    with closing(AsyncVectorEnv(env_fns, crash_dir=tmp_path / "records", log_advice=False)) as envs:
-        envs.reset(seed=3)
-        envs.step(np.array([1, 2]))
-        with pytest.raises(ValueError, match="broken") as raised:
-            envs.step(np.array([3, 4]))
-    cause = raised.value.__cause__
-    assert isinstance(cause, EnvError)
-    assert_reproduced(replay(cause.record, "--trust"), "the env raised ValueError: broken in step 2")
-
-
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_an_exception_is_recorded_and_replayed(backend: Any, tmp_path: Path) -> None:
-    with recording(hooked(3, step=at_step(4, broken)), tmp_path, backend=backend, num_workers=3) as pool:
+def test_an_exception_is_recorded_and_replayed(tmp_path: Path) -> None:
+    with recording(hooked(3, step=at_step(4, broken)), tmp_path, num_workers=3) as pool:
         pool.reset(seed=[7, 8, 9], options={"level": 3})
         error = fail(pool)
         assert isinstance(error, EnvError)
@@ -60,7 +39,7 @@ def test_an_exception_is_recorded_and_replayed(backend: Any, tmp_path: Path) -> 
     assert [path.name for path in (tmp_path / "records").iterdir()] == [error.record.name]
 
     record = load_record(error.record)
-    assert (record.env_id, record.worker, record.pid, record.backend) == (1, 1, pid, backend)
+    assert (record.env_id, record.worker, record.pid, record.backend) == (1, 1, pid, "process")
     assert (record.episode, record.step, record.entries, record.calls) == (0, 4, 6, 0)
     assert (record.fault.kind, record.fault.operation) == ("exception", "step")
     assert (record.fault.type_name, record.fault.message) == ("ValueError", "broken")
@@ -77,44 +56,28 @@ def test_an_exception_is_recorded_and_replayed(backend: Any, tmp_path: Path) -> 
     assert run.stdout.count("in broken") == 2  # the traceback of the worker and that of the replay
 
 
-@each(mode=MODES, backend=BACKENDS)
-def test_with_restarts_the_fault_names_its_record(backend: Any, mode: Any, tmp_path: Path) -> None:
-    faults = FaultPolicy("restart")
-    env_fns = hooked(2, step=at_step(2, broken))
-    with recording(env_fns, tmp_path, backend=backend, autoreset=mode, faults=faults) as pool:
+@pytest.mark.parametrize("mode", MODES)
+def test_with_restarts_the_fault_names_its_record(mode: Any, tmp_path: Path) -> None:
+    with recording(hooked(2, step=at_step(2, broken)), tmp_path, autoreset=mode, faults="restart") as pool:
         pool.reset(seed=1)
         pool.step([5, 5])
-        batch = pool.step([6, 6])
-        info = batch.infos[1]["final_info"] if mode == "same_step" else batch.infos[1]
-        fault = info["fault"]
-        assert isinstance(fault, Fault) and fault.record is not None
-        if mode == "disabled":
-            pool.reset(env_ids=[1])
-        elif mode == "next_step":
-            pool.step([7, 7])
-        pool.step([8, 8])
-        again = pool.step([9, 9])
-        info = again.infos[1]["final_info"] if mode == "same_step" else again.infos[1]
-        second = info["fault"].record
-    assert fault.record.name == "env-1-episode-0-step-2.remuda"
-    assert load_record(fault.record).actions[0][-2:].tolist() == [5, 6]
-    assert second.name == "env-1-episode-1-step-2.remuda"
+        first = fault_in(pool.step([6, 6]), 1).record
+        rejoin(pool, [8, 8])
+        second = fault_in(pool.step([9, 9]), 1).record
+    assert first is not None and first.name == "env-1-episode-0-step-2.remuda"
+    assert load_record(first).actions[0][-2:].tolist() == [5, 6]
+    assert second is not None and second.name == "env-1-episode-1-step-2.remuda"
     record = load_record(second)
     # the record begins with the reset of the rebuilt env, which has its own seed
     assert record.kinds.tolist() == [0, 2, 4, 4]
     assert record.actions[0][-2:].tolist() == [8, 9]
-    assert_reproduced(replay(second, "--trust"))
 
 
-@each(mode=["next_step", "same_step"], backend=BACKENDS)
-def test_a_record_of_a_late_episode_has_the_state_of_its_random_numbers(
-    backend: Any, mode: Any, tmp_path: Path
-) -> None:
+@pytest.mark.parametrize("mode", ["next_step", "same_step"])
+def test_a_record_of_a_late_episode_has_the_state_of_its_random_numbers(mode: Any, tmp_path: Path) -> None:
     """The log is so short that it contains only the last episode."""
-    policy = CrashDir(tmp_path, bytes_per_env=9 * 64)
-    with recording(
-        hooked(1, [0], step=drawing(0.0003)), tmp_path, backend=backend, autoreset=mode, crash_dir=policy
-    ) as pool:
+    options: Any = {"autoreset": mode, "crash_dir": CrashDir(tmp_path, bytes_per_env=9 * 64)}
+    with recording(hooked(1, [0], step=drawing(0.0003)), tmp_path, backend="serial", **options) as pool:
         pool.reset(seed=4)
         error = fail(pool, lambda i: i % 1000)
     record = load_record(error.record)
@@ -128,7 +91,7 @@ def test_a_record_of_a_late_episode_has_the_state_of_its_random_numbers(
 
 def test_a_record_has_the_episodes_seed_and_set_options(tmp_path: Path) -> None:
     env_fns = hooked(2, step=drawing(0.003))
-    with recording(env_fns, tmp_path, seeding="per_episode") as pool:
+    with recording(env_fns, tmp_path, backend="serial", seeding="per_episode") as pool:
         pool.set_reset_options({"level": 3})
         pool.reset(seed=4)
         error = fail(pool, lambda i: i % 1000)
@@ -137,10 +100,9 @@ def test_a_record_has_the_episodes_seed_and_set_options(tmp_path: Path) -> None:
     state = np.random.SeedSequence(4, spawn_key=(1, record.episode)).generate_state(1)[0]
     assert record.start is not None
     assert (record.start.seed, record.start.options) == (int(state) % 2**31, {"level": 3})
-    assert_reproduced(replay(record, "--trust"), f"the env raised ValueError: {record.fault.message} in step")
 
 
-@pytest.mark.parametrize("generator", ["PCG64DXSM", "MT19937", "Philox", "SFC64"])
+@pytest.mark.parametrize("generator", ["MT19937", "Philox"])
 def test_records_have_random_states_of_every_generator(generator: str, tmp_path: Path) -> None:
     def use_generator(env: Any) -> None:
         env.np_random = np.random.Generator(getattr(np.random, generator)(5))
@@ -152,20 +114,6 @@ def test_records_have_random_states_of_every_generator(generator: str, tmp_path:
     assert record.start is not None and record.start.random is not None
     assert record.start.random["bit_generator"] == generator
     assert_reproduced(replay(record, "--trust"), f"the env raised ValueError: {record.fault.message} in")
-
-
-def test_a_record_of_a_fault_in_a_reset(tmp_path: Path) -> None:
-    def reset(env: Any) -> None:
-        drawn = float(env.np_random.random())
-        if drawn < 0.1:
-            raise ValueError(f"drew {drawn}")
-
-    with recording(hooked(1, [0], length=1, reset=reset, autoreset=reset), tmp_path) as pool:
-        pool.reset(seed=1)
-        error = fail(pool)
-    record = load_record(error.record)
-    assert (record.fault.operation, record.step) == ("reset", 0)
-    assert_reproduced(replay(record, "--trust"), f"the env raised ValueError: {record.fault.message} in the reset")
 
 
 def test_only_the_env_at_fault_is_recorded(tmp_path: Path) -> None:
@@ -180,14 +128,6 @@ def test_only_the_env_at_fault_is_recorded(tmp_path: Path) -> None:
     assert {i: fault.record for i, fault in faults.items()} == dict.fromkeys(range(3), path)
     record = load_record(path)
     assert (record.env_ids, record.num_workers) == ((0, 1, 2), 1)
-
-
-def test_nothing_is_recorded_without_a_fault(tmp_path: Path) -> None:
-    with recording(counting(2, length=3), tmp_path) as pool:
-        pool.reset()
-        for i in range(9):
-            pool.step([i, i])
-    assert list((tmp_path / "records").iterdir()) == []
 
 
 def test_records_never_overwrite_a_file(tmp_path: Path) -> None:
@@ -208,7 +148,6 @@ def test_a_pool_writes_at_most_max_files_records(tmp_path: Path, caplog: pytest.
             pool.reset()
             records.append(fail(pool).record)
     assert [record is None for record in records] == [False, False, True, True]
-    assert len(list((tmp_path / "records").iterdir())) == 2
     assert [r.getMessage() for r in caplog.records if "max_files=2" in r.getMessage()]
 
 
@@ -239,8 +178,7 @@ def test_wrong_places_of_records_are_refused(
         Pool(counting(1), crash_dir=record)
 
 
-@pytest.mark.parametrize("name", ["bytes_per_env", "max_files"])
-@pytest.mark.parametrize("value", [0, -1, 1.5, True, None])
+@each(name=["bytes_per_env", "max_files"], value=[0, 1.5, True, None])
 def test_wrong_limits_of_recording_are_refused(name: str, value: Any) -> None:
     with pytest.raises(ValueError, match=f"expected {name} to be an int from 1 up"):
         CrashDir("records", **{name: value})
@@ -292,8 +230,6 @@ def test_actions_without_a_fixed_size_need_trust(tmp_path: Path) -> None:
     run = replay(record, "--factory", "pool_envs:TextEnv")
     assert (run.exit_code, "pickled code: replaying them needs --trust" in run.stderr) == (2, True)
     assert_reproduced(replay(record, "--trust"), "the env raised ValueError: after 7 letters in step 3")
-    other = replay(record, "--trust", "--factory", "pool_envs:TextEnv")
-    assert (other.exit_code, "not reproduced: nothing failed" in other.stdout) == (3, True)
 
 
 def test_records_lack_actions_that_are_too_long(tmp_path: Path) -> None:

@@ -7,15 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from accidents import raise_value_error
 from failing import MODES, fault_in
-from odd_exceptions import raising
 from pairs import each, pairwise
 from pool_envs import Gate, counting, hooked
 from programs import kill, pids_of
 
 from remuda import FaultPolicy, Pool
-
-BACKENDS = [("process", 3), ("process", 1), ("thread", 3), ("serial", 1)]
 
 
 def play(pool: Pool, episodes: int, length: int) -> list[list[Any]]:
@@ -31,19 +29,21 @@ def play(pool: Pool, episodes: int, length: int) -> list[list[Any]]:
     return seen
 
 
-@pairwise(mode=MODES, backend__num_workers=BACKENDS, on_fault=["raise", "restart"])
+@pairwise(mode=MODES, num_workers=[1, 3], max_restarts=[None, 0])
 def test_an_env_is_rebuilt_after_renew_every_episodes(
-    on_fault: Any, backend: Any, num_workers: int, mode: Any, tmp_path: Path
+    max_restarts: int | None, num_workers: int, mode: Any, tmp_path: Path
 ) -> None:
+    """A renewal does not count as a fault."""
     builds = tmp_path / "builds"
 
     def build(env: Any) -> None:
         with open(builds, "a") as file:
             file.write(str(env.tag))
 
-    faults = FaultPolicy(on_fault, renew_every=2)
+    restarts = FaultPolicy("restart", renew_every=2, max_restarts=0)
+    faults = FaultPolicy(renew_every=2) if max_restarts is None else restarts
     env_fns = hooked(3, which=[0, 1, 2], length=3, build=build)
-    with Pool(env_fns, backend=backend, num_workers=num_workers, faults=faults, autoreset=mode) as pool:
+    with Pool(env_fns, num_workers=num_workers, faults=faults, autoreset=mode) as pool:
         seen = play(pool, episodes=5, length=3)
         steps = [obs[2] for obs in seen]
         episodes = [obs[1] for obs in seen]
@@ -101,19 +101,8 @@ def test_a_worker_of_several_envs_is_not_replaced() -> None:
         assert pool.get_attr("total_steps") == [0] * 4
 
 
-def test_renewals_do_not_count_as_faults() -> None:
-    faults = FaultPolicy("restart", renew_every=1, max_restarts=0)
-    with Pool(counting(2, length=1), faults=faults, autoreset="same_step") as pool:
-        pool.reset()
-        for _ in range(5):
-            batch = pool.step([1, 1])
-            assert batch.terminations.all()
-            assert "fault" not in batch.infos[1]["final_info"] if "final_info" in batch.infos[1] else True
-
-
 def test_an_env_that_raises_in_close_is_renewed() -> None:
-    env_fns = hooked(2, length=1, close=raising(lambda: ValueError("stuck")))
-    with Pool(env_fns, faults=FaultPolicy(renew_every=1), autoreset="next_step") as pool:
+    with Pool(hooked(2, length=1, close=raise_value_error), faults=FaultPolicy(renew_every=1)) as pool:
         pool.reset()
         before = pids_of(pool)[1]
         for _ in range(4):
@@ -137,20 +126,6 @@ def test_a_close_that_hangs_is_no_fault_of_the_successor() -> None:
         pool.close(terminate=True)
 
 
-@pytest.mark.parametrize("mode", MODES)
-def test_renewals_with_deaths(mode: Any) -> None:
-    faults = FaultPolicy("restart", renew_every=2, backoff=0)
-    with Pool(counting(2, length=2), faults=faults, autoreset=mode) as pool:
-        pool.reset()
-        for i in range(12):
-            if i in (3, 7):
-                kill(pool, 1)
-            batch = pool.step([1, 1])
-            if mode == "disabled" and (ended := [j for j in range(2) if batch.terminations[j] or batch.truncations[j]]):
-                pool.reset(env_ids=ended)
-        assert all(worker.is_alive() for worker in pool.workers)
-
-
 def test_seeds_of_a_reset_reach_the_successor() -> None:
     with Pool(counting(2, length=1), faults=FaultPolicy(renew_every=1), autoreset="disabled") as pool:
         for seed in (3, 30, 300):
@@ -162,15 +137,10 @@ def test_seeds_of_a_reset_reach_the_successor() -> None:
 # -- the count of episodes -------------------------------------------------------------------------------
 
 
-@each(backend__num_workers=BACKENDS, mode=MODES)
-def test_episodes_that_a_reset_ends_count_on_every_backend(mode: Any, backend: Any, num_workers: int) -> None:
-    with Pool(
-        counting(3, length=3),
-        backend=backend,
-        num_workers=num_workers,
-        faults=FaultPolicy(renew_every=2),
-        autoreset=mode,
-    ) as pool:
+@each(num_workers=[1, 3], mode=MODES)
+def test_episodes_that_a_reset_ends_count(mode: Any, num_workers: int) -> None:
+    faults = FaultPolicy(renew_every=2)
+    with Pool(counting(3, length=3), num_workers=num_workers, faults=faults, autoreset=mode) as pool:
         episodes = [pool.reset(seed=seed).obs[1, 1].item() for seed in range(4)]  # each reset ends the previous episode
         assert episodes == [1, 2, 1, 2]
         assert pool.get_attr("last_seed") == [3, 4, 5]
@@ -185,14 +155,11 @@ def test_episodes_that_a_reset_ends_count_on_every_backend(mode: Any, backend: A
         assert batch.obs[:, 1].tolist() == [2, 1, 2]
 
 
-@pytest.mark.parametrize(("backend", "num_workers"), [("process", 1), ("process", 2), ("thread", 2)])
-def test_an_unused_reset_in_advance_does_not_count_as_an_episode(
-    backend: Any, num_workers: int, tmp_path: Path
-) -> None:
+@pytest.mark.parametrize("num_workers", [1, 2])
+def test_an_unused_reset_in_advance_does_not_count_as_an_episode(num_workers: int, tmp_path: Path) -> None:
     gate = Gate(tmp_path)
     env_fns = hooked(2, length=1, autoreset=lambda env: gate.wait())
-    faults = FaultPolicy(renew_every=2)
-    with Pool(env_fns, backend=backend, num_workers=num_workers, faults=faults, resets_ahead=True) as pool:
+    with Pool(env_fns, num_workers=num_workers, faults=FaultPolicy(renew_every=2), resets_ahead=True) as pool:
         pool.reset()
         assert pool.step([1, 1]).terminations.all()
         gate.let_pass()  # this is the reset in advance

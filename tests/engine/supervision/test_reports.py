@@ -10,7 +10,6 @@ import signal
 from pathlib import Path
 from typing import Any
 
-import gymnasium
 import numpy as np
 import pytest
 from accidents import die
@@ -71,9 +70,8 @@ def broken_in_third_step(env: Any, _: Any) -> None:
         raise ValueError("broken")
 
 
-@pytest.mark.parametrize("backend", ["process", "thread", "serial"])
-def test_an_exception_reports_episode_step_seed_and_action(backend: Any) -> None:
-    with Pool(hooked(3, step=broken_in_third_step), backend=backend) as pool:
+def test_an_exception_reports_episode_step_seed_and_action() -> None:
+    with Pool(hooked(3, step=broken_in_third_step)) as pool:
         pool.reset(seed=40)
         pool.step([7, 8, 9])
         pool.step([7, 8, 9])
@@ -137,21 +135,17 @@ def test_a_report_has_actions_of_several_arrays() -> None:
         assert (int(where.action["keys"][0]), where.action["keys"][1].tolist()) == (3, [1, 0])
 
 
-def faults_in(caplog: pytest.LogCaptureFixture) -> list[Any]:
-    return [record for record in caplog.records if record.name == "remuda"]
-
-
 def test_a_death_is_logged_once_with_env_and_worker(caplog: pytest.LogCaptureFixture) -> None:
     with Pool(counting(8), num_workers=2, faults="restart", autoreset="same_step") as pool:
         pool.reset()
         kill(pool, 1)
-        with caplog.at_level(logging.WARNING, logger="remuda"):
-            pool.step([1] * 8)
-    (records,) = faults_in(caplog)
-    assert (records.worker, records.env) == (1, 4)
-    assert [fault[:2] for fault in records.faults] == [(env, 1) for env in range(4, 8)]
-    assert records.faults[1][2].startswith("env 5 went with its worker: worker 1 ")
-    assert re.match(r"worker 1 \(pid \d+, envs 4-7\) died .*; it is restarted at once$", records.message)
+        pool.step([1] * 8)
+    record: Any
+    (record,) = caplog.records
+    assert (record.worker, record.env) == (1, 4)
+    assert [fault[:2] for fault in record.faults] == [(env, 1) for env in range(4, 8)]
+    assert record.faults[1][2].startswith("env 5 went with its worker: worker 1 ")
+    assert re.match(r"worker 1 \(pid \d+, envs 4-7\) died .*; it is restarted at once$", record.message)
 
 
 def test_a_log_has_the_consequence_before_the_workers_output(caplog: pytest.LogCaptureFixture) -> None:
@@ -164,8 +158,8 @@ def test_a_log_has_the_consequence_before_the_workers_output(caplog: pytest.LogC
     ) as pool:
         pool.reset()
         pool.step([1])
-    (records,) = faults_in(caplog)
-    first, *rest = records.message.splitlines()
+    (record,) = caplog.records
+    first, *rest = record.message.splitlines()
     assert first.endswith("; it is restarted at once")
     assert rest[-1].strip() == "sim stuck"
 
@@ -180,7 +174,7 @@ def test_a_log_has_the_time_of_the_restart(caplog: pytest.LogCaptureFixture) -> 
         kill(pool, 0)
         with pytest.raises(RestartLimitError):
             pool.step([1])
-    ends = [record.message.rpartition("; ")[2] for record in faults_in(caplog)]
+    ends = [record.message.rpartition("; ")[2] for record in caplog.records]
     assert ends == ["it is restarted at once", "it is restarted in 0.25 s", "it is no longer restarted"]
 
 
@@ -191,49 +185,25 @@ def test_equal_exceptions_are_logged_as_one(caplog: pytest.LogCaptureFixture) ->
     with Pool(hooked(10, range(1, 10), step=step), num_workers=1, faults="restart", autoreset="same_step") as pool:
         pool.reset()
         pool.step([1] * 10)
-    records = [(record.env, re.sub(r" \(env.*\)| \(episode.*\)", "", record.message)) for record in faults_in(caplog)]
-    assert records == [
+    logged: list[Any] = caplog.records
+    assert [(record.env, re.sub(r" \(env.*\)| \(episode.*\)", "", record.message)) for record in logged] == [
         (1, "envs 1-6, 8, 9 (worker 0) raised ValueError in step: broken; it is rebuilt"),
         (7, "env 7 (worker 0) raised ValueError in step: odd; it is rebuilt"),
     ]
 
 
 def test_equal_exceptions_are_raised_as_one() -> None:
-    with pytest.raises(EnvError) as raised:
-        Pool([lambda: gymnasium.make("NoSuchEnv-v0")] * 64, num_workers=4)
-    text = str(raised.value)
-    assert text.startswith("env") and text.count("NoSuchEnv") == 1 and len(text) < 300
-    with Pool(hooked(64, range(64), step=BROKEN), num_workers=4) as pool:
-        pool.reset()
-        with pytest.raises(EnvError) as raised:
-            pool.step([1] * 64)
-        assert len(raised.value.failures) == 64
-        assert str(raised.value).startswith(
-            "envs 0-63 (workers 0-3) raised ValueError in step: broken (env 0: episode 0"
-        )
-        assert str(raised.value).count("raised") == 1
+    """Exceptions that differ in an address are equal."""
 
-
-def test_exceptions_that_differ_in_an_address_are_equal() -> None:
     def step(env: Any, action: Any) -> None:
         raise ValueError(f"{env!r} at {env.tag * 0xABCD + 0x7F41003653C0:#x} is no good")
 
-    with Pool(hooked(3, range(3), step=step), num_workers=3) as pool:
+    with Pool(hooked(64, range(64), step=step), num_workers=4) as pool:
         pool.reset()
-        with pytest.raises(EnvError, match=r"^envs 0-2 \(workers 0-2\) raised ValueError in step: ") as raised:
-            pool.step([1] * 3)
+        with pytest.raises(EnvError, match=r"^envs 0-63 \(workers 0-3\) raised ValueError in step: <pool") as raised:
+            pool.step([1] * 64)
+        assert len(raised.value.failures) == 64
         assert str(raised.value).count("raised") == 1
-
-
-def test_a_restart_limit_error_has_each_death_once() -> None:
-    with Pool(counting(8), num_workers=2, faults=FaultPolicy("restart", max_restarts=0)) as pool:
-        pool.reset()
-        kill(pool, 1)
-        with pytest.raises(RestartLimitError) as raised:
-            pool.step([1] * 8)
-        assert [fault.env_id for fault in raised.value.faults] == [4, 5, 6, 7]
-        assert str(raised.value).count("\n  ") == 1
-        assert "envs 4-7" in str(raised.value)
 
 
 def test_a_fault_can_be_pickled_and_keeps_its_text() -> None:
@@ -251,35 +221,13 @@ def test_a_fault_can_be_pickled_and_keeps_its_text() -> None:
         assert type(copy.error) is type(original.error)
 
 
-def test_stats_count_restarts() -> None:
-    with Pool(counting(3), faults=FaultPolicy("restart", backoff=0), autoreset="same_step") as pool:
-        pool.reset()
-        assert pool.stats().restarts == 0
-        for worker in (0, 2):
-            kill(pool, worker)
-            pool.step([1] * 3)
-        assert pool.stats().restarts == 2
-
-
-def test_a_format_may_name_worker_and_env_in_every_record(tmp_path: Path) -> None:
+def test_a_format_may_name_worker_and_env_in_every_record(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """Records that concern no worker or env, such as that of the last crash record, also have these fields."""
-    records: list[str] = []
-
-    class Keeping(logging.Handler):
-        def emit(self, record: logging.LogRecord) -> None:
-            records.append(self.format(record))
-
-    handler = Keeping()
-    handler.setFormatter(logging.Formatter("[%(worker)s %(env)s] %(message)s"))
-    logging.getLogger("remuda").addHandler(handler)
-    try:
-        crash_dir = CrashDir(tmp_path, max_files=1)
-        with Pool(hooked(1, which=[0], step=BROKEN), backend="serial", crash_dir=crash_dir) as pool:
-            pool.reset()
-            with pytest.raises(EnvError):
-                pool.step([0])
-    finally:
-        logging.getLogger("remuda").removeHandler(handler)
-    (line,) = records
-    assert line.startswith("[None None] ")
-    assert "max_files=1" in line
+    crash_dir = CrashDir(tmp_path, max_files=1)
+    with Pool(hooked(1, which=[0], step=BROKEN), backend="serial", crash_dir=crash_dir) as pool:
+        pool.reset()
+        with pytest.raises(EnvError):
+            pool.step([0])
+    (record,) = caplog.records
+    line = logging.Formatter("[%(worker)s %(env)s] %(message)s").format(record)
+    assert line.startswith("[None None] ") and "max_files=1" in line

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import simulator_envs
-from accidents import hold_the_gil, kill_myself, once, raise_value_error
+from accidents import kill_myself, once, raise_value_error
 from lives import Row
 from pairs import covering, each
 from pool_envs import EnvFn
@@ -16,7 +16,7 @@ from pool_envs import EnvFn
 from remuda import FaultPolicy, Pool
 
 MODES = ("next_step", "same_step", "disabled", "background")
-FAULTS = {"process": [kill_myself, raise_value_error, hold_the_gil], "thread": [raise_value_error], "serial": []}
+FAULTS = {"process": [kill_myself, raise_value_error], "thread": [raise_value_error], "serial": []}
 CASES = covering(
     [(name, backend, act) for name, backend in simulator_envs.PLACES for act in FAULTS[backend]],
     lambda case: case[:2],
@@ -43,8 +43,8 @@ def play(pool: Pool) -> list[list[Row]]:
     return [rows[:ROWS] for rows in rows_of_envs]
 
 
-def rows_of(env_fns: Sequence[EnvFn], hook: Callable[..., Any], timeout: float | None = None, **options: Any) -> Any:
-    faults = FaultPolicy("restart", backoff=0, step_timeout=timeout)
+def rows_of(env_fns: Sequence[EnvFn], hook: Callable[..., Any], **options: Any) -> Any:
+    faults = FaultPolicy("restart", backoff=0)
     with Pool(simulator_envs.stumbling(env_fns, hook), faults=faults, **options) as pool:
         return play(pool)
 
@@ -55,8 +55,7 @@ def test_a_slot_has_the_rows_of_a_serial_pool_after_a_fault(
     simulator: str, backend: Any, act: Any, mode: Any, tmp_path: Path
 ) -> None:
     env_fns = simulator_envs.env_fns(simulator, simulator_envs.num_envs_in_a_process(simulator))
-    timeout = 5.0 if act is hold_the_gil else None
-    all_rows = rows_of(env_fns, once(tmp_path / "tested", act, skip=16), timeout, backend=backend, autoreset=mode)
+    all_rows = rows_of(env_fns, once(tmp_path / "tested", act, skip=16), backend=backend, autoreset=mode)
     error = once(tmp_path / "serial", raise_value_error, skip=16)
     assert all_rows == rows_of(env_fns, error, backend="serial", autoreset=mode)
     assert [[row.has_fault for row in rows].count(True) for rows in all_rows] == [0] * (len(env_fns) - 1) + [1]

@@ -5,24 +5,23 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import accidents
 import pytest
-from accidents import once
+from accidents import once, raise_value_error
+from failing import ACTS, MODES, fault_in
+from pairs import each, pairwise
 from pool_envs import hooked
 from programs import kill
 from state_envs import Putting, take_counts
 
 from remuda import EnvError, FaultPolicy, Pool, StateError, WorkerDiedError, load_record
 
-ACTS = {"death": accidents.kill_myself, "exception": accidents.raise_value_error}
+RESTART = FaultPolicy("restart", backoff=0)
 
 
-@pytest.mark.parametrize("mode", ["next_step", "same_step", "disabled"])
-@pytest.mark.parametrize("kind", ACTS)
+@each(kind=["death", "exception"], mode=MODES)
 def test_a_fault_after_set_state_repeats_the_observation_of_the_state(mode: Any, kind: str, tmp_path: Path) -> None:
     fail = once(tmp_path / "once", ACTS[kind], lambda env: env.last_action == 9)
-    policy = FaultPolicy("restart", backoff=0)
-    with Pool(hooked(2, step=fail), autoreset=mode, faults=policy, extras={"steps": lambda env: env.steps}) as pool:
+    with Pool(hooked(2, step=fail), autoreset=mode, faults=RESTART, extras={"steps": lambda env: env.steps}) as pool:
         pool.reset(seed=0)
         pool.step([1, 1])
         states = pool.get_state(state_fns=(take_counts, Putting()))
@@ -40,24 +39,11 @@ def test_a_fault_after_set_state_repeats_the_observation_of_the_state(mode: Any,
         assert pool.step([0, 0]).obs[1, 2] == (0 if mode == "next_step" else 1)
 
 
-def test_a_death_after_set_state_repeats_the_observation_of_the_state() -> None:
-    with Pool(hooked(2), faults=FaultPolicy("restart", backoff=0)) as pool:
-        pool.reset(seed=0)
-        pool.step([1, 1])
-        put = pool.set_state(pool.get_state(state_fns=(take_counts, Putting())))
-        kill(pool, 1)
-        batch = pool.step([0, 0])
-        assert batch.truncations.tolist() == [False, True]
-        assert batch.obs[1].tolist() == put.obs[1].tolist()
-
-
-@pytest.mark.parametrize("mode", ["next_step", "same_step", "disabled"])
-@pytest.mark.parametrize("is_idle", [True, False])
+@pairwise(is_idle=[True, False], mode=MODES)
 def test_a_rebuilt_env_has_no_state_before_its_reset(mode: Any, is_idle: bool, tmp_path: Path) -> None:
-    fail = once(tmp_path / "once", accidents.raise_value_error, lambda env: env.last_action == 9)
-    policy = FaultPolicy("restart", backoff=0)
+    fail = once(tmp_path / "once", raise_value_error, lambda env: env.last_action == 9)
     fns = take_counts, Putting()
-    with Pool(hooked(2, step=fail), autoreset=mode, faults=policy) as pool:
+    with Pool(hooked(2, step=fail), autoreset=mode, faults=RESTART) as pool:
         pool.reset(seed=0)
         if is_idle:
             kill(pool, 1)
@@ -93,10 +79,10 @@ def test_a_renewed_env_has_no_state_before_its_reset() -> None:
         assert len(pool.get_state(state_fns=fns)) == 2
 
 
-@pytest.mark.parametrize("kind", ACTS)
+@pytest.mark.parametrize("kind", ["death", "exception"])
 def test_set_state_is_repeated_after_a_fault(kind: str, tmp_path: Path) -> None:
     fail = once(tmp_path / "once", ACTS[kind], lambda env: env.tag == 1)
-    with Pool(hooked(2), faults=FaultPolicy("restart", backoff=0)) as pool:
+    with Pool(hooked(2), faults=RESTART) as pool:
         pool.reset(seed=0)
         pool.step([1, 1])
         states = pool.get_state(state_fns=(take_counts, Putting(fail)))
@@ -108,7 +94,7 @@ def test_set_state_is_repeated_after_a_fault(kind: str, tmp_path: Path) -> None:
 
 
 def test_without_restarts_a_failed_set_state_needs_a_reset(tmp_path: Path) -> None:
-    fail = once(tmp_path / "once", accidents.raise_value_error, lambda env: env.tag == 1)
+    fail = once(tmp_path / "once", raise_value_error, lambda env: env.tag == 1)
     with Pool(hooked(2), num_workers=1) as pool:
         pool.reset()
         pool.step([1, 1])
@@ -122,7 +108,7 @@ def test_without_restarts_a_failed_set_state_needs_a_reset(tmp_path: Path) -> No
 
 
 def test_reports_count_steps_from_the_state(tmp_path: Path) -> None:
-    fail = once(tmp_path / "once", accidents.raise_value_error, lambda env: env.last_action == 9)
+    fail = once(tmp_path / "once", raise_value_error, lambda env: env.last_action == 9)
     with Pool(hooked(2, step=fail), num_workers=1) as pool:
         pool.reset()
         for _ in range(3):
@@ -134,28 +120,15 @@ def test_reports_count_steps_from_the_state(tmp_path: Path) -> None:
             pool.step([0, 9])
 
 
-def test_a_record_of_an_episode_with_set_state_cannot_be_replayed(tmp_path: Path) -> None:
-    fail = once(tmp_path / "once", accidents.raise_value_error, lambda env: env.last_action == 9, skip=1)
-    policy = FaultPolicy("restart", backoff=0)
-    with Pool(hooked(2, step=fail), faults=policy, crash_dir=tmp_path / "records") as pool:
-        pool.reset(seed=0)
-        pool.step([1, 1])
-        pool.step([1, 9])  # the first failure is skipped
-        pool.set_state(pool.get_state(state_fns=(take_counts, Putting())))
-        batch = pool.step([1, 9])
-        (path,) = (tmp_path / "records").glob("*.remuda")
-        assert batch.truncations[1]
-        record = load_record(path)
-        assert record.kinds.tolist()[-2:] == [5, 4]
-        assert not record.is_whole
-
-
-def test_a_record_of_a_later_episode_can_be_replayed(tmp_path: Path) -> None:
-    fail = once(tmp_path / "once", accidents.raise_value_error, lambda env: env.last_action == 9)
-    with Pool(hooked(2, step=fail), faults=FaultPolicy("restart", backoff=0), crash_dir=tmp_path / "records") as pool:
-        pool.reset(seed=0)
-        pool.set_state(pool.get_state(state_fns=(take_counts, Putting())))
-        pool.reset(seed=1)
-        pool.step([1, 9])
-        (path,) = (tmp_path / "records").glob("*.remuda")
-        assert load_record(path).is_whole
+def test_only_a_record_of_an_episode_without_set_state_can_be_replayed(tmp_path: Path) -> None:
+    fail = lambda env, action: raise_value_error() if action == 9 else None  # noqa: E731
+    with Pool(hooked(2, step=fail), faults=RESTART, autoreset="disabled", crash_dir=tmp_path) as pool:
+        records = []
+        for _ in range(2):
+            pool.reset(seed=0)
+            records.append(load_record(fault_in(pool.step([1, 9]), 1).record or ""))
+            pool.reset(env_ids=[1])
+            pool.set_state(pool.get_state(state_fns=(take_counts, Putting())))
+            records.append(load_record(fault_in(pool.step([1, 9]), 1).record or ""))
+    assert [record.is_whole for record in records] == [True, False] * 2
+    assert records[1].kinds.tolist()[-2:] == [5, 4]

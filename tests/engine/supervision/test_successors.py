@@ -11,10 +11,9 @@ import accidents
 import pytest
 from accidents import die, once
 from failing import MODES, assert_cut_off
-from late_keys import LATE, LATER, step_vector_with_late_keys, step_with_late_keys, with_a_lock
+from late_keys import LATE, LATER, step_with_late_keys, with_a_lock
 from pool_envs import Gate, HookedEnv, hooked
 from programs import kill
-from vector_envs import PlainVector
 
 from remuda import FaultPolicy, Pool
 
@@ -56,32 +55,6 @@ def test_a_key_that_appears_during_a_restart_has_one_column_in_all_workers(tmp_p
             assert infos[0] == {**expected, **{key: infos[0][key] for key in ("tag", "steps")}} | {
                 key: value - 1 for key, value in expected.items() if key.startswith("late")
             }
-
-
-def test_a_key_that_appears_during_the_restart_of_a_vector_env(tmp_path: Path) -> None:
-    gate = Gate(tmp_path)
-    env_fns = [
-        lambda: PlainVector(2, 0, step=step_vector_with_late_keys),
-        lambda: PlainVector(2, 2, step=step_vector_with_late_keys, build=standing(gate, tmp_path / "built")),
-    ]
-    with Pool(env_fns, vector_size=2, faults=RESTART) as pool:
-        pool.reset()
-        for _ in range(2):
-            pool.step([1] * 4)
-        kill(pool, 1)
-        assert "fault" in pool.step([1] * 4).infos[2]
-        gate.await_arrival()
-        pool.send([1] * 4)
-        for _ in range(4):
-            batch = pool.recv(min_envs=2)
-            assert batch.env_ids.tolist() == [0, 1]
-            pool.send([1, 1], env_ids=[0, 1])
-        gate.open()
-        pool.recv()
-        for step in range(1, 9):
-            infos = pool.step([1] * 4).infos
-            for env in (2, 3):
-                assert infos[env] == {f"key {n}": env + 10.0 * n for n in range(step)}
 
 
 # -- the last observation --------------------------------------------------------------------------------

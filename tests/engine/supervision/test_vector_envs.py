@@ -6,14 +6,14 @@ import os
 import re
 import select
 import signal
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from accidents import die, once
-from failing import MODES, assert_cut_off, fault_in, final_info
+from accidents import die, once, raise_value_error
+from failing import ACTS, MODES, assert_cut_off, final_info, policy_against
 from odd_exceptions import raising
 from pairs import each, pairwise
 from pool_envs import TextEnv
@@ -22,7 +22,6 @@ from vector_envs import die_while_sending, plain, synced
 from remuda import (
     Batch,
     EnvError,
-    EnvTimeoutError,
     FaultPolicy,
     Pool,
     RestartLimitError,
@@ -30,54 +29,23 @@ from remuda import (
     WorkerDiedError,
 )
 
-BACKENDS = ("process", "thread", "serial")
-
-
-@pytest.fixture
-def pool() -> Iterator[Pool]:
-    with Pool(plain(3, 2), vector_size=2, num_workers=2) as pool:
-        yield pool
-
-
 # -- faults: raise ---------------------------------------------------------------------------------------
 
 
-@each(backend=BACKENDS, mode=MODES)
-def test_an_exception_affects_all_slots(mode: Any, backend: Any, tmp_path: Path) -> None:
-    step = once(tmp_path / "step", raising(lambda: ValueError("broken")))
-    with Pool(plain(2, 3, mode=mode, step=step), vector_size=3, autoreset=mode, backend=backend) as pool:
-        pool.reset()
+@each(operation=["step", "reset"], num_workers=[1, 2], mode=MODES)
+def test_an_exception_affects_all_slots(operation: str, num_workers: int, mode: Any, tmp_path: Path) -> None:
+    hooks = {operation: once(tmp_path / "failed", raise_value_error)}
+    with Pool(plain(2, 3, mode=mode, **hooks), vector_size=3, autoreset=mode, num_workers=num_workers) as pool:
         with pytest.raises(EnvError, match="broken") as raised:
+            pool.reset()
             pool.step(np.arange(6))
         assert raised.value.env_ids == (0, 1, 2)
-        assert {failure.operation for failure in raised.value.failures} == {"step"}
+        assert {failure.operation for failure in raised.value.failures} == {operation}
         assert pool.recv().env_ids.tolist() == [3, 4, 5]
         with pytest.raises(StateError, match="got envs 0-2; call reset first"):
             pool.step(np.arange(6))
         pool.reset(env_ids=[0, 1, 2])
-        assert pool.step(np.arange(6)).obs[:, 2].tolist() == [1, 1, 1, 2, 2, 2]
-
-
-def test_an_exception_is_described_once_for_all_slots() -> None:
-    step = raising(lambda: ValueError("broken"))
-    with Pool(plain(2, 100, step=step), vector_size=100, backend="serial") as pool:
-        pool.reset()
-        with pytest.raises(EnvError) as raised:
-            pool.step(np.zeros(200, int))
-        assert len(raised.value.failures) == 100
-        assert str(raised.value).count("broken") == 1
-        assert re.search("env 0 .*; and with them, of the same vector envs, envs 1-99$", str(raised.value))
-
-
-def test_an_exception_in_a_reset(tmp_path: Path) -> None:
-    reset = once(tmp_path / "reset", raising(lambda: ValueError("broken")))
-    with Pool(plain(2, 2, reset=reset), vector_size=2, num_workers=1) as pool:
-        with pytest.raises(EnvError, match="raised ValueError in reset: broken") as raised:
-            pool.reset()
-        assert raised.value.env_ids == (0, 1)
-        assert pool.recv().env_ids.tolist() == [2, 3]
-        pool.reset(env_ids=[0, 1])
-        pool.step(np.arange(4))
+        assert pool.step(np.arange(6)).obs[:3, 2].tolist() == [1, 1, 1]
 
 
 def test_a_death_affects_all_slots() -> None:
@@ -87,6 +55,16 @@ def test_a_death_affects_all_slots() -> None:
             pool.step(np.arange(6))
         assert raised.value.env_ids == (0, 1, 2)
         assert pool.recv().env_ids.tolist() == [3, 4, 5]
+
+
+def test_an_exception_is_described_once_for_all_slots() -> None:
+    with Pool(plain(2, 100, step=raise_value_error), vector_size=100, backend="serial") as pool:
+        pool.reset()
+        with pytest.raises(EnvError) as raised:
+            pool.step(np.zeros(200, int))
+        assert len(raised.value.failures) == 100
+        assert str(raised.value).count("broken") == 1
+        assert re.search("env 0 .*; and with them, of the same vector envs, envs 1-99$", str(raised.value))
 
 
 def test_ctrl_c_in_a_serial_vector_env_is_raised(tmp_path: Path) -> None:
@@ -107,53 +85,41 @@ def restarting(mode: Any, size: int = 3, length: int = 1_000_000, policy: Any = 
     return Pool(plain(2, size, length, mode, **hooks), vector_size=size, autoreset=mode, faults=policy)
 
 
-def step_after_fault(pool: Pool) -> Batch:
-    """Steps once. Before that it resets the first vector env if the autoreset mode does not."""
-    first = list(range(pool.vector_size or 1))
+def step_after_fault(pool: Pool, lost: Sequence[int] = ()) -> Batch:
+    """Steps once. Before that it resets the `lost` envs, by default the first vector env, if the autoreset mode does
+    not.
+    """
+    lost = lost or list(range(pool.vector_size or 1))
     actions = np.arange(pool.num_envs)
     if pool.autoreset == "disabled":
-        ids = ", ".join(map(str, first)) if len(first) < 3 else f"0-{first[-1]}"
-        with pytest.raises(StateError, match=f"got envs {ids};"):
+        with pytest.raises(StateError, match="expected envs that have been reset, got env"):
             pool.step(actions)
-        pool.reset(env_ids=first)
+        pool.reset(env_ids=lost)
     elif pool.autoreset == "next_step":
         batch = pool.step(actions)
-        assert not batch.rewards[first].any()
-        assert not batch.truncations[first].any()
-        assert (batch.obs[first, 2] == 0).all()
+        assert not batch.rewards[lost].any()
+        assert not batch.truncations[lost].any()
+        assert (batch.obs[lost, 2] == 0).all()
     batch = pool.step(actions)
-    assert (batch.obs[first, 2] == 1).all()
-    assert batch.obs[first, 3].tolist() == first
+    assert batch.obs[lost, 2:].tolist() == [[1, slot] for slot in lost]
     return batch
 
 
-@pytest.mark.parametrize("accident", [die, raising(lambda: ValueError("broken"))])
-@pytest.mark.parametrize("mode", MODES)
-def test_a_failed_step_truncates_the_episodes_of_all_slots(mode: Any, accident: Any, tmp_path: Path) -> None:
-    step = once(tmp_path / "step", accident, lambda env: env.steps == 2)
-    with restarting(mode, step=step) as pool:
+@pairwise(kind=ACTS, mode=MODES)
+def test_a_failed_step_truncates_the_episodes_of_all_slots(mode: Any, kind: str, tmp_path: Path) -> None:
+    step = once(tmp_path / "step", ACTS[kind], lambda env: env.steps == 2)
+    with restarting(mode, policy=policy_against(kind, "restart"), step=step) as pool:
         pool.reset(seed=3)
         before = pool.step(np.arange(6))
         batch = pool.step(np.arange(6))
         for slot in range(3):
             fault = assert_cut_off(batch, slot, before.obs[slot])
             assert (fault.env_id, fault.worker, fault.operation, fault.shared) == (slot, 0, "step", slot != 0)
-            assert fault.kind == ("death" if accident is die else "exception")
-            assert fault.where.episode == 0
-            assert fault.where.step == 2
-            assert fault.where.seed == 3 + slot
+            assert (fault.kind, fault.error.env_ids) == ("timeout" if kind == "hang" else kind, (0, 1, 2))
+            assert (fault.where.episode, fault.where.step, fault.where.seed) == (0, 2, 3 + slot)
         assert batch.obs[3:, 2].tolist() == [2, 2, 2]
         assert step_after_fault(pool).obs[3:, 2].tolist() == [4 if mode == "next_step" else 3] * 3
         assert pool.stats().restarts == 1
-
-
-def test_each_slot_has_a_fault_with_the_exception(tmp_path: Path) -> None:
-    step = once(tmp_path / "step", raising(lambda: ValueError("broken")))
-    with restarting("next_step", step=step) as pool:
-        pool.reset()
-        batch = pool.step(np.arange(6))
-        errors = [fault_in(batch, slot).error for slot in range(3)]
-        assert all(isinstance(error, EnvError) and error.env_ids == (0, 1, 2) for error in errors)
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -203,17 +169,6 @@ def test_a_death_between_two_steps_truncates_in_the_next(mode: Any, over: bool, 
         step_after_fault(pool)
 
 
-@pytest.mark.parametrize("detected", [False, True])
-def test_a_death_between_episodes_of_a_vector_env_truncates_nothing(detected: bool) -> None:
-    with restarting("next_step", size=1, length=1) as pool:
-        pool.reset()
-        assert pool.step([0, 1]).terminations.all()
-        _kill(pool, detected)
-        batch = pool.step([0, 1])
-        assert batch.obs[0].tolist() == [0, 1, 0, -1]
-        assert not batch.truncations.any()
-
-
 def _kill(pool: Pool, detected: bool) -> None:
     """Kills the first worker. If `detected`, also waits until the pool has detected the death."""
     os.kill(pool.workers[0].pid or 0, signal.SIGKILL)
@@ -247,26 +202,20 @@ def test_a_death_while_results_are_sent_discards_all_of_them(mode: Any, tmp_path
         step_after_fault(pool)
 
 
-@pytest.mark.parametrize("accident", [die, raising(lambda: ValueError("broken"))])
-@pytest.mark.parametrize("mode", MODES)
-def test_a_failed_reset_of_a_vector_env_is_repeated(mode: Any, accident: Any, tmp_path: Path) -> None:
-    with restarting(mode, reset=once(tmp_path / "reset", accident, skip=1)) as pool:
+@each(kind=["death", "exception"], mode=MODES)
+def test_a_failed_reset_of_a_vector_env_is_repeated(mode: Any, kind: str, tmp_path: Path) -> None:
+    with restarting(mode, reset=once(tmp_path / "reset", ACTS[kind], skip=1)) as pool:
         pool.reset(seed=1)
         batch = pool.reset(seed=5, options={"level": 2})
         assert batch.obs[:3, 1].tolist() == [1, 1, 1]
-        assert resets_of_first(pool) == [{"seed": 5, "options": {"level": 2}}]
+        assert pool.get_attr("resets", env_ids=[0]) == [[{"seed": 5, "options": {"level": 2}}]]
         assert not batch.truncations.any()
-        pool.step(np.arange(6))
-
-
-def resets_of_first(pool: Pool) -> Any:
-    return pool.get_attr("resets", env_ids=[0])[0]
 
 
 @pytest.mark.parametrize("mode", MODES)
 def test_reports_have_the_episode_and_step_of_each_slot(mode: Any, tmp_path: Path) -> None:
-    step = once(tmp_path / "step", raising(lambda: ValueError("broken")), lambda env: env.steps == 4)
-    with Pool(plain(1, 3, 2, mode, step=step), vector_size=3, autoreset=mode) as pool:
+    step = once(tmp_path / "step", raise_value_error, lambda env: env.steps == 4)
+    with Pool(plain(1, 3, 2, mode, step=step), vector_size=3, autoreset=mode, backend="serial") as pool:
         pool.reset(seed=5)
         for _ in range(3):
             pool.step([1, 2, 3])
@@ -284,34 +233,15 @@ def test_reports_have_the_episode_and_step_of_each_slot(mode: Any, tmp_path: Pat
         )
 
 
-@pytest.mark.parametrize("mode", ["next_step", "same_step"])
-def test_the_row_of_a_fault_repeats_text_observations(mode: Any, tmp_path: Path) -> None:
-    before_step = once(tmp_path / "step", die, lambda env: env.steps == 2)
-    fns = synced([lambda: TextEnv()] * 4, 2, mode, before_step)
-    with Pool(fns, vector_size=2, autoreset=mode, faults="restart") as pool:
+def test_the_row_of_a_fault_repeats_text_observations(tmp_path: Path) -> None:
+    fns = synced([TextEnv] * 4, 2, "same_step", once(tmp_path / "step", die, lambda env: env.steps == 2))
+    with Pool(fns, vector_size=2, autoreset="same_step", faults="restart") as pool:
         pool.reset(options={"text": "first"})
         pool.step(["a", "b", "c", "d"])
         batch = pool.step(["e", "f", "g", "h"])
         assert batch.truncations.tolist() == [True, True, False, False]
-        ends = batch.obs if mode == "next_step" else batch.final_obs
-        assert ends[:2] == ("a", "b")
-        assert [fault_in(batch, slot).kind for slot in (0, 1)] == ["death"] * 2
-        assert batch.obs[2:] == ("g", "h")
-        if mode == "next_step":
-            assert pool.step([""] * 4).obs[:2] == ("", "")
+        assert (batch.final_obs[:2], batch.obs[2:]) == (("a", "b"), ("g", "h"))
         assert pool.step(["i", "j", "k", "l"]).obs == ("i", "j", "k", "l")
-
-
-@pytest.mark.parametrize("mode", MODES)
-def test_a_death_in_the_reset_of_a_successor(mode: Any, tmp_path: Path) -> None:
-    step, reset = once(tmp_path / "step", die), once(tmp_path / "reset", die, skip=1)
-    with restarting(mode, step=step, reset=reset) as pool:
-        before = pool.reset()
-        batch = pool.step(np.arange(6))
-        for slot in range(3):
-            assert_cut_off(batch, slot, before.obs[slot])
-        step_after_fault(pool)
-        assert pool.stats().restarts == 2
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -343,16 +273,14 @@ def test_a_death_truncates_all_vector_envs_of_the_worker(mode: Any, tmp_path: Pa
         for slot in range(4):
             assert assert_cut_off(batch, slot, before.obs[slot]).shared == (slot != 0)
         assert batch.obs[4:, 2].tolist() == [2, 2]
-        reset_after_fault(pool, range(4))
-        assert pool.step(np.arange(6)).obs[:4, 2].tolist() == [1] * 4
+        step_after_fault(pool, range(4))
         assert pool.stats().restarts == 1
 
 
 @pytest.mark.parametrize("mode", MODES)
 def test_an_exception_truncates_other_vector_envs_of_the_worker_in_the_next_step(mode: Any, tmp_path: Path) -> None:
     """The worker was replaced after it had finished the step of the second vector env."""
-    step = once(tmp_path / "step", raising(lambda: ValueError("broken")), lambda env: env.steps == 2)
-    fns = plain(3, 2, mode=mode, step=step)
+    fns = plain(3, 2, mode=mode, step=once(tmp_path / "step", raise_value_error, lambda env: env.steps == 2))
     with Pool(fns, vector_size=2, autoreset=mode, faults="restart", num_workers=2) as pool:
         pool.reset()
         before = pool.step(np.arange(6))
@@ -366,43 +294,14 @@ def test_an_exception_truncates_other_vector_envs_of_the_worker_in_the_next_step
         assert batch.obs[:2, 2].tolist() == ([0, 0] if mode == "next_step" else [1, 1])
         for slot in (2, 3):
             assert assert_cut_off(batch, slot, before.obs[slot]).shared
-        reset_after_fault(pool, range(2, 4))
-        assert pool.step(np.arange(6)).obs[2:4, 2].tolist() == [1, 1]
-
-
-def reset_after_fault(pool: Pool, env_ids: Sequence[int]) -> None:
-    """Makes the resets that precede the first step after a fault."""
-    if pool.autoreset == "disabled":
-        pool.reset(env_ids=env_ids)
-    elif pool.autoreset == "next_step":
-        pool.step(np.zeros(pool.num_envs, int))
-
-
-def test_a_deadline_of_a_vector_env(tmp_path: Path) -> None:
-    step = once(tmp_path / "step", lambda *_: select.select([], [], []))
-    with restarting("next_step", policy=FaultPolicy("restart", step_timeout=0.5), step=step) as pool:
-        before = pool.reset()
-        batch = pool.step(np.arange(6))
-        for slot in range(3):
-            fault = assert_cut_off(batch, slot, before.obs[slot])
-            assert fault.kind == "timeout"
-            assert isinstance(fault.error, EnvTimeoutError)
-        step_after_fault(pool)
+        step_after_fault(pool, range(2, 4))
 
 
 def test_too_many_faults_of_a_vector_env() -> None:
     policy = FaultPolicy("restart", max_restarts=2, backoff=0)
-    with restarting("next_step", policy=policy, step=raising(lambda: ValueError("broken"))) as pool:
+    with restarting("next_step", policy=policy, step=raise_value_error) as pool:
         pool.reset()
         with pytest.raises(RestartLimitError, match="max_restarts=2"):
             for _ in range(10):
                 pool.step(np.arange(6))
         assert pool.recv().env_ids.tolist() == [3, 4, 5]
-
-
-def test_restarts_of_the_whole_pool_count_vector_envs(tmp_path: Path) -> None:
-    policy = FaultPolicy("restart", max_pool_restarts=1)
-    with restarting("same_step", policy=policy, step=once(tmp_path / "step", die)) as pool:
-        pool.reset()
-        pool.step(np.arange(6))
-        step_after_fault(pool)
