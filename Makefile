@@ -102,8 +102,8 @@ $(MLAGENTS)/test.stamp: $(MLAGENTS)/peers.stamp $(WHEEL)
 	$(MLAGENTS)/bin/python $(INSTALL_WHEEL)
 	@touch $@
 
-demo: $(VENV)/demo.stamp  ## steps 64 CartPoles on remuda, Gymnasium and a plain loop; leaves a table and a picture in demo/
-	$(BIN)/python -m remuda demo --dir demo
+demo: $(VENV)/demo.stamp  ## steps 64 CartPoles on remuda, Gymnasium and a plain loop
+	$(BIN)/python -m remuda demo
 
 # Checks run at the same time. Each prints its output when it is done, except pytest, which shows its progress. Tests of
 # clusters come last, because nodes take minutes to start on busy cores. A watchdog ends a test that hangs
@@ -258,4 +258,4 @@ test-pythons:  ## `make test-newest` on every Python that is found here
 	    ! python$$version -c '' 2>/dev/null || $(MAKE) test-newest PYTHON=python$$version || exit; done
 
 clean:  ## forget everything that was built
-	rm -rf $(VENV) $(DING) $(MLAGENTS) build dist demo remuda-demo .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) $(DING) $(MLAGENTS) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -27,9 +27,9 @@ from peers.plain import IdealLoops
 
 from remuda._bench import report
 from remuda._bench.contenders import Contender, PlainLoop, Plan, Remuda
+from remuda._bench.picture import save_picture
 from remuda._bench.results import Entry, Result, paired_ratio
 from remuda._bench.workloads import Workload
-from remuda._reports.charts import save_picture
 from remuda._system.cores import usable_cores
 
 try:
@@ -200,7 +200,7 @@ def draw(found: Iterable[Training], folder: Path) -> None:
     for training in found:
         case, result = training.case, training.result
         path = folder / f"train-{case.workload}-{case.num_envs}-{case.trainer}.png"
-        save_picture(report.chart(result), result.env, path)
+        save_picture(result, result.env, path)
 
 
 def to_json(training: Training) -> dict[str, Any]:

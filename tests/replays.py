@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -9,7 +10,7 @@ from typing import Any
 
 import pytest
 from command import Outcome, command
-from pool_envs import hooked
+from pool_envs import HookedEnv, hooked
 
 from remuda import (
     CrashRecord,
@@ -62,12 +63,24 @@ def broken() -> Any:
     raise ValueError("broken")
 
 
-def make_record(directory: Path, **hooks: Any) -> Path:
-    with recording(hooked(1, [0], step=at_step(2, broken), **hooks), directory, backend="serial") as pool:
+def failing_in_step_1() -> HookedEnv:
+    return HookedEnv(step=at_step(1, broken))
+
+
+def make_record(directory: Path, step: Callable[..., Any] | None = None) -> Path:
+    """Returns the record of a serial env with this step hook, which by default raises in step 2."""
+    with recording(hooked(1, [0], step=step or at_step(2, broken)), directory, backend="serial") as pool:
         pool.reset(seed=1)
         path = fail(pool).record
     assert isinstance(path, Path)
     return path
+
+
+def restate(path: Path, changes: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
+    """Changes the texts and numbers of a record file. `changes` returns the changed ones."""
+    with zipfile.ZipFile(path) as archive:
+        stated = json.loads(archive.read("record.json"))
+    rewrite(path, **{"record.json": json.dumps({**stated, **changes(stated)}).encode()})
 
 
 def rewrite(path: Path, **members: bytes) -> None:

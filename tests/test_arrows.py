@@ -27,7 +27,6 @@ ARROWS = {
     "_core": set(),
     "__main__": {"cli"},
     "_system": {"errors"},
-    "_reports": {"_system"},
     "_tensors": {"_core", "_system", "errors"},
     "_wire": {"_core", "_system", "_wording", "errors"},
     "_crash": {"_core", "_wire", "errors"},
@@ -55,7 +54,7 @@ ARROWS = {
     "gymnasium": {"remuda", "errors", "_faces", "_keywords"},
     "mlagents": {"remuda", "errors", "_faces", "_keywords"},
     "sb3": {"remuda", "errors", "_faces", "_factories", "_keywords"},
-    "_bench": {"remuda", "_system", "_reports"},
+    "_bench": {"remuda", "_factories", "_system"},
     "_cluster": {  # a backend, too
         *("remuda", "stats", "errors", "_wording", "_core", "_wire", "_relay", "_worker", "_backends", "_engine"),
         *("_keywords", "_factories", "_progress", "_training"),
@@ -64,11 +63,11 @@ ARROWS = {
         *("remuda", "errors", "_error_frames", "_seeds", "_wire", "_progress", "_videos"),
         *("_keywords", "_factories"),
     },
-    "_replay": {"remuda", "errors", "_wording", "_core", "_wire", "_worker", "_crash"},
-    "_videos": {"_worker", "_factories", "errors"},
+    "_replay": {"remuda", "errors", "_factories", "_wording", "_core", "_wire", "_worker", "_crash"},
+    "_videos": {"_worker", "_factories", "_system", "errors"},
     "_watch": {"_core", "_wire", "_relay", "_engine"},
     "_doctor": {"remuda", "errors", "_worker"},
-    "cli": {"remuda", "errors", "_bench", "_doctor", "_system", "_crash", "_replay", "_reports", "_watch"},
+    "cli": {"remuda", "errors", "_bench", "_doctor", "_system", "_crash", "_replay", "_watch"},
 }
 
 # The packages of the engine, and of clusters. Each imports only itself and earlier ones of its package.

@@ -22,7 +22,7 @@ from matplotlib.patches import Patch
 from rich.console import Console
 
 import remuda
-from remuda._watch.finding import found
+from remuda._watch.finding import find
 from remuda._watch.top import frame
 
 STATIC = Path(__file__).parents[1] / "_static"
@@ -72,11 +72,11 @@ def run(pool: remuda.Pool, seconds: float) -> None:
 def draw_top(path: Path, pool: remuda.Pool) -> None:
     """Draws `remuda top` after the pool has run for three seconds."""
     console = Console(record=True, width=90, file=io.StringIO(), force_terminal=True)
-    with found(os.getpid()) as pools:
-        history = [{one.file: one.look() for one in pools}]
-        run(pool, 3.0)
-        history.append({one.file: one.look() for one in pools})
-        console.print(frame(pools, history))
+    pools = find(os.getpid())
+    history = [{one.file: one.look() for one in pools}]
+    run(pool, 3.0)
+    history.append({one.file: one.look() for one in pools})
+    console.print(frame(pools, history))
     path.write_text(console.export_svg(title="remuda top", clear=False))
 
 

@@ -1,7 +1,10 @@
-"""Checks the functions that build envs."""
+"""Checks and imports the functions that build envs."""
 
 from __future__ import annotations
 
+import importlib
+import os
+import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -33,6 +36,26 @@ def check_env_fns(
             instead = _instead(env_fn, are_gymnasiums)
             raise TypeError(f"expected {name}[{i}] to be a function that builds an env, got {env_fn!r}; {instead}")
     return factories
+
+
+def import_factory(target: str) -> Callable[[], Any]:
+    """Imports the factory "module:function". The module may be in the working directory.
+
+    Raises:
+        ValueError: There is no such function.
+    """
+    if os.getcwd() not in sys.path:  # if a script runs, Python adds only the script's folder
+        sys.path.insert(0, os.getcwd())
+    module, colon, name = target.partition(":")
+    if not colon:
+        raise ValueError(f"{target}: expected module:function")
+    try:
+        factory = getattr(importlib.import_module(module), name)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise ValueError(f"{target}: {error}") from error
+    if not callable(factory):
+        raise ValueError(f"{target}: expected a callable that returns an env, got {factory!r}")
+    return factory  # type: ignore[no-any-return]
 
 
 def _is_iterable(given: Any) -> bool:

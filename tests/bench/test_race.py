@@ -9,7 +9,7 @@ import pytest
 from bench_fakes import COUNTING, FakeClock, FakeContender, fakes
 
 from remuda._bench.contenders import Plan
-from remuda._bench.race import Progress, race
+from remuda._bench.race import race
 from remuda._bench.results import Result
 from remuda._bench.workloads import Workload, WorkloadError
 
@@ -76,7 +76,7 @@ def test_an_env_that_cannot_be_built_ends_the_race_before_it_begins(kinds: list[
 
 
 def test_progress_counts_up_to_its_total(kinds: list[type[FakeContender]]) -> None:
-    seen: list[Progress] = []
-    run(kinds, on_progress=seen.append)
-    assert [progress.done for progress in seen] == list(range(seen[0].total))
-    assert (seen[0].doing, seen[-1].doing) == ("starting plain", "round 3 of 3: third")
+    lines: list[str] = []
+    run(kinds, on_progress=lines.append)
+    assert [line.split("]")[0] for line in lines] == [f"[{i}/15" for i in range(1, 16)]
+    assert (lines[0], lines[-1]) == ("[1/15] starting plain", "[15/15] round 3 of 3: third")

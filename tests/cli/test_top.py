@@ -22,13 +22,6 @@ from watched import program, terminal
 Start = Callable[..., Script]
 
 
-def start(script: Start, options: str = "{}") -> tuple[Script, int]:
-    """Starts the program. Returns it and its process id when its pool is open."""
-    running = script(program(options=options))
-    running.read_line()
-    return running, running.process.pid
-
-
 def end(running: Script) -> None:
     running.write_line()
     assert running.read_line() == "closed"
@@ -38,11 +31,19 @@ def end(running: Script) -> None:
 
 
 def test_top_shows_the_figures_and_the_verdict_in_80_columns(script: Start, tmp_path: Path) -> None:
-    running, pid = start(script)
+    running = script(program())
+    running.read_line()
+    pid = running.process.pid
     with terminal("top", str(pid), "--interval", "0.2", cwd=tmp_path) as top:
         text = top.await_text(re.compile(rf"^herd +{pid} +6 +[\d,]+ +\d+% +[\d.]+ m?s +0 ", re.MULTILINE).search)
         assert all(heading in text.splitlines()[0] for heading in ("pool", "steps/s", "waits", "p99", "longest call"))
         top.await_text(re.compile(rf"herd, process {pid}: (slow env|worker count|env step|policy): ").search)
+        os.kill(pid, signal.SIGSTOP)
+        top.await_text(lambda text: "stopped, by SIGSTOP" in text and f"kill -CONT {pid}" in text)
+        (pool,) = json.loads(command("top", str(pid), "--json", "--interval", "0.05").stdout)
+        assert pool["is_stopped"]
+        os.kill(pid, signal.SIGCONT)
+        top.await_text(lambda text: "stopped" not in text)
         top.process.send_signal(signal.SIGINT)
         assert top.await_end()[0] == 0
     end(running)
@@ -55,26 +56,9 @@ def test_top_names_an_env_that_hangs(script: Start, tmp_path: Path) -> None:
     assert running.read_line() == "hangs"
     with terminal("top", str(running.process.pid), "--interval", "0.2", cwd=tmp_path) as top:
         top.await_text(re.compile(r"step env 5 [\d.]+ m?s").search)
-        running.write_line()  # kills the worker: the program ends
-        assert top.await_end()[0] == 0
-    running.await_end()
-
-
-@pytest.mark.parametrize("how", ["closed", "killed"])
-def test_top_ends_with_the_last_pool(how: str, script: Start, tmp_path: Path) -> None:
-    running, pid = start(script)
-    with terminal("top", str(pid), "--interval", "0.2", cwd=tmp_path) as top:
-        top.await_text(lambda text: "steps/s" in text)
-        if how == "closed":
-            running.write_line()
-            assert running.read_line() == "closed"
-        else:
-            os.kill(pid, signal.SIGKILL)
-            running.process.wait()
+        os.kill(running.process.pid, signal.SIGKILL)
         code, text = top.await_end()
     assert code == 0 and "all pools are closed" in text
-    if how == "closed":
-        running.write_line()
     running.await_end()
 
 
@@ -104,24 +88,10 @@ def test_all_pools_are_shown_until_they_close(script: Start, tmp_path: Path) -> 
         top.await_text(lambda text: other.search(text) and not herd.search(text))
         running.write_line()
         assert running.read_line() == "over"
-        assert top.await_end()[0] == 0
+        code, text = top.await_end()
+        assert code == 0 and "all pools are closed" in text
     running.write_line()
     running.await_end()
-
-
-def test_a_stopped_program_is_reported(script: Start, tmp_path: Path) -> None:
-    running, pid = start(script)
-    with terminal("top", str(pid), "--interval", "0.2", cwd=tmp_path) as top:
-        top.await_text(lambda text: f"herd, process {pid}: " in text)
-        os.kill(pid, signal.SIGSTOP)
-        top.await_text(lambda text: "stopped, by SIGSTOP" in text and f"kill -CONT {pid}" in text)
-        (pool,) = json.loads(command("top", str(pid), "--json", "--interval", "0.05").stdout)
-        assert pool["is_stopped"]
-        os.kill(pid, signal.SIGCONT)
-        top.await_text(lambda text: "stopped" not in text)
-        top.process.send_signal(signal.SIGINT)
-        assert top.await_end()[0] == 0
-    end(running)
 
 
 def test_without_rich_the_command_that_installs_it_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -130,34 +100,26 @@ def test_without_rich_the_command_that_installs_it_is_named(monkeypatch: pytest.
     assert run.exit_code == 2 and 'pip install "remuda-rl[top]"; or use --json' in run.stderr
 
 
-def test_a_terminal_that_cannot_be_drawn_on_is_refused(script: Start, tmp_path: Path) -> None:
-    running, pid = start(script)
-    with terminal("top", str(pid), cwd=tmp_path, TERM="dumb") as top:
+def test_a_terminal_that_cannot_be_drawn_on_is_refused(tmp_path: Path) -> None:
+    with terminal("top", "1", cwd=tmp_path, TERM="dumb") as top:
         code, text = top.await_end()
     assert code == 2 and "got TERM=dumb" in text and "--json" in text
-    end(running)
+    refused = command("top", "1")
+    assert refused.exit_code == 2 and "expected a terminal to draw on" in refused.stderr
 
 
-def test_json_needs_no_terminal(script: Start) -> None:
-    running, pid = start(script)
-    run = command("top", str(pid), "--json", "--interval", "0.1")
+@pytest.mark.parametrize("backend", ["process", "thread"])
+def test_json_needs_no_terminal(backend: str, script: Start) -> None:
+    code = program(options=f"dict(backend={backend!r})")
+    running = script(code if backend == "process" else code.replace('worker_output="capture", ', ""))
+    running.read_line()
+    run = command("top", str(running.process.pid), "--json", "--interval", "0.1")
     (pool,) = json.loads(run.stdout)
     assert (run.exit_code, pool["name"], pool["setup"]["envs_of_worker"]) == (0, "herd", [2, 2, 2])
+    assert (pool["setup"]["backend"], "cause" in pool["verdict"]) == (backend, True)
     assert [env["env_id"] for env in pool["late"]["envs"]] == list(range(6))
     assert pool["so_far"]["envs"][3]["step"]["p50"] > 0.001  # the upper bound of a histogram bucket
-    assert "cause" in pool["verdict"]
-    refused = command("top", str(pid))
-    assert refused.exit_code == 2 and "expected a terminal to draw on" in refused.stderr
-    end(running)
-
-
-@pytest.mark.parametrize("backend", ["thread", "serial"])
-def test_pools_without_processes_are_shown(backend: str, script: Start) -> None:
-    code = program(options=f"dict(backend={backend!r})").replace('worker_output="capture", ', "")
-    running = script(code.replace("num_workers=3", "num_workers=1") if backend == "serial" else code)
-    running.read_line()
-    (pool,) = json.loads(command("top", str(running.process.pid), "--json", "--interval", "0.1").stdout)
-    assert pool["setup"]["backend"] == backend and {worker["pid"] for worker in pool["late"]["workers"]} == {None}
+    assert ({worker["pid"] for worker in pool["late"]["workers"]} == {None}) == (backend == "thread")
     end(running)
 
 

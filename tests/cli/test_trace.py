@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from command import command
 from traces import names
 
 PROGRAM = """
@@ -121,30 +120,28 @@ def test_a_program_ended_by_sigterm_leaves_its_trace(before: str, action: int, s
     assert [path.name for path in tmp_path.iterdir() if "trace" in path.name] == ["trace.json"]
 
 
-def test_missing_programs_and_folders_are_refused(tmp_path: Path, program: Path) -> None:
-    missing = command("trace", str(tmp_path / "missing.py"))
-    assert (missing.exit_code, missing.stdout) == (2, "") and "which is no file" in missing.stderr
-    nowhere = run("-o", str(tmp_path / "nowhere" / "out.json"), str(program), "0", cwd=tmp_path)
-    assert nowhere.returncode == 2 and "make it first" in nowhere.stderr and nowhere.stdout == ""
-
-
-def test_a_trace_that_cannot_be_written_does_not_change_the_exit_status(tmp_path: Path, program: Path) -> None:
-    (tmp_path / "gone").mkdir()
-    program.write_text("import os, sys; os.rmdir('gone'); sys.exit(int(sys.argv[1]))")
-    for status, expected in (("3", 3), ("0", 0)):
-        (tmp_path / "gone").mkdir(exist_ok=True)
-        done = run("-o", "gone/out.json", str(program), status, cwd=tmp_path)
-        assert done.returncode == expected
-        assert "error: the trace could not be written: " in done.stderr and "gone/.out.json" in done.stderr
-        assert "Traceback" not in done.stderr
-    program.write_text("import os; os.rmdir('gone')")
-    (tmp_path / "gone").mkdir()
-    assert run("-o", "gone/out.json", str(program), cwd=tmp_path).returncode == 1
-
-
-def test_a_missing_module_is_refused(tmp_path: Path) -> None:
-    for name in ("not_there", "not_there.at_all"):
-        done = run("-m", name, cwd=tmp_path)
-        assert (done.returncode, done.stdout) == (2, "")
-        assert done.stderr == f"error: expected a module with -m, got {name}, and Python finds none of that name\n"
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["missing.py"], "got missing.py, which is no file"),
+        (["-o", "nowhere/out.json", "program.py", "0"], "make it first"),
+        (["-m", "not_there"], "expected a module with -m, got not_there, and Python finds none of that name"),
+        (["-m", "not_there.at_all"], "expected a module with -m, got not_there.at_all"),
+    ],
+)
+def test_missing_programs_modules_and_folders_are_refused(
+    arguments: list[str], message: str, program: Path, tmp_path: Path
+) -> None:
+    done = run(*arguments, cwd=tmp_path)
+    assert (done.returncode, done.stdout, message in done.stderr) == (2, "", True)
     assert not (tmp_path / "trace.json").exists()
+
+
+@pytest.mark.parametrize(("end", "status"), [("sys.exit(3)", 3), ("sys.exit(0)", 0), ("", 1)])
+def test_a_trace_that_cannot_be_written_does_not_change_the_exit_status(end: str, status: int, tmp_path: Path) -> None:
+    (tmp_path / "gone").mkdir()
+    (tmp_path / "program.py").write_text(f"import os, sys; os.rmdir('gone'); {end}")
+    done = run("-o", "gone/out.json", "program.py", cwd=tmp_path)
+    assert done.returncode == status
+    assert "error: the trace could not be written: " in done.stderr and "gone/.out.json" in done.stderr
+    assert "Traceback" not in done.stderr

@@ -3,27 +3,23 @@
 from __future__ import annotations
 
 import ctypes
-import json
 import os
 import re
 import signal
 import subprocess
 import sys
 import threading
-import zipfile
 from pathlib import Path
 from typing import Any
 
 import gymnasium
 import numpy as np
 import pytest
-from accidents import once
 from failing import LIMIT
 from gymnasium import spaces
-from odd_exceptions import raising
 from pool_envs import counting, hooked
 from programs import kill
-from replays import assert_reproduced, at_step, broken, fail, make_record, recording, replay, rewrite
+from replays import assert_reproduced, at_step, broken, fail, make_record, recording, replay, restate
 
 from remuda import (
     CrashDir,
@@ -40,9 +36,6 @@ from remuda import (
     ("die", "outcome"),
     [
         (lambda: ctypes.string_at(0), "killed by SIGSEGV"),
-        (os.abort, "killed by SIGABRT"),
-        (lambda: os.kill(os.getpid(), signal.SIGKILL), "killed by SIGKILL"),
-        (lambda: os._exit(7), "it exited with code 7"),
         (lambda: os._exit(0), "it exited with code 0"),
     ],
 )
@@ -114,10 +107,7 @@ def test_a_record_of_invalid_data_is_reproduced_by_any_death(tmp_path: Path) -> 
     with recording(hooked(1, [0], step=at_step(3, os.abort)), tmp_path) as pool:
         pool.reset(seed=5)
         path = fail(pool).record
-    with zipfile.ZipFile(path) as archive:
-        contents = json.loads(archive.read("record.json"))
-    contents["fault"] = {**contents["fault"], "kind": "corrupt", "exitcode": -signal.SIGKILL}
-    rewrite(path, **{"record.json": json.dumps(contents).encode()})
+    restate(path, lambda stated: {"fault": {**stated["fault"], "kind": "corrupt", "exitcode": -signal.SIGKILL}})
     assert_reproduced(replay(path, "--trust"), "the process died (killed by SIGABRT")
     run = replay(path, "--trust", "--factory", "pool_envs:CountingEnv")
     assert run.exit_code == 3
@@ -135,46 +125,21 @@ def test_a_hang_is_reproduced(tmp_path: Path) -> None:
     assert_reproduced(replay(record, "--trust"), "the env did not come back from step 3")
 
 
-def test_invalid_results_are_reproduced(tmp_path: Path) -> None:
-    wrong = lambda env, action: ("text", 0.0, False, False, {}) if env.steps == 2 else None  # noqa: E731
-    with recording(hooked(1, [0], step=wrong), tmp_path) as pool:
-        pool.reset(seed=5)
-        error = fail(pool)
-    assert_reproduced(replay(error.record, "--trust"), "the env raised ValueError: expected an array of shape (4,)")
-
-
 # -- replays without the failure, and refused replays ---------------------------------------------------
 
 
 def test_a_replay_without_a_failure_is_reported(tmp_path: Path) -> None:
-    step = once(tmp_path / "failed", raising(lambda: ValueError("once")), lambda env: env.steps == 2)
-    with recording(hooked(1, [0], step=step), tmp_path) as pool:
-        pool.reset(seed=1)
-        record = fail(pool).record
-    run = replay(record, "--trust")
+    run = replay(make_record(tmp_path), "--factory", "pool_envs:CountingEnv")
     assert run.exit_code == 3
     assert "not reproduced: nothing failed: the env went on after step 2" in run.stdout
     assert "time, threads, devices" in run.stdout
 
 
-@pytest.mark.parametrize(("error", "step"), [(KeyError, 2), (ValueError, 1)])
-def test_a_different_failure_is_reported(error: type[Exception], step: int, tmp_path: Path) -> None:
-    marker = str(tmp_path / "failed")
-
-    def otherwise(env: Any, action: Any) -> None:
-        if os.path.exists(marker) and env.steps == step:
-            raise error("otherwise")
-        if env.steps == 2:
-            os.close(os.open(marker, os.O_CREAT))
-            raise ValueError("at first")
-
-    with recording(hooked(1, [0], step=otherwise), tmp_path) as pool:
-        pool.reset(seed=1)
-        record = fail(pool).record
+def test_a_different_failure_is_reported(tmp_path: Path) -> None:
+    record = make_record(tmp_path)
+    restate(record, lambda stated: {"fault": {**stated["fault"], "type_name": "KeyError"}})
     run = replay(record, "--trust")
-    assert run.exit_code == 3
-    assert f"not reproduced: the env raised {error.__name__}: " in run.stdout
-    assert f"in step {step}\n" in run.stdout
+    assert (run.exit_code, "not reproduced: the env raised ValueError: broken in step 2\n" in run.stdout) == (3, True)
 
 
 def test_a_replay_reports_that_calls_were_not_recorded(tmp_path: Path) -> None:
@@ -282,33 +247,18 @@ def test_a_factory_that_cannot_be_pickled_can_be_replaced_by_name(tmp_path: Path
     assert "which cannot be pickled" in record.factory
     run = replay(record, "--trust")
     assert (run.exit_code, "name one with --factory module:function" in run.stderr) == (2, True)
-    (tmp_path / "my_factory.py").write_text(
-        "from pool_envs import *\nfrom odd_exceptions import *\n"
-        "def make(): return HookedEnv(step=raising(lambda: ValueError('here too')))\n"
-        "def nested(): return NestedEnv()\ndef none(): return None\ntext = 'text'\n"
-    )
-    os.chdir(tmp_path)  # a fixture restores the working directory
-    run = replay(record, "--factory", "my_factory:make")
+    run = replay(record, "--factory", "replays:failing_in_step_1")
     assert run.exit_code == 3
-    assert "the env raised ValueError: here too in step 1" in run.stdout
+    assert "not reproduced: the env raised ValueError: broken in step 1" in run.stdout  # the record has step 2
     for name, reason in {
-        "my_factory:nested": "expected an env with the action space Discrete(1000)",
-        "my_factory:missing": "has no attribute 'missing'",
-        "my_factory:text": "expected a function that builds an env, got 'text'",
-        "no_such_module:make": "No module named 'no_such_module'",
-        "my_factory": "expected module:function",
+        "pool_envs:NestedEnv": "expected an env with the action space Discrete(1000)",
+        "replays:missing": "has no attribute 'missing'",
     }.items():
         run = replay(record, "--factory", name)
         assert (run.exit_code, reason in run.stderr) == (2, True), run.stderr
-    run = replay(record, "--factory", "my_factory:none")
-    assert (run.exit_code, "the env raised AttributeError: 'NoneType' object" in run.stdout) == (3, True)
+    run = replay(record, "--factory", "builtins:object")
+    assert (run.exit_code, "the env raised AttributeError: 'object' object" in run.stdout) == (3, True)
     assert "the making of the env" in run.stdout
-
-
-@pytest.fixture(autouse=True)
-def restore_directory(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Returns to the working directory after each test."""
-    monkeypatch.chdir(os.getcwd())
 
 
 # -- stops and the debugger ------------------------------------------------------------------------------

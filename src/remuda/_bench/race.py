@@ -8,7 +8,6 @@ import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any
 
 from remuda._system.processes import usage_of, usage_of_cores
@@ -28,16 +27,6 @@ _MOST_WINDOWS = 50
 Clock = Callable[[], float]
 
 
-@dataclass(frozen=True)
-class Progress:
-    """The state of a benchmark, reported before each start, warm-up and turn."""
-
-    doing: str
-    done: int
-    total: int
-    result: Result
-
-
 def race(
     kinds: Sequence[type[Contender]],
     plan: Plan,
@@ -45,7 +34,7 @@ def race(
     seconds: float,
     rounds: int,
     lead_in: float = 0.0,
-    on_progress: Callable[[Progress], None] = lambda progress: None,
+    on_progress: Callable[[str], None] = lambda line: None,
     clock: Clock = time.perf_counter,
 ) -> Result:
     """Measures the contenders side by side. All are closed when this function returns or is interrupted.
@@ -56,7 +45,7 @@ def race(
         seconds: The time of each contender, divided over the rounds.
         rounds: The number of turns of each contender.
         lead_in: The minimum of seconds to step before each turn without counting.
-        on_progress: Called before each start, warm-up and turn.
+        on_progress: Called with a line before each start, warm-up and turn.
         clock: Returns the time in seconds.
 
     Raises:
@@ -67,10 +56,10 @@ def race(
     runners = [_Runner(kind, plan, clock) for kind in kinds]
     result = Result(plan, rounds, seconds, [runner.entry for runner in runners])
     turn_seconds = seconds / rounds
-    steps = itertools.count()
+    steps = itertools.count(1)
 
     def announce(doing: str) -> None:
-        on_progress(Progress(doing, next(steps), (2 + rounds) * len(runners), result))
+        on_progress(f"[{next(steps)}/{(2 + rounds) * len(runners)}] {doing}")
 
     try:
         for runner in runners:

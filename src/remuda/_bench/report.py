@@ -1,4 +1,4 @@
-"""The result of a benchmark as a table, as a chart and as JSON."""
+"""The result of a benchmark as text and as JSON."""
 
 from __future__ import annotations
 
@@ -7,8 +7,6 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any
 
-from remuda._reports.charts import Bar, Bars
-from remuda._reports.report import Report, Table
 from remuda._system import machine
 
 from .results import Entry, Result, paired_ratio
@@ -17,49 +15,33 @@ _NOTEWORTHY_SHARE = 0.05
 _COLUMNS = ("", "steps/s", "min-max", "of ideal", "remuda is", "start-up")
 
 
-def report_on(result: Result) -> Report:
-    """Returns the report on a benchmark, which may still run. Figures that were not measured yet are empty."""
-    rows = [[entry.name, *_cells(result, entry)] for entry in result.entries]
-    failed = {number for number, entry in enumerate(result.entries) if entry.error is not None}
-    best = None if result.remuda.error is not None else 1
-    return Report(
-        _lead(result),
-        Table(_COLUMNS, rows, best, failed),
-        notes=list(_notes(result)),
-        failures=[f"{entry.name} failed: {entry.error}" for entry in result.entries if entry.error is not None],
-    )
+def report_on(result: Result) -> str:
+    """Returns the report on a benchmark: the result in a sentence, a table, failures and notes."""
+    failures = [f"{entry.name} failed: {entry.error}" for entry in result.entries if entry.error is not None]
+    return "\n\n".join([_lead(result), _table(result), "\n".join([*failures, *_notes(result)])])
 
 
-def chart(result: Result) -> Bars:
-    """Returns a bar chart of the env steps per second of each contender that had a turn, with a mark at the ideal."""
-    note = f"{_size(result)}. A bar is the median of {result.rounds} rounds, a dot one of them."
-    return Bars(
-        heading="Env steps per second",
-        bars=[_bar(result, entry) for entry in result.entries if entry.turns],
-        mark=None if result.ideal is None else (result.ideal, f"ideal: {result.cores} x plain loop"),
-        note="\n".join([note, *_busy_notes(result)]),
-    )
-
-
-def _bar(result: Result, entry: Entry) -> Bar:
-    rate, loops = entry.steps_per_second or 0.0, paired_ratio(entry, result.plain)
-    share = f" ({ratio(result.ratio_to_ideal(entry))} of the ideal, {ratio(loops)} x a plain loop)" if loops else ""
-    return Bar(entry.name, rate, f"{rate:,.0f}{share}", entry.rates, is_best=entry is result.remuda)
+def _table(result: Result) -> str:
+    rows = [_COLUMNS, *([entry.name, *_cells(result, entry)] for entry in result.entries)]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    rows.insert(1, ["-" * width for width in widths])
+    names = [row[0].ljust(widths[0]) for row in rows]
+    figures = [[cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True)] for row in rows]
+    return "\n".join("  ".join([name, *cells]).rstrip() for name, cells in zip(names, figures, strict=True))
 
 
 def _lead(result: Result) -> str:
-    size, rate = f"{result.env}: {_size(result)}", result.remuda.steps_per_second
-    if result.remuda.error is not None:
-        return f"{size}. remuda failed."
-    if rate is None:
-        return size
+    setup, rate = f"{result.env}: {size(result)}", result.remuda.steps_per_second
+    if result.remuda.error is not None or rate is None:
+        return f"{setup}. remuda failed."
     peers = [entry for entry in result.entries if entry is not result.remuda and entry.error is None]
     ratios = {entry.name: paired_ratio(result.remuda, entry) for entry in peers}
     compared = [f", {ratio:.3g} times as fast as {name}" for name, ratio in ratios.items() if ratio is not None]
-    return f"{size}. remuda: {rate:,.0f} env steps per second{''.join(compared)}."
+    return f"{setup}. remuda: {rate:,.0f} env steps per second{''.join(compared)}."
 
 
-def _size(result: Result) -> str:
+def size(result: Result) -> str:
+    """Returns the numbers of envs and workers as text."""
     return f"{plural(result.plan.num_envs, 'env')}, {plural(result.plan.num_workers, 'worker')}"
 
 
@@ -72,10 +54,10 @@ def _notes(result: Result) -> Iterator[str]:
         "differ from the ratio of the medians under steps/s"
     )
     yield f"medians of {plural(result.rounds, 'interleaved round')} on {machine.describe()}"
-    yield from _busy_notes(result)
+    yield from busy_notes(result)
 
 
-def _busy_notes(result: Result) -> list[str]:
+def busy_notes(result: Result) -> list[str]:
     """Returns a note if other programs may have changed the figures, else nothing."""
     if result.others_share <= _NOTEWORTHY_SHARE:
         return []

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import functools
-import importlib
-import os
 import re
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
 
 import gymnasium
 from gymnasium.vector.utils import batch_space
+
+from remuda._factories import import_factory
 
 Env: TypeAlias = gymnasium.Env[Any, Any]
 EnvFactory: TypeAlias = Callable[[], Env]
@@ -45,10 +44,12 @@ def resolve(target: str) -> Workload:
     first), else a callable in a module, which may be in the working directory. Raises `WorkloadError` if
     there is no such module or factory.
     """
-    if not _is_id(target):
-        module, _, factory = target.partition(":")
-        return Workload(target, _find_factory(module, factory))
-    return Workload(target, functools.partial(gymnasium.make, target))
+    if _is_id(target):
+        return Workload(target, functools.partial(gymnasium.make, target))
+    try:
+        return Workload(target, import_factory(target))
+    except ValueError as error:
+        raise WorkloadError(str(error)) from error
 
 
 def resolve_drawing(target: str) -> EnvFactory:
@@ -102,15 +103,3 @@ def sample_actions(space: gymnasium.Space[Any], num_envs: int, count: int, seed:
 
 def _is_id(target: str) -> bool:
     return ":" not in target or _VERSIONED.search(target) is not None
-
-
-def _find_factory(module: str, name: str) -> EnvFactory:
-    if os.getcwd() not in sys.path:  # if a script runs, Python adds only the script's folder
-        sys.path.insert(0, os.getcwd())
-    try:
-        factory = getattr(importlib.import_module(module), name)
-    except (ImportError, AttributeError) as error:
-        raise WorkloadError(f"{module}:{name}: {error}") from error
-    if not callable(factory):
-        raise WorkloadError(f"{module}:{name}: expected a callable that returns an env, got {factory!r}")
-    return factory  # type: ignore[no-any-return]

@@ -1,7 +1,8 @@
 """Writes and reads the file of a crash record: a zip. No code in it is run when it is loaded.
 
 record.json      texts and numbers
-actions.npz      kinds, and action_0, action_1, ...: plain arrays
+kinds.npy        the kinds of operations
+action_0.npy     the actions: a plain array for each leaf of the action space
 pickles/NAME     pickled code, as bytes that are not unpickled here
 """
 
@@ -14,7 +15,6 @@ import os
 import struct
 import tempfile
 import zipfile
-import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, fields
 from pathlib import Path
@@ -35,19 +35,7 @@ _LARGEST_DIRECTORY = 1 << 16
 _END = struct.Struct("<4s4H2LH")  # the last bytes of a zip, which state the size of its list of files.
 _LONGEST = 1 << 20  # the limit in characters for one text of the env or its worker
 _PICKLES = "pickles/"
-# The exceptions of reading a file that is cut short, changed, encrypted (RuntimeError), or no crash record.
-_DAMAGES = (
-    zipfile.BadZipFile,
-    zlib.error,
-    struct.error,
-    EOFError,
-    KeyError,
-    MemoryError,
-    NotImplementedError,
-    RuntimeError,
-    TypeError,
-    ValueError,
-)
+
 _APART = ("path", "kinds", "actions", "pickles")  # the fields of a record that its JSON does not contain.
 _NESTED = (RecordedFault, EpisodeStart)  # the types of the fields that are objects in the JSON
 
@@ -77,7 +65,7 @@ def load_record(path: str | os.PathLike[str]) -> CrashRecord:
             raise ValueError(f"expected a file of at most {_LARGEST} bytes, got a larger one")
         with _open(data) as archive:
             return _read(path, archive)
-    except _DAMAGES as error:
+    except Exception as error:  # `zipfile` and NumPy raise many different ones for files that are cut short or changed
         raise RecordError(f"expected a crash record, got {printable(str(path))}: {printable(_text(error))}") from error
 
 
@@ -121,12 +109,12 @@ def _publish(name: str, path: Path) -> Path:
 def _write(record: CrashRecord, file: Any) -> None:
     stated = {f.name: getattr(record, f.name) for f in fields(record) if f.name not in _APART}
     text = json.dumps({"format": FORMAT, "version": VERSION, **stated}, indent=2, default=_as_json)
-    arrays = io.BytesIO()
-    named: dict[str, Any] = {f"action_{i}": action for i, action in enumerate(record.actions)}
-    np.savez_compressed(arrays, kinds=record.kinds, **named)
+    arrays = {"kinds": record.kinds, **{f"action_{i}": action for i, action in enumerate(record.actions)}}
     with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("record.json", text)
-        archive.writestr("actions.npz", arrays.getvalue())
+        for name, array in arrays.items():
+            with archive.open(f"{name}.npy", "w") as part:
+                np.lib.format.write_array(part, array, allow_pickle=False)
         for name, pickle in record.pickles.items():
             archive.writestr(_PICKLES + name, pickle)
         _check_sizes(archive)
@@ -156,7 +144,8 @@ def _read(path: Path, archive: zipfile.ZipFile) -> CrashRecord:
         raise ValueError(f"its record.json says nothing of a {FORMAT}")
     if (version := stated.get("version")) != VERSION:
         raise ValueError(f"it is of version {version!r}, and this remuda supports version {VERSION}: update remuda")
-    kinds, *actions = _read_arrays(archive.read("actions.npz"))
+    num_leaves = sum(name.startswith("action_") for name in archive.namelist())
+    kinds, *actions = (_read_array(archive, name) for name in ("kinds", *(f"action_{i}" for i in range(num_leaves))))
     _check_arrays(kinds, actions)
     names = [name for name in archive.namelist() if name.startswith(_PICKLES)]
     return CrashRecord(
@@ -178,31 +167,21 @@ def _open(data: bytes) -> zipfile.ZipFile:
     return zipfile.ZipFile(io.BytesIO(data))
 
 
-def _check_sizes(archive: zipfile.ZipFile, taken: int = 0) -> None:
-    """Checks the stated sizes of a zip before unpacking. `zipfile` never unpacks more than the stated size.
-
-    `taken`: the number of bytes that other parts of the record take.
-    """
+def _check_sizes(archive: zipfile.ZipFile) -> None:
+    """Checks the stated sizes of a zip before unpacking. `zipfile` never unpacks more than the stated size."""
     parts = archive.infolist()
     if any(part.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED) for part in parts):
         raise ValueError("expected parts that are deflated, got another kind of compression")
-    if (size := taken + sum(part.file_size for part in parts)) > _LARGEST:
+    if (size := sum(part.file_size for part in parts)) > _LARGEST:
         raise ValueError(f"expected a file that unpacks to at most {_LARGEST} bytes, got one of {size}")
     text = max((part.file_size for part in parts if part.filename == "record.json"), default=0)
     if text > _LARGEST_TEXT:
         raise ValueError(f"expected at most {_LARGEST_TEXT} bytes of record.json, got {text}")
 
 
-def _read_arrays(data: bytes) -> list[Any]:
-    """Returns a record's arrays, which are in a zip inside the file: the kinds of operations, then the actions."""
-    with _open(data) as packed:
-        _check_sizes(packed, len(data))
-    with np.load(io.BytesIO(data), allow_pickle=False) as arrays:
-        return [arrays[name] for name in ("kinds", *_action_names(arrays.files))]
-
-
-def _action_names(names: Sequence[str]) -> list[str]:
-    return [f"action_{i}" for i in range(len(names) - 1)]
+def _read_array(archive: zipfile.ZipFile, name: str) -> Any:
+    with archive.open(f"{name}.npy") as part:
+        return np.lib.format.read_array(part, allow_pickle=False)
 
 
 def _check_arrays(kinds: Any, actions: Sequence[Any]) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import os
 import platform
 import sys
@@ -14,6 +13,7 @@ from typing import Any
 from gymnasium.envs.registration import registry
 
 from remuda._crash.record import CrashRecord, EpisodeStart
+from remuda._factories import import_factory
 from remuda._wire.pickling import load
 from remuda.errors import RecordError
 
@@ -40,20 +40,19 @@ class RecordedCode:
             with suppress(OSError):
                 os.chdir(record.cwd)
         if self.factory is not None:
-            env_fn = _find_factory(self.factory)
+            try:
+                env_fn = import_factory(self.factory)
+            except ValueError as error:
+                raise RecordError(f"--factory {error}") from error
         elif "factory" in record.pickles:
             env_fn = self._load("factory", record.pickles["factory"])
         else:
             raise RecordError(
                 f"{record.path} has no factory ({record.factory}): name one with --factory module:function"
             )
-        if not callable(env_fn):
-            raise RecordError(
-                f"expected a function that builds an env, got {env_fn!r} for {self.factory or record.path}"
-            )
         if self.trust and record.spec_id is not None and record.spec_id not in registry and "spec" in record.pickles:
             registry[record.spec_id] = self._load("spec", record.pickles["spec"])  # the factory may look it up
-        return env_fn  # type: ignore[no-any-return]
+        return env_fn
 
     def load_objects(self) -> dict[int, list[Any]]:
         """Returns the values of actions that have no column, by the index of the step. Raises RecordError."""
@@ -84,16 +83,3 @@ class RecordedCode:
                 f"the pickled {name} of {path} cannot be loaded here ({type(error).__name__}: {error}); "
                 "is everything installed that was there then? Else name a factory with --factory module:function"
             ) from error
-
-
-def _find_factory(name: str) -> Any:
-    """Imports the function "module:function". The module may be in the working directory."""
-    if os.getcwd() not in sys.path:
-        sys.path.insert(0, os.getcwd())
-    module, colon, function = name.partition(":")
-    if not colon:
-        raise RecordError(f"expected module:function as the factory, got {name!r}")
-    try:
-        return getattr(importlib.import_module(module), function)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise RecordError(f"expected a factory named {name}: {error}") from error

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from remuda._videos.recorder import Recorder
 
 
-def attach(env: Any, recorder: Recorder) -> None:
-    """Replaces the methods `reset`, `step` and `close` of an env by functions that also record.
+def attach(env: Any, fps: float | None = None, choose: Callable[[], Path | None] | None = None) -> Recorder:
+    """Replaces the methods `reset`, `step` and `close` of an env by functions that also record. Returns the recorder.
 
     No wrapper is added, so the states of recorded envs fit other envs: a state includes no functions.
     """
+    recorder = Recorder(env.render, fps or (env.metadata or {}).get("render_fps"), choose)
     env_reset, env_step, env_close = env.reset, env.step, env.close
 
     def reset(**options: Any) -> Any:
@@ -35,14 +37,12 @@ def attach(env: Any, recorder: Recorder) -> None:
 
     reset.recorder = recorder  # type: ignore[attr-defined]
     env.reset, env.step, env.close = reset, step, close
+    return recorder
 
 
 def expect(env: Any, path: Path) -> None:
     """Makes an env record the episode that begins with its next reset into a file. Runs in the env's worker."""
-    recorder = _recorder_of(env)
-    if recorder is None:
-        attach(env, recorder := Recorder(env.render, (env.metadata or {}).get("render_fps")))
-    recorder.expected = path
+    (_recorder_of(env) or attach(env)).expected = path
 
 
 def detach(env: Any) -> None:

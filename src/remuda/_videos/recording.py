@@ -5,16 +5,15 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import gymnasium
 
 from remuda._factories import check_env_fns
+from remuda._system.packages import is_installed
 from remuda._videos.attaching import attach
 from remuda._videos.episodes import Episodes
-from remuda._videos.recorder import Recorder
 from remuda.errors import MissingFrameworkError
 
 EnvFn = Callable[[], Any]
@@ -70,11 +69,7 @@ def record_video(
 
 def check_moviepy() -> None:
     """Raises MissingFrameworkError if moviepy is not installed."""
-    try:
-        is_installed = find_spec("moviepy") is not None
-    except ValueError:  # raised if `sys.modules` has None for moviepy, which prevents its import
-        is_installed = False
-    if not is_installed:
+    if not is_installed("moviepy"):
         raise MissingFrameworkError("videos need moviepy, which is not installed: pip install moviepy", name="moviepy")
 
 
@@ -89,8 +84,7 @@ def _recorded(env_fn: EnvFn, episodes: Episodes, fps: float | None) -> gymnasium
             f"expected an env with render_mode='rgb_array' to record, got {env.render_mode!r}: "
             "gymnasium.make(..., render_mode='rgb_array'); or choose others by envs="
         )
-    fps = fps or (env.metadata or {}).get("render_fps")
-    attach(env, Recorder(env.render, fps, episodes.next_video))
+    attach(env, fps, episodes.next_video)
     return env
 
 

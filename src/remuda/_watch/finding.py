@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 
 from remuda._watch.open_pool import OpenPool
@@ -17,21 +17,10 @@ class NotFoundError(Exception):
     """No pool was found, for the reason in the message."""
 
 
-@contextmanager
-def found(pid: int | None = None) -> Iterator[list[OpenPool]]:
-    """Yields the pools that `find` returns, and closes them at the end of the block."""
-    pools = find(pid)
-    try:
-        yield pools
-    finally:
-        for pool in pools:
-            pool.close()
-
-
 def find(pid: int | None = None) -> list[OpenPool]:
     """Returns the running pools of one process, or of all processes of this user.
 
-    Pools of one process are in the order of their creation. The caller closes them.
+    Pools of one process are in the order of their creation.
 
     Raises:
         NotFoundError: There is no pool, or the process is another user's.
@@ -74,9 +63,7 @@ def _pools_of(pid: int) -> Iterator[OpenPool]:
         if (pool := _seen_through(link)) is None:
             continue
         is_copy = (pool.description.owner, pool.description.started) != (pid, started)  # an inherited descriptor.
-        if is_copy or pool.file in files:  # another descriptor of the same pool was found before
-            pool.close()
-        else:
+        if not is_copy and pool.file not in files:  # else another descriptor of the same pool was found before
             files.add(pool.file)
             yield pool
 

@@ -21,12 +21,11 @@ _OF_DURATIONS = ("count", "total", "mean", "p50", "p99", "max")
 
 
 class OpenPool:
-    """An open pool of another process. Its arena is mapped read-only.
+    """An open pool of another process. Its arena is mapped read-only, as long as this object exists.
 
     Attributes:
         file: The device and number of the memory file.
         description: The description of the pool: its process and options.
-        title: The number of envs and workers, in words.
     """
 
     def __init__(self, fd: int) -> None:
@@ -38,10 +37,9 @@ class OpenPool:
         self.file = file.st_dev, file.st_ino
         self.description = PoolDescription.read(fd)
         self._plan = _core.Plan(**self.description.plan)
-        self._arena: _core.Arena | None = _core.Arena.attach(fd, self._plan.bytes, is_read_only=True)
+        self._arena = _core.Arena.attach(fd, self._plan.bytes, is_read_only=True)
         fields = {**self.description.setup, "envs_of_worker": tuple(self.description.setup["envs_of_worker"])}
-        self._setup = setup = PoolSetup(**fields)
-        self.title = f"{setup.num_envs} envs in {setup.num_workers} {setup.backend} workers"
+        self._setup = PoolSetup(**fields)
 
     @property
     def pid(self) -> int:
@@ -61,7 +59,6 @@ class OpenPool:
 
     def look(self) -> PoolStats:
         """Returns a snapshot like `Pool.stats()`. The `pid` of a worker is None until it has built its envs."""
-        assert self._arena is not None  # `look` is not called after `close`
         figures = Figures.read(self._arena, self._plan)
         is_own = self._setup.backend == "process"
         pids = [int(pid) if is_own and start_of(int(pid)) else None for pid in figures.meters["pid"]]
@@ -79,10 +76,6 @@ class OpenPool:
             "so_far": _figures(last),
             "late": _figures(late),
         }
-
-    def close(self) -> None:
-        """Unmaps the arena. Closing again does nothing."""
-        self._arena = None
 
 
 def between(first: PoolStats, last: PoolStats) -> PoolStats:

@@ -14,7 +14,7 @@ from rich.text import Text
 
 from remuda._engine.stats.durations import span
 from remuda._engine.stats.pool_stats import PoolStats
-from remuda._watch.finding import NotFoundError, found
+from remuda._watch.finding import NotFoundError, find
 from remuda._watch.open_pool import OpenPool, between
 
 # The headings, and whether texts of a column may be wrapped: the others are complete in 80 columns.
@@ -40,13 +40,14 @@ def watch(pid: int | None, console: Console, interval: float) -> None:
     with Live(console=console, screen=True, auto_refresh=False) as live:
         while True:
             try:
-                with found(pid) as pools:
-                    history.append({pool.file: pool.look() for pool in pools})
-                    live.update(frame(pools, history), refresh=True)
+                pools = find(pid)
             except NotFoundError:
                 if history:
                     return
                 raise
+            history.append({pool.file: pool.look() for pool in pools})
+            live.update(frame(pools, history), refresh=True)
+            del pools  # unmaps their memory
             time.sleep(interval)
 
 

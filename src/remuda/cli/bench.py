@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import argparse
+import functools
 import json
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from remuda._bench import report, workloads
 from remuda._bench.contenders import PEERS, Contender, Plan, UnavailableError, line_up
+from remuda._bench.picture import save_picture
 from remuda._bench.race import race
-from remuda._reports import terminal
-from remuda._reports.charts import save_picture
-from remuda._reports.packages import is_installed
 from remuda._system.cores import usable_cores
 from remuda._system.directories import writable_file
+from remuda._system.packages import is_installed
 
-from .display import display
 from .options import add_subcommand, at_least, refuse
 
 if TYPE_CHECKING:
@@ -60,9 +60,9 @@ def bench(options: argparse.Namespace) -> int:
     except (UnavailableError, workloads.WorkloadError) as error:
         return refuse(str(error))
     if options.json is not None:
-        write_figures(result, options.json)
+        options.json.write_text(json.dumps(report.to_json(result), indent=2) + "\n")
     if options.plot is not None:
-        save_picture(report.chart(result), f"remuda bench {options.env}", options.plot)
+        save_picture(result, f"remuda bench {options.env}", options.plot)
     return 0 if result.remuda.error is None else 1
 
 
@@ -84,13 +84,8 @@ def _reason_not_to(options: argparse.Namespace, workers: int) -> str | None:
 
 
 def race_and_show(kinds: list[type[Contender]], plan: Plan, seconds: float) -> Result:
-    """Races the contenders. Shows the progress on standard error, and the report on standard output."""
-    with display() as show_progress:
-        result = race(kinds, plan, seconds=seconds, rounds=ROUNDS, on_progress=show_progress)
-    terminal.show(report.report_on(result))
+    """Races the contenders. Prints the progress on standard error, and the report on standard output."""
+    on_progress = functools.partial(print, file=sys.stderr, flush=True)
+    result = race(kinds, plan, seconds=seconds, rounds=ROUNDS, on_progress=on_progress)
+    print(report.report_on(result))
     return result
-
-
-def write_figures(result: Result, path: Path) -> None:
-    """Writes the figures of every round to a JSON file."""
-    path.write_text(json.dumps(report.to_json(result), indent=2) + "\n")

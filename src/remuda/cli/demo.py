@@ -8,20 +8,14 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from remuda._bench import report, workloads
+from remuda._bench import workloads
 from remuda._bench.contenders import Plan, line_up
-from remuda._reports.charts import save_picture
-from remuda._reports.packages import is_installed
 from remuda._system.cores import usable_cores
-from remuda._system.directories import make_writable
 
-from .bench import race_and_show, write_figures
-from .options import add_subcommand, at_least, refuse
+from .bench import race_and_show
+from .options import add_subcommand, at_least
 
 if TYPE_CHECKING:
     from .options import Subcommands
@@ -36,48 +30,19 @@ def add_to(subcommands: Subcommands) -> None:
     add = parser.add_argument
     add("--seconds", type=at_least(0.01, float), default=3.0, metavar="S", help="seconds for a contender (default: 3)")
     add("--num-envs", "-n", type=at_least(2), default=64, metavar="N", help="CartPoles to step (default: 64)")
-    add("--dir", type=Path, default=Path("remuda-demo"), metavar="DIR", help="for the figures (default: remuda-demo)")
 
 
 def demo(options: argparse.Namespace) -> int:
-    """Show remuda at work: CartPoles beside Gymnasium's AsyncVectorEnv, and a worker that is killed.
-
-    Writes the figures to DIR, and a picture if matplotlib is installed.
-    """
-    try:
-        folder = make_writable(options.dir, "--dir")
-    except OSError as error:
-        return refuse(str(error))
+    """Show remuda at work: CartPoles beside Gymnasium's AsyncVectorEnv, and a worker that is killed."""
     workers = min(options.num_envs, usable_cores())
     backend = "process" if _HAS_PROCESSES else "thread"
     plan = Plan(workloads.resolve(_ENV), options.num_envs, workers, backend)
     result = race_and_show(line_up(["gymnasium"]), plan, options.seconds)
-    write_figures(result, folder / "bench.json")
-    draws = is_installed("matplotlib")
-    if draws:
-        save_picture(report.chart(result), f"remuda demo {_ENV}", folder / "bench.png")
     if _HAS_PROCESSES and result.remuda.error is None:
         print('\nNow a worker is killed with SIGKILL while its envs are stepped (faults="restart"):', flush=True)
         print(survive_a_kill())
-    print(f"\nEvery round's figures: {options.dir / 'bench.json'}")
-    wanted = [package for package in ("rich", "matplotlib") if not is_installed(package)]
-    if draws:
-        print(f"The picture: {options.dir / 'bench.png'}")
-    if wanted:
-        print(f"With a live display and a picture: pip install {' '.join(wanted)}")
-    print("Your own env: remuda bench mymodule:make_env --num-envs 64")
+    print("\nYour own env: remuda bench mymodule:make_env --num-envs 64")
     return 0 if result.remuda.error is None else 1
-
-
-@contextmanager
-def _without_log() -> Iterator[None]:
-    """Drops the pool's warnings about the death of a worker, because this program itself kills the worker."""
-    logger = logging.getLogger("remuda")
-    logger.disabled, before = True, logger.disabled
-    try:
-        yield
-    finally:
-        logger.disabled = before
 
 
 def survive_a_kill(num_envs: int = 8, num_workers: int = 4) -> str:
@@ -93,11 +58,12 @@ def survive_a_kill(num_envs: int = 8, num_workers: int = 4) -> str:
         assert pid is not None
         os.kill(pid, signal.SIGKILL)
         killed_at, steps, truncated = time.monotonic(), 0, set[int]()
-        with _without_log():
-            while victim.pid in (pid, None) or truncated < set(lost):
-                batch = pool.step((batch.obs[:, 2] > 0).astype(int))
-                truncated |= {i for i in lost if "fault" in batch.infos[i]}
-                steps += 1
+        logging.getLogger("remuda").disabled = True  # a warning about the death that this program causes
+        while victim.pid in (pid, None) or truncated < set(lost):
+            batch = pool.step((batch.obs[:, 2] > 0).astype(int))
+            truncated |= {i for i in lost if "fault" in batch.infos[i]}
+            steps += 1
+        logging.getLogger("remuda").disabled = False
         seconds = time.monotonic() - killed_at
         return (
             f"  worker 0 (pid {pid}) died, and with it the episodes of envs {lost}: they ended truncated.\n"

@@ -49,18 +49,17 @@ def _draw(options: argparse.Namespace) -> None:
 
 
 def _print_json(options: argparse.Namespace) -> None:
-    from remuda._watch.finding import found
+    from remuda._watch.finding import find
 
-    with found(options.pid) as pools:
-        first = [pool.look() for pool in pools]
-        time.sleep(options.interval)
-        last = [pool.look() for pool in pools]
-        shown = [pool.as_json(*snapshots) for pool, *snapshots in zip(pools, first, last, strict=True)]
+    pools = find(options.pid)
+    first = [pool.look() for pool in pools]
+    time.sleep(options.interval)
+    shown = [pool.as_json(earlier, pool.look()) for pool, earlier in zip(pools, first, strict=True)]
     print(json.dumps(shown, indent=2))
 
 
 def _reason_not_to_draw(options: argparse.Namespace) -> str | None:
-    from remuda._reports.packages import is_installed
+    from remuda._system.packages import is_installed
 
     if sys.platform != "linux":
         return f"expected Linux, which has /proc, got {sys.platform}"

@@ -1,1 +1,0 @@
-"""Reports: results as a table in a terminal, and as a picture."""
