@@ -10,9 +10,7 @@ import subprocess
 import sys
 import textwrap
 from collections.abc import Iterator
-from contextlib import nullcontext
 from pathlib import Path
-from typing import Any
 
 import pytest
 from command import command
@@ -120,6 +118,10 @@ batch = pool.reset()
 def policy(obs):
     return torch.zeros(len(obs), dtype=torch.int64)
 """
+CLUSTER = """
+import ray
+ray.is_initialized() or ray.init(include_dashboard=False)
+"""
 DING = """
 from easydict import EasyDict
 cfg, create_config = EasyDict(env=dict(manager={})), EasyDict()
@@ -156,9 +158,10 @@ PRELUDES = {
     "videos.md": "",
     "stats.md": POOL + OPEN_POOL,
     "reference/pool.md": POOL + OPEN_POOL + "batch = pool.reset()\n",
-    "ray.md": "",  # the page needs no other definitions
+    "ray.md": CLUSTER,
+    "recipes/ray.md": CLUSTER,
     "reference/stats.md": POOL + OPEN_POOL + "batch = pool.reset()\n",
-    "reference/ray.md": POOL,
+    "reference/ray.md": POOL + CLUSTER,
     "reference/errors.md": POOL + OPEN_POOL,
     "reference/faults.md": POOL + OPEN_POOL,
 }
@@ -304,33 +307,49 @@ def frameworks_of(nodes: list[ast.AST]) -> set[str]:
     return {FRAMEWORKS[known] for known in FRAMEWORKS for module in modules if f"{module}.".startswith(f"{known}.")}
 
 
-def with_marks(page: Path) -> Any:
-    """Marks pages that start a cluster, which run alone because nodes start slowly on a busy machine."""
-    return pytest.param(page, marks=pytest.mark.cluster) if NEEDS.get(name_of(page)) == "ray" else page
-
-
 @pytest.fixture(scope="module")
 def reader() -> Iterator[Reader]:
     with Reader(PATHS) as one:
         yield one
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="worker processes need Linux")
-@pytest.mark.parametrize("page", [with_marks(page) for page in PAGES], ids=map(name_of, PAGES))
-def test_code_runs(page: Path, reader: Reader, tmp_path: Path) -> None:
-    code = [(line, without_missing(block)) for line, block in blocks(page) if is_python(block)]
-    if not code:
-        pytest.skip("no code in Python")
+def run(page: Path, code: list[tuple[int, str]], reader: Reader, directory: Path) -> None:
     name = name_of(page)
+    for long, short in SHORTER.items():
+        code = [(line, block.replace(long, short)) for line, block in code]
+    reader.read(name, code, directory, PRELUDES.get(name, POOL), EPILOGUES.get(name, ""))
+
+
+def code_of(page: Path) -> list[tuple[int, str]]:
+    return [(line, without_missing(block)) for line, block in blocks(page) if is_python(block)]
+
+
+ON_A_CLUSTER = [page for page in PAGES if NEEDS.get(name_of(page)) == "ray"]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="worker processes need Linux")
+@pytest.mark.parametrize("page", [page for page in PAGES if page not in ON_A_CLUSTER], ids=name_of)
+def test_code_runs(page: Path, reader: Reader, tmp_path: Path) -> None:
+    name = name_of(page)
+    if not (code := code_of(page)):
+        pytest.skip("no code in Python")
     if name in NEEDS and is_missing(NEEDS[name]):
         pytest.skip(f"{NEEDS[name]} is not installed")
     if name == "recipes/mujoco.md":
         require_off_screen()
-    for long, short in SHORTER.items():
-        code = [(line, block.replace(long, short)) for line, block in code]
-    alone = NEEDS.get(name) == "ray"  # no other page may use the cluster
-    with Reader(PATHS) if alone else nullcontext(reader) as program:
-        program.read(name, code, tmp_path, PRELUDES.get(name, POOL), EPILOGUES.get(name, ""))
+    run(page, code, reader, tmp_path)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="worker processes need Linux")
+@pytest.mark.cluster  # runs alone, because nodes start slowly on a busy machine
+def test_code_for_clusters_runs(tmp_path: Path) -> None:
+    """The pages share a cluster, because it takes seconds to start."""
+    if is_missing("ray"):
+        pytest.skip("ray is not installed")
+    with Reader(PATHS) as program:
+        for number, page in enumerate(ON_A_CLUSTER):
+            (tmp_path / str(number)).mkdir()
+            run(page, code_of(page), program, tmp_path / str(number))
 
 
 # -- commands --------------------------------------------------------------------------------------------

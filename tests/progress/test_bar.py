@@ -8,6 +8,7 @@ import signal
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pool_envs import make_gates
@@ -27,31 +28,28 @@ def counts(*wanted: str) -> Callable[[str], object]:
     return lambda text: (shown := BAR.search(text)) and shown[1] in wanted
 
 
-@pytest.mark.parametrize("method", ["forkserver", "spawn", "fork"])
-def test_the_bar_counts_the_built_envs_and_names_the_others(method: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("num_workers", "options"),
+    [
+        (4, {"start_method": "fork"}),
+        (4, {"start_method": "spawn"}),
+        (4, {"backend": "thread"}),
+        (1, {"backend": "serial"}),
+    ],
+    ids=str,
+)
+def test_the_bar_counts_the_built_envs_and_names_the_others(num_workers: int, options: Any, tmp_path: Path) -> None:
     first, second = make_gates(tmp_path, 2)
-    options = f"dict(start_method={method!r})"
-    with terminal_of(starting_program([None, first, None, second], options, patience=bar.PATIENCE), tmp_path) as shown:
+    patience = bar.PATIENCE if "start_method" in options else 0.0
+    code = starting_program([None, None, first, second], repr(options), patience=patience)
+    with terminal_of(code.replace("num_workers=4", f"num_workers={num_workers}"), tmp_path) as shown:
         text = shown.await_text(counts("2"))
-        assert re.search(r"2/4 \d:\d\d:\d\d waits for envs 1, 3 *$", text, re.MULTILINE)
+        assert re.search(r"2/4 \d:\d\d:\d\d waits for envs 2, 3 *$", text, re.MULTILINE)
         first.let_pass()
         shown.await_text(lambda text: counts("3")(text) and "waits for env 3" in text)
         second.let_pass()
         text = shown.await_text(lambda text: "built" in text and "building" not in text)
         assert text.split() == ["built"]
-        shown.press("\n")
-        assert shown.await_end()[0] == 0
-
-
-@pytest.mark.parametrize("backend", ["thread", "serial"])
-def test_envs_built_in_the_callers_process_are_counted(backend: str, tmp_path: Path) -> None:
-    (gate,) = make_gates(tmp_path, 1)
-    workers = ", num_workers=1" if backend == "serial" else ""
-    code = starting_program([None, None, gate, None], f"dict(backend={backend!r})")
-    with terminal_of(code.replace(", num_workers=4", workers or ", num_workers=4"), tmp_path) as shown:
-        shown.await_text(counts("2"))
-        gate.let_pass()
-        assert shown.await_text(lambda text: "built" in text and "building" not in text).split() == ["built"]
         shown.press("\n")
         assert shown.await_end()[0] == 0
 
