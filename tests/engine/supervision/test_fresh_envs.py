@@ -54,12 +54,9 @@ def grant(env: Any, *_: Any) -> None:
 @pytest.mark.parametrize("kind", ["death", "exception"])
 @pytest.mark.parametrize("options", [{}, {"num_workers": 1}], ids=str)
 def test_lasting_attributes_are_set_again(kind: str, options: dict[str, Any], tmp_path: Path) -> None:
-    fail = once(tmp_path / "accident", ACTS[kind], skip=1)
-    names = [
-        lambda: HookedEnv(0, step=grant),
-        lambda: HookedEnv(1, step=lambda *given: (fail(*given), grant(*given))[1]),
-    ]
-    with restarting(names, **options) as pool:
+    fail = once(tmp_path / "accident", ACTS[kind], lambda env: env.level == 12, skip=1)
+    step = lambda *given: (fail(*given), grant(*given))[1]  # noqa: E731
+    with restarting(hooked(2, which=(0, 1), step=step), **options) as pool:
         pool.reset()
         pool.set_attr("wish", Wish(), lasting=True)
         pool.set_attrs("level", [10, 11], lasting=True)
@@ -71,17 +68,6 @@ def test_lasting_attributes_are_set_again(kind: str, options: dict[str, Any], tm
         assert pool.get_attr("tag")[1] == 1
         gone = {0, 1} if kind == "death" and options == {"num_workers": 1} else {1}
         assert [wish.granted for wish in pool.get_attr("wish")] == [0 if i in gone else 2 for i in range(2)]
-
-
-def test_lasting_attributes_are_set_again_after_a_renewal() -> None:
-    for num_workers in (1, 2):
-        policy = FaultPolicy("restart", renew_every=1)
-        with restarting(counting(2, length=1), policy, num_workers=num_workers) as pool:
-            pool.reset()
-            pool.set_attr("level", 7, lasting=True)
-            for _ in range(4):
-                pool.step([1, 1])
-            assert pool.get_attr("level") == [7, 7]
 
 
 class ReservedEnv(CountingEnv):

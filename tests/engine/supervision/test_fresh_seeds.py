@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pytest
 from accidents import once
 from failing import ACTS, MODES, final_info
 from pairs import each, pairwise
@@ -92,39 +91,6 @@ def test_renewed_envs_have_derived_seeds(mode: Any, num_workers: int) -> None:
         assert pool.get_attr("last_seed") == [None, None]
         pool.reset()
         assert pool.get_attr("last_seed") == [formula(7 + i, i, 1) for i in range(2)]
-
-
-def mortal(directory: Path, tag: int, kind: str) -> Callable[[], Any]:
-    """Returns a factory of envs with random rows that fail in step 4, once."""
-    fail = once(directory / f"{tag}", ACTS[kind], when=lambda env: env.steps == 4)
-
-    class Mortal(DiceEnv):
-        steps = 0
-
-        def step(self, action: Any) -> Any:
-            self.steps += 1
-            fail(self)
-            return super().step(action)
-
-    return Mortal
-
-
-def play(directory: Path, kind: str, options: dict[str, Any]) -> list[bytes]:
-    directory.mkdir()
-    with restarting([mortal(directory, tag, kind) for tag in range(3)], **options) as pool:
-        return [pool.reset(seed=11).obs.tobytes()] + [pool.step([1] * pool.num_envs).obs.tobytes() for _ in range(20)]
-
-
-@pytest.mark.parametrize(
-    ("kind", "options"),
-    [
-        ("death", {"autoreset": "same_step"}),
-        ("death", {"spares": 1}),
-        ("exception", {"num_workers": 1, "resets_ahead": True}),
-    ],
-)
-def test_a_run_with_faults_can_be_repeated(kind: str, options: dict[str, Any], tmp_path: Path) -> None:
-    assert play(tmp_path / "one", kind, options) == play(tmp_path / "other", kind, options)
 
 
 def test_rebuilt_envs_of_an_unseeded_pool_are_unseeded() -> None:

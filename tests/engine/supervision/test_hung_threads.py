@@ -159,15 +159,6 @@ def test_resets_in_advance_have_the_deadline_of_resets(policy: str, hang: Hang) 
                 pool.step([1, 1])
 
 
-def test_a_spare_that_hangs_is_rebuilt(hang: Hang) -> None:
-    env_fns = hooked(4, which=range(4), length=2, autoreset=hang, close=hang.close)
-    with in_threads(env_fns, "restart", reset_timeout=LIMIT, spares=2) as pool:
-        pool.reset()
-        ends = 0
-        while ends < 8 or hang.hung is None:
-            ends += int(pool.step([1, 1]).terminations.sum())
-
-
 @pytest.mark.parametrize("num_workers", [None, 1])
 def test_a_lasting_call_that_hangs_costs_the_episode_and_is_not_repeated(num_workers: int | None, hang: Hang) -> None:
     def mark(env: Any) -> None:

@@ -31,6 +31,7 @@ from remuda._backends.process.backend import ProcessBackend
 
 PACKAGE = Path(remuda.__file__).parent
 ENGINE = (str(PACKAGE / "_engine"),)
+DESCRIBING = tuple(str(PACKAGE / name) for name in ("_worker/host.py", "_wire/failures.py", "_wire/pickling.py"))
 RESTART = FaultPolicy("restart", backoff=0, max_restarts=10**6)
 
 pytestmark = pytest.mark.watchdog(600 + 600 * MINUTES)
@@ -134,8 +135,11 @@ def test_a_hang_in_a_thread_is_handled_despite_an_interrupt() -> None:
 
 
 @pytest.mark.parametrize("faults", ["raise", RESTART])
-def test_failures_and_answers_are_handled_despite_an_interrupt(faults: Any) -> None:
-    with Pool(hooked(2, step=fails_at_nine), num_workers=1, faults=faults) as pool:
+@pytest.mark.parametrize(("backend", "files", "stride"), [("process", ENGINE, 97), ("serial", DESCRIBING, 9)])
+def test_failures_and_answers_are_handled_despite_an_interrupt(
+    backend: Any, files: tuple[str, ...], stride: int, faults: Any
+) -> None:
+    with Pool(hooked(2, step=fails_at_nine), backend=backend, num_workers=1, faults=faults) as pool:
 
         def act() -> None:
             call = pool.call_async("echo", 5)
@@ -145,11 +149,11 @@ def test_failures_and_answers_are_handled_despite_an_interrupt(faults: Any) -> N
 
         def body(n: int) -> list[str]:
             pool.reset()
-            hit = interrupted(n, act, EnvError)
+            hit = interrupted(n, act, EnvError, files=files)
             assert_usable(pool, hit)
             return hit
 
-        each_line(body)
+        each_line(body, stride=stride)
 
 
 def test_an_interrupted_kill_is_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -170,20 +174,6 @@ def test_an_interrupted_kill_is_repeated(monkeypatch: pytest.MonkeyPatch) -> Non
         assert fault_in(pool.recv(), 1).kind == "exception"
         pool.step([1] * 4)
         assert pids_of(pool)[0] != before
-
-
-@pytest.mark.parametrize("faults", ["raise", RESTART])
-def test_an_interrupt_while_the_caller_describes_a_failure(faults: Any) -> None:
-    describing = tuple(str(PACKAGE / name) for name in ("_worker/host.py", "_wire/failures.py", "_wire/pickling.py"))
-    with Pool(hooked(2, step=fails_at_nine), backend="serial", num_workers=1, faults=faults) as pool:
-
-        def body(n: int) -> list[str]:
-            pool.reset()
-            hit = interrupted(n, lambda: pool.step([9, 9]), EnvError, files=describing)
-            assert_usable(pool, hit)
-            return hit
-
-        each_line(body, stride=9)
 
 
 def test_new_info_columns_reach_all_workers_despite_an_interrupt() -> None:

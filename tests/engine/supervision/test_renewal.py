@@ -82,23 +82,24 @@ def test_a_worker_of_one_env_closes_it_and_is_replaced(tmp_path: Path) -> None:
 
     with Pool(hooked(2, length=1, close=close), faults=FaultPolicy(renew_every=1), autoreset="same_step") as pool:
         pool.reset()
+        pool.set_attr("level", 7, lasting=True)
         before = pids_of(pool)
         pool.step([1, 1])
         after = pids_of(pool)
         assert not set(before) & set(after)
         assert closed.read_text() == "x"
-        kept = [pool.call("pid"), pool.get_attr("tag")]
-        assert kept == [after, [0, 1]]
+        assert [pool.call("pid"), pool.get_attr("tag"), pool.get_attr("level")] == [after, [0, 1], [7, 7]]
 
 
 def test_a_worker_of_several_envs_is_not_replaced() -> None:
     with Pool(counting(4, length=1), num_workers=2, faults=FaultPolicy(renew_every=1), autoreset="same_step") as pool:
         before = pids_of(pool)
+        pool.set_attr("level", 7, lasting=True)
         pool.reset()
         for _ in range(3):
             pool.step([1] * 4)
         assert pids_of(pool) == before
-        assert pool.get_attr("total_steps") == [0] * 4
+        assert (pool.get_attr("total_steps"), pool.get_attr("level")) == ([0] * 4, [7] * 4)
 
 
 def test_an_env_that_raises_in_close_is_renewed() -> None:

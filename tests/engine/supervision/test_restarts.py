@@ -50,10 +50,9 @@ def test_a_fault_truncates_the_episode_and_the_env_is_restarted(kind: str, mode:
         assert "fault" not in batch.infos[1]
 
 
-@pytest.mark.parametrize("mode", MODES)
-def test_a_death_truncates_the_episodes_of_all_envs_of_the_worker(mode: Any, tmp_path: Path) -> None:
+def test_a_death_truncates_the_episodes_of_all_envs_of_the_worker(tmp_path: Path) -> None:
     fails = once(tmp_path / "failed", die, when=lambda env: env.steps == 2)
-    with restarting(hooked(5, which=[1], step=fails), num_workers=2, autoreset=mode) as pool:  # 0 1 2 | 3 4
+    with restarting(hooked(5, which=[1], step=fails), num_workers=2) as pool:  # 0 1 2 | 3 4
         pool.reset()
         pool.step([1] * 5)
         batch = pool.step([2] * 5)
@@ -227,17 +226,6 @@ def test_discard_waits_for_the_successor(tmp_path: Path) -> None:
         pool.discard()
         assert pool.pending == 0
         assert pool.step([2, 2]).obs.tolist() == [[0, 1, 2, 2], [1, 1, 1, 2]]
-
-
-def test_max_concurrency_survives_deaths(tmp_path: Path) -> None:
-    fails = once(tmp_path / "failed", die, when=lambda env: env.steps == 2)
-    with restarting(hooked(4, which=[0], step=fails), max_concurrency=1) as pool:
-        pool.reset()
-        pool.step([1] * 4)
-        batch = pool.step([2] * 4)
-        assert batch.truncations.tolist() == [True, False, False, False]
-        pool.reset()
-        assert pool.step([3] * 4).obs[:, 2].tolist() == [1] * 4
 
 
 @pytest.mark.parametrize("start_method", ["spawn", "fork"])

@@ -10,14 +10,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from accidents import die, once, raise_value_error
-from drawn import MINUTES
 from failing import ACTS
 from pairs import each
 from pool_envs import Gate, HookedEnv, counting, hooked
-from spare_envs import step, tags, uneven
+from spare_envs import step, tags
 
 from remuda import BrokenPoolError, EnvError, FaultPolicy, Pool, WorkerDiedError, load_record
 
@@ -89,31 +87,6 @@ def test_a_death_after_the_end_of_an_episode_does_not_affect_the_slot(tmp_path: 
         assert (tags(batch), batch.terminations.tolist()) == ([0, 2], [False, True])
         batch = pool.step([1, 1])
         assert (tags(batch), batch.truncations.tolist()) == ([0, 2], [False, False])
-
-
-@pytest.mark.parametrize("mode", MODES)
-def test_any_worker_may_die_at_any_time(mode: Any) -> None:
-    policy = FaultPolicy("restart", max_restarts=100, period=1000.0, backoff=0.0)
-    random = np.random.default_rng(5)
-    with Pool(uneven(6), spares=2, autoreset=mode, faults=policy) as pool:
-        batch = pool.reset()
-        for _ in range(12 if MINUTES else 5):
-            os.kill(pool.workers[int(random.integers(6))].pid or 0, signal.SIGKILL)
-            for _ in range(4):
-                batch = step(pool, mode, batch)
-                assert len(batch) == len(set(batch.env_ids.tolist()))
-        assert pool.stats().restarts > 2
-
-
-@pytest.mark.parametrize("mode", MODES)
-def test_renewals_with_spares(mode: Any) -> None:
-    with Pool(uneven(5), spares=2, autoreset=mode, backend="serial", faults=FaultPolicy(renew_every=2)) as pool:
-        batch = pool.reset()
-        episodes = 0
-        for _ in range(60):
-            batch = step(pool, mode, batch)
-            episodes = max(episodes, int(batch.obs[:, 1].max()))
-        assert episodes == 2
 
 
 @each(

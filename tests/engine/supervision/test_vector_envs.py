@@ -154,13 +154,14 @@ def test_a_death_after_all_episodes_ended_repeats_the_reset(mode: Any, tmp_path:
             assert_cut_off(batch, 0, before.obs[0])
 
 
-@pairwise(detected=[False, True], over=[False, True], mode=MODES)
-def test_a_death_between_two_steps_truncates_in_the_next(mode: Any, over: bool, detected: bool) -> None:
-    with restarting(mode, length=2 if over else 1_000_000) as pool:
+@each(detected=[False, True], mode=MODES)
+def test_a_death_between_two_steps_truncates_in_the_next(mode: Any, detected: bool) -> None:
+    """The first slot's episode has ended."""
+    with restarting(mode, length=2) as pool:
         pool.reset()
         pool.step(np.arange(6))
         before = pool.step(np.arange(6))
-        assert before.terminations.tolist() == [over, False, False] * 2
+        assert before.terminations.tolist() == [True, False, False] * 2
         _kill(pool, detected)
         batch = pool.step(np.arange(6))
         for slot in range(3):
@@ -202,16 +203,6 @@ def test_a_death_while_results_are_sent_discards_all_of_them(mode: Any, tmp_path
         step_after_fault(pool)
 
 
-@each(kind=["death", "exception"], mode=MODES)
-def test_a_failed_reset_of_a_vector_env_is_repeated(mode: Any, kind: str, tmp_path: Path) -> None:
-    with restarting(mode, reset=once(tmp_path / "reset", ACTS[kind], skip=1)) as pool:
-        pool.reset(seed=1)
-        batch = pool.reset(seed=5, options={"level": 2})
-        assert batch.obs[:3, 1].tolist() == [1, 1, 1]
-        assert pool.get_attr("resets", env_ids=[0]) == [[{"seed": 5, "options": {"level": 2}}]]
-        assert not batch.truncations.any()
-
-
 @pytest.mark.parametrize("mode", MODES)
 def test_reports_have_the_episode_and_step_of_each_slot(mode: Any, tmp_path: Path) -> None:
     step = once(tmp_path / "step", raise_value_error, lambda env: env.steps == 4)
@@ -242,39 +233,6 @@ def test_the_row_of_a_fault_repeats_text_observations(tmp_path: Path) -> None:
         assert batch.truncations.tolist() == [True, True, False, False]
         assert (batch.final_obs[:2], batch.obs[2:]) == (("a", "b"), ("g", "h"))
         assert pool.step(["i", "j", "k", "l"]).obs == ("i", "j", "k", "l")
-
-
-@pytest.mark.parametrize("mode", MODES)
-def test_an_observe_after_a_call_that_killed_the_worker(mode: Any, tmp_path: Path) -> None:
-    with restarting(mode, call=once(tmp_path / "call", die)) as pool:
-        pool.reset()
-        before = pool.step(np.arange(6))
-        with pytest.raises(WorkerDiedError):
-            pool.call("poke", env_ids=[0])
-        pool.request_obs()
-        batch = pool.recv()
-        for slot in range(3):
-            assert_cut_off(batch, slot, before.obs[slot])
-        assert batch.obs[3:].tolist() == before.obs[3:].tolist()
-        if mode == "next_step":  # the rebuilt env has no observation, so the pool repeats the last one
-            pool.request_obs()
-            assert pool.recv().obs[:3].tolist() == before.obs[:3].tolist()
-        step_after_fault(pool)
-
-
-@pytest.mark.parametrize("mode", MODES)
-def test_a_death_truncates_all_vector_envs_of_the_worker(mode: Any, tmp_path: Path) -> None:
-    """The worker steps its second vector env later, so that one has not begun the step in which the worker dies."""
-    fns = plain(3, 2, mode=mode, step=once(tmp_path / "step", die, lambda env: env.steps == 2))
-    with Pool(fns, vector_size=2, autoreset=mode, faults="restart", num_workers=2) as pool:
-        pool.reset()
-        before = pool.step(np.arange(6))
-        batch = pool.step(np.arange(6))
-        for slot in range(4):
-            assert assert_cut_off(batch, slot, before.obs[slot]).shared == (slot != 0)
-        assert batch.obs[4:, 2].tolist() == [2, 2]
-        step_after_fault(pool, range(4))
-        assert pool.stats().restarts == 1
 
 
 @pytest.mark.parametrize("mode", MODES)
