@@ -146,20 +146,14 @@ def test_a_worker_that_does_not_read_a_message_misses_its_deadline() -> None:
 
 FROZEN = """
 import pickle
-import select
-import threading
+from accidents import once
 gate = pickle.loads(Path(os.environ["REMUDA_TEST"], "gate").read_bytes())
-def stand_once(path):
-    marker = str(Path(os.environ["REMUDA_TEST"], path))
-    def hook(*_):
-        if not os.path.exists(marker):
-            open(marker, "w").close()
-            gate.wait()
-    return hook
+def stand_once(skip=0):
+    return once(Path(os.environ["REMUDA_TEST"], "stood"), lambda *_: gate.wait(), skip=skip)
 LIMIT = 2.0
 """
 IN_A_STEP = """
-with Pool(hooked(2, step=stand_once("stood")), faults=FaultPolicy("restart", step_timeout=LIMIT)) as pool:
+with Pool(hooked(2, step=stand_once()), faults=FaultPolicy("restart", step_timeout=LIMIT)) as pool:
     pool.reset()
     pool.send([1, 1])
     say(pids(pool))
@@ -168,9 +162,7 @@ with Pool(hooked(2, step=stand_once("stood")), faults=FaultPolicy("restart", ste
     say([batch.truncations.tolist(), batch.obs[:, 2].tolist(), pool.stats().restarts])
 """
 IN_A_BUILD = """
-def build(env, stand=stand_once("stood"), built=str(Path(os.environ["REMUDA_TEST"], "built"))):
-    stand() if os.path.exists(built) else open(built, "w").close()
-with Pool(hooked(2, build=build), faults=FaultPolicy("restart", backoff=0), start_timeout=30) as pool:
+with Pool(hooked(2, build=stand_once(skip=1)), faults=FaultPolicy("restart", backoff=0), start_timeout=30) as pool:
     pool._exchange.supervisor.replacements.start_timeout = LIMIT  # of successors alone: the first have all the time
     pool.reset()
     os.kill(pids(pool)[1], signal.SIGKILL)
@@ -189,11 +181,11 @@ IN_THE_FIRST_BUILD = """
 with Pool(hooked(2)):
     pass  # what workers are forked from is there
 say("ready")
-with Pool(hooked(2, build=stand_once("stood")), start_timeout=LIMIT) as pool:
+with Pool(hooked(2, build=stand_once()), start_timeout=LIMIT) as pool:
     say(pool.reset().obs[:, 1].tolist())
 """
 IN_THE_CLOSE = """
-pool = Pool(hooked(2, close=stand_once("stood")), backend={backend!r})
+pool = Pool(hooked(2, close=stand_once()), backend={backend!r})
 say("ready")
 pool.close(timeout=LIMIT)
 say([worker.exitcode for worker in pool.workers] if {backend!r} == "process" else threading.active_count())
