@@ -15,11 +15,12 @@ import pytest
 from gymnasium import spaces
 from gymnasium.vector import SyncVectorEnv
 
-from remuda.gymnasium.autoreset import POOL_MODE
+from remuda._wire.autoreset import AUTORESET_MODES
+from remuda.gymnasium.autoreset import AutoresetMode
 
 # -- autoreset modes -------------------------------------------------------------------------------------
 
-GYMNASIUM_MODES = {pool_mode: name for name, pool_mode in POOL_MODE.items()}
+GYMNASIUM_MODES = {name: AutoresetMode(mode.gymnasium) for name, mode in AUTORESET_MODES.items() if mode.gymnasium}
 HAS_MODES = hasattr(gymnasium.vector, "AutoresetMode")
 
 

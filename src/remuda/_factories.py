@@ -5,10 +5,8 @@ from __future__ import annotations
 import importlib
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
-
-import gymnasium
 
 
 def check_env_fns(
@@ -25,16 +23,19 @@ def check_env_fns(
     Raises:
         TypeError: It is anything else, or contains anything else. The message has the code to write instead.
     """
-    expected = f"expected {name} to be {or_else}a sequence of functions that build an env each"
-    if isinstance(env_fns, Mapping):
-        raise TypeError(f"{expected}, got a {type(env_fns).__name__}; write list({name}.values())")
-    if isinstance(env_fns, (str, bytes)) or not _is_iterable(env_fns):
-        raise TypeError(f"{expected}, got {env_fns!r}; {_instead(env_fns, are_gymnasiums)}")
+
+    def refuse(what: str, got: Any) -> None:
+        instead = "write [make_env] * 8, where make_env is a function that returns a new env"
+        if isinstance(got, str) and are_gymnasiums:
+            instead = f"write [lambda: gymnasium.make({got!r})] * 8, or call remuda.make_vec({got!r}, num_envs=8)"
+        raise TypeError(f"expected {what}, got {got!r}; {instead}")
+
+    if isinstance(env_fns, (str, bytes, Mapping)) or not isinstance(env_fns, Iterable):
+        refuse(f"{name} to be {or_else}a sequence of functions that build an env each", env_fns)
     factories = list(env_fns)
     for i, env_fn in enumerate(factories):
-        if not callable(env_fn) or _is_env(env_fn):
-            instead = _instead(env_fn, are_gymnasiums)
-            raise TypeError(f"expected {name}[{i}] to be a function that builds an env, got {env_fn!r}; {instead}")
+        if not callable(env_fn):
+            refuse(f"{name}[{i}] to be a function that builds an env", env_fn)
     return factories
 
 
@@ -56,27 +57,3 @@ def import_factory(target: str) -> Callable[[], Any]:
     if not callable(factory):
         raise ValueError(f"{target}: expected a callable that returns an env, got {factory!r}")
     return factory  # type: ignore[no-any-return]
-
-
-def _is_iterable(given: Any) -> bool:
-    try:
-        iter(given)
-    except TypeError:
-        return False
-    return True
-
-
-def _is_env(given: Any) -> bool:
-    return isinstance(given, (gymnasium.Env, gymnasium.vector.VectorEnv))
-
-
-def _instead(given: Any, are_gymnasiums: bool) -> str:
-    """Returns the advice for the error about invalid factories: valid code for eight envs."""
-    if isinstance(given, str) and are_gymnasiums:
-        return f"write [lambda: gymnasium.make({given!r})] * 8, or call remuda.make_vec({given!r}, num_envs=8)"
-    if isinstance(given, (list, tuple)):
-        return "write one flat list, without lists in it"
-    if callable(given) and not _is_env(given):
-        name = getattr(given, "__name__", "")
-        return f"write [{name if name.isidentifier() else 'make_env'}] * 8"
-    return "write [make_env] * 8, where make_env is a function that returns a new env"

@@ -5,8 +5,7 @@ from __future__ import annotations
 import difflib
 import functools
 import inspect
-import reprlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from types import MappingProxyType
 from typing import Any, TypeVar
 
@@ -20,6 +19,11 @@ _INSTEAD = {
     "batch_size": "use remuda.Pool, whose recv(min_envs=...) returns the first results",
     "timeout": "use start_timeout=, or a deadline, as in faults=remuda.FaultPolicy(step_timeout=...)",
     **dict.fromkeys(
+        ("n_env", "n_envs", "num_env", "num_envs"),
+        "there is one env for each function: write [make_env] * n, or call remuda.make_vec(id, num_envs=n), which "
+        "makes a Gymnasium vector env of an id",
+    ),
+    **dict.fromkeys(
         ("render_mode", "env_kwargs", "wrappers", "frame_skip", "frame_stack"),
         "give it to the envs, in the functions that build them",
     ),
@@ -28,53 +32,33 @@ _INSTEAD = {
 
 _SIMILAR = 0.83  # the least similarity of a suggestion: below it, names only share a word, such as "workers"
 
-_COUNTS_OF_ENVS = ("n_env", "n_envs", "num_env", "num_envs")
-
 _parts: dict[str, tuple[str, str]] = {}
-"""By keyword of a class that an option of the pool accepts: the option and the class."""
+"""By keyword of a class that an option of the pool accepts: the option, and code that sets the keyword."""
 
 
-def check_keywords(what: str, given: Mapping[str, Any], known: Iterable[str]) -> None:
+def check_keywords(what: str, given: Iterable[str], known: Collection[str]) -> None:
     """Raises ``TypeError`` for the first unknown keyword in a call.
 
     Args:
         what: the name of the function or class in the caller's code.
-        given: the keywords, with their values.
+        given: the keywords.
         known: the keywords that it accepts.
     """
-    names = list(known)
     for keyword in given:
-        if keyword not in names:
-            see = "; help(remuda.PoolOptions) has all options" if "num_workers" in names else ""
-            hint = did_you_mean(keyword, names, given) or see
+        if keyword not in known:
+            see = "; help(remuda.PoolOptions) has all options" if "num_workers" in known else ""
+            hint = did_you_mean(keyword, known) or see
             raise TypeError(f"{what}() got an unexpected keyword argument {keyword!r}{hint}")
 
 
-def did_you_mean(keyword: str, known: Iterable[str], given: Mapping[str, Any] = MappingProxyType({})) -> str:
-    """Returns a suggestion for the error about an unknown keyword; "" if no known keyword is similar.
-
-    Args:
-        keyword: the unknown keyword.
-        known: the keywords that are accepted.
-        given: all keywords, with their values.
-    """
-    names = list(known)
-    value = reprlib.repr(given[keyword]) if keyword in given else "..."
-    if keyword in _COUNTS_OF_ENVS and "num_workers" in names and not {*_COUNTS_OF_ENVS} & {*names}:
-        return (
-            f"; there is one env for each function: write [make_env] * {value}, or call "
-            f"remuda.make_vec(id, num_envs={value}), which makes a Gymnasium vector env of an id"
-        )
-    parts = {name: part for name, part in _parts.items() if part[0] in names and name not in names}
-    alike = difflib.get_close_matches(keyword, [*names, *parts], 1, _SIMILAR)
-    if not alike:
-        is_of_pool = "num_workers" in names and "num_envs" not in names
-        return f"; {_INSTEAD[keyword]}" if keyword in _INSTEAD and is_of_pool else ""
-    if alike[0] not in parts:
-        return f"; did you mean {alike[0]}=?"
-    option, kind = parts[alike[0]]
-    others = "..., " if option in given else ""
-    return f"; did you mean {option}={kind}({others}{alike[0]}={value})?"
+def did_you_mean(keyword: str, known: Collection[str]) -> str:
+    """Returns a suggestion for the error about an unknown keyword; "" if no known keyword is similar."""
+    if keyword in _INSTEAD and "num_workers" in known and "num_envs" not in known:
+        return f"; {_INSTEAD[keyword]}"
+    parts = {name: part for name, part in _parts.items() if part[0] in known and name not in known}
+    for similar in difflib.get_close_matches(keyword, [*known, *parts], 1, _SIMILAR):
+        return f"; did you mean {parts[similar][1] if similar in parts else f'{similar}='}?"
+    return ""
 
 
 def names_keywords(
@@ -99,11 +83,12 @@ def names_keywords(
         own = [parameter.name for parameter in parameters if parameter.kind in _BY_KEYWORD][1:]  # without self
         taken = [*own, *(name for name in also if name not in refused)]
         if option is not None:
-            _parts.update(dict.fromkeys(own, (option, cls.__name__)))
+            _parts.update({name: (option, f"{option}={cls.__name__}({name}=...)") for name in own})
 
         @functools.wraps(constructor)
         def checking(self: Any, *args: Any, **kwargs: Any) -> None:
-            check_not_refused(called or cls.__name__, kwargs, refused)
+            for keyword in kwargs.keys() & refused.keys():
+                raise TypeError(f"{called or cls.__name__}() takes no {keyword}=: {refused[keyword]}")
             check_keywords(called or cls.__name__, kwargs, taken)
             constructor(self, *args, **kwargs)
 
@@ -111,13 +96,6 @@ def names_keywords(
         return cls
 
     return naming
-
-
-def check_not_refused(what: str, given: Iterable[str], refused: Mapping[str, str]) -> None:
-    """Raises ``TypeError`` for the first given keyword that is in `refused`, a dict of reasons by keyword."""
-    for keyword in given:
-        if keyword in refused:
-            raise TypeError(f"{what}() takes no {keyword}=: {refused[keyword]}")
 
 
 _BY_KEYWORD = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)

@@ -10,7 +10,6 @@ import inspect
 import itertools
 import pickle
 import re
-import reprlib
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -207,10 +206,11 @@ INVALID: dict[str, Any] = {
     **dict.fromkeys(("crash_dir", "worker_output", "observation_space"), 3),
 }
 # For each face: its names for options of the pool.
+GYMNASIUMS_NAMES = {"start_method": "context"}
 ALFS_NAMES = {"spares": "num_spare_envs_for_reload", "threads_per_worker": "torch_num_threads_per_env"}
 NAMES = {
-    "gymnasium.AsyncVectorEnv": {"start_method": "context"},
-    "gymnasium.make_vec": {"start_method": "context"},
+    "gymnasium.AsyncVectorEnv": GYMNASIUMS_NAMES,
+    "gymnasium.make_vec": GYMNASIUMS_NAMES,
     "alf.FastParallelEnvironment": ALFS_NAMES,
     "alf.ParallelAlfEnvironment": ALFS_NAMES,
 }
@@ -221,16 +221,12 @@ def test_the_error_for_an_invalid_value_has_the_faces_name(face: str, pools: lis
     names = NAMES.get(face, {})
     of_pool = {*names, "env_fns"} if names is ALFS_NAMES else {*names}
     for option, value in INVALID.items():
-        if (name := names.get(option, option)) in REFUSED[face] or (face, option) == (
-            "sb3.SubprocVecEnv",
-            "start_method",
-        ):
-            continue  # for an unknown start method, Stable-Baselines3's own error is raised
-        with pytest.raises((TypeError, ValueError)) as raised:
-            FACES[face](**{"backend": "serial", name: value})
-        words = set(re.findall(r"\w+", str(raised.value)))
-        assert name in words
-        assert not words & of_pool
+        if (name := names.get(option, option)) not in REFUSED[face]:
+            with pytest.raises((TypeError, ValueError)) as raised:
+                FACES[face](**{"backend": "serial", name: value})
+            words = set(re.findall(r"\w+", str(raised.value)))
+            assert name in words
+            assert not words & of_pool
     assert not pools
 
 
@@ -250,14 +246,6 @@ def test_the_error_for_two_options_has_the_faces_names_and_values(pools: list[Po
         envs.rollout(2)
 
 
-def test_a_face_without_words_of_its_own_keeps_the_error() -> None:
-    envs = subproc_vec_env(backend="serial")
-    envs.reset()
-    with pytest.raises(TypeError, match="expected columns to be a mapping"):
-        envs.rollout(2, [1])
-    envs.close()
-
-
 @pytest.mark.parametrize("face", sorted(FACES.keys() - {"gymnasium.make_vec"}))
 def test_the_error_for_a_copy_names_the_users_class(face: str, pools: list[Pool]) -> None:
     whole = FACES[face](backend="serial")
@@ -265,9 +253,6 @@ def test_the_error_for_a_copy_names_the_users_class(face: str, pools: list[Pool]
         for make_copy in (copy.copy, copy.deepcopy, pickle.dumps):
             with pytest.raises(TypeError, match=rf"got {type(envs).__name__}, .*; make one from the same functions"):
                 make_copy(envs)
-
-
-DOCUMENTED = r"^        (\w+) \((.+?)\): "  # matches an option's name and default in a docstring
 
 
 @pytest.fixture
@@ -286,59 +271,36 @@ def pools(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Pool]]:
         one.close(terminate=True)
 
 
-@pytest.fixture
-def serial_is_best(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Makes "auto" choose the serial backend if the caller may step the envs, and two workers otherwise."""
+MEASURING = ("Pool", "gymnasium.make_vec")
+STEPPED_BY_THE_CALLER = (*MEASURING, "gymnasium.AsyncVectorEnv", "sb3.SubprocVecEnv")
+
+
+@pytest.mark.usefixtures("measured_by_default")
+@pytest.mark.parametrize("face", FACES)
+def test_the_number_of_workers_is_measured_by_default_or_on_request(
+    face: str, pools: list[Pool], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only the pool and `make_vec` measure by default. Faces keep the number of workers of the library that they
+    imitate."""
     monkeypatch.setattr("remuda._engine.startup.auto.LIMITS", Limits(alone=1e9, importing=1e9))
 
     def choose(measured: Any, num_envs: int, cores: int, backend: Any, wake: float | None) -> WorkerChoice:
-        return (
-            WorkerChoice(2, backend, "the test says so")
-            if wake is None
-            else WorkerChoice(1, "serial", "the test says so")
-        )
+        """Chooses the serial backend if the caller may step the envs, and two workers otherwise."""
+        return WorkerChoice(2, backend, "test") if wake is None else WorkerChoice(1, "serial", "test")
 
     monkeypatch.setattr("remuda._engine.startup.auto.choose", choose)
-
-
-@pytest.mark.usefixtures("measured_by_default", "serial_is_best")
-@pytest.mark.parametrize("face", FACES)
-def test_only_the_pool_and_make_vec_measure_by_default(face: str, pools: list[Pool]) -> None:
-    """Only the pool and `make_vec` measure. Faces keep the number of workers of the library that they imitate."""
-    measures = face in {"Pool", "gymnasium.make_vec"}
-    FACES[face]().close()
-    (one,) = pools
-    assert (one.choice is not None) == measures
-    assert (one.backend, one.num_workers) == ("process", 2)
-
-
-@pytest.mark.usefixtures("serial_is_best")
-@pytest.mark.parametrize("face", sorted(FACES.keys() - {"mlagents.SubprocessEnvManager"}))
-def test_num_workers_auto_makes_a_face_measure(face: str, pools: list[Pool]) -> None:
-    FACES[face](num_workers="auto").close()
-    (one,) = pools
-    assert one.choice is not None
-    assert (one.backend, one.num_workers) == ("process", 2)
-
-
-@pytest.mark.usefixtures("serial_is_best")
-@pytest.mark.parametrize("face", ["Pool", "gymnasium.make_vec", "gymnasium.AsyncVectorEnv", "sb3.SubprocVecEnv"])
-def test_with_backend_auto_the_caller_steps_cheap_envs(face: str, pools: list[Pool]) -> None:
-    FACES[face](num_workers="auto", backend="auto").close()
-    (one,) = pools
-    assert (one.backend, one.num_workers) == ("serial", 1)
-
-
-@pytest.mark.parametrize("face", ["alf.FastParallelEnvironment", "ding.cfg.remuda", "mlagents.SubprocessEnvManager"])
-def test_backend_auto_means_processes_for_faces_without_serial_measuring(face: str, pools: list[Pool]) -> None:
-    FACES[face](backend="auto").close()
-    assert [(one.backend, one.num_workers) for one in pools] == [("process", 2)]
-
-
-@pytest.mark.parametrize("faults", ["restart", FaultPolicy("restart"), FaultPolicy(renew_every=2)])
-def test_make_vec_gives_each_env_a_worker_if_envs_can_be_rebuilt(faults: Any, pools: list[Pool]) -> None:
-    make_vec(faults=faults).close()
-    assert [(one.choice, one.num_workers) for one in pools] == [(None, 2)]
+    found = [({}, face in MEASURING, ("process", 2))]
+    if face != "mlagents.SubprocessEnvManager":
+        found.append(({"num_workers": "auto"}, True, ("process", 2)))
+    if face in STEPPED_BY_THE_CALLER:
+        found.append(({"num_workers": "auto", "backend": "auto"}, True, ("serial", 1)))
+    else:
+        found.append(({"backend": "auto"}, False, ("process", 2)))
+    if face == "gymnasium.make_vec":  # if envs can be rebuilt, each has a worker
+        found += [({"faults": faults}, False, ("process", 2)) for faults in ("restart", FaultPolicy(renew_every=2))]
+    for options, is_measured, expected in found:
+        FACES[face](**options).close()
+        assert (pools[-1].choice is not None, (pools[-1].backend, pools[-1].num_workers)) == (is_measured, expected)
 
 
 @pytest.mark.parametrize("face", FACES)
@@ -397,32 +359,21 @@ def test_an_option_reaches_the_pool_or_is_refused_with_the_reason(
 
 
 @pytest.mark.parametrize("face", FACES)
-def test_the_error_for_a_misspelt_option_suggests_the_right_one(face: str, pools: list[Pool]) -> None:
-    for option in set(PoolOptions.__annotations__) - REFUSED[face].keys() - {"name", "spares"}:
-        misspelt = option[:-2] + option[-1]
-        with pytest.raises((TypeError, ValueError), match=f"'{misspelt}'.*; did you mean {option}="):
-            FACES[face](**{"backend": "serial", misspelt: VALUES[option][0]})
-    assert not pools
-
-
-@pytest.mark.parametrize("face", FACES)
-def test_the_error_for_a_keyword_of_an_options_value_names_the_option(
-    face: str, pools: list[Pool], tmp_path: Path
-) -> None:
-    parts: list[Any] = [("faults", FaultPolicy(step_timeout=5)), ("crash_dir", remuda.CrashDir(tmp_path))]
-    for option, part in parts:
-        for field in fields(part):
-            value = getattr(part, field.name)
-            text = f"; did you mean {option}={type(part).__name__}({field.name}={reprlib.repr(value)})?"
-            with pytest.raises((TypeError, ValueError), match=re.escape(text)):
-                FACES[face](**{"backend": "serial", field.name: value})
-    with pytest.raises((TypeError, ValueError), match=re.escape("; did you mean faults=FaultPolicy(..., period=1)?")):
-        FACES[face](backend="serial", faults="restart", period=1)
+def test_the_error_for_an_unknown_keyword_suggests_an_option(face: str, pools: list[Pool]) -> None:
+    found = {
+        option[:-2] + option[-1]: f"{option}="
+        for option in set(PoolOptions.__annotations__) - REFUSED[face].keys() - {"name", "spares"}
+    }
+    for option, kind in (("faults", FaultPolicy), ("crash_dir", remuda.CrashDir)):
+        found |= {field.name: f"{option}={kind.__name__}({field.name}=...)" for field in fields(kind)}
+    for unknown, meant in found.items():
+        with pytest.raises((TypeError, ValueError), match=f"'{unknown}'.*; did you mean {re.escape(meant)}\\?"):
+            FACES[face](**{"backend": "serial", unknown: 1})
     assert not pools
 
 
 def test_the_error_for_num_envs_suggests_make_vec(pools: list[Pool]) -> None:
-    text = "write [make_env] * 4, or call remuda.make_vec(id, num_envs=4)"
+    text = "write [make_env] * n, or call remuda.make_vec(id, num_envs=n)"
     for call in (Pool, AsyncVectorEnv):
         with pytest.raises(TypeError, match=re.escape(text)):
             call("CartPole-v1", num_envs=4)  # type: ignore[call-arg]
@@ -439,22 +390,6 @@ def test_the_default_name_of_workers_is_the_faces(face: str, pools: list[Pool]) 
     assert first == second is not None
 
 
-@pytest.mark.usefixtures("measured_by_default")
-def test_the_docstring_of_the_options_has_every_option_and_default(serial_is_best: None) -> None:
-    documented = dict(re.findall(DOCUMENTED, PoolOptions.__doc__ or "", re.MULTILINE))
-    assert documented.keys() == PoolOptions.__annotations__.keys()
-    defaults = {name: eval(text) for name, text in documented.items()}
-    with Pool(cartpoles({})) as bare, Pool(cartpoles({}), **defaults) as documented_pool:
-        assert documented_pool.options == bare.options
-
-
-def test_the_guide_has_every_option_and_its_default() -> None:
-    section = (Path(__file__).parents[2] / "docs" / "pool.md").read_text().split("## Options")[1].split("\n## ")[0]
-    rows = dict(re.findall(r"^\| `(\w+)` \| `(.+?)` \|", section, re.MULTILINE))
-    documented = dict(re.findall(DOCUMENTED, PoolOptions.__doc__ or "", re.MULTILINE))
-    assert {name: eval(text) for name, text in rows.items()} == {name: eval(text) for name, text in documented.items()}
-
-
 @pytest.mark.parametrize("kind", ["FastParallelEnvironment", "ParallelAlfEnvironment"])
 def test_the_signature_of_the_alf_face_names_every_option(kind: str) -> None:
     """ALF configures the parameters in a signature, and ignores ``**options``."""
@@ -462,10 +397,3 @@ def test_the_signature_of_the_alf_face_names_every_option(kind: str) -> None:
     named = inspect.signature(getattr(remuda.alf, kind)).parameters
     assert set(PoolOptions.__annotations__) - OF_ALF.keys() <= named.keys()
     assert all(parameter.kind is not parameter.VAR_KEYWORD for parameter in named.values())
-
-
-def test_changing_the_dict_of_options_does_not_change_the_pool() -> None:
-    with Pool(cartpoles({}), backend="serial") as one:
-        one.options["frames"] = 9
-        assert one.reset().obs.shape == (2, 4)
-        assert (one.options["num_workers"], one.options["start_method"]) == (2, "forkserver")

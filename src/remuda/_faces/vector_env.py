@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Mapping
 from copy import deepcopy
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
@@ -13,32 +12,18 @@ from gymnasium.vector.async_vector_env import AsyncState
 
 from remuda import EnvTimeoutError
 from remuda._faces.stats import HasStats
-from remuda._faces.translation import Translation, in_words_of
-from remuda.errors import RemudaError, StateError
+from remuda._faces.translation import in_words_of
+from remuda.errors import StateError
 
 if TYPE_CHECKING:
     from remuda import ColumnType, Part, Pool, Rollout
 
 T = TypeVar("T")
 V = TypeVar("V", bound="PooledVectorEnv")
-M = TypeVar("M", bound=Callable[..., Any])
 
 # Every step compares these states. They are constants because, before Python 3.12, looking up a member of an enum takes
 # as long as making an array.
 IDLE, STEPPING = AsyncState.DEFAULT, AsyncState.WAITING_STEP
-
-
-def translated_by_face(method: M) -> M:
-    """A decorator of methods in this module: they raise the face's errors instead of remuda's."""
-
-    @functools.wraps(method)
-    def translating(self: PooledVectorEnv, *args: Any, **kwargs: Any) -> Any:
-        try:
-            return method(self, *args, **kwargs)
-        except RemudaError as error:
-            self._translation.raise_for(error)
-
-    return translating  # type: ignore[return-value]  # it has the method's signature
 
 
 class PooledVectorEnv(HasStats):
@@ -50,7 +35,6 @@ class PooledVectorEnv(HasStats):
         env_ids: (n,) int64, ascending: the ids of these envs in the pool.
         extras: The columns of ``extras=``, by name, of the latest reset or step: views, like observations.
         closed: Whether it was closed.
-        _translation: Translates remuda's errors into the face's.
         _words: The face's words for options and values of the pool, for `in_words_of`.
         _pool: The whole pool.
         _envs: The envs that are reset, stepped and called: the pool, or a part of it.
@@ -61,7 +45,6 @@ class PooledVectorEnv(HasStats):
             `step_wait`.
     """
 
-    _translation: ClassVar[Translation]
     _words: ClassVar[Mapping[str, str]] = {}
     _envs: Part
     closed = True  # until `_begin`: Gymnasium before 1.4 closes an open vector env even if its constructor has failed
@@ -176,7 +159,6 @@ class PooledVectorEnv(HasStats):
         """
         raise ValueError(f"expected the whole to be split, got a part of it: use whole.split(...), not {parts} of this")
 
-    @translated_by_face
     def _split(self, parts: int, make: Callable[[Part], V]) -> tuple[V, ...]:
         """Divides the pool, and returns a vector env for each part; an empty tuple if there is only one part."""
         self._check_open()
@@ -201,7 +183,6 @@ class PooledVectorEnv(HasStats):
 
     # -- rollouts ----------------------------------------------------------------------------------------
 
-    @translated_by_face
     def rollout(self, steps: int, columns: Mapping[str, ColumnType] | None = None, parts: int = 1) -> Rollout:
         """Collect the next ``steps`` steps of each env in the memory that a learner reads; see
         :meth:`remuda.Pool.rollout`.

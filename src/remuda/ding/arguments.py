@@ -52,7 +52,7 @@ def check_options(cfg: Mapping[str, Any]) -> FaultPolicy:
         if name in REFUSED:
             raise ValueError(f"expected cfg.remuda without {name!r}, which the manager decides on: {REFUSED[name]}")
         if name not in known:
-            hint = did_you_mean(name, known, options) or f": there are {', '.join(known)}"
+            hint = did_you_mean(name, known) or f": there are {', '.join(known)}"
             raise ValueError(f"expected cfg.remuda to have options of remuda.Pool, got {name!r}{hint}")
     return FaultPolicy.of(options.get("faults", "raise"))
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -17,46 +16,16 @@ REFUSED = {
 """Options of the pool with another name here, and what to use instead."""
 
 
-def check_context(context: Any) -> None:
-    """Raise ``ValueError`` unless ``context`` is a start method or None."""
-    if context not in (None, "forkserver", "spawn", "fork"):
-        raise ValueError(f"expected `context` to be 'forkserver', 'spawn', 'fork' or None, got {context!r}.")
-
-
-def check_max_concurrency(limit: Any) -> None:
-    """Raise ``ValueError`` unless ``max_concurrency`` is a positive integer or ``None``."""
-    if limit is None:
-        return
-    if not isinstance(limit, (int, np.integer)):
-        raise ValueError(f"`max_concurrency` must be an integer or None, got {type(limit)}.")
-    if limit < 1:
-        raise ValueError(f"`max_concurrency` must be positive or None, got {limit}.")
-
-
 def refuse_worker(worker: Callable[..., None] | None) -> None:
-    """Raise an error if Gymnasium's argument ``worker`` is given, which replaces the loop of Gymnasium's worker.
-
-    Raises:
-        ValueError: the original would refuse its signature, too.
-        NotImplementedError: it is any other function; the message lists the alternatives.
-    """
-    if worker is None:
-        return
-    signature = inspect.signature(worker)
-    try:
-        signature.bind(*(None,) * 8)
-    except TypeError as error:
-        raise ValueError(
-            f"A custom `worker` must accept 8 arguments. Got the signature {signature} which should match "
-            "(index, env_fn, pipe, parent_pipe, shared_memory, error_queue, autoreset_mode, semaphore)."
-        ) from error
-    raise NotImplementedError(
-        "expected worker=None: a worker function serves an env over a multiprocessing pipe, a shared "
-        "multiprocessing buffer and an error queue, and remuda's workers have none of these. To change what "
-        "reset or step do, wrap the env in its env_fn (gymnasium.Wrapper); to change when envs are reset, "
-        "pass autoreset_mode=; to run code of your own beside the env, give a wrapper a method and use "
-        "call(); to keep the worker function, use gymnasium.vector.AsyncVectorEnv."
-    )
+    """Raise ``NotImplementedError`` if Gymnasium's argument ``worker`` is given: the loop of Gymnasium's worker."""
+    if worker is not None:
+        raise NotImplementedError(
+            "expected worker=None: a worker function serves an env over a multiprocessing pipe, a shared "
+            "multiprocessing buffer and an error queue, and remuda's workers have none of these. To change what "
+            "reset or step do, wrap the env in its env_fn (gymnasium.Wrapper); to change when envs are reset, "
+            "pass autoreset_mode=; to run code of your own beside the env, give a wrapper a method and use "
+            "call(); to keep the worker function, use gymnasium.vector.AsyncVectorEnv."
+        )
 
 
 def check_seeds(seed: int | Sequence[int | None] | None, num_envs: int) -> None:
@@ -91,7 +60,8 @@ def split_mask(
     """
     if options is None or "reset_mask" not in options:
         return None, options
-    mask = options["reset_mask"]
+    others = dict(options)
+    mask = others.pop("reset_mask")
     must = "`options['reset_mask']` must"
     if not isinstance(mask, np.ndarray):
         raise TypeError(f"{must} be a numpy array, got {type(mask)}")
@@ -101,17 +71,7 @@ def split_mask(
         raise TypeError(f"{must} have `dtype=np.bool_`, got {mask.dtype}")
     if not mask.any():
         raise ValueError(f"{must} contain a boolean array with at least one True value, got reset_mask={mask}")
-    others = {key: value for key, value in options.items() if key != "reset_mask"}
     return (None if mask.all() else mask), others
-
-
-def check_one_each(values: Sequence[Any], num_envs: int) -> None:
-    """Raise ``ValueError`` unless ``values`` has a value for each env."""
-    if len(values) != num_envs:
-        raise ValueError(
-            "Values must be a list or tuple with length equal to the number of environments. "
-            f"Got `{len(values)}` values for {num_envs} environments."
-        )
 
 
 def check_iterable(actions: Any) -> None:

@@ -15,7 +15,7 @@ from remuda._faces.translation import in_words_of
 from remuda._faces.worker_defaults import set_worker_defaults
 from remuda._keywords import names_keywords
 from remuda.gymnasium import arguments, spaces
-from remuda.gymnasium.autoreset import POOL_MODE, AutoresetMode
+from remuda.gymnasium.autoreset import AutoresetMode
 from remuda.gymnasium.errors import translated
 from remuda.gymnasium.part import AsyncVectorEnvPart
 
@@ -34,9 +34,8 @@ class AsyncVectorEnv(AsyncVectorEnvPart[ObsType, ActType]):
 
     Args:
         env_fns: factories of the envs; each is called in the worker of its env.
-        shared_memory: if true, spaces of classes other than Gymnasium's are refused, as in the original; ``False``
-            accepts them. Observations travel through shared memory in both cases.
-        copy: accepted, and without effect: you may keep the observations in both cases.
+        shared_memory, copy: accepted, and without effect: observations of any space travel through shared memory, and
+            you may keep them.
         context: the start method of workers: "forkserver", "spawn", "fork", or ``None``, as for a pool. Only workers of
             workers of "fork" see methods and globals of modules that the program has patched.
         daemon: accepted, and without effect: workers may have child processes, and no worker outlives
@@ -60,8 +59,7 @@ class AsyncVectorEnv(AsyncVectorEnvPart[ObsType, ActType]):
 
     Raises:
         RuntimeError: the envs' spaces disagree.
-        ValueError: ``observation_mode``, ``autoreset_mode``, ``max_concurrency`` or ``context`` is invalid, ``worker``
-            has another signature, or a space is custom although ``shared_memory=True``.
+        ValueError: ``observation_mode``, ``autoreset_mode``, ``max_concurrency`` or ``context`` is invalid.
         NotImplementedError: ``worker`` is a function.
         StartTimeoutError: an env took longer to build than ``start_timeout``.
         TypeError: an option is unknown, or has another name here.
@@ -94,18 +92,16 @@ class AsyncVectorEnv(AsyncVectorEnvPart[ObsType, ActType]):
         self.autoreset_mode = AutoresetMode(autoreset_mode)
         self.max_concurrency = max_concurrency
         self.lazy_infos = lazy_infos
-        arguments.check_max_concurrency(max_concurrency)
         arguments.refuse_worker(worker)
-        arguments.check_context(context)
         spaces.check_observation_mode(observation_mode)
 
         set_worker_defaults(options, f"Worker<{type(self).__name__}>")
         self._has_extras = bool(options.get("extras"))
         self._pool = translated(in_words_of(self._words)(Pool))(
             self.env_fns,
-            max_concurrency=None if max_concurrency is None else int(max_concurrency),
-            start_method=context,  # type: ignore[arg-type]  # it was checked
-            autoreset=POOL_MODE[self.autoreset_mode],
+            max_concurrency=max_concurrency,
+            start_method=context,  # type: ignore[arg-type]  # the pool checks it
+            autoreset=self.autoreset_mode,
             observation_space=observation_mode[1] if isinstance(observation_mode, tuple) else None,
             **options,
         )
@@ -125,11 +121,6 @@ class AsyncVectorEnv(AsyncVectorEnvPart[ObsType, ActType]):
         self._lay_out(reported, batched)
         spaces.check_observation_spaces(mode, single, reported)
         spaces.check_action_spaces(self.single_action_space, pool.action_spaces)
-        if self.shared_memory and spaces.is_custom(single):
-            raise ValueError(
-                "expected an observation space of Gymnasium's own classes under shared_memory=True, "
-                f"got {single}: pass shared_memory=False, which carries any space."
-            )
 
     def split(self, parts: int = 2) -> tuple[AsyncVectorEnvPart[ObsType, ActType], ...]:
         split_off = self._split(parts, lambda share: AsyncVectorEnvPart(self, share))

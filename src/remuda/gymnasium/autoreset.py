@@ -1,10 +1,10 @@
-"""Gymnasium's enum of autoreset modes, and the pool's name for each mode."""
+"""Gymnasium's enum of autoreset modes, and its words for options of the pool."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
-__all__ = ["POOL_MODE", "WORDS", "AutoresetMode"]
+__all__ = ["WORDS", "AutoresetMode"]
 
 if TYPE_CHECKING:
     from gymnasium.vector import AutoresetMode
@@ -22,15 +22,11 @@ else:
             DISABLED = "Disabled"
 
 
-POOL_MODE: dict[AutoresetMode, Literal["next_step", "same_step", "disabled"]] = {
-    AutoresetMode.NEXT_STEP: "next_step",
-    AutoresetMode.SAME_STEP: "same_step",
-    AutoresetMode.DISABLED: "disabled",
-}
-
 WORDS = {
     "autoreset": "autoreset_mode",
     "start_method": "context",
-    **{repr(ours): repr(theirs.value) for theirs, ours in POOL_MODE.items()},
+    "'next_step'": "'NextStep'",
+    "'same_step'": "'SameStep'",
+    "'disabled'": "'Disabled'",
 }
 """Gymnasium's words for options and values of the pool, for `in_words_of`."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import functools
-import importlib
 import inspect
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -12,24 +11,17 @@ from typing import Any, TypeAlias
 
 import gymnasium
 import numpy as np
-from gymnasium import Env, logger
-from gymnasium.envs.registration import (
-    EnvSpec,
-    VectorizeMode,
-    find_highest_version,
-    get_env_id,
-    parse_env_id,
-)
+from gymnasium import Env
+from gymnasium.envs.registration import EnvSpec, VectorizeMode, _find_spec
 
 from remuda import FaultPolicy, PoolOptions
-from remuda._keywords import check_not_refused, did_you_mean
+from remuda._keywords import did_you_mean
 from remuda.gymnasium.arguments import REFUSED
 from remuda.gymnasium.async_vector_env import AsyncVectorEnv
 
 Wrappers: TypeAlias = Sequence[Callable[[Env[Any, Any]], Env[Any, Any]]]
 
 _OF_SIGNATURE = frozenset(inspect.signature(AsyncVectorEnv).parameters) - {"env_fns", "options"}
-_REFUSED = {**REFUSED, "vector_size": "it makes single envs; give AsyncVectorEnv the functions that build vector envs"}
 _OPTIONS = _OF_SIGNATURE | PoolOptions.__annotations__.keys()
 _KEYWORDS = _OPTIONS - {"name"}  # `name` goes to the env: many envs have an argument `name`
 
@@ -58,8 +50,7 @@ def make_vec(
         **kwargs: options of :class:`AsyncVectorEnv`, those of :class:`remuda.PoolOptions` included. All other keywords
             are passed to :func:`gymnasium.make`, also ``name`` (the workers' name is in ``vector_kwargs``), and
             keywords that the env is registered with. If an env has another argument with the name of an option, build
-            the :class:`AsyncVectorEnv` yourself. ``shared_memory`` defaults to ``False``, which accepts any space and
-            costs nothing.
+            the :class:`AsyncVectorEnv` yourself.
 
     Returns:
         The vector env, with ``num_envs`` envs that are built but not reset.
@@ -69,12 +60,16 @@ def make_vec(
         TypeError: an option is unknown or not possible here.
         ValueError: ``vectorization_mode`` or ``num_envs`` has another value.
     """
-    spec = copy.deepcopy(_find_spec(id))
+    spec = copy.deepcopy(id if isinstance(id, EnvSpec) else _find_spec(id))
     if spec.entry_point is None:
         raise gymnasium.error.Error(
             f"Cannot create vectorized environment for {spec.id} because it doesn't have an entry point defined."
         )
-    _check_mode(vectorization_mode)
+    if vectorization_mode is not None and VectorizeMode(vectorization_mode) is not VectorizeMode.ASYNC:
+        raise ValueError(
+            f"expected vectorization_mode=None or 'async', got {VectorizeMode(vectorization_mode).value!r}: "
+            "use gymnasium.make_vec for the other modes."
+        )
 
     # If `id` is a vector env's spec, its `kwargs` are the arguments of an earlier `make_vec`. As in Gymnasium,
     # the recorded `num_envs`, `wrappers` and `vector_kwargs` override those of this call.
@@ -84,70 +79,36 @@ def make_vec(
     wrappers = recorded.pop("wrappers", wrappers) or ()
     options = dict(recorded.pop("vector_kwargs", vector_kwargs) or {})
     options |= {name: kwargs.pop(name) for name in (_KEYWORDS & kwargs.keys()) - recorded.keys()}
-    check_not_refused("make_vec", options, _REFUSED)
+    if "vector_size" in options:
+        raise TypeError("make_vec() takes no vector_size=: give AsyncVectorEnv the functions that build vector envs")
     if not isinstance(num_envs, (int, np.integer)) or num_envs < 1:
         raise ValueError(f"expected num_envs to be an int from 1 up, got {num_envs!r}")
     env_kwargs = {**recorded, **kwargs}
 
     build = functools.partial(_build_env, spec, env_kwargs, wrappers)
-    # By default there is no shared memory, because then every space is accepted.
-    defaults = {"shared_memory": False, **_open_layout(options.get("faults", "raise"))}
+    policy = FaultPolicy.of(options.get("faults", "raise"))
+    is_rebuilt = policy.restarts or policy.renew_every is not None  # then each env has a worker of its own
+    defaults: dict[str, Any] = {} if is_rebuilt else {"num_workers": "auto"}
     try:
         envs: AsyncVectorEnv[Any, Any] = AsyncVectorEnv([build] * num_envs, **{**defaults, **options})
     except TypeError as error:
-        if misspelt := _misspelt_option(error, kwargs, options):
+        if misspelt := _misspelt_option(error, kwargs):
             raise TypeError(misspelt) from error
         raise
     envs.spec = _record(spec, num_envs, env_kwargs, options, wrappers)
     return envs
 
 
-def _open_layout(faults: Any) -> dict[str, Any]:
-    """Returns the default for the number of workers: "auto", or one for each env if envs are rebuilt."""
-    policy = FaultPolicy.of(faults)
-    if policy.restarts or policy.renew_every is not None:
-        return {}
-    return {"num_workers": "auto"}
-
-
-def _misspelt_option(error: TypeError, kwargs: Mapping[str, Any], options: Mapping[str, Any]) -> str | None:
+def _misspelt_option(error: TypeError, kwargs: Mapping[str, Any]) -> str | None:
     """Returns the text of an error if the env refuses a keyword that resembles an option, else None."""
     unknown = re.search(r"unexpected keyword argument '(\w+)'", str(error))
     if unknown is None or unknown[1] not in kwargs:
         return None
-    known = ["num_envs", *sorted(_KEYWORDS - _REFUSED.keys())]
     if unknown[1] in _OPTIONS:
         hint = "; the workers' goes into vector_kwargs"
-    elif not (hint := did_you_mean(unknown[1], known, {**options, **kwargs})):
+    elif not (hint := did_you_mean(unknown[1], ["num_envs", *sorted(_KEYWORDS - REFUSED.keys())])):
         return None
     return f"make_vec() got an unexpected keyword argument {unknown[1]!r}, which the env does not accept either{hint}"
-
-
-def _check_mode(mode: VectorizeMode | str | None) -> None:
-    if mode is not None and VectorizeMode(mode) is not VectorizeMode.ASYNC:
-        raise ValueError(
-            f"expected vectorization_mode=None or 'async', got {VectorizeMode(mode).value!r}: "
-            "use gymnasium.make_vec for the other modes."
-        )
-
-
-def _find_spec(id: str | EnvSpec) -> EnvSpec:
-    """Look up an env's id as in ``gymnasium.make``. "module:Env-v0" imports the module; "Env" is the latest version."""
-    if isinstance(id, EnvSpec):
-        return id
-    if not isinstance(id, str):
-        raise gymnasium.error.Error(f"Invalid id type: {type(id)}. Expected `str` or `EnvSpec`")
-    module, _, name = id.rpartition(":")
-    if module:
-        importlib.import_module(module)
-    namespace, base, version = parse_env_id(name)
-    latest = find_highest_version(namespace, base)
-    if version is None and latest is not None:
-        unversioned, name = name, get_env_id(namespace, base, latest)
-        logger.warn(f"Using the latest versioned environment `{name}` instead of `{unversioned}`.")
-    elif version is not None and latest is not None and latest > version:
-        logger.deprecation(f"The environment {name} is out of date. Consider upgrading to `v{latest}`.")
-    return gymnasium.spec(name)
 
 
 def _build_env(spec: EnvSpec, env_kwargs: dict[str, Any], wrappers: Wrappers) -> Env[Any, Any]:

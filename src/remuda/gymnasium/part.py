@@ -22,7 +22,7 @@ from remuda._faces.vector_env import IDLE, STEPPING, PooledVectorEnv
 from remuda.errors import InvalidActionError, RemudaError, StateError
 from remuda.gymnasium import arguments
 from remuda.gymnasium.autoreset import WORDS
-from remuda.gymnasium.errors import translated, translated_in_replace
+from remuda.gymnasium.errors import translated
 from remuda.gymnasium.lazy_infos import LazyInfos
 from remuda.gymnasium.results import Results, join
 
@@ -48,7 +48,6 @@ class AsyncVectorEnvPart(PooledVectorEnv, VectorEnv[ObsType, ActType, npt.NDArra
         whole: the vector env that was split. It owns the workers; closing it closes this.
     """
 
-    _translation = translated
     _words = WORDS
     env_fns: Sequence[Callable[[], Env[Any, Any]]]
     observation_mode: ObservationMode
@@ -308,13 +307,13 @@ class AsyncVectorEnvPart(PooledVectorEnv, VectorEnv[ObsType, ActType, npt.NDArra
         """
         self._check_open()
         has_each = isinstance(values, (list, tuple))
-        if has_each:
-            arguments.check_one_each(values, self.num_envs)
+        if has_each and len(values) != self.num_envs:
+            raise ValueError(f"expected {self.num_envs} values, one for each env, got {len(values)}")
         self._check_idle("set_attr")
         set_them = self._envs.set_attrs if has_each else self._envs.set_attr
         set_them(name, values, lasting=True)
 
-    @translated_in_replace
+    @translated
     def replace(self, env_ids: Iterable[int], env_fns: Sequence[Callable[[], Env[ObsType, ActType]]]) -> None:
         """Replace some envs by others, in the same workers; see :meth:`remuda.Pool.replace`.
 
@@ -399,9 +398,9 @@ class AsyncVectorEnvPart(PooledVectorEnv, VectorEnv[ObsType, ActType, npt.NDArra
         Raises:
             TimeoutError: some envs did not answer in time.
         """
-        batch = self._envs.recv(timeout=timeout)
+        batch = self._envs.recv(timeout=timeout, order="slot" if self._is_scattered else "arrival")
         got: Results = batch
-        if self._is_scattered or len(batch.env_ids) < self.num_envs:
+        if len(batch.env_ids) < self.num_envs:
             self._parts.append(batch)
             if sum(map(len, self._parts)) < self.num_envs:
                 raise TimeoutError

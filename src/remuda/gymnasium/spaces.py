@@ -5,22 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, TypeAlias
 
-from gymnasium import Space, spaces
+from gymnasium import Space
 from gymnasium.spaces.utils import is_space_dtype_shape_equiv
 
 AnySpace: TypeAlias = Space[Any]
 ObservationMode: TypeAlias = str | tuple[AnySpace, AnySpace]
-
-_KNOWN = (
-    spaces.Box,
-    spaces.Discrete,
-    spaces.Graph,
-    spaces.MultiBinary,
-    spaces.MultiDiscrete,
-    spaces.OneOf,
-    spaces.Sequence,
-    spaces.Text,
-)
 
 NOT_EQUIVALENT = (
     "AsyncVectorEnv(..., observation_mode='same') however some of the sub-environments observation spaces "
@@ -68,12 +57,3 @@ def check_action_spaces(single: AnySpace, reported: Iterable[AnySpace]) -> None:
             f"Some environments have an action space different from `{single}`. "
             "In order to batch actions, the action spaces from all environments must be equal."
         )
-
-
-def is_custom(space: AnySpace) -> bool:
-    """Whether ``space``, or a space in it, is of a class that is not Gymnasium's."""
-    if isinstance(space, spaces.Dict):
-        return any(is_custom(part) for part in space.spaces.values())
-    if isinstance(space, spaces.Tuple):
-        return any(is_custom(part) for part in space.spaces)
-    return not isinstance(space, _KNOWN)

@@ -116,7 +116,9 @@ class RolloutBuffer(buffers.RolloutBuffer):
         if self.pos == 0:
             self._lay_out({key: np.asarray(given[key]) for key in self._spaces})
         for key, view in self._views.items():
-            self._put(key, view[self.pos], np.asarray(given[key]))
+            place, array = view[self.pos], np.asarray(given[key])
+            if _address(place) != _address(array):  # otherwise they lie there already
+                place[...] = array.reshape(place.shape)
         self.actions[self.pos] = action.reshape((self.n_envs, self.action_dim))
         self.rewards[self.pos], self.episode_starts[self.pos] = reward, episode_start
         self.values[self.pos] = value.detach().cpu().numpy().flatten()
@@ -148,11 +150,6 @@ class RolloutBuffer(buffers.RolloutBuffer):
             memory = np.zeros((self.buffer_size, self.n_envs, *shape), self._spaces[key].dtype)
             self._own[key] = memory
         return self._own[key]
-
-    def _put(self, key: str, place: Array, obs: Array) -> None:
-        """Copies the observations to `place`, unless they lie there already."""
-        if _address(place) != _address(obs):
-            place[...] = obs.reshape(place.shape)
 
     # -- reading -----------------------------------------------------------------------------------------
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import warnings
 import weakref
 from collections.abc import Callable, Mapping, Sequence
@@ -51,7 +50,7 @@ class SubprocVecEnvPart(PooledVectorEnv, VecEnv):
         whole: the vector env that was split. It owns the workers; closing it closes this.
     """
 
-    _translation = translated
+    rollout = translated(PooledVectorEnv.rollout)
 
     def __init__(self, whole: SubprocVecEnvPart, envs: Part) -> None:
         self.whole = whole
@@ -412,11 +411,9 @@ class SubprocVecEnv(SubprocVecEnvPart):
         set_worker_defaults(options, f"Worker<{type(self).__name__}>")
         options.setdefault("preload", ("stable_baselines3",))
         options["extras"], functions = extras_of_hosted(options.get("extras"))
-        if start_method is not None:
-            multiprocessing.get_context(start_method)  # for an unknown method, raises the same error as SB3
         pool = Pool(
             hosting(env_fns),
-            start_method=start_method,  # type: ignore[arg-type]  # it was checked
+            start_method=start_method,  # type: ignore[arg-type]  # the pool checks it
             autoreset="same_step",
             max_concurrency=max_concurrency,
             observation_space=observation_space,
@@ -432,6 +429,7 @@ class SubprocVecEnv(SubprocVecEnvPart):
         """Return whether ``obs``, an array of observations, lies in the memory that these envs write to."""
         return not self.closed and self._pool.owns(obs)
 
+    @translated
     def split(self, parts: int = 2) -> tuple[SubprocVecEnvPart, ...]:
         split_off = self._split(parts, lambda share: SubprocVecEnvPart(self, share))
         if split_off:  # the seeds and options for the next reset have moved to the parts

@@ -26,7 +26,6 @@ from remuda import (
     RemudaError,
     StateError,
 )
-from remuda.gymnasium.autoreset import POOL_MODE, AutoresetMode
 
 
 def assert_untouched(pool: Pool, steps: int = 0) -> None:
@@ -245,9 +244,8 @@ def test_wrong_settings(options: dict[str, Any], error: type[Exception], message
         Pool(counting(3), **{"backend": "serial", **options})
 
 
-@pytest.mark.parametrize("mode", [*GYMNASIUM_MODES.values(), "SameStep"])
-def test_the_pool_accepts_gymnasiums_autoreset_modes(mode: Any) -> None:
-    name = POOL_MODE[AutoresetMode(mode)]
+@pytest.mark.parametrize(("name", "mode"), [*GYMNASIUM_MODES.items(), ("same_step", "SameStep")])
+def test_the_pool_accepts_gymnasiums_autoreset_modes(name: str, mode: Any) -> None:
     with Pool(counting(1, length=1), autoreset=mode, backend="serial") as pool:
         assert pool.autoreset == name
         pool.reset()
@@ -272,7 +270,7 @@ def test_the_error_of_a_misspelt_keyword_names_the_keyword_that_was_meant(cls: t
     [
         ("shared_memory", "arrays always travel through shared memory: leave it out"),
         ("env_workers", "help(remuda.PoolOptions) has all options"),  # similar to pin_workers, but no misspelling
-        ("directory", "did you mean crash_dir=CrashDir(directory=2)?"),
+        ("directory", "did you mean crash_dir=CrashDir(directory=...)?"),
         ("env_factory", "help(remuda.PoolOptions) has all options"),
         ("timeout", "use start_timeout=, or a deadline, as in faults=remuda.FaultPolicy(step_timeout=...)"),
     ],

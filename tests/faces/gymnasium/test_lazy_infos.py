@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import copy
-import operator
 import pickle
 from collections.abc import Callable
 from typing import Any
@@ -13,27 +12,18 @@ from remuda.gymnasium.lazy_infos import LazyInfos
 PLAIN = {"a": 1, "_a": True}
 
 
-class Stack:
-    def __init__(self) -> None:
-        self.calls = 0
-
-    def __call__(self) -> dict[str, Any]:
-        self.calls += 1
-        return dict(PLAIN)
-
-
 def lazy() -> LazyInfos:
     return LazyInfos(lambda: dict(PLAIN))
 
 
 def test_infos_are_stacked_once_at_the_first_access() -> None:
-    stack = Stack()
-    infos = LazyInfos(stack)
+    calls: list[int] = []
+    infos = LazyInfos(lambda: calls.append(1) or dict(PLAIN))  # type: ignore[func-returns-value]
     assert isinstance(infos, dict)
-    assert stack.calls == 0
+    assert not calls
     assert infos["a"] == 1
     assert list(infos) == ["a", "_a"]
-    assert stack.calls == 1
+    assert calls == [1]
 
 
 def _match(infos: dict[str, Any]) -> Any:
@@ -51,16 +41,11 @@ ACCESSES: dict[str, Callable[[dict[str, Any]], Any]] = {
     "len": len,
     "bool": bool,
     "repr": repr,
-    "str": str,
-    "format": lambda d: f"{d}",
     "keys": lambda d: list(d.keys()),
     "values": lambda d: list(d.values()),
     "items": lambda d: list(d.items()),
     "== dict": lambda d: d == PLAIN,
-    "dict ==": lambda d: d == PLAIN,
     "!= dict": lambda d: d != PLAIN,
-    "dict !=": lambda d: d != PLAIN,
-    "== empty": lambda d: d == {},
     "dict()": dict,
     "{**d}": lambda d: {**d},
     "f(**d)": lambda d: dict(**d),
@@ -78,9 +63,7 @@ ACCESSES: dict[str, Callable[[dict[str, Any]], Any]] = {
     "copy.copy": copy.copy,
     "copy.deepcopy": copy.deepcopy,
     "pickle": lambda d: pickle.loads(pickle.dumps(d)),
-    "sorted": sorted,
     "match": _match,
-    "dict.fromkeys": dict.fromkeys,
 }
 
 
@@ -89,31 +72,20 @@ def test_every_access_returns_what_a_plain_dict_returns(access: Callable[[dict[s
     assert access(lazy()) == access(dict(PLAIN))
 
 
-def test_two_lazy_infos_compare_by_their_contents() -> None:
-    assert lazy() == lazy()
-    assert operator.ne(lazy(), lazy()) is False
-    assert lazy() != LazyInfos(dict)
-
-
-def test_in_place_union_keeps_the_object() -> None:
+def test_two_lazy_infos_compare_by_their_contents_and_copies_are_plain_dicts() -> None:
+    assert lazy() == lazy() != LazyInfos(dict)
     infos: dict[str, Any] = lazy()
     before = infos
     infos |= {"b": 2}
     assert infos is before
     assert infos == {**PLAIN, "b": 2}
-
-
-def test_copies_are_plain_dicts() -> None:
     for made in (copy.copy(lazy()), copy.deepcopy(lazy()), lazy().copy(), pickle.loads(pickle.dumps(lazy()))):
         assert type(made) is dict
 
 
 def test_every_method_of_dict_is_overridden() -> None:
-    inherited_on_purpose = {
-        *("__class_getitem__", "__getattribute__", "__hash__", "__init__", "__new__"),
-        "fromkeys",
-    }
-    for name in dict.__dict__.keys() - inherited_on_purpose:
+    kept = {"__class_getitem__", "__getattribute__", "__hash__", "__init__", "__new__", "fromkeys"}
+    for name in dict.__dict__.keys() - kept:
         method = getattr(LazyInfos, name)
         assert name == "__doc__" or method is not getattr(dict, name), name
 
