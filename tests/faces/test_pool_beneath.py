@@ -1,4 +1,4 @@
-"""Functions that the imitated libraries lack: a face offers them through its pool, or refuses them with a reason."""
+"""Functions that the imitated libraries lack: every face has `stats`, and its pool or a reason why not."""
 
 from __future__ import annotations
 
@@ -10,23 +10,34 @@ from fault_table import FACES, NEEDS
 from pool_envs import counting
 
 import remuda
-from remuda import FaultPolicy, Part, Pool
+from remuda import ClosedError, FaultPolicy, Part, Pool, StateError
 from remuda.gymnasium import AsyncVectorEnv
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # the imitated libraries use deprecated functions
 
 
-@pytest.mark.parametrize("face", ["ding", "alf", "mlagents"])
-def test_faces_without_a_pool_of_rows_refuse_with_a_reason(face: str) -> None:
+@pytest.mark.parametrize("face", sorted(FACES))
+def test_every_face_has_stats_and_has_its_pool_or_the_reason_why_not(face: str) -> None:
     pytest.importorskip(NEEDS.get(face, face), reason=f"{face} is not tested in this environment")
     envs = FACES[face].make("step", lambda *_: None, FaultPolicy(), None)
-    try:
+    if hasattr(envs, "launch"):
+        with pytest.raises(StateError):
+            envs.stats()
+        envs.launch()
+    FACES[face].go_on(envs)
+    stats = envs.stats()
+    assert stats.setup.num_envs == len(stats.envs) == 2
+    assert stats.steps >= 4
+    assert stats.seconds > 0
+    assert "2 envs" in str(stats)
+    if face in ("ding", "alf", "mlagents"):
         with pytest.raises(NotImplementedError, match=r"remuda.Pool for rollouts, .*, got a \w+: .*(DI|ALF|ML)"):
             envs.pool  # noqa: B018
         with pytest.raises(NotImplementedError, match="got a"):
             remuda.collect(envs, lambda obs: obs, steps=2)
-    finally:
-        envs.close()
+    envs.close()
+    with pytest.raises((ClosedError, StateError)):
+        envs.stats()
 
 
 def sb3(n: int) -> Any:
@@ -50,7 +61,7 @@ def test_a_face_continues_from_states_that_its_pool_restored(make: Any) -> None:
     half = envs.split(2)[0]
     assert type(half.pool) is Part and half.pool.num_envs == 2
     envs.close()
-    with pytest.raises(remuda.ClosedError):
+    with pytest.raises(ClosedError):
         envs.pool.get_state()
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import operator
+from collections.abc import Callable, Iterable, Mapping
 from copy import deepcopy
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, TypeVar
 from weakref import WeakSet
 
 import numpy.typing as npt
@@ -17,6 +18,8 @@ from remuda.errors import StateError
 
 if TYPE_CHECKING:
     from remuda import ColumnType, Part, Pool, Rollout
+
+Indices: TypeAlias = int | Iterable[int] | None
 
 T = TypeVar("T")
 V = TypeVar("V", bound="PooledVectorEnv")
@@ -85,6 +88,20 @@ class PooledVectorEnv(HasStats):
         ids = set(self.env_ids.tolist())
         return [worker for worker in workers if not ids.isdisjoint(worker.env_ids)]
 
+    def _positions(self, indices: Indices) -> list[int]:
+        """Returns the envs that `indices` selects. ``None`` selects all envs, -1 the last one. An env may occur twice.
+
+        Raises:
+            IndexError: there is no such env.
+        """
+        every = range(len(self.env_ids))
+        if indices is None:
+            return list(every)
+        ints = [operator.index(index) for index in (indices if isinstance(indices, Iterable) else [indices])]
+        if unknown := [index for index in ints if not -len(every) <= index < len(every)]:
+            raise IndexError(f"expected indices of {len(every)} envs, got {unknown[0]}")
+        return [every[index] for index in ints]
+
     # -- the pending call --------------------------------------------------------------------------------
 
     def _wait(self, call: AsyncState, receive: Callable[[float | None], T], timeout: float | None) -> T:
@@ -95,14 +112,10 @@ class PooledVectorEnv(HasStats):
         """
         try:
             got = receive(timeout)
-        except EnvTimeoutError:  # also a TimeoutError, but an env missed its deadline: the wait itself did not time out
-            self._settle(has_leftovers=True)
-            raise
-        except TimeoutError:
-            self._settle(late=call, has_leftovers=True)
-            raise
-        except Exception:
-            self._settle(has_leftovers=True)
+        except Exception as error:
+            # an EnvTimeoutError is a TimeoutError too, but an env missed its deadline: the wait itself did not time out
+            is_late = isinstance(error, TimeoutError) and not isinstance(error, EnvTimeoutError)
+            self._settle(late=call if is_late else IDLE, has_leftovers=True)
             raise
         # Does the same as `_settle()`, inlined because every step ends here.
         self._state, self._late, self._has_leftovers = IDLE, IDLE, False

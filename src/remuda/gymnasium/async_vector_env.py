@@ -92,7 +92,12 @@ class AsyncVectorEnv(AsyncVectorEnvPart[ObsType, ActType]):
         self.autoreset_mode = AutoresetMode(autoreset_mode)
         self.max_concurrency = max_concurrency
         self.lazy_infos = lazy_infos
-        arguments.refuse_worker(worker)
+        if worker is not None:
+            raise NotImplementedError(
+                "expected worker=None, because remuda's workers have no pipes and no queue. Wrap the env in its env_fn "
+                "(gymnasium.Wrapper), pass autoreset_mode=, call() a method of a wrapper, or use "
+                "gymnasium.vector.AsyncVectorEnv, which takes the worker function."
+            )
         spaces.check_observation_mode(observation_mode)
 
         set_worker_defaults(options, f"Worker<{type(self).__name__}>")

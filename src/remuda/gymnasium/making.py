@@ -95,7 +95,10 @@ def make_vec(
         if misspelt := _misspelt_option(error, kwargs):
             raise TypeError(misspelt) from error
         raise
-    envs.spec = _record(spec, num_envs, env_kwargs, options, wrappers)
+    # From this spec, the vector env can be made again. It has the arguments that are not defaults.
+    envs.spec = copy.deepcopy(spec)
+    given = {"num_envs": num_envs if num_envs > 1 else None, "vector_kwargs": options, "wrappers": wrappers}
+    envs.spec.kwargs = {**env_kwargs, "vectorization_mode": "async", **{name: it for name, it in given.items() if it}}
     return envs
 
 
@@ -116,18 +119,3 @@ def _build_env(spec: EnvSpec, env_kwargs: dict[str, Any], wrappers: Wrappers) ->
     for wrapper in wrappers:
         env = wrapper(env)
     return env
-
-
-def _record(
-    spec: EnvSpec, num_envs: int, env_kwargs: dict[str, Any], options: dict[str, Any], wrappers: Wrappers
-) -> EnvSpec:
-    """Returns a spec from which this vector env can be made again, with the arguments that are not defaults."""
-    record = copy.deepcopy(spec)
-    record.kwargs = {**env_kwargs, "vectorization_mode": VectorizeMode.ASYNC.value}
-    if num_envs != 1:
-        record.kwargs["num_envs"] = num_envs
-    if options:
-        record.kwargs["vector_kwargs"] = options
-    if wrappers:
-        record.kwargs["wrappers"] = wrappers
-    return record

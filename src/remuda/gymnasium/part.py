@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import multiprocessing
 from collections.abc import Callable, Iterable, Sequence
+from itertools import compress
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import numpy as np
@@ -17,7 +18,7 @@ from gymnasium.vector.async_vector_env import AsyncState
 from gymnasium.vector.utils import batch_differing_spaces, batch_space, create_empty_array
 from numpy import ndarray
 
-from remuda import Batch, Call, Part, Pool
+from remuda import Batch, Call, Part
 from remuda._faces.vector_env import IDLE, STEPPING, PooledVectorEnv
 from remuda.errors import InvalidActionError, RemudaError, StateError
 from remuda.gymnasium import arguments
@@ -53,6 +54,8 @@ class AsyncVectorEnvPart(PooledVectorEnv, VectorEnv[ObsType, ActType, npt.NDArra
     observation_mode: ObservationMode
     lazy_infos: bool
     _has_extras: bool
+    _is_scattered = False  # whether several commands are in flight, so that results arrive in any order
+    _call: Call | None = None
 
     def __init__(self, whole: AsyncVectorEnvPart[ObsType, ActType], envs: Part) -> None:
         self.whole = whole
@@ -81,11 +84,6 @@ class AsyncVectorEnvPart(PooledVectorEnv, VectorEnv[ObsType, ActType, npt.NDArra
         self.observation_space = batched
         self.action_space = batch_space(self.single_action_space, self.num_envs)
         self.observations: Any = create_empty_array(self.single_observation_space, n=self.num_envs, fn=np.zeros)
-
-    def _begin(self, pool: Pool, envs: Part) -> None:
-        super()._begin(pool, envs)
-        self._is_scattered = False  # whether several commands are in flight, so that results arrive in any order
-        self._call: Call | None = None
 
     def _settle(self, late: AsyncState = IDLE, *, has_leftovers: bool = False) -> None:
         super()._settle(late, has_leftovers=has_leftovers)
@@ -129,14 +127,20 @@ class AsyncVectorEnvPart(PooledVectorEnv, VectorEnv[ObsType, ActType, npt.NDArra
             AlreadyPendingCallError: another call waits for its ``*_wait``.
         """
         self._check_open()
-        arguments.check_seeds(seed, self.num_envs)
+        each = None if seed is None or isinstance(seed, (int, np.integer)) else seed
+        if each is not None and len(each) != self.num_envs:
+            raise ValueError(
+                f"If seeds are passed as a list the length must match num_envs={self.num_envs} but got "
+                f"length={len(each)}."
+            )
         self._check_idle("reset_async")
         mask, options = arguments.split_mask(options, self.num_envs)
         self._make_way_for_reset()
         if mask is None:
             self._envs.send_reset(seed=seed, options=options)
         else:
-            env_ids, seeds = self._envs.env_ids, arguments.seeds_of(np.flatnonzero(mask).tolist(), seed)
+            env_ids = self._envs.env_ids
+            seeds = seed if each is None else [*compress(each, mask)]
             self._envs.request_obs(env_ids=env_ids[~mask].tolist())
             self._envs.send_reset(seed=seeds, options=options, env_ids=env_ids[mask].tolist())
         self._state, self._is_scattered = AsyncState.WAITING_RESET, mask is not None
@@ -328,16 +332,16 @@ class AsyncVectorEnvPart(PooledVectorEnv, VectorEnv[ObsType, ActType, npt.NDArra
             ClosedEnvironmentError: after :meth:`close`.
             AlreadyPendingCallError: a call waits for its ``*_wait``.
             ValueError, TypeError: an argument is wrong, or there are spares.
+            IndexError: an env does not exist.
             RuntimeError: the spaces of the new envs do not fit.
             Exception: a factory raised it. The old envs stay in use.
         """
         self._check_open()
         self._check_idle("replace")
         self._drop_leftovers()
-        ids, factories = list(env_ids), list(env_fns)
-        arguments.check_ids(ids, self.num_envs)
-        self._envs.replace([int(self._envs.env_ids[i]) for i in ids], factories)
-        known, width = list(self.env_fns), len(ids) // len(factories)
+        ids, factories = self._positions(env_ids), list(env_fns)
+        self._envs.replace(self.env_ids[ids].tolist(), factories)
+        known, width = list(self.env_fns), self._pool.vector_size or 1
         for i, env_fn in zip(ids[::width], factories, strict=True):
             known[i // width] = env_fn
         self.env_fns = known

@@ -11,15 +11,6 @@ from gymnasium.spaces.utils import is_space_dtype_shape_equiv
 AnySpace: TypeAlias = Space[Any]
 ObservationMode: TypeAlias = str | tuple[AnySpace, AnySpace]
 
-NOT_EQUIVALENT = (
-    "AsyncVectorEnv(..., observation_mode='same') however some of the sub-environments observation spaces "
-    "are not equivalent. If this is intentional, use `observation_mode='different'` instead."
-)
-NOT_ALIKE = (
-    "AsyncVectorEnv(..., observation_mode='different' or custom space) however the sub-environment's "
-    "observation spaces do not share a common shape and dtype."
-)
-
 
 def check_observation_mode(mode: ObservationMode) -> None:
     """Raise an error unless ``mode`` is 'same', 'different' or a pair of spaces.
@@ -45,9 +36,15 @@ def check_observation_spaces(mode: ObservationMode, single: AnySpace, reported: 
     for space in reported:
         if mode == "same":
             if space != single:
-                raise RuntimeError(NOT_EQUIVALENT)
+                raise RuntimeError(
+                    "AsyncVectorEnv(..., observation_mode='same') however some of the sub-environments observation "
+                    "spaces are not equivalent. If this is intentional, use `observation_mode='different'` instead."
+                )
         elif not is_space_dtype_shape_equiv(space, single):
-            raise RuntimeError(NOT_ALIKE)
+            raise RuntimeError(
+                "AsyncVectorEnv(..., observation_mode='different' or custom space) however the sub-environment's "
+                "observation spaces do not share a common shape and dtype."
+            )
 
 
 def check_action_spaces(single: AnySpace, reported: Iterable[AnySpace]) -> None:

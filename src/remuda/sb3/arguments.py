@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import functools
-import operator
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any, TypeAlias
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from gymnasium import Space
 from gymnasium.vector.utils import concatenate, create_empty_array
@@ -13,8 +12,6 @@ from gymnasium.vector.utils import concatenate, create_empty_array
 from remuda import InvalidActionError
 from remuda._factories import check_env_fns
 from remuda.sb3 import worker
-
-Indices: TypeAlias = int | Iterable[int] | None
 
 
 def hosting(env_fns: Any) -> list[Callable[[], worker.HostedEnv]]:
@@ -38,21 +35,6 @@ def extras_of_hosted(extras: Any) -> tuple[Any, dict[str, Callable[[worker.Hoste
             functions[name] = functools.partial(worker.compute, function)
             columns[name] = (functions[name], column[1]) if is_declared else functions[name]
     return columns, functions
-
-
-def positions(indices: Indices, num_envs: int) -> list[int]:
-    """Returns the envs that `indices` selects. ``None`` selects all envs, -1 the last one. An env may occur twice.
-
-    Raises:
-        IndexError: there is no such env.
-    """
-    every = range(num_envs)
-    if indices is None:
-        return list(every)
-    ints = [operator.index(index) for index in (indices if isinstance(indices, Iterable) else [indices])]
-    if unknown := [index for index in ints if not -num_envs <= index < num_envs]:
-        raise IndexError(f"expected indices of {num_envs} envs, got {unknown[0]}")
-    return [every[index] for index in ints]
 
 
 def batch_actions(space: Space[Any], actions: Any, num_envs: int) -> Any:

@@ -66,7 +66,6 @@ class RolloutBuffer(buffers.RolloutBuffer):
         self._is_dict = is_dict
         self.rollout: Rollout | None = None
         self._env: weakref.ref[SubprocVecEnv] | None = None
-        self._own: dict[str, Array] = {}  # memory for observations that are copied.
         self._frames: dict[str, Array] = {}  # the rollout's observations, (buffer_size + 1, n_envs, ...)
         super().__init__(buffer_size, observation_space, action_space, device, gae_lambda, gamma, n_envs)
 
@@ -130,26 +129,16 @@ class RolloutBuffer(buffers.RolloutBuffer):
         """Chooses the memory for observations: the rollout's frames if laid out alike, else the buffer's own arrays."""
         if self.rollout is None or not all(_lies_like(given[key], self._frames[key]) for key in given):
             self.rollout, self._frames = None, {}
-            self._env = self._find_env(given)
-            self._views = {key: self._own_memory(key) for key in given}
+            has_written = (env for env in OPEN_ENVS if env.num_envs == self.n_envs and env.has_written(*given.values()))
+            self._env = next(map(weakref.ref, has_written), None)
+            shapes: Any = self.obs_shape if self._is_dict else {_ONLY: self.obs_shape}
+            self._views = {
+                key: np.zeros((self.buffer_size, self.n_envs, *shapes[key]), space.dtype)
+                for key, space in self._spaces.items()
+            }
         else:
             self._views = {key: _seen_as(given[key], frames[:-1]) for key, frames in self._frames.items()}
         self.observations = self._views if self._is_dict else self._views[_ONLY]
-
-    def _find_env(self, given: dict[str, Array]) -> weakref.ref[SubprocVecEnv] | None:
-        """Returns the vector env that has the observations in its memory, or None."""
-        for env in OPEN_ENVS:
-            if env.num_envs == self.n_envs and all(map(env.has_written, given.values())):
-                return weakref.ref(env)
-        return None
-
-    def _own_memory(self, key: str) -> Array:
-        if key not in self._own:
-            shape: Any = self.obs_shape
-            shape = shape[key] if self._is_dict else shape
-            memory = np.zeros((self.buffer_size, self.n_envs, *shape), self._spaces[key].dtype)
-            self._own[key] = memory
-        return self._own[key]
 
     # -- reading -----------------------------------------------------------------------------------------
 

@@ -15,11 +15,11 @@ from stable_baselines3.common.vec_env.base_vec_env import VecEnv, VecEnvObs, Vec
 
 from remuda import Batch, ClosedError, FaceOptions, Part, Pool, PoolOptions, RemudaError, StateError
 from remuda._faces.closing import closed_on_error, log_close_errors
-from remuda._faces.vector_env import IDLE, STEPPING, PooledVectorEnv
+from remuda._faces.vector_env import IDLE, STEPPING, Indices, PooledVectorEnv
 from remuda._faces.worker_defaults import set_worker_defaults
 from remuda._keywords import names_keywords
 from remuda.sb3 import worker
-from remuda.sb3.arguments import Indices, batch_actions, extras_of_hosted, hosting, positions
+from remuda.sb3.arguments import batch_actions, extras_of_hosted, hosting
 from remuda.sb3.errors import translated
 from remuda.sb3.results import read_step
 
@@ -324,7 +324,7 @@ class SubprocVecEnvPart(PooledVectorEnv, VecEnv):
         """Returns copies of a column's rows. If a command followed the last step, the envs compute them again."""
         may_read = self.extras and not (self.closed or self.waiting or self._has_leftovers)
         if may_read and self._extras_sent == self._envs.last_sent:
-            return [self.extras[column][env].copy() for env in positions(indices, self.num_envs)]
+            return [self.extras[column][env].copy() for env in self._positions(indices)]
         return self._apply(self._extras_functions[column], indices=indices)
 
     @translated
@@ -335,7 +335,8 @@ class SubprocVecEnvPart(PooledVectorEnv, VecEnv):
         return self._envs.apply(function, *args, env_ids=None if indices is None else ids)
 
     def _ids_in_pool(self, indices: Indices) -> list[int]:
-        return [int(self._envs.env_ids[i]) for i in positions(indices, self.num_envs)]
+        ids: list[int] = self.env_ids[self._positions(indices)].tolist()
+        return ids
 
     # -- closing -----------------------------------------------------------------------------------------
 
@@ -425,9 +426,9 @@ class SubprocVecEnv(SubprocVecEnvPart):
             self.metadata["render_fps"] = pool.metadata["render_fps"]
         OPEN_ENVS.add(self)
 
-    def has_written(self, obs: npt.NDArray[Any]) -> bool:
-        """Return whether ``obs``, an array of observations, lies in the memory that these envs write to."""
-        return not self.closed and self._pool.owns(obs)
+    def has_written(self, *obs: npt.NDArray[Any]) -> bool:
+        """Return whether all arrays ``obs`` lie in the memory that these envs write to."""
+        return not self.closed and all(map(self._pool.owns, obs))
 
     @translated
     def split(self, parts: int = 2) -> tuple[SubprocVecEnvPart, ...]:

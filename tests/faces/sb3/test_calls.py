@@ -61,9 +61,7 @@ def test_the_start_method_is_the_second_argument(start_method: str) -> None:
 
 
 def test_bad_envs_are_refused() -> None:
-    with pytest.raises(
-        TypeError, match="expected env_fns to be a sequence of functions that build an env each"
-    ):
+    with pytest.raises(TypeError, match="expected env_fns to be a sequence of functions that build an env each"):
         SubprocVecEnv("CartPole-v1")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="at least one env"):
         SubprocVecEnv([])

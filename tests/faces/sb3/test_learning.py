@@ -10,8 +10,6 @@ from typing import Any
 import gymnasium
 import numpy as np
 import pytest
-from gymnasium import spaces
-from gymnasium_face_envs import SpaceEnv
 from pool_envs import assert_same
 from sb3_face_envs import GoalEnv, cartpoles
 from sb3_originals import both
@@ -95,30 +93,6 @@ def test_hindsight_replay_computes_rewards_in_the_envs() -> None:
     sample = model.replay_buffer.sample(32)
     assert set(np.unique(sample.rewards.numpy())) <= {-1, 0}
     envs.close()
-
-
-def test_a_policy_learns_from_dicts_with_pictures() -> None:
-    space = spaces.Dict(picture=spaces.Box(0, 255, (36, 36, 1), np.uint8), place=spaces.Box(-1, 1, (2,)))
-    envs = SubprocVecEnv([lambda: SpaceEnv(space)] * 2, num_workers=1)
-    model = A2C("MultiInputPolicy", envs, n_steps=8, seed=1, device="cpu")  # SB3 transposes the pictures
-    model.learn(64)
-    assert model.num_timesteps == 64
-    envs.close()
-
-
-def test_a_saved_model_continues_with_other_envs(tmp_path: Path) -> None:
-    envs = SubprocVecEnv(cartpoles(2), num_workers=1)
-    model = PPO("MlpPolicy", envs, n_steps=32, batch_size=32, seed=1, **small())
-    model.learn(64)
-    obs = envs.reset()
-    model.save(tmp_path / "model")
-    envs.close()
-    others = SubprocVecEnv(cartpoles(2))
-    loaded = PPO.load(tmp_path / "model", env=others, device="cpu")
-    assert np.array_equal(loaded.predict(obs, deterministic=True)[0], model.predict(obs, deterministic=True)[0])
-    loaded.learn(64, reset_num_timesteps=False)
-    assert loaded.num_timesteps == 128
-    others.close()
 
 
 def test_a_normalized_policy_is_evaluated(tmp_path: Path) -> None:

@@ -15,8 +15,6 @@ from pool_envs import assert_same
 from sb3_face_envs import EnvFns, PlanningEnv, ResetInfoEnv, RewardEnv, cartpoles
 from sb3_originals import both
 
-from remuda.sb3 import SubprocVecEnv
-
 NUM_ENVS = 3
 
 SPACES: dict[str, spaces.Space[Any]] = {
@@ -66,27 +64,9 @@ def test_statistics_of_episodes_equal_sb3s(env_id: str) -> None:
     compare([lambda: monitored(env_id)] * NUM_ENVS, 100, num_workers=2)
 
 
-def test_statistics_of_episodes_equal_those_of_dummy_vec_env() -> None:
-    from stable_baselines3.common.vec_env import DummyVecEnv
-
-    env_fns = [lambda: monitored("CartPole-v1")] * NUM_ENVS
-    ours, reference = SubprocVecEnv(env_fns, num_workers=2), DummyVecEnv(env_fns)  # type: ignore[list-item]
-    for env in (ours, reference):
-        env.seed(3)
-        env.reset()
-    for i in range(100):
-        actions = np.full(NUM_ENVS, i % 2)
-        assert_same(list(ours.step(actions)[3]), list(reference.step(actions)[3]), f"step {i}")
-    ours.close()
-
-
-@pytest.mark.parametrize("num_workers", [None, 1, 2])
+@pytest.mark.parametrize("num_workers", [None, 2])
 def test_cartpole_equals_sb3s(num_workers: int | None) -> None:
     compare(cartpoles(NUM_ENVS), 300, num_workers=num_workers)
-
-
-def test_truncated_pendulum_episodes_equal_sb3s() -> None:
-    compare([lambda: gymnasium.make("Pendulum-v1", max_episode_steps=20)] * NUM_ENVS, 90, num_workers=2)
 
 
 @pytest.mark.parametrize("space", SPACES.values(), ids=SPACES.keys())
@@ -99,11 +79,6 @@ def test_observations_of_every_space_equal_sb3s(space: spaces.Space[Any]) -> Non
 @pytest.mark.parametrize("simulator", [name for name in simulator_envs.SOME if name != "pixels"])
 def test_simulators_equal_sb3s(simulator: str) -> None:
     compare(simulator_envs.env_fns(simulator, NUM_ENVS), 30, num_workers=2)
-
-
-@pytest.mark.parametrize("backend", ["thread", "serial"])
-def test_threads_and_serial_envs_equal_sb3s(backend: str) -> None:
-    compare([lambda: SpaceEnv(SPACES["dict"])] * NUM_ENVS, 40, backend=backend)
 
 
 REWARDS: dict[str, list[list[Any]]] = {
@@ -126,7 +101,7 @@ def test_rewards_have_the_dtype_of_sb3s(rewards: list[list[Any]]) -> None:
 
 
 def test_an_env_may_step_copies_of_itself() -> None:
-    compare([PlanningEnv] * 2, 4)
+    compare([lambda: PlanningEnv([1] * 4)] * 2, 4)
 
 
 ACTIONS: dict[str, tuple[spaces.Space[Any], Any]] = {

@@ -6,11 +6,12 @@ import gc
 from collections.abc import Callable
 from typing import Any
 
-import gymnasium
 import numpy as np
 import pytest
 import torch
-from sb3_face_envs import GoalEnv, NoiseEnv
+from gymnasium import spaces
+from gymnasium_face_envs import SpaceEnv
+from sb3_face_envs import GoalEnv, cartpoles
 from stable_baselines3 import A2C, PPO
 from stable_baselines3.common.vec_env import VecFrameStack, VecNormalize
 
@@ -33,11 +34,11 @@ def weights(model: Any) -> dict[str, torch.Tensor]:
 
 
 def poles() -> Any:
-    return SubprocVecEnv([lambda: gymnasium.make("CartPole-v1", max_episode_steps=20)] * N, num_workers=2)
+    return SubprocVecEnv(cartpoles(N, max_episode_steps=20), num_workers=2)
 
 
 def pictures() -> Any:
-    return SubprocVecEnv([NoiseEnv] * N, num_workers=2)
+    return SubprocVecEnv([lambda: SpaceEnv(spaces.Box(0, 255, (36, 40, 3), np.uint8))] * N, num_workers=2)
 
 
 def goals() -> Any:
@@ -85,7 +86,7 @@ def test_with_other_envs_the_buffer_works_like_sb3s() -> None:
     def make() -> Any:
         from stable_baselines3.common.vec_env import DummyVecEnv
 
-        return DummyVecEnv([lambda: gymnasium.make("CartPole-v1")] * N)  # type: ignore[list-item]
+        return DummyVecEnv(list(cartpoles(N)))
 
     reference = weights(train(PPO, "MlpPolicy", make, None, 128, **SHORT))
     ours = weights(train(PPO, "MlpPolicy", make, RolloutBuffer, 128, **SHORT))

@@ -35,6 +35,19 @@ class RewardEnv(gymnasium.Env[Any, Any]):
         return self.steps, reward, self.steps % 4 == 0, self.steps % 2 == 0, {"step": self.steps}
 
 
+class PlanningEnv(RewardEnv):
+    """Steps copies of itself to look ahead."""
+
+    is_copy = False
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        if not self.is_copy:
+            ahead = copy.copy(self)
+            ahead.is_copy = True
+            ahead.step(action)
+        return super().step(action)
+
+
 class ResetInfoEnv(gymnasium.Env[Any, Any]):
     """Reports its action, seed and options in its infos. Its episodes have two steps."""
 
@@ -51,29 +64,6 @@ class ResetInfoEnv(gymnasium.Env[Any, Any]):
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         self.steps += 1
         return np.zeros(1), 0.0, False, self.steps == 2, {"action": action}
-
-
-class PlanningEnv(gymnasium.Env[Any, Any]):
-    """Steps copies of itself to look ahead. Its rewards are ints."""
-
-    def __init__(self) -> None:
-        self.observation_space, self.action_space = spaces.Discrete(100), spaces.Discrete(2)
-        self.steps = 0
-        self.is_copy = False
-
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        super().reset(seed=seed)
-        self.steps = 0
-        return 0, {}
-
-    def step(self, action: Any) -> tuple[Any, int, bool, bool, dict[str, Any]]:
-        if not self.is_copy:
-            ahead = copy.copy(self)
-            ahead.is_copy = True
-            ahead.step(action)
-            ahead.step(action)
-        self.steps += 1
-        return self.steps, 1, False, False, {}
 
 
 class PictureEnv(gymnasium.Env[Any, Any]):
@@ -127,26 +117,6 @@ class GoalEnv(gymnasium.Env[Any, Any]):
 
     def compute_reward(self, achieved_goal: Any, desired_goal: Any, info: Any) -> Any:
         return -(np.linalg.norm(achieved_goal - desired_goal, axis=-1) > 0.3).astype(np.float32)
-
-
-class NoiseEnv(gymnasium.Env[Any, Any]):
-    """Observes pictures that all differ. Its episodes end by truncation."""
-
-    def __init__(self) -> None:
-        self.observation_space = spaces.Box(0, 255, (36, 40, 3), np.uint8)
-        self.action_space = spaces.Discrete(3)
-
-    def _observe(self) -> np.ndarray:
-        return self.np_random.integers(0, 256, (36, 40, 3), np.uint8)
-
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        super().reset(seed=seed)
-        self.steps = 0
-        return self._observe(), {}
-
-    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        self.steps += 1
-        return self._observe(), float(action), False, self.steps >= 13, {}
 
 
 class HoldsAGenerator(CountingEnv):
