@@ -399,7 +399,7 @@ def test_invalid_arguments_are_refused_before_anything_is_built(
 @pytest.mark.parametrize(
     ("envs", "message"),
     [
-        (Lottery, r"expected envs to be a remuda.Pool, or a sequence of functions .* write \[Lottery\] \* 8"),
+        (Lottery, r"expected envs to be a remuda.Pool, or a sequence of functions .* write \[make_env\] \* 8"),
         ("CartPole-v1", r"expected envs to be .* call remuda.make_vec\('CartPole-v1', num_envs=8\)"),
         (gymnasium.make_vec("CartPole-v1", 2, "sync"), r"expected envs to be .*SyncVectorEnv.*; write \[make_env\]"),
         (None, "expected envs to be a remuda.Pool, or .* got None"),

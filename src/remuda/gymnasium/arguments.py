@@ -1,4 +1,4 @@
-"""Checks the arguments of `AsyncVectorEnv` before it starts or sends anything."""
+"""The options that `AsyncVectorEnv` refuses, and checks of reset masks and actions before anything is sent."""
 
 from __future__ import annotations
 

@@ -21,9 +21,8 @@ from remuda.gymnasium.async_vector_env import AsyncVectorEnv
 
 Wrappers: TypeAlias = Sequence[Callable[[Env[Any, Any]], Env[Any, Any]]]
 
-_OF_SIGNATURE = frozenset(inspect.signature(AsyncVectorEnv).parameters) - {"env_fns", "options"}
-_OPTIONS = _OF_SIGNATURE | PoolOptions.__annotations__.keys()
-_KEYWORDS = _OPTIONS - {"name"}  # `name` goes to the env: many envs have an argument `name`
+_KEYWORDS = {*inspect.signature(AsyncVectorEnv).parameters, *PoolOptions.__annotations__}
+_KEYWORDS -= {"env_fns", "options", "name"}  # `name` goes to the env: many envs have an argument `name`
 
 
 def make_vec(
@@ -107,7 +106,7 @@ def _misspelt_option(error: TypeError, kwargs: Mapping[str, Any]) -> str | None:
     unknown = re.search(r"unexpected keyword argument '(\w+)'", str(error))
     if unknown is None or unknown[1] not in kwargs:
         return None
-    if unknown[1] in _OPTIONS:
+    if unknown[1] == "name":
         hint = "; the workers' goes into vector_kwargs"
     elif not (hint := did_you_mean(unknown[1], ["num_envs", *sorted(_KEYWORDS - REFUSED.keys())])):
         return None
