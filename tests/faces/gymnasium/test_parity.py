@@ -15,7 +15,7 @@ from gymnasium import spaces
 from gymnasium.vector import AsyncVectorEnv as TheirAsyncVectorEnv
 from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 from gymnasium.wrappers import RecordEpisodeStatistics
-from gymnasium_face_envs import SpaceEnv
+from gymnasium_face_envs import SpaceEnv, TimelessEnv
 from pairs import each
 from pool_envs import ColourSpace, SampleEnv, assert_same
 
@@ -77,16 +77,6 @@ def compare(
 def test_cartpole_equals_gymnasiums(mode: AutoresetMode, num_workers: int | None) -> None:
     fns = [lambda: gymnasium.make("CartPole-v1")] * NUM_ENVS
     compare(fns, SyncVectorEnv, 300, mode, num_workers=num_workers)
-
-
-class TimelessEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """Replaces the duration in the statistics of an episode, which differs between runs."""
-
-    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
-        *result, info = super().step(action)
-        if "episode" in info:
-            info["episode"]["t"] = 0.5
-        return *result, info  # type: ignore[return-value]
 
 
 def with_statistics(env_id: str) -> gymnasium.Env[Any, Any]:

@@ -120,3 +120,5 @@ def test_the_face_has_its_own_rollouts() -> None:
         envs.rollout(3)
     envs.step_wait()
     envs.close()
+    with pytest.raises(remuda.sb3.ClosedError):
+        envs.rollout(3)
