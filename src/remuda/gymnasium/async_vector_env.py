@@ -34,8 +34,9 @@ class AsyncVectorEnv(AsyncVectorEnvPart[ObsType, ActType]):
 
     Args:
         env_fns: factories of the envs; each is called in the worker of its env.
-        shared_memory, copy: accepted, and without effect: observations of any space travel through shared memory, and
-            you may keep them.
+        shared_memory: ``True`` refuses spaces of other classes than Gymnasium's, as Gymnasium does; ``False`` accepts
+            them. Observations travel through shared memory in both cases.
+        copy: accepted, and without effect: you may keep the observations in both cases.
         context: the start method of workers: "forkserver", "spawn", "fork", or ``None``, as for a pool. Only workers of
             workers of "fork" see methods and globals of modules that the program has patched.
         daemon: accepted, and without effect: workers may have child processes, and no worker outlives
@@ -59,7 +60,8 @@ class AsyncVectorEnv(AsyncVectorEnvPart[ObsType, ActType]):
 
     Raises:
         RuntimeError: the envs' spaces disagree.
-        ValueError: ``observation_mode``, ``autoreset_mode``, ``max_concurrency`` or ``context`` is invalid.
+        ValueError: ``observation_mode``, ``autoreset_mode``, ``max_concurrency`` or ``context`` is invalid,
+            or a space is custom although ``shared_memory=True``.
         NotImplementedError: ``worker`` is a function.
         StartTimeoutError: an env took longer to build than ``start_timeout``.
         TypeError: an option is unknown, or has another name here.
@@ -126,6 +128,11 @@ class AsyncVectorEnv(AsyncVectorEnvPart[ObsType, ActType]):
         self._lay_out(reported, batched)
         spaces.check_observation_spaces(mode, single, reported)
         spaces.check_action_spaces(self.single_action_space, pool.action_spaces)
+        if self.shared_memory and spaces.is_custom(single):
+            raise ValueError(
+                "expected an observation space of Gymnasium's own classes under shared_memory=True, "
+                f"got {single}: pass shared_memory=False, which carries any space."
+            )
 
     def split(self, parts: int = 2) -> tuple[AsyncVectorEnvPart[ObsType, ActType], ...]:
         split_off = self._split(parts, lambda share: AsyncVectorEnvPart(self, share))

@@ -87,7 +87,7 @@ def make_vec(
     build = functools.partial(_build_env, spec, env_kwargs, wrappers)
     policy = FaultPolicy.of(options.get("faults", "raise"))
     is_rebuilt = policy.restarts or policy.renew_every is not None  # then each env has a worker of its own
-    defaults: dict[str, Any] = {} if is_rebuilt else {"num_workers": "auto"}
+    defaults = {"shared_memory": False, **({} if is_rebuilt else {"num_workers": "auto"})}  # False accepts every space
     try:
         envs: AsyncVectorEnv[Any, Any] = AsyncVectorEnv([build] * num_envs, **{**defaults, **options})
     except TypeError as error:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, TypeAlias
 
-from gymnasium import Space
+from gymnasium import Space, spaces
 from gymnasium.spaces.utils import is_space_dtype_shape_equiv
 
 AnySpace: TypeAlias = Space[Any]
@@ -54,3 +54,10 @@ def check_action_spaces(single: AnySpace, reported: Iterable[AnySpace]) -> None:
             f"Some environments have an action space different from `{single}`. "
             "In order to batch actions, the action spaces from all environments must be equal."
         )
+
+
+def is_custom(space: AnySpace) -> bool:
+    """Whether ``space``, or a space in it, is of a class that is not Gymnasium's."""
+    parts = space.values() if isinstance(space, spaces.Dict) else space if isinstance(space, spaces.Tuple) else ()
+    modules = [one.__module__ for one in type(space).__mro__ if one is not Space]
+    return any(map(is_custom, parts)) or not any(module.startswith("gymnasium.spaces.") for module in modules)

@@ -74,6 +74,20 @@ def test_different_action_spaces_are_refused() -> None:
             AsyncVectorEnv([lambda space=space: SpaceEnv(BOUNDS[0], space) for space in (spaces.Discrete(3), other)])  # type: ignore[misc]
 
 
+def test_a_custom_space_is_refused_only_with_shared_memory() -> None:
+    class Custom(spaces.Space[Any]):
+        def sample(self, *_: Any) -> str:
+            return ""
+
+        def contains(self, x: Any) -> bool:
+            return True
+
+    for space in (Custom(), spaces.Dict(a=spaces.Tuple([spaces.Discrete(2), Custom()]))):
+        with pytest.raises(ValueError, match="pass shared_memory=False"):
+            AsyncVectorEnv(fns(space, space), backend="serial")
+        AsyncVectorEnv(fns(space, space), shared_memory=False, backend="serial").close()
+
+
 def test_no_env_is_built_in_this_process() -> None:
     built = []
 
