@@ -1,11 +1,11 @@
-"""Generates the option table in docs/pool.md from the engine's options: `python tests/option_table.py`."""
+"""Generates the option table in docs/pool.md from the docstring of PoolOptions: `python tests/option_table.py`."""
 
 from __future__ import annotations
 
-import json
+import re
 from pathlib import Path
 
-from remuda._engine.options.pool_options import OPTIONS
+from remuda import PoolOptions
 
 DOCUMENT = Path(__file__).parents[1] / "docs" / "pool.md"
 _BEGIN, _END = "<!-- options -->\n", "<!-- end of options -->"
@@ -14,9 +14,8 @@ _BEGIN, _END = "<!-- options -->\n", "<!-- end of options -->"
 def table() -> str:
     """Returns a row for each option: its name, its default, its meaning."""
     rows = [("option", "default", "meaning"), ("---", "---", "---")]
-    for name, option in OPTIONS.items():
-        default = json.dumps(option.default) if isinstance(option.default, str) else repr(option.default)
-        rows.append((f"`{name}`", f"`{default}`", option.text))
+    entries = re.findall(r"^ {8}(\w+) \((.+?)\): (.*(?:\n {12}.*)*)", PoolOptions.__doc__ or "", re.MULTILINE)
+    rows += [(f"`{name}`", f"`{default}`", " ".join(text.split())) for name, default, text in entries]
     return "\n".join(f"| {' | '.join(row)} |" for row in rows)
 
 

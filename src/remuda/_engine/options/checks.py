@@ -29,10 +29,6 @@ _UNITS = {"": 1} | {
 # -- functions that make checks ----------------------------------------------------------------------------
 
 
-def any_value(_: str, given: Any) -> Any:
-    return given
-
-
 def value_of(convert: Callable[[Any], Any]) -> Check:
     """Returns a check that returns the result of `convert`: the value in force. `convert` raises for invalid values."""
     return lambda _, given: convert(given)
@@ -58,6 +54,19 @@ def int_from(least: int, most: int | None = None, *, or_none: bool = False) -> C
             raise ValueError(
                 f"expected {name} to be an int from {least} {to}{', or None' if or_none else ''}, got {given!r}"
             )
+        return given
+
+    return check
+
+
+def seconds(*, or_zero: bool = True, or_none: bool = True) -> Check:
+    """Returns a check that accepts positive numbers."""
+    expected = f"{'at least' if or_zero else 'more than'} 0{', or None' if or_none else ''}"
+
+    def check(name: str, given: Any) -> Any:
+        check_timeout(given, name)
+        if (not or_none) if given is None else (given < 0 or (given == 0 and not or_zero)):
+            raise ValueError(f"expected {name} to be {expected}, got {given}")
         return given
 
     return check
@@ -90,13 +99,6 @@ def true_or_false(name: str, given: Any) -> bool:
 def check_timeout(timeout: Any, name: str = "timeout") -> None:
     if timeout is not None and (not isinstance(timeout, Real) or math.isnan(timeout)):
         raise TypeError(f"expected {name} to be a number of seconds or None, got {timeout!r}")
-
-
-def seconds(name: str, given: Any) -> Any:
-    check_timeout(given, name)
-    if given is not None and given < 0:
-        raise ValueError(f"expected {name} to be at least 0, or None, got {given}")
-    return given
 
 
 def module_names(name: str, given: Any) -> tuple[str, ...]:
@@ -141,17 +143,14 @@ def variables_of(worker_env: Any, worker: int) -> dict[str, str]:
     if not isinstance(variables, Mapping):
         raise TypeError(f"expected {where} to be a mapping of environment variables, got {variables!r}")
     for name, value in variables.items():
-        _check_variable(name, value, where)
+        if not isinstance(name, str) or not isinstance(value, str):
+            raise TypeError(f"expected {where} to have strings only, got {name!r}: {value!r}; write str(...)")
+        if not name or "=" in name or "\0" in name + value:
+            expected = "names and values that an environment can have"
+            raise ValueError(f"expected {expected} in {where}, got {name!r}: {value!r}")
+        if name.startswith(_OURS):
+            raise ValueError(f"expected no variables of remuda's own in {where}, got {name!r}")
     return dict(variables)
-
-
-def _check_variable(name: object, value: object, where: str) -> None:
-    if not isinstance(name, str) or not isinstance(value, str):
-        raise TypeError(f"expected {where} to have strings only, got {name!r}: {value!r}; write str(...)")
-    if not name or "=" in name or "\0" in name + value:
-        raise ValueError(f"expected names and values that an environment can have in {where}, got {name!r}: {value!r}")
-    if name.startswith(_OURS):
-        raise ValueError(f"expected no variables of remuda's own in {where}, got {name!r}")
 
 
 # -- autoreset modes ---------------------------------------------------------------------------------------

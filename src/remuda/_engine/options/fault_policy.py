@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
-from remuda._engine.options.checks import check_timeout, int_from
+from remuda._engine.options.checks import int_from, one_of, seconds
 from remuda._keywords import names_keywords
 
 OnFault: TypeAlias = Literal["raise", "restart"]
@@ -57,20 +57,15 @@ class FaultPolicy:
     abandon_hung_threads: bool = False
 
     def __post_init__(self) -> None:
-        if self.on_fault not in _CHOICES:
-            raise ValueError(f"expected on_fault to be one of {_CHOICES}, got {self.on_fault!r}")
+        one_of(*_CHOICES)("on_fault", self.on_fault)
         for name in _TIMEOUTS:
-            _check_positive(name, getattr(self, name), or_none=True)
-        _check_positive("period", self.period)
+            seconds(or_zero=False)(name, getattr(self, name))
+        seconds(or_zero=False, or_none=False)("period", self.period)
         for name in ("backoff", "max_backoff"):
-            check_timeout(getattr(self, name), name)
-            if getattr(self, name) is None or getattr(self, name) < 0:
-                raise ValueError(f"expected {name} to be at least 0, got {getattr(self, name)}")
+            seconds(or_none=False)(name, getattr(self, name))
         int_from(0)("max_restarts", self.max_restarts)
-        if self.max_pool_restarts is not None:
-            int_from(0)("max_pool_restarts", self.max_pool_restarts)
-        if self.renew_every is not None:
-            int_from(1)("renew_every", self.renew_every)
+        int_from(0, or_none=True)("max_pool_restarts", self.max_pool_restarts)
+        int_from(1, or_none=True)("renew_every", self.renew_every)
 
     @classmethod
     def of(cls, faults: Any) -> FaultPolicy:
@@ -108,9 +103,3 @@ class FaultPolicy:
 
 
 _TIMEOUTS = ("step_timeout", "reset_timeout", "call_timeout")
-
-
-def _check_positive(name: str, value: float | None, *, or_none: bool = False) -> None:
-    check_timeout(value, name)
-    if (value is None and not or_none) or (value is not None and value <= 0):
-        raise ValueError(f"expected {name} to be more than 0{', or None' if or_none else ''}, got {value}")

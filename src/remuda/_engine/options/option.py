@@ -1,11 +1,8 @@
-"""The entries of the table of options, and the documentation made of them."""
+"""The entries of the table of options."""
 
 from __future__ import annotations
 
-import json
-import textwrap
-from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from typing import Any
 
 from remuda._engine.options.checks import Check
@@ -17,7 +14,6 @@ class Option:
 
     Attributes:
         default: The value if the option is not given, in the form in which a caller would write it.
-        text: Its meaning, for its users.
         check: Converts the given value into the value in force. Raises TypeError or ValueError.
         keeps_processes: With another value than the default, `backend="auto"` means worker processes.
         one_worker_each: With another value than the default, each env gets a worker if `num_workers` is not given.
@@ -27,7 +23,6 @@ class Option:
     """
 
     default: Any
-    text: str
     check: Check
     keeps_processes: bool = False
     one_worker_each: bool = False
@@ -41,30 +36,7 @@ class Option:
         return self.check("", self.default)
 
 
-def option(default: Any, check: Check, text: str, **needs: Any) -> Any:
+def option(default: Any, check: Check = lambda _, given: given, **needs: Any) -> Any:
     """Returns a dataclass field for an option's value in force. `needs`: further attributes of its `Option`."""
-    entry = Option(default, " ".join(text.split()), check, **needs)
+    entry = Option(default, check, **needs)
     return field(default=entry.in_force, metadata={"option": entry})
-
-
-def options_of(kind: Any) -> dict[str, Option]:
-    """Returns the `Option` of each field that `option` has made for a dataclass, by the field's name."""
-    return {one.name: one.metadata["option"] for one in fields(kind)}
-
-
-def documentation(options: Mapping[str, Option], sections: Mapping[str, str]) -> str:
-    """Returns a text on all options, for a docstring. `sections`: headings, by the option that follows each."""
-    lines = []
-    for name, one in options.items():
-        if name in sections:
-            lines += ["", f"    {sections[name]}:"]
-        default = json.dumps(one.default) if isinstance(one.default, str) else repr(one.default)
-        lines += textwrap.wrap(
-            f"{name} ({default}): {one.text}",
-            120,
-            initial_indent=" " * 8,
-            subsequent_indent=" " * 12,
-            break_long_words=False,
-            break_on_hyphens=False,
-        )
-    return "\n".join([*lines, "    "])

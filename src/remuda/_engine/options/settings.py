@@ -6,7 +6,7 @@ import inspect
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from remuda._engine.options.checks import is_int
+from remuda._engine.options.checks import int_from, is_int
 from remuda._engine.options.fault_policy import FaultPolicy
 from remuda._engine.options.pool_options import OPTIONS, OptionValues, PoolOptions
 from remuda._engine.options.refusals import check_pairs
@@ -81,11 +81,7 @@ class Settings(OptionValues):
                 f"expected num_workers to be 'auto', None, or an int from 1 to {most} (the number of {what}), "
                 f"got {self.num_workers!r}"
             )
-        if not is_int(self.spares) or not 0 <= self.spares < self.num_envs:
-            raise ValueError(
-                f"expected spares to be an int from 0 to {self.num_envs - 1} (one less than there are env_fns), "
-                f"got {self.spares!r}"
-            )
+        int_from(0, self.num_envs - 1)("spares", self.spares)
 
     def _check_sharing(self) -> None:
         """Raises ValueError if envs would share a worker, and an option forbids that."""
@@ -118,11 +114,6 @@ class Settings(OptionValues):
         """Whether a worker resets an env as soon as its episode is over, without a command."""
         wanted = self.resets_ahead or self.spares > 0 or self.mode.in_background
         return wanted and self.max_concurrency is None
-
-    @property
-    def has_successors(self) -> bool:
-        """Whether a worker may have to be replaced."""
-        return self.backend == "process" and self.rebuilds
 
     @property
     def rebuilds(self) -> bool:
