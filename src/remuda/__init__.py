@@ -17,9 +17,8 @@ from remuda._engine.options.pool_options import FaceOptions, PoolOptions
 from remuda._engine.pool.part import Part
 from remuda._engine.pool.pool import Pool
 from remuda._engine.rollouts.columns import ColumnType as ColumnType
-from remuda._engine.rollouts.rollout import Rollout
+from remuda._engine.rollouts.rollout import Rollout, RolloutStep
 from remuda._engine.rollouts.shard_rollout import ShardRollout, ShardRollouts
-from remuda._engine.rollouts.steps import RolloutStep
 from remuda._engine.tracing.spans import span
 from remuda._engine.tracing.trace import Trace, trace
 from remuda._wire.env_state import EnvState

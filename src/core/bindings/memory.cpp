@@ -196,7 +196,6 @@ void bind_memory(nb::module_& m) {
       .def(nb::init<>())
       .def("add", &InfoReader::add, "path"_a, "type"_a, nb::lock_self())
       .def_prop_ro("num_columns", &InfoReader::num_columns)
-      .def_prop_ro("has_final_obs", &InfoReader::has_final_obs)
       .def("infos", nb::overload_cast<nb::handle, nb::handle>(&InfoReader::infos, nb::const_), "mask"_a,
            "arrays"_a.none(), nb::lock_self())
       .def("info", &InfoReader::info, "mask"_a, "arrays"_a.none(), "row"_a, nb::lock_self())

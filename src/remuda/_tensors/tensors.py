@@ -19,12 +19,8 @@ class TensorBatch:
     On the CPU they share the batch's memory; on other devices they are copies, and do not keep the pool's memory.
 
     Attributes:
-        env_ids: (n,) int64: the ids of the envs.
-        obs: The observations: an (n, ...) tensor, or a dict or tuple of such. Objects without an array stay objects.
-        rewards: (n,) float64.
-        terminations, truncations: (n,) bool.
-        extras: The columns of `extras=` by name, as in `Batch.extras`.
-        final_obs: With same-step autoreset the terminal observations, like `obs`; or None, see `Batch.final_obs`.
+        env_ids, obs, rewards, terminations, truncations, extras, final_obs: Those of `Batch`, with the same dtypes.
+            Objects in `obs` that are no arrays stay objects.
     """
 
     env_ids: torch.Tensor
@@ -58,15 +54,8 @@ class TensorRollout:
     and do not keep the pool's memory.
 
     Attributes:
-        obs: (T + 1, n, ...), or a dict or tuple of such.
-        actions: (T, n, ...), or a dict or tuple of such.
-        rewards: (T, n) float64.
-        terminations, truncations: (T, n) bool.
-        valid: (T, n) bool: whether the row is a step.
-        episode_starts: (T + 1, n) bool.
-        extras: dict of (T + 1, n, ...): the columns of `extras=`.
-        columns: dict of (T, n, ...): the columns that were passed to `act`.
-        final_obs: (T, n, ...) with same-step autoreset; or None, see `Rollout`.
+        obs, actions, rewards, terminations, truncations, valid, episode_starts, extras, columns, final_obs: Those of
+            `Rollout`, with the same shapes and dtypes.
     """
 
     obs: Any

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import numpy as np
 
 from remuda import _core
-from remuda._engine.batches.infos import Infos, PickledRows, RawRow, final_obs_reader, rows_of_envs
+from remuda._engine.batches.infos import Infos, PickledRows, RawRow, final_obs_of, rows_of_envs
 from remuda._error_frames import holds_nothing
 from remuda._wire.codec import SpaceCodec
 from remuda._wire.failures import not_loaded
@@ -132,18 +132,14 @@ class Batch(_core.Batch):
         documents each kind of device, and converts arrays outside batches. Infos stay in the batch.
 
         Args:
-            device: The device of the tensors. "cuda" is the current CUDA device.
-            non_blocking: Return before copies to a CUDA device are done. Otherwise the call waits for them.
+            device, non_blocking: See `to_torch`.
             out: An earlier result of `to` for as many rows. Its tensors are overwritten and returned, so their
                 addresses stay the same, as CUDA graphs need. Only `final_obs` is new each time.
 
         Returns:
             Views on the CPU, which keep the frame leased while they are held; copies on other devices.
 
-        Raises:
-            MissingFrameworkError: torch is not installed.
-            TypeError: torch has no such dtype.
-            ValueError: The tensors of `out` have other shapes, dtypes or another device. Nothing was written.
+        Raises: See `to_torch`.
         """
         from remuda._tensors.tensors import TensorBatch  # imported here because workers do not need it
 
@@ -152,9 +148,8 @@ class Batch(_core.Batch):
     @cached_property
     def infos(self) -> Infos:
         """The n info dicts, each built when it is read. `infos.stack()` returns Gymnasium's format."""
-        read_final = None
-        if (leaves := self._final_leaves()) is not None:
-            read_final = final_obs_reader(self._source.codec, leaves, self._lazy)
+        leaves = self._final_leaves()
+        read_final = None if leaves is None else partial(final_obs_of, self._source.codec, leaves, self._lazy)
         arrays = self._info_arrays()
         mask = np.zeros(len(self), np.uint64) if arrays is None else self._info_mask()
         return Infos(mask, self._source.info_reader, arrays, self._lazy, read_final)

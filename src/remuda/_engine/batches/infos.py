@@ -38,7 +38,9 @@ class InfoColumns:
         """Gives a column to each field with a new path, if there is room. Returns the new columns."""
         new = []
         for field in fields:
-            if field.path in self._paths or self._clashes(field.path) or not self._has_room(field):
+            if field.path in self._paths or self._clashes(field.path):
+                continue
+            if self._used + field.nbytes > self._room or len(self.columns) == _core.MAX_INFO_COLUMNS:
                 continue
             column = InfoColumn(field.path, field.type, field.dtype, field.shape, self._used)
             self._paths.add(field.path)
@@ -46,9 +48,6 @@ class InfoColumns:
             self.columns.append(column)
             new.append(column)
         return new
-
-    def _has_room(self, field: InfoField) -> bool:
-        return self._used + field.nbytes <= self._room and len(self.columns) < _core.MAX_INFO_COLUMNS
 
     def _clashes(self, path: Path) -> bool:
         """Returns whether a path must not have a column, because infos use one of its keys inconsistently.
@@ -253,13 +252,7 @@ class Infos(Sequence[dict[str, Any]]):
 
     def _final_observations(self) -> dict[int, Any] | None:
         """Returns the terminal observation of each row that has one, by row; None if no row has one."""
-        rows = [row for row in self._pickled.raw if self._pickled.has_final(row)]
-        if not rows:
-            return None
-        if self._reader.has_final_obs:
-            return {row: self[row]["final_obs"] for row in rows}
-        assert self._final_obs is not None
-        return {row: self._final_obs(row) for row in rows}
+        return {row: self[row]["final_obs"] for row in self._pickled.raw if self._pickled.has_final(row)} or None
 
 
 def _add(stacked: dict[str, Any], info: dict[str, Any], i: int, n: int) -> None:
@@ -326,14 +319,7 @@ def _reshaped(stacked: dict[str, Any], shape: tuple[int, int]) -> dict[str, Any]
     }
 
 
-def final_obs_reader(
-    codec: SpaceCodec, arrays: Sequence[np.ndarray[Any, Any]] | None, pickled: PickledRows
-) -> Callable[[int], Any]:
-    """Returns a function that builds the terminal observation of a row, which shares no memory with the batch."""
-
-    def read(row: int) -> Any:
-        assert arrays is not None  # `read` is called only for terminal rows, which have arrays
-        obs = pickled.final(row)[0]
-        return codec.build_one([array[row, ...] for array in arrays], []) if obs is None else obs
-
-    return read
+def final_obs_of(codec: SpaceCodec, arrays: Sequence[np.ndarray[Any, Any]], pickled: PickledRows, row: int) -> Any:
+    """Builds the terminal observation of a row, which shares no memory with the batch."""
+    obs = pickled.final(row)[0]
+    return codec.build_one([array[row, ...] for array in arrays], []) if obs is None else obs

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -10,23 +10,6 @@ import numpy.typing as npt
 from remuda._error_frames import holds_nothing
 
 Floats: TypeAlias = npt.NDArray[np.float64]
-Flags: TypeAlias = npt.NDArray[np.bool_]
-
-
-class Filled(Protocol):
-    """The members of a rollout that `gae` uses. The rollout must be full, or closed."""
-
-    @property
-    def rewards(self) -> Floats: ...
-    @property
-    def terminations(self) -> Flags: ...
-    @property
-    def truncations(self) -> Flags: ...
-    @property
-    def valid(self) -> Flags: ...
-    @property
-    def final_obs(self) -> Any: ...
-    def _check_filled(self) -> None: ...
 
 
 class HasAdvantages:
@@ -37,7 +20,7 @@ class HasAdvantages:
 
     @holds_nothing
     def gae(
-        self: Filled, values: Any, gamma: float = 0.99, lam: float = 0.95, final_values: Any = None
+        self: Any, values: Any, gamma: float = 0.99, lam: float = 0.95, final_values: Any = None
     ) -> tuple[Floats, Floats]:
         """Estimates advantages by GAE (Schulman et al. 2015, equation 16), and the returns that the critic learns::
 
@@ -70,26 +53,22 @@ class HasAdvantages:
             StateError: The rollout is still being filled.
         """
         self._check_filled()
-        return _estimate(self, values, gamma, lam, final_values)
-
-
-def _estimate(rollout: Filled, values: Any, gamma: float, lam: float, final_values: Any) -> tuple[Floats, Floats]:
-    steps, num_envs = rollout.rewards.shape
-    known = _checked("values", values, (steps + 1, num_envs))
-    for name, number in (("gamma", gamma), ("lam", lam)):
-        if not 0 <= number <= 1:
-            raise ValueError(f"expected {name} to be a number from 0 to 1, got {number!r}")
-    finals = None if final_values is None else _checked("final_values", final_values, (steps, num_envs))
-    valid, terminated, truncated = rollout.valid, rollout.terminations, rollout.truncations
-    next_values = np.where(terminated, 0.0, known[1:])
-    if finals is not None or rollout.final_obs is not None:
-        next_values = np.where(truncated & ~terminated, 0.0 if finals is None else finals, next_values)
-    deltas = np.where(valid, rollout.rewards + gamma * next_values - known[:-1], 0.0)
-    goes_on = valid & ~(terminated | truncated)
-    advantages, last = np.zeros((steps, num_envs)), np.zeros(num_envs)
-    for t in reversed(range(steps)):
-        advantages[t] = last = deltas[t] + np.where(goes_on[t], gamma * lam * last, 0.0)
-    return advantages, np.where(valid, advantages + known[:-1], 0.0)
+        steps, num_envs = self.rewards.shape
+        known = _checked("values", values, (steps + 1, num_envs))
+        for name, number in (("gamma", gamma), ("lam", lam)):
+            if not 0 <= number <= 1:
+                raise ValueError(f"expected {name} to be a number from 0 to 1, got {number!r}")
+        finals = None if final_values is None else _checked("final_values", final_values, (steps, num_envs))
+        valid, terminated, truncated = self.valid, self.terminations, self.truncations
+        next_values = np.where(terminated, 0.0, known[1:])
+        if finals is not None or self.final_obs is not None:
+            next_values = np.where(truncated & ~terminated, 0.0 if finals is None else finals, next_values)
+        deltas = np.where(valid, self.rewards + gamma * next_values - known[:-1], 0.0)
+        goes_on = valid & ~(terminated | truncated)
+        advantages, last = np.zeros((steps, num_envs)), np.zeros(num_envs)
+        for t in reversed(range(steps)):
+            advantages[t] = last = deltas[t] + np.where(goes_on[t], gamma * lam * last, 0.0)
+        return advantages, np.where(valid, advantages + known[:-1], 0.0)
 
 
 def _checked(name: str, values: Any, shape: tuple[int, int]) -> Floats:

@@ -1,17 +1,21 @@
-"""Rollouts: T steps of n envs, which workers write into the memory that the learner reads."""
+"""Rollouts: T steps of n envs, which workers write into the memory that the learner reads.
+
+A rollout has turns: each one has the observations of envs, and sends them actions by `act`.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol, TypeAlias
 
 import numpy as np
 
 from remuda import _core
+from remuda._engine.batches.batch import Batch
 from remuda._engine.batches.infos import RawRow, rows_of_envs, stack_rollout
+from remuda._engine.commands.engine import Engine
 from remuda._engine.rollouts.advantages import HasAdvantages
 from remuda._engine.rollouts.columns import Columns, Declared
-from remuda._engine.rollouts.steps import RolloutStep, RolloutSteps, SteppedEnvs
 from remuda._error_frames import holds_nothing
 from remuda._system.memory import check_memory
 from remuda._tensors import page_locks
@@ -26,6 +30,25 @@ Flags: TypeAlias = "np.ndarray[Any, np.dtype[np.bool_]]"
 
 _MOST_ROWS = (1 << 32) - 1  # the core counts rows in 32 bits
 _REMEDY = "use fewer steps, or let go of rollouts (and of arrays of them) that you still hold"
+
+
+class SteppedEnvs(Protocol):
+    """The members of `Part` that rollouts use to step the envs of a part."""
+
+    _engine: Engine
+    _part: int
+
+    @property
+    def env_ids(self) -> np.ndarray[Any, np.dtype[np.int64]]: ...
+    @property
+    def num_envs(self) -> int: ...
+    @property
+    def pending(self) -> int: ...
+    @property
+    def _ids(self) -> list[int]: ...
+    def send(self, actions: Any, env_ids: Any = None) -> None: ...
+    def recv(self, min_envs: int | None = None) -> Batch: ...
+    def _receive(self) -> Batch: ...
 
 
 class Rollout(HasAdvantages):
@@ -102,6 +125,7 @@ class Rollout(HasAdvantages):
         self.final_obs: Any = layout.observation.build_batch(finals, []) if finals else None
         computed = self._framed(self._memory.computed())
         self.extras: dict[str, np.ndarray[Any, Any]] = dict(zip(self._source.extras, computed, strict=True))
+        self._rows: Any = np.ogrid[: self.steps + 1, : self.num_envs]  # the index of all rows
         self._resets_between = layout.mode.in_next_step
         self._over = self._begun = np.zeros(n, np.bool_)
 
@@ -122,7 +146,8 @@ class Rollout(HasAdvantages):
             raise
         ids = self.env_ids.tolist()
         self._over = np.array([self._engine.running.slots.needs_reset(env_id) for env_id in ids])
-        self._begun = np.array([self._engine.running.slots.has_begun(env_id) for env_id in ids]) & ~self._dones[0]
+        begun = np.array([self._engine.running.slots.has_begun(env_id) for env_id in ids])
+        self._begun = begun & ~self._ended_at(0, slice(None))
 
     # -- filling ---------------------------------------------------------------------------------------
 
@@ -230,14 +255,6 @@ class Rollout(HasAdvantages):
         """(T + 1, n) bool: whether a worker has filled the row."""
         return self._memory.is_filled().reshape(self.steps + 1, self.num_envs).astype(np.bool_)
 
-    @property
-    def _dones(self) -> Flags:
-        """(T + 1, n) bool: whether the env's episode was over after frame t."""
-        dones: Flags = self._filled & (self._ends[0] | self._ends[1])
-        # With next-step autoreset, the flags of frame 0 report episodes that were cut off since the env's last result.
-        dones[0] = self._over | dones[0] if self._resets_between else self._over
-        return dones
-
     def _starts_at(self, rows: tuple[Any, Any]) -> Flags:
         """Returns the entries of `episode_starts` for some rows, which must be filled."""
         frames, columns = rows
@@ -247,7 +264,8 @@ class Rollout(HasAdvantages):
         return np.where(np.equal(frames, 0), self._begun[columns], starts)
 
     def _ended_at(self, frames: Any, columns: Any) -> Flags:
-        """Returns the entries of `_dones` for some rows, which must be filled."""
+        """Returns whether the env's episode was over after each of some rows, which must be filled."""
+        # With next-step autoreset, the flags of frame 0 report episodes that were cut off since the env's last result.
         ended: Flags = self._ends[0][frames, columns] | self._ends[1][frames, columns]
         first = self._over[columns]
         return np.where(np.equal(frames, 0), first | ended if self._resets_between else first, ended)
@@ -257,16 +275,12 @@ class Rollout(HasAdvantages):
         """(T, n) bool: whether the action was taken. False if next-step autoreset reset the env instead, or if the row
         was not filled. A copy."""
         filled = self._filled[1:]
-        return filled & ~self._dones[:-1] if self._resets_between else filled
+        return filled & ~self._ended_at(*self._rows)[:-1] if self._resets_between else filled
 
     @property
     def episode_starts(self) -> Flags:
         """(T + 1, n) bool: whether `obs` is the first one of an episode. A copy."""
-        filled, dones = self._filled, self._dones
-        starts = np.zeros_like(dones)
-        starts[0] = self._begun
-        starts[1:] = dones[:-1] & ~dones[1:] if self._resets_between else dones[1:]
-        return starts & filled
+        return self._filled & self._starts_at(self._rows)
 
     @property
     def infos(self) -> dict[str, Any]:
@@ -302,8 +316,7 @@ class Rollout(HasAdvantages):
         so later rollouts are written elsewhere. See `Batch.to`. Infos stay in the rollout.
 
         Args:
-            device: The device of the tensors. "cuda" is the current CUDA device.
-            non_blocking: Return before copies to a CUDA device are done. Otherwise the call waits for them.
+            device, non_blocking: See `to_torch`.
             out: An earlier result of `to` for a rollout of the same form. Its tensors are overwritten and returned.
 
         Returns:
@@ -311,9 +324,7 @@ class Rollout(HasAdvantages):
 
         Raises:
             StateError: The rollout is still being filled.
-            MissingFrameworkError: torch is not installed.
-            TypeError: torch has no such dtype.
-            ValueError: The tensors of `out` have other shapes, dtypes or another device. Nothing was written.
+            Exception: Any error of `to_torch`.
         """
         from remuda._tensors.tensors import TensorRollout  # imported here because workers do not need it
 
@@ -354,6 +365,86 @@ class Rollout(HasAdvantages):
     def __repr__(self) -> str:
         state = "open" if self.is_open else "closed"
         return f"<Rollout of {self.steps} steps of {self.num_envs} envs, {state}>"
+
+
+class RolloutStep:
+    """One turn of a rollout, for the envs that act next.
+
+    Attributes:
+        obs: (k, ...), or a dict or tuple of such: their observations. A view of the rollout, except in `partial`.
+        rows: Their place in the rollout: an index of its (T, n, ...) arrays, `rollout.columns["value"][step.rows]`.
+    """
+
+    def __init__(
+        self, rollout: Rollout, part: SteppedEnvs, env_ids: np.ndarray[Any, Any] | None, rows: tuple[Any, Any]
+    ) -> None:
+        """`env_ids`: the envs of this turn; None for all envs of the part."""
+        self._rollout, self._part, self._some = rollout, part, env_ids
+        self.rows, self.obs = rows, rollout._obs_at(rows)
+        self._has_acted = False
+
+    @property
+    def env_ids(self) -> np.ndarray[Any, np.dtype[np.int64]]:
+        """(k,) int64: the envs that act next."""
+        return self._part.env_ids if self._some is None else self._some
+
+    @property
+    def extras(self) -> dict[str, np.ndarray[Any, Any]]:
+        """The columns of `PoolOptions.extras` that belong to `obs`, by name: (k, ...)."""
+        return {name: column[self.rows] for name, column in self._rollout.extras.items()}
+
+    def starts_episodes(self) -> np.ndarray[Any, np.dtype[np.bool_]]:
+        """Returns (k,) bool: whether `obs` is the first observation of an episode."""
+        return self._rollout._starts_at(self.rows)
+
+    @holds_nothing
+    def act(self, actions: Any, **columns: Any) -> None:
+        """Sends the envs their actions, which the rollout keeps, and returns at once.
+
+        Args:
+            actions: One for each of `env_ids`; see `Pool.send`.
+            **columns: Values to keep with the step: for each column k rows, as an array or an object that NumPy
+                converts. A new column gets the dtype and shape of its first values. If later values need a wider dtype
+                (floats after ints), a wider array replaces the column. A column that was declared in `Pool.rollout`
+                keeps its dtype.
+
+        Raises:
+            ValueError: A column has another number of rows, or another shape than before; or its dtype would change
+                values by more than the precision of floats. Nothing was sent.
+            StateError: These envs have already acted in this turn; or other code has stepped or reset them in it, begun
+                another rollout of them, or closed this one.
+            Exception: Any error of `Pool.send`. Nothing was sent.
+        """
+        if self._has_acted:
+            raise StateError("expected one act() in each turn of a rollout, got another one")
+        rollout = self._rollout
+        rollout.check_turn(*self.rows)
+        checked = []
+        for name, value in columns.items():  # no comprehension: in a traceback, its frame would keep the rollout
+            checked.append((name, *rollout._columns.check(name, value, len(self.env_ids))))
+        self._part.send(actions, self._some)
+        self._has_acted = True
+        for name, column, values in checked:
+            column[self.rows] = values
+            rollout.columns[name] = column
+
+    def check_acted(self) -> None:
+        """Raises StateError if `act` was not called in this turn."""
+        if not self._has_acted:
+            raise StateError(
+                "expected step.act(actions) in each turn of a rollout, got a turn without: call close() to end it"
+            )
+
+
+class RolloutSteps(Iterator[RolloutStep]):
+    """The turns of a rollout, one after another. An exception from a turn does not keep the rollout alive."""
+
+    def __init__(self, turns: Iterator[RolloutStep]) -> None:
+        self._turns = turns
+
+    @holds_nothing
+    def __next__(self) -> RolloutStep:
+        return next(self._turns)
 
 
 def _faults_of(rows: Mapping[int, RawRow]) -> Iterator[tuple[int, Fault]]:

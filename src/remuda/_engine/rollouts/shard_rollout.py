@@ -28,20 +28,9 @@ class ShardRollout(HasAdvantages):
         shard, node: The shard that filled it, and the shard's node.
         policy_version: The version of the policy that acted in all steps: 0 for the first policy, and one more with
             each `Pool.publish`.
-        steps, num_envs: T and n.
-        env_ids: (n,) int64: the env of each column, by its id in the pool.
-        obs: (T + 1, n, ...), or a dict or tuple of such: the observations before each step, and after the last.
-        actions: (T, n, ...): the actions of the policy.
-        rewards: (T, n) float64.
-        terminations, truncations: (T, n) bool: whether the step ended its episode.
-        valid: (T, n) bool: whether the action was taken. False if next-step autoreset reset the env instead.
-        episode_starts: (T + 1, n) bool: whether `obs` is the first of an episode.
-        final_obs: (T, n, ...) with same-step autoreset: terminal observations in rows that end an episode. Else None.
-        infos: dict of (T, n, ...) arrays: the numbers in infos, and under `_key` a bool array: True if an info has it.
-        extras: dict of (T + 1, n, ...): the columns of `PoolOptions.extras`, computed after the reset or step
-            that returned `obs`.
+        steps, num_envs, env_ids, obs, actions, rewards, terminations, truncations, final_obs, extras, valid,
+            episode_starts, infos, faults: See `Rollout`. An env id is that of the pool.
         columns: dict of (T, n, ...): the values that the policy returned beside its actions.
-        faults: The faults that cut episodes off, by (t, column) of the row that reports each.
         lost: The faults that cut episodes off before the first row: a worker or the shard died since its last rollout.
             Their envs begin a new episode.
     """
