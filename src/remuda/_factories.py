@@ -6,7 +6,7 @@ import importlib
 import os
 import sys
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from typing import Any, NoReturn
 
 
 def check_env_fns(
@@ -24,7 +24,7 @@ def check_env_fns(
         TypeError: It is anything else, or contains anything else. The message has the code to write instead.
     """
 
-    def refuse(what: str, got: Any) -> None:
+    def refuse(what: str, got: Any) -> NoReturn:
         instead = "write [make_env] * 8, where make_env is a function that returns a new env"
         if isinstance(got, str) and are_gymnasiums:
             instead = f"write [lambda: gymnasium.make({got!r})] * 8, or call remuda.make_vec({got!r}, num_envs=8)"

@@ -19,7 +19,7 @@ def seeds_for(seed: int | Sequence[int | None] | None, env_ids: Sequence[int]) -
     """
     if isinstance(seed, (int, np.integer)):
         return [int(seed) + env_id for env_id in env_ids]
-    return _one_each(seed, env_ids)
+    return _seed_of_each(seed, env_ids)
 
 
 def entropy_for(seed: int | Sequence[int | None] | None, env_ids: Sequence[int]) -> list[int | None]:
@@ -28,25 +28,31 @@ def entropy_for(seed: int | Sequence[int | None] | None, env_ids: Sequence[int])
     Raises:
         ValueError, TypeError: See `seeds_for`; or a seed is below 0.
     """
-    given = _one_each([seed] * len(env_ids) if isinstance(seed, (int, np.integer)) else seed, env_ids)
+    given = _seed_of_each([int(seed)] * len(env_ids) if isinstance(seed, (int, np.integer)) else seed, env_ids)
     for env_id, one in zip(env_ids, given, strict=True):
         if one is not None and one < 0:
             raise ValueError(f"expected a seed from 0 up for env {env_id}, got {one} (seeding='per_episode')")
     return given
 
 
-def _one_each(seeds: Sequence[int | np.integer[Any] | None] | None, env_ids: Sequence[int]) -> list[int | None]:
-    if seeds is None:
+def _one_each(values: Any, env_ids: Sequence[int], kind: Any, name: str, values_are: str, value_is: str) -> list[Any]:
+    """Returns a value of the class `kind`, or None, for each env. The texts are those of the argument in errors."""
+    if values is None:
         return [None] * len(env_ids)
-    if not isinstance(seeds, (Sequence, np.ndarray)) or isinstance(seeds, str):
-        raise TypeError(f"expected seed to be an int, None, or a sequence with one for each env, got {seeds!r}")
-    listed = list(seeds)
+    if not isinstance(values, (Sequence, np.ndarray)) or isinstance(values, str):
+        raise TypeError(f"expected {name} to be {value_is}, None, or a sequence with one for each env, got {values!r}")
+    listed = list(values)
     if len(listed) != len(env_ids):
-        raise ValueError(f"expected {len(env_ids)} seeds, one for each env to reset, got {len(listed)}")
+        raise ValueError(f"expected {len(env_ids)} {values_are}, one for each env to reset, got {len(listed)}")
     for env_id, one in zip(env_ids, listed, strict=True):
-        if one is not None and not isinstance(one, (int, np.integer)):
-            raise TypeError(f"expected an int or None as the seed of env {env_id}, got {one!r}")
-    return [None if one is None else int(one) for one in listed]
+        if one is not None and not isinstance(one, kind):
+            raise TypeError(f"expected {value_is} or None as the {name} of env {env_id}, got {one!r}")
+    return listed
+
+
+def _seed_of_each(seeds: Sequence[int | None] | None, env_ids: Sequence[int]) -> list[int | None]:
+    each = _one_each(seeds, env_ids, (int, np.integer), "seed", "seeds", "an int")
+    return [None if one is None else int(one) for one in each]
 
 
 def split_seed(
@@ -61,7 +67,7 @@ def split_seed(
         return seed, seed
     if isinstance(seed, (Sequence, np.ndarray)) and not isinstance(seed, str) and len(seed) == num_slots:
         return seed, None
-    seeds = _one_each(seed, range(num_envs))
+    seeds = _seed_of_each(seed, range(num_envs))
     return seeds[:num_slots], seeds[num_slots:]
 
 
@@ -69,18 +75,10 @@ def options_for(
     options: Mapping[str, Any] | Sequence[Mapping[str, Any] | None] | None, env_ids: Sequence[int]
 ) -> list[dict[str, Any] | None]:
     """Returns the options of each env: a mapping goes to every env; a sequence has one (or None) for each."""
-    if options is None:
-        return [None] * len(env_ids)
     if isinstance(options, Mapping):
         return [dict(options)] * len(env_ids)
-    if not isinstance(options, Sequence) or isinstance(options, str):
-        raise TypeError(f"expected options to be a dict, None, or a sequence with one for each env, got {options!r}")
-    if len(options) != len(env_ids):
-        raise ValueError(f"expected {len(env_ids)} reset options, one for each env to reset, got {len(options)}")
-    for env_id, one in zip(env_ids, options, strict=True):
-        if one is not None and not isinstance(one, Mapping):
-            raise TypeError(f"expected a dict or None as the options of env {env_id}, got {one!r}")
-    return [None if one is None else dict(one) for one in options]
+    each = _one_each(options, env_ids, Mapping, "options", "reset options", "a dict")
+    return [None if one is None else dict(one) for one in each]
 
 
 def pickled_options(
@@ -96,7 +94,7 @@ def pickled_options(
     for env_id, one in each.items():
         if one is not None and id(one) not in pickles:
             try:
-                pickles[id(one)] = by_value.dumps(one, protocol=5)
+                pickles[id(one)] = by_value.dumps(one)
             except Exception as error:
                 raise TypeError(
                     f"expected reset options that can be pickled, got {reprlib.repr(one)} for env {env_id} ({error})"

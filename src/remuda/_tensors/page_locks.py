@@ -39,7 +39,10 @@ def lock(array: Any) -> None:
     if locked is not None and locked.has(span):
         return
     with _changing:
-        error = _locked_of(arena).add(arena, span)
+        if arena.address not in _arenas:
+            arena.before_end(partial(_end, arena.address, os.getpid()))
+            _arenas[arena.address] = Locked(import_torch().cuda.cudart())
+        error = _arenas[arena.address].add(arena, span)
     if error is not None:
         warnings.warn(
             f"the pool's shared memory could not be page-locked: {error}; copies to the GPU go on, but are slower, "
@@ -47,13 +50,6 @@ def lock(array: Any) -> None:
             RuntimeWarning,
             stacklevel=2,
         )
-
-
-def _locked_of(arena: _core.Arena) -> Locked:
-    if arena.address not in _arenas:
-        arena.before_end(partial(_end, arena.address, os.getpid()))
-        _arenas[arena.address] = Locked(import_torch().cuda.cudart())
-    return _arenas[arena.address]
 
 
 def unlock(arena: _core.Arena) -> None:

@@ -93,7 +93,8 @@ class Actor:
         """Replaces the policy. The envs' states are kept if the new policy's states have the same form."""
         function = policy.act if hasattr(policy, "act") else policy
         is_module = _is_module(policy)
-        self._device = _device_of(policy) if is_module else None
+        # The device of a module's first parameter; None: torch's default.
+        self._device = next((one.device for one in policy.parameters()), None) if is_module else None
         self.policy = _with_tensors(function, self._device) if is_module else function
         self._initial_state = getattr(policy, "initial_state", None)
         self._takes_turn = _takes_turn(policy.forward if is_module and function is policy else function)
@@ -119,7 +120,8 @@ class Actor:
         """Splits a policy's result into actions and further columns of the rollout. Keeps the policy's new states."""
         if context is not None:
             self._keep(self._rows, context.state)
-        return answer if _has_columns(answer) else (answer, {})
+        has_columns = isinstance(answer, tuple) and len(answer) == 2 and isinstance(answer[1], dict)
+        return answer if has_columns else (answer, {})
 
     # -- the policy's states for the envs -----------------------------------------------------------------
 
@@ -168,20 +170,11 @@ def _with_tensors(function: Callable[..., Any], device: Any) -> Callable[..., An
     return with_tensors
 
 
-def _device_of(module: Any) -> Any:
-    """Returns the device of a module's first parameter. Without parameters, returns None: torch's default."""
-    return next((parameter.device for parameter in module.parameters()), None)
-
-
 def _takes_turn(function: Any) -> bool:
     try:
         return "context" in inspect.signature(function).parameters
     except (TypeError, ValueError):  # raised for native code, which has no signature
         return False
-
-
-def _has_columns(answer: Any) -> bool:
-    return isinstance(answer, tuple) and len(answer) == 2 and isinstance(answer[1], dict)
 
 
 def _array(value: Any) -> Any:

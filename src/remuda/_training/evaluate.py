@@ -93,11 +93,9 @@ def evaluate(
     with _pool_of(source, count, options) as pool:
         videos = Videos(pool, video_folder, shown)
         rng = np.random.default_rng(np.random.SeedSequence(entropy, spawn_key=_OF_POLICY))
-        play = _Play(pool, Actor(policy, pool.num_envs, rng), count, entropy, videos, _bar_of(count, progress))
-        try:
-            return play.play()
-        finally:
-            play.end_progress()
+        shows = bar.is_watched() if progress is None else progress
+        shown_bar = bar.Bar("episodes", count, 0.0 if progress else bar.PATIENCE, stays=True) if shows else None
+        return _Play(pool, Actor(policy, pool.num_envs, rng), count, entropy, videos, shown_bar).play()
 
 
 def _pool_of(envs: Pool | list[Callable[[], Any]], episodes: int, options: PoolOptions) -> Any:
@@ -109,13 +107,6 @@ def _pool_of(envs: Pool | list[Callable[[], Any]], episodes: int, options: PoolO
     if isinstance(workers := options.get("num_workers"), int) and workers <= len(envs):
         options["num_workers"] = min(workers, len(factories))
     return Pool(factories, **options)
-
-
-def _bar_of(episodes: int, shown: bool | None) -> bar.Bar | None:
-    """Returns the progress bar, or None for no bar. `shown`: the argument `progress` of `evaluate`."""
-    if shown is False or (shown is None and not bar.is_watched()):
-        return None
-    return bar.Bar("episodes", episodes, 0.0 if shown else bar.PATIENCE, stays=True)
 
 
 class _Play:
@@ -141,7 +132,8 @@ class _Play:
         self._queues = [deque(range(env, episodes, n)) for env in range(n)]  # for each env, its episodes
         self._stepping, self._beginning = list[int](), [env for env in range(n) if self._queues[env]]
         self._actions = SpaceCodec(pool.single_action_space)
-        self._observations = _Observations(pool)
+        self._codec = SpaceCodec(pool.single_observation_space)
+        self._obs: Any = None  # the latest observation of each env
 
     def play(self) -> Evaluation:
         try:
@@ -149,6 +141,9 @@ class _Play:
         except BaseException:
             self._videos.abandon()
             raise
+        finally:
+            if self._bar is not None:  # it stays in the terminal
+                self._bar.finish(self._num_done)
         self._videos.finish()
         return Evaluation(
             self._entropy,
@@ -162,33 +157,24 @@ class _Play:
             self._videos.written,
         )
 
-    def end_progress(self) -> None:
-        """Completes the progress bar, which stays in the terminal."""
-        if self._bar is not None:
-            self._bar.finish(self._num_done)
-
     def _show_progress(self) -> None:
         if self._bar is not None:
             self._bar.show(lambda: self._num_done)
 
     def _play_all(self) -> None:
         self._show_progress()
-        obs = self._observations.updated_by(self._begin_all())
+        self._expect_videos()
+        self._note_obs(self._pool.reset(seed=self._seeds_of(range(self._pool.num_envs))))
+        self._note_begun()
         while self._stepping or self._beginning:
-            batch = self._advance(self._actions_for(obs) if self._stepping else None)
-            obs = self._observations.updated_by(batch)
+            batch = self._advance(self._actions_for(self._obs) if self._stepping else None)
+            self._note_obs(batch)
             self._count(batch)
             self._show_progress()
 
-    def _begin_all(self) -> Batch:
-        """Resets all envs, including those that have no episode to play."""
-        self._expect_videos()
-        batch = self._pool.reset(seed=[self._next_seed(env) for env in range(self._pool.num_envs)])
-        self._note_begun()
-        return batch
-
-    def _next_seed(self, env: int) -> int | None:
-        return int(self._seeds[self._queues[env][0]]) if self._queues[env] else None
+    def _seeds_of(self, envs: Iterable[int]) -> list[int | None]:
+        """Returns the seeds of the envs' next episodes; None for an env that has no further one."""
+        return [int(self._seeds[self._queues[env][0]]) if self._queues[env] else None for env in envs]
 
     def _expect_videos(self) -> None:
         self._videos.begin({env: self._queues[env][0] for env in self._beginning})
@@ -211,7 +197,7 @@ class _Play:
         if self._stepping:
             pool.send(self._rows(actions, self._stepping), self._stepping)
         if self._beginning:
-            pool.send_reset(seed=[self._next_seed(env) for env in self._beginning], env_ids=self._beginning)
+            pool.send_reset(seed=self._seeds_of(self._beginning), env_ids=self._beginning)
         return pool.recv(order="slot")
 
     def _rows(self, actions: Any, envs: list[int]) -> Any:
@@ -240,16 +226,19 @@ class _Play:
         episode = self._queues[env][0]
         info = info.get("final_info", info)  # same-step autoreset puts the old episode's info into `final_info`
         if (fault := info.get("fault")) is not None:
-            return self._play_again(episode, fault)
+            self._note_fault(episode, fault)
+            self._returns[episode], self._lengths[episode] = 0, 0
+            return
         self._queues[env].popleft()
         self._terminated[episode], self._infos[episode] = terminated, info
         self._videos.note_end(episode)
         self._num_done += 1
 
-    def _play_again(self, episode: int, fault: Fault) -> None:
-        """Plays the episode again. Raises RestartLimitError if its own env has caused too many faults."""
+    def _note_fault(self, episode: int, fault: Fault) -> None:
+        """Raises RestartLimitError if the episode's own env has caused too many faults."""
         self._faults.append(fault)
-        if not _is_of_a_neighbour(fault):
+        # A death without a known culprit is shared by all envs of the worker, and counts.
+        if not fault.shared or (isinstance(fault.error, WorkerDiedError) and fault.error.where is None):
             self._own_faults[episode].append(fault)
         if len(self._own_faults[episode]) == _MAX_ATTEMPTS:
             raise RestartLimitError(
@@ -257,33 +246,19 @@ class _Play:
                 f"{fault.env_id} plays from seed {self._seeds[episode]})",
                 self._own_faults[episode],
             )
-        self._returns[episode], self._lengths[episode] = 0, 0
 
-
-def _is_of_a_neighbour(fault: Fault) -> bool:
-    """Returns whether another env of the same worker is known to have caused the fault."""
-    return fault.shared and not (isinstance(fault.error, WorkerDiedError) and fault.error.where is None)
-
-
-class _Observations:
-    """Keeps the latest observation of each env, because a batch may lack rows of some envs."""
-
-    def __init__(self, pool: Pool) -> None:
-        self._n, self._codec = pool.num_envs, SpaceCodec(pool.single_observation_space)
-        self._latest: Any = None
-
-    def updated_by(self, batch: Batch) -> Any:
-        """Returns the observations of all envs, updated by the batch."""
-        self._latest = batch.obs if len(batch) == self._n else self._merged(batch)
-        return self._latest
-
-    def _merged(self, batch: Batch) -> Any:
-        arrays, objects = self._codec.flatten_batch(self._latest, self._n, "obs")
+    def _note_obs(self, batch: Batch) -> None:
+        """Keeps the latest observation of each env, because a batch may lack rows of some envs."""
+        n = self._pool.num_envs
+        if len(batch) == n:
+            self._obs = batch.obs
+            return
+        arrays, objects = self._codec.flatten_batch(self._obs, n, "obs")
         rows, row_objects = self._codec.flatten_batch(batch.obs, len(batch), "obs")
-        merged = [array.copy() for array in arrays]
-        for array, fresh in zip(merged, rows, strict=True):
+        arrays = [array.copy() for array in arrays]
+        for array, fresh in zip(arrays, rows, strict=True):
             array[batch.env_ids] = fresh
         kept = [] if objects is None else objects
         for env, one in zip(batch.env_ids.tolist(), row_objects or (), strict=False):
             kept[env] = one
-        return self._codec.build_batch(merged, kept)
+        self._obs = self._codec.build_batch(arrays, kept)

@@ -13,7 +13,6 @@ import sys
 import threading
 from collections import ChainMap
 from collections.abc import Callable
-from pickle import PickleBuffer
 from types import CodeType, FunctionType
 from typing import Any, ClassVar
 
@@ -23,10 +22,10 @@ from remuda._system.interpreter import globals_of_main
 from remuda._wire.travelled import travelled
 
 
-def dumps(value: Any, protocol: int = 5, buffer_callback: Callable[[PickleBuffer], object] | None = None) -> bytes:
+def dumps(value: Any) -> bytes:
     """Pickles like `cloudpickle.dumps`."""
     file = io.BytesIO()
-    Pickler(file, protocol, buffer_callback).dump(value)
+    Pickler(file, 5).dump(value)
     return file.getvalue()
 
 
@@ -43,18 +42,13 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # it has no types
 
     dispatch_table: ClassVar[Any]
 
-    def __init__(
-        self, file: io.BytesIO, protocol: int = 5, buffer_callback: Callable[[PickleBuffer], object] | None = None
-    ) -> None:
-        super().__init__(file, protocol=protocol, buffer_callback=buffer_callback)
-
     def reducer_override(self, value: Any) -> Any:
         reduced = super().reducer_override(value)
         if reduced is NotImplemented or not isinstance(value, (type, FunctionType)):
             return reduced
         if isinstance(value, FunctionType) and hasattr(value, "_clear_cache") and hasattr(value, "registry"):
             registry = dict(value.registry)
-            return _single_dispatch, (registry[object],), registry, None, None, _register_all
+            return functools.singledispatch, (registry[object],), registry, None, None, _register_all
         if value.__module__ != "__main__":
             return reduced
         own: str = value.__qualname__
@@ -93,17 +87,7 @@ def _cached(function: Callable[..., Any], parameters: dict[str, Any]) -> Any:
 
 
 def _reduce_cached_property(cached: functools.cached_property[Any]) -> Any:
-    return _cached_property, (cached.func, cached.attrname)
-
-
-def _cached_property(function: Callable[..., Any], name: str | None) -> functools.cached_property[Any]:
-    cached = functools.cached_property(function)
-    cached.attrname = name
-    return cached
-
-
-def _single_dispatch(function: Callable[..., Any]) -> Any:
-    return functools.singledispatch(function)
+    return functools.cached_property, (cached.func,), {"attrname": cached.attrname}
 
 
 def _register_all(function: Any, registry: dict[type, Callable[..., Any]]) -> None:

@@ -19,30 +19,10 @@ from remuda._wording import name_some
 from remuda.errors import InvalidActionError, SpaceMismatchError
 
 Leaves: TypeAlias = tuple[Any, ...]  # each column's (path, dtype, shape), then each object's (path, class).
+Choices: TypeAlias = "tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]] | None"
+"""The lowest and the highest choice for each number of an element, or for all of them."""
+
 Nest: TypeAlias = Any  # ("column", i) | ("object", j) | ("dict", ((key, Nest), ...)) | ("tuple", (Nest, ...))
-
-
-@dataclass(frozen=True)
-class Choices:
-    """The inclusive bounds of a discrete space: a pair for each number of an element, or one pair for all of them."""
-
-    low: np.ndarray[Any, Any]
-    high: np.ndarray[Any, Any]
-
-    @property
-    def bounds(self) -> list[tuple[int, int]]:
-        """The (low, high) bounds of each number, in C order."""
-        lows, highs = np.broadcast_arrays(self.low, self.high)
-        return list(zip(lows.flatten().tolist(), highs.flatten().tolist(), strict=True))
-
-    def first_outside(self, array: np.ndarray[Any, Any]) -> tuple[Any, Any, tuple[int, ...]] | None:
-        """Returns (low, high, index) of the first number in a batch that is out of bounds; None if there is none."""
-        outside = (array < self.low) | (array > self.high)
-        if not outside.any():
-            return None
-        where = tuple(int(i) for i in np.unravel_index(int(outside.argmax()), array.shape))
-        low, high = (np.broadcast_to(bound, array.shape)[where] for bound in (self.low, self.high))
-        return low, high, where
 
 
 @dataclass(frozen=True)
@@ -52,7 +32,7 @@ class ColumnSpec:
     path: str  # the place of the leaf in the space, such as "['camera'][0]"
     dtype: np.dtype[Any]
     shape: tuple[int, ...]
-    choices: Choices | None = None  # the bounds of a discrete space
+    choices: Choices = None  # the inclusive bounds of a discrete space
 
     @property
     def nbytes(self) -> int:
@@ -93,11 +73,6 @@ class SpaceCodec:
     def num_objects(self) -> int:
         return len(self.objects)
 
-    @property
-    def flat_nest(self) -> Nest:
-        """The `Nest` of a tuple that has all columns in order, and no objects."""
-        return "tuple", tuple(("column", i) for i in range(len(self.columns)))
-
     def difference(self, other: SpaceCodec) -> str | None:
         """Describes how the columns and objects of another space differ; None if they are alike."""
         if self.nest != other.nest:
@@ -120,32 +95,22 @@ class SpaceCodec:
         Raises:
             ValueError: The value does not fit. The text has the expected and the given value, and the path.
         """
+        arrays, objects = self._split(value, name, ValueError)
+        return arrays, [leaf for leaf, _ in objects]
+
+    def _split(
+        self, value: Any, name: str, error: Callable[[str], Exception], rows: int | None = None
+    ) -> tuple[list[np.ndarray[Any, Any]], list[tuple[Any, str]]]:
+        """Returns (arrays, the object and the path of each leaf that has no column). `rows`: see `coerce`."""
         arrays: list[np.ndarray[Any, Any]] = []
-        objects: list[Any] = []
-        for kind, index, leaf, path in self._walk(self.nest, value, name):
+        objects: list[tuple[Any, str]] = []
+        for kind, index, leaf, path in _walk(self.nest, value, name, error):
             if kind == "object":
-                objects.append(leaf)
+                objects.append((leaf, path))
             else:
                 column = self.columns[index]
-                arrays.append(coerce(leaf, column.dtype, column.shape, path, ValueError))
+                arrays.append(coerce(leaf, column.dtype, column.shape, path, error, rows))
         return arrays, objects
-
-    def _walk(self, nest: Nest, value: Any, path: str) -> Iterator[tuple[str, int, Any, str]]:
-        kind, body = nest
-        if kind == "dict":
-            if not isinstance(value, Mapping) or any(key not in value for key, _ in body):
-                raise ValueError(
-                    f"expected a dict with the keys {[key for key, _ in body]} at {path}, got {_brief(value)}"
-                )
-            for key, child in body:
-                yield from self._walk(child, value[key], f"{path}[{key!r}]")
-        elif kind == "tuple":
-            if not isinstance(value, (tuple, list)) or len(value) != len(body):
-                raise ValueError(f"expected a tuple of {len(body)} at {path}, got {_brief(value)}")
-            for i, child in enumerate(body):
-                yield from self._walk(child, value[i], f"{path}[{i}]")
-        else:
-            yield kind, body, value, path
 
     # -- a batch of elements ---------------------------------------------------------------------------
 
@@ -176,11 +141,15 @@ class SpaceCodec:
         """
         arrays, per_env = self.flatten_batch(batch, n, "actions", InvalidActionError)
         for column, array in zip(self.columns, arrays, strict=True):
-            if column.choices is not None and (outside := column.choices.first_outside(array)):
-                low, high, where = outside
-                at = "".join(f"[{i}]" for i in where)
+            if column.choices is None:
+                continue
+            low, high = (np.broadcast_to(bound, array.shape) for bound in column.choices)
+            outside = (array < low) | (array > high)
+            if outside.any():
+                where = np.unravel_index(int(outside.argmax()), array.shape)
+                at = f"actions{column.path}{''.join(f'[{i}]' for i in where)}"
                 raise InvalidActionError(
-                    f"expected {low} <= action <= {high} at actions{column.path}{at}, got {array[where]}"
+                    f"expected {low[where]} <= action <= {high[where]} at {at}, got {array[where]}"
                 )
         return arrays, per_env
 
@@ -192,24 +161,11 @@ class SpaceCodec:
         self, batch: Any, n: int, name: str, error: Callable[[str], Exception] = ValueError
     ) -> tuple[list[np.ndarray[Any, Any]], list[list[Any]] | None]:
         """Splits a batch like `split_batch`, without checking discrete choices. Raises `error` if it does not fit."""
-        if self.is_single_column:
-            return [coerce(batch, self.columns[0].dtype, self.columns[0].shape, name, error, n)], None
-        arrays = []
-        per_env: list[list[Any]] = [[] for _ in range(n)]
-        try:
-            leaves = list(self._walk(self.nest, batch, name))
-        except ValueError as mismatch:
-            raise error(str(mismatch)) from None
-        for kind, index, leaf, path in leaves:
-            if kind == "column":
-                column = self.columns[index]
-                arrays.append(coerce(leaf, column.dtype, column.shape, path, error, n))
-                continue
+        arrays, objects = self._split(batch, name, error, n)
+        for leaf, path in objects:
             if not isinstance(leaf, Sequence) or len(leaf) != n:
                 raise error(f"expected a sequence of {n} at {path}, one for each env, got {_brief(leaf)}")
-            for objects, item in zip(per_env, leaf, strict=True):
-                objects.append(item)
-        return arrays, per_env if self.num_objects else None
+        return arrays, [[leaf[i] for leaf, _ in objects] for i in range(n)] if objects else None
 
 
 def check_agreement(
@@ -247,6 +203,23 @@ def _at(path: str) -> str:
     return f" at {path}" if path else ""
 
 
+def _walk(nest: Nest, value: Any, path: str, error: Callable[[str], Exception]) -> Iterator[tuple[str, int, Any, str]]:
+    """Yields (kind, index, value, path) of each leaf. Raises `error` if the value has another structure."""
+    kind, body = nest
+    if kind == "dict":
+        if not isinstance(value, Mapping) or any(key not in value for key, _ in body):
+            raise error(f"expected a dict with the keys {[key for key, _ in body]} at {path}, got {_brief(value)}")
+        for key, child in body:
+            yield from _walk(child, value[key], f"{path}[{key!r}]", error)
+    elif kind == "tuple":
+        if not isinstance(value, (tuple, list)) or len(value) != len(body):
+            raise error(f"expected a tuple of {len(body)} at {path}, got {_brief(value)}")
+        for i, child in enumerate(body):
+            yield from _walk(child, value[i], f"{path}[{i}]", error)
+    else:
+        yield kind, body, value, path
+
+
 def _build(nest: Nest, column: Callable[[int], Any], obj: Callable[[int], Any]) -> Any:
     kind, body = nest
     if kind == "dict":
@@ -256,13 +229,12 @@ def _build(nest: Nest, column: Callable[[int], Any], obj: Callable[[int], Any]) 
     return column(body) if kind == "column" else obj(body)
 
 
-def _choices(space: Space[Any]) -> Choices | None:
-    if isinstance(space, spaces.Discrete):
-        return Choices(np.asarray(space.start), np.asarray(space.start + space.n - 1))
-    if isinstance(space, spaces.MultiDiscrete):
-        return Choices(np.asarray(space.start), np.asarray(space.start + space.nvec - 1))
+def _choices(space: Space[Any]) -> Choices:
+    if isinstance(space, (spaces.Discrete, spaces.MultiDiscrete)):
+        numbers = space.n if isinstance(space, spaces.Discrete) else space.nvec
+        return np.asarray(space.start), np.asarray(space.start + numbers - 1)
     if isinstance(space, spaces.MultiBinary):
-        return Choices(np.zeros((), space.dtype), np.ones((), space.dtype))
+        return np.zeros((), space.dtype), np.ones((), space.dtype)
     return None
 
 

@@ -34,7 +34,6 @@ class Computed:
 
     @property
     def path(self) -> str:
-        """The text that names the column in errors: `extras['name']`."""
         return path_of(self.name)
 
     def spec(self, env: Any, width: int | None) -> ColumnSpec:
@@ -66,6 +65,7 @@ class Computed:
 
 
 def path_of(name: str) -> str:
+    """Returns the text that names a column in errors: `extras['name']`."""
     return f"extras[{name!r}]"
 
 

@@ -41,7 +41,7 @@ def _parts(value: Any) -> Iterator[tuple[str, Any]]:
             if used in value.__globals__:
                 yield f"global {used} of {name}", value.__globals__[used]
         for used, cell in zip(value.__code__.co_freevars, value.__closure__ or (), strict=True):
-            yield f"variable {used} of {name}", _contents(cell)
+            yield f"variable {used} of {name}", content_of(cell)
         yield f"the defaults of {name}", [value.__defaults__, value.__kwdefaults__]
     elif isinstance(value, MethodType):
         yield f"the object of {name}", value.__self__
@@ -67,8 +67,9 @@ def _global_names(code: CodeType) -> Iterator[str]:
             yield from _global_names(constant)
 
 
-def _contents(cell: Any) -> Any:
+def content_of(cell: Any) -> Any:
+    """Returns the value of a closure's variable; None if it has none yet."""
     try:
         return cell.cell_contents
-    except ValueError:  # the variable has no value yet
+    except ValueError:
         return None

@@ -66,7 +66,7 @@ def traceback_of(error: BaseException) -> str:
 
 def _pickle_exception(error: BaseException) -> bytes | None:
     try:
-        pickled: bytes = by_value.dumps(error, protocol=5)
+        pickled: bytes = by_value.dumps(error)
         loaded = load([pickled])
     except Exception:  # it cannot be pickled or loaded: only its text is sent
         return None

@@ -116,11 +116,8 @@ class Layout:
     plan: _core.Plan = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        for name, value in (
-            ("observation", SpaceCodec(self.observation_space)),
-            ("action", SpaceCodec(self.action_space)),
-        ):
-            object.__setattr__(self, name, value)
+        object.__setattr__(self, "observation", SpaceCodec(self.observation_space))
+        object.__setattr__(self, "action", SpaceCodec(self.action_space))
         object.__setattr__(self, "plan", _core.Plan(**self.plan_arguments()))
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -135,11 +132,6 @@ class Layout:
     def num_envs(self) -> int:
         """The number of envs, spares included."""
         return sum(self.envs_of_worker)
-
-    @property
-    def reserved_bytes(self) -> int:
-        """The number of the arena's bytes that have memory when it is made; the others are only addresses."""
-        return sum(size for _, size in self.plan.reserved)
 
     @property
     def row_bytes(self) -> int:
@@ -211,7 +203,7 @@ class Layout:
             "slots": self.num_slots,
             "envs": self.num_envs,
             "frames": self.frames + 1,
-            "ring_capacity": _power_of_two(64 + 2 * max(self.envs_of_worker)),
+            "ring_capacity": 1 << (63 + 2 * max(self.envs_of_worker)).bit_length(),  # a power of two
             "blob_bytes": self.blob_bytes,
             "action_bytes": [column.nbytes for column in self.action.columns],
             "column_bytes": self._column_bytes(),
@@ -246,7 +238,8 @@ class Layout:
         specs = zip(self.action_columns(arena), self.action.columns, strict=True)
         columns = [_core.ActionColumn(column, _bounds(spec)) for column, spec in specs]
         if self.action.num_objects:  # the pool splits actions with objects, and passes arrays to the hub
-            return _core.Actions(columns, self.action.flat_nest, lambda arrays, _: arrays)
+            all_columns = "tuple", tuple(("column", i) for i in range(len(columns)))
+            return _core.Actions(columns, all_columns, lambda arrays, _: arrays)
         return _core.Actions(columns, self.action.nest, self.action.columns_of)
 
     def log_columns(self, arena: _core.Arena) -> list[_core.Column]:
@@ -262,12 +255,9 @@ def _bounds(spec: ColumnSpec) -> list[tuple[int, int]] | None:
     """Returns the bounds that the hub checks actions against: None for a Box, [] if only `SpaceCodec` checks them."""
     if spec.choices is None:
         return None
-    return spec.choices.bounds if spec.dtype == np.int64 else []
+    lows, highs = np.broadcast_arrays(*spec.choices)
+    return list(zip(lows.ravel().tolist(), highs.ravel().tolist(), strict=True)) if spec.dtype == np.int64 else []
 
 
 def _columns(arena: _core.Arena, specs: Sequence[ColumnSpec], offsets: list[int]) -> list[_core.Column]:
     return [arena.column(one.dtype, list(one.shape), offset) for one, offset in zip(specs, offsets, strict=True)]
-
-
-def _power_of_two(n: int) -> int:
-    return 1 << (n - 1).bit_length()

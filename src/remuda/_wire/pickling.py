@@ -5,7 +5,8 @@ from __future__ import annotations
 import io
 import pickle
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from contextlib import suppress
 from itertools import islice
 from typing import Any, TypeAlias
 
@@ -24,25 +25,27 @@ def dump(value: Any) -> Buffers:
 
     Objects of `__main__` are pickled by value, because another process has another `__main__`; see `share_main`.
     """
-    try:
-        parts = _dump_with(pickle.dumps, value)
-        if _is_portable(parts[0]):
-            return parts
-    except Exception:  # cloudpickle accepts more than pickle, for example a lambda
-        pass
-    return _dump_with(by_value.dumps, value)
+    buffers: list[pickle.PickleBuffer] = []
+    head = _pickle(value, by_value.Pickler, buffers)
+    return [head, *(buffer.raw() for buffer in buffers)]
 
 
 def dump_whole(value: Any) -> bytes:
     """Pickles `value` as `dump` does, but into one piece, with copies of its arrays."""
-    try:
-        whole = pickle.dumps(value, protocol=5)
-        if _is_portable(whole):
-            return whole
-    except Exception:  # see `dump`
-        pass
+    return _pickle(value, RefusingFiles, None)
+
+
+def _pickle(value: Any, kind: type[by_value.Pickler], buffers: list[pickle.PickleBuffer] | None) -> bytes:
+    """Returns the pickle, and adds its buffers to `buffers`; None: they are a part of it. Uses `kind` if needed."""
+    add = None if buffers is None else buffers.append
+    with suppress(Exception):  # cloudpickle accepts more than pickle, for example a lambda
+        pickled = pickle.dumps(value, protocol=5, buffer_callback=add)
+        if _shares_main or b"__main__" not in pickled:  # a pickle that refers to `__main__` contains this name
+            return pickled
+    if buffers is not None:
+        buffers.clear()
     file = io.BytesIO()
-    RefusingFiles(file).dump(value)
+    kind(file, 5, add).dump(value)
     return file.getvalue()
 
 
@@ -55,26 +58,13 @@ def share_main() -> None:
     _shares_main = True
 
 
-def _is_portable(pickled: bytes) -> bool:
-    return _shares_main or b"__main__" not in pickled  # a pickle that refers to `__main__` contains this name
-
-
 class RefusingFiles(by_value.Pickler):
     """Pickles like cloudpickle, but refuses open files, which cloudpickle would copy into memory."""
-
-    def __init__(self, file: io.BytesIO) -> None:
-        super().__init__(file, protocol=5)
 
     def reducer_override(self, value: Any) -> Any:
         if isinstance(value, io.TextIOWrapper) and value not in (sys.stdin, sys.stdout, sys.stderr):
             raise pickle.PicklingError(f"an open file cannot be pickled: {value!r}")
         return super().reducer_override(value)
-
-
-def _dump_with(dumps: Callable[..., bytes], value: Any) -> Buffers:
-    buffers: list[pickle.PickleBuffer] = []
-    head = dumps(value, protocol=5, buffer_callback=buffers.append)
-    return [head, *(buffer.raw() for buffer in buffers)]
 
 
 def load(parts: Buffers) -> Any:

@@ -50,13 +50,9 @@ def _is_plain(value: Any) -> bool:
         return all(map(_is_plain, value)) and all(map(_is_plain, value.values()))
     if kind is tuple or kind is list:
         return all(map(_is_plain, value))
-    return kind is FunctionType and _is_gymnasiums_own(value)
-
-
-def _is_gymnasiums_own(function: FunctionType) -> bool:
-    module = str(function.__module__)
-    is_found = getattr(sys.modules.get(module), function.__qualname__, None) is function
-    return is_found and module.partition(".")[0] == "gymnasium"
+    if kind is not FunctionType or str(value.__module__).partition(".")[0] != "gymnasium":
+        return False
+    return getattr(sys.modules.get(value.__module__), value.__qualname__, None) is value
 
 
 def says_nothing_new(filename: str, frame: FrameType | None) -> bool:

@@ -250,7 +250,7 @@ class _Pickler(RefusingFiles):
     """Pickles objects that are not part of the state as references, which `_Unpickler` resolves in another env."""
 
     def __init__(self, file: io.BytesIO, references: Mapping[int, _Reference]) -> None:
-        super().__init__(file)
+        super().__init__(file, 5)
         self._references = references
 
     def persistent_id(self, value: Any) -> _Reference | None:

@@ -34,7 +34,7 @@ from remuda._engine.running import SPLIT_SINCE
 from remuda._engine.seeds import Seed
 from remuda._error_frames import holds_nothing
 from remuda._wire.env_state import EnvState, StateFns
-from remuda._wire.pickling import Buffers, bundle, dump
+from remuda._wire.pickling import bundle, dump
 from remuda._wire.requests import CallEnv, TakeState
 from remuda.errors import StateError
 
@@ -57,8 +57,6 @@ class Part:
     Attributes:
         env_ids: (n,) int64, ascending.
         num_envs: n.
-        observation_space, action_space: The batched spaces of n envs, built when they are first used.
-        single_observation_space, single_action_space: The spaces of one env.
     """
 
     def __init__(self, engine: Engine, part: int, pool: Part | None = None) -> None:
@@ -127,16 +125,7 @@ class Part:
 
     @with_hub_lock
     def send_reset(self, *, seed: Seed = None, options: Options = None, env_ids: Iterable[int] | None = None) -> None:
-        """Sends envs a reset and returns at once.
-
-        Args:
-            seed, options, env_ids: See `reset`.
-
-        Raises:
-            ValueError, TypeError: An argument is invalid. Nothing was sent.
-            StateError: An env is in flight. Nothing was sent.
-            BrokenPoolError, ClosedError: An env is lost, or the pool is closed.
-        """
+        """Sends envs a reset and returns at once. For `seed`, `options`, `env_ids` and what it raises see `reset`."""
         self._engine.resets.send(self._targets(env_ids), seed, options, self._part, to_all=env_ids is None)
 
     @with_hub_lock
@@ -284,8 +273,12 @@ class Part:
 
     @property
     def pending(self) -> int:
-        """The number of envs in flight. An env is in flight until a call returns its result or raises its error."""
-        return 0 if self._engine.closed else self._engine.running.slots.pending(self._part)
+        """The number of envs in flight, in all parts of a divided pool. An env is in flight until a call returns its
+        result or raises its error."""
+        if self._engine.closed:
+            return 0
+        parts = self._parts if self._is_divided else (self,)
+        return sum(self._engine.running.slots.pending(part._part) for part in parts)
 
     def discard(self) -> None:
         """Waits for all envs in flight, and drops their results and faults. Envs that failed must be reset. A divided
@@ -295,14 +288,19 @@ class Part:
             StateError: This is a part, and the pool has been split since, or made whole.
             ClosedError: The pool is closed.
         """
+        self._engine.check_open()
+        if self._is_divided:
+            for part in self._parts:
+                part.discard()
+            self._part = self._engine.divide([self._ids])
         self._check_open()
         if self.pending:
-            self._discard_pending()
+            self._drop_pending()
         self._engine.faults.drop(self._part)
         self._failed_after = None
 
     @with_hub_lock
-    def _discard_pending(self) -> None:
+    def _drop_pending(self) -> None:
         self._exchange.drop_pending(self._part)
 
     @property
@@ -412,9 +410,7 @@ class Part:
                 `derive(seed)` returns a seed of 31 bits, derived from that seed (from 0 up), the env and the number of
                 its rebuilds.
 
-        Raises:
-            ValueError, TypeError: `env_ids` is invalid, or `per_env_args` has the wrong length. Nothing was sent.
-            BrokenPoolError, ClosedError: An env is lost, or the pool is closed. Nothing was sent.
+        Raises: See `call_async`; ValueError also if `per_env_args` has the wrong length.
         """
         self._engine.check_open()
         layout, targets = self._engine.layout, self._named(env_ids)
@@ -422,8 +418,7 @@ class Part:
         if per_env_args is None:
             messages = [dump(order)] * len(targets)
         else:
-            if len(per_env_args) != len(targets):
-                number = len(per_env_args)
+            if (number := len(per_env_args)) != len(targets):
                 raise ValueError(f"expected {len(targets)} tuples of arguments, one for each env, got {number}")
             if layout.vector_size is not None:
                 check_common("arguments", per_env_args, targets, layout)
@@ -636,23 +631,17 @@ class Part:
         arrays, objects = self._engine.layout.action.split_batch(actions, len(targets))
         self._engine.faults.check_reset(targets)
         assert objects is not None
-        return tuple(arrays), self._blobs(dump_objects(objects, targets)), targets
-
-    def _blobs(self, rows: list[Buffers]) -> list[Buffers]:
-        """Bundles the pickled objects of each vector env's rows into one message; those of single envs stay apart."""
-        layout = self._engine.layout
-        if layout.vector_size is None:
-            return rows
-        return [bundle([(0, parts) for parts in own]) for own in layout.by_env(rows)]
+        blobs, layout = dump_objects(objects, targets), self._engine.layout
+        if layout.vector_size is not None:  # the rows of a vector env have one message
+            blobs = [bundle([(0, parts) for parts in own]) for own in layout.by_env(blobs)]
+        return tuple(arrays), blobs, targets
 
     def _targets_after(self, refusal: _core.Refusal, env_ids: Iterable[int] | None) -> Iterable[int] | None:
         """Returns the `env_ids` for repeating a step that the hub has refused. Raises if it would be refused again."""
-        match refusal.reason:
-            case _core.Reason.TARGETS:  # makes a list of a set or generator; raises if `env_ids` is invalid
-                return self._targets(env_ids)
-            case _:
-                self._check_open()
-                self._exchange.raise_refusal(refusal)
+        if refusal.reason == _core.Reason.TARGETS:  # makes a list of a set or generator; raises for invalid ids
+            return self._targets(env_ids)
+        self._check_open()
+        self._exchange.raise_refusal(refusal)
 
     def _raise_any(self) -> None:
         """Raises an error if there are faults. Then `_is_left_over` is True until the next batch."""
@@ -671,7 +660,13 @@ class Part:
     @property
     def _is_divided(self) -> bool:
         """Whether this is a pool that is divided into parts now."""
-        return False
+        hub = self._engine.hub
+        return hub is not None and self._pool is None and not hub.slots.has_part(self._part)
+
+    @property
+    def _parts(self) -> tuple[Part, ...]:
+        """The parts into which the pool was divided last."""
+        return tuple(Part(self._engine, number, self) for number in self._engine.running.slots.part_numbers)
 
     def _targets(self, env_ids: Iterable[int] | None) -> Sequence[int]:
         self._check_open()

@@ -74,9 +74,6 @@ class Pool(Part):
         options: dict of all `PoolOptions`, with the values in force. Changing it has no effect.
         choice: If "auto" chose the number of workers, the choice as a `remuda.stats.WorkerChoice`; else None.
         num_workers, vector_size, backend, start_method, autoreset, spares, seeding: The values of these options.
-        single_observation_space, single_action_space: The spaces of one env: gymnasium.Space.
-        observation_space, action_space: The spaces of all envs: Gymnasium's `batch_space` of the single ones, built
-            when first used.
         metadata, render_mode, spec: Those of env 0.
 
     Raises:
@@ -175,10 +172,7 @@ class Pool(Part):
         Args:
             reset_slots: With spares: env i backs slot i again, as after a reset with a seed. Only for all envs.
 
-        Raises:
-            ValueError, TypeError: An argument is invalid. Nothing was sent.
-            StateError: An env is in flight. Nothing was sent.
-            BrokenPoolError, ClosedError: An env is lost, or the pool is closed.
+        Raises: See `reset`.
         """
         if reset_slots and env_ids is not None:
             raise ValueError("expected env_ids=None with reset_slots=True: envs take their places together")
@@ -225,16 +219,6 @@ class Pool(Part):
         self._part = first
         return (self,)
 
-    @property
-    def _parts(self) -> tuple[Part, ...]:
-        """The parts into which the pool was divided last."""
-        return tuple(Part(self._engine, number, self) for number in self._engine.running.slots.part_numbers)
-
-    @property
-    def _is_divided(self) -> bool:
-        hub = self._engine.hub
-        return hub is not None and not hub.slots.has_part(self._part)
-
     def _begin_rollout(self, steps: int, columns: Declared, parts: int) -> Rollout:
         if parts == 1:
             return super()._begin_rollout(steps, columns, parts)
@@ -245,26 +229,6 @@ class Pool(Part):
             if not self.pending:
                 self.split(1)
             raise
-
-    @property
-    def pending(self) -> int:
-        """The number of envs in flight, in all parts of a divided pool. An env is in flight until a call returns its
-        result or raises its error."""
-        return sum(part.pending for part in self._parts) if self._is_divided else super().pending
-
-    def discard(self) -> None:
-        """Waits for all envs in flight, and drops their results and faults. Envs that failed must be reset. A divided
-        pool is made whole.
-
-        Raises:
-            ClosedError: The pool is closed.
-        """
-        self._engine.check_open()
-        if self._is_divided:
-            for part in self._parts:
-                part.discard()
-            self.split(1)
-        super().discard()
 
     # -- life ------------------------------------------------------------------------------------------
 
@@ -319,10 +283,7 @@ class Pool(Part):
 
         Returns: The `Trace`, which has begun: a context manager with `stop`.
 
-        Raises:
-            ValueError, TypeError: `events` is not an int from 1 up.
-            OSError: The directory of the file does not exist, or cannot be written to.
-            StateError: The pool is closed.
+        Raises: See `remuda.trace`; StateError if the pool is closed.
         """
         return Trace(path, events, self._engine.tracer)
 

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Callable, Sequence
-from itertools import islice
+from collections.abc import Callable, Iterator, Sequence
+from itertools import count
 from types import BuiltinFunctionType, CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
 
 import numpy as np
 
+from remuda._wire.culprit import content_of
+
 _DEPTH = 10  # objects of one class count as equal if they are nested deeper than this.
 _MOST_VALUES = 1000  # the largest number of values that are compared in a factory
+_NUMBERS = (type(None), bool, int, float, np.number)
 _ATOMS = (bytes, type, BuiltinFunctionType, ModuleType)
 
 
@@ -22,27 +25,25 @@ def are_alike(env_fns: Sequence[Callable[[], Any]]) -> bool:
     This is a guess; only speed depends on it.
     """
     first, *others = env_fns
-    different = [env_fn for env_fn in others if env_fn is not first]
-    return not different or all(_Kind().of(env_fn) == _Kind().of(first) for env_fn in different)
+    return all(one is first or _are_of_one_kind(one, first, count()) for one in others)
 
 
-class _Kind:
-    """Describes a value by nested tuples in which numbers are left out. Values of one kind have equal descriptions."""
-
-    def __init__(self) -> None:
-        self._seen = 0
-
-    def of(self, value: Any, depth: int = _DEPTH) -> Any:
-        self._seen += 1
-        if value is None or isinstance(value, (bool, int, float, np.number)):
-            return "number"
-        if isinstance(value, str):
-            return re.sub(r"\d+", "0", value)
-        if isinstance(value, _ATOMS):
-            return value
-        if depth == 0 or self._seen > _MOST_VALUES:
-            return type(value)
-        return type(value), tuple(self.of(inside, depth - 1) for inside in islice(_insides(value), _MOST_VALUES))
+def _are_of_one_kind(one: Any, other: Any, seen: Iterator[int], depth: int = _DEPTH) -> bool:
+    """Whether two values differ only in numbers. `seen` counts the values that were compared."""
+    is_too_much = next(seen) >= _MOST_VALUES
+    if isinstance(one, _NUMBERS) and isinstance(other, _NUMBERS):
+        return True
+    if type(one) is not type(other):
+        return False
+    if isinstance(one, _ATOMS):
+        return bool(one == other)
+    if isinstance(one, str):
+        return re.sub(r"\d+", "0", one) == re.sub(r"\d+", "0", other)
+    if depth == 0 or is_too_much:
+        return True
+    parts, others = _insides(one), _insides(other)
+    pairs = zip(parts, others, strict=False)
+    return len(parts) == len(others) and all(_are_of_one_kind(*pair, seen, depth - 1) for pair in pairs)
 
 
 def _insides(value: Any) -> Sequence[Any]:  # noqa: PLR0911 - one line for each type
@@ -59,15 +60,8 @@ def _insides(value: Any) -> Sequence[Any]:  # noqa: PLR0911 - one line for each 
         case MethodType():
             return [value.__func__, value.__self__]
         case FunctionType():
-            return [value.__code__, value.__defaults__, *map(_content, value.__closure__ or ())]
+            return [value.__code__, value.__defaults__, *map(content_of, value.__closure__ or ())]
         case CodeType():
             return [value.co_code, value.co_names, value.co_consts]
         case _:
             return [getattr(value, "__dict__", None)]
-
-
-def _content(cell: Any) -> Any:
-    try:
-        return cell.cell_contents
-    except ValueError:  # an empty cell
-        return None

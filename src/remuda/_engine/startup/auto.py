@@ -11,11 +11,9 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from statistics import median
-from typing import Any, Protocol, TypeAlias
+from typing import Any, TypeAlias
 
 from remuda._backends.base import PATIENCE_SECONDS, BuildingBackend
-from remuda._engine.batches.batch import Batch
-from remuda._engine.calls import Call
 from remuda._engine.options.extras import check_extras
 from remuda._engine.options.fault_policy import FaultPolicy
 from remuda._engine.options.pool_options import EnvFn
@@ -29,21 +27,8 @@ from remuda._worker.measuring import Measured, measure
 from remuda._worker.second_build import Limits
 from remuda.errors import EnvError, RemudaError, WorkerDiedError
 
-
-class TrialPool(Protocol):
-    """The members of a pool that the trial uses. This pool has one env, which the trial measures."""
-
-    def apply_async(
-        self, fn: Callable[..., Any], args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
-    ) -> Call: ...
-    def send_reset(self) -> None: ...
-    def request_obs(self) -> None: ...
-    def recv(self, min_envs: int | None = None, timeout: float | None = None) -> Batch: ...
-    def close(self, timeout: float | None = None, terminate: bool = False) -> None: ...
-
-
-Adopt: TypeAlias = Callable[[Settings, Running], TrialPool]
-"""A function that makes a pool of workers that already run."""
+Adopt: TypeAlias = Callable[[Settings, Running], Any]
+"""A function that makes a `Pool` of workers that already run."""
 
 LIMITS = Limits()  # the trial builds an env a second time only if the first build took less
 
@@ -119,7 +104,7 @@ def _try(
             pool.close(timeout=PATIENCE_SECONDS, terminate=not is_over)
 
 
-def _measure(pool: TrialPool, computed: Sequence[Callable[[Any], Any]]) -> Measured:
+def _measure(pool: Any, computed: Sequence[Callable[[Any], Any]]) -> Measured:
     try:
         measured: Measured = pool.apply_async(measure, (), {"computed": computed}).result(PATIENCE_SECONDS)[0]
     except TimeoutError:
@@ -129,7 +114,7 @@ def _measure(pool: TrialPool, computed: Sequence[Callable[[Any], Any]]) -> Measu
     return measured
 
 
-def _wake_seconds(pool: TrialPool) -> float | None:
+def _wake_seconds(pool: Any) -> float | None:
     """Returns the seconds from sending a command to a sleeping worker until its answer; None if the env raises."""
     trips = []
     try:

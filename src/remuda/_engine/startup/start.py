@@ -89,7 +89,7 @@ def lay_out(
     reports = [built[0] if one is None else one for one in built]
     try:
         layout = _layout(settings, reports)
-        check_memory(layout.reserved_bytes)
+        check_memory(sum(size for _, size in layout.plan.reserved))  # the other bytes are only addresses
         check_file_length(layout.plan.bytes)
         arena = _core.Arena.create(layout.plan)
         defaults = ResetDefaults()
@@ -150,14 +150,10 @@ def _layout(settings: Settings, reports: Sequence[EnvReport]) -> Layout:
         computed=reports[0].computed,
         any_observation=override is not None,
     )
-    return replace(layout, rollout_rows=_rollout_rows(layout))
-
-
-def _rollout_rows(layout: Layout) -> int:
-    """Returns the number of rows for which addresses are reserved: the limit for all rollouts together."""
     if not _core.Arena.is_sparse:
-        return 0
-    return min(addressable_bytes() // layout.row_bytes, _MOST_ROLLOUT_ROWS)
+        return layout
+    # Reserves addresses, not memory: the limit for all rollouts together.
+    return replace(layout, rollout_rows=min(addressable_bytes() // layout.row_bytes, _MOST_ROLLOUT_ROWS))
 
 
 def spinning_for(backend: BackendName, num_workers: int, max_concurrency: int | None, cores: int) -> Spinning:

@@ -62,11 +62,6 @@ def batch_seconds(cost: StepCost, num_envs: int, num_workers: int, cores: int, w
     return wake + num_workers * _RING_SECONDS + shared + max(in_a_row, on_the_cores)
 
 
-def in_turns(seconds: float) -> float:
-    """Returns the time that env work of `seconds` takes in the caller's process if a policy runs between batches."""
-    return seconds + min(_IN_TURNS * seconds, _IN_TURNS_SECONDS)
-
-
 def best_num_workers(cost: StepCost, num_envs: int, cores: int, wake: float = WAKE_SECONDS) -> int:
     """Returns the number of workers with the shortest batch; of nearly equal ones the smallest, to save memory."""
     few: Iterable[int] = range(1, min(num_envs, cores) + 1)
@@ -89,7 +84,8 @@ def choose(
         if num_envs == 1:
             reason = f"stepped by the caller: it is one env, a step of which takes {span(cost.wall)}"
             return WorkerChoice(1, "serial", reason)
-        alone, shared = in_turns(num_envs * cost.wall), batch_seconds(cost, num_envs, best, cores, wake)
+        alone, shared = num_envs * cost.wall, batch_seconds(cost, num_envs, best, cores, wake)
+        alone += min(_IN_TURNS * alone, _IN_TURNS_SECONDS)
         if alone < _WORTH_WORKERS * shared:
             batch = f"the {num_envs} steps of a batch take {span(alone)}, by {counted(best, 'worker')} {span(shared)}"
             return WorkerChoice(1, "serial", f"stepped by the caller: {batch}, and to wake a worker {span(wake)}")

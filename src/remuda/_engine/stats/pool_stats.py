@@ -106,21 +106,17 @@ class PoolStats(Snapshot):
         return {f"{prefix}{name}": float(value) for name, value in found.items()}
 
     def __str__(self) -> str:
-        return _table(self)
+        """Returns a text: a summary, the tables of workers and envs, and the verdict."""
+        workers = sorted(self.workers, key=lambda worker: -worker.busy)
+        envs = sorted(self.envs, key=lambda env: -env.step.mean)
+        tables = [_drawn("workers", workers, _WORKERS), _drawn("envs", envs, _ENVS)]
+        return "\n\n".join([_summary(self), *tables, self.verdict.text])
 
     def __repr__(self) -> str:
         return f"<PoolStats: {self.steps} steps in {self.seconds:.3g} s, {self.verdict.cause}>"
 
 
 # -- the table ---------------------------------------------------------------------------------------------
-
-
-def _table(stats: PoolStats) -> str:
-    """Returns a snapshot as text: a summary, the tables and the verdict."""
-    workers = sorted(stats.workers, key=lambda worker: -worker.busy)
-    envs = sorted(stats.envs, key=lambda env: -env.step.mean)
-    tables = [_drawn("workers", workers, _WORKERS), _drawn("envs", envs, _ENVS)]
-    return "\n\n".join([_summary(stats), *tables, stats.verdict.text])
 
 
 def _drawn(title: str, records: Sequence[Any], columns: _Columns) -> str:

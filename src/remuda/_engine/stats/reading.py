@@ -117,13 +117,21 @@ def read_stats(
     began = int(figures.caller["began_ns"]) / 1e9
     seconds = figures.when - began if began else 0.0
     hosted = hosted_ids(setup.envs_of_worker)
-    is_process = setup.backend == "process"
+    no_memory = 0 if setup.backend == "process" else None
     return PoolStats(
         seconds=seconds,
         envs=tuple(_env(figures, env, worker, setup) for worker, ids in enumerate(hosted) for env in ids),
         workers=tuple(
-            _worker(figures, worker, ids, seconds, pids[worker], origin, is_process=is_process)
-            for worker, ids in enumerate(hosted)
+            _worker(
+                figures,
+                worker,
+                env_ids=ids,
+                pid=pid,
+                seconds=seconds,
+                queued=origin.queued_since(pid),
+                memory=no_memory if pid is None else own_bytes(pid),
+            )
+            for worker, (ids, pid) in enumerate(zip(hosted, pids, strict=False))
         ),
         caller=_caller(figures, seconds, caller_pid, origin, torch_threads),
         cores=usable_cores(),
@@ -140,7 +148,7 @@ def torch_threads() -> int | None:
 
 def _env(figures: Figures, env: int, worker: int, setup: PoolSetup) -> EnvStats:
     row = figures.envs[env]
-    timed = figures.envs[env - env % (setup.vector_size or 1)]  # only the first env of a vector env has durations
+    timed = figures.envs[env - env % setup.width]  # only the first env of a vector env has durations
     returns, lengths = figures.last_episodes(env)
     return EnvStats(
         env_id=env,
@@ -154,32 +162,18 @@ def _env(figures: Figures, env: int, worker: int, setup: PoolSetup) -> EnvStats:
     )
 
 
-def _worker(
-    figures: Figures,
-    index: int,
-    env_ids: tuple[int, ...],
-    seconds: float,
-    pid: int | None,
-    origin: Origin,
-    *,
-    is_process: bool,
-) -> WorkerStats:
+def _worker(figures: Figures, index: int, **known: Any) -> WorkerStats:
     row, meter = figures.workers[index], figures.meters[index]
     doing, doing_env, since = figures.doing(index)
-    no_memory = 0 if is_process else None
     return WorkerStats(
+        **known,
         index=index,
-        env_ids=env_ids,
-        pid=pid,
-        seconds=seconds,
         steps=int(meter["steps"]),
         busy=int(meter["busy_ns"]) / 1e9,
         cpu=int(meter["cpu_ns"]) / 1e9,
-        queued=origin.queued_since(pid),
         idle=_durations(row["idle"]),
         restarts=int(row["restarts"]),
         memory_renewals=int(row["memory_renewals"]),
-        memory=no_memory if pid is None else own_bytes(pid),
         lost=(int(row["outage_ns"]) + int(row["rebuild_ns"])) / 1e9,
         pickling=int(row["info_ns"]) / 1e9,
         info_key=row["info_key"].decode(errors="replace") or None,

@@ -6,18 +6,17 @@ number in `src/core/shm/figures.hpp`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import accumulate
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
+from operator import sub
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from remuda._engine.stats.durations import Durations
 
 if TYPE_CHECKING:
     from typing_extensions import Self  # `typing` has it since Python 3.11
-
-_R = TypeVar("_R", bound="Record")
 
 
 @dataclass(frozen=True)
@@ -47,6 +46,11 @@ class PoolSetup:
         return sum(self.envs_of_worker) - self.spares
 
     @property
+    def width(self) -> int:
+        """The number of envs that one env object has: more than 1 for a vector env."""
+        return self.vector_size or 1
+
+    @property
     def num_workers(self) -> int:
         """The number of workers, those of spares included."""
         return len(self.envs_of_worker)
@@ -64,19 +68,8 @@ class Record:
 
     _GROWING: ClassVar[tuple[str, ...]]  # the fields that a difference subtracts; it keeps the others' later values
 
-    @property
-    def _age(self) -> float:
-        """A number that never decreases: of two records, the one with the larger number is later."""
-        raise NotImplementedError
-
     def __sub__(self, earlier: Self) -> Self:
-        check_order(earlier._age <= self._age)
         return replace(self, **{name: _growth(getattr(self, name), getattr(earlier, name)) for name in self._GROWING})
-
-
-def check_order(is_in_order: bool) -> None:
-    if not is_in_order:
-        raise ValueError("expected the later snapshot first, got the earlier one; write `later - earlier`")
 
 
 def _growth(later: Any, earlier: Any) -> Any:
@@ -115,10 +108,6 @@ class EnvStats(Record):
     def steps(self) -> int:
         """The number of the env's steps."""
         return self.step.count
-
-    @property
-    def _age(self) -> float:
-        return self.step.count + self.reset.count
 
     def __sub__(self, earlier: EnvStats) -> EnvStats:
         between = super().__sub__(earlier)
@@ -184,10 +173,6 @@ class WorkerStats(Record):
         """The share of a core that the worker has used; 1.0 is a whole core."""
         return self.cpu / self.seconds if self.seconds > 0 else 0.0
 
-    @property
-    def _age(self) -> float:
-        return self.seconds
-
     def __sub__(self, earlier: WorkerStats) -> WorkerStats:
         between = super().__sub__(earlier)
         # The system counts the time in queues for each process, so it begins at 0 for a worker's successor.
@@ -223,10 +208,6 @@ class CallerStats(Record):
     def own(self) -> float:
         """Seconds in the caller's own code, between a batch and the next command: the policy, and all else."""
         return max(0.0, self.seconds - self.waiting - self.gathering - self.unpickling)
-
-    @property
-    def _age(self) -> float:
-        return self.seconds
 
     def __sub__(self, earlier: CallerStats) -> CallerStats:
         between = super().__sub__(earlier)
@@ -321,27 +302,19 @@ class Snapshot:
     @property
     def _env_objects(self) -> Sequence[EnvStats]:
         """The figures of each env object. Those of a vector env, which is one object, are those of its first env."""
-        return self.envs[:: self.setup.vector_size or 1]
+        return self.envs[:: self.setup.width]
 
     def __sub__(self, earlier: Self) -> Self:
         if not isinstance(earlier, Snapshot):
             return NotImplemented
         if self.setup.envs_of_worker != earlier.setup.envs_of_worker:
             raise ValueError("expected two snapshots of the same pool")
-        check_order(earlier._age <= self._age)
+        if (earlier.taken, earlier.batches, earlier.seconds) > (self.taken, self.batches, self.seconds):
+            raise ValueError("expected the later snapshot first, got the earlier one; write `later - earlier`")
         return replace(
             self,
             seconds=self.seconds - earlier.seconds,
-            envs=_differences(self.envs, earlier.envs),
-            workers=_differences(self.workers, earlier.workers),
+            envs=tuple(map(sub, self.envs, earlier.envs)),
+            workers=tuple(map(sub, self.workers, earlier.workers)),
             caller=self.caller - earlier.caller,
         )
-
-    @property
-    def _age(self) -> tuple[float, int, float]:
-        """A key that never decreases: of two snapshots, the one with the larger key is later."""
-        return self.taken, self.batches, self.seconds
-
-
-def _differences(later: Iterable[_R], earlier: Iterable[_R]) -> tuple[_R, ...]:
-    return tuple(one - other for one, other in zip(later, earlier, strict=True))

@@ -13,7 +13,7 @@ from typing import Literal, TypeAlias
 
 from remuda._engine.stats.choice import SWITCH_SECONDS, WAKE_SECONDS, batch_seconds, best_num_workers, counted
 from remuda._engine.stats.durations import span
-from remuda._engine.stats.snapshot import PoolSetup, Snapshot
+from remuda._engine.stats.snapshot import Snapshot
 from remuda._wire.autoreset import AUTORESET_MODES
 from remuda._worker.measuring import StepCost
 from remuda._worker.memory import in_words
@@ -202,7 +202,7 @@ def _slow_env(stats: Snapshot, batch: BatchTime) -> Verdict | None:
         return None
     slowest, usual = max(slow, key=lambda env: env.step.mean), median(env.step.mean for env in envs)
     extra = sum(env.step.mean - usual for env in slow if env.worker == slowest.worker)
-    rest = setup.num_envs - (setup.vector_size or 1) * len(slow)
+    rest = setup.num_envs - setup.width * len(slow)
     names = ", ".join(str(env.env_id) for env in slow[:4]) + (", ..." if len(slow) > 4 else "")
     subject = f"envs {names} take" if len(slow) > 1 else f"env {names} takes"
     return Verdict(
@@ -218,7 +218,7 @@ def _worker_count(stats: Snapshot, batch: BatchTime) -> Verdict | None:
     setup, cores = stats.setup, stats.cores
     if setup.is_chosen or setup.spares:  # the number of workers is fixed, or "auto" chose it
         return None
-    num_envs, now, seen = _num_objects(setup), setup.num_workers, _step_cost(stats)
+    num_envs, now, seen = setup.num_envs // setup.width, setup.num_workers, _step_cost(stats)
     cost = _alone(seen, now, cores)
     best = best_num_workers(cost, num_envs, cores)
     slowest = max(env.step.mean for env in stats.envs)  # the least time of a batch, even with one worker for each env
@@ -257,7 +257,7 @@ def _lockstep(stats: Snapshot, batch: BatchTime) -> Verdict | None:
     The wait for one half is half as long if workers have more than one env each. Otherwise it is the same, and
     overlaps with the policy's time for the other half.
     """
-    setup, num_envs = stats.setup, _num_objects(stats.setup)
+    setup, num_envs = stats.setup, stats.setup.num_envs // stats.setup.width
     if setup.backend == "serial" or setup.parts > 1 or num_envs < 2:
         return None
     saved = _OVERLAPPED * min(batch.own if setup.num_workers < num_envs else batch.own / 2, batch.waited)
@@ -274,7 +274,7 @@ def _step_cost(stats: Snapshot) -> StepCost:
     Time in a queue for cores does not count. How much of that fell into steps is unknown, so a step waits at least as
     long as the median does.
     """
-    steps = stats.steps / (stats.setup.vector_size or 1)
+    steps = stats.steps / stats.setup.width
     cpu, busy, queued = stats.cpu_seconds / steps, stats.env_seconds / steps, stats.queued_seconds / steps
     return StepCost(cpu + max(0.0, busy - cpu - queued, stats.step.p50 - cpu), cpu)
 
@@ -293,8 +293,3 @@ def _steps_of_slowest(stats: Snapshot) -> float:
     for env in stats._env_objects:
         by_worker[env.worker] = by_worker.get(env.worker, 0.0) + env.step.total
     return max(by_worker.values(), default=0.0)
-
-
-def _num_objects(setup: PoolSetup) -> int:
-    """Returns the number of env objects: of single envs, or of vector envs."""
-    return setup.num_envs // (setup.vector_size or 1)

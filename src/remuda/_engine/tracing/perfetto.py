@@ -11,6 +11,7 @@ import os
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import chain, groupby, pairwise
 from pathlib import Path
 from typing import IO, Any
 
@@ -19,7 +20,7 @@ from remuda._engine.history.fault_history import FaultNote, StateChange
 from remuda._engine.history.fault_kinds import OPERATIONS
 from remuda._engine.history.worker_state import WorkerState
 from remuda._engine.tracing.spans import TracedSpan
-from remuda._engine.tracing.tracer import EVENT, History, envs_text
+from remuda._engine.tracing.tracer import EVENT, Events, PoolTracer, envs_text
 
 # Kinds of the core's `TraceEvent`, and its number for no worker; see trace_log.hpp.
 _RESULT, _BATCH = 0, 1
@@ -43,10 +44,12 @@ _SHOWN = {  # names for the states in which a worker does not step its envs
 }
 
 
-def write_trace(path: Path, histories: Sequence[History], spans: Iterable[TracedSpan]) -> None:
-    """Writes a trace into a file, completely or not at all. The file is compressed if its name ends in ".gz"."""
+def write_trace(
+    path: Path, begin: int, pools: Sequence[tuple[PoolTracer, Events]], spans: Sequence[TracedSpan]
+) -> None:
+    """Writes what came after `begin` into a file, completely or not at all; compressed if its name ends in ".gz"."""
     with written_whole(path) as file:
-        _Writer(file).write(histories, spans)
+        _Writer(file, begin).write(pools, spans)
 
 
 @contextmanager
@@ -71,23 +74,19 @@ def written_whole(path: Path) -> Iterator[IO[Any]]:
 class _Writer:
     """Writes one trace file. Its methods take times in ns of CLOCK_MONOTONIC."""
 
-    def __init__(self, file: IO[Any]) -> None:
-        self._file = file
+    def __init__(self, file: IO[Any], begin: int) -> None:
+        self._file, self._begin = file, begin
         self._base, self._offset = _base_and_offset()
         self._pid = os.getpid()
 
-    def write(self, histories: Sequence[History], spans: Iterable[TracedSpan]) -> None:
+    def write(self, pools: Sequence[tuple[PoolTracer, Events]], spans: Iterable[TracedSpan]) -> None:
         head = {"displayTimeUnit": "ms", "baseTimeNanoseconds": self._base, "traceName": "remuda"}
         self._file.write(json.dumps(head)[:-1] + ', "traceEvents": [\n')
         self._file.write(self._label("process_name", self._pid, 0, "program"))
-        for number, history in enumerate(histories):
-            self._write_all(self._of_pool(history, _POOL_PIDS + number, _POOL_TIDS + number))
-        self._write_all(self._of_spans(spans))
-        self._file.write("\n]}\n")
-
-    def _write_all(self, lines: Iterable[str]) -> None:
-        for line in lines:
+        of_pools = (self._of_pool(*one, _POOL_PIDS + number, _POOL_TIDS + number) for number, one in enumerate(pools))
+        for line in chain(*of_pools, self._of_spans(spans)):
             self._file.write(",\n" + line)
+        self._file.write("\n]}\n")
 
     # -- lines -------------------------------------------------------------------------------------------
 
@@ -107,23 +106,25 @@ class _Writer:
 
     # -- a pool ------------------------------------------------------------------------------------------
 
-    def _of_pool(self, history: History, pid: int, tid: int) -> Iterator[str]:
+    def _of_pool(self, tracer: PoolTracer, events: Events, pid: int, tid: int) -> Iterator[str]:
         """Yields the events of a pool. `pid`: the process id for its workers. `tid`: the thread id for its caller."""
-        yield self._label("thread_name", self._pid, tid, f"pool {history.name}")
+        yield self._label("thread_name", self._pid, tid, f"pool {tracer.name}")
         yield self._label("thread_sort_index", self._pid, tid, tid - _POOL_TIDS - 1000)
-        yield self._label("process_name", pid, 0, f"workers of {history.name}")
-        for index, name in enumerate(history.workers):
+        yield self._label("process_name", pid, 0, f"workers of {tracer.name}")
+        for index, name in enumerate(tracer.workers):
             yield self._label("thread_name", pid, index + 1, name)
             yield self._label("thread_sort_index", pid, index + 1, index)
-        for event in history.events.tolist():
+        for event in events.tolist():
             if event[_KIND] == _RESULT:
                 yield from self._of_result(pid, event)
             else:
                 yield from self._of_caller(tid, event)
-        for fault in history.faults:
-            yield from self._of_fault(fault, pid)
-        for index in range(len(history.workers)):
-            changes = [change for change in history.changes if change.worker == index]
+        for fault in tracer.fault_history.faults:
+            if fault.at_ns > self._begin:
+                yield from self._of_fault(fault, pid)
+        late = [change for change in tracer.fault_history.changes if change.at_ns > self._begin]
+        for index in range(len(tracer.workers)):
+            changes = [change for change in late if change.worker == index]
             yield from self._of_life(changes, pid, index + 1)
 
     def _of_caller(self, tid: int, event: tuple[int, ...]) -> Iterator[str]:
@@ -160,13 +161,8 @@ class _Writer:
 
     def _of_life(self, changes: Sequence[StateChange], pid: int, tid: int) -> Iterator[str]:
         """Yields a slice for each state of a worker in `_SHOWN`. Successive states with the same name share a slice."""
-        at = 0
-        while at < len(changes):
-            name, first = _SHOWN.get(changes[at].state), at
-            while at < len(changes) and _SHOWN.get(changes[at].state) == name:
-                at += 1
-            begin = changes[first].at_ns
-            end = changes[at].at_ns if at < len(changes) else time.monotonic_ns()
+        runs = [(name, next(run).at_ns) for name, run in groupby(changes, lambda change: _SHOWN.get(change.state))]
+        for (name, begin), (_, end) in pairwise([*runs, (None, time.monotonic_ns())]):
             if name is not None:
                 yield self._event(pid, tid, "restart", name, begin, end)
 

@@ -10,10 +10,10 @@ from collections import deque
 from pathlib import Path
 from types import TracebackType
 
-from remuda._engine.options.checks import is_int
+from remuda._engine.options.checks import int_from
 from remuda._engine.tracing.perfetto import write_trace
 from remuda._engine.tracing.spans import LISTENERS, TracedSpan
-from remuda._engine.tracing.tracer import History, PoolTracer
+from remuda._engine.tracing.tracer import Events, PoolTracer
 from remuda._system.directories import writable_file
 from remuda.errors import StateError
 
@@ -34,11 +34,11 @@ class Trace:
         """Begins the recording. `pool`: the only pool to trace; None: all pools of the process, later ones included."""
         if pool is not None and not pool.is_open:
             raise StateError("expected an open pool to trace, got one that is closed")
-        self.path, self._num_events = writable_file(path, "the trace"), _checked(events)
+        self.path, self._num_events = writable_file(path, "the trace"), int_from(1)("events", events)
         self._begin_ns, self._owner = time.monotonic_ns(), os.getpid()
         self._of_all, self._is_stopped = pool is None, False
         self._pools: list[PoolTracer] = []
-        self._ended: list[History] = []  # the events of pools that are closed
+        self._ended: list[tuple[PoolTracer, Events]] = []  # the events of pools that are closed
         self._spans: deque[TracedSpan] = deque(maxlen=self._num_events)
         for tracer in [tracer for tracer in _tracers if tracer.is_open] if pool is None else [pool]:
             self._add(tracer)
@@ -62,7 +62,7 @@ class Trace:
             _of_all_pools.remove(self)
         for tracer in list(self._pools):
             self._end(tracer)
-        write_trace(self.path, self._ended, self._spans.copy())
+        write_trace(self.path, self._begin_ns, self._ended, self._spans.copy())
         return self.path
 
     def _add(self, tracer: PoolTracer) -> None:
@@ -71,7 +71,7 @@ class Trace:
 
     def _end(self, tracer: PoolTracer) -> None:
         """Ends the recording of a pool."""
-        self._ended.append(tracer.history(self._begin_ns))
+        self._ended.append((tracer, tracer.events(self._begin_ns)))
         self._pools.remove(tracer)
         tracer.leave(self._end)
 
@@ -108,7 +108,7 @@ def trace(path: str | os.PathLike[str], *, events: int = NUM_EVENTS) -> Trace:
     Returns: The `Trace`, which has begun.
 
     Raises:
-        ValueError, TypeError: `events` is not an int from 1 up.
+        ValueError: `events` is not an int from 1 up.
         OSError: The directory of the file does not exist, or cannot be written to.
     """
     return Trace(path, events)
@@ -119,11 +119,3 @@ def note_new_pool(tracer: PoolTracer) -> None:
     _tracers.add(tracer)
     for each in _of_all_pools:
         each._add(tracer)
-
-
-def _checked(events: int) -> int:
-    if not is_int(events):
-        raise TypeError(f"expected events to be an int, got {events!r}")
-    if events < 1:
-        raise ValueError(f"expected events to be an int from 1 up, got {events}")
-    return events

@@ -4,43 +4,35 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from remuda import _core
-from remuda._engine.history.fault_history import FaultHistory, FaultNote, StateChange
+from remuda._engine.history.fault_history import FaultHistory
 from remuda._engine.running import Running
 
 # The dtype of the core's `TraceEvent`; see trace_log.hpp.
 _TIMES, _NUMBERS = "begin end inner_begin inner_end", "kind worker env count op flags inner_env unused"
 EVENT = np.dtype([*((name, "u8") for name in _TIMES.split()), *((name, "u4") for name in _NUMBERS.split())])
 
-
-@dataclass(frozen=True, eq=False)
-class History:
-    """The events of one pool, and the states and faults of its workers."""
-
-    name: str
-    workers: list[str]  # the name and the envs of each worker
-    events: np.ndarray[Any, Any]  # (n,) of the dtype `EVENT`, in the order of arrival
-    changes: list[StateChange]
-    faults: list[FaultNote]
+Events: TypeAlias = "np.ndarray[Any, np.dtype[Any]]"
 
 
 class PoolTracer:
     """Records the events of a pool's hub while a trace listens. Keeps no reference to the pool's memory.
 
     Attributes:
+        name: The pool's name.
+        workers: The name and the envs of each worker.
         fault_history: The other events of the pool.
         is_open: Whether the pool is not closed yet.
     """
 
     def __init__(self, name: str, running: Running, history: FaultHistory) -> None:
         self.fault_history, self.is_open = history, True
-        self._name, self._running = name, weakref.ref(running)
-        self._workers = [
+        self.name, self._running = name, weakref.ref(running)
+        self.workers = [
             f"{worker.name} ({envs_text(worker.env_ids[0], len(worker.env_ids))})" for worker in running.backend.workers
         ]
         self._log: _core.TraceLog | None = None
@@ -62,16 +54,13 @@ class PoolTracer:
             self._set_log(None)
             self._log = None
 
-    def history(self, begin_ns: int) -> History:
-        """Returns the events after `begin_ns`, including those that began before this time and ended after it."""
+    def events(self, begin_ns: int) -> Events:
+        """Returns the events after `begin_ns` in the order of arrival, those that began before and ended after it too.
+
+        (n,) of the dtype `EVENT`.
+        """
         events = np.frombuffer(b"" if self._log is None else self._log.events(), EVENT)
-        return History(
-            self._name,
-            self._workers,
-            events[events["end"] > begin_ns],
-            [change for change in self.fault_history.changes if change.at_ns > begin_ns],
-            [fault for fault in self.fault_history.faults if fault.at_ns > begin_ns],
-        )
+        return events[events["end"] > begin_ns]
 
     def close(self) -> None:
         """Notifies the listeners that the pool is about to close."""
