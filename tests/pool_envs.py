@@ -8,6 +8,7 @@ benchmarks.
 from __future__ import annotations
 
 import copy
+import itertools
 import os
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -18,7 +19,7 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
-from remuda import Batch
+from remuda import Batch, Pool
 
 Info: TypeAlias = dict[str, Any]
 StepResult: TypeAlias = tuple[Any, Any, Any, Any, Info]
@@ -73,6 +74,13 @@ def rewards(batch: Batch) -> dict[int, float]:
     return dict(zip(batch.env_ids.tolist(), batch.rewards.tolist(), strict=True))
 
 
+def begun(env_fns: Sequence[EnvFn], seed: int | None = None, **options: Any) -> Pool:
+    """Returns a pool of envs that have been reset."""
+    pool = Pool(env_fns, **options)
+    pool.reset(seed=seed)
+    return pool
+
+
 # -- ordering events -------------------------------------------------------------------------------------
 
 
@@ -122,31 +130,39 @@ def _meet(path: str, mode: int) -> None:
     os.close(fd)
 
 
-class Gauge:
-    """Counts entries and exits of several processes in a shared file."""
+class Diary:
+    """A file to which envs of all processes append lines."""
 
     def __init__(self, path: Path) -> None:
         self._path = str(path)
-        path.write_bytes(b"")
+        path.touch()
+
+    def note(self, *words: Any) -> None:
+        with open(self._path, "ab", buffering=0) as file:  # the kernel serialises appended writes
+            file.write(" ".join(map(str, words)).encode() + b"\n")
+
+    def note_process(self, *_: Any) -> None:
+        self.note(os.getpid())
+
+    def lines(self) -> list[str]:
+        return Path(self._path).read_text().splitlines()
+
+
+class Gauge(Diary):
+    """Counts entries and exits of several processes in a shared file."""
 
     def enter(self) -> None:
-        self._append(b"+")
+        self.note("+")
 
     def leave(self) -> None:
-        self._append(b"-")
-
-    def _append(self, mark: bytes) -> None:
-        fd = os.open(self._path, os.O_WRONLY | os.O_APPEND)  # the kernel serialises appended writes
-        os.write(fd, mark)
-        os.close(fd)
+        self.note("-")
 
     def entries(self) -> int:
-        return Path(self._path).read_bytes().count(b"+")
+        return self.lines().count("+")
 
     def peak(self) -> int:
         """Returns the highest number of simultaneous entries."""
-        marks = np.frombuffer(Path(self._path).read_bytes(), dtype=np.uint8)
-        return int(np.cumsum(np.where(marks == ord("+"), 1, -1)).max(initial=0))
+        return max(itertools.accumulate([1 if mark == "+" else -1 for mark in self.lines()], initial=0))
 
 
 # -- envs ------------------------------------------------------------------------------------------------

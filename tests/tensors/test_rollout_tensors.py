@@ -11,7 +11,7 @@ import pytest
 import torch
 from arena_views import address
 from cuda_stand_in import Gpu, gpu  # noqa: F401 - a fixture
-from pool_envs import NestedEnv, counting
+from pool_envs import NestedEnv, begun, counting
 from rollout_envs import ImageEnv, fill
 
 import remuda
@@ -32,8 +32,7 @@ def filled(pool: Pool, steps: int, action: int) -> Any:
 
 
 def test_on_the_cpu_tensors_share_the_rollout_and_hold_it() -> None:
-    with Pool(counting(3), num_workers=2) as pool:
-        pool.reset()
+    with begun(counting(3), num_workers=2) as pool:
         rollout = filled(pool, 4, 7)
         tensors = rollout.to("cpu", non_blocking=True)
         assert isinstance(tensors, TensorRollout) and len(tensors) == 4
@@ -52,8 +51,7 @@ def test_on_the_cpu_tensors_share_the_rollout_and_hold_it() -> None:
 
 def test_nests_extras_and_final_observations_are_converted() -> None:
     extras: Any = {"one": lambda env: 1.0}
-    with Pool([NestedEnv] * 3, backend="serial", autoreset="same_step", extras=extras) as pool:
-        pool.reset(seed=1)
+    with begun([NestedEnv] * 3, backend="serial", autoreset="same_step", extras=extras, seed=1) as pool:
         actions = {"push": np.zeros((3, 2)), "keys": (np.zeros(3, int), np.zeros((3, 2), int))}
         rollout = pool.rollout(12)
         for step in rollout:
@@ -67,8 +65,7 @@ def test_nests_extras_and_final_observations_are_converted() -> None:
 
 
 def test_a_rollout_that_is_being_filled_is_refused() -> None:
-    with Pool(counting(2), backend="serial") as pool:
-        pool.reset()
+    with begun(counting(2), backend="serial") as pool:
         rollout = pool.rollout(3)
         pool.step([1, 1])
         with pytest.raises(StateError, match=r"still being filled; close\(\) ends it"):
@@ -78,8 +75,7 @@ def test_a_rollout_that_is_being_filled_is_refused() -> None:
 
 
 def test_out_is_filled_and_must_fit() -> None:
-    with Pool(counting(2), backend="serial") as pool:
-        pool.reset()
+    with begun(counting(2), backend="serial") as pool:
         first = filled(pool, 3, 1).to("cpu")
         out = dataclasses.replace(first, **{name: getattr(first, name).clone() for name in NAMES})
         tensors = filled(pool, 3, 2).to("cpu", out=out)
@@ -95,8 +91,7 @@ def test_out_is_filled_and_must_fit() -> None:
 @pytest.mark.parametrize("backend", ["process", "serial"])
 def test_the_memory_is_leased_until_the_copy_is_done(gpu: Gpu, backend: Any) -> None:  # noqa: F811
     """Other rollouts are filled while the copy is delayed. The copied data must be complete."""
-    with Pool(counting(3), backend=backend, num_workers=2) as pool:
-        pool.reset()
+    with begun(counting(3), backend=backend, num_workers=2) as pool:
         places = [filled(pool, 4, 0) for _ in range(3)]
         del places
         rollout = filled(pool, 4, 5)
@@ -115,34 +110,9 @@ def test_the_memory_is_leased_until_the_copy_is_done(gpu: Gpu, backend: Any) -> 
         assert where in {address(one.obs) for one in [filled(pool, 4, 1), filled(pool, 4, 1)]}
 
 
-def test_the_callers_stream_waits_for_the_copy(gpu: Gpu) -> None:  # noqa: F811
-    with Pool(counting(2), backend="serial") as pool:
-        pool.reset()
-        seen: list[Any] = []
-        read = filled(pool, 3, 6).to("cuda", non_blocking=True).actions.reader()
-        gpu.callers.launch(lambda: seen.append(read().tolist()))
-        gpu.callers.go_on()
-        assert seen == []
-        gpu.go_on()
-        assert seen == [[[6, 6]] * 3]
-
-
-def test_device_memory_is_reused(gpu: Gpu) -> None:  # noqa: F811
-    with Pool(counting(2), backend="serial") as pool:
-        pool.reset()
-        blocks = []
-        for action in range(6):
-            tensors = filled(pool, 3, action).to("cuda", non_blocking=True)
-            gpu.go_on()
-            assert (tensors.actions.values() == action).all()
-            blocks.append(gpu.blocks)
-        assert blocks[1:] == [blocks[1]] * 5
-
-
 def test_columns_are_page_locked_once(gpu: Gpu) -> None:  # noqa: F811
     """Two rollouts may share a page, which must not be locked twice."""
-    with Pool(counting(3), num_workers=1) as pool:
-        pool.reset()
+    with begun(counting(3), num_workers=1) as pool:
         held = [filled(pool, 5, i) for i in range(2)]
         for rollout in held:
             rollout.to("cuda")
@@ -175,8 +145,7 @@ def test_steps_of_a_page_locked_rollout_are_copied_without_a_wait(gpu: Gpu) -> N
 
 
 def test_memory_is_unlocked_before_it_is_given_back(gpu: Gpu) -> None:  # noqa: F811
-    with Pool([ImageEnv] * 2, num_workers=1) as pool:
-        pool.reset()
+    with begun([ImageEnv] * 2, num_workers=1) as pool:
         tensors = filled(pool, 3, 5).to("cuda", non_blocking=True)
         gc.collect()
         longer = fill(pool.rollout(30))  # does not fit, so free rollouts give back their memory
@@ -187,16 +156,6 @@ def test_memory_is_unlocked_before_it_is_given_back(gpu: Gpu) -> None:  # noqa: 
         assert gpu.runtime.has(longer.obs) and gpu.runtime.has(pool.step([1, 1]).obs)
         np.testing.assert_array_equal(copied.obs.values(), longer.obs)
         del longer
-
-
-def test_rollouts_that_fit_unlock_nothing(gpu: Gpu) -> None:  # noqa: F811
-    with Pool([ImageEnv] * 2, num_workers=1) as pool:
-        pool.reset()
-        filled(pool, 8, 5).to("cuda")
-        locked, calls = dict(gpu.runtime.locked), gpu.runtime.calls
-        filled(pool, 8, 5).to("cuda")
-        filled(pool, 4, 5).to("cuda")
-        assert (gpu.runtime.locked, gpu.runtime.calls) == (locked, calls)
 
 
 def test_a_rollout_outlives_its_pool_and_is_unlocked_with_its_memory(gpu: Gpu) -> None:  # noqa: F811
@@ -217,8 +176,7 @@ def test_a_rollout_outlives_its_pool_and_is_unlocked_with_its_memory(gpu: Gpu) -
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device here")
 def test_a_real_gpu_gets_whole_rollouts_from_page_locked_memory() -> None:
-    with Pool([ImageEnv] * 4, num_workers=2) as pool:
-        pool.reset()
+    with begun([ImageEnv] * 4, num_workers=2) as pool:
         for steps in (8, 8, 4, 30, 8):
             rollout = fill(pool.rollout(steps))
             tensors = rollout.to("cuda", non_blocking=True)

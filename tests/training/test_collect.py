@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
+from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
-from pool_envs import counting
+from pool_envs import begun, counting
 from rollout_envs import ending
 
 import remuda
@@ -44,26 +47,18 @@ def test_each_env_does_the_same_in_every_way_of_stepping(way: dict[str, Any], au
         serial.reset(seed=1)
         ours, serial_rollouts = (remuda.collect(each, policy, steps=9, **way) for each in (pool, serial))
         for _ in range(5):
-            rollout, twin = by_env(next(ours)), by_env(next(serial_rollouts))
-            for env_id, arrays in rollout.items():
+            rollout, twin = next(ours), by_env(next(serial_rollouts))
+            np.testing.assert_array_equal(rollout.columns["value"], rollout.actions / 2)
+            np.testing.assert_array_equal(rollout.columns["pair"], rollout.obs[:-1][..., [0, 2]])
+            assert not rollout.is_open
+            for env_id, arrays in by_env(rollout).items():
                 for array, expected in zip(arrays, twin[env_id], strict=True):
                     np.testing.assert_array_equal(array, expected)
         assert ours.filled == 5
 
 
-def test_columns_from_the_policy_lie_beside_its_actions() -> None:
-    with Pool(counting(4), num_workers=2) as pool:
-        pool.reset()
-        for way in WAYS:
-            rollout = next(remuda.collect(pool, policy, steps=6, **way))
-            np.testing.assert_array_equal(rollout.columns["value"], rollout.actions / 2)
-            np.testing.assert_array_equal(rollout.columns["pair"], rollout.obs[:-1][..., [0, 2]])
-            assert rollout.valid.all() and not rollout.is_open
-
-
 def test_a_policy_may_return_actions_alone() -> None:
-    with Pool(counting(4), num_workers=2) as pool:
-        pool.reset()
+    with begun(counting(4), num_workers=2) as pool:
         rollout = next(remuda.collect(pool, lambda obs: np.full(len(obs), 2), steps=3))
         assert (rollout.rewards == 2).all() and rollout.columns == {}
 
@@ -90,8 +85,7 @@ class Counting:
 @pytest.mark.parametrize("autoreset", ["next_step", "same_step"])
 @pytest.mark.parametrize("way", WAYS, ids=str)
 def test_a_policy_has_a_state_for_each_env(way: dict[str, Any], autoreset: Any) -> None:
-    with Pool(ending([2, 3, 5, 7, 11, 50]), num_workers=2, autoreset=autoreset) as pool:
-        pool.reset(seed=1)
+    with begun(ending([2, 3, 5, 7, 11, 50]), num_workers=2, autoreset=autoreset, seed=1) as pool:
         rollouts = remuda.collect(pool, Counting(), steps=9, **way)
         for _ in range(5):
             rollout = next(rollouts)
@@ -104,8 +98,7 @@ def test_a_policy_has_a_state_for_each_env(way: dict[str, Any], autoreset: Any) 
 def test_the_random_numbers_of_a_policy_follow_from_the_seed() -> None:
     draws = []
     for seed in (3, 3, 4):
-        with Pool(counting(4), backend="serial") as pool:
-            pool.reset()
+        with begun(counting(4), backend="serial") as pool:
             rollouts = remuda.collect(pool, Counting(), steps=3, seed=seed)
             draws.append([next(rollouts).columns["draw"].tolist() for _ in range(2)])
     assert draws[0] == draws[1] != draws[2]
@@ -129,8 +122,7 @@ def test_a_torch_module_receives_tensors_and_keeps_a_tensor_state() -> None:
             return torch.zeros(len(obs), dtype=torch.long), {"before": before, "half": context.state.bfloat16()}
 
     module = Recurrent()
-    with Pool(ending([2, 3, 5, 50]), num_workers=2) as pool:
-        pool.reset()
+    with begun(ending([2, 3, 5, 50]), num_workers=2) as pool:
         rollout = next(remuda.collect(pool, module, steps=8, parts=2))
     assert rollout.columns["half"].dtype == np.float32
     for column in range(4):
@@ -152,26 +144,17 @@ def test_collect_works_with_vector_envs_of_the_faces() -> None:
     envs.close()
 
 
-class Clock:
-    """A fake clock with a time that the test sets."""
-
-    def __init__(self) -> None:
-        self.now = 0.0
-
-    def perf_counter(self) -> float:
-        return self.now
-
-
 class Stopwatch(Collector):
-    """A collector that fills nothing. Each way advances the clock by a given time."""
+    """A collector that fills nothing. Each way takes a given time of the clock that replaces the module `time`."""
 
-    def __init__(self, ways: list[SteppingMode], clock: Clock, seconds: dict[SteppingMode, float]) -> None:
-        super().__init__(None, policy, 8, ways)  # type: ignore[arg-type]
-        self._clock, self.takes, self.went = clock, seconds, list[SteppingMode]()
+    def __init__(self, seconds: dict[SteppingMode, float], monkeypatch: pytest.MonkeyPatch) -> None:
+        super().__init__(None, policy, 8, list(seconds))  # type: ignore[arg-type]
+        self.now, self.takes, self.went = 0.0, seconds, list[SteppingMode]()
+        monkeypatch.setattr(collecting, "time", SimpleNamespace(perf_counter=lambda: self.now))
 
     def _fill(self, way: SteppingMode) -> Any:
         self.went.append(way)
-        self._clock.now += self.takes[way] + (100.0 if self.filled == 0 else 0.0)
+        self.now += self.takes[way] + (100.0 if self.filled == 0 else 0.0)
 
 
 HALVES, READY = SteppingMode(parts=2), SteppingMode(min_envs=4)
@@ -179,11 +162,7 @@ HALVES, READY = SteppingMode(parts=2), SteppingMode(min_envs=4)
 
 @pytest.mark.parametrize("best", [PLAIN, HALVES, READY])
 def test_after_trying_each_the_fastest_way_is_used(best: SteppingMode, monkeypatch: pytest.MonkeyPatch) -> None:
-    clock = Clock()
-    monkeypatch.setattr(collecting, "time", clock)
-    watch = Stopwatch(
-        [PLAIN, HALVES, READY], clock, {way: 1.0 if way == best else 2.0 for way in (PLAIN, HALVES, READY)}
-    )
+    watch = Stopwatch({way: 1.0 if way == best else 2.0 for way in (PLAIN, HALVES, READY)}, monkeypatch)
     for _ in range(50):
         next(watch)
     assert watch.went[:4] == [PLAIN, PLAIN, HALVES, READY]
@@ -195,17 +174,14 @@ def test_after_trying_each_the_fastest_way_is_used(best: SteppingMode, monkeypat
 
 
 def test_the_plain_way_is_kept_unless_another_is_clearly_faster(monkeypatch: pytest.MonkeyPatch) -> None:
-    clock = Clock()
-    monkeypatch.setattr(collecting, "time", clock)
-    watch = Stopwatch([PLAIN, HALVES, READY], clock, {PLAIN: 1.0, HALVES: 0.95, READY: 0.99})
+    watch = Stopwatch({PLAIN: 1.0, HALVES: 0.95, READY: 0.99}, monkeypatch)
     for _ in range(30):
         next(watch)
     assert Counter(watch.went) == {PLAIN: 28, HALVES: 1, READY: 1}
 
 
 def test_with_the_serial_backend_only_the_plain_way_is_used() -> None:
-    with Pool(counting(4), backend="serial") as pool:
-        pool.reset()
+    with begun(counting(4), backend="serial") as pool:
         collector = remuda.collect(pool, policy, steps=2)
         for _ in range(6):
             next(collector)
@@ -246,11 +222,9 @@ def test_after_an_error_the_pool_can_collect_again() -> None:
             next(remuda.collect(pool, policy, steps=2))
         pool.reset()
         for way in WAYS:
-            calls = []
 
-            def failing(obs: Any, calls: list[Any] = calls) -> Any:
-                calls.append(obs)
-                if len(calls) == 3:
+            def failing(obs: Any, calls: Iterator[int] = itertools.count()) -> Any:  # noqa: B008 - one for each way
+                if next(calls) == 2:
                     raise ZeroDivisionError
                 return np.zeros(len(obs), int)
 

@@ -7,15 +7,12 @@ import os
 import signal
 import subprocess
 import sys
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import gymnasium
 import numpy as np
 import pytest
-import simulator_envs
-from accidents import kill_myself, once
 from gymnasium import spaces
 
 import remuda
@@ -23,18 +20,21 @@ from remuda import FaultPolicy, Pool, RestartLimitError, evaluate
 
 
 class Lottery(gymnasium.Env[Any, Any]):
-    """The seed decides the length of the episode, and each step's reward is that length: long episodes return more."""
+    """The seed decides the length of the episode, and each step's reward is that length: long episodes return more.
+
+    With a `length`, each episode has this length, and the rewards are the actions.
+    """
 
     observation_space = spaces.Box(0, 100, (1,), np.float64)
     action_space = spaces.Discrete(2)
     metadata = {"render_modes": ["rgb_array"], "render_fps": 10}
 
-    def __init__(self, render_mode: str | None = None) -> None:
-        self.render_mode = render_mode
+    def __init__(self, render_mode: str | None = None, length: int | None = None) -> None:
+        self.render_mode, self._given = render_mode, length
 
     def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
         super().reset(seed=seed)
-        self.length = int(self.np_random.choice([1, 20]))
+        self.length = self._given or int(self.np_random.choice([1, 20]))
         self.steps = 0
         return np.array([self.length], float), {}
 
@@ -42,38 +42,23 @@ class Lottery(gymnasium.Env[Any, Any]):
         self.steps += 1
         over = self.steps == self.length
         info = {"is_success": self.length > 1} if over else {}
-        return np.array([self.np_random.random()]), float(self.length), over, False, info
+        reward = float(action if self._given else self.length)
+        return np.array([self.np_random.random()]), reward, over, False, info
 
     def render(self) -> Any:
         return np.full((16, 16, 3), 10 * self.steps, np.uint8)
 
 
 class Failing(Lottery):
-    """Kills its worker in the sixth step of an episode, once if it has a marker file, otherwise every time."""
+    """Kills its worker in the fourth step of each episode, ``deaths`` times."""
 
-    def __init__(self, marker: Path | None, render_mode: str | None = None) -> None:
-        super().__init__(render_mode)
-        self._marker = marker
-
-    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        if self.steps == 5 and (self._marker is None or not self._marker.exists()):
-            if self._marker is not None:
-                self._marker.touch()
-            os.kill(os.getpid(), signal.SIGKILL)
-        return super().step(action)
-
-
-class Frail(Lottery):
-    """Kills its worker in the fourth step of each episode, ``deaths`` times. Its episodes have five steps."""
-
-    def __init__(self, folder: Path, deaths: int) -> None:
-        super().__init__()
+    def __init__(self, folder: Path, deaths: int, **arguments: Any) -> None:
+        super().__init__(**arguments)
         self._folder, self._deaths = folder, deaths
 
     def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
-        begun = super().reset(seed=seed)
-        self.length, self._died = 5, self._folder / f"died-{seed}"
-        return begun
+        self._died = self._folder / f"died-{seed}"
+        return super().reset(seed=seed)
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         before = self._died.stat().st_size if self._died.exists() else 0
@@ -81,13 +66,6 @@ class Frail(Lottery):
             self._died.write_bytes(b"x" * (before + 1))
             os.kill(os.getpid(), signal.SIGKILL)
         return super().step(action)
-
-
-class Long(Lottery):
-    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
-        begun = super().reset(seed=seed)
-        self.length = 20
-        return begun
 
 
 class Letters(gymnasium.Env[Any, Any]):
@@ -179,44 +157,26 @@ def test_fewer_episodes_than_envs_are_the_same_episodes() -> None:
     assert [*few.returns] == [alone(0)[0], alone(1)[0]]
     with Pool([Lottery] * 4, backend="serial") as pool:
         assert evaluate(never, pool, episodes=2, seed=3).returns.tolist() == few.returns.tolist()
+        with pytest.raises(TypeError, match=r"expected no options for a pool that there is already, got \['faults'\]"):
+            evaluate(never, pool, episodes=1, faults="restart")
+    workers = evaluate(never, [Lottery] * 4, episodes=2, seed=3, num_workers=4)
+    assert [*workers.returns] == [*few.returns]
 
 
 def test_an_episode_that_a_fault_cut_off_is_played_again(tmp_path: Path) -> None:
     expected = evaluate(never, [Lottery] * 3, episodes=9, seed=3, backend="serial")
-    fns = [lambda i=i: Failing(tmp_path / str(i)) for i in range(3)]
+    fns = [lambda: Failing(tmp_path, deaths=1)] * 3
     result = evaluate(never, fns, episodes=9, seed=3, num_workers=2, faults=FaultPolicy("restart", backoff=0))
     assert result.returns.tolist() == expected.returns.tolist() and result.lengths.tolist() == expected.lengths.tolist()
     assert len(result.faults) >= 2 and {fault.kind for fault in result.faults} == {"death"}
     assert f"{len(result.faults)} played again" in repr(result)
 
 
-@pytest.mark.watchdog(900)  # each case starts processes of a simulator
-@pytest.mark.parametrize("simulator", simulator_envs.SOME)
-def test_episodes_of_simulators_are_the_same_for_any_number_of_workers(simulator: str, tmp_path: Path) -> None:
-    env_fns = simulator_envs.env_fns(simulator, simulator_envs.num_envs_in_a_process(simulator))
-
-    def policy(obs: Any) -> Any:
-        return simulator_envs.draw_actions(env.action_space, 1, len(obs))[0]
-
-    with closing(env_fns[0]()) as env:
-        expected = evaluate(policy, env_fns, episodes=5, seed=3, backend="serial")
-        env_fns = simulator_envs.stumbling(env_fns, once(tmp_path / "death", kill_myself, skip=5))
-        result = evaluate(policy, env_fns, episodes=5, seed=3, faults=FaultPolicy("restart", backoff=0))
-    assert result.returns.tolist() == expected.returns.tolist() and result.lengths.tolist() == expected.lengths.tolist()
-    assert [fault.kind for fault in result.faults] == ["death"]
-
-
-def test_an_episode_that_always_ends_in_a_fault_raises() -> None:
-    with pytest.raises(RestartLimitError, match="the playing of one episode") as raised:
-        evaluate(never, [lambda: Failing(None)], episodes=9, seed=3, faults=FaultPolicy("restart", backoff=0))
-    assert len(raised.value.faults) == 3
-
-
 ENDLESS = FaultPolicy("restart", backoff=0, max_restarts=1000)
 
 
 def test_deaths_caused_by_another_env_do_not_count_against_an_episode(tmp_path: Path) -> None:
-    fns = [lambda: Frail(tmp_path, deaths=2), Long]
+    fns = [lambda: Failing(tmp_path, deaths=2, length=5), lambda: Lottery(length=20)]
     result = evaluate(never, fns, episodes=6, seed=3, num_workers=1, faults=ENDLESS)
     assert result.lengths.tolist() == [5, 20] * 3
     cut_off = [fault for fault in result.faults if fault.env_id == 1]
@@ -224,7 +184,7 @@ def test_deaths_caused_by_another_env_do_not_count_against_an_episode(tmp_path: 
 
 
 def test_the_error_names_the_episode_and_its_own_faults_alone(tmp_path: Path) -> None:
-    fns = [Long, lambda: Frail(tmp_path, deaths=3)]
+    fns = [lambda: Lottery(length=20), lambda: Failing(tmp_path, deaths=3, length=5)]
     with pytest.raises(RestartLimitError, match=r"the playing of one episode") as raised:
         evaluate(never, fns, episodes=6, seed=3, num_workers=1, faults=ENDLESS)
     assert f"here episode 1, which env 1 plays from seed {seed_of(3, 1)})" in str(raised.value)
@@ -277,7 +237,7 @@ def test_videos_show_whole_episodes(num_workers: int, autoreset: Any, tmp_path: 
 @pytest.mark.parametrize("autoreset", ["same_step", "disabled"])
 def test_the_video_of_a_cut_off_episode_shows_its_repetition(autoreset: Any, tmp_path: Path) -> None:
     pytest.importorskip("moviepy")
-    fns = [lambda i=i: Failing(tmp_path / str(i), "rgb_array") for i in range(2)]
+    fns = [lambda: Failing(tmp_path, deaths=1, render_mode="rgb_array")] * 2
     options: Any = {"num_workers": 2, "faults": FaultPolicy("restart", backoff=0), "autoreset": autoreset}
     folder = tmp_path / "videos"
     result = evaluate(never, fns, episodes=6, seed=3, video_folder=folder, video_episodes=range(6), **options)
@@ -292,16 +252,13 @@ def test_after_a_policy_raised_the_envs_are_unpatched(tmp_path: Path) -> None:
     def broken(_: Any) -> Any:
         raise KeyError("policy")
 
-    with Pool([lambda: Lottery("rgb_array")] * 2, num_workers=1) as pool:
+    fns = [lambda: Lottery("rgb_array")] * 2
+    with pytest.raises(KeyError, match="policy"):
+        evaluate(broken, fns, episodes=4)  # this closes the pool
+    with Pool(fns, num_workers=1) as pool:
         with pytest.raises(KeyError, match="policy"):
             evaluate(broken, pool, episodes=4, seed=3, video_folder=tmp_path)
         assert pool.apply(lambda env: sorted(vars(env).keys() & {"reset", "step"})) == [[]] * 2
-
-
-def test_the_bar_counts_the_episodes(capfd: pytest.CaptureFixture[str]) -> None:
-    evaluate(never, [Lottery] * 2, episodes=5, seed=3, backend="serial", progress=True)
-    out, err = capfd.readouterr()
-    assert not out and "5/5" in err
 
 
 @pytest.mark.parametrize(
@@ -336,27 +293,6 @@ def test_without_rich_the_automatic_bar_is_left_out(monkeypatch: pytest.MonkeyPa
     assert len(evaluate(never, [Lottery] * 2, episodes=5, seed=3, backend="serial")) == 5
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"episodes": 0}, "expected episodes to be an int from 1 up, got 0"),
-        ({"episodes": 2.0}, "expected episodes to be an int from 1 up, got 2.0"),
-        ({"episodes": 2, "seed": -1}, "expected seed to be an int from 0 up, or None, got -1"),
-        ({"episodes": 2, "video_folder": "x"}, "expected envs with render_mode='rgb_array'"),
-        (
-            {"episodes": 2, "video_folder": "x", "video_episodes": [2]},
-            r"expected video_episodes from 0 to 1, got \[2\]",
-        ),
-        ({"episodes": 2, "autoreset": "background"}, "expected a pool without autoreset="),
-        ({"episodes": 2, "seeding": "per_episode"}, "expected a pool without seeding="),
-        ({"episodes": 2, "spares": 1}, "expected a pool without spares"),
-    ],
-)
-def test_invalid_arguments_are_refused(arguments: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        evaluate(never, [Lottery] * 2, backend="thread", **arguments)
-
-
 def built(folder: Path) -> Any:
     """Returns a factory that creates a file when it is called."""
 
@@ -367,11 +303,19 @@ def built(folder: Path) -> Any:
     return build
 
 
+def test_envs_that_render_no_pictures_are_refused() -> None:
+    with pytest.raises(ValueError, match="expected envs with render_mode='rgb_array'"):
+        evaluate(never, [Lottery] * 2, episodes=2, video_folder="x", backend="thread")
+
+
 @pytest.mark.parametrize(
     ("arguments", "error", "message"),
     [
         ({"policy": None}, TypeError, "expected policy to be a function of observations .* got None"),
         ({"episodes": "2"}, TypeError, "expected episodes to be an int from 1 up, got '2'"),
+        ({"episodes": 0}, ValueError, "expected episodes to be an int from 1 up, got 0"),
+        ({"episodes": 2.0}, ValueError, "expected episodes to be an int from 1 up, got 2.0"),
+        ({"seed": -1}, ValueError, "expected seed to be an int from 0 up, or None, got -1"),
         ({"video_episodes": 0}, TypeError, r"expected video_episodes to be .* from 0 to 1, got 0; write \[0\]"),
         ({"video_episodes": ["a"]}, TypeError, r"expected video_episodes to be .* got \['a'\]"),
         ({"video_folder": "videos", "video_episodes": [2]}, ValueError, r"from 0 to 1, got \[2\]"),
@@ -410,39 +354,6 @@ def test_the_error_for_wrong_envs_says_what_to_write(envs: Any, message: str) ->
         evaluate(never, envs, episodes=1)
 
 
-def test_fewer_episodes_than_workers_are_evaluated() -> None:
-    result = evaluate(never, [Lottery] * 4, episodes=2, seed=3, num_workers=4)
-    assert [*result.returns] == [alone(0)[0], alone(1)[0]]
-
-
-def test_options_are_refused_with_an_existing_pool() -> None:
-    with (
-        Pool([Lottery], backend="serial") as pool,
-        pytest.raises(TypeError, match=r"expected no options for a pool that there is already, got \['faults'\]"),
-    ):
-        evaluate(never, pool, episodes=1, faults="restart")
-
-
-@pytest.mark.parametrize(("module", "missing"), [("rich", "rich.console"), ("moviepy", "moviepy")])
-def test_missing_packages_are_named(module: str, missing: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setitem(sys.modules, missing, None)
-    wanted: dict[str, Any] = {"progress": True} if module == "rich" else {"video_folder": tmp_path}
-    with pytest.raises(ImportError, match=f"pip install {module}"):
-        evaluate(never, [lambda: Lottery("rgb_array")], episodes=1, backend="serial", **wanted)
-
-
-def test_an_exception_of_the_policy_is_raised_and_closes_the_pool() -> None:
-    def broken(_: Any) -> Any:
-        raise KeyError("policy")
-
-    with pytest.raises(KeyError, match="policy"):
-        evaluate(broken, [Lottery] * 2, episodes=4)
-
-
-def test_the_names_are_public() -> None:
-    assert {"evaluate", "Evaluation"} <= set(remuda.__all__)
-
-
 class Remembering:
     """A policy that acts at random and records the number of steps that its state has counted."""
 
@@ -458,23 +369,12 @@ class Remembering:
         return context.rng.integers(2, size=len(obs))
 
 
-class Stepping(Lottery):
-    """The return is the sum of the actions, and episodes have 3 steps."""
-
-    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
-        begun = super().reset(seed=seed)
-        self.length = 3
-        return begun
-
-    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        obs, _, over, truncated, info = super().step(action)
-        return obs, float(action), over, truncated, info
-
-
 def test_a_policy_with_a_state_and_random_numbers_is_evaluated() -> None:
     results = []
     for workers in (1, 2):
         policy = Remembering()
-        results.append(evaluate(policy, [Stepping] * 2, episodes=6, seed=5, num_workers=workers).returns.tolist())
+        results.append(
+            evaluate(policy, [lambda: Lottery(length=3)] * 2, episodes=6, seed=5, num_workers=workers).returns.tolist()
+        )
         assert [steps for env, steps in policy.seen if env == 1] == [0, 1, 2] * 3
     assert results[0] == results[1] and len(set(results[0])) > 1

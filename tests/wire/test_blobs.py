@@ -3,47 +3,31 @@ large."""
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from pool_envs import (
-    HookedEnv,
-    TextEnv,
-)
+from arena_views import arenas
+from pool_envs import HookedEnv, TextEnv, begun
 
 from remuda import Pool
-
-# The rings for pickled objects have 64 KiB in each direction. Larger objects go over the socket.
-SIZES = [0, 1, 1000, 60_000, 65_000, 65_400, 65_450, 65_480, 65_500, 65_528, 65_536, 70_000, 200_000, 5_000_000]
-
-
-def test_texts_of_any_size_arrive() -> None:
-    with Pool([TextEnv] * 2, num_workers=1) as pool:
-        pool.reset(options={"text": "x" * 100_000})
-        for size in SIZES:
-            texts = ("a" * size, "b" * size)
-            assert pool.step(texts).obs == texts
 
 
 def test_big_and_small_blobs_arrive_in_any_order() -> None:
     rng = np.random.default_rng(1)
     sizes = rng.choice([10, 500, 20_000, 64_000, 90_000, 300_000], 120)
     data = [rng.bytes(int(size)) for size in sizes]
-    with Pool([TextEnv] * 2, num_workers=1) as pool:
-        pool.reset()
+    with begun([TextEnv] * 2, num_workers=1) as pool:
         calls = [pool.call_async("repeat", blob) for blob in data]
         for call, blob in zip(calls, data, strict=True):
             assert call.result() == [blob, blob]
 
 
-@pytest.mark.parametrize("room", [4096, 5000, 1 << 20])
-def test_object_bytes_sets_the_size_of_the_rings(room: int) -> None:
+@pytest.mark.parametrize("room", [4096, 5000, 1 << 16, 1 << 20])  # 1 << 16 is the default
+def test_texts_and_answers_of_any_size_arrive(room: int) -> None:
     rng = np.random.default_rng(2)
-    with Pool([TextEnv] * 2, num_workers=2, object_bytes=room) as pool:
-        pool.reset()
-        for size in (0, 4000, room - 100, room - 40, room, room + 1, 2 * room):
+    with begun([TextEnv] * 2, num_workers=2, object_bytes=room) as pool:
+        for size in (0, 1, 4000, *range(room - 100, room, 12), room, room + 1, 2 * room):
             text = "a" * size
             assert pool.step((text, text)).obs == (text, text)
             blob = rng.bytes(size)
@@ -54,22 +38,13 @@ def test_object_bytes_applies_to_each_worker_and_direction() -> None:
     sizes = []
     for room in (1 << 16, 1 << 20):
         with Pool([TextEnv] * 2, num_workers=2, object_bytes=room):
-            sizes.append(shared_bytes())
+            sizes.append(sum(map(len, arenas())))
     assert sizes[1] - sizes[0] == 2 * 2 * ((1 << 20) - (1 << 16))
-
-
-def shared_bytes() -> int:
-    """Returns the size of the arena. Only one pool may exist."""
-    maps = Path("/proc/self/maps").read_text()
-    (line,) = (line for line in maps.splitlines() if "/memfd:remuda" in line)
-    begin, end = line.split()[0].split("-")
-    return int(end, 16) - int(begin, 16)
 
 
 def test_both_ends_can_write_much_at_the_same_time() -> None:
     """Neither end may wait until the other end has read."""
-    with Pool([lambda: TextEnv(times=2)] * 4, num_workers=1) as pool:
-        pool.reset()
+    with begun([lambda: TextEnv(times=2)] * 4, num_workers=1) as pool:
         for _ in range(3):
             texts = tuple(chr(97 + i) * 3_000_000 for i in range(4))
             for i in range(4):
@@ -100,8 +75,7 @@ def test_big_infos_and_terminal_observations_arrive() -> None:
         return env.observe(), 0.0, True, False, {"log": "x" * 100_000, "map": np.full((300, 300), int(action))}
 
     fns = [lambda: HookedEnv(step=step)] * 3
-    with Pool(fns, num_workers=1, autoreset="same_step") as pool:
-        pool.reset()
+    with begun(fns, num_workers=1, autoreset="same_step") as pool:
         for i in range(5):
             batch = pool.step([i, i + 1, i + 2])
             assert [info["final_info"]["map"][5, 5] for info in batch.infos] == [i, i + 1, i + 2]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Any
 
 import pytest
@@ -20,7 +19,6 @@ def _fail(env: Any) -> None:
     inner()
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="worker processes need Linux")
 @pytest.mark.parametrize("start_method", ["forkserver", "spawn"])
 def test_a_traceback_shows_the_lines_of_a_function_pickled_by_value(start_method: Any) -> None:
     def fail(env: Any) -> None:

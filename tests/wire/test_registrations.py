@@ -19,10 +19,7 @@ from pairs import each
 from remuda import Pool
 from remuda._wire.registrations import load_registrations, pickle_registrations
 
-pytestmark = [
-    pytest.mark.skipif(sys.platform != "linux", reason="worker processes need Linux"),
-    pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning"),  # newer Pythons warn about a fork
-]
+pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")  # newer Pythons warn about a fork
 
 START_METHODS = ("forkserver", "spawn", "fork")
 

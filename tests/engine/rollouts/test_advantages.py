@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from pairs import each
-from pool_envs import CountingEnv, counting
+from pool_envs import begun, counting
 from programs import kill
 from rollout_envs import CutOffEnv, ending, fill
 
@@ -65,11 +65,10 @@ def assert_like_the_loop(rollout: Any, finals: Any = None) -> None:
         np.testing.assert_allclose(got, reference, rtol=1e-12, atol=1e-12)
 
 
-@each(autoreset=["next_step", "same_step"], with_finals=[False, True], parts=[1, 2], backend=["process", "serial"])
-def test_advantages_equal_a_loop_over_each_episode(autoreset: Any, with_finals: bool, parts: int, backend: Any) -> None:
+@each(autoreset=["next_step", "same_step"], with_finals=[False, True], parts=[1, 2])
+def test_advantages_equal_a_loop_over_each_episode(autoreset: Any, with_finals: bool, parts: int) -> None:
     env_fns = [*ending([1, 3, 50]), *(partial(CutOffEnv, length) for length in (1, 4, 50))]
-    with Pool(env_fns, num_workers=2, autoreset=autoreset, backend=backend) as pool:
-        pool.reset(seed=0)
+    with begun(env_fns, num_workers=2, autoreset=autoreset, seed=0) as pool:
         for _ in range(2):  # the second rollout begins within episodes or just after their ends
             rollout = pool.rollout(11, parts=parts)
             for t, step in enumerate(rollout):
@@ -100,8 +99,7 @@ def test_advantages_use_the_value_of_the_terminal_observation() -> None:
 
 @pytest.mark.parametrize("autoreset", ["next_step", "same_step"])
 def test_advantages_of_rows_without_a_step_are_zero(autoreset: Any) -> None:
-    with Pool(counting(2), num_workers=1, autoreset=autoreset) as pool:
-        pool.reset()
+    with begun(counting(2), num_workers=1, autoreset=autoreset) as pool:
         rollout = pool.rollout(5)
         for _ in range(3):
             pool.step([1, 2])
@@ -117,26 +115,13 @@ def test_advantages_of_rows_without_a_step_are_zero(autoreset: Any) -> None:
 @pytest.mark.parametrize("autoreset", ["next_step", "same_step"])
 def test_advantages_of_episodes_that_a_fault_truncated(autoreset: Any) -> None:
     faults = FaultPolicy("restart", backoff=0)
-    with Pool(ending([4] * 4), num_workers=2, faults=faults, autoreset=autoreset) as pool:
-        pool.reset()
+    with begun(ending([4] * 4), num_workers=2, faults=faults, autoreset=autoreset) as pool:
         rollout = pool.rollout(12)
         for t, step in enumerate(rollout):
             if t == 5:
                 kill(pool, 1)
             step.act([1, 2, 3, 4])
         assert rollout.faults
-        assert_like_the_loop(rollout)
-
-
-@pytest.mark.parametrize("at", [0, 4])
-def test_advantages_of_episodes_that_a_replacement_truncated(at: int) -> None:
-    with Pool(counting(3), num_workers=1) as pool:
-        pool.reset()
-        rollout = pool.rollout(9)
-        for t, step in enumerate(rollout):
-            if t == at:
-                pool.replace([1], [partial(CountingEnv, 10)])
-            step.act([1, 2, 3])
         assert_like_the_loop(rollout)
 
 
@@ -150,20 +135,22 @@ def test_advantages_of_a_shards_rollout() -> None:
             assert_like_the_loop(ShardRollout(shard=0, node="here", policy_version=0, **fields))
 
 
+def made() -> Rollout:
+    """Returns a full rollout. It is refused until it is full."""
+    with begun(counting(2), backend="serial") as pool:
+        rollout = pool.rollout(3)
+        with pytest.raises(StateError, match="still being filled"):
+            rollout.gae(np.zeros((4, 2)))
+        return fill(rollout)
+
+
 def test_values_may_be_lists_or_tensors() -> None:
     torch = pytest.importorskip("torch")
-    rollout = made()
-    values = guesses((4, 2))
+    rollout, values = made(), guesses((4, 2))
     expected = rollout.gae(values)
     np.testing.assert_array_equal(rollout.gae(values.tolist()), expected)
     np.testing.assert_array_equal(rollout.gae(torch.tensor(values)), expected)
     np.testing.assert_allclose(rollout.gae(values.astype(np.float32)), expected, rtol=1e-5)
-
-
-def made() -> Rollout:
-    with Pool(counting(2), backend="serial") as pool:
-        pool.reset()
-        return fill(pool.rollout(3))
 
 
 @pytest.mark.parametrize(
@@ -180,11 +167,3 @@ def made() -> Rollout:
 def test_wrong_arguments_of_gae_are_refused(arguments: dict[str, Any], text: str) -> None:
     with pytest.raises(ValueError, match=text):
         made().gae(**{"values": np.zeros((4, 2)), **arguments})
-
-
-def test_gae_of_an_unfinished_rollout_is_refused() -> None:
-    with Pool(counting(2), backend="serial") as pool:
-        pool.reset()
-        rollout = pool.rollout(3)
-        with pytest.raises(StateError, match="still being filled"):
-            rollout.gae(np.zeros((4, 2)))

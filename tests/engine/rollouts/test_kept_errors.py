@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 from arena_views import arenas
-from pool_envs import counting
+from pool_envs import begun, counting
 from rollout_envs import FailingEnv, NumberInfoEnv, fill
 
 import remuda
-from remuda import Pool
+from remuda import EnvError, Pool
 
 
 class Unloadable:
@@ -76,7 +76,12 @@ CALLS: dict[str, Callable[[Pool], Any]] = {
     "collect in parts": lambda pool: next(remuda.collect(pool, lambda obs: [4], steps=5, parts=2)),
     "step": lambda pool: pool.step([1, 4]),
     "batch to nothing": lambda pool: pool.step([1, 1]).to("nothing"),
-    "info": lambda pool: pool.step([1, 1]).infos[9],
+    "no such info": lambda pool: pool.step([1, 1]).infos[9],
+    "info": lambda pool: pool.step([1, 1]).infos[0],
+    "infos": lambda pool: pool.step([1, 1]).infos[:2],
+    "infos, each": lambda pool: list(pool.step([1, 1]).infos),
+    "infos, listed": lambda pool: pool.step([1, 1]).list_infos(),
+    "infos, stacked": lambda pool: pool.step([1, 1]).stack_infos(),
     "get_state": lambda pool: pool.get_state(),
     "replace": lambda pool: pool.replace([0], [exits]),  # type: ignore[list-item]
 }
@@ -100,24 +105,10 @@ def kept_error(call: Callable[[Pool], Any], env_fns: Any, **options: Any) -> Bas
 def test_an_error_does_not_keep_memory(call: str) -> None:
     if "nothing" in call:
         pytest.importorskip("torch")
-    error = kept_error(CALLS[call], [NumberInfoEnv, FailingEnv])
+    is_info = call.startswith("info")
+    error = kept_error(CALLS[call], [UnloadableEnv] * 2 if is_info else [NumberInfoEnv, FailingEnv])
     assert error.__traceback__ is not None
-    assert not arenas()
-
-
-INFOS: dict[str, Callable[[Pool], Any]] = {
-    "one": lambda pool: pool.step([1, 1]).infos[0],
-    "some": lambda pool: pool.step([1, 1]).infos[:2],
-    "each": lambda pool: list(pool.step([1, 1]).infos),
-    "list": lambda pool: pool.step([1, 1]).list_infos(),
-    "stack": lambda pool: pool.step([1, 1]).stack_infos(),
-}
-
-
-@pytest.mark.parametrize("read", INFOS)
-def test_an_error_of_an_info_does_not_keep_memory(read: str) -> None:
-    error = kept_error(INFOS[read], [UnloadableEnv] * 2)
-    assert isinstance(error, remuda.EnvError)
+    assert isinstance(error, EnvError) or not is_info
     assert not arenas()
 
 
@@ -126,8 +117,7 @@ def test_the_callers_frames_keep_their_variables() -> None:
         value = "kept"
         raise KeyError(value)
 
-    with Pool(counting(2), num_workers=1) as pool:
-        pool.reset()
+    with begun(counting(2), num_workers=1) as pool:
         with pytest.raises(KeyError) as raised:
             next(remuda.collect(pool, policy, steps=4, parts=1))
         frames = [entry.frame.f_locals for entry in raised.traceback]

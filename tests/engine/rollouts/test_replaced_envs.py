@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from pairs import each
-from pool_envs import CountingEnv, counting
+from pool_envs import CountingEnv, begun, counting
 from programs import kill
 from rollout_envs import ending, fill
 from vector_envs import PlainVector
@@ -27,10 +27,9 @@ REFUSED = [
 ]
 
 
-@each(backend=BACKENDS, at=[0, 1, 3], faults=["raise", "restart"])
-def test_a_replacement_truncates_the_episode_in_an_open_rollout(backend: Any, at: int, faults: Any) -> None:
-    with Pool(counting(3), backend=backend, num_workers=2, faults=faults) as pool:
-        pool.reset()
+@each(at=[0, 1, 3], faults=["raise", "restart"])
+def test_a_replacement_truncates_the_episode_in_an_open_rollout(at: int, faults: Any) -> None:
+    with begun(counting(3), num_workers=2, faults=faults) as pool:
         rollout = pool.rollout(6)
         for t, step in enumerate(rollout):
             if t == at:
@@ -53,8 +52,7 @@ def test_a_replacement_truncates_the_episode_in_an_open_rollout(backend: Any, at
 
 
 def test_a_replacement_after_a_termination_does_not_truncate() -> None:
-    with Pool(ending([2, 50]), num_workers=1) as pool:
-        pool.reset()
+    with begun(ending([2, 50]), num_workers=1) as pool:
         rollout = pool.rollout(5)
         for t, step in enumerate(rollout):
             if t == 2:
@@ -66,8 +64,7 @@ def test_a_replacement_after_a_termination_does_not_truncate() -> None:
 
 
 def test_an_env_that_was_lost_before_its_replacement_truncates_once() -> None:
-    with Pool(counting(2), num_workers=2, faults=FaultPolicy("restart", backoff=0)) as pool:
-        pool.reset()
+    with begun(counting(2), num_workers=2, faults=FaultPolicy("restart", backoff=0)) as pool:
         rollout = pool.rollout(6)
         for t, step in enumerate(rollout):
             if t == 2:
@@ -82,25 +79,10 @@ def test_an_env_that_was_lost_before_its_replacement_truncates_once() -> None:
         assert not rollout.valid[first - 1, 1] and rollout.obs[first, 1, 2] == 0
 
 
-def test_a_replaced_vector_env_truncates_all_its_episodes() -> None:
-    make = partial(PlainVector, 2, mode="next_step")
-    with Pool([partial(make, 0), partial(make, 2)], vector_size=2, num_workers=2, faults="restart") as pool:
-        pool.reset()
-        rollout = pool.rollout(4)
-        for t, step in enumerate(rollout):
-            if t == 2:
-                pool.replace([2, 3], [partial(make, 10)])
-            step.act([1] * 4)
-        assert rollout.truncations[1].tolist() == [False, False, True, True]
-        assert rollout.valid[2].tolist() == [True, True, False, False]
-        assert rollout.episode_starts[3].tolist() == [False, False, True, True]
-
-
 @each(faults=["raise", "restart"], backend=BACKENDS)
 @pytest.mark.parametrize("how", ["reset", "step", None])
 def test_a_rollout_after_replace_begins_with_the_reset_of_the_env(faults: Any, backend: Any, how: str | None) -> None:
-    with Pool(counting(3), backend=backend, num_workers=2, faults=faults) as pool:
-        pool.reset()
+    with begun(counting(3), backend=backend, num_workers=2, faults=faults) as pool:
         before = pool.step([1] * 3).obs.copy()
         pool.replace([1], [partial(CountingEnv, 10)])
         if how == "reset":
@@ -117,10 +99,9 @@ def test_a_rollout_after_replace_begins_with_the_reset_of_the_env(faults: Any, b
         assert pool.stats().restarts == 0
 
 
-def test_a_replaced_vector_env_can_be_observed_and_is_no_fault() -> None:
+def test_a_replaced_vector_env_can_be_observed_and_truncates_all_its_episodes() -> None:
     make = partial(PlainVector, 2, mode="next_step")
-    with Pool([partial(make, 0), partial(make, 2)], vector_size=2, num_workers=2, faults="restart") as pool:
-        pool.reset()
+    with begun([partial(make, 0), partial(make, 2)], vector_size=2, num_workers=2, faults="restart") as pool:
         pool.replace([2, 3], [partial(make, 10)])
         pool.request_obs()
         assert pool.recv().obs[:, 0].tolist() == [0, 1, 2, 3]
@@ -128,12 +109,19 @@ def test_a_replaced_vector_env_can_be_observed_and_is_no_fault() -> None:
         assert rollout.obs[:, :, 0].tolist() == [[0, 1, 2, 3], [0, 1, 10, 11], [0, 1, 10, 11]]
         assert rollout.valid[0].tolist() == [True, True, False, False]
         assert pool.stats().restarts == 0
+        rollout = pool.rollout(4)
+        for t, step in enumerate(rollout):
+            if t == 2:
+                pool.replace([2, 3], [partial(make, 20)])
+            step.act([1] * 4)
+        assert rollout.truncations[1].tolist() == [False, False, True, True]
+        assert rollout.valid[2].tolist() == [True, True, False, False]
+        assert rollout.episode_starts[3].tolist() == [False, False, True, True]
 
 
 @each(mode__look=REFUSED, faults=["raise", "restart"], backend=BACKENDS)
 def test_a_replaced_env_needs_a_reset_if_no_step_resets_it(mode: Any, look: str, faults: Any, backend: Any) -> None:
-    with Pool(counting(3), backend=backend, num_workers=2, autoreset=mode, faults=faults) as pool:
-        pool.reset()
+    with begun(counting(3), backend=backend, num_workers=2, autoreset=mode, faults=faults) as pool:
         pool.step([1] * 3)
         pool.replace([1], [partial(CountingEnv, 10)])
         with pytest.raises(StateError, match=r"expected envs that have been reset, got env 1; call reset"):

@@ -6,16 +6,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from pool_envs import counting
+from pool_envs import begun, counting
 
 import remuda
-from remuda import Pool
 
 
 def filled(values: list[Any], columns: Any = None) -> Any:
     """Returns column `v` of a rollout of two envs in which these values were stored one after another."""
-    with Pool(counting(2), backend="serial") as pool:
-        pool.reset()
+    with begun(counting(2), backend="serial") as pool:
         rollout = pool.rollout(len(values), columns)
         for step, value in zip(rollout, values, strict=False):
             step.act([1, 1], v=value)
@@ -67,8 +65,7 @@ def test_a_column_is_widened_for_later_values(values: list[Any], dtype: Any) -> 
     ],
 )
 def test_values_that_a_cast_would_change_are_refused_before_anything_is_sent(dtype: Any, value: Any, got: str) -> None:
-    with Pool(counting(2), num_workers=1, backend="serial") as pool:
-        pool.reset()
+    with begun(counting(2), num_workers=1, backend="serial") as pool:
         rollout = pool.rollout(2, {"v": dtype})
         for t, step in enumerate(rollout):
             if t == 0:
@@ -105,8 +102,7 @@ def test_values_are_cast_to_the_columns_dtype(dtype: Any, value: Any) -> None:
 
 
 def test_a_refused_action_does_not_change_columns() -> None:
-    with Pool(counting(2), backend="serial") as pool:
-        pool.reset()
+    with begun(counting(2), backend="serial") as pool:
         rollout = pool.rollout(2)
         turns = iter(rollout)
         step = next(turns)
@@ -123,14 +119,6 @@ def test_a_refused_action_does_not_change_columns() -> None:
         rollout.close()
 
 
-def test_columns_of_a_policy_are_widened() -> None:
-    with Pool(counting(2), num_workers=1, backend="serial") as pool:
-        pool.reset()
-        values = iter([[0, 0], [0.5, 1.5], [2, 3]])
-        rollout = next(remuda.collect(pool, lambda obs: ([1, 1], {"v": next(values)}), steps=3, parts=1))
-        assert rollout.columns["v"].tolist() == [[0.0, 0.0], [0.5, 1.5], [2.0, 3.0]]
-
-
 @pytest.mark.parametrize(
     ("columns", "kind", "text"),
     [
@@ -145,8 +133,7 @@ def test_columns_of_a_policy_are_widened() -> None:
 )
 @pytest.mark.parametrize("parts", [1, 2])
 def test_wrong_columns_are_refused_without_effect(columns: Any, kind: Any, text: str, parts: int) -> None:
-    with Pool(counting(2), num_workers=1, backend="serial") as pool:
-        pool.reset()
+    with begun(counting(2), num_workers=1, backend="serial") as pool:
         rollout = pool.rollout(2)
         with pytest.raises(kind, match=text):
             pool.rollout(2, columns, parts=parts)

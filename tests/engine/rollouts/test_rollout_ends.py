@@ -3,68 +3,51 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from itertools import islice
 from typing import Any
 
 import numpy as np
 import pytest
 from pairs import each
-from pool_envs import counting, hooked
+from pool_envs import begun, counting, hooked
 from programs import kill
 from rollout_envs import FailingEnv, ending, fill
 
 import remuda
 from remuda import EnvError, Pool, Rollout, StateError
 
-BACKENDS = ("process", "thread", "serial")
-
-
-def envs_with_a_failing_one() -> list[Any]:
-    """Returns four envs. The last one raises at action 4."""
-    return [*ending([1, 50, 50]), FailingEnv]
-
-
 # -- what is in flight -----------------------------------------------------------------------------------
 
 
+@contextmanager
+def failed_close() -> Iterator[tuple[Pool, Rollout]]:
+    """Yields a pool, and a rollout whose close an env has failed. The results of the other envs are in flight."""
+    with begun([*ending([1, 50, 50]), FailingEnv], num_workers=2) as pool:
+        rollout = pool.rollout(3)
+        pool.send([7, 8, 9, 4])
+        with pytest.raises(EnvError, match="four"):
+            rollout.close()
+        yield pool, rollout
+
+
 def test_results_in_flight_after_a_failed_close_keep_rewards_and_flags() -> None:
-    with Pool(envs_with_a_failing_one(), num_workers=2) as pool:
-        pool.reset()
-        rollout = pool.rollout(3)
-        pool.send([7, 8, 9, 4])
-        with pytest.raises(EnvError, match="four"):
-            rollout.close()
-        assert not rollout.is_open and not rollout.valid.any()
-        batch = pool.recv()
-        assert sorted(
-            zip(batch.env_ids.tolist(), batch.rewards.tolist(), batch.terminations.tolist(), strict=True)
-        ) == [
-            (0, 7.0, True),
-            (1, 8.0, False),
-            (2, 9.0, False),
-        ]
-        assert rollout.rewards[0].tolist() == [7.0, 8.0, 9.0, 0.0]
-        assert rollout.valid.tolist() == [[True, True, True, False], [False] * 4, [False] * 4]
-
-
-def test_closing_again_receives_the_remaining_results() -> None:
-    with Pool(envs_with_a_failing_one(), num_workers=2) as pool:
-        pool.reset()
-        rollout = pool.rollout(3)
-        pool.send([7, 8, 9, 4])
-        with pytest.raises(EnvError, match="four"):
-            rollout.close()
-        rollout.close()
-        assert (pool.pending, rollout.rewards[0].tolist()) == (0, [7.0, 8.0, 9.0, 0.0])
+    for again in (True, False):
+        with failed_close() as (pool, rollout):
+            assert not rollout.is_open and not rollout.valid.any()
+            if again:
+                rollout.close()
+            else:
+                batch = pool.recv()
+                rows = zip(batch.env_ids.tolist(), batch.rewards.tolist(), batch.terminations.tolist(), strict=True)
+                assert sorted(rows) == [(0, 7.0, True), (1, 8.0, False), (2, 9.0, False)]
+            assert (pool.pending, rollout.rewards[0].tolist()) == (0, [7.0, 8.0, 9.0, 0.0])
+            assert rollout.valid.tolist() == [[True, True, True, False], [False] * 4, [False] * 4]
 
 
 def test_closing_again_does_not_disturb_a_later_rollout() -> None:
-    with Pool(envs_with_a_failing_one(), num_workers=2) as pool:
-        pool.reset()
-        first = pool.rollout(3)
-        pool.send([7, 8, 9, 4])
-        with pytest.raises(EnvError, match="four"):
-            first.close()
+    with failed_close() as (pool, first):
         pool.reset()
         second = pool.rollout(2)
         pool.send([1] * 4)
@@ -78,20 +61,14 @@ def test_closing_again_does_not_disturb_a_later_rollout() -> None:
 
 @pytest.mark.parametrize("drop", [lambda pool: pool.discard(), lambda pool: pool.reset()])
 def test_rows_of_discarded_results_are_empty(drop: Callable[[Pool], Any]) -> None:
-    with Pool(envs_with_a_failing_one(), num_workers=2) as pool:
-        pool.reset()
-        rollout = pool.rollout(3)
-        pool.send([7, 8, 9, 4])
-        with pytest.raises(EnvError, match="four"):
-            rollout.close()
+    with failed_close() as (pool, rollout):
         drop(pool)
         assert not rollout.valid.any() and not rollout.rewards.any()
         assert not (rollout.terminations | rollout.truncations).any()
 
 
 def test_unfilled_rows_of_an_open_rollout_are_empty() -> None:
-    with Pool(ending([1, 50]), num_workers=1) as pool:
-        pool.reset()
+    with begun(ending([1, 50]), num_workers=1) as pool:
         fill(pool.rollout(4))  # fills the memory that the next rollout reuses
         rollout = pool.rollout(4)
         pool.step([3, 3])
@@ -100,16 +77,6 @@ def test_unfilled_rows_of_an_open_rollout_are_empty() -> None:
 
 
 # -- parts ----------------------------------------------------------------------------------------------
-
-
-def leave(pool: Pool, parts: int, turns: int) -> Rollout:
-    """Returns a rollout in parts that the caller leaves after `turns` turns."""
-    rollout = pool.rollout(4, parts=parts)
-    for turn, step in enumerate(rollout):
-        step.act([1] * len(step.env_ids))
-        if turn + 1 == turns:
-            break
-    return rollout
 
 
 def assert_usable(pool: Pool) -> None:
@@ -123,11 +90,12 @@ def assert_usable(pool: Pool) -> None:
     assert pool.pending == 0
 
 
-@each(backend=BACKENDS, turns=[1, 2, 3], recover=["reset", "discard", "send_reset"])
-def test_a_pool_recovers_from_an_unfinished_rollout_in_parts(backend: Any, turns: int, recover: str) -> None:
-    with Pool(counting(4), backend=backend, num_workers=2) as pool:
-        pool.reset()
-        held = leave(pool, 2, turns)
+@each(turns=[1, 2, 3], recover=["reset", "discard", "send_reset"])
+def test_a_pool_recovers_from_an_unfinished_rollout_in_parts(turns: int, recover: str) -> None:
+    with begun(counting(4), num_workers=2) as pool:
+        held = pool.rollout(4, parts=2)
+        for step in islice(held, turns):
+            step.act([1, 1])
         if recover == "reset":
             assert pool.reset().obs[:, 2].tolist() == [0] * 4
         elif recover == "discard":
@@ -145,8 +113,7 @@ def test_a_pool_recovers_from_an_unfinished_rollout_in_parts(backend: Any, turns
 
 
 def test_discard_and_reset_recover_a_split_pool() -> None:
-    with Pool(counting(4), num_workers=2) as pool:
-        pool.reset()
+    with begun(counting(4), num_workers=2) as pool:
         first, second = pool.split(2)
         first.send([1, 1])
         assert pool.pending == 2
@@ -162,22 +129,10 @@ def test_discard_and_reset_recover_a_split_pool() -> None:
         assert_usable(pool)
 
 
-def test_reset_recovers_a_pool_after_a_part_failed() -> None:
-    with Pool([FailingEnv] * 4, num_workers=2) as pool:
-        pool.reset()
-        rollout = pool.rollout(4, parts=2)
-        with pytest.raises(EnvError, match="four"):
-            for step in rollout:
-                step.act([1, 4])
-        assert pool.reset().obs[:, 2].tolist() == [0] * 4
-        assert_usable(pool)
-
-
-@each(backend=BACKENDS, error=[KeyError, KeyboardInterrupt])
-def test_a_pool_is_usable_after_a_failed_collect(backend: Any, error: type[BaseException]) -> None:
+@pytest.mark.parametrize("error", [KeyError, KeyboardInterrupt])
+def test_a_pool_is_usable_after_a_failed_collect(error: type[BaseException]) -> None:
     """The policy raises while an env that has already acted fails."""
-    with Pool([FailingEnv] * 4, backend=backend, num_workers=2) as pool:
-        pool.reset()
+    with begun([FailingEnv] * 4, num_workers=2) as pool:
         calls = []
 
         def policy(obs: Any) -> Any:
@@ -195,8 +150,7 @@ def test_a_pool_is_usable_after_a_failed_collect(backend: Any, error: type[BaseE
 
 @pytest.mark.parametrize("close_first", [True, False])
 def test_closing_an_ended_rollout_does_not_disturb_later_parts(close_first: bool) -> None:
-    with Pool(counting(4), num_workers=2) as pool:
-        pool.reset()
+    with begun(counting(4), num_workers=2) as pool:
         ended = pool.rollout(4, parts=2)
         pool.split(1)
         rollout = pool.rollout(4, parts=2)
@@ -236,8 +190,7 @@ def test_a_face_can_be_reset_after_an_unfinished_rollout(face: str, parts: int) 
 
 def test_a_death_between_rollouts_reports_the_last_action() -> None:
     for parts in (1, 2):
-        with Pool(counting(4), num_workers=2) as pool:
-            pool.reset()
+        with begun(counting(4), num_workers=2) as pool:
             pool.step([9] * 4)
             fill(pool.rollout(5, parts=parts), 3)
             pool.split(1)
@@ -245,13 +198,11 @@ def test_a_death_between_rollouts_reports_the_last_action() -> None:
             kill(pool, 1)
             with pytest.raises(remuda.WorkerDiedError) as raised:
                 pool.rollout(4)
-            assert raised.value.where is not None
             assert (raised.value.where.step, int(raised.value.where.action)) == (6, 3)
 
 
 def test_a_death_after_a_split_reports_the_envs_last_action() -> None:
-    with Pool(counting(4), num_workers=2) as pool:
-        pool.reset()
+    with begun(counting(4), num_workers=2) as pool:
         pool.step([5, 6, 7, 8])
         first, second = pool.split(2)
         first.step([1, 1])
@@ -259,7 +210,6 @@ def test_a_death_after_a_split_reports_the_envs_last_action() -> None:
         with pytest.raises(remuda.WorkerDiedError) as raised:
             second.request_obs([3])
             second.recv()
-        assert raised.value.where is not None
         assert (raised.value.where.env_id, int(raised.value.where.action)) == (3, 8)
 
 
@@ -268,10 +218,8 @@ def test_a_rollout_of_one_env_reports_the_action_of_the_step_it_died_in() -> Non
         if action == 7:
             os._exit(1)
 
-    with Pool(hooked(1, (0,), step=step), num_workers=1) as pool:
-        pool.reset()
+    with begun(hooked(1, (0,), step=step), num_workers=1) as pool:
         with pytest.raises(remuda.WorkerDiedError) as raised:
             for t, turn in enumerate(pool.rollout(5)):
                 turn.act([7 if t == 3 else t])
-        assert raised.value.where is not None
         assert (raised.value.where.step, int(raised.value.where.action)) == (4, 7)

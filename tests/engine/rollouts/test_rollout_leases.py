@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import os
+import re
+from pathlib import Path
 
 import numpy as np
 import pytest
 from arena_views import address, is_view
-from pool_envs import counting
+from pool_envs import begun, counting
 from rollout_envs import ImageEnv, fill
-
-from remuda import Pool
 
 
 def test_held_rollouts_keep_their_memory_and_dropped_ones_free_it() -> None:
-    with Pool(counting(3), num_workers=1) as pool:
-        pool.reset()
+    with begun(counting(3), num_workers=1) as pool:
         held = fill(pool.rollout(6)).obs[2:4]
         before, place = held.copy(), address(held)
         others = [fill(pool.rollout(6)) for _ in range(3)]
@@ -32,21 +31,13 @@ def test_held_rollouts_keep_their_memory_and_dropped_ones_free_it() -> None:
 
 def shared_memory() -> int:
     """Returns the bytes of pools' memory that this process has touched."""
-    with open("/proc/self/smaps") as smaps:
-        lines = smaps.read().split("\n")
-    found, is_pool_memory = 0, False
-    for line in lines:
-        words = line.split()
-        if words and "-" in words[0] and not words[0].endswith(":"):
-            is_pool_memory = "memfd:remuda" in line
-        elif is_pool_memory and words and words[0] == "Rss:":
-            found += int(words[1]) * 1024
-    return found
+    maps = Path("/proc/self/smaps").read_text()
+    sizes = re.findall(r"/memfd:remuda.*\n(?:\w+:.*\n)*?Rss: +(\d+) kB", maps)
+    return 1024 * sum(map(int, sizes))
 
 
 def test_rollouts_allocate_no_more_memory_than_they_need() -> None:
-    with Pool([ImageEnv] * 4, num_workers=1) as pool:
-        pool.reset()
+    with begun([ImageEnv] * 4, num_workers=1) as pool:
         frame = 4 * 64 * 64 * 3
         at_first = shared_memory()
         assert at_first < 20 * frame
@@ -60,8 +51,7 @@ def test_rollouts_allocate_no_more_memory_than_they_need() -> None:
 
 
 def test_a_rollout_without_enough_memory_is_refused_without_effect() -> None:
-    with Pool([ImageEnv] * 4, num_workers=1) as pool:
-        pool.reset()
+    with begun([ImageEnv] * 4, num_workers=1) as pool:
         with pytest.raises(MemoryError, match=r"expected \d+ MB of free memory for a rollout of 100000000 steps of 4"):
             pool.rollout(100_000_000)
         assert (pool.step(np.zeros(4, int)).obs == 1).all()
@@ -69,8 +59,7 @@ def test_a_rollout_without_enough_memory_is_refused_without_effect() -> None:
 
 
 def test_a_forked_child_has_its_own_copy_of_a_rollout() -> None:
-    with Pool(counting(3), num_workers=1) as pool:
-        pool.reset()
+    with begun(counting(3), num_workers=1) as pool:
         rollout = fill(pool.rollout(6), 1)
         before = rollout.obs.copy(), rollout.actions.copy(), rollout.rewards.copy()
         go_on, answers = os.pipe(), os.pipe()

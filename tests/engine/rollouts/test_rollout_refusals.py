@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from pool_envs import TextEnv, counting
+from pool_envs import TextEnv, begun, counting
 from rollout_envs import fill
 
 from remuda import InvalidActionError, Pool, StateError
@@ -21,6 +21,8 @@ def bad_calls() -> Sequence[tuple[type[Exception], str, Callable[[Pool], Any]]]:
         (ValueError, "expected steps to be at least 1, got 0", lambda pool: pool.rollout(0)),
         (ValueError, "expected parts to be an int from 1 to 3 .*got None", lambda pool: pool.rollout(1, parts=None)),  # type: ignore[arg-type]
         (ValueError, "expected parts to be an int from 1 to 3", lambda pool: pool.rollout(1, parts=4)),
+        (MemoryError, "expected .* rows at most, got 30,000,000,003", lambda pool: pool.rollout(10**10)),
+        (MemoryError, "expected .* rows at most, got 27,670", lambda pool: pool.rollout(2**63)),
         (TypeError, "data type 'nothing' not understood", lambda pool: pool.rollout(1, {"value": "nothing"})),
         (ValueError, "min_envs to be an int from 1 to 3, got 4", lambda pool: pool.rollout(1).partial(4)),
         (ValueError, "min_envs to be an int from 1 to 3, got True", lambda pool: pool.rollout(1).partial(True)),
@@ -31,8 +33,7 @@ def bad_calls() -> Sequence[tuple[type[Exception], str, Callable[[Pool], Any]]]:
 def test_bad_arguments_of_rollouts_have_no_effect(
     kind: type[Exception], text: str, call: Callable[[Pool], Any]
 ) -> None:
-    with Pool(counting(3), num_workers=1, backend="serial") as pool:
-        pool.reset()
+    with begun(counting(3), num_workers=1, backend="serial") as pool:
         with pytest.raises(kind, match=text):
             call(pool)
         assert (pool.step([1, 1, 1]).obs[:, 2] == 1).all()
@@ -41,17 +42,14 @@ def test_bad_arguments_of_rollouts_have_no_effect(
 
 @pytest.mark.parametrize("autoreset", ["disabled", "background"])
 def test_rollouts_are_refused_in_autoreset_modes_without_reset_rows(autoreset: Any) -> None:
-    with Pool(counting(2), autoreset=autoreset) as pool:
-        pool.reset()
-        with pytest.raises(ValueError, match=f"got '{autoreset}'"):
-            pool.rollout(3)
+    with begun(counting(2), autoreset=autoreset) as pool, pytest.raises(ValueError, match=f"got '{autoreset}'"):
+        pool.rollout(3)
 
 
 def test_rollouts_are_refused_for_observations_without_columns() -> None:
-    with Pool([TextEnv] * 2) as pool:
-        pool.reset()
-        with pytest.raises(ValueError, match="expected an .* space of arrays for a rollout, got a Text"):
-            pool.rollout(3)
+    expected = "expected an .* space of arrays for a rollout, got a Text"
+    with begun([TextEnv] * 2) as pool, pytest.raises(ValueError, match=expected):
+        pool.rollout(3)
 
 
 def test_a_rollout_needs_envs_that_were_reset_and_are_not_in_flight() -> None:
@@ -67,8 +65,7 @@ def test_a_rollout_needs_envs_that_were_reset_and_are_not_in_flight() -> None:
 
 
 def test_each_turn_has_one_act() -> None:
-    with Pool(counting(2)) as pool:
-        pool.reset()
+    with begun(counting(2)) as pool:
         rollout = pool.rollout(4)
         turns = iter(rollout)
         step = next(turns)
@@ -91,8 +88,7 @@ def test_each_turn_has_one_act() -> None:
 
 @pytest.mark.parametrize("do", [pickle.dumps, copy.copy, copy.deepcopy])
 def test_arrays_of_a_rollout_can_be_pickled_but_not_the_rollout(do: Callable[[Any], Any]) -> None:
-    with Pool(counting(2), num_workers=1, backend="serial") as pool:
-        pool.reset()
+    with begun(counting(2), num_workers=1, backend="serial") as pool:
         rollout = fill(pool.rollout(4))
         with pytest.raises(TypeError, match="got a rollout of 4 steps of 2 envs, which .* its arrays"):
             do(rollout)
@@ -103,8 +99,7 @@ def test_arrays_of_a_rollout_can_be_pickled_but_not_the_rollout(do: Callable[[An
 @pytest.mark.parametrize("how", ["step", "reset", "rollout", "split", "close"])
 @pytest.mark.parametrize("way", ["lockstep", "partial"])
 def test_a_turn_is_refused_after_another_call_used_the_envs(way: str, how: str) -> None:
-    with Pool(counting(4), num_workers=2, backend="serial") as pool:
-        pool.reset()
+    with begun(counting(4), num_workers=2, backend="serial") as pool:
         rollout = pool.rollout(6)
         turns = rollout.partial(4) if way == "partial" else iter(rollout)
         for _ in range(2):
@@ -132,8 +127,7 @@ def test_a_turn_is_refused_after_another_call_used_the_envs(way: str, how: str) 
 
 
 def test_closing_a_full_rollout_does_not_disturb_the_next_one() -> None:
-    with Pool(counting(2), num_workers=1, backend="serial") as pool:
-        pool.reset()
+    with begun(counting(2), num_workers=1, backend="serial") as pool:
         first = pool.rollout(2)
         for _ in range(2):
             pool.step([1, 1])
@@ -148,8 +142,7 @@ def test_closing_a_full_rollout_does_not_disturb_the_next_one() -> None:
 
 
 def test_a_turn_of_a_part_is_refused_after_another_step() -> None:
-    with Pool(counting(4), num_workers=2, backend="serial") as pool:
-        pool.reset()
+    with begun(counting(4), num_workers=2, backend="serial") as pool:
         rollout = pool.rollout(6, parts=2)
         step = next(iter(rollout))
         step._part.step([2, 2])
@@ -157,12 +150,3 @@ def test_a_turn_of_a_part_is_refused_after_another_step() -> None:
             step.act([3, 3])
         rollout.close()
         assert rollout.valid.sum() == 2
-
-
-def test_too_many_steps_are_refused() -> None:
-    with Pool(counting(2), num_workers=1, backend="serial") as pool:
-        pool.reset()
-        for steps in (10**10, 2**63):
-            with pytest.raises(MemoryError, match="rows at most"):
-                pool.rollout(steps)
-        fill(pool.rollout(3))

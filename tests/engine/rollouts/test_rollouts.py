@@ -6,17 +6,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-import simulator_envs
 from arena_views import address, is_view
-from pairs import each
-from pool_envs import CountingEnv, NestedEnv, counting
+from pool_envs import CountingEnv, NestedEnv, begun, counting
 from programs import kill
-from rollout_envs import FailingEnv, NumberInfoEnv, ending, fill
+from rollout_envs import NumberInfoEnv, ending, fill
 from vector_envs import synced
 
-from remuda import ClosedError, EnvError, FaultPolicy, Pool, Rollout
-
-BACKENDS = ("process", "thread", "serial")
+from remuda import ClosedError, FaultPolicy, Pool, Rollout
 
 
 class Twin:
@@ -43,9 +39,8 @@ class Twin:
 def assert_like(rollout: Rollout, twin: Twin) -> None:
     np.testing.assert_array_equal(rollout.obs, twin.obs)
     np.testing.assert_array_equal(rollout.actions, twin.actions)
-    np.testing.assert_array_equal(rollout.rewards, twin.stacked("rewards"))
-    np.testing.assert_array_equal(rollout.terminations, twin.stacked("terminations"))
-    np.testing.assert_array_equal(rollout.truncations, twin.stacked("truncations"))
+    for name in ("rewards", "terminations", "truncations"):
+        np.testing.assert_array_equal(getattr(rollout, name), twin.stacked(name))
 
 
 def actions_of(t: int, n: int) -> Any:
@@ -55,13 +50,12 @@ def actions_of(t: int, n: int) -> Any:
 # -- contents --------------------------------------------------------------------------------------------
 
 
-@each(autoreset=["next_step", "same_step"], backend=BACKENDS)
-def test_a_rollout_has_the_rows_of_steps(backend: Any, autoreset: Any) -> None:
+@pytest.mark.parametrize("autoreset", ["next_step", "same_step"])
+def test_a_rollout_has_the_rows_of_steps(autoreset: Any) -> None:
     with (
-        Pool(counting(5), backend=backend, num_workers=2, autoreset=autoreset) as pool,
+        begun(counting(5), num_workers=2, autoreset=autoreset, seed=3) as pool,
         Pool(counting(5), backend="serial", autoreset=autoreset) as serial,
     ):
-        pool.reset(seed=3)
         twin = Twin(serial)
         for steps in (11, 4, 11):
             rollout = pool.rollout(steps)
@@ -77,34 +71,10 @@ def test_a_rollout_has_the_rows_of_steps(backend: Any, autoreset: Any) -> None:
             twin.begin()
 
 
-@pytest.mark.watchdog(900)  # each case starts processes of a simulator
-@each(simulator__backend=simulator_envs.PLACES, autoreset=["next_step", "same_step"])
-def test_a_rollout_of_simulators_has_the_rows_of_steps(simulator: str, backend: Any, autoreset: Any) -> None:
-    env_fns = simulator_envs.env_fns(simulator, simulator_envs.num_envs_in_a_process(simulator))
-    with Pool(env_fns, backend=backend, autoreset=autoreset) as pool:
-        pool.reset(seed=3)
-        all_actions = simulator_envs.draw_actions(pool.single_action_space, 30, len(env_fns))
-        rollout = pool.rollout(len(all_actions))
-        for step, actions in zip(rollout, all_actions, strict=True):
-            step.act(actions)
-        with Pool(env_fns, backend="serial", autoreset=autoreset) as serial:
-            twin = Twin(serial)
-            for actions in all_actions:
-                twin.step(actions)
-            assert_like(rollout, twin)
-        assert rollout.truncations.any()
-
-
 @pytest.mark.parametrize("autoreset", ["next_step", "same_step"])
 def test_a_rollout_marks_valid_rows_and_episode_starts(autoreset: Any) -> None:
-    with Pool(ending([2, 3, 50]), num_workers=2, autoreset=autoreset) as pool:
-        pool.reset()
-        first, second = pool.rollout(4), None
-        for step in first:
-            step.act([1, 1, 1])
-        second = pool.rollout(4)
-        for step in second:
-            step.act([1, 1, 1])
+    with begun(ending([2, 3, 50]), num_workers=2, autoreset=autoreset) as pool:
+        first, second = fill(pool.rollout(4)), fill(pool.rollout(4))
     dones = np.concatenate([first.terminations | first.truncations, second.terminations | second.truncations])
     valid = np.concatenate([first.valid, second.valid])
     starts = np.concatenate([first.episode_starts[:-1], second.episode_starts])
@@ -124,8 +94,7 @@ def test_a_rollout_marks_valid_rows_and_episode_starts(autoreset: Any) -> None:
 
 
 def test_nested_spaces_give_nested_arrays_of_the_arena() -> None:
-    with Pool([NestedEnv] * 3, num_workers=2, autoreset="same_step") as pool:
-        pool.reset()
+    with begun([NestedEnv] * 3, num_workers=2, autoreset="same_step") as pool:
         rollout = pool.rollout(6)
         actions = {"push": np.ones((3, 2)), "keys": (np.zeros(3, int), np.ones((3, 2), int))}
         seen = []
@@ -140,8 +109,7 @@ def test_nested_spaces_give_nested_arrays_of_the_arena() -> None:
 
 def test_a_rollout_copies_no_array() -> None:
     """The policy and the learner read the same memory, in which the frames are contiguous."""
-    with Pool(counting(4), num_workers=2) as pool:
-        pool.reset()
+    with begun(counting(4), num_workers=2) as pool:
         rollout = pool.rollout(5)
         for t, step in enumerate(rollout):
             assert address(step.obs) == address(rollout.obs[t])
@@ -155,10 +123,9 @@ def test_a_rollout_copies_no_array() -> None:
 @pytest.mark.parametrize("autoreset", ["next_step", "same_step"])
 def test_numbers_in_infos_are_arrays_over_steps_and_envs(autoreset: Any) -> None:
     with (
-        Pool([NumberInfoEnv] * 3, num_workers=1, autoreset=autoreset) as pool,
+        begun([NumberInfoEnv] * 3, num_workers=1, autoreset=autoreset, seed=3) as pool,
         Pool([NumberInfoEnv] * 3, backend="serial", autoreset=autoreset) as serial,
     ):
-        pool.reset(seed=3)
         twin = Twin(serial)
         for _ in range(2):  # the first info of each key precedes its column
             rollout = pool.rollout(12)
@@ -190,12 +157,9 @@ class IrregularInfoEnv(CountingEnv):
 
 
 def test_a_number_without_a_column_does_not_hide_other_numbers() -> None:
-    with Pool([IrregularInfoEnv], backend="serial") as pool:
-        pool.reset(seed=0)
+    with begun([IrregularInfoEnv], backend="serial", seed=0) as pool:
         for _ in range(2):  # the keys have columns in the second rollout
-            rollout = pool.rollout(6)
-            for step in rollout:
-                step.act(np.zeros(1, int))
+            rollout = fill(pool.rollout(6), 0)
         assert rollout.infos["_a"].all()
         assert rollout.infos["_b"][:, 0].tolist() == [True, False, True, True, True, True]
 
@@ -203,9 +167,8 @@ def test_a_number_without_a_column_does_not_hide_other_numbers() -> None:
 # -- ends ------------------------------------------------------------------------------------------------
 
 
-def test_a_rollout_that_is_closed_early_has_the_filled_rows() -> None:
-    with Pool(counting(3), num_workers=1) as pool:
-        pool.reset()
+def test_a_rollout_that_a_close_or_a_reset_ends_has_the_filled_rows() -> None:
+    with begun(counting(3), num_workers=1) as pool:
         fill(pool.rollout(5), 4)  # fills the memory that the next rollout reuses
         rollout = pool.rollout(5)
         for t, step in enumerate(rollout):
@@ -219,21 +182,15 @@ def test_a_rollout_that_is_closed_early_has_the_filled_rows() -> None:
         assert not rollout.episode_starts[4:].any()
         assert (pool.step([1, 1, 1]).obs[:, 2] == 9).all()
         assert rollout.rewards[3].tolist() == [0.0] * 3  # later steps do not write to a closed rollout
-
-
-def test_a_reset_ends_a_rollout() -> None:
-    with Pool(counting(3), num_workers=1) as pool:
-        pool.reset()
-        rollout = pool.rollout(5)
+        ended = pool.rollout(5)
         pool.step([1, 1, 1])
         pool.reset()
         pool.step([1, 1, 1])
-        assert rollout.valid.tolist() == [[True] * 3] + [[False] * 3] * 4
+        assert ended.valid.tolist() == [[True] * 3] + [[False] * 3] * 4
 
 
 def test_steps_of_the_pool_fill_a_rollout() -> None:
-    with Pool(counting(3), num_workers=2) as pool:
-        pool.reset()
+    with begun(counting(3), num_workers=2) as pool:
         rollout = pool.rollout(3)
         batches = [pool.step(np.full(3, t)) for t in range(5)]
         assert [address(batch.obs) for batch in batches[:3]] == [address(rollout.obs[t]) for t in (1, 2, 3)]
@@ -243,8 +200,7 @@ def test_steps_of_the_pool_fill_a_rollout() -> None:
 
 
 def test_a_rollout_may_begin_while_another_is_open() -> None:
-    with Pool(counting(3), num_workers=1) as pool:
-        pool.reset()
+    with begun(counting(3), num_workers=1) as pool:
         abandoned = pool.rollout(5)
         pool.step([1, 1, 1])
         rollout = fill(pool.rollout(2), 3)
@@ -270,11 +226,8 @@ def test_closing_the_pool_ends_a_rollout() -> None:
 
 
 def test_parts_fill_one_rollout_alternately() -> None:
-    with (
-        Pool(ending([3, 4, 5, 6, 7, 8]), num_workers=2) as pool,
-        Pool(ending([3, 4, 5, 6, 7, 8]), backend="serial") as serial,
-    ):
-        pool.reset(seed=3)
+    env_fns = ending([3, 4, 5, 6, 7, 8])
+    with begun(env_fns, num_workers=2, seed=3) as pool, Pool(env_fns, backend="serial") as serial:
         twin = Twin(serial)
         for _ in range(2):
             rollout = pool.rollout(9, parts=2)
@@ -296,8 +249,7 @@ def test_parts_fill_one_rollout_alternately() -> None:
 
 
 def test_a_part_has_its_own_rollouts() -> None:
-    with Pool(counting(4), num_workers=2) as pool:
-        pool.reset()
+    with begun(counting(4), num_workers=2) as pool:
         halves = pool.split(2)
         rollouts = [half.rollout(3) for half in halves]
         for steps in zip(*rollouts, strict=True):
@@ -309,14 +261,10 @@ def test_a_part_has_its_own_rollouts() -> None:
             assert (rollout.obs[:, :, 0] == half.env_ids).all()
 
 
-@each(backend=BACKENDS, min_envs=[1, 3, 5])
-def test_with_partial_batches_each_env_has_its_own_row_number(backend: Any, min_envs: int) -> None:
-    lengths = [2, 3, 4, 50, 60]
-    with (
-        Pool(ending(lengths), backend=backend, num_workers=3) as pool,
-        Pool(ending(lengths), backend="serial") as serial,
-    ):
-        pool.reset(seed=3)
+@pytest.mark.parametrize("min_envs", [1, 3, 5])
+def test_with_partial_batches_each_env_has_its_own_row_number(min_envs: int) -> None:
+    env_fns = ending([2, 3, 4, 50, 60])
+    with begun(env_fns, num_workers=3, seed=3) as pool, Pool(env_fns, backend="serial") as serial:
         twin = Twin(serial)
         for _ in range(2):
             rollout = pool.rollout(8)
@@ -333,11 +281,11 @@ def test_with_partial_batches_each_env_has_its_own_row_number(backend: Any, min_
 
 
 def test_vector_envs_fill_rollouts() -> None:
+    env_fns = synced(ending([3, 4, 5, 6, 7, 8]), 3)
     with (
-        Pool(synced(ending([3, 4, 5, 6, 7, 8]), 3), vector_size=3, num_workers=2) as pool,
-        Pool(synced(ending([3, 4, 5, 6, 7, 8]), 3), vector_size=3, backend="serial") as serial,
+        begun(env_fns, vector_size=3, num_workers=2, seed=3) as pool,
+        Pool(env_fns, vector_size=3, backend="serial") as serial,
     ):
-        pool.reset(seed=3)
         twin = Twin(serial)
         for parts in (1, 2):
             rollout = pool.rollout(12, parts=parts)
@@ -356,8 +304,7 @@ def test_vector_envs_fill_rollouts() -> None:
 
 @pytest.mark.parametrize("autoreset", ["next_step", "same_step"])
 def test_a_lost_env_is_truncated_and_restarted(autoreset: Any) -> None:
-    with Pool(ending([50] * 4), num_workers=2, faults="restart", autoreset=autoreset) as pool:
-        pool.reset()
+    with begun(ending([50] * 4), num_workers=2, faults="restart", autoreset=autoreset) as pool:
         rollout = pool.rollout(12)
         for t, step in enumerate(rollout):
             if t == 4:
@@ -378,8 +325,7 @@ def test_a_lost_env_is_truncated_and_restarted(autoreset: Any) -> None:
 
 @pytest.mark.parametrize("autoreset", ["next_step", "same_step"])
 def test_an_env_that_was_lost_between_rollouts_begins_a_new_episode(autoreset: Any) -> None:
-    with Pool(ending([50] * 4), num_workers=2, faults="restart", autoreset=autoreset) as pool:
-        pool.reset()
+    with begun(ending([50] * 4), num_workers=2, faults="restart", autoreset=autoreset) as pool:
         fill(pool.rollout(3))
         kill(pool, 1)
         rollout = fill(pool.rollout(5))
@@ -397,19 +343,6 @@ def test_an_env_that_was_lost_between_rollouts_begins_a_new_episode(autoreset: A
         else:
             assert rollout.episode_starts[0].tolist() == [False, False, True, True]
             assert rollout.obs[-1, 2:, 2].tolist() == [5, 5]
-
-
-def test_an_env_that_raises_ends_the_loop_and_the_pool_stays_usable() -> None:
-    with Pool([CountingEnv, FailingEnv], num_workers=2) as pool:
-        pool.reset()
-        rollout = pool.rollout(5)
-        with pytest.raises(EnvError, match="four"):
-            for t, step in enumerate(rollout):
-                step.act([1, 4 if t == 2 else 1])
-        rollout.close()
-        assert rollout.valid[:2].all() and not rollout.valid[3:].any()
-        pool.reset()
-        assert fill(pool.rollout(3)).valid.all()
 
 
 # -- with the pool's other features ------------------------------------------------------------------------
@@ -434,8 +367,10 @@ def test_rollouts_with_other_features_equal_steps(feature: dict[str, Any], autor
         options["faults"] = FaultPolicy(renew_every=options.pop("renew_every"))
     env_fns = ending([2, 3, 5, 7, 4, 6])
     backend: Any = "process" if autoreset == "next_step" else "thread"
-    with Pool(env_fns, **options, backend=backend) as pool, Pool(env_fns, **options, backend="serial") as stepped:
-        pool.reset(seed=3)
+    with (
+        begun(env_fns, **options, backend=backend, seed=3) as pool,
+        Pool(env_fns, **options, backend="serial") as stepped,
+    ):
         twin, n = Twin(stepped), pool.num_envs
         for _ in range(2):
             rollout = pool.rollout(15)

@@ -11,8 +11,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from accidents import leave, raise_value_error, wait_for_ever
 from pairs import each
-from pool_envs import CountingEnv, DiceEnv, Gate, HookedEnv, assert_same, counting, hooked
+from pool_envs import CountingEnv, Diary, DiceEnv, Gate, HookedEnv, assert_same, begun, counting, hooked
 from programs import Script
 
 import remuda
@@ -23,22 +24,6 @@ from remuda.stats import WorkerChoice
 
 START_METHODS = ["forkserver", "spawn", "fork"]
 pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")
-
-
-class Diary:
-    """A file to which envs of all processes append lines."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = str(path)
-        path.touch()
-
-    def note(self, *words: Any) -> None:
-        fd = os.open(self._path, os.O_WRONLY | os.O_APPEND)
-        os.write(fd, " ".join(map(str, words)).encode() + b"\n")
-        os.close(fd)
-
-    def lines(self) -> list[str]:
-        return Path(self._path).read_text().splitlines()
 
 
 @pytest.fixture
@@ -76,40 +61,61 @@ def test_the_choice_is_logged_and_shown(finds: Any, caplog: pytest.LogCaptureFix
     with caplog.at_level(logging.INFO, "remuda"), Pool(counting(4), num_workers="auto", start_method="fork") as pool:
         assert pool.num_workers == len(pool.workers) == 2
         assert pool.reset().obs[:, 0].tolist() == [0, 1, 2, 3]
-        assert pool.choice is not None
         assert str(pool.choice) == pool.choice.reason
         assert f"num_workers='auto': {pool.choice}" in [record.getMessage() for record in caplog.records]
 
 
-@pytest.mark.usefixtures("measured_by_default")
+@pytest.mark.usefixtures("measured_by_default", "patient")
 @pytest.mark.parametrize(
-    ("options", "measures"),
+    ("options", "measured"),  # for the number of workers, or also for a caller that steps the envs
     [
-        ({}, True),
-        ({"num_workers": "auto"}, True),
-        ({"autoreset": "same_step", "seeding": "per_episode", "backend": "process"}, True),
-        ({"faults": "raise"}, True),
-        ({"faults": FaultPolicy(step_timeout=5.0)}, True),
-        ({"num_workers": None}, False),
-        ({"num_workers": 3}, False),
-        ({"faults": "restart"}, False),
-        ({"faults": FaultPolicy(renew_every=3)}, False),
-        ({"spares": 1}, False),
-        ({"resets_ahead": True}, False),
-        ({"autoreset": "background"}, False),
-        ({"backend": "thread"}, False),
-        ({"backend": "serial"}, False),
+        ({}, "caller"),
+        ({"faults": "raise", "num_workers": "auto"}, "caller"),
+        ({"autoreset": "same_step", "seeding": "per_episode"}, "caller"),
+        ({"backend": "process"}, "workers"),
+        ({"faults": FaultPolicy(step_timeout=60.0)}, "workers"),
+        ({"faults": "restart", "num_workers": "auto"}, "workers"),
+        ({"start_method": "fork"}, "workers"),
+        ({"threads_per_worker": 2}, "workers"),
+        ({"max_concurrency": 2}, "workers"),
+        ({"pin_workers": True}, "workers"),
+        ({"worker_output": "capture"}, "workers"),
+        ({"worker_env": {"CUDA_VISIBLE_DEVICES": ""}}, "workers"),
+        ({"resets_ahead": True, "num_workers": "auto"}, "workers"),
+        ({"autoreset": "background", "num_workers": "auto"}, "workers"),
+        ({"crash_dir": "records"}, "workers"),
+        ({"num_workers": None}, None),
+        ({"num_workers": 2}, None),
+        ({"faults": "restart"}, None),
+        ({"faults": FaultPolicy(renew_every=3)}, None),
+        ({"spares": 1}, None),
+        ({"resets_ahead": True}, None),
+        ({"autoreset": "background"}, None),
+        ({"backend": "thread"}, None),
+        ({"backend": "serial"}, None),
     ],
+    ids=str,
 )
 def test_options_decide_whether_envs_are_measured(
-    options: dict[str, Any], measures: bool, finds: Any, diary: Diary
+    options: dict[str, Any], measured: str | None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, diary: Diary
 ) -> None:
-    finds(1)
-    with Pool(hooked(3, (0, 1, 2), build=lambda env: diary.note(env.tag)), **options) as pool:
-        assert (len(diary.lines()) > 3) == measures
-        is_serial = options.get("backend") == "serial"
-        assert pool.num_workers == (1 if measures or is_serial else 3)
-        assert (pool.choice is not None) == (measures or is_serial)
+    calls: list[str] = []
+
+    def choose(found: Any, num_envs: int, cores: int, backend: Any, wake: float | None) -> WorkerChoice:
+        assert (found.cost is not None, num_envs) == (True, 3)
+        calls.append("workers" if wake is None else "caller")
+        return WorkerChoice(1, backend, "the test says so")
+
+    monkeypatch.setattr(auto, "choose", choose)
+    monkeypatch.chdir(tmp_path)
+    envs = hooked(3, (0, 1, 2), build=lambda env: diary.note(env.tag))
+    with Pool(envs, **{"backend": "auto", **options}) as pool:
+        assert calls == ([] if measured is None else [measured])
+        assert (len(diary.lines()) > 3) == (measured is not None)
+        assert pool.backend == options.get("backend", "process")
+        is_chosen = measured is not None or pool.backend == "serial"
+        assert (pool.choice is not None) == is_chosen
+        assert pool.num_workers == (1 if is_chosen else options.get("num_workers") or 3)
 
 
 @pytest.mark.usefixtures("measured_by_default", "patient")
@@ -121,59 +127,6 @@ def test_the_caller_steps_the_envs_if_backend_auto_finds_it_fastest(finds: Any, 
         assert pool.reset(seed=1).obs[:, 0].tolist() == [0, 1, 2]
         assert diary.lines()[-3:] == [str(os.getpid())] * 3
         assert str(os.getpid()) not in diary.lines()[:-3]  # the trial ran in another process
-
-
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"num_workers": 2},
-        {"num_workers": None},
-        {"backend": "process"},
-        {"backend": "process", "num_workers": "auto"},
-        {"faults": FaultPolicy(step_timeout=60.0)},
-        {"faults": FaultPolicy(call_timeout=60.0)},
-        {"faults": "restart", "num_workers": "auto"},
-        {"start_method": "fork"},
-        {"threads_per_worker": 2},
-        {"max_concurrency": 2},
-        {"pin_workers": True},
-        {"worker_output": "capture"},
-        {"worker_env": {"CUDA_VISIBLE_DEVICES": ""}},
-        {"resets_ahead": True, "num_workers": "auto"},
-        {"autoreset": "background", "num_workers": "auto"},
-        {"crash_dir": "records"},
-    ],
-    ids=str,
-)
-@pytest.mark.usefixtures("measured_by_default")
-def test_options_that_need_processes_select_processes(
-    options: dict[str, Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    calls: list[Any] = []
-    real = auto.choose
-
-    def noting(measured: Any, num_envs: int, cores: int, backend: Any, wake: Any) -> WorkerChoice:
-        calls.append(wake)
-        return real(measured, num_envs, cores, backend, None if wake is None else 1e9)
-
-    monkeypatch.setattr(auto, "choose", noting)
-    with Pool(counting(3), **{"backend": "auto", **options}) as pool:
-        assert pool.backend == "process"
-        assert None not in [worker.pid for worker in pool.workers]
-    assert set(calls) <= {None}
-
-
-@pytest.mark.usefixtures("measured_by_default", "patient")
-def test_the_wake_up_time_is_measured_for_backend_auto(monkeypatch: pytest.MonkeyPatch) -> None:
-    calls: list[Any] = []
-    monkeypatch.setattr(auto, "choose", lambda *found: calls.append(found) or WorkerChoice(1, "process", ""))
-    Pool(counting(3), backend="auto").close()
-    ((measured, num_envs, _, backend, wake),) = calls
-    assert (num_envs, backend) == (3, "process")
-    assert measured.cost is not None
-    assert wake is not None
-    assert wake > 0
 
 
 def test_envs_of_several_kinds_are_not_tried(diary: Diary) -> None:
@@ -228,9 +181,8 @@ def test_results_equal_those_of_a_pool_with_a_fixed_number_of_workers(
 @pytest.mark.usefixtures("patient")
 def test_an_env_that_was_stepped_is_not_kept(finds: Any, diary: Diary) -> None:
     finds(2)
-    step = lambda env, _: diary.note("step", os.getpid()) if env.total_steps == 1 else None  # noqa: E731
-    with Pool(hooked(2, (0, 1), step=step), num_workers="auto", start_method="fork") as pool:
-        tried = {line.split()[1] for line in diary.lines()}
+    with Pool(hooked(2, (0, 1), step=diary.note_process), num_workers="auto", start_method="fork") as pool:
+        tried = set(diary.lines())
         assert len(tried) == 1
         assert str(pool.workers[0].pid) not in tried
         assert pool.reset().obs[:, 1].tolist() == [1, 1]  # the first episode
@@ -269,13 +221,8 @@ def test_an_env_that_cannot_be_built_twice_is_built_once(tmp_path: Path) -> None
 @pytest.mark.usefixtures("hasty")
 @pytest.mark.parametrize("faults", ["raise", "restart"])
 def test_the_worker_of_the_trial_has_deaths_and_restarts_like_others(faults: Any) -> None:
-    def die(env: Any, action: Any) -> None:
-        if action == 9:
-            os._exit(3)
-
-    envs = hooked(2, (0, 1), step=die)
-    with Pool(envs, num_workers="auto", faults=faults, start_method="fork") as pool:
-        pool.reset(seed=1)
+    envs = hooked(2, (0, 1), step=lambda _, action: leave() if action == 9 else None)
+    with begun(envs, num_workers="auto", faults=faults, start_method="fork", seed=1) as pool:
         if faults == "raise":
             with pytest.raises(WorkerDiedError, match="worker 0"):
                 pool.step([9, 0])
@@ -287,23 +234,19 @@ def test_the_worker_of_the_trial_has_deaths_and_restarts_like_others(faults: Any
 # -- failures --------------------------------------------------------------------------------------------------
 
 
-def test_a_factory_that_raises_is_called_once(diary: Diary) -> None:
+@pytest.mark.parametrize(
+    ("ends", "error", "text"),
+    [
+        (raise_value_error, EnvError, r"env 0 \(worker 0\) raised ValueError in build: broken"),
+        (leave, WorkerDiedError, "worker 0"),
+    ],
+)
+def test_a_factory_that_fails_is_called_once(ends: Any, error: type[Exception], text: str, diary: Diary) -> None:
     def build(env: Any) -> None:
         diary.note(env.tag)
-        raise ValueError("broken")
+        ends()
 
-    with pytest.raises(EnvError, match=r"env 0 \(worker 0\) raised ValueError in build: broken") as caught:
-        Pool(hooked(3, (0, 1, 2), build=build), num_workers="auto")
-    assert isinstance(caught.value.__cause__, ValueError)
-    assert diary.lines() == ["0"]
-
-
-def test_a_factory_that_kills_its_worker_is_called_once(diary: Diary) -> None:
-    def build(env: Any) -> None:
-        diary.note(env.tag)
-        os._exit(3)
-
-    with pytest.raises(WorkerDiedError, match="worker 0"):
+    with pytest.raises(error, match=text):
         Pool(hooked(3, (0, 1, 2), build=build), num_workers="auto")
     assert diary.lines() == ["0"]
 
@@ -314,25 +257,17 @@ def test_a_factory_that_hangs_has_the_start_timeout(tmp_path: Path) -> None:
         Pool(hooked(2, (0, 1), build=lambda _: gate.wait()), num_workers="auto", start_timeout=1)
 
 
-def end(*_: Any) -> None:
-    os._exit(3)
-
-
-def stumble(*_: Any) -> None:
-    raise ValueError("illegal move")
-
-
 @pytest.mark.usefixtures("patient")
 @pytest.mark.parametrize(
     ("phase", "hook", "why"),
     [
-        ("step", stumble, "ValueError: illegal move"),
-        ("reset", stumble, "ValueError: illegal move"),
-        ("step", end, "it exited with code 3"),
-        ("step", lambda *_: signal.pause(), "it was not done after 1 s"),
-        ("close", lambda *_: signal.pause(), ""),
-        ("close", stumble, ""),
-        ("close", end, ""),
+        ("step", raise_value_error, "ValueError: broken"),
+        ("reset", raise_value_error, "ValueError: broken"),
+        ("step", leave, "it exited with code 3"),
+        ("step", wait_for_ever, "it was not done after 1 s"),
+        ("close", wait_for_ever, ""),
+        ("close", raise_value_error, ""),
+        ("close", leave, ""),
     ],
 )
 @pytest.mark.parametrize("backend", ["auto", "process"])
@@ -366,7 +301,7 @@ def test_a_failed_trial_does_not_fail_the_start(
         (tmp_path / "over").touch()
 
 
-@pytest.mark.parametrize(("ends", "why"), [(end, "its worker died"), (lambda *_: signal.pause(), "took more than 1 s")])
+@pytest.mark.parametrize(("ends", "why"), [(leave, "its worker died"), (wait_for_ever, "took more than 1 s")])
 @pytest.mark.usefixtures("patient")
 def test_a_second_build_that_kills_its_worker_does_not_fail_the_start(
     ends: Any, why: str, diary: Diary, monkeypatch: pytest.MonkeyPatch
@@ -412,17 +347,8 @@ def test_wrong_numbers_of_workers_are_refused() -> None:
         Pool(counting(3), backend="cloud")  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("backend", ["process", "thread", "serial"])
-def test_auto_chooses_a_number_for_every_backend(backend: Any) -> None:
-    with Pool(counting(6), num_workers="auto", backend=backend) as pool:
-        assert 1 <= pool.num_workers <= 6
-        assert pool.backend == backend
-        assert pool.reset().obs[:, 0].tolist() == list(range(6))
-
-
 def test_the_trial_of_threads_runs_in_the_callers_process(diary: Diary) -> None:
-    step = lambda env, _: diary.note(os.getpid()) if env.total_steps == 1 else None  # noqa: E731
-    with Pool(hooked(2, (0, 1), step=step), num_workers="auto", backend="thread") as pool:
+    with Pool(hooked(2, (0, 1), step=diary.note_process), num_workers="auto", backend="thread") as pool:
         assert set(diary.lines()) == {str(os.getpid())}
         assert pool.reset().obs[:, 1].tolist() == [1, 1]
 

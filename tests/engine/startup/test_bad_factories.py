@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import re
 import sys
 from collections.abc import Callable
@@ -16,7 +17,7 @@ from accidents import raise_value_error
 from gymnasium import spaces
 from old_gymnasium import discrete, needs_dtypes
 from pairs import each
-from pool_envs import CountingEnv, HookedEnv, SampleEnv
+from pool_envs import CountingEnv, HookedEnv, SampleEnv, begun
 
 from remuda import EnvError, InvalidEnvError, Pool, RestartLimitError, SpaceMismatchError, record_video
 from remuda.gymnasium import AsyncVectorEnv
@@ -112,8 +113,7 @@ def test_envs_whose_inner_envs_cannot_be_compared_are_accepted() -> None:
 @pytest.mark.parametrize("backend", ["thread", "serial"])
 def test_a_closed_env_is_not_used_again(backend: Any) -> None:
     env = HookedEnv(step=raise_value_error)
-    with Pool([lambda: env], backend=backend, faults="restart") as pool:
-        pool.reset()
+    with begun([lambda: env], backend=backend, faults="restart") as pool:
         with pytest.raises(InvalidEnvError, match=r"got the same object as env_fns\[0\]"):
             pool.replace([0], [lambda: gymnasium.Wrapper(env)])
         pool.step([0])
@@ -136,50 +136,49 @@ def _with_spaces(observation: spaces.Space[Any], action: spaces.Space[Any]) -> C
     return lambda: SampleEnv(observation, action)
 
 
-BOX2 = spaces.Box(0, 1, (2,))
-PLAIN = _with_spaces(BOX2, spaces.Discrete(2))
+BOX2, GRAPH = spaces.Box(0, 1, (2,)), spaces.Graph(spaces.Discrete(2), None)
+
+
+def nested(shape: tuple[int, ...]) -> spaces.Space[Any]:
+    return spaces.Dict(a=spaces.Tuple((BOX2, spaces.Box(0, 1, shape))))
 
 
 @pytest.mark.parametrize(
-    ("odd", "message"),
+    ("kind", "plain", "odd", "message"),
     [
-        (
-            _with_spaces(spaces.Box(0, 1, (3,)), spaces.Discrete(2)),
-            r"^expected every observation space .*envs 1, 2: shape \(3,\) instead of \(2,\)",
-        ),
-        (
-            _with_spaces(spaces.Box(0, 1, (2,), np.float64), spaces.Discrete(2)),
-            "envs 1, 2: dtype float64 instead of float32",
-        ),
-        (_with_spaces(spaces.Dict(a=BOX2), spaces.Discrete(2)), "envs 1, 2: another structure"),
-        (_with_spaces(spaces.Text(3), spaces.Discrete(2)), "envs 1, 2: another structure"),
-        (_with_spaces(BOX2, BOX2), r"^expected every action space .*envs 1, 2: shape \(2,\) instead of \(\)"),
+        ("observation", BOX2, spaces.Box(0, 1, (3,)), r"shape \(3,\) instead of \(2,\)"),
+        ("observation", BOX2, spaces.Box(0, 1, (2,), np.float64), "dtype float64 instead of float32"),
+        ("observation", BOX2, spaces.Dict(a=BOX2), "another structure"),
+        ("observation", BOX2, spaces.Text(3), "another structure"),
+        ("observation", spaces.Dict(x=GRAPH), spaces.Dict(x=spaces.Text(3)), r"Text instead of Graph at \['x'\]"),
+        ("observation", nested((1,)), nested((4,)), r"shape \(4,\) instead of \(1,\) at \['a'\]\[1\]"),
+        ("action", spaces.Discrete(2), BOX2, r"shape \(2,\) instead of \(\)"),
         pytest.param(
-            _with_spaces(BOX2, discrete(2, np.int32)),
-            "^expected every action space .*envs 1, 2: dtype int32 instead of int64",
-            marks=needs_dtypes,
+            *("action", spaces.Discrete(2), discrete(2, np.int32), "dtype int32 instead of int64"), marks=needs_dtypes
         ),
     ],
 )
-def test_different_spaces_are_refused(odd: Callable[[], Any], message: str) -> None:
-    with pytest.raises(SpaceMismatchError, match=message):
-        Pool([PLAIN, odd, odd], backend="serial")
+def test_different_spaces_are_refused(kind: str, plain: Any, odd: Any, message: str) -> None:
+    fns = [_with_spaces(one, BOX2) if kind == "observation" else _with_spaces(BOX2, one) for one in (plain, odd, odd)]
+    with pytest.raises(SpaceMismatchError, match=f"^expected every {kind} space .*envs 1, 2: {message}") as raised:
+        Pool(fns, backend="serial")
+    for error in (raised.value, pickle.loads(pickle.dumps(raised.value))):
+        assert (error.kind, error.spaces) == (kind, (plain, odd, odd))
 
 
-def test_different_object_spaces_are_refused() -> None:
-    graph, text = spaces.Graph(spaces.Discrete(2), None), spaces.Text(3)
-    with pytest.raises(SpaceMismatchError, match=r"env 1: Text instead of Graph at \['x'\]"):
-        Pool([_with_spaces(spaces.Dict(x=space), BOX2) for space in (graph, text)], backend="serial")
+class Unloadable:
+    def __reduce__(self) -> Any:
+        return int, ("no number",)
 
 
-def test_different_nested_spaces_are_refused() -> None:
-    one, other = (spaces.Dict(a=spaces.Tuple((BOX2, spaces.Box(0, 1, shape)))) for shape in [(1,), (4,)])
-    with pytest.raises(SpaceMismatchError, match=r"env 1: shape \(4,\) instead of \(1,\) at \['a'\]\[1\]"):
-        Pool([_with_spaces(one, BOX2), _with_spaces(other, BOX2)], backend="serial")
+def test_metadata_that_cannot_be_unpickled_is_an_env_error() -> None:
+    odd = partial(HookedEnv, build=lambda env: setattr(env, "metadata", {"bad": Unloadable()}))
+    with pytest.raises(EnvError, match=r"env 1 .*in build: expected spaces and metadata that can be unpickled"):
+        Pool([CountingEnv, odd])
 
 
 def test_bounds_may_differ() -> None:
-    fns = [_with_spaces(spaces.Box(0, high, (2,)), spaces.Discrete(2)) for high in (1, 2, 3)]
+    fns = [_with_spaces(spaces.Box(0, high, (2,)), spaces.Discrete(1 + high)) for high in (1, 2, 3)]
     with Pool(fns, backend="serial") as pool:
-        assert [getattr(space, "high")[0] for space in pool.observation_spaces]  # noqa: B009 == [1, 2, 3]
+        assert [space.high[0] for space in pool.observation_spaces] == [1, 2, 3]  # type: ignore[attr-defined]
         pool.reset()

@@ -63,6 +63,7 @@ def test_the_choice_of_the_number_of_workers(env: Measured, num_envs: int, cores
     assert (chosen.num_workers, chosen.backend) == (workers, "process")
     assert f"{workers} worker" in str(chosen)
     assert f"{cores} core" in str(chosen)
+    assert choose(env, num_envs, cores, "thread") == WorkerChoice(workers, "thread", chosen.reason)
 
 
 @pytest.mark.parametrize(
@@ -102,10 +103,6 @@ def test_an_env_without_measurements_has_its_own_worker() -> None:
     chosen = choose(Measured(None, 3, 0, "ValueError: illegal move"), 5, 2, "process", 1.0)
     assert chosen == one_each(5, "process", "env 0 cannot be played at random (ValueError: illegal move)")
     assert (chosen.num_workers, chosen.backend) == (5, "process")
-
-
-def test_threads_stay_threads() -> None:
-    assert choose(GAME, 8, 2, "thread") == WorkerChoice(8, "thread", choose(GAME, 8, 2, "process").reason)
 
 
 costs = st.builds(lambda wall, share: StepCost(wall, wall * share), st.floats(1e-7, 10), st.floats(0, 1))

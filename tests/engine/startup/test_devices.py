@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import os
-import signal
-import sys
 from typing import Any
 
 import pytest
 from pool_envs import CountingEnv
+from programs import kill, step_until_restarted
 
 from remuda import FaultPolicy, Pool, worker_info
 from remuda._system.gpus import Gpu
-
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="worker processes need Linux")
 
 
 @pytest.fixture(autouse=True)
@@ -28,7 +25,6 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> list[Gpu]:
 
 def seen(env: Any) -> tuple[str | None, ...]:
     info = worker_info()
-    assert info is not None
     names = ("CUDA_VISIBLE_DEVICES", "MUJOCO_EGL_DEVICE_ID", "EGL_DEVICE_ID")
     return (info.device, *(os.environ.get(name) for name in names))
 
@@ -73,21 +69,16 @@ def test_auto_assigns_no_device_without_gpus(machine: list[Gpu]) -> None:
 
 def test_factories_and_successors_see_their_device_and_worker_env_overrides_it() -> None:
     def build() -> CountingEnv:
-        info = worker_info()
-        assert info is not None
         env = CountingEnv()
-        env.spec = None
-        env.mine = info.device, os.environ["CUDA_VISIBLE_DEVICES"], os.environ["EGL_DEVICE_ID"]  # type: ignore[attr-defined]
+        env.mine = seen(env)  # type: ignore[attr-defined]
         return env
 
     policy, variables = FaultPolicy("restart", backoff=0), {"EGL_DEVICE_ID": "0"}
     with Pool([build] * 2, faults=policy, devices=["cuda:1", "cuda:2"], worker_env=variables) as pool:
-        expected = [("cuda:1", "1", "0"), ("cuda:2", "2", "0")]
+        expected = [("cuda:1", "1", "1", "0"), ("cuda:2", "2", "2", "0")]
         assert pool.get_attr("mine") == expected
-        batch = pool.reset()
-        os.kill(pool.workers[1].pid, signal.SIGKILL)  # type: ignore[arg-type]
-        while "fault" not in batch.infos[1]:
-            batch = pool.step([0, 0])
+        pool.reset()
+        step_until_restarted(pool, 1, kill(pool, 1))
         assert pool.get_attr("mine") == expected
 
 
@@ -114,18 +105,14 @@ def test_pinned_workers_use_cores_near_their_device() -> None:
         ([-1], ValueError, "got 'cuda:-1'"),
     ],
 )
-def test_wrong_devices_are_refused_before_a_worker_starts(
-    devices: Any, error: type[Exception], message: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def must_not(*_: Any) -> Any:
-        raise AssertionError
-
-    monkeypatch.setattr("remuda._backends.process.backend.ProcessBackend._start", must_not)
+@pytest.mark.usefixtures("no_start")
+def test_wrong_devices_are_refused_before_a_worker_starts(devices: Any, error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
         Pool([CountingEnv] * 2, devices=devices)
 
 
 @pytest.mark.parametrize("backend", ["thread", "serial"])
-def test_devices_are_refused_without_worker_processes(backend: Any) -> None:
-    with pytest.raises(ValueError, match=f"expected devices=None for backend='{backend}'"):
-        Pool([CountingEnv], backend=backend, devices="auto")
+@pytest.mark.parametrize("option", [{"devices": "auto"}, {"worker_env": {}}])
+def test_devices_and_worker_env_are_refused_without_worker_processes(option: Any, backend: Any) -> None:
+    with pytest.raises(ValueError, match=f"expected {next(iter(option))}=None for backend='{backend}'"):
+        Pool([CountingEnv], backend=backend, **option)

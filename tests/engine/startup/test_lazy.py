@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 from collections.abc import Callable
 from functools import partial
@@ -12,31 +11,21 @@ from typing import Any
 import gymnasium
 import numpy as np
 import pytest
+from accidents import kill_myself
 from failing import MODES, fault_in
 from gymnasium import spaces
 from pairs import each
-from pool_envs import CountingEnv, HookedEnv
+from pool_envs import CountingEnv, Diary, HookedEnv, SampleEnv
 from programs import kill
 from vector_envs import PlainVector
 
 from remuda import EnvError, FaultPolicy, Pool, RestartLimitError, WorkerDiedError, worker_info
 
-BACKENDS = [("process", 3), ("process", 1), ("thread", 2), ("serial", 1)]
+WIDE = spaces.Box(-1, 1, (5,), np.int64)
 
 
-class Builds:
+class Builds(Diary):
     """A file to which all processes append the builds and closes of envs."""
-
-    def __init__(self, directory: Path) -> None:
-        self.path = str(directory / "builds")
-        Path(self.path).write_text("")
-
-    def note(self, text: str) -> None:
-        with open(self.path, "a") as file:
-            file.write(f"{text} ")
-
-    def noted(self) -> list[str]:
-        return Path(self.path).read_text().split()
 
     def env_fns(self, n: int, **arguments: Any) -> list[Callable[[], Any]]:
         return [partial(self.build, tag, **arguments) for tag in range(n)]
@@ -48,41 +37,34 @@ class Builds:
 
 @pytest.fixture
 def builds(tmp_path: Path) -> Builds:
-    return Builds(tmp_path)
+    return Builds(tmp_path / "builds")
 
 
-@pytest.mark.parametrize(("backend", "num_workers"), BACKENDS)
+@pytest.mark.parametrize(("backend", "num_workers"), [("process", 3), ("process", 1), ("thread", 2), ("serial", 1)])
 def test_an_env_is_built_by_its_first_reset(backend: Any, num_workers: int, builds: Builds) -> None:
     with Pool(builds.env_fns(3), backend=backend, num_workers=num_workers, lazy=True) as pool:
-        assert builds.noted() == ["+0"]
+        assert builds.lines() == ["+0"]
         assert len(pool.observation_spaces) == len(pool.action_spaces) == 3
         assert pool.reset(env_ids=[2], seed=[7]).obs.tolist() == [[2, 1, 0, -1]]
-        assert builds.noted() == ["+0", "+2"]
+        assert builds.lines() == ["+0", "+2"]
         assert pool.get_attr("last_seed", env_ids=[2]) == [7]
         pool.step([1], env_ids=[2])
         assert pool.reset().obs[:, :2].tolist() == [[0, 1], [1, 1], [2, 2]]
-        assert sorted(builds.noted()) == ["+0", "+1", "+2"]
+        assert sorted(builds.lines()) == ["+0", "+1", "+2"]
         assert pool.step([1, 2, 3]).rewards.tolist() == [1, 2, 3]
-    assert sorted(builds.noted()) == ["+0", "+1", "+2", "-0", "-1", "-2"]
+    assert sorted(builds.lines()) == ["+0", "+1", "+2", "-0", "-1", "-2"]
 
 
-@pytest.mark.parametrize(("backend", "num_workers"), BACKENDS)
-def test_an_unused_env_is_never_built(backend: Any, num_workers: int, builds: Builds) -> None:
-    with Pool(builds.env_fns(3), backend=backend, num_workers=num_workers, lazy=True) as pool:
-        pool.reset(env_ids=[0, 1])
-        pool.step([1, 1], env_ids=[0, 1])
-    assert sorted(builds.noted()) == ["+0", "+1", "-0", "-1"]
-
-
-@pytest.mark.parametrize(("backend", "num_workers"), BACKENDS)
-def test_a_call_builds_an_env(backend: Any, num_workers: int, builds: Builds) -> None:
-    with Pool(builds.env_fns(3), backend=backend, num_workers=num_workers, lazy=True) as pool:
+@pytest.mark.parametrize("num_workers", [1, 3])
+def test_a_call_builds_an_env_and_an_unused_env_is_never_built(num_workers: int, builds: Builds) -> None:
+    with Pool(builds.env_fns(4), num_workers=num_workers, lazy=True) as pool:
         assert pool.get_attr("tag", env_ids=[2]) == [2]
-        assert builds.noted() == ["+0", "+2"]
+        assert builds.lines() == ["+0", "+2"]
         pool.set_attr("mark", 5, env_ids=[1])
-        pool.reset()
+        pool.reset(env_ids=[0, 1, 2])
+        pool.step([1, 1], env_ids=[0, 1])
         assert pool.get_attr("mark", env_ids=[1]) == [5]
-        assert sorted(builds.noted()) == ["+0", "+1", "+2"]
+    assert sorted(builds.lines()) == ["+0", "+1", "+2", "-0", "-1", "-2"]
 
 
 @pytest.mark.parametrize("mode", [*MODES, "background"])
@@ -103,8 +85,8 @@ def test_lazy_does_not_change_episodes(mode: Any, builds: Builds) -> None:
     assert play(lazy=True) == play()
 
 
-@pytest.mark.parametrize(("backend", "num_workers"), BACKENDS)
-def test_a_failed_build_is_raised_by_its_first_use_and_retried(backend: Any, num_workers: int, tmp_path: Path) -> None:
+@pytest.mark.parametrize("num_workers", [1, 3])
+def test_a_failed_build_is_raised_by_its_first_use_and_retried(num_workers: int, tmp_path: Path) -> None:
     door = tmp_path / "door"
 
     def build(tag: int) -> CountingEnv:
@@ -113,7 +95,7 @@ def test_a_failed_build_is_raised_by_its_first_use_and_retried(backend: Any, num
         return CountingEnv(tag)
 
     env_fns = [partial(build, tag) for tag in range(3)]
-    with Pool(env_fns, backend=backend, num_workers=num_workers, lazy=True) as pool:
+    with Pool(env_fns, num_workers=num_workers, lazy=True) as pool:
         pool.reset(env_ids=[0, 2])
         for _ in range(2):
             with pytest.raises(EnvError, match=r"env 1 \(worker \d\) raised ValueError in build: no licence"):
@@ -125,24 +107,18 @@ def test_a_failed_build_is_raised_by_its_first_use_and_retried(backend: Any, num
         assert pool.reset(env_ids=[1]).obs.tolist() == [[1, 1, 0, -1]]
 
 
-class Other(CountingEnv):
-    def __init__(self) -> None:
-        super().__init__()
-        self.observation_space = spaces.Box(-1, 1, (5,), np.int64)
-
-
-@each(
-    env_fn__message=[
-        (Other, r"SpaceMismatchError in build: .* got env 1: shape \(5,\) instead of \(4,\)"),
+@pytest.mark.parametrize(
+    ("env_fn", "message"),
+    [
+        (
+            partial(SampleEnv, spaces.Box(-1, 1, (5,), np.int64), spaces.Discrete(1000)),
+            r"SpaceMismatchError in build: .* got env 1: shape \(5,\) instead of \(4,\)",
+        ),
         (lambda: None, r"InvalidEnvError in build: expected env_fns\[1\] to return a gymnasium.Env, got None"),
     ],
-    backend__num_workers=BACKENDS,
 )
-def test_an_env_that_does_not_fit_is_an_error_of_its_first_reset(
-    env_fn: Any, message: str, backend: Any, num_workers: int
-) -> None:
-    env_fns = [CountingEnv, env_fn, CountingEnv]
-    with Pool(env_fns, backend=backend, num_workers=num_workers, lazy=True) as pool:
+def test_an_env_that_does_not_fit_is_an_error_of_its_first_reset(env_fn: Any, message: str) -> None:
+    with Pool([CountingEnv, env_fn, CountingEnv], num_workers=2, lazy=True) as pool:
         with pytest.raises(EnvError, match=message):
             pool.reset()
         assert sorted(pool.recv().env_ids.tolist()) == [0, 2]
@@ -153,15 +129,15 @@ def test_a_successor_builds_only_the_envs_that_are_used(builds: Builds) -> None:
     with Pool(builds.env_fns(4), num_workers=2, lazy=True, faults=faults) as pool:
         pool.set_attr("mark", 5, env_ids=[2], lasting=True)
         pool.reset(env_ids=[0, 1, 2])
-        assert builds.noted() == ["+0", "+2", "+1"]
+        assert builds.lines() == ["+0", "+2", "+1"]
         kill(pool, 1)
         fault = fault_in(pool.step([1, 1, 1], env_ids=[0, 1, 2]), 2)
         assert fault.kind == "death"
         batch = pool.step([1, 1, 1], env_ids=[0, 1, 2])
         assert batch.obs[2].tolist() == [2, 1, 0, -1]
         assert pool.get_attr("mark", env_ids=[2]) == [5]
-        assert "+3" not in builds.noted()
-        assert builds.noted().count("+2") == 2
+        assert "+3" not in builds.lines()
+        assert builds.lines().count("+2") == 2
         assert pool.reset(env_ids=[3]).obs.tolist() == [[3, 1, 0, -1]]
 
 
@@ -177,22 +153,22 @@ def test_a_failed_build_is_repeated_up_to_max_restarts() -> None:
         assert len(pool.step([1], env_ids=[0])) == 1
 
 
-def test_start_timeout_is_the_limit_of_each_build() -> None:
-    def hangs() -> Any:
-        signal.pause()
+def hang() -> Any:
+    signal.pause()
 
-    with Pool([CountingEnv, hangs], lazy=True, start_timeout=3.0) as pool:
+
+@pytest.mark.parametrize(
+    ("build", "timeout", "text"),
+    [
+        (hang, 3.0, r"died while in build .* longer than start_timeout=3.0 s"),
+        (kill_myself, 60.0, "died while in build"),
+    ],
+)
+def test_a_build_that_hangs_or_dies_is_an_error_of_its_first_reset(build: Any, timeout: float, text: str) -> None:
+    with Pool([CountingEnv, build], lazy=True, start_timeout=timeout) as pool:
         pool.reset(env_ids=[0])
-        with pytest.raises(WorkerDiedError, match=r"died while in build .* longer than start_timeout=3.0 s"):
+        with pytest.raises(WorkerDiedError, match=text):
             pool.reset(env_ids=[1])
-
-
-def test_a_death_in_a_lazy_build_is_raised() -> None:
-    def dies() -> Any:
-        os.kill(os.getpid(), signal.SIGKILL)
-
-    with Pool([CountingEnv, dies], lazy=True) as pool, pytest.raises(WorkerDiedError, match="died while in build"):
-        pool.reset()
 
 
 @each(mode=MODES, num_workers=[1, 2])
@@ -203,9 +179,9 @@ def test_lazy_vector_envs(mode: Any, num_workers: int, builds: Builds) -> None:
 
     env_fns = [partial(build, 0), partial(build, 2)]
     with Pool(env_fns, vector_size=2, num_workers=num_workers, autoreset=mode, lazy=True) as pool:
-        assert builds.noted() == ["+0"]
+        assert builds.lines() == ["+0"]
         pool.reset(env_ids=[2, 3])
-        assert builds.noted() == ["+0", "+2"]
+        assert builds.lines() == ["+0", "+2"]
         pool.reset(env_ids=[0, 1])
         assert pool.step([1] * 4).obs[:, 0].tolist() == [0, 1, 2, 3]
 
@@ -215,25 +191,24 @@ def test_spares_are_built_when_they_reset_in_advance(builds: Builds) -> None:
         pool.reset()
         pool.step([1, 1])
         assert len(pool.step([1, 1])) == 2
-        assert sorted(builds.noted()) == ["+0", "+1", "+2"]
+        assert sorted(builds.lines()) == ["+0", "+1", "+2"]
 
 
 def test_lazy_envs_may_be_replaced_and_renewed(builds: Builds) -> None:
     with Pool(builds.env_fns(3, length=1), num_workers=1, lazy=True, faults=FaultPolicy(renew_every=1)) as pool:
         pool.replace([1], [partial(builds.build, 10, length=1)])
-        assert builds.noted() == ["+0", "+10"]
+        assert builds.lines() == ["+0", "+10"]
         assert pool.reset().obs[:, 0].tolist() == [0, 10, 2]
         for _ in range(4):
             batch = pool.step([1, 1, 1])
         assert batch.obs[:, 0].tolist() == [0, 10, 2]
-        assert builds.noted().count("+10") > 1
-        assert "+1" not in builds.noted()
+        assert builds.lines().count("+10") > 1
+        assert "+1" not in builds.lines()
 
 
 def test_lazy_factories_have_worker_info() -> None:
     def build() -> gymnasium.Env[Any, Any]:
         info = worker_info()
-        assert info is not None
         return CountingEnv(info.index)
 
     for backend in ("process", "thread", "serial"):
@@ -246,7 +221,7 @@ def test_lazy_factories_have_worker_info() -> None:
 def test_lazy_pools_make_no_trial_by_default(measured_by_default: None, builds: Builds) -> None:
     with Pool(builds.env_fns(3), lazy=True) as pool:
         assert pool.num_workers == 3
-        assert builds.noted() == ["+0"]
+        assert builds.lines() == ["+0"]
 
 
 def test_set_state_builds_an_env() -> None:

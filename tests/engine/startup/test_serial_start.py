@@ -7,22 +7,22 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from accidents import leave, raise_value_error
 from pairs import each
-from pool_envs import Gate, HookedEnv, counting, gated
+from pool_envs import Diary, Gate, HookedEnv, counting, gated
 
 from remuda import EnvError, Pool, StartTimeoutError, WorkerDiedError
 
 
-def noting(path: Path, num_envs: int) -> list[Any]:
+def noting(diary: Diary, num_envs: int) -> list[Any]:
     """Returns factories that write a line when they begin and end, and are busy in between."""
 
     def build(env: HookedEnv) -> None:
-        with path.open("a") as notes:
-            print("begin", env.tag, file=notes, flush=True)
-            end = time.perf_counter() + 0.02
-            while time.perf_counter() < end:
-                pass
-            print("end", env.tag, file=notes)
+        diary.note("begin", env.tag)
+        end = time.perf_counter() + 0.02
+        while time.perf_counter() < end:
+            pass
+        diary.note("end", env.tag)
 
     return [lambda tag=i: HookedEnv(tag, build=build) for i in range(num_envs)]
 
@@ -30,10 +30,10 @@ def noting(path: Path, num_envs: int) -> list[Any]:
 @each(start_method=["forkserver", "fork"], num_workers=[6, 3])
 @pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")
 def test_workers_start_one_after_another(num_workers: int, start_method: Any, tmp_path: Path) -> None:
-    notes = tmp_path / "notes"
-    with Pool(noting(notes, 6), num_workers=num_workers, starts_serially=True, start_method=start_method) as pool:
+    diary = Diary(tmp_path / "notes")
+    with Pool(noting(diary, 6), num_workers=num_workers, starts_serially=True, start_method=start_method) as pool:
         assert pool.reset().obs[:, 0].tolist() == list(range(6))
-    assert notes.read_text().split("\n")[:-1] == [f"{event} {i}" for i in range(6) for event in ("begin", "end")]
+    assert diary.lines() == [f"{event} {i}" for i in range(6) for event in ("begin", "end")]
 
 
 def test_workers_start_concurrently_by_default(tmp_path: Path) -> None:
@@ -45,26 +45,16 @@ def test_workers_start_concurrently_by_default(tmp_path: Path) -> None:
 
 
 def test_a_failed_build_is_the_last_one(tmp_path: Path) -> None:
-    notes = tmp_path / "notes"
-
-    def fail() -> Any:
-        raise ValueError("broken")
-
-    first, *rest = noting(notes, 3)
+    diary = Diary(tmp_path / "notes")
+    first, *rest = noting(diary, 3)
     with pytest.raises(EnvError, match="env 1 .*broken"):
-        Pool([first, fail, *rest], starts_serially=True)
-    assert notes.read_text() == "begin 0\nend 0\n"
+        Pool([first, raise_value_error, *rest], starts_serially=True)
+    assert diary.lines() == ["begin 0", "end 0"]
 
 
 def test_a_death_during_a_serial_start_is_raised() -> None:
     with pytest.raises(WorkerDiedError, match="worker 1"):
-        Pool([*counting(1), lambda: exit_now(), *counting(1)], starts_serially=True)
-
-
-def exit_now() -> Any:
-    import os
-
-    os._exit(3)
+        Pool([*counting(1), leave, *counting(1)], starts_serially=True)
 
 
 def test_start_timeout_covers_all_builds_of_a_serial_start(tmp_path: Path) -> None:

@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import os
-import signal
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 from pool_envs import CountingEnv
+from programs import kill, step_until_restarted
 
 from remuda import FaultPolicy, Pool
 
-pytestmark = [
-    pytest.mark.skipif(sys.platform != "linux", reason="worker processes need Linux"),
-    pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning"),
-]
+pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")
 
 
 def of_worker(i: int) -> dict[str, str]:
@@ -56,12 +52,10 @@ def test_modules_of_factories_see_the_variables_at_import(tmp_path: Path, monkey
 def test_a_mapping_applies_to_all_workers_and_their_successors() -> None:
     variables = {"HERD_GPU": "7"}
     policy = FaultPolicy("restart", backoff=0)
-    with Pool([CountingEnv] * 2, worker_env=variables, faults=policy, autoreset="next_step") as pool:
+    with Pool([CountingEnv] * 2, worker_env=variables, faults=policy) as pool:
         variables["HERD_GPU"] = "8"
-        batch = pool.reset(seed=0)
-        os.kill(pool.workers[1].pid, signal.SIGKILL)  # type: ignore[arg-type]
-        while "fault" not in batch.infos[1]:
-            batch = pool.step([0, 0])
+        pool.reset()
+        step_until_restarted(pool, 1, kill(pool, 1))
         assert pool.apply(seen) == [("7", None)] * 2
 
 
@@ -91,18 +85,7 @@ def raises(_: int) -> dict[str, str]:
         (raises, KeyError, "no such GPU"),
     ],
 )
-def test_wrong_worker_env_is_refused_before_a_worker_starts(
-    given: Any, error: type[Exception], message: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def must_not(*_: Any) -> Any:
-        raise AssertionError
-
-    monkeypatch.setattr("remuda._backends.process.backend.ProcessBackend._start", must_not)
+@pytest.mark.usefixtures("no_start")
+def test_wrong_worker_env_is_refused_before_a_worker_starts(given: Any, error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
         Pool([CountingEnv] * 2, worker_env=given)
-
-
-@pytest.mark.parametrize("backend", ["thread", "serial"])
-def test_worker_env_is_refused_without_worker_processes(backend: Any) -> None:
-    with pytest.raises(ValueError, match=f"expected worker_env=None for backend='{backend}'"):
-        Pool([CountingEnv], backend=backend, worker_env=of_worker)

@@ -34,17 +34,7 @@ def test_a_difference_has_the_durations_in_between(before: list[float], after: l
     assert (Durations.of(before) + Durations.of(after)).count == len(before + after)
 
 
-def test_empty_durations_are_all_zero() -> None:
-    none = Durations()
+def test_durations_without_events_and_outside_of_all_buckets() -> None:
+    none, wide = Durations(), Durations.of([1e-9, 1e6])
     assert (none.count, none.mean, none.max, none.p50, none.p99) == (0, 0.0, 0.0, 0.0, 0.0)
-
-
-def test_durations_outside_of_all_buckets_are_counted() -> None:
-    durations = Durations.of([1e-9, 1e6])
-    assert (durations.count, durations.max) == (2, 1e6)
-
-
-def test_durations_are_read_only() -> None:
-    durations = Durations.of([1.0])
-    with pytest.raises(ValueError, match="read-only"):
-        durations._counts[0] = 1
+    assert (wide.count, wide.max) == (2, 1e6)

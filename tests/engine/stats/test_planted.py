@@ -5,7 +5,6 @@ Causes that depend on cores are tested in `test_verdict` with made-up figures.
 
 from __future__ import annotations
 
-import os
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -16,8 +15,9 @@ from typing import Any
 import gymnasium
 import numpy as np
 import pytest
+from accidents import leave, raise_value_error, wait_for_ever
 from made_up_stats import each, snapshot
-from pool_envs import HookedEnv
+from pool_envs import HookedEnv, begun
 
 from remuda import FaultPolicy, Pool
 from remuda.stats import Verdict
@@ -25,29 +25,13 @@ from remuda.stats import Verdict
 SHORT, LONG = 0.001, 0.04
 
 
-def sleeper(step: Callable[[int], float], reset: float = 0.0, length: int = 1_000_000) -> Callable[[], Any]:
-    """Returns a factory of envs that sleep in their n-th step for `step(n)` seconds."""
-
-    def build() -> Any:
-        steps = 0
-
-        def on_step(*_: Any) -> None:
-            nonlocal steps
-            steps += 1
-            time.sleep(step(steps))
-
-        return HookedEnv(0, length, step=on_step, autoreset=lambda *_: time.sleep(reset))
-
-    return build
-
-
-def always(seconds: float) -> Callable[[int], float]:
-    return lambda _: seconds
+def sleeper(step: float, reset: float = 0.0, length: int = 1_000_000) -> Callable[[], Any]:
+    """Returns a factory of envs that sleep in each step and autoreset for these seconds."""
+    return lambda: HookedEnv(0, length, step=lambda *_: time.sleep(step), autoreset=lambda *_: time.sleep(reset))
 
 
 def verdict_of(env_fns: Sequence[Callable[[], Any]], policy: float = 0.0, **options: Any) -> Verdict:
-    with Pool(env_fns, log_advice=False, **options) as pool:
-        pool.reset()
+    with begun(env_fns, log_advice=False, **options) as pool:
         pool.step([0] * pool.num_envs)
         before = pool.stats()
         for _ in range(32):
@@ -56,42 +40,31 @@ def verdict_of(env_fns: Sequence[Callable[[], Any]], policy: float = 0.0, **opti
         return (pool.stats() - before).verdict
 
 
-@pytest.mark.parametrize("backend", ["process", "thread"])
-def test_the_verdict_names_one_slow_env_among_eight(backend: Any) -> None:
-    verdict = verdict_of(
-        [sleeper(always(LONG if env == 5 else SHORT)) for env in range(8)], num_workers=8, backend=backend
-    )
-    assert verdict.cause == "slow env", verdict
-    assert "env 5 takes" in verdict.text
-    assert "min_envs=7" in verdict.text
+SLOW_ENV = [sleeper(LONG if env == 5 else SHORT) for env in range(8)]
+SLOW_RESETS = [sleeper(SHORT, reset=LONG, length=4 + env) for env in range(4)]
 
 
-def test_the_verdict_names_slow_resets() -> None:
-    verdict = verdict_of([sleeper(always(SHORT), reset=LONG, length=4 + env) for env in range(4)], num_workers=4)
-    assert verdict.cause == "slow resets", verdict
-    assert "spares=" in verdict.text
+@pytest.mark.parametrize(
+    ("env_fns", "options", "cause", "texts"),
+    [
+        (SLOW_ENV, {"num_workers": 8}, "slow env", ("env 5 takes", "min_envs=7")),
+        (SLOW_ENV, {"num_workers": 8, "backend": "thread"}, "slow env", ("env 5 takes", "min_envs=7")),
+        (SLOW_RESETS, {"num_workers": 4}, "slow resets", ("spares=",)),
+        ([sleeper(0.0)] * 2, {"policy": LONG, "num_workers": 2}, "policy", ()),
+        ([sleeper(0.0)] * 2, {"policy": LONG, "backend": "serial"}, "policy", ()),
+        ([sleeper(LONG / 4)] * 8, {"num_workers": 1}, "worker count", ("num_workers=8",)),
+        ([sleeper(LONG)] * 4, {"num_workers": 4}, "env step", ()),  # all envs wait at the same time
+    ],
+)
+def test_the_verdict_names_the_cause(env_fns: Any, options: Any, cause: str, texts: tuple[str, ...]) -> None:
+    verdict = verdict_of(env_fns, **options)
+    assert verdict.cause == cause, verdict
+    assert all(text in verdict.text for text in texts)
 
 
 def test_with_spares_slow_resets_are_not_the_cause() -> None:
-    verdict = verdict_of([sleeper(always(SHORT), reset=LONG, length=4)] * 6, spares=2)
+    verdict = verdict_of([sleeper(SHORT, reset=LONG, length=4)] * 6, spares=2)
     assert verdict.cause != "slow resets", verdict
-
-
-@pytest.mark.parametrize("backend", ["process", "thread", "serial"])
-def test_the_verdict_names_a_slow_policy(backend: Any) -> None:
-    verdict = verdict_of([sleeper(always(0.0))] * 2, policy=LONG, num_workers=2, backend=backend)
-    assert verdict.cause == "policy", verdict
-
-
-def test_the_verdict_names_too_few_workers_for_envs_that_wait() -> None:
-    verdict = verdict_of([sleeper(always(LONG / 4))] * 8, num_workers=1)
-    assert verdict.cause == "worker count", verdict
-    assert "num_workers=8" in verdict.text
-
-
-def test_the_verdict_names_the_env_step_if_all_envs_wait_at_once() -> None:
-    verdict = verdict_of([sleeper(always(LONG))] * 4, num_workers=4)
-    assert verdict.cause == "env step", verdict
 
 
 def returning_infos(info: Callable[[], dict[str, Any]], length: int = 1_000_000) -> Callable[[], Any]:
@@ -99,20 +72,18 @@ def returning_infos(info: Callable[[], dict[str, Any]], length: int = 1_000_000)
     return lambda: HookedEnv(0, length, step=lambda env, _: (env.observe(), 0.0, False, env.steps >= length, info()))
 
 
-@pytest.mark.parametrize("backend", ["process", "thread", "serial"])
 @pytest.mark.parametrize("mode", ["next_step", "same_step"])
-def test_the_verdict_names_a_pickled_info(backend: Any, mode: Any) -> None:
+def test_the_verdict_names_a_pickled_info(mode: Any) -> None:
     env_fns = [returning_infos(lambda: {"x": 1.0, "map": np.zeros(1 << 19), "name": "one"}, length=4)] * 4
     # The pool times one batch in 16, and on a busy machine that batch may have lost its core.
-    measured = (verdict_of(env_fns, num_workers=1, backend=backend, autoreset=mode) for _ in range(5))
+    measured = (verdict_of(env_fns, num_workers=1, autoreset=mode) for _ in range(5))
     verdict = next((one for one in measured if one.cause == "infos"), None)
     assert verdict is not None
     assert "info['map'], 4 MiB a step" in verdict.text
 
 
 def test_unpickling_of_infos_does_not_count_as_the_policy() -> None:
-    with Pool([returning_infos(lambda: {"words": ["word"] * 20_000})] * 2, num_workers=2, log_advice=False) as pool:
-        pool.reset()
+    with begun([returning_infos(lambda: {"words": ["word"] * 20_000})] * 2, num_workers=2, log_advice=False) as pool:
         before = pool.stats()
         for _ in range(16):
             assert len(list(pool.step([0, 0]).infos)) == 2
@@ -124,10 +95,8 @@ def test_unpickling_of_infos_does_not_count_as_the_policy() -> None:
     assert (slow.verdict.cause, read.verdict.cause) == ("policy", "infos")
 
 
-@pytest.mark.parametrize("backend", ["process", "thread", "serial"])
-def test_infos_with_columns_are_not_pickled(backend: Any) -> None:
-    with Pool([returning_infos(lambda: {"x": 1.0})] * 2, num_workers=1, backend=backend) as pool:
-        pool.reset()
+def test_infos_with_columns_are_not_pickled() -> None:
+    with begun([returning_infos(lambda: {"x": 1.0})] * 2, num_workers=1) as pool:
         pool.step([0, 0])
         before = pool.stats()
         for _ in range(8):
@@ -145,8 +114,7 @@ def test_pickled_observations_do_not_count_as_infos() -> None:
         env.observation_space = space
         return env
 
-    with Pool([build] * 2, num_workers=1, log_advice=False) as pool:
-        pool.reset()
+    with begun([build] * 2, num_workers=1, log_advice=False) as pool:
         for _ in range(8):
             assert len(pool.step([0, 0]).obs[0]) == 1 << 20
         stats = pool.stats()
@@ -164,23 +132,12 @@ def failing(how: Callable[[], Any], every: int) -> Callable[[], Any]:
     return lambda: HookedEnv(step=on_step, build=lambda _: time.sleep(LONG))
 
 
-def hang() -> None:
-    time.sleep(1000)
-
-
-def die() -> None:
-    os._exit(3)
-
-
-def refuse() -> None:
-    raise ValueError("broken")
-
-
 @pytest.mark.parametrize(
-    ("how", "backend"), [(hang, "process"), (die, "process"), (refuse, "process"), (refuse, "thread")]
+    ("how", "backend"),
+    [(wait_for_ever, "process"), (leave, "process"), (raise_value_error, "thread")],
 )
 def test_the_verdict_names_faults(how: Any, backend: Any) -> None:
-    deadline = {"step_timeout": 0.5} if how is hang else {}
+    deadline = {"step_timeout": 0.5} if how is wait_for_ever else {}
     policy = FaultPolicy("restart", max_restarts=100, **deadline)
     verdict = verdict_of([failing(how, 4)] * 2, backend=backend, faults=policy)
     assert verdict.cause == "faults", verdict
@@ -200,7 +157,7 @@ def test_the_verdict_names_pytorch_threads_that_disturb_workers(threads: int) ->
 
 
 def test_the_number_of_threads_is_read_only_if_pytorch_is_imported(monkeypatch: pytest.MonkeyPatch) -> None:
-    with Pool([sleeper(always(0.0))], backend="serial") as pool:
+    with Pool([sleeper(0.0)], backend="serial") as pool:
         monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(get_num_threads=lambda: 5))
         assert pool.stats().caller.torch_threads == 5
         monkeypatch.delitem(sys.modules, "torch")

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import os
-import signal
-import sys
 import time
 from collections.abc import Callable
 from functools import partial
@@ -14,7 +12,9 @@ from typing import Any
 import numpy as np
 import pytest
 from leaky_envs import LEAK, LeakyEnv
-from pool_envs import CountingEnv, Gate, HookedEnv, counting, gated, hooked
+from pool_envs import Diary, Gate, begun, counting, gated, hooked
+from programs import kill
+from rollout_envs import ending
 from spare_envs import step, uneven
 from vector_envs import synced
 
@@ -23,8 +23,7 @@ from remuda._watch.finding import find
 from remuda._worker.memory import own_bytes
 from remuda.stats import PoolStats
 
-on_linux = pytest.mark.skipif(sys.platform != "linux", reason="worker processes need Linux")
-BACKENDS = [pytest.param("process", marks=on_linux), "thread", "serial"]
+BACKENDS = ("process", "thread", "serial")
 MODES = ("next_step", "same_step", "disabled", "background")
 
 
@@ -41,9 +40,13 @@ def play(pool: Pool, batches: int, mode: str = "next_step") -> None:
 
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_steps_resets_and_episodes_of_each_env(backend: Any) -> None:
-    with Pool([lambda: CountingEnv(0, 3), lambda: CountingEnv(1, 5)], backend=backend, num_workers=2) as pool:
+    with Pool(ending([3, 5]), backend=backend, num_workers=2) as pool:
+        unused = pool.stats()
         play(pool, 8)
         stats = pool.stats()
+    with pytest.raises(ClosedError):
+        pool.stats()
+    assert (unused.seconds, unused.batches, unused.steps, unused.verdict.cause) == (0.0, 0, 0, "unknown")
     # Env 0 made 3 steps, a reset, 3 steps and a reset. Env 1 made 5 steps, a reset and 2 steps.
     assert totals(stats) == [(6, 3, 2), (7, 2, 1)]
     assert [env.lengths for env in stats.envs] == [(3, 3), (5,)]
@@ -58,9 +61,9 @@ def test_steps_resets_and_episodes_of_each_env(backend: Any) -> None:
 def test_returns_are_sums_of_rewards_in_every_mode(mode: Any) -> None:
     rewards: list[list[float]] = [[], []]
 
-    with Pool([lambda: CountingEnv(0, 2), lambda: CountingEnv(1, 3)], autoreset=mode, num_workers=1) as pool:
+    with Pool(ending([2, 3]), autoreset=mode, num_workers=1) as pool:
         batch, total = pool.reset(), [0.0, 0.0]
-        for _ in range(12):
+        for _ in range(100):
             batch = step(pool, mode, batch)
             for env, reward, ended in zip(
                 batch.env_ids, batch.rewards, batch.terminations | batch.truncations, strict=True
@@ -70,21 +73,10 @@ def test_returns_are_sums_of_rewards_in_every_mode(mode: Any) -> None:
                     rewards[env].append(total[env])
                     total[env] = 0.0
         stats = pool.stats()
-    assert any(rewards)
     for env in (0, 1):  # an episode may have ended in a batch that was not received
-        assert list(stats.envs[env].returns[: len(rewards[env])]) == pytest.approx(rewards[env])
-        assert set(stats.envs[env].lengths) == {2 + env}
-
-
-def test_the_last_15_episodes_are_kept() -> None:
-    with Pool(counting(1, length=1), autoreset="same_step", backend="serial") as pool:
-        pool.reset()
-        for action in range(40):
-            pool.step([action])
-        (env,) = pool.stats().envs
-    assert env.episodes == 40
-    assert len(env.returns) == len(env.lengths) == 15
-    assert set(env.lengths) == {1}
+        late = stats.envs[env].episodes - len(rewards[env])
+        assert [*stats.envs[env].returns][: 15 - late] == pytest.approx(rewards[env][late - 15 :])
+        assert stats.envs[env].lengths == (2 + env,) * 15  # the last 15 are kept
 
 
 def test_a_difference_of_snapshots_counts_what_happened_in_between() -> None:
@@ -104,39 +96,20 @@ def test_a_difference_of_snapshots_counts_what_happened_in_between() -> None:
         between - dataclasses.replace(before, setup=dataclasses.replace(before.setup, envs_of_worker=(1, 1)))
 
 
-def test_the_later_snapshot_comes_first() -> None:
+def test_snapshots_are_subtracted_from_later_ones() -> None:
     with Pool(counting(2), backend="serial") as pool:
         play(pool, 1)
         earlier = pool.stats()
-        later = pool.stats()
+        later, text = pool.stats(), str(earlier)
         assert (later - earlier).batches == 0
         with pytest.raises(ValueError, match="expected the later snapshot first, got the earlier one"):
             _ = earlier - later
-        pool.step([0, 0])
+        with pytest.raises(TypeError, match="unsupported op"):
+            _ = later - 3  # type: ignore[operator]
+        play(pool, 1)
         with pytest.raises(ValueError, match="write `later - earlier`"):
             _ = later - pool.stats()
-        now = pool.stats()
-        for figures in (lambda stats: stats.envs[0], lambda stats: stats.workers[0], lambda stats: stats.caller):
-            assert figures(now - earlier)
-            with pytest.raises(ValueError, match="write `later - earlier`"):
-                figures(earlier) - figures(now)
-
-
-def test_only_a_snapshot_can_be_subtracted() -> None:
-    with Pool([CountingEnv], num_workers=1, backend="serial") as pool, pytest.raises(TypeError, match="unsupported op"):
-        _ = pool.stats() - 3  # type: ignore[operator]
-
-
-def test_a_snapshot_never_changes() -> None:
-    with Pool(counting(2), backend="serial") as pool:
-        play(pool, 2)
-        stats = pool.stats()
-        text = str(stats)
-        play(pool, 2)
-        assert str(stats) == text
-        assert pool.stats().steps == 2 * stats.steps
-    with pytest.raises(dataclasses.FrozenInstanceError):
-        stats.seconds = 0.0  # type: ignore[misc]
+        assert (str(earlier), pool.stats().steps) == (text, 2 * earlier.steps)  # a snapshot never changes
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
@@ -165,14 +138,10 @@ def test_slow_steps_and_resets_are_measured(backend: Any) -> None:
         assert stats.workers[0].idle.p50 >= late * 0.5
 
 
-@on_linux
 def test_a_successor_continues_the_counts_of_a_killed_worker() -> None:
-    with Pool(counting(2), num_workers=2, faults=FaultPolicy("restart", backoff=0), log_advice=False) as pool:
-        pool.reset()
+    with begun(counting(2), num_workers=2, faults=FaultPolicy("restart", backoff=0), log_advice=False) as pool:
         pool.step([0, 0])
-        first = pool.workers[1].pid
-        assert first is not None
-        os.kill(first, signal.SIGKILL)
+        first = kill(pool, 1)
         while not pool.step([0, 0]).truncations[1]:
             pass
         for _ in range(2):  # a reset and a step
@@ -191,8 +160,7 @@ def test_an_exception_counts_as_a_fault(policy: Any) -> None:
     def fail(*_: Any) -> None:
         raise ValueError("once")
 
-    with Pool(hooked(2, step=fail), num_workers=1, backend="thread", faults=policy, log_advice=False) as pool:
-        pool.reset()
+    with begun(hooked(2, step=fail), num_workers=1, backend="thread", faults=policy, log_advice=False) as pool:
         if policy == "raise":
             with pytest.raises(EnvError):
                 pool.step([0, 0])
@@ -201,7 +169,6 @@ def test_an_exception_counts_as_a_fault(policy: Any) -> None:
         assert [env.faults for env in pool.stats().envs] == [0, 1]
 
 
-@on_linux
 def test_spares_are_counted_as_envs() -> None:
     with Pool(uneven(6), spares=2) as pool:
         play(pool, 12)
@@ -245,49 +212,35 @@ def test_parts_and_partial_batches_are_counted_together() -> None:
         assert [env.steps for env in pool.stats().envs] == [2] * 4
 
 
-@on_linux
-def test_processes_report_memory_and_queueing() -> None:
-    with Pool(counting(2), num_workers=2) as pool:
-        play(pool, 2)
-        stats = pool.stats()
-        assert [worker.pid for worker in stats.workers] == [worker.pid for worker in pool.workers]
-    assert all(worker.memory is not None and worker.memory > 1 << 20 for worker in stats.workers)
-    assert all(worker.queued >= 0 for worker in stats.workers)
-    assert stats.cores >= 1
-
-
-@on_linux
 def test_the_reported_memory_is_the_memory_that_is_limited() -> None:
-    """The memory includes that of the processes that the env has started."""
-    with Pool([partial(LeakyEnv, tag, 2, outside=tag == 1) for tag in (0, 1)], num_workers=2) as pool:
-        pool.reset()
-        shown = [worker.memory for worker in pool.stats().workers]
+    """The memory includes that of the processes that the env has started. Queues before the pool do not count."""
+    began = time.monotonic()
+    with begun([partial(LeakyEnv, tag, 2, outside=tag == 1) for tag in (0, 1)], num_workers=2) as pool:
+        (watched,) = find(os.getpid())
+        workers = pool.stats().workers
+        for worker in (*workers, *watched.look().workers):
+            assert 0 <= worker.queued <= time.monotonic() - began
+        watched.close()
+        shown = [worker.memory for worker in workers]
         limited = pool.apply(lambda env: own_bytes())
     assert all(memory is not None and memory > LEAK for memory in shown)
     assert shown == pytest.approx(limited, rel=0.2)
 
 
-@on_linux
 def test_a_restarting_worker_reports_the_memory_of_its_successor(tmp_path: Any) -> None:
-    gate = Gate(tmp_path)
-    was_built, is_built_again = tmp_path / "built", tmp_path / "again"
+    gate, builds = Gate(tmp_path), Diary(tmp_path / "builds")
 
     def on_build(_: Any) -> None:
-        if was_built.exists():
-            is_built_again.touch()
+        builds.note("build")
+        if len(builds.lines()) == 2:
             gate.wait()
-        was_built.touch()
 
-    factories = [lambda: HookedEnv(build=on_build), CountingEnv]
-    with Pool(factories, num_workers=2, faults="restart") as pool:
-        pool.reset()
-        victim = pool.workers[0].pid
-        assert victim is not None
-        os.kill(victim, signal.SIGKILL)
+    with begun(hooked(2, (0,), build=on_build), num_workers=2, faults="restart") as pool:
+        victim = kill(pool, 0)
         assert pool.step([0, 0]).truncations.tolist() == [True, False]
         pool.send([0, 0])
         assert pool.recv(min_envs=1).env_ids.tolist() == [1]
-        while not is_built_again.exists():
+        while len(builds.lines()) < 2:
             pool.recv(timeout=0.01)
         gate.await_arrival()
         both = pool.stats().workers
@@ -298,12 +251,9 @@ def test_a_restarting_worker_reports_the_memory_of_its_successor(tmp_path: Any) 
     assert all(worker.memory is not None and worker.memory > 1 << 20 for worker in both)
 
 
-@on_linux
 def test_a_lost_worker_reports_no_memory() -> None:
-    with Pool(counting(2), num_workers=2) as pool:
-        pool.reset()
-        assert pool.workers[0].pid is not None
-        os.kill(pool.workers[0].pid, signal.SIGKILL)
+    with begun(counting(2), num_workers=2) as pool:
+        kill(pool, 0)
         with pytest.raises(WorkerDiedError):
             pool.step([0, 0])
         gone, other = pool.stats().workers
@@ -311,25 +261,9 @@ def test_a_lost_worker_reports_no_memory() -> None:
     assert other.memory
 
 
-@on_linux
-def test_queues_before_the_pool_are_not_counted() -> None:
-    began = time.monotonic()
-    with Pool([CountingEnv] * 4, num_workers=2) as pool:
-        pool.reset()
-        for _ in range(20):
-            pool.step([0] * 4)
-        (watched,) = find(os.getpid())
-        both = pool.stats(), watched.look()
-        watched.close()
-    lasted = time.monotonic() - began
-    for stats in both:
-        assert all(worker.queued <= lasted for worker in stats.workers)
-
-
 def test_stats_report_the_current_command_of_workers(tmp_path: Any) -> None:
     gate = Gate(tmp_path)
-    with Pool(gated([gate, None]), num_workers=2) as pool:
-        pool.reset()
+    with begun(gated([gate, None]), num_workers=2) as pool:
         pool.send([0, 0])
         gate.await_arrival()
         worker = pool.stats().workers[0]
@@ -337,14 +271,3 @@ def test_stats_report_the_current_command_of_workers(tmp_path: Any) -> None:
         assert worker.doing_since >= 0
         gate.open()
         pool.recv()
-
-
-def test_stats_of_an_unused_pool() -> None:
-    with Pool(counting(2), backend="serial") as pool:
-        stats = pool.stats()
-        assert (stats.seconds, stats.batches, stats.steps, stats.steps_per_second) == (0.0, 0, 0, 0.0)
-        assert stats.verdict.cause == "unknown"
-        assert stats.scalars()["remuda/steps"] == 0.0
-        assert "2 envs" in str(stats)
-    with pytest.raises(ClosedError):
-        pool.stats()

@@ -6,7 +6,6 @@ import errno
 import gc
 import gzip
 import json
-import sys
 import time
 import weakref
 from pathlib import Path
@@ -14,7 +13,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from pool_envs import CountingEnv, Gate, HookedEnv
+from accidents import raise_value_error, wait_for_ever
+from pool_envs import CountingEnv, Gate, HookedEnv, counting, hooked
 from programs import kill, step_until_restarted
 from traces import is_within, lines, load, names, slices
 from vector_envs import plain
@@ -23,9 +23,6 @@ import remuda
 from remuda import EnvError, FaultPolicy, Pool, StateError
 from remuda._engine.tracing.perfetto import written_whole
 
-needs_processes = pytest.mark.skipif(sys.platform != "linux", reason="worker processes need Linux")
-EVERYWHERE = ["process", "thread", "serial"] if sys.platform == "linux" else ["thread", "serial"]
-
 
 def run(pool: Pool, steps: int) -> None:
     pool.reset(seed=0)
@@ -33,7 +30,7 @@ def run(pool: Pool, steps: int) -> None:
         pool.step(np.zeros(pool.num_envs, np.int64))
 
 
-@pytest.mark.parametrize("backend", EVERYWHERE)
+@pytest.mark.parametrize("backend", ["process", "thread", "serial"])
 def test_a_trace_has_every_step_and_reset(backend: Any, tmp_path: Path) -> None:
     path = tmp_path / "run.json"
     with Pool([CountingEnv] * 5, num_workers=1 if backend == "serial" else 2, backend=backend) as pool:
@@ -66,7 +63,6 @@ def test_steps_of_workers_are_within_the_batch(tmp_path: Path) -> None:
         assert any(is_within(wait, batch) for batch in slices(trace.path, "batch"))
 
 
-@needs_processes
 def test_a_trace_names_the_slow_env_of_a_batch(tmp_path: Path) -> None:
     gate = Gate(tmp_path)
     slow = {2: lambda: HookedEnv(step=lambda *_: gate.wait())}
@@ -86,8 +82,10 @@ def test_a_trace_names_the_slow_env_of_a_batch(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("autoreset", ["next_step", "same_step"])
 def test_an_autoreset_is_within_its_step(autoreset: Any, tmp_path: Path) -> None:
-    fns = [lambda: CountingEnv(length=2)]
-    with Pool(fns, backend="serial", autoreset=autoreset) as pool, pool.trace(tmp_path / "run.json") as trace:
+    with (
+        Pool(counting(1, length=2), backend="serial", autoreset=autoreset) as pool,
+        pool.trace(tmp_path / "run.json") as trace,
+    ):
         run(pool, 6)
     steps = slices(trace.path, "step")
     resets = [event for event in slices(trace.path, "reset") if any(is_within(event, step) for step in steps)]
@@ -116,7 +114,6 @@ def test_a_reset_in_advance_has_its_real_time(tmp_path: Path) -> None:
     assert ahead["ts"] < second["ts"] + second["dur"]  # env 1 was still in its first step
 
 
-@needs_processes
 def test_a_trace_has_a_death_and_the_restart(tmp_path: Path) -> None:
     with Pool([CountingEnv] * 4, num_workers=2, faults="restart") as pool, pool.trace(tmp_path / "run.json") as trace:
         pool.reset()
@@ -130,11 +127,9 @@ def test_a_trace_has_a_death_and_the_restart(tmp_path: Path) -> None:
     assert fault["name"].startswith("death") and "killed by SIGKILL" in fault["args"]["error"]
 
 
-@needs_processes
 def test_a_hung_step_lasts_until_its_fault(tmp_path: Path) -> None:
-    fns = [CountingEnv, lambda: HookedEnv(step=lambda *_: Gate(tmp_path).wait())]
     faults = FaultPolicy("restart", step_timeout=0.05)
-    with Pool(fns, faults=faults) as pool, pool.trace(tmp_path / "run.json") as trace:
+    with Pool(hooked(2, step=wait_for_ever), faults=faults) as pool, pool.trace(tmp_path / "run.json") as trace:
         pool.reset()
         pool.step(np.zeros(2, np.int64))
     (hung,) = slices(trace.path, "fault")
@@ -144,11 +139,10 @@ def test_a_hung_step_lasts_until_its_fault(tmp_path: Path) -> None:
 
 
 def test_a_trace_has_an_exception(tmp_path: Path) -> None:
-    def broken(*_: Any) -> None:
-        raise ValueError("broken")
-
-    fns = [CountingEnv, lambda: HookedEnv(step=broken)]
-    with Pool(fns, backend="serial", num_workers=1) as pool, pool.trace(tmp_path / "run.json") as trace:
+    with (
+        Pool(hooked(2, step=raise_value_error), num_workers=1, backend="serial") as pool,
+        pool.trace(tmp_path / "run.json") as trace,
+    ):
         pool.reset()
         with pytest.raises(EnvError):
             pool.step(np.zeros(2, np.int64))
@@ -157,7 +151,6 @@ def test_a_trace_has_an_exception(tmp_path: Path) -> None:
     assert [event["name"] for event in slices(trace.path, "step") if "failed" in event["args"]] == ["step env 1"]
 
 
-@needs_processes
 def test_parts_spares_and_vector_envs_are_traced(tmp_path: Path) -> None:
     with Pool([CountingEnv] * 4, num_workers=2) as pool, pool.trace(tmp_path / "parts.json") as trace:
         for half in pool.split(2):
@@ -178,7 +171,7 @@ def test_parts_spares_and_vector_envs_are_traced(tmp_path: Path) -> None:
 
 
 def test_only_the_latest_events_are_kept(tmp_path: Path) -> None:
-    with Pool([CountingEnv], backend="serial", num_workers=1) as pool, pool.trace(tmp_path / "t", events=4) as trace:
+    with Pool([CountingEnv], backend="serial") as pool, pool.trace(tmp_path / "t", events=4) as trace:
         run(pool, 10)
     assert names(trace.path, "batch") == ["batch of 1"] * 2
     assert names(trace.path, "step") == ["step env 0"] * 2
@@ -197,7 +190,7 @@ def test_a_trace_of_all_pools_has_earlier_and_closed_pools(tmp_path: Path) -> No
 
 
 def test_two_traces_of_one_pool_may_overlap(tmp_path: Path) -> None:
-    with Pool([CountingEnv], backend="serial", num_workers=1) as pool:
+    with Pool([CountingEnv], backend="serial") as pool:
         outer = pool.trace(tmp_path / "outer.json")
         run(pool, 1)
         with pool.trace(tmp_path / "inner.json"):
@@ -209,7 +202,7 @@ def test_two_traces_of_one_pool_may_overlap(tmp_path: Path) -> None:
 
 
 def test_a_trace_ends_with_its_pool_and_may_be_stopped_twice(tmp_path: Path) -> None:
-    with Pool([CountingEnv], backend="serial", num_workers=1) as pool:
+    with Pool([CountingEnv], backend="serial") as pool:
         trace = pool.trace(tmp_path / "run.json")
         run(pool, 2)
     assert not trace.path.exists()
@@ -224,7 +217,7 @@ def test_a_trace_ends_with_its_pool_and_may_be_stopped_twice(tmp_path: Path) -> 
 
 def test_a_trace_holds_no_reference_to_a_pool(tmp_path: Path) -> None:
     with remuda.trace(tmp_path / "run.json") as trace:
-        pool = Pool([CountingEnv], backend="serial", num_workers=1)
+        pool = Pool([CountingEnv], backend="serial")
         run(pool, 2)
         collected = weakref.ref(pool)
         del pool
@@ -234,11 +227,10 @@ def test_a_trace_holds_no_reference_to_a_pool(tmp_path: Path) -> None:
 
 
 def test_wrong_arguments_of_trace_are_refused(tmp_path: Path) -> None:
-    with Pool([CountingEnv], backend="serial", num_workers=1) as pool:
-        with pytest.raises(ValueError, match="expected events to be an int from 1 up, got 0"):
-            pool.trace(tmp_path / "t", events=0)
-        with pytest.raises(TypeError, match="expected events to be an int, got 1.5"):
-            pool.trace(tmp_path / "t", events=1.5)  # type: ignore[arg-type]
+    with Pool([CountingEnv], backend="serial") as pool:
+        for events in (0, 1.5):
+            with pytest.raises(ValueError, match=f"expected events to be an int from 1 up, got {events}"):
+                pool.trace(tmp_path / "t", events=events)  # type: ignore[arg-type]
         with pytest.raises(FileNotFoundError, match="make it first"):
             pool.trace(tmp_path / "nowhere" / "t")
         with pytest.raises(IsADirectoryError, match="expected the name of a file"):
@@ -246,7 +238,6 @@ def test_wrong_arguments_of_trace_are_refused(tmp_path: Path) -> None:
         run(pool, 1)
 
 
-@needs_processes
 def test_a_trace_that_is_not_stopped_is_written_at_exit(script: Any, tmp_path: Path) -> None:
     program = script(
         """
@@ -277,23 +268,12 @@ def test_times_of_a_trace_are_wall_clock_times(tmp_path: Path) -> None:
     assert before - 1e6 <= at <= after + 1e6  # allows for the time between the readings of both clocks
 
 
-def test_an_interrupt_ends_a_trace(tmp_path: Path) -> None:
-    with (
-        Pool([CountingEnv], backend="serial", num_workers=1) as pool,
-        pytest.raises(KeyboardInterrupt),
-        pool.trace(tmp_path / "run.json"),
-    ):
-        run(pool, 1)
-        raise KeyboardInterrupt
-    assert (tmp_path / "run.json").exists()
-
-
 # -- files ---------------------------------------------------------------------------------------------
 
 
-def test_a_compressed_trace_is_the_same(tmp_path: Path) -> None:
-    with remuda.trace(tmp_path / "run.json.gz") as trace, remuda.span("now"):
-        pass
+def test_a_compressed_trace_is_the_same_and_an_interrupt_ends_it(tmp_path: Path) -> None:
+    with pytest.raises(KeyboardInterrupt), remuda.trace(tmp_path / "run.json.gz") as trace, remuda.span("now"):
+        raise KeyboardInterrupt
     with gzip.open(trace.path, "rt") as file:
         assert [event["name"] for event in json.load(file)["traceEvents"] if event["ph"] == "X"] == ["now"]
 
