@@ -94,7 +94,7 @@ def collect(
     count, rng = check_count("steps", steps), np.random.default_rng(check_seed(seed))
     if parts is not None and min_envs is not None:
         raise ValueError(f"expected parts or min_envs, got both ({parts} and {min_envs})")
-    width = envs._engine.layout.vector_size or 1
+    width = envs._engine.layout.width
     divisions = 1 if parts is None else check_count("parts", parts, envs.num_envs // width)
     envs._check_rollout(count, divisions)
     if min_envs is not None:
@@ -102,20 +102,12 @@ def collect(
         if least % width:
             raise ValueError(f"expected min_envs to be a multiple of vector_size={width}, got {least}")
         ways = [SteppingMode(min_envs=least)]
+    elif parts is not None or envs.num_envs < 2 * width or envs._engine.setup.backend == "serial":
+        ways = [SteppingMode(divisions)]
     else:
-        ways = _ways_of(pool) if parts is None else [SteppingMode(divisions)]
+        ready = SteppingMode(min_envs=envs.num_envs // width // 2 * width)
+        ways = [PLAIN, SteppingMode(parts=2), ready] if isinstance(envs, Pool) else [PLAIN, ready]
     return Collector(pool, Actor(policy, envs._engine.layout.num_slots, rng), count, ways)
-
-
-def _ways_of(pool: Steps) -> list[SteppingMode]:
-    """Returns the ways of stepping to compare: only `PLAIN` for one env, or for envs in the caller's thread."""
-    envs = _part_of(pool)
-    whole: Any = envs if isinstance(envs, Pool) else envs._pool
-    width = whole.vector_size or 1
-    if envs.num_envs < 2 * width or whole.backend == "serial":
-        return [PLAIN]
-    ready = SteppingMode(min_envs=envs.num_envs // width // 2 * width)
-    return [PLAIN, SteppingMode(parts=2), ready] if envs is whole else [PLAIN, ready]
 
 
 def _part_of(pool: Any) -> Part:

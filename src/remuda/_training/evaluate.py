@@ -167,7 +167,7 @@ class _Play:
         self._note_obs(self._pool.reset(seed=self._seeds_of(range(self._pool.num_envs))))
         self._note_begun()
         while self._stepping or self._beginning:
-            batch = self._advance(self._actions_for(self._obs) if self._stepping else None)
+            batch = self._advance()
             self._note_obs(batch)
             self._count(batch)
             self._show_progress()
@@ -179,18 +179,16 @@ class _Play:
     def _expect_videos(self) -> None:
         self._videos.begin({env: self._queues[env][0] for env in self._beginning})
 
-    def _actions_for(self, obs: Any) -> Any:
-        context = self._actor.context_for(self._pool.env_ids, lambda: self._starts)
-        actions, _ = self._actor.finish(self._actor.policy(obs, **context), **context)
-        return actions
-
     def _note_begun(self) -> None:
         self._starts = np.isin(self._pool.env_ids, self._beginning)
         self._stepping = sorted(self._stepping + self._beginning)
         self._beginning = []
 
-    def _advance(self, actions: Any) -> Batch:
-        pool = self._pool
+    def _advance(self) -> Batch:
+        pool, actions = self._pool, None
+        if self._stepping:
+            context = self._actor.context_for(pool.env_ids, lambda: self._starts)
+            actions, _ = self._actor.finish(self._actor.policy(self._obs, **context), **context)
         self._expect_videos()
         if len(self._stepping) == pool.num_envs:
             return pool.step(actions)

@@ -58,10 +58,8 @@ def name_of(error: BaseException) -> str:
 
 
 def traceback_of(error: BaseException) -> str:
-    def format_all(error: BaseException) -> str:
-        return "".join(traceback.format_exception(type(error), error, error.__traceback__))
-
-    return text_of(error, format_all, otherwise=f"{name_of(error)}: <its traceback cannot be made>")
+    otherwise = f"{name_of(error)}: <its traceback cannot be made>"
+    return text_of(error, lambda one: "".join(traceback.format_exception(one)), otherwise)
 
 
 def _pickle_exception(error: BaseException) -> bytes | None:

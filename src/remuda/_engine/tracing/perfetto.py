@@ -9,7 +9,7 @@ import gzip
 import json
 import os
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import chain, groupby, pairwise
 from pathlib import Path
@@ -79,7 +79,7 @@ class _Writer:
         self._base, self._offset = _base_and_offset()
         self._pid = os.getpid()
 
-    def write(self, pools: Sequence[tuple[PoolTracer, Events]], spans: Iterable[TracedSpan]) -> None:
+    def write(self, pools: Sequence[tuple[PoolTracer, Events]], spans: Sequence[TracedSpan]) -> None:
         head = {"displayTimeUnit": "ms", "baseTimeNanoseconds": self._base, "traceName": "remuda"}
         self._file.write(json.dumps(head)[:-1] + ', "traceEvents": [\n')
         self._file.write(self._label("process_name", self._pid, 0, "program"))
@@ -168,12 +168,10 @@ class _Writer:
 
     # -- spans -------------------------------------------------------------------------------------------
 
-    def _of_spans(self, spans: Iterable[TracedSpan]) -> Iterator[str]:
-        threads = set[int]()
+    def _of_spans(self, spans: Sequence[TracedSpan]) -> Iterator[str]:
+        for thread in {span.thread for span in spans}:
+            yield self._label("thread_name", self._pid, thread, f"spans of thread {thread}")
         for span in spans:
-            if span.thread not in threads:
-                threads.add(span.thread)
-                yield self._label("thread_name", self._pid, span.thread, f"spans of thread {span.thread}")
             raised = {"raised": span.raised} if span.raised else {}
             yield self._event(self._pid, span.thread, "span", span.name, span.begin_ns, span.end_ns, **raised)
 
