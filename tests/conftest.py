@@ -115,6 +115,12 @@ def measured_by_default(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pool_settings, "DEFAULT_NUM_WORKERS", "auto")
 
 
+@pytest.fixture
+def no_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lets a test fail if a worker process is started."""
+    monkeypatch.delattr("remuda._backends.process.backend.ProcessBackend._start")
+
+
 @pytest.fixture(autouse=True)
 # the watchdog also covers this fixture
 def nothing_left_behind(request: pytest.FixtureRequest, watchdog: None) -> Iterator[None]:
