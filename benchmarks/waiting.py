@@ -38,7 +38,7 @@ ALONE = "the thought alone"
 
 RULES: dict[str, Spinning | None] = {
     "remuda": None,
-    "all spin": Spinning(worker_ns=1_000_000, heedless=True),
+    "all spin": Spinning(worker_ns=1_000_000, ignore_load=True),
     "none spins": Spinning(),
 }
 """The rule for spinning of each contender. None: the pool's own rule."""

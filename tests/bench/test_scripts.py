@@ -175,7 +175,7 @@ def test_waiting_subtracts_the_time_of_the_thought() -> None:
 
 
 def test_waiting_restores_the_rule_for_spinning() -> None:
-    arguments, rule = ("process", 2, None, 4), Spinning(worker_ns=7, heedless=True)
+    arguments, rule = ("process", 2, None, 4), Spinning(worker_ns=7, ignore_load=True)
     own = start.spinning_for(*arguments)
     with waiting.spinning_as(rule):
         assert start.spinning_for(*arguments) == rule

@@ -11,23 +11,14 @@
 #include <sstream>
 #include <string>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 namespace check {
 
-struct Case {
-  const char* name;
-  void (*run)();
-};
+using Case = std::pair<const char*, void (*)()>;
 
-inline std::vector<Case>& cases() {
-  static std::vector<Case> cases;
-  return cases;
-}
-
-struct Registration {
-  Registration(const char* name, void (*run)()) { cases().push_back({name, run}); }
-};
+inline std::vector<Case> cases;
 
 [[noreturn]] inline void fail(const char* file, int line, const std::string& what) {
   std::fprintf(stderr, "%s:%d: %s\n", file, line, what.c_str());
@@ -52,9 +43,9 @@ void equal(const A& a, const B& b, const char* text, const char* file, int line)
 
 }  // namespace check
 
-#define TEST(name)                                               \
-  static void name();                                            \
-  static const check::Registration register_##name{#name, name}; \
+#define TEST(name)                                                                          \
+  static void name();                                                                       \
+  [[maybe_unused]] static const auto& case_##name = check::cases.emplace_back(#name, name); \
   static void name()
 
 #define CHECK(condition) ((condition) ? void() : check::fail(__FILE__, __LINE__, "expected " #condition))
@@ -73,9 +64,9 @@ void equal(const A& a, const B& b, const char* text, const char* file, int line)
   } while (false)
 
 int main() {
-  for (const check::Case& test : check::cases()) {
-    std::printf("%s\n", test.name);
+  for (const auto& [name, run] : check::cases) {
+    std::printf("%s\n", name);
     std::fflush(stdout);
-    test.run();
+    run();
   }
 }

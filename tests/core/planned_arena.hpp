@@ -7,16 +7,14 @@
 #include "shm/plan.hpp"
 
 struct PlannedArena {
-  PlannedArena(std::uint32_t workers, std::uint32_t envs_each, std::uint32_t frames = 2, std::uint32_t leaves = 1,
-               bool keeps_last = false, std::uint32_t width = 1) {
+  PlannedArena(std::uint32_t workers, std::uint32_t envs_each, std::uint32_t frames = 2, std::uint32_t width = 1) {
     plan.workers = workers;
     plan.slots = plan.envs = workers * envs_each;
     plan.frames = frames;
     plan.ring_capacity = 8;
     plan.blob_bytes = 1024;
     plan.action_bytes = {8};
-    plan.column_bytes.assign(remuda::kFirstLeaf + leaves, 8);
-    plan.keeps_last = keeps_last;
+    plan.column_bytes.assign(remuda::kFirstLeaf, 8);
     plan.width = width;
     plan.lay_out();
     arena = remuda::Arena::create(plan.bytes);

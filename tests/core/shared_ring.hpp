@@ -5,7 +5,6 @@
 #include <cstdlib>
 #include <memory>
 #include <new>
-#include <vector>
 
 #include "ipc/ring.hpp"
 
@@ -31,8 +30,3 @@ class SharedRing {
   std::unique_ptr<void, Free> memory_;
   std::uint32_t capacity_;
 };
-
-// Returns start values for the counters. With some of them, the counters pass 2^32 or 2^31 in the middle of a test.
-inline std::vector<std::uint32_t> awkward_counts(std::uint32_t capacity) {
-  return {0, 0xffffffff, 0U - capacity, 1U - capacity, 0x7fffffff};
-}

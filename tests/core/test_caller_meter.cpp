@@ -68,7 +68,7 @@ TEST(sending_and_receiving_apart_count_together_and_what_lies_between_does_not) 
   CHECK_EQ(figures.gathering_ns.load(), 8U);
 }
 
-TEST(a_call_that_brings_nothing_is_over_all_the_same) {
+TEST(a_call_without_a_batch_is_timed_too) {
   Caller caller;
   auto& [figures, cores, meter] = caller;
   {

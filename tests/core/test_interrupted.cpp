@@ -4,10 +4,6 @@
 
 #if REMUDA_LINUX
 
-#include <algorithm>
-#include <atomic>
-#include <cstring>
-#include <thread>
 #include <vector>
 
 #include "check.hpp"
@@ -18,12 +14,11 @@
 #include "record.hpp"
 #include "shared.hpp"
 #include "stepped.hpp"
+#include "waiting.hpp"
 
 using namespace remuda;
 
 namespace {
-
-constexpr Nanoseconds kForever = std::chrono::hours(24);
 
 // -- rings -------------------------------------------------------------------------------------------------
 
@@ -36,8 +31,6 @@ struct Lane {
   Record records[kCapacity];
   BlobHeader blob_header;
   std::byte blobs[kBlobBytes];
-
-  void start_at(std::uint32_t count) { header.published = header.consumed = count; }
 };
 
 std::vector<std::byte> blob_of(std::uint64_t sequence) {
@@ -62,78 +55,39 @@ void produce(Lane& lane, std::uint64_t total, std::uint64_t seed) {
   producer.publish();
 }
 
-class Receiver {
- public:
-  explicit Receiver(Lane& lane)
-      : records_(&lane.header, Lane::kCapacity), blobs_(&lane.blob_header, Lane::kBlobBytes) {}
-
-  // Reads all published records and their blobs, and checks every byte.
-  void drain() {
-    Record record;
-    while (records_.pop(record)) {
-      CHECK(record == Record(received_));
-      const auto sizes = blobs_.sizes();
-      CHECK_EQ(sizes.size(), 1U);
-      std::vector<std::byte> blob(sizes[0]);
-      blobs_.get(blob.data(), blob.size());
-      blobs_.done();
-      CHECK(blob == blob_of(received_++));
-    }
-  }
-  std::uint64_t received() const { return received_; }
-
- private:
-  RingConsumer<Record> records_;
-  BlobReader blobs_;
-  std::uint64_t received_ = 0;
-};
-
 }  // namespace
 
 TEST(a_producer_stopped_at_any_instruction_has_published_whole_records_only) {
   if (!Stepped::is_possible()) return;
   constexpr std::uint64_t kTotal = 12;  // three times the ring's capacity
   Shared<Lane> lane;
-  lane->start_at(0xfffffffa);
-  Receiver receiver(*lane);
-  Stepped child([&] { produce(*lane, kTotal, 12); });
-  do receiver.drain();
-  while (child.step() != Stepped::State::kEnded);
-  receiver.drain();
-  CHECK_EQ(receiver.received(), kTotal);
-}
-
-TEST(a_producer_killed_at_any_moment_leaves_whole_records_only) {
-  Random random(11);
-  for (std::uint64_t run = 0; run < 500; ++run) {
-    Shared<Lane> lane;
-    lane->start_at(static_cast<std::uint32_t>(0U - random.below(100)));
-    pid_t child = fork();
-    CHECK(child >= 0);
-    if (child == 0) {
-      prctl(PR_SET_PDEATHSIG, SIGKILL);
-      produce(*lane, ~0ULL, run);
+  lane->header.published = lane->header.consumed = 0xfffffffa;
+  RingConsumer<Record> records(&lane->header, Lane::kCapacity);
+  BlobReader blobs(&lane->blob_header, Lane::kBlobBytes);
+  std::uint64_t received = 0;
+  // Reads all published records and their blobs, and checks every byte.
+  const auto drain = [&] {
+    Record record;
+    while (records.pop(record)) {
+      CHECK(record == Record(received));
+      const auto sizes = blobs.sizes();
+      CHECK_EQ(sizes.size(), 1U);
+      std::vector<std::byte> blob(sizes[0]);
+      blobs.get(blob.data(), blob.size());
+      blobs.done();
+      CHECK(blob == blob_of(received++));
     }
-    // Kills the child at a random instruction: after a random number of records and a short random pause.
-    Receiver receiver(*lane);
-    for (const std::uint64_t last = random.between(1, 200); receiver.received() < last; sched_yield()) receiver.drain();
-    idle(random.below(2000));
-    kill(child, SIGKILL);
-    int status = -1;
-    CHECK_EQ(waitpid(child, &status, 0), child);
-    CHECK(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
-    receiver.drain();
-  }
+  };
+  Stepped child([&] { produce(*lane, kTotal, 12); });
+  do drain();
+  while (child.step() != Stepped::State::kEnded);
+  drain();
+  CHECK_EQ(received, kTotal);
 }
 
 // -- doorbells ---------------------------------------------------------------------------------------------
 
 namespace {
-
-void wait_until(Bell& bell, std::uint32_t target) {
-  SpinPolicy none;
-  while (!reached(bell, target)) wait(bell, target, kForever, none);
-}
 
 constexpr std::uint32_t kStarts[] = {0, 0xffffffff};
 
@@ -148,7 +102,7 @@ void one_by_one(Bell& bell, std::uint32_t count) {
 TEST(a_ring_at_any_instruction_of_the_waiter_reaches_it) {
   if (!Stepped::is_possible()) return;
   Bell other{};
-  SpinPolicy none;
+  SpinPolicy none = no_spinning();
   wait(other, 1, Nanoseconds(0), none);  // runs the code that only the first wait of a process runs
   auto ring_at_once = [](Bell& bell, std::uint32_t count) { notify(bell, count); };
   for (auto ring_it : {+ring_at_once, one_by_one}) {

@@ -5,118 +5,116 @@
 
 #if REMUDA_LINUX
 
-#include <cstring>
+#include <sys/socket.h>
+#include <unistd.h>
+
 #include <list>
 #include <string>
-
-#include "socket_pair.hpp"
 
 using namespace remuda;
 using Arrival = MessageSocket::Arrival;
 
 namespace {
 
-// Memory for the parts of a message that is received.
-struct Received {
-  std::list<std::string> parts;
-  MessageSocket::MakePart make = [this](std::uint64_t bytes) {
-    return reinterpret_cast<std::byte*>(parts.emplace_back(bytes, 0).data());
-  };
+using Parts = std::vector<std::string>;
+
+// The two ends of a connection between a pool and a worker.
+struct Connection {
+  Connection() {
+    CHECK_EQ(socketpair(AF_UNIX, SOCK_STREAM, 0, fds), 0);
+    pool.open(fds[0]);
+    worker.open(fds[1]);
+  }
+  ~Connection() {
+    for (int fd : fds) close(fd);
+  }
+
+  int fds[2];
+  MessageSocket pool, worker;
 };
 
-std::vector<Bytes> bytes_of(const std::vector<std::string>& parts) {
+// A message that is received.
+struct Received {
+  Arrival from(MessageSocket& socket) {
+    return socket.read(
+        [this](std::uint64_t bytes) { return reinterpret_cast<std::byte*>(memory.emplace_back(bytes, 0).data()); });
+  }
+  Parts parts() const { return {memory.begin(), memory.end()}; }
+
+  std::list<std::string> memory;
+};
+
+void post(MessageSocket& socket, const Parts& parts) {
   std::vector<Bytes> bytes;
   for (const std::string& part : parts) bytes.push_back(std::as_bytes(std::span(part)));
-  return bytes;
+  socket.post(bytes);
 }
 
-std::vector<std::string> parts_of(const Received& received) { return {received.parts.begin(), received.parts.end()}; }
-
-const std::vector<std::string> kSmall{"head", "", "body"},
-    kLarge{std::string(3'000'000, 'a'), "b", std::string(9, 'c')};
+const Parts kSmall{"head", "", "body"}, kLarge{std::string(3'000'000, 'a'), "b", std::string(9, 'c')};
 
 }  // namespace
 
 TEST(a_small_message_is_sent_at_once) {
-  SocketPair pair;
-  MessageSocket pool, worker;
-  pool.open(pair.ends[0]);
-  worker.open(pair.ends[1]);
+  Connection ends;
   Received received;
-  CHECK(worker.read(received.make) == Arrival::kPartial && worker.is_reading());
-  pool.post(bytes_of(kSmall));
-  CHECK(!pool.is_writing());
-  CHECK(worker.read(received.make) == Arrival::kWhole && !worker.is_reading());
-  CHECK(parts_of(received) == kSmall);
+  CHECK(received.from(ends.worker) == Arrival::kPartial && ends.worker.is_reading());
+  post(ends.pool, kSmall);
+  CHECK(!ends.pool.is_writing());
+  CHECK(received.from(ends.worker) == Arrival::kWhole && !ends.worker.is_reading());
+  CHECK(received.parts() == kSmall);
 }
 
 TEST(a_large_message_goes_on_when_the_worker_reads) {
-  SocketPair pair;
-  MessageSocket pool, worker;
-  pool.open(pair.ends[0]);
-  worker.open(pair.ends[1]);
-  {
-    const std::vector<std::string> parts = kLarge;  // freed before the message is sent, so `post` must copy the rest
-    pool.post(bytes_of(parts));
-  }
-  pool.post(bytes_of(kSmall));
-  CHECK(pool.is_writing());
+  Connection ends;
+  post(ends.pool, Parts(kLarge));  // the parts are freed before the message is sent, so `post` must copy the rest
+  post(ends.pool, kSmall);
+  CHECK(ends.pool.is_writing());
   Received large, small;
-  while (worker.read(large.make) == Arrival::kPartial) pool.write_on();
-  while (worker.read(small.make) == Arrival::kPartial) pool.write_on();
-  CHECK(parts_of(large) == kLarge && parts_of(small) == kSmall && !pool.is_writing());
+  while (large.from(ends.worker) == Arrival::kPartial) ends.pool.write_on();
+  while (small.from(ends.worker) == Arrival::kPartial) ends.pool.write_on();
+  CHECK(large.parts() == kLarge && small.parts() == kSmall && !ends.pool.is_writing());
 }
 
 TEST(messages_that_are_held_are_sent_over_the_next_socket) {
-  SocketPair pair;
-  MessageSocket pool, worker;
-  pool.post(bytes_of(kSmall));  // dropped, because there is no socket
+  Connection ends;
+  MessageSocket pool;
+  post(pool, kSmall);  // dropped, because there is no socket
   pool.hold();
-  pool.post(bytes_of(kLarge));
+  post(pool, kLarge);
   CHECK(!pool.is_writing());
-  pool.open(pair.ends[0]);
-  worker.open(pair.ends[1]);
+  pool.open(ends.fds[0]);
   Received received;
-  while (worker.read(received.make) == Arrival::kPartial) pool.write_on();
-  CHECK(parts_of(received) == kLarge);
+  while (received.from(ends.worker) == Arrival::kPartial) pool.write_on();
+  CHECK(received.parts() == kLarge);
 }
 
-TEST(what_a_dead_worker_has_sent_is_received) {
-  SocketPair pair;
-  MessageSocket pool, worker;
-  pool.open(pair.ends[0]);
-  worker.open(pair.ends[1]);
-  worker.post(bytes_of(kSmall));
-  pair.close_other();
-  pool.post(bytes_of(kLarge));  // the worker is gone: the message is lost without an error
-  CHECK(!pool.is_writing());
+TEST(messages_of_a_dead_worker_are_received) {
+  Connection ends;
+  post(ends.worker, kSmall);
+  close(std::exchange(ends.fds[1], -1));
+  post(ends.pool, kLarge);  // the worker is gone: the message is lost without an error
+  CHECK(!ends.pool.is_writing());
   Received whole, none;
-  CHECK(pool.read(whole.make) == Arrival::kWhole && parts_of(whole) == kSmall);
-  CHECK(pool.read(none.make) == Arrival::kLost && !pool.is_reading());
+  CHECK(whole.from(ends.pool) == Arrival::kWhole && whole.parts() == kSmall);
+  CHECK(none.from(ends.pool) == Arrival::kLost && !ends.pool.is_reading());
 }
 
 TEST(bytes_that_are_no_message_are_refused) {
-  SocketPair pair;
-  MessageSocket pool;
-  pool.open(pair.ends[0]);
-  Received received;
-  const std::string words = "hello, world, says a simulator";
-  CHECK_EQ(write(pair.ends[1], words.data(), words.size()), static_cast<ssize_t>(words.size()));
-  CHECK(pool.read(received.make) == Arrival::kNonsense);
+  Connection ends;
+  const std::string_view words = "hello, world, says a simulator";
+  CHECK_EQ(write(ends.fds[1], words.data(), words.size()), static_cast<ssize_t>(words.size()));
+  CHECK(Received().from(ends.pool) == Arrival::kNonsense);
 }
 
 TEST(another_socket_begins_with_another_message) {
-  SocketPair before, after;
-  MessageSocket pool, worker;
-  pool.open(before.ends[0]);
-  CHECK_EQ(write(before.ends[1], MessageSocket::kMark.data(), 5), 5);
-  Received lost, received;
-  CHECK(pool.read(lost.make) == Arrival::kPartial);
-  pool.open(after.ends[0]);
-  CHECK(!pool.is_reading() && pool.moved() == Clock::time_point{});
-  worker.open(after.ends[1]);
-  worker.post(bytes_of(kSmall));
-  CHECK(pool.read(received.make) == Arrival::kWhole && parts_of(received) == kSmall);
+  Connection before, after;
+  CHECK_EQ(write(before.fds[1], MessageSocket::kMark.data(), 5), 5);
+  CHECK(Received().from(before.pool) == Arrival::kPartial);
+  before.pool.open(after.fds[0]);
+  CHECK(!before.pool.is_reading() && before.pool.moved() == Clock::time_point{});
+  post(after.worker, kSmall);
+  Received received;
+  CHECK(received.from(before.pool) == Arrival::kWhole && received.parts() == kSmall);
 }
 
 #endif

@@ -1,6 +1,7 @@
 // Tests that a part returns each result once, in the order of arrival, and that a frame is free once all its rows are
 // freed.
 #include <algorithm>
+#include <tuple>
 #include <vector>
 
 #include "check.hpp"
@@ -23,19 +24,13 @@ std::uint32_t free_frames(const Part& part) {
 }  // namespace
 
 TEST(a_command_to_all_has_a_frame_and_any_other_the_scratch_frame) {
-  Part part = make_part();
-  CHECK_EQ(part.send(3), 0u);
-  CHECK_EQ(part.in_flight(), 3u);
-  Part whole = make_part();
-  CHECK_EQ(whole.send(4), 1u);
-  CHECK_EQ(free_frames(whole), 2u);
+  Part part = make_part(), whole = make_part();
+  CHECK(part.send(3) == 0 && part.in_flight() == 3);
+  CHECK(whole.send(4) == 1 && free_frames(whole) == 2);
   CHECK(whole.in_flight() == 4 && whole.pending() == 4 && whole.ready() == 0);
-}
-
-TEST(without_a_free_frame_all_go_to_the_scratch_frame) {
-  Part part = make_part();
-  while (part.book()->any_free()) part.book()->take();
-  CHECK_EQ(part.send(4), 0u);
+  Part full = make_part();
+  while (full.book()->any_free()) full.book()->take();
+  CHECK_EQ(full.send(4), 0u);
 }
 
 TEST(runs_are_taken_in_the_order_of_arrival_and_in_pieces) {
@@ -92,19 +87,15 @@ TEST(failures_count_as_done_until_they_are_dealt_with) {
 }
 
 TEST(rows_in_another_order) {
-  const std::vector<Run> runs = {{3, 13, 2, 0}, {1, 11, 1, 7}};  // slots 3 and 4, then slot 1
-  const std::vector<Run> ordered = remuda::in_order(runs, {4, 1, 3}, 1);
-  CHECK_EQ(ordered.size(), 3u);
-  CHECK(ordered[0].slot == 4 && ordered[0].row == 14 && ordered[0].flags == 0);
-  CHECK(ordered[1].slot == 1 && ordered[1].row == 11 && ordered[1].flags == 7);
-  CHECK(ordered[2].slot == 3 && ordered[2].row == 13 && ordered[2].count == 1);
-}
-
-TEST(rows_of_vector_envs_in_another_order) {
-  const std::vector<Run> ordered = remuda::in_order({{0, 10, 4, 0}, {4, 14, 2, 7}}, {4, 5, 2, 3, 0, 1}, 2);
-  CHECK_EQ(ordered.size(), 3u);
-  CHECK(ordered[0].slot == 4 && ordered[0].row == 14 && ordered[0].count == 2 && ordered[0].flags == 7);
-  CHECK(ordered[1].slot == 2 && ordered[1].row == 12 && ordered[2].slot == 0 && ordered[2].row == 10);
+  const auto are = [](const std::vector<Run>& runs, const std::vector<Run>& expected) {
+    const auto tie = [](const Run& run) { return std::tie(run.slot, run.row, run.count, run.flags); };
+    return std::ranges::equal(runs, expected, {}, tie, tie);
+  };
+  // slots 3 and 4, then slot 1
+  CHECK(are(in_order({{3, 13, 2, 0}, {1, 11, 1, 7}}, {4, 1, 3}, 1), {{4, 14, 1, 0}, {1, 11, 1, 7}, {3, 13, 1, 0}}));
+  // vector envs
+  CHECK(are(in_order({{0, 10, 4, 0}, {4, 14, 2, 7}}, {4, 5, 2, 3, 0, 1}, 2),
+            {{4, 14, 2, 7}, {2, 12, 2, 0}, {0, 10, 2, 0}}));
 }
 
 TEST(no_slot_and_no_row_is_ever_lost) {

@@ -14,38 +14,24 @@ struct Region {
   std::uint64_t begin, bytes, alignment;
 };
 
-Plan make_plan(std::uint32_t workers, std::uint32_t slots, std::uint32_t envs, std::uint32_t frames,
-               std::uint32_t ring_capacity, std::uint64_t blob_bytes, std::vector<std::uint64_t> action_bytes,
-               std::vector<std::uint64_t> column_bytes, bool keeps_last = false, std::uint32_t log_entries = 0,
-               std::uint64_t log_object_bytes = 0) {
-  Plan plan{workers,
-            slots,
-            envs,
-            frames,
-            ring_capacity,
-            blob_bytes,
-            std::move(action_bytes),
-            std::move(column_bytes),
-            1,  // the width of an env, which does not affect the offsets
-            keeps_last,
-            log_entries,
-            log_object_bytes};
-  plan.lay_out();
-  return plan;
-}
-
 Plan random_plan(Random& random) {
-  auto sizes = [&](std::uint64_t first, std::uint64_t count) {
-    std::vector<std::uint64_t> sizes(first + count, 8);
+  const auto below = [&](std::uint64_t n) { return static_cast<std::uint32_t>(random.below(n)); };
+  const auto sizes = [&](std::uint64_t count) {
+    std::vector<std::uint64_t> sizes(count);
     for (std::uint64_t& size : sizes) size = random.below(4) == 0 ? random.below(30000) : random.below(100);
     return sizes;
   };
-  auto workers = static_cast<std::uint32_t>(random.between(1, 20));
-  const std::uint32_t slots = workers * static_cast<std::uint32_t>(random.between(1, 8));
-  return make_plan(workers, slots, slots + static_cast<std::uint32_t>(random.below(3)),
-                   static_cast<std::uint32_t>(random.between(1, 6)), 2U << random.below(8), 64 * random.below(100),
-                   sizes(0, random.below(4)), sizes(kFirstLeaf, random.below(6)), random.below(2) == 0,
-                   static_cast<std::uint32_t>(random.below(3) * random.below(100)), random.below(1000));
+  Plan plan{.workers = 1 + below(20), .frames = 1 + below(6), .ring_capacity = 2U << below(8)};
+  plan.slots = plan.workers * (1 + below(8));
+  plan.envs = plan.slots + below(3);
+  plan.blob_bytes = 64 * below(100);
+  plan.action_bytes = sizes(below(4));
+  plan.column_bytes = sizes(kFirstLeaf + below(6));
+  plan.keeps_last = random.coin();
+  plan.log_entries = below(3) * below(100);
+  plan.log_object_bytes = below(1000);
+  plan.lay_out();
+  return plan;
 }
 
 std::vector<Region> regions_of(const Plan& plan) {
@@ -102,7 +88,7 @@ TEST(nothing_overlaps_and_everything_is_aligned) {
 }
 
 TEST(last_rows_lie_beyond_the_frames_and_alternate) {
-  Plan plan = make_plan(2, 6, 8, 3, 64, 1024, {8}, {8, 1, 1, 8, 0, 400, 3}, true);
+  const Plan plan{.slots = 6, .envs = 8, .frames = 3, .keeps_last = true};
   CHECK_EQ(plan.rows(), 34U);
   std::vector<std::uint32_t> rows;
   for (std::uint32_t env = 0; env < 8; ++env)
@@ -113,8 +99,8 @@ TEST(last_rows_lie_beyond_the_frames_and_alternate) {
 }
 
 TEST(a_task_is_an_op_and_when_it_began) {
-  for (Op op :
-       {Op::kReset, Op::kStep, Op::kObserve, Op::kMessage, Op::kClose, Op::kResetIntoRow, Op::kRebuild, Op::kPrepare}) {
+  for (std::uint32_t number = 0; number <= static_cast<std::uint32_t>(Op::kPrepare); ++number) {
+    const auto op = static_cast<Op>(number);
     const std::uint64_t task = Task::pack(op, 123'456'789);
     CHECK(Task::is_sound(task));
     CHECK(Task::op(task) == op);
@@ -127,6 +113,8 @@ TEST(a_task_is_an_op_and_when_it_began) {
 }
 
 TEST(room_beyond_4_gigabytes_is_counted_right) {
-  Plan plan = make_plan(1, 1000, 1000, 65, 2048, 0, {1}, {8, 1, 1, 8, 0, 1 << 20});
+  Plan plan{.workers = 1, .slots = 1000, .envs = 1000, .frames = 65, .ring_capacity = 2048};
+  plan.column_bytes = {8, 1, 1, 8, 0, 1 << 20};
+  plan.lay_out();
   CHECK(plan.bytes > (65'000ULL << 20));
 }

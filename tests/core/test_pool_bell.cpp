@@ -4,12 +4,11 @@
 
 #include "check.hpp"
 #include "pool/workers/pool_bell.hpp"
+#include "waiting.hpp"
 
 using namespace remuda;
 
 namespace {
-
-constexpr Nanoseconds kForever = std::chrono::hours(24);
 
 struct Waiting {
   explicit Waiting(Nanoseconds spin = Nanoseconds(0)) : bell(shared, cores, spin, false) {}
@@ -47,7 +46,6 @@ TEST(whoever_no_longer_waits_for_all_is_told_to_look_once_more) {
 
 TEST(one_worker_leaves_its_core_to_the_caller) {
   Waiting waiting;
-  CHECK_EQ(waiting.cores.sleeper.load(), 0U);
   waiting.bell.appoint_sleeper(3);
   CHECK_EQ(waiting.cores.sleeper.load(), 4U);
 }

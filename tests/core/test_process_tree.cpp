@@ -130,12 +130,4 @@ TEST(a_family_on_the_run_is_caught) {
   signal(SIGCHLD, SIG_DFL);
 }
 
-#else
-
-TEST(elsewhere_there_is_no_family) {
-  CHECK(remuda::kill_process_tree({"mine"}, 0).survivors.empty());
-  CHECK(!remuda::show_keys("mine"));
-  CHECK(!remuda::take_in_orphans());
-}
-
 #endif

@@ -13,73 +13,15 @@ using namespace remuda;
 
 namespace {
 
-constexpr std::uint32_t kCapacities[] = {1, 2, 4, 8, 64, 1024};
-
+// Calls `body` with rings of all capacities. In some of them, the counters pass 2^32 or 2^31 in the middle of a test.
 template <class Body>
 void for_every_ring(Body body) {
-  for (std::uint32_t capacity : kCapacities)
-    for (std::uint32_t count : awkward_counts(capacity)) body(SharedRing<Record>(capacity, count));
+  for (std::uint32_t capacity : {1, 2, 4, 8, 64, 1024})
+    for (std::uint32_t count : {0U, 0xffffffffU, 0U - capacity, 1U - capacity, 0x7fffffffU})
+      body(SharedRing<Record>(capacity, count));
 }
 
 }  // namespace
-
-TEST(a_new_ring_is_empty_and_has_room) {
-  for_every_ring([](const SharedRing<Record>& ring) {
-    Record record;
-    auto consumer = ring.consumer();
-    CHECK(consumer.empty());
-    CHECK(!consumer.pop(record));
-    CHECK(!ring.producer().full());
-  });
-}
-
-TEST(what_is_pushed_shows_only_when_it_is_published) {
-  for_every_ring([](const SharedRing<Record>& ring) {
-    auto producer = ring.producer();
-    auto consumer = ring.consumer();
-    for (std::uint32_t i = 0; i < ring.capacity(); ++i) producer.push(Record(i));
-    CHECK(consumer.empty());
-    producer.publish();
-    Record record;
-    for (std::uint32_t i = 0; i < ring.capacity(); ++i) CHECK(consumer.pop(record) && record == Record(i));
-    producer.publish();
-    CHECK(consumer.empty());
-  });
-}
-
-TEST(the_last_record_may_be_changed_until_it_is_published) {
-  for_every_ring([](const SharedRing<Record>& ring) {
-    auto producer = ring.producer();
-    auto consumer = ring.consumer();
-    Record record;
-    for (std::uint64_t i = 0; i < 2 * ring.capacity(); ++i) {
-      CHECK(producer.unpublished() == nullptr);
-      producer.push(Record(0));
-      CHECK(producer.unpublished() != nullptr);
-      *producer.unpublished() = Record(i);
-      producer.publish();
-      CHECK(producer.unpublished() == nullptr);
-      CHECK(consumer.pop(record) && record == Record(i));
-    }
-  });
-}
-
-TEST(a_ring_holds_exactly_its_capacity) {
-  for_every_ring([](const SharedRing<Record>& ring) {
-    auto producer = ring.producer();
-    auto consumer = ring.consumer();
-    for (std::uint32_t i = 0; i < ring.capacity(); ++i) {
-      CHECK(!producer.full());
-      producer.push(Record(i));
-    }
-    CHECK(producer.full());  // unpublished records take room, too
-    producer.publish();
-    CHECK(producer.full());
-    Record record;
-    CHECK(consumer.pop(record));
-    CHECK(!producer.full());
-  });
-}
 
 TEST(ends_may_be_made_anew_over_the_same_memory) {
   for_every_ring([](const SharedRing<Record>& ring) {

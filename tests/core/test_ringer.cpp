@@ -1,12 +1,10 @@
 // Tests that a ringer delays rings only while the waiter does not need them.
-//
-// The waits have no useful time limit. If a ring never comes, the test hangs until the test runner's timeout.
 #include <thread>
 
 #include "check.hpp"
 #include "ipc/ring.hpp"
 #include "ipc/ringer.hpp"
-#include "random.hpp"
+#include "waiting.hpp"
 
 #if REMUDA_LINUX
 #include "shared.hpp"
@@ -15,45 +13,22 @@
 
 using namespace remuda;
 
-namespace {
-
-constexpr Nanoseconds kForever = std::chrono::hours(24);
-
-}  // namespace
-
-TEST(who_wants_each_hears_of_each) {
+TEST(rings_are_delayed_while_the_waiter_waits_for_all) {
   Bell bell{};
   Ringer ringer(&bell);
-  for (std::uint32_t i = 1; i <= 5; ++i) {
-    ringer.ring_for_some(1);
-    CHECK_EQ(bell.notified.load(), i);
-  }
-  ringer.ring_for_all(3);
-  CHECK_EQ(bell.notified.load(), 8U);
-}
-
-TEST(who_wants_all_hears_of_it_once) {
-  Bell bell{};
-  Ringer ringer(&bell);
+  const auto count_after = [&](auto ring, std::uint32_t count) {
+    (ringer.*ring)(count);
+    return bell.notified.load();
+  };
+  CHECK_EQ(count_after(&Ringer::ring_for_some, 1), 1U);
+  CHECK_EQ(count_after(&Ringer::ring_for_some, 1), 2U);
   want_all(bell, true);
-  for (int i = 0; i < 5; ++i) {
-    ringer.ring_for_some(2);
-    CHECK_EQ(bell.notified.load(), 0U);
-  }
-  ringer.ring_for_all(1);
-  CHECK_EQ(bell.notified.load(), 11U);
-  ringer.ring_for_all(0);
-  CHECK_EQ(bell.notified.load(), 11U);
-}
-
-TEST(who_changes_his_mind_hears_of_what_was_kept) {
-  Bell bell{};
-  Ringer ringer(&bell);
-  want_all(bell, true);
-  ringer.ring_for_some(2);
+  for (int i = 0; i < 5; ++i) CHECK_EQ(count_after(&Ringer::ring_for_some, 2), 2U);
+  CHECK_EQ(count_after(&Ringer::ring_for_all, 1), 13U);
+  CHECK_EQ(count_after(&Ringer::ring_for_all, 0), 13U);
+  CHECK_EQ(count_after(&Ringer::ring_for_some, 2), 13U);
   want_all(bell, false);
-  ringer.ring_for_some(1);
-  CHECK_EQ(bell.notified.load(), 3U);
+  CHECK_EQ(count_after(&Ringer::ring_for_some, 1), 16U);
 }
 
 TEST(a_sleeper_who_wants_all_is_woken_by_the_last_of_several) {
@@ -70,12 +45,11 @@ TEST(a_sleeper_who_wants_all_is_woken_by_the_last_of_several) {
       }
     });
   }
-  SpinPolicy none;
   for (std::uint32_t turn = 1; turn <= kTurns; ++turn) {
     want_all(bell, turn % 3 != 0);
     notify(start);
     const std::uint32_t target = turn * kRingers * kBits;
-    while (!reached(bell, target)) wait(bell, target, kForever, none);
+    wait_until(bell, target);
     CHECK_EQ(bell.notified.load(), target);
   }
   for (std::thread& ringer : ringers) ringer.join();
@@ -91,6 +65,23 @@ struct Line {
   std::uint32_t records[8];
 };
 
+// Returns the body of a ringer that publishes the record 7 and, if `two`, then the record 8. The waiter waits for all
+// records.
+auto ringer_for(Line& line, bool two) {
+  want_all(line.bell, true);
+  return [&line, two] {
+    RingProducer<std::uint32_t> producer(&line.header, 8);
+    Ringer ringer(&line.bell);
+    producer.push(7);
+    producer.publish();
+    ringer.ring_for_some(1);
+    if (!two) return;
+    producer.push(8);
+    producer.publish();
+    ringer.ring_for_all(1);
+  };
+}
+
 }  // namespace
 
 // Stops the ringer after n instructions, for every n, while it publishes a record. The waiter then sets `wants_all` to
@@ -99,19 +90,12 @@ TEST(nothing_is_overlooked_when_the_waiter_changes_his_mind) {
   if (!Stepped::is_possible()) return;
   at_every_instruction([](int instructions) {
     Shared<Line> line;
-    want_all(line->bell, true);
-    Stepped ringer([&] {
-      RingProducer<std::uint32_t> producer(&line->header, 8);
-      Ringer ringer(&line->bell);
-      producer.push(7);
-      producer.publish();
-      ringer.ring_for_some(1);
-    });
+    Stepped ringer(ringer_for(*line, false));
     const auto state = ringer.steps(instructions);
     std::thread waiter([&] {
       RingConsumer<std::uint32_t> consumer(&line->header, 8);
       want_all(line->bell, false);
-      SpinPolicy none;
+      SpinPolicy none = no_spinning();
       for (;;) {
         const std::uint32_t heard = line->bell.notified.load();
         if (!consumer.empty()) return;
@@ -134,27 +118,10 @@ TEST(a_ringer_that_is_killed_leaves_what_it_has_published) {
   if (!Stepped::is_possible()) return;
   at_every_instruction([](int instructions) {
     Shared<Line> line;
-    want_all(line->bell, true);
-    Stepped::State state;
-    {
-      Stepped ringer([&] {
-        RingProducer<std::uint32_t> producer(&line->header, 8);
-        Ringer ringer(&line->bell);
-        producer.push(7);
-        producer.publish();
-        ringer.ring_for_some(1);
-        producer.push(8);
-        producer.publish();
-        ringer.ring_for_all(1);
-      });
-      state = ringer.steps(instructions);
-    }  // the destructor kills the ringer if it has not ended
+    const auto state = Stepped(ringer_for(*line, true)).steps(instructions);  // kills the ringer if it has not ended
     RingConsumer<std::uint32_t> consumer(&line->header, 8);
     std::uint32_t record = 0, seen = 0;
-    while (consumer.front(record)) {
-      CHECK_EQ(record, 7 + seen++);
-      consumer.consume();
-    }
+    while (consumer.pop(record)) CHECK_EQ(record, 7 + seen++);
     const std::uint32_t counted = line->bell.notified.load();
     CHECK(counted == 0 || counted == 2);
     CHECK(counted <= seen);

@@ -9,21 +9,6 @@
 
 using namespace remuda;
 
-namespace {
-
-constexpr std::uint64_t kNothingOpen = ~std::uint64_t{0};
-
-}  // namespace
-
-TEST(without_spares_slot_and_env_are_one) {
-  Seating seating(3, 3);
-  CHECK(!seating.has_spares());
-  for (std::uint32_t i = 0; i < 3; ++i) {
-    CHECK_EQ(seating.env_of(i), i);
-    CHECK_EQ(seating.slot_of(i), i);
-  }
-}
-
 TEST(a_slot_takes_the_spare_that_has_waited_longest) {
   Seating seating(2, 4);
   CHECK_EQ(seating.slot_of(2), Seating::kNoSlot);
@@ -39,6 +24,7 @@ TEST(a_slot_takes_the_spare_that_has_waited_longest) {
 
 TEST(envs_are_never_lost_nor_doubled) {
   Random random(3);
+  CHECK(!Seating(3, 3).has_spares());
   for (std::uint32_t spares : {1, 2, 7}) {
     Seating seating(5, 5 + spares);
     for (int turn = 0; turn < 1000; ++turn) {
@@ -59,24 +45,15 @@ TEST(envs_are_never_lost_nor_doubled) {
   }
 }
 
-TEST(who_asks_for_a_spare_is_served_in_the_order_of_sending) {
+TEST(slots_are_served_in_the_order_of_sending_once_no_earlier_step_is_open) {
   Seating seating(4, 5);
   CHECK(!seating.anyone_asks());
-  seating.ask_for_spare(2, 30);
-  seating.ask_for_spare(0, 10);
-  seating.ask_for_spare(1, 20);
-  CHECK(seating.anyone_asks());
-  CHECK(seating.take_due(kNothingOpen) == (std::vector<std::uint32_t>{0, 1, 2}));
-  CHECK(!seating.anyone_asks());
-}
-
-TEST(nobody_is_served_before_it_is_known_whether_somebody_sent_earlier_asks) {
-  Seating seating(4, 5);
   seating.ask_for_spare(2, 30);
   seating.ask_for_spare(0, 10);
   CHECK(seating.take_due(5).empty());
   CHECK(seating.take_due(20) == (std::vector<std::uint32_t>{0}));
   CHECK(seating.anyone_asks());
   seating.ask_for_spare(1, 20);
-  CHECK(seating.take_due(kNothingOpen) == (std::vector<std::uint32_t>{1, 2}));
+  CHECK(seating.take_due(~std::uint64_t{0}) == (std::vector<std::uint32_t>{1, 2}));
+  CHECK(!seating.anyone_asks());
 }

@@ -1,5 +1,6 @@
 // Tests that slots change their state only as the table in slots.hpp permits.
 #include <stdexcept>
+#include <string>
 #include <vector>
 
 #include "check.hpp"
@@ -67,20 +68,6 @@ TEST(each_state_has_the_events_of_the_table) {
   CHECK(possible_in(SlotState::kOrphaned) == (Names{"await_spare", "drop", "fail", "resend", "answer"}));
   CHECK(possible_in(SlotState::kReady) == Names{"take"});
   CHECK(possible_in(SlotState::kFailed) == Names{"release"});
-}
-
-TEST(what_a_slot_was_sent_stays_until_the_next_command) {
-  Slots slots(2);
-  slots.place(1, 3, 5);
-  slots.send(1, Op::kObserve, 12);
-  slots.set_sequence(1, 9);
-  slots.finish(1);
-  slots.take(1);
-  const Slots::Slot& slot = slots[1];
-  CHECK(slot.part == 3 && slot.position == 5 && slot.op == Op::kObserve && slot.row == 12 && slot.sequence == 9);
-  slots.send(1, Op::kStep, 2);
-  slots.set_op(1, Op::kReset);
-  CHECK(slot.op == Op::kReset && slot.row == 2);
 }
 
 TEST(the_first_open_step_is_the_first_sent_that_may_end_an_episode) {

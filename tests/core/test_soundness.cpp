@@ -3,7 +3,6 @@
 #include "planned_arena.hpp"
 #include "pool/workers/soundness.hpp"
 #include "random.hpp"
-#include "results.hpp"
 
 using namespace remuda;
 
@@ -12,15 +11,12 @@ namespace {
 // Two workers with three envs each. The first worker's slots are in flight, and their results go to the rows from 6 on.
 struct Pool {
   explicit Pool(std::uint32_t width = 1, std::uint32_t spares = 0)
-      : memory(2, 3, 2, 1, false, width),
-        seating(6 - spares, 6),
-        slots(6 - spares),
-        port(*memory.arena, memory.plan, 0, 0, 3) {
+      : memory(2, 3, 2, width), seating(6 - spares, 6), slots(6 - spares), port(*memory.arena, memory.plan, 0, 0, 3) {
     for (std::uint32_t slot = 0; slot < 3; ++slot) slots.send(slot, Op::kStep, 6 + slot);
   }
   bool takes(std::uint32_t env, std::uint32_t row, std::uint32_t count, std::uint32_t flags = 0,
              std::uint64_t sequence = 0) const {
-    return is_sound(result_of(env, row, count, flags, sequence), port, seating, slots);
+    return is_sound({env, row, count, flags, sequence, 0, 0, Op::kStep, {}}, port, seating, slots);
   }
 
   PlannedArena memory;
@@ -34,31 +30,15 @@ struct Pool {
 TEST(answers_to_commands_in_flight_are_sound) {
   Pool pool;
   CHECK(pool.takes(0, 6, 1) && pool.takes(0, 6, 3) && pool.takes(1, 7, 2) && pool.takes(2, 8, 1, kIsFailure));
-}
-
-TEST(an_answer_names_the_row_that_the_command_did) {
-  Pool pool;
-  CHECK(!pool.takes(0, 7, 1) && !pool.takes(0, 0, 1) && !pool.takes(1, 6, 2));
-}
-
-TEST(nobody_answers_for_another_worker_or_for_nobody) {
-  Pool pool;
-  pool.slots.send(3, Op::kStep, 9);
+  CHECK(!pool.takes(0, 7, 1) && !pool.takes(0, 0, 1) && !pool.takes(1, 6, 2));  // other rows than the commands named
+  CHECK(pool.takes(0, 6, 1, kHasBlob) && !pool.takes(0, 6, 2, kHasBlob));       // a result with flags is of one env
+  pool.slots.send(3, Op::kStep, 9);                                             // to the other worker
   CHECK(!pool.takes(3, 9, 1) && !pool.takes(2, 8, 2) && !pool.takes(6, 12, 1) && !pool.takes(~0U, 6, 1));
   CHECK(!pool.takes(0, 6, ~0U) && !pool.takes(0, 6, 0));
-}
-
-TEST(a_command_is_answered_once) {
-  Pool pool;
-  pool.slots.finish(1);
+  pool.slots.finish(1);  // a command is answered once
   CHECK(!pool.takes(1, 7, 1) && !pool.takes(0, 6, 3) && pool.takes(0, 6, 1) && pool.takes(2, 8, 1));
   pool.slots.orphan(2);
   CHECK(!pool.takes(2, 8, 1));
-}
-
-TEST(what_has_flags_is_of_one_env) {
-  Pool pool;
-  CHECK(pool.takes(0, 6, 1, kHasBlob) && !pool.takes(0, 6, 2, kHasBlob));
 }
 
 TEST(messages_are_answered_by_their_numbers) {

@@ -1,17 +1,15 @@
 // Tests of which threads spin and for how long, with a simulated clock and simulated cores.
+#include <utility>
+
 #include "check.hpp"
 #include "ipc/spin_policy.hpp"
 
 using namespace remuda;
+using namespace std::chrono_literals;
 
 namespace {
 
-using std::chrono::microseconds;
-using std::chrono::milliseconds;
-using std::chrono::seconds;
-
-constexpr Nanoseconds kLimit = milliseconds(2);
-constexpr Nanoseconds kNone{0};
+constexpr Nanoseconds kLimit = 2ms, kNone{0};
 constexpr std::uint32_t kCaller = SpinPolicy::kCaller;
 
 // The simulated time, and the kernel's simulated data about the calling thread.
@@ -20,369 +18,267 @@ std::uint32_t core = 0;
 std::uint64_t waited = 0;  // the time spent waiting for a core, in ns
 int moves = 0;             // the number of migrations to another core
 
-const SpinPolicy::Probe kProbe{[] { return core; }, [] { return waited; },
-                               [](std::uint32_t there) {
-                                 core = there;
-                                 ++moves;
-                               }};
-
-void begin() {
-  now = Clock::time_point(std::chrono::hours(1));
-  core = 0;
-  waited = 100'000'000;
-  moves = 0;
+void move_to(std::uint32_t there) {
+  core = there;
+  ++moves;
 }
 
-SpinPolicy policy(SharedCores& cores, std::uint32_t who, Nanoseconds limit = kLimit) {
-  return SpinPolicy(cores, who, limit, false, kProbe);
-}
+// A machine one hour after its start.
+struct Machine {
+  Machine() {
+    now = Clock::time_point(1h);
+    waited = 100'000'000;
+    core = moves = 0;
+  }
+  SpinPolicy policy(std::uint32_t who, Nanoseconds limit = kLimit, bool ignore_load = false) {
+    return {cores, who, limit, ignore_load, {[] { return core; }, [] { return waited; }, move_to}};
+  }
+  void move_caller_to(std::uint32_t there) {
+    const std::uint32_t before = std::exchange(core, there);
+    policy(kCaller).note_core();
+    core = before;
+  }
 
-// Simulates a turn of spinning that takes this long. Returns whether the thread continues to spin.
-bool turn(SpinPolicy& spins, Nanoseconds takes) {
+  SharedCores cores{};
+};
+
+// Simulates a turn of spinning that takes this long, in which other threads had the core for `others`. Returns whether
+// the thread continues to spin.
+bool turn(SpinPolicy& spins, Nanoseconds takes, Nanoseconds others = kNone) {
   const auto before = now;
   now += takes;
+  waited += static_cast<std::uint64_t>(others.count());
   return spins.goes_on(before, now);
-}
-
-// Simulates a turn of 3 ms, in which another thread had the spinner's core for 2 ms. Returns whether it continues to
-// spin.
-bool lose_core(SpinPolicy& spins) {
-  spins.budget(now);
-  waited += 2'000'000;
-  return turn(spins, milliseconds(3));
 }
 
 // Simulates a wake-up that takes this long. Returns the time of the ring, as the policy computes it.
 Clock::time_point wake_up(SpinPolicy& spins, Nanoseconds takes) {
   const auto slept = now;
-  now += microseconds(10);
+  now += 10us;
   const std::uint64_t rung = to_ns(now);
   now += takes;
   return spins.note_wake_up(rung, slept, now);
-}
-
-void go_to(SharedCores& cores, std::uint32_t learner) {
-  SpinPolicy caller = policy(cores, kCaller);
-  core = learner;
-  caller.note_core();
 }
 
 }  // namespace
 
 // -- which threads spin --------------------------------------------------------------------------------------
 
-TEST(without_a_limit_nobody_spins) {
-  begin();
-  SharedCores cores{};
-  SpinPolicy never, worker = policy(cores, 0, kNone), caller = policy(cores, kCaller, kNone);
-  for (SpinPolicy* spins : {&never, &worker, &caller}) {
-    CHECK_EQ(spins->state(now), SpinState::kBarred);
-    CHECK(spins->budget(now) == kNone);
-    spins->note_wait(microseconds(1));
-    CHECK(spins->budget(now) == kNone);
+TEST(without_a_limit_no_thread_spins) {
+  Machine machine;
+  for (std::uint32_t who : {0U, kCaller}) {
+    SpinPolicy spins = machine.policy(who, kNone);
+    CHECK_EQ(spins.state(now), SpinState::kBarred);
+    spins.note_wait(1us);
+    CHECK(spins.budget(now) == kNone);
   }
 }
 
-TEST(who_has_a_core_to_himself_spins_up_to_the_limit) {
-  begin();
-  SharedCores cores{};
-  SpinPolicy worker = policy(cores, 0), caller = policy(cores, kCaller);
-  for (SpinPolicy* spins : {&worker, &caller}) {
-    CHECK_EQ(spins->state(now), SpinState::kAlone);
-    CHECK(spins->budget(now) == kLimit);
-    CHECK(turn(*spins, microseconds(1)));
+TEST(a_thread_spins_unless_the_caller_or_another_pool_needs_its_core) {
+  struct Case {
+    std::uint32_t sleeper, barred, caller_sleeps;  // see `SharedCores`
+    std::uint32_t callers_core, who, own_core;
+    SpinState expected;
+  };
+  constexpr Case kCases[] = {
+      {0, 0, 0, 3, 0, 2, SpinState::kAlone},        // a core of its own
+      {0, 0, 0, 3, kCaller, 3, SpinState::kAlone},  //
+      {0, 0, 0, 3, 0, 3, SpinState::kAside},        // the caller's core
+      {2, 0, 0, 5, 0, 1, SpinState::kAlone},        // worker 1 is the one that leaves its core to the caller
+      {2, 0, 0, 5, 1, 1, SpinState::kAside},        //
+      {2, 0, 0, 5, 2, 1, SpinState::kAlone},        //
+      {2, 0, 1, 5, 1, 1, SpinState::kAlone},        // the caller sleeps and needs no core
+      {2, 0, 1, 5, 0, 5, SpinState::kAlone},        //
+      {0, 1, 0, 5, 0, 1, SpinState::kBarred},       // another pool is at work, which bars only workers
+      {0, 1, 0, 5, kCaller, 1, SpinState::kAlone},  //
+  };
+  for (const Case& one : kCases) {
+    Machine machine;
+    machine.cores.sleeper = one.sleeper;
+    machine.cores.barred = one.barred;
+    machine.cores.caller_sleeps = one.caller_sleeps;
+    machine.move_caller_to(one.callers_core);
+    SpinPolicy spins = machine.policy(one.who);
+    core = one.own_core;
+    CHECK_EQ(spins.state(now), one.expected);
+    CHECK(spins.budget(now) == (one.expected == SpinState::kAlone ? kLimit : kNone));
   }
 }
 
-TEST(who_shares_the_callers_core_sleeps) {
-  begin();
-  SharedCores cores{};
-  go_to(cores, 3);
-  SpinPolicy worker = policy(cores, 0);
-  core = 3;
-  CHECK_EQ(worker.state(now), SpinState::kAside);
-  CHECK(worker.budget(now) == kNone);
-  core = 2;
-  CHECK_EQ(worker.state(now), SpinState::kAlone);
+TEST(a_spinner_stops_when_its_state_changes) {
+  void (*const changes[])(Machine&) = {[](Machine& machine) { machine.move_caller_to(core); },
+                                       [](Machine& machine) { machine.cores.barred = 1; },
+                                       [](Machine& machine) { machine.cores.note_crowd(now); }};
+  for (auto* change : changes) {
+    Machine machine;
+    machine.move_caller_to(3);
+    SpinPolicy worker = machine.policy(0);
+    CHECK(worker.budget(now) == kLimit);
+    CHECK(turn(worker, 1us));
+    change(machine);
+    CHECK(!turn(worker, 1us));
+  }
 }
 
-TEST(a_spinner_makes_room_when_the_caller_comes_to_its_core) {
-  begin();
-  SharedCores cores{};
-  go_to(cores, 3);
-  SpinPolicy worker = policy(cores, 0);
-  core = 2;
-  CHECK(worker.budget(now) == kLimit);
-  CHECK(turn(worker, microseconds(1)));
-  go_to(cores, 2);
-  CHECK(!turn(worker, microseconds(1)));
-}
-
-TEST(of_as_many_workers_as_cores_one_sleeps) {
-  begin();
-  SharedCores cores{};
-  cores.sleeper = 2;  // worker 1
-  go_to(cores, 5);
-  SpinPolicy first = policy(cores, 0), second = policy(cores, 1), third = policy(cores, 2);
+TEST(a_worker_that_stands_aside_sleeps_on_the_callers_core) {
+  Machine machine;
+  machine.cores.sleeper = 2;  // worker 1
+  SpinPolicy first = machine.policy(0), second = machine.policy(1);
+  const auto settle = [](SpinPolicy& spins) {
+    spins.budget(now);
+    spins.settle();
+    return moves;
+  };
   core = 1;
-  CHECK_EQ(first.state(now), SpinState::kAlone);
-  CHECK_EQ(second.state(now), SpinState::kAside);
-  CHECK_EQ(third.state(now), SpinState::kAlone);
-}
-
-TEST(nobody_stands_aside_for_a_caller_that_sleeps) {
-  begin();
-  SharedCores cores{};
-  cores.sleeper = 2;  // worker 1
-  cores.caller_sleeps = 1;
-  go_to(cores, 5);
-  SpinPolicy first = policy(cores, 0), second = policy(cores, 1);
-  core = 1;
-  CHECK_EQ(second.state(now), SpinState::kAlone);
-  core = 5;
-  CHECK_EQ(first.state(now), SpinState::kAlone);
-  cores.caller_sleeps = 0;
-  CHECK_EQ(first.state(now), SpinState::kAside);
-}
-
-TEST(who_stands_aside_sleeps_on_the_callers_core) {
-  begin();
-  SharedCores cores{};
-  cores.sleeper = 2;  // worker 1
-  SpinPolicy first = policy(cores, 0), second = policy(cores, 1);
-  core = 1;
-  second.budget(now);
-  second.settle();  // the caller's core is not recorded yet
-  CHECK_EQ(moves, 0);
-  go_to(cores, 5);
-  core = 1;
-  first.budget(now);
-  first.settle();
-  CHECK_EQ(moves, 0);  // worker 0 does not stand aside, so it stays on its core
-  second.budget(now);
-  second.settle();
-  CHECK_EQ(moves, 1);
+  CHECK_EQ(settle(second), 0);  // the caller's core is not recorded yet
+  machine.move_caller_to(5);
+  CHECK_EQ(settle(first), 0);  // worker 0 does not stand aside, so it stays on its core
+  CHECK_EQ(settle(second), 1);
   CHECK_EQ(core, 5U);
-  second.budget(now);
-  second.settle();
-  CHECK_EQ(moves, 1);  // it is on the caller's core already
+  CHECK_EQ(settle(second), 1);  // it is on the caller's core already
 }
 
-TEST(a_policy_without_a_pool_settles_nowhere) {
-  begin();
-  SpinPolicy never;
-  never.budget(now);
-  never.settle();
-  CHECK_EQ(moves, 0);
+TEST(a_worker_on_the_callers_core_replaces_the_one_that_stands_aside) {
+  Machine machine;
+  machine.cores.sleeper = 2;
+  machine.move_caller_to(5);
+  SpinPolicy first = machine.policy(0), second = machine.policy(1);
+  const auto state_on = [](SpinPolicy& spins, std::uint32_t there) {
+    core = there;
+    return spins.state(now);
+  };
+  CHECK_EQ(state_on(first, 5), SpinState::kAside);
+  CHECK_EQ(state_on(first, 1), SpinState::kAside);  // it stands aside until another worker replaces it
+  CHECK_EQ(state_on(second, 1), SpinState::kAlone);
+  CHECK_EQ(state_on(second, 5), SpinState::kAside);
+  CHECK_EQ(state_on(first, 1), SpinState::kAlone);
+  machine.cores.sleeper = 0;  // there is a core for each worker, so none has to stand aside
+  CHECK_EQ(state_on(first, 5), SpinState::kAside);
+  CHECK_EQ(machine.cores.sleeper.load(), 0U);
+  CHECK_EQ(state_on(first, 1), SpinState::kAlone);
 }
 
-TEST(it_is_the_one_on_the_callers_core_and_the_other_is_set_free) {
-  begin();
-  SharedCores cores{};
-  cores.sleeper = 2;
-  go_to(cores, 5);
-  SpinPolicy first = policy(cores, 0), second = policy(cores, 1);
-  core = 5;
-  CHECK_EQ(first.state(now), SpinState::kAside);
-  core = 1;
-  CHECK_EQ(first.state(now), SpinState::kAside);  // it stands aside until another worker replaces it
-  CHECK_EQ(second.state(now), SpinState::kAlone);
-  core = 5;
-  CHECK_EQ(second.state(now), SpinState::kAside);
-  core = 1;
-  CHECK_EQ(first.state(now), SpinState::kAlone);
-}
-
-TEST(where_there_is_a_core_for_each_nobody_need_sleep) {
-  begin();
-  SharedCores cores{};
-  go_to(cores, 5);
-  SpinPolicy worker = policy(cores, 0);
-  core = 5;
-  CHECK_EQ(worker.state(now), SpinState::kAside);
-  CHECK_EQ(cores.sleeper.load(), 0U);
-  core = 1;
+TEST(a_policy_that_ignores_the_load_spins_up_to_the_limit) {
+  Machine machine;
+  machine.cores.sleeper = machine.cores.barred = 1;
+  machine.cores.note_crowd(now);
+  machine.move_caller_to(core);
+  SpinPolicy worker = machine.policy(0, kLimit, true);
   CHECK_EQ(worker.state(now), SpinState::kAlone);
-}
-
-TEST(while_another_pool_is_at_work_workers_sleep) {
-  begin();
-  SharedCores cores{};
-  SpinPolicy worker = policy(cores, 0), caller = policy(cores, kCaller);
   CHECK(worker.budget(now) == kLimit);
-  cores.barred = 1;
-  CHECK(!turn(worker, microseconds(1)));
-  CHECK_EQ(worker.state(now), SpinState::kBarred);
-  CHECK(worker.budget(now) == kNone);
-  CHECK_EQ(caller.state(now), SpinState::kAlone);  // only workers are barred
-  cores.barred = 0;
-  CHECK_EQ(worker.state(now), SpinState::kAlone);
+  for (int i = 0; i < 3; ++i) CHECK(turn(worker, 3ms, 2ms));
 }
 
 // -- a machine that is busy ------------------------------------------------------------------------------------
 
 TEST(losing_the_core_twice_in_a_row_makes_a_crowd) {
-  begin();
-  SharedCores cores{};
-  SpinPolicy worker = policy(cores, 0), other = policy(cores, 1), caller = policy(cores, kCaller);
-  CHECK(!lose_core(worker));  // ends this spin, but is no crowd yet
-  CHECK_EQ(worker.state(now), SpinState::kAlone);
-  now += microseconds(500);
-  CHECK(!lose_core(worker));
-  for (SpinPolicy* spins : {&worker, &other, &caller}) CHECK_EQ(spins->state(now), SpinState::kCrowded);
-}
-
-TEST(losing_it_now_and_then_is_chance) {
-  begin();
-  SharedCores cores{};
-  SpinPolicy worker = policy(cores, 0);
-  for (int i = 0; i < 100; ++i) {
-    CHECK(!lose_core(worker));
-    now += 2 * SpinPolicy::kWindow;
+  struct Case {
+    Nanoseconds takes, others, pause;  // the duration of a turn, the others' part of it, and the time until the next
+    int turns;
+    bool goes_on;
+    SpinState expected;
+  };
+  const Case cases[] = {
+      {3ms, 2ms, 500us, 1, false, SpinState::kAlone},  // ends this spin, but is no crowd yet
+      {3ms, 2ms, 500us, 2, false, SpinState::kCrowded},
+      {3ms, 2ms, 2 * SpinPolicy::kWindow, 100, false, SpinState::kAlone},  // chance
+      // The time for which other threads have the core does not separate two losses of the core.
+      {3 * SpinPolicy::kWindow, 3 * SpinPolicy::kWindow, kNone, 2, false, SpinState::kCrowded},
+      // A virtual machine's host or a debugger may stop all threads. Then no other thread had the core.
+      {3ms, 5us, kNone, 10, true, SpinState::kAlone},
+      {20us, 15us, kNone, 100, true, SpinState::kAlone},  // only for a moment
+  };
+  for (const Case& one : cases) {
+    Machine machine;
+    SpinPolicy worker = machine.policy(0), other = machine.policy(1), caller = machine.policy(kCaller);
+    for (int i = 0; i < one.turns; ++i) {
+      if (i == 0 || !one.goes_on) worker.budget(now);
+      CHECK_EQ(turn(worker, one.takes, one.others), one.goes_on);
+      now += one.pause;
+    }
+    for (SpinPolicy* spins : {&worker, &other, &caller}) CHECK_EQ(spins->state(now), one.expected);
   }
-  CHECK_EQ(worker.state(now), SpinState::kAlone);
-}
-
-// The time for which other threads have the core does not separate two losses of the core.
-TEST(twice_in_a_row_is_from_the_end_of_one_to_the_beginning_of_the_next) {
-  begin();
-  SharedCores cores{};
-  SpinPolicy worker = policy(cores, 0);
-  for (int i = 0; i < 2; ++i) {
-    worker.budget(now);
-    waited += to_ns(now + 3 * SpinPolicy::kWindow) - to_ns(now);
-    CHECK(!turn(worker, 3 * SpinPolicy::kWindow));
-  }
-  CHECK_EQ(worker.state(now), SpinState::kCrowded);
-}
-
-// A virtual machine's host or a debugger may stop all threads. Then no other thread had the core.
-TEST(time_that_passes_while_no_other_has_the_core_is_not_the_others) {
-  begin();
-  SharedCores cores{};
-  SpinPolicy worker = policy(cores, 0);
-  worker.budget(now);
-  for (int i = 0; i < 10; ++i) {
-    waited += 5'000;  // another thread had the core for 5 us
-    CHECK(turn(worker, milliseconds(3)));
-  }
-  CHECK_EQ(worker.state(now), SpinState::kAlone);
-}
-
-TEST(losing_the_core_for_a_moment_does_not_count) {
-  begin();
-  SharedCores cores{};
-  SpinPolicy worker = policy(cores, 0);
-  worker.budget(now);
-  for (int i = 0; i < 100; ++i) {
-    waited += 15'000;
-    CHECK(turn(worker, microseconds(20)));
-  }
-  CHECK_EQ(worker.state(now), SpinState::kAlone);
 }
 
 TEST(the_system_is_seldom_asked) {
-  begin();
   static int asked;
   asked = 0;
-  SharedCores cores{};
-  SpinPolicy worker(cores, 0, kLimit, false, {[] { return core; }, [] { return std::uint64_t{0} * ++asked; }});
+  Machine machine;
+  SpinPolicy worker(machine.cores, 0, kLimit, false, {[] { return core; }, [] { return std::uint64_t{0} * ++asked; }});
   for (int i = 0; i < 10'000; ++i) {  // waits of 1 s in total
     worker.budget(now);
-    turn(worker, microseconds(100));
-    worker.note_wait(microseconds(100));
+    turn(worker, 100us);
+    worker.note_wait(100us);
   }
-  CHECK(asked <= 1 + seconds(1) / SpinPolicy::kWindow);
+  CHECK(asked <= 1 + 1s / SpinPolicy::kWindow);
 }
 
-TEST(who_is_woken_late_tells_nothing_for_an_idle_core_may_take_long_to_wake) {
-  for (std::uint32_t who : {std::uint32_t{0}, kCaller}) {
-    begin();
-    SharedCores cores{};
-    SpinPolicy sleeper = policy(cores, who), worker = policy(cores, 1);
-    for (int i = 0; i < 10; ++i) wake_up(sleeper, milliseconds(3));
-    CHECK_EQ(worker.state(now), SpinState::kAlone);
-  }
-}
-
-TEST(in_a_crowd_nobody_spins_for_longer_than_a_wake_up_takes) {
-  begin();
-  SharedCores cores{};
-  SpinPolicy worker = policy(cores, 0), caller = policy(cores, kCaller);
-  for (SpinPolicy* spins : {&worker, &caller}) {
-    cores.note_crowd(now);
-    CHECK_EQ(spins->state(now), SpinState::kCrowded);
-    CHECK(spins->budget(now) == kNone);  // the duration of a wake-up is not measured yet
-    wake_up(*spins, microseconds(40));
-    CHECK(spins->budget(now) == microseconds(40));
-    for (int i = 0; i < 100; ++i) wake_up(*spins, microseconds(8));
-    CHECK(spins->budget(now) >= microseconds(8) && spins->budget(now) < microseconds(9));
-    wake_up(*spins, milliseconds(5));  // a late wake-up is ignored
-    CHECK(spins->budget(now) < microseconds(9));
-    // every second one waits for a core
-    for (int i = 0; i < 100; ++i) wake_up(*spins, microseconds(i % 2 == 0 ? 8 : 200));
-    CHECK(spins->budget(now) < microseconds(60));
-    for (int i = 0; i < 100; ++i) spins->note_wait(microseconds(200));
-    CHECK(spins->budget(now) == kNone);  // recent waits were longer than a wake-up
+// An idle core may take long to wake up.
+TEST(late_wake_ups_make_no_crowd) {
+  for (std::uint32_t who : {0U, kCaller}) {
+    Machine machine;
+    SpinPolicy sleeper = machine.policy(who);
+    for (int i = 0; i < 10; ++i) wake_up(sleeper, 3ms);
+    CHECK_EQ(machine.policy(1).state(now), SpinState::kAlone);
   }
 }
 
-TEST(a_spinner_stops_when_it_gets_crowded) {
-  begin();
-  SharedCores cores{};
-  SpinPolicy worker = policy(cores, 0);
-  worker.budget(now);
-  CHECK(turn(worker, microseconds(1)));
-  cores.note_crowd(now);
-  CHECK(!turn(worker, microseconds(1)));
+TEST(in_a_crowd_no_thread_spins_for_longer_than_a_wake_up_takes) {
+  for (std::uint32_t who : {0U, kCaller}) {
+    Machine machine;
+    machine.cores.note_crowd(now);
+    SpinPolicy spins = machine.policy(who);
+    const auto budget_after = [&](int times, Nanoseconds even, Nanoseconds odd) {
+      for (int i = 0; i < times; ++i) wake_up(spins, i % 2 == 0 ? even : odd);
+      return spins.budget(now);
+    };
+    CHECK(budget_after(0, kNone, kNone) == kNone);  // the duration of a wake-up is not measured yet
+    CHECK(budget_after(1, 40us, 40us) == 40us);
+    const Nanoseconds found = budget_after(100, 8us, 8us);
+    CHECK(found >= 8us && found < 9us);
+    CHECK(budget_after(1, 5ms, 5ms) == found);    // a late wake-up is ignored
+    CHECK(budget_after(100, 8us, 200us) < 60us);  // every second one waits for a core
+    for (int i = 0; i < 100; ++i) spins.note_wait(200us);
+    CHECK(spins.budget(now) == kNone);  // recent waits were longer than a wake-up
+  }
 }
 
-TEST(a_ring_that_was_for_somebody_else_or_for_nobody_is_no_wake_up) {
-  begin();
-  SharedCores cores{};
-  SpinPolicy caller = policy(cores, kCaller);
+TEST(a_ring_that_woke_no_thread_is_no_wake_up) {
+  Machine machine;
+  SpinPolicy caller = machine.policy(kCaller);
   const auto slept = now;
-  now += milliseconds(1);
+  now += 1ms;
   for (std::uint64_t rung : {std::uint64_t{0}, to_ns(slept), to_ns(now) + 1, ~std::uint64_t{0}})
-    for (int i = 0; i < 2; ++i) CHECK(caller.note_wake_up(rung, slept, now) == now);
+    CHECK(caller.note_wake_up(rung, slept, now) == now);
   CHECK(caller.wake_up() == kNone);
-  CHECK_EQ(caller.state(now), SpinState::kAlone);
 }
 
 // -- how long it stays crowded -----------------------------------------------------------------------------------
 
-TEST(after_a_pause_it_is_tried_again_and_each_time_in_vain_the_pause_is_twice_as_long) {
-  begin();
-  SharedCores cores{};
+TEST(each_pause_in_vain_is_twice_as_long) {
+  Machine machine;
+  SharedCores& cores = machine.cores;
   Nanoseconds pause = SharedCores::kLeastPause;
   for (int i = 0; i < 12; ++i) {
     cores.note_crowd(now);
-    now += pause - Nanoseconds(1);
+    now += pause - 1ns;
     CHECK(cores.is_crowded(now));
-    now += Nanoseconds(1);
+    now += 1ns;
     CHECK(!cores.is_crowded(now));
-    now += milliseconds(5);
+    now += 5ms;
     pause = std::min(2 * pause, SharedCores::kLongestPause);
   }
   CHECK(pause == SharedCores::kLongestPause);
-  now += SharedCores::kLongestPause;  // no crowd for a long time
-  cores.note_crowd(now);
+  now += SharedCores::kLongestPause;                          // no crowd for a long time
+  for (int i = 0; i < 10; ++i) cores.note_crowd(now += 1ms);  // many threads report one crowd
   CHECK(!cores.is_crowded(now + SharedCores::kLeastPause));
 }
 
-TEST(one_crowd_that_many_tell_of_is_one) {
-  begin();
-  SharedCores cores{};
-  for (int i = 0; i < 10; ++i) cores.note_crowd(now += milliseconds(1));
-  CHECK(!cores.is_crowded(now + SharedCores::kLeastPause));
-}
-
-TEST(nonsense_in_shared_memory_does_not_keep_anybody_asleep) {
-  begin();
-  for (std::uint64_t nonsense : {~std::uint64_t{0}, to_ns(now) + std::uint64_t{20'000'000'000}}) {
-    SharedCores cores{};
-    cores.crowded_until = nonsense;
-    cores.pause = nonsense;
+TEST(nonsense_in_shared_memory_keeps_no_thread_asleep) {
+  for (std::uint64_t nonsense : {~std::uint64_t{0}, to_ns(Clock::time_point(1h + 20s))}) {
+    Machine machine;
+    SharedCores& cores = machine.cores;
+    cores.crowded_until = cores.pause = nonsense;
     CHECK(!cores.is_crowded(now));
     cores.note_crowd(now);
     CHECK(cores.is_crowded(now));
@@ -392,65 +288,41 @@ TEST(nonsense_in_shared_memory_does_not_keep_anybody_asleep) {
 
 // -- for how long ------------------------------------------------------------------------------------------------
 
-TEST(patience_is_lost_over_long_waits_and_regained_over_short_ones) {
-  begin();
-  SharedCores cores{};
-  SpinPolicy worker = policy(cores, 0);
-  for (int i = 0; i < 100; ++i) worker.note_wait(kLimit / 2);
-  CHECK(worker.budget(now) == kLimit);
-  for (int i = 0; i < 100; ++i) worker.note_wait(3 * kLimit);
-  CHECK(worker.budget(now) == kNone);
-  for (int i = 0; i < 100; ++i) worker.note_wait(kLimit / 2);
-  CHECK(worker.budget(now) == kLimit);
+// If a caller makes a thousand steps and then learns for a second, the workers still spin afterwards.
+TEST(patience_is_lost_over_some_long_waits_and_regained_over_short_ones) {
+  Machine machine;
+  SpinPolicy worker = machine.policy(0);
+  const auto budget_after = [&](int times, Nanoseconds wait) {
+    for (int i = 0; i < times; ++i) worker.note_wait(wait);
+    return worker.budget(now);
+  };
+  CHECK(budget_after(100, kLimit / 4) == kLimit);
+  CHECK(budget_after(1, 100s) == kLimit);
+  CHECK(budget_after(5, 100s) == kNone);
+  CHECK(budget_after(100, kLimit / 2) == kLimit);
+  CHECK(budget_after(100, 3 * kLimit) == kNone);
+  CHECK(budget_after(100, kLimit / 2) == kLimit);
 }
 
 // Otherwise, the first sleep would make the waits seem too long for spinning, permanently.
-TEST(how_late_one_wakes_up_is_no_part_of_the_wait) {
-  begin();
-  SharedCores cores{};
-  SpinPolicy worker = policy(cores, 0);
+TEST(the_delay_of_a_wake_up_is_no_part_of_the_wait) {
+  Machine machine;
+  SpinPolicy worker = machine.policy(0);
   for (int i = 0; i < 100; ++i) {
     const auto begun = now;
     now += kLimit / 2;
     const auto there = wake_up(worker, 2 * kLimit);
-    CHECK(there == begun + kLimit / 2 + microseconds(10));
+    CHECK(there == begun + kLimit / 2 + 10us);
     worker.note_wait(there - begun);
   }
   CHECK(worker.budget(now) == kLimit);
 }
 
-// If a caller makes a thousand steps and then learns for a second, the workers still spin afterwards.
-TEST(a_single_wait_does_not_end_patience_however_long) {
-  begin();
-  SharedCores cores{};
-  SpinPolicy worker = policy(cores, 0);
-  for (int i = 0; i < 100; ++i) worker.note_wait(kLimit / 4);
-  worker.note_wait(seconds(100));
-  CHECK(worker.budget(now) == kLimit);
-  for (int i = 0; i < 5; ++i) worker.note_wait(seconds(100));
-  CHECK(worker.budget(now) == kNone);
-}
-
-TEST(what_was_spun_is_counted) {
-  begin();
-  SharedCores cores{};
-  SpinPolicy worker = policy(cores, 0);
+TEST(spinning_is_counted) {
+  Machine machine;
+  SpinPolicy worker = machine.policy(0);
   worker.budget(now);
-  for (int i = 0; i < 5; ++i) turn(worker, microseconds(1));
-  turn(worker, milliseconds(1));  // includes time away from the core
-  CHECK(worker.spun() == microseconds(5) + SpinPolicy::kTurn);
-}
-
-TEST(the_heedless_spin_whomever_that_hurts) {
-  begin();
-  SharedCores cores{};
-  cores.sleeper = 1;
-  cores.barred = 1;
-  go_to(cores, 3);
-  cores.note_crowd(now);
-  core = 3;
-  SpinPolicy worker(cores, 0, kLimit, true, kProbe);
-  CHECK_EQ(worker.state(now), SpinState::kAlone);
-  CHECK(worker.budget(now) == kLimit);
-  for (int i = 0; i < 3; ++i) CHECK(lose_core(worker));
+  for (int i = 0; i < 5; ++i) turn(worker, 1us);
+  turn(worker, 1ms);  // includes time away from the core
+  CHECK(worker.spun() == 5us + SpinPolicy::kTurn);
 }

@@ -178,7 +178,7 @@ void bind_hub(nb::module_& m) {
                     std::vector<Column>, std::vector<Column>, Actions, const nb::sequence&, std::int64_t, std::uint32_t,
                     bool, bool>(),
            "arena"_a, "plan"_a, "envs_of_worker"_a, "autoreset"_a, "columns"_a, "final_columns"_a, "computed"_a,
-           "actions"_a, "queues"_a, "spin_ns"_a, "max_running"_a, "one_sleeps"_a = false, "spins_heedlessly"_a = false)
+           "actions"_a, "queues"_a, "spin_ns"_a, "max_running"_a, "one_sleeps"_a = false, "ignore_load"_a = false)
       .def("split", from_outside<&Hub::split>, "parts"_a)
       .def("env_ids", &Hub::env_ids, "part"_a, nb::sig("def env_ids(self, part: int) -> numpy.ndarray"))
       .def("begin_rollout", from_outside<&Hub::begin_rollout>, "part"_a, "parts"_a, "steps"_a, "extras"_a,

@@ -11,11 +11,8 @@ namespace remuda {
 namespace {
 
 nb::bytes events_of(const TraceLog& log) {
-  nb::object bytes =
-      nb::steal(PyBytes_FromStringAndSize(nullptr, static_cast<Py_ssize_t>(log.size() * sizeof(TraceEvent))));
-  if (!bytes.is_valid()) nb::raise_python_error();
-  log.copy(reinterpret_cast<TraceEvent*>(PyBytes_AsString(bytes.ptr())));
-  return nb::borrow<nb::bytes>(bytes);
+  const std::vector<TraceEvent> events(log.events().begin(), log.events().end());
+  return nb::bytes(events.data(), events.size() * sizeof(TraceEvent));
 }
 
 nb::bytes as_bytes(Bytes bytes) { return nb::bytes(bytes.data(), bytes.size()); }
@@ -64,8 +61,6 @@ void bind_logs(nb::module_& m) {
   nb::class_<TraceLog>(m, "TraceLog")
       .def(nb::init<std::size_t>(), "capacity"_a)
       .def("grow", &TraceLog::grow, "capacity"_a)
-      .def_prop_ro("capacity", &TraceLog::capacity)
-      .def("__len__", &TraceLog::size)
       .def("events", &events_of, "The events as the bytes of `TraceEvent`s, the oldest first.");
 }
 

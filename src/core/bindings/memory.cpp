@@ -3,7 +3,7 @@
 
 #include "bindings/bindings.hpp"
 #include "ipc/clock.hpp"
-#include "pool/batches/lease_base.hpp"
+#include "pool/batches/lent_frames.hpp"
 #include "python/interpreter.hpp"
 #include "shm/columns.hpp"
 #include "shm/info_reader.hpp"
@@ -31,13 +31,6 @@ std::shared_ptr<Arena> create_arena(std::size_t bytes) {
   return Arena::create(bytes, unmap_without_gil);
 }
 
-nb::list lasting_of(const Arena& arena) {
-  nb::list ranges;
-  for (const ByteRange& one : arena.lasting())
-    ranges.append(nb::make_tuple(reinterpret_cast<std::uintptr_t>(arena.at<std::byte>(one.offset)), one.bytes));
-  return ranges;
-}
-
 // Registers a Python function that is called before the arena is unmapped. The function is neither called nor freed if
 // the interpreter is finalising, or if a fork handler without the GIL drops the last reference. A fork handler must not
 // wait for the GIL.
@@ -52,6 +45,8 @@ void before_end(Arena& arena, nb::object call) {
   });
 }
 
+std::uintptr_t address_of(const Arena& arena) { return reinterpret_cast<std::uintptr_t>(arena.base()); }
+
 std::shared_ptr<Arena> attach_arena(int fd, std::size_t bytes, bool is_read_only) {
   return Arena::attach(fd, bytes, unmap_without_gil, is_read_only);
 }
@@ -61,13 +56,18 @@ std::shared_ptr<Arena> create_planned_arena(const Plan& plan) {
   return Arena::create(plan.bytes, plan.reserved(), unmap_without_gil);
 }
 
-nb::list reserved_of(const Plan& plan) {
-  nb::list ranges;
-  for (const ByteRange& range : plan.reserved()) ranges.append(nb::make_tuple(range.offset, range.bytes));
-  return ranges;
+template <class... Sizes>
+void make_plan(Plan* self, Sizes... sizes) {
+  Plan plan{std::move(sizes)...};
+  plan.lay_out();
+  new (self) Plan(std::move(plan));
 }
 
-// -- figures (shm/figures.hpp, and the workers' meters) ----------------------------------------------------
+nb::list pairs_of(const std::vector<ByteRange>& ranges, std::uintptr_t base = 0) {
+  nb::list pairs;
+  for (const ByteRange& one : ranges) pairs.append(nb::make_tuple(base + one.offset, one.bytes));
+  return pairs;
+}
 
 // Copies word by word, so that each word is whole even while a worker writes it.
 void copy_words(const Arena& arena, std::uint64_t offset, std::uint64_t bytes, std::vector<std::uint64_t>& to) {
@@ -119,30 +119,12 @@ nb::tuple read_figures(const Arena& arena, const Plan& plan) {
 
 void bind_memory(nb::module_& m) {
   nb::class_<Plan>(m, "Plan")
-      .def(
-          "__init__",
-          [](Plan* self, std::uint32_t workers, std::uint32_t slots, std::uint32_t envs, std::uint32_t frames,
-             std::uint32_t ring_capacity, std::uint64_t blob_bytes, std::vector<std::uint64_t> action_bytes,
-             std::vector<std::uint64_t> column_bytes, std::uint32_t width, bool keeps_last, std::uint32_t log_entries,
-             std::uint64_t log_object_bytes, std::uint32_t rollout_rows) {
-            Plan plan{workers,
-                      slots,
-                      envs,
-                      frames,
-                      ring_capacity,
-                      blob_bytes,
-                      std::move(action_bytes),
-                      std::move(column_bytes),
-                      width,
-                      keeps_last,
-                      log_entries,
-                      log_object_bytes,
-                      rollout_rows};
-            plan.lay_out();
-            new (self) Plan(std::move(plan));
-          },
-          "workers"_a, "slots"_a, "envs"_a, "frames"_a, "ring_capacity"_a, "blob_bytes"_a, "action_bytes"_a,
-          "column_bytes"_a, "width"_a, "keeps_last"_a, "log_entries"_a, "log_object_bytes"_a, "rollout_rows"_a)
+      .def("__init__",
+           &make_plan<std::uint32_t, std::uint32_t, std::uint32_t, std::uint32_t, std::uint32_t, std::uint64_t,
+                      std::vector<std::uint64_t>, std::vector<std::uint64_t>, std::uint32_t, bool, std::uint32_t,
+                      std::uint64_t, std::uint32_t>,
+           "workers"_a, "slots"_a, "envs"_a, "frames"_a, "ring_capacity"_a, "blob_bytes"_a, "action_bytes"_a,
+           "column_bytes"_a, "width"_a, "keeps_last"_a, "log_entries"_a, "log_object_bytes"_a, "rollout_rows"_a)
       .def_ro("actions", &Plan::actions)
       .def_ro("columns", &Plan::columns)
       .def_ro("log_actions", &Plan::log_actions)
@@ -154,7 +136,9 @@ void bind_memory(nb::module_& m) {
       .def_ro("bytes", &Plan::bytes)
       .def_prop_ro("rows", &Plan::rows)
       .def_prop_ro("action_rows", &Plan::action_rows)
-      .def_prop_ro("reserved", &reserved_of, "The (offset, bytes) of each range that has memory from the start.");
+      .def_prop_ro(
+          "reserved", [](const Plan& plan) { return pairs_of(plan.reserved()); },
+          "The (offset, bytes) of each range that has memory from the start.");
 
   nb::class_<Column>(m, "Column")
       .def("read", &Column::read, "row"_a)
@@ -181,9 +165,10 @@ void bind_memory(nb::module_& m) {
       .def("close_fd", &Arena::close_fd)
       .def_prop_ro("fd", &Arena::fd)
       .def("before_end", &before_end, "call"_a)
-      .def_prop_ro("lasting", &lasting_of,
-                   "The (address, bytes) of each range that keeps its memory for the arena's whole life.")
-      .def_prop_ro("address", [](const Arena& arena) { return reinterpret_cast<std::uintptr_t>(arena.base()); })
+      .def_prop_ro(
+          "lasting", [](const Arena& arena) { return pairs_of(arena.lasting(), address_of(arena)); },
+          "The (address, bytes) of each range that keeps its memory for the arena's whole life.")
+      .def_prop_ro("address", &address_of)
       .def_prop_ro("bytes", &Arena::bytes);
   m.def("arena_of", &arena_of, "array"_a, nb::sig("def arena_of(array: numpy.ndarray) -> Arena | None"),
         "The arena whose memory an array is a view of.");

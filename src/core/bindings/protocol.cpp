@@ -6,7 +6,6 @@
 #include "pool/workers/message_socket.hpp"
 #include "shm/infos.hpp"
 #include "worker/episode_log.hpp"
-#include "worker/loop.hpp"
 
 using namespace nb::literals;
 
@@ -38,7 +37,6 @@ void bind_protocol(nb::module_& m) {
   m.attr("IS_MESSAGE") = kIsMessage;
   m.attr("ABANDONED") = kAbandoned;
   m.attr("WHOLE_WORKER") = kWholeWorker;
-  m.attr("FIRST_LEAF") = kFirstLeaf;
   m.attr("INFO_COLUMN") = kInfo;
   m.attr("MAX_INFO_COLUMNS") = InfoWriter::kMaxColumns;
   m.attr("MAX_INFO_COLUMN_BYTES") = InfoWriter::kMaxColumnBytes;

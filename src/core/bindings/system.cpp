@@ -77,15 +77,16 @@ nb::object without_job_signals(nb::handle function) {
 }  // namespace
 
 void bind_system(nb::module_& m) {
-#if REMUDA_LINUX
+  m.def("call_all", &call_all, "functions"_a);
+  m.def("fork_count", [] { return fork_count; });
+  m.attr("FAMILY_VARIABLE") = kFamilyVariable;
+#if REMUDA_LINUX  // elsewhere there are no worker processes
   bind_descriptors(m);
   m.def("fork_into", &fork_into, "pids"_a,
         "Forks, and appends the result of `os.fork` to `pids`. JOB_SIGNALS stay blocked in the child.");
   m.def("without_job_signals", &without_job_signals, "function"_a,
         "Calls a function that starts a program. JOB_SIGNALS are blocked in the program until it unblocks them.");
-#endif
-  m.def("call_all", &call_all, "functions"_a);
-  m.attr("FAMILY_VARIABLE") = kFamilyVariable;
+  m.attr("JOB_SIGNALS") = nb::tuple(nb::cast(job_signals()));
   nb::class_<HuntResult>(m, "HuntResult")
       .def_ro("survivors", &HuntResult::survivors)
       .def_ro("problem", &HuntResult::problem);
@@ -96,12 +97,11 @@ void bind_system(nb::module_& m) {
   m.def("signal_group", &signal_group, "pidfd"_a, "pid"_a, "number"_a);
   m.def("reap_group", &reap_group, "pidfd"_a, "pid"_a, "patience_ms"_a, nb::call_guard<nb::gil_scoped_release>());
   m.def("exit_code_of", &exit_code_of, "pidfd"_a);
-  m.def("fork_count", [] { return fork_count; });
-  m.attr("JOB_SIGNALS") = nb::tuple(nb::cast(job_signals()));
   m.def("follow_signals", &follow_signals, "owner"_a);
   m.def("tie_life_to", &tie_life_to, "pidfd"_a);
   m.def("trim_output", &trim_output, "fd"_a, "kept"_a);
   m.def("stop_at", &stop_at, "number"_a);
+#endif
 }
 
 }  // namespace remuda

@@ -15,7 +15,7 @@ void bind_worker(nb::module_& m) {
       .def(nb::init<std::uint32_t, std::uint32_t, bool, Autoreset, bool, std::int64_t, bool, std::uint64_t,
                     std::uint32_t, bool, bool, bool>(),
            nb::kw_only(), "index"_a, "first_env"_a, "is_vector"_a, "autoreset"_a, "resets_ahead"_a, "spin_ns"_a,
-           "spins_heedlessly"_a, "publish_ns"_a, "renew_every"_a, "watches_memory"_a, "renews_in_place"_a,
+           "ignore_load"_a, "publish_ns"_a, "renew_every"_a, "watches_memory"_a, "renews_in_place"_a,
            "has_successors"_a);
   nb::class_<WorkerLoop>(m, "WorkerLoop", nb::type_slots(Collected<WorkerLoop>::slots))
       .def(nb::init<std::shared_ptr<Arena>, Plan, WorkerSpec, nb::list, nb::object, nb::handle, std::vector<Column>,
@@ -35,8 +35,7 @@ void bind_worker(nb::module_& m) {
       .def("name_info", &WorkerLoop::name_info, "key"_a, "bytes"_a)
       .def("replace_env", &WorkerLoop::replace_env, "index"_a, "env"_a.none())
       .def("complete_resets", &WorkerLoop::complete_resets, "on"_a)
-      .def("seed_of_episode", &WorkerLoop::seed_of_episode, "env"_a, "base"_a)
-      .def("next_seed", &WorkerLoop::next_seed, "env"_a, "base"_a)
+      .def("next_seed", &WorkerLoop::next_seed, "env"_a, "base"_a, "in_each"_a)
       .def("note_seed", &WorkerLoop::note_seed, "env"_a, "base"_a, "n"_a)
       .def("reset_anew", &WorkerLoop::reset_anew, "env"_a)
       .def("place_of", &WorkerLoop::place_of, "env"_a)

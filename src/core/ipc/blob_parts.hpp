@@ -1,6 +1,7 @@
 // Writes bytes-like objects of Python to a blob ring, and reads blobs from it as bytearrays.
 #pragma once
 
+#include <new>
 #include <span>
 #include <vector>
 
@@ -37,16 +38,22 @@ class PartBytes {
 // Writes the parts to the ring. Returns false, and writes nothing, if the ring has no room for them.
 inline bool write_parts(BlobWriter& writer, nb::handle parts) { return writer.write(PartBytes(parts).bytes()) != 0; }
 
+// Appends an uninitialised bytearray to the parts and returns its memory. Throws std::bad_alloc if memory runs out.
+inline std::byte* add_part(nb::list& parts, std::uint64_t size) {
+  nb::object part = nb::steal(PyByteArray_FromStringAndSize(nullptr, static_cast<Py_ssize_t>(size)));
+  if (!part.is_valid()) {
+    PyErr_Clear();
+    throw std::bad_alloc();
+  }
+  parts.append(part);
+  return reinterpret_cast<std::byte*>(PyByteArray_AS_STRING(part.ptr()));
+}
+
 // Reads a blob. Returns its parts as a list of bytearrays, so that arrays unpickled from them without a copy are
 // writable.
 inline nb::object read_parts(BlobReader& reader) {
   nb::list parts;
-  for (std::uint64_t size : reader.sizes()) {
-    nb::object part = nb::steal(PyByteArray_FromStringAndSize(nullptr, static_cast<Py_ssize_t>(size)));
-    if (!part.is_valid()) nb::raise_python_error();
-    reader.get(reinterpret_cast<std::byte*>(PyByteArray_AS_STRING(part.ptr())), size);
-    parts.append(part);
-  }
+  for (std::uint64_t size : reader.sizes()) reader.get(add_part(parts, size), size);
   reader.done();
   return parts;
 }

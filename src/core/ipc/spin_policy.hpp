@@ -41,6 +41,13 @@ namespace remuda {
 
 enum class SpinState : std::uint8_t { kBarred, kAside, kCrowded, kAlone };
 
+// The system calls that the policy makes; tests replace them.
+struct SpinProbe {
+  std::uint32_t (*core)() = current_core;
+  std::uint64_t (*waited)() = waited_for_core_ns;
+  void (*move_to)(std::uint32_t core) = move_to_core;
+};
+
 class SpinPolicy {
  public:
   // The `who` of the pool's caller, which has no worker index.
@@ -50,7 +57,7 @@ class SpinPolicy {
   // The kernel lets a thread run for longer than this before it switches to another thread; the kernel's own short work
   // takes less.
   static constexpr Nanoseconds kAway = std::chrono::microseconds(250);
-  // Two delays within this time are not chance, see `note_delay`. This is also the interval at which the kernel's
+  // Two delays within this time are not chance, see `goes_on`. This is also the interval at which the kernel's
   // counter is read.
   static constexpr Nanoseconds kWindow = std::chrono::milliseconds(20);
 
@@ -58,30 +65,19 @@ class SpinPolicy {
   // not count as spinning.
   static constexpr Nanoseconds kTurn = std::chrono::microseconds(5);
 
-  // The system calls that the policy makes; tests replace them.
-  struct Probe {
-    std::uint32_t (*core)() = current_core;
-    std::uint64_t (*waited)() = waited_for_core_ns;
-    void (*move_to)(std::uint32_t core) = move_to_core;
-  };
-
-  // This policy never spins.
-  SpinPolicy() = default;
-  // `who`: the index of the worker, or `kCaller`. If `is_heedless`, the thread spins up to the limit even if other
+  // `who`: the index of the worker, or `kCaller`. If `ignore_load`, the thread spins up to the limit even if other
   // threads need the core.
-  SpinPolicy(SharedCores& cores, std::uint32_t who, Nanoseconds limit, bool is_heedless = false)
-      : SpinPolicy(cores, who, limit, is_heedless, Probe()) {}
-  SpinPolicy(SharedCores& cores, std::uint32_t who, Nanoseconds limit, bool is_heedless, Probe probe)
-      : cores_(&cores), who_(who), limit_(limit), is_heedless_(is_heedless), probe_(probe) {}
+  SpinPolicy(SharedCores& cores, std::uint32_t who, Nanoseconds limit, bool ignore_load = false, SpinProbe probe = {})
+      : cores_(cores), who_(who), limit_(limit), ignore_load_(ignore_load), probe_(probe) {}
 
   SpinState state(Clock::time_point now) {
     if (limit_ <= Nanoseconds(0)) return SpinState::kBarred;
-    if (is_heedless_) return SpinState::kAlone;
+    if (ignore_load_) return SpinState::kAlone;
     if (who_ != kCaller) {
-      if (cores_->barred.load(std::memory_order_relaxed) != 0) return SpinState::kBarred;
-      if (stands_aside() && cores_->caller_sleeps.load(std::memory_order_relaxed) == 0) return SpinState::kAside;
+      if (cores_.barred.load(std::memory_order_relaxed) != 0) return SpinState::kBarred;
+      if (stands_aside() && cores_.caller_sleeps.load(std::memory_order_relaxed) == 0) return SpinState::kAside;
     }
-    return cores_->is_crowded(now) ? SpinState::kCrowded : SpinState::kAlone;
+    return cores_.is_crowded(now) ? SpinState::kCrowded : SpinState::kAlone;
   }
 
   // Called when a wait begins. Returns how long to spin.
@@ -97,8 +93,9 @@ class SpinPolicy {
   bool goes_on(Clock::time_point before, Clock::time_point now) {
     spun_ += std::min(now - before, kTurn);
     if (now - before >= kAway && has_waited(now - before, now)) {
-      note_delay(before, now);
-      return is_heedless_;
+      if (before - delayed_at_ <= kWindow) cores_.note_crowd(now);
+      delayed_at_ = now;
+      return ignore_load_;
     }
     return state(now) == begun_;
   }
@@ -108,7 +105,7 @@ class SpinPolicy {
   // as the caller waits. On any other core it would compete with a spinner.
   void settle() {
     if (begun_ != SpinState::kAside) return;
-    const std::uint32_t callers = cores_->learner.load(std::memory_order_relaxed);
+    const std::uint32_t callers = cores_.learner.load(std::memory_order_relaxed);
     if (callers != 0 && callers != probe_.core() + 1) probe_.move_to(callers - 1);
   }
 
@@ -116,7 +113,7 @@ class SpinPolicy {
   // sleep. Returns the time at which the thread was woken, without the delay of the wake-up.
   Clock::time_point note_wake_up(std::uint64_t rung_ns, Clock::time_point slept, Clock::time_point now) {
     // No ring woke the thread in this sleep.
-    if (cores_ == nullptr || rung_ns <= to_ns(slept) || rung_ns > to_ns(now)) return now;
+    if (rung_ns <= to_ns(slept) || rung_ns > to_ns(now)) return now;
     const auto took = Nanoseconds(to_ns(now) - rung_ns);
     if (took < kAway) {
       // The average adapts faster to shorter wake-ups, because a longer one may include the time until another thread
@@ -136,9 +133,9 @@ class SpinPolicy {
 
   // Records the core on which the pool's caller continues; does nothing in a worker.
   void note_core() {
-    if (who_ != kCaller || cores_ == nullptr) return;
+    if (who_ != kCaller) return;
     const std::uint32_t core = probe_.core() + 1;
-    if (cores_->learner.load(std::memory_order_relaxed) != core) cores_->learner.store(core, std::memory_order_relaxed);
+    if (cores_.learner.load(std::memory_order_relaxed) != core) cores_.learner.store(core, std::memory_order_relaxed);
   }
 
   Nanoseconds wake_up() const { return wake_up_; }
@@ -148,15 +145,10 @@ class SpinPolicy {
   // Returns whether this worker stands aside, that is, does not spin. A worker on the caller's core stands aside, and
   // replaces the worker that is registered as the sleeper, if there is one.
   bool stands_aside() {
-    const std::uint32_t me = who_ + 1, sleeper = cores_->sleeper.load(std::memory_order_relaxed);
-    if (cores_->learner.load(std::memory_order_relaxed) != probe_.core() + 1) return sleeper == me;
-    if (sleeper != 0 && sleeper != me) cores_->sleeper.store(me, std::memory_order_relaxed);
+    const std::uint32_t me = who_ + 1, sleeper = cores_.sleeper.load(std::memory_order_relaxed);
+    if (cores_.learner.load(std::memory_order_relaxed) != probe_.core() + 1) return sleeper == me;
+    if (sleeper != 0 && sleeper != me) cores_.sleeper.store(me, std::memory_order_relaxed);
     return true;
-  }
-
-  void note_delay(Clock::time_point since, Clock::time_point now) {
-    if (since - delayed_at_ <= kWindow) cores_->note_crowd(now);
-    delayed_at_ = now;
   }
 
   void ask(Clock::time_point now) {
@@ -170,11 +162,11 @@ class SpinPolicy {
     return waited_ - before >= away / 2;
   }
 
-  SharedCores* cores_ = nullptr;
-  std::uint32_t who_ = kCaller;
-  Nanoseconds limit_{0};
-  bool is_heedless_ = false;
-  Probe probe_;
+  SharedCores& cores_;
+  const std::uint32_t who_;
+  const Nanoseconds limit_;
+  const bool ignore_load_;
+  const SpinProbe probe_;
 
   SpinState begun_ = SpinState::kBarred;  // The state at the start of the current wait.
   // The moving average of the durations of recent waits.

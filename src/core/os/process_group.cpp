@@ -19,9 +19,7 @@ namespace remuda {
 
 namespace {
 
-// These constants are missing in the headers of many systems. The comments give their names in newer headers.
-constexpr unsigned kSignalProcessGroup = 1u << 2;      // PIDFD_SIGNAL_PROCESS_GROUP
-constexpr idtype_t kPidfd = static_cast<idtype_t>(3);  // P_PIDFD
+constexpr idtype_t kPidfd = static_cast<idtype_t>(3);  // P_PIDFD, which the headers of many systems lack
 
 struct PidfdInfo {  // the first version of the kernel's struct pidfd_info
   std::uint64_t mask;
@@ -32,30 +30,21 @@ struct PidfdInfo {  // the first version of the kernel's struct pidfd_info
 static_assert(sizeof(PidfdInfo) == 64);
 constexpr std::uint64_t kExitInfo = 1u << 3;  // PIDFD_INFO_EXIT
 
-int send(int pidfd, int number, unsigned flags = 0) {
-  return static_cast<int>(syscall(SYS_pidfd_send_signal, pidfd, number, nullptr, flags));
-}
+int send(int pidfd, int number) { return static_cast<int>(syscall(SYS_pidfd_send_signal, pidfd, number, nullptr, 0)); }
 
 // Returns whether the process still has its pid: it runs, or it has ended but its exit code was not taken. Until then,
 // no other process can get the pid.
 bool keeps_its_pid(int pidfd) { return send(pidfd, 0) == 0 || errno == EPERM; }
-
-bool leads_its_group(int pidfd, int pid) { return keeps_its_pid(pidfd) && getpgid(pid) == pid; }
 
 int code_of(const siginfo_t& end) { return end.si_code == CLD_EXITED ? end.si_status : -end.si_status; }
 
 }  // namespace
 
 void signal_group(int pidfd, int pid, int number) {
-  if (send(pidfd, number, kSignalProcessGroup) != 0 && errno == EINVAL) {
-    return signal_group_by_number(pidfd, pid, number);
-  }
-  if (!leads_its_group(pidfd, pid)) send(pidfd, number);
-}
-
-void signal_group_by_number(int pidfd, int pid, int number) {
-  if (!leads_its_group(pidfd, pid)) send(pidfd, number);
-  if (keeps_its_pid(pidfd)) killpg(pid, number);
+  if (!keeps_its_pid(pidfd)) return;
+  const bool is_elsewhere = getpgid(pid) != pid;
+  killpg(pid, number);
+  if (is_elsewhere) send(pidfd, number);
 }
 
 std::optional<int> reap_group(int pidfd, int pid, int patience_ms) {
@@ -64,9 +53,8 @@ std::optional<int> reap_group(int pidfd, int pid, int patience_ms) {
   siginfo_t end{};
   // Reads the exit code without taking it: as long as the process has its pid, no other group can get the number of its
   // group.
-  if (waitid(kPidfd, static_cast<id_t>(pidfd), &end, WEXITED | WNOHANG | WNOWAIT) == 0 && end.si_pid != 0) {
+  if (waitid(kPidfd, static_cast<id_t>(pidfd), &end, WEXITED | WNOHANG | WNOWAIT) == 0 && end.si_pid != 0)
     code = code_of(end);
-  }
   // Any process of the group that is not reaped yet reserves the group's number, even after the leader was reaped.
   bool more = keeps_its_pid(pidfd);
   while (more) {

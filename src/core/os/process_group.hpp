@@ -9,12 +9,9 @@
 namespace remuda {
 
 // Sends a signal to the process, and to all others in the group numbered `pid`. The process itself may have moved to
-// another group. Linux only, as all functions here; elsewhere there are no worker processes.
+// another group. Sends nothing once the exit code of the process has been taken. Linux only, as all functions here;
+// elsewhere there are no worker processes.
 void signal_group(int pidfd, int pid, int number);
-
-// Does the same as `signal_group` on kernels before 6.9, which cannot signal a group through a process descriptor. Once
-// the exit code of the process has been taken, sends nothing.
-void signal_group_by_number(int pidfd, int pid, int number);
 
 // Takes the exit codes of an ended process and of all children in its group, as far as they are children of this
 // process. (In a container where this process is the first one, orphans become its children.) All of them must have

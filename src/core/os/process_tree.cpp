@@ -69,9 +69,8 @@ std::string_view keys_in(std::string_view environment) {
   const std::string_view name(kFamilyVariable);
   while (!environment.empty()) {
     const std::string_view entry = environment.substr(0, environment.find('\0'));
-    if (entry.size() > name.size() && entry[name.size()] == '=' && entry.substr(0, name.size()) == name) {
+    if (entry.size() > name.size() && entry[name.size()] == '=' && entry.substr(0, name.size()) == name)
       return entry.substr(name.size() + 1);
-    }
     environment.remove_prefix(std::min(entry.size() + 1, environment.size()));
   }
   return {};
@@ -80,9 +79,8 @@ std::string_view keys_in(std::string_view environment) {
 // Returns the words of /proc/<pid>/stat from number `first` on, counted from 1. The second word may contain blanks.
 std::string_view stat_from(std::string_view stat, int first) {
   stat.remove_prefix(std::min(stat.size(), stat.rfind(')') + 2));
-  for (int word = 3; word < first && !stat.empty(); ++word) {
+  for (int word = 3; word < first && !stat.empty(); ++word)
     stat.remove_prefix(std::min(stat.size(), stat.find(' ') + 1));
-  }
   return stat;
 }
 
@@ -126,9 +124,8 @@ class Hunt {
   HuntResult result() {
     const auto deadline = Clock::now() + patience_;
     HuntResult result{{lost_.begin(), lost_.end()}, problem_, spent_};
-    for (const auto& [pid, pidfd] : shot_) {
+    for (const auto& [pid, pidfd] : shot_)
       if (!ends_until(deadline, pidfd)) result.survivors.push_back(pid);
-    }
     for (const auto& [pid, pidfd] : shot_) reap(pidfd);
     return result;
   }
@@ -157,9 +154,8 @@ class Hunt {
       if (std::from_chars(entry->d_name, end, pid).ptr == end) meet(pid, found);
     }
     int next = before + 1;
-    for (int last = last_pid(); next <= last; last = last_pid()) {
+    for (int last = last_pid(); next <= last; last = last_pid())
       while (next <= last) meet(next++, found);
-    }
     return found;
   }
 
@@ -245,11 +241,10 @@ class Hunt {
     if (spend_reserve()) return spent_ = true;
     if (shot_.empty()) return false;
     const auto first = shot_.begin();
-    if (ends_until(Clock::now() + patience_, first->second)) {
+    if (ends_until(Clock::now() + patience_, first->second))
       reap(first->second);
-    } else {
+    else
       lost_.insert(first->first);
-    }
     shot_.erase(first);
     return true;
   }

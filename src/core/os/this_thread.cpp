@@ -11,7 +11,6 @@
 #include <array>
 #include <atomic>
 #include <fstream>
-#include <optional>
 #include <string>
 
 namespace remuda {
@@ -35,14 +34,6 @@ std::uint32_t core_of(std::uint32_t cpu) {
   return core.load(std::memory_order_relaxed) - 1;
 }
 
-// Returns the time in ns that the thread has waited for a core. Returns nullopt if the kernel was built without
-// schedstat.
-std::optional<std::uint64_t> delay_of_runs() {
-  std::ifstream stat("/proc/thread-self/schedstat");
-  std::uint64_t ran = 0, waited = 0;  // both in ns
-  return stat >> ran >> waited ? std::optional(waited) : std::nullopt;
-}
-
 }  // namespace
 
 std::uint32_t process_id() { return static_cast<std::uint32_t>(getpid()); }
@@ -63,8 +54,10 @@ void move_to_core(std::uint32_t core) {
 }
 
 std::uint64_t waited_for_core_ns() {
-  if (const auto waited = delay_of_runs()) return *waited;
-  rusage usage{};
+  std::ifstream stat("/proc/thread-self/schedstat");
+  std::uint64_t ran = 0, waited = 0;  // both in ns
+  if (stat >> ran >> waited) return waited;
+  rusage usage{};  // the kernel was built without schedstat
   getrusage(RUSAGE_THREAD, &usage);
   return static_cast<std::uint64_t>(usage.ru_nivcsw) * 1'000'000'000;
 }
@@ -74,6 +67,18 @@ std::uint64_t thread_cpu_ns() {
   clock_gettime(CLOCK_THREAD_CPUTIME_ID, &ts);
   return static_cast<std::uint64_t>(ts.tv_sec) * 1'000'000'000 + static_cast<std::uint64_t>(ts.tv_nsec);
 }
+
+}  // namespace remuda
+
+#else
+
+namespace remuda {
+
+std::uint32_t process_id() { return 0; }
+std::uint32_t current_core() { return 0; }
+void move_to_core(std::uint32_t) {}
+std::uint64_t waited_for_core_ns() { return 0; }
+std::uint64_t thread_cpu_ns() { return 0; }
 
 }  // namespace remuda
 

@@ -6,17 +6,22 @@
 
 namespace remuda {
 
-// Use it as `nb::class_<T>(..., nb::type_slots(Collected<T>::slots))`. `T` must have two functions: `int
-// visit(visitproc, void*) const` visits all references that the object holds, and `void clear()` drops them.
+// Use it as `nb::class_<T>(..., nb::type_slots(Collected<T>::slots))`. `T` must have a function `each_reference(act)`,
+// which calls `act` with each `nb::object` that the object holds and that may refer back to it.
 template <class T>
 struct Collected {
   static int visit(PyObject* self, visitproc visit, void* arg) {
     Py_VISIT(Py_TYPE(self));
-    return nb::inst_ready(self) ? nb::inst_ptr<T>(self)->visit(visit, arg) : 0;
+    int found = 0;
+    if (nb::inst_ready(self))
+      nb::inst_ptr<T>(self)->each_reference([&](const nb::object& one) {
+        if (found == 0 && one.is_valid()) found = visit(one.ptr(), arg);
+      });
+    return found;
   }
 
   static int clear(PyObject* self) {
-    if (nb::inst_ready(self)) nb::inst_ptr<T>(self)->clear();
+    if (nb::inst_ready(self)) nb::inst_ptr<T>(self)->each_reference([](nb::object& one) { one.reset(); });
     return 0;
   }
 

@@ -99,10 +99,6 @@ int populate(std::byte* at, std::uint64_t bytes) {
 
 const bool Arena::kIsSparse = true;
 
-std::shared_ptr<Arena> Arena::create(std::size_t bytes, Deleter deleter) {
-  return create(bytes, {{0, bytes}}, deleter);
-}
-
 std::shared_ptr<Arena> Arena::create(std::size_t bytes, const std::vector<ByteRange>& reserved, Deleter deleter) {
   int fd = memfd_create("remuda", MFD_CLOEXEC);
   if (fd < 0) fail(errno, "could not create the pool's shared memory (memfd_create)");
@@ -171,11 +167,10 @@ void Arena::drop_copy(std::byte* copy) const { munmap(copy, bytes_); }
 
 // Both system calls replace the existing mapping in one step, or leave it unchanged.
 void Arena::become(std::byte* copy) const {
-  if (copy == nullptr) {
+  if (copy == nullptr)
     mmap(base_, bytes_, PROT_READ | PROT_WRITE, kPrivate | MAP_FIXED, -1, 0);
-  } else {
+  else
     mremap(copy, bytes_, bytes_, MREMAP_MAYMOVE | MREMAP_FIXED, base_);
-  }
 }
 
 #else  // Without memfd the thread and serial backends still work: private memory is all they need.
@@ -185,8 +180,6 @@ constexpr std::align_val_t kAlignment{64};  // a cache line
 }
 
 const bool Arena::kIsSparse = false;
-
-std::shared_ptr<Arena> Arena::create(std::size_t bytes, Deleter deleter) { return create(bytes, {}, deleter); }
 
 std::shared_ptr<Arena> Arena::create(std::size_t bytes, const std::vector<ByteRange>&, Deleter deleter) {
   void* base = ::operator new(bytes, kAlignment);

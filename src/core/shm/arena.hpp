@@ -47,7 +47,9 @@ class Arena : public std::enable_shared_from_this<Arena> {
 
   // Creates an arena. `reserved`: the only ranges that get memory, in order; the rest is addresses without memory.
   // Throws std::system_error when the memory cannot be reserved.
-  static std::shared_ptr<Arena> create(std::size_t bytes, Deleter deleter = destroy);
+  static std::shared_ptr<Arena> create(std::size_t bytes, Deleter deleter = destroy) {
+    return create(bytes, {{0, bytes}}, deleter);
+  }
   static std::shared_ptr<Arena> create(std::size_t bytes, const std::vector<ByteRange>& reserved,
                                        Deleter deleter = destroy);
   // Maps an arena that another process created. Does not take ownership of `fd`. Throws std::runtime_error if the arena

@@ -68,7 +68,13 @@ bool Column::has_layout(PyArrayObject* array, int leading) const {
 
 bool Column::write(PyObject* value, std::uint32_t row) const {
   std::byte* target = this->row(row);
-  if (PyLong_CheckExact(value)) return shape_.empty() && is_int64_ && write_int(value, target);
+  if (PyLong_CheckExact(value)) {
+    if (!shape_.empty() || !is_int64_) return false;
+    int overflow;
+    const npy_int64 number = PyLong_AsLongLongAndOverflow(value, &overflow);
+    if (overflow == 0) std::memcpy(target, &number, sizeof number);
+    return overflow == 0;
+  }
   if (!PyArray_Check(value)) return shape_.empty() && write_scalar(value, target);
   auto* array = reinterpret_cast<PyArrayObject*>(value);
   if (!has_layout(array, 0)) return false;
@@ -88,13 +94,6 @@ bool Column::write_cast(PyObject* value, std::uint32_t row) const {
     all_ordinary &= is_ordinary(from[i], to[i]);
   }
   return all_ordinary;
-}
-
-bool Column::write_int(PyObject* value, std::byte* target) {
-  int overflow;
-  const npy_int64 number = PyLong_AsLongLongAndOverflow(value, &overflow);
-  if (overflow == 0) std::memcpy(target, &number, sizeof number);
-  return overflow == 0;
 }
 
 bool Column::write_scalar(PyObject* value, std::byte* target) const {
@@ -140,8 +139,6 @@ nb::object Column::view(std::uint32_t first_row, std::uint32_t rows, nb::handle 
   if (PyArray_SetBaseObject(as_array(view), owner.inc_ref().ptr()) < 0) nb::raise_python_error();
   return view;
 }
-
-nb::object Column::empty(std::uint32_t rows) const { return array(rows, nullptr); }
 
 Nest::Nest(nb::handle description) {
   const auto kind = nb::cast<std::string>(description[0]);

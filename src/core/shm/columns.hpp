@@ -19,7 +19,6 @@ class Column {
 
   PyArray_Descr* descr() const { return reinterpret_cast<PyArray_Descr*>(dtype_.ptr()); }
   const std::vector<npy_intp>& shape() const { return shape_; }  // The shape of a row.
-  bool is_int64() const { return is_int64_; }                    // Whether the dtype is int64 in native byte order.
   std::size_t row_bytes() const { return row_bytes_; }
   std::byte* row(std::uint32_t row) const { return base_ + row * row_bytes_; }
 
@@ -40,16 +39,14 @@ class Column {
 
   // Returns a view of `rows` consecutive rows, shape (rows, *shape). The view keeps `owner` alive.
   nb::object view(std::uint32_t first_row, std::uint32_t rows, nb::handle owner) const;
-  // Returns a new, uninitialised array of shape (rows, *shape).
-  nb::object empty(std::uint32_t rows) const;
+  // Returns a new array of shape (rows, *shape) over `data`, or, if that is null, with uninitialised memory of its own.
+  nb::object array(std::uint32_t rows, void* data = nullptr) const;
 
  private:
-  nb::object array(std::uint32_t rows, void* data) const;
   nb::object scalar(std::uint32_t row) const;
   bool has_shape(PyArrayObject* array, int leading) const;
   bool has_layout(PyArrayObject* array, int leading) const;
   bool has_dtype(PyArray_Descr* dtype) const { return dtype == descr() || PyArray_EquivTypes(dtype, descr()); }
-  static bool write_int(PyObject* value, std::byte* target);
   bool write_scalar(PyObject* value, std::byte* target) const;  // writes a NumPy scalar
 
   nb::object dtype_;

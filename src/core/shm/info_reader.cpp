@@ -80,8 +80,6 @@ nb::object number(const InfoRows::Leaf& leaf, const std::byte* from) {
 
 }  // namespace
 
-// -- the rows --------------------------------------------------------------------------------------
-
 InfoRows::InfoRows(nb::handle mask, nb::handle arrays, std::size_t most) {
   auto* masks = as_array(mask);
   if (!PyArray_Check(mask.ptr()) || PyArray_TYPE(masks) != NPY_UINT64 || PyArray_NDIM(masks) != 1 ||
@@ -109,8 +107,6 @@ void InfoRows::add(nb::handle array) {
   add({PyArray_DESCR(rows), PyArray_DIMS(rows) + 1, PyArray_NDIM(rows) - 1, data_of<const std::byte>(array),
        row_bytes});
 }
-
-// -- the reader ------------------------------------------------------------------------------------
 
 void InfoReader::add(const nb::tuple& path, nb::handle type) {
   const bool is_number = type.is(&PyFloat_Type) || type.is(&PyLong_Type) || type.is(&PyBool_Type);
@@ -219,16 +215,15 @@ nb::dict InfoReader::stack_level(Level& level, const InfoRows& rows, std::uint64
   nb::dict stacked = has_all_keys ? nb::borrow<nb::dict>(checked(PyDict_Copy(level.all_keys.ptr()))) : nb::dict();
   for (Node& node : level.nodes) {
     if ((node.columns & there) == 0) continue;
-    set(stacked, node.key, stack_value(node, rows, there));
+    const auto value = [&]() -> nb::object {
+      if (!node.column) return stack_level(node.below, rows, there);
+      return columns_[*node.column].is_object ? stack_objects(rows, *node.column)
+                                              : stack_column(rows, *node.column, node.values);
+    };
+    set(stacked, node.key, value());
     set(stacked, node.mask_key, having_any(node.masks, rows, node.columns));
   }
   return stacked;
-}
-
-nb::object InfoReader::stack_value(Node& node, const InfoRows& rows, std::uint64_t there) {
-  if (!node.column) return stack_level(node.below, rows, there);
-  const bool is_object = columns_[*node.column].is_object;
-  return is_object ? stack_objects(rows, *node.column) : stack_column(rows, *node.column, node.values);
 }
 
 nb::object InfoReader::stack_column(const InfoRows& rows, std::size_t i, ReusedArrays& values) const {

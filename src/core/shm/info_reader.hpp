@@ -106,7 +106,6 @@ class InfoReader {
   nb::dict info_of(const InfoRows& rows, std::size_t row) const;
   void add_to_tree(std::size_t column);
   nb::dict stack_level(Level& level, const InfoRows& rows, std::uint64_t there);
-  nb::object stack_value(Node& node, const InfoRows& rows, std::uint64_t there);
   void add_finals(nb::dict& stacked, const nb::dict& finals, npy_intp n);
   nb::object stack_column(const InfoRows& rows, std::size_t column, ReusedArrays& values) const;
   nb::object stack_objects(const InfoRows& rows, std::size_t column) const;

@@ -1,8 +1,6 @@
 #include "shm/infos.hpp"
 
-#include <algorithm>
 #include <cstring>
-#include <iterator>
 
 #include "python/dict_items.hpp"
 #include "python/numpy_api.hpp"
@@ -83,8 +81,6 @@ std::size_t InfoWriter::add_child(std::size_t node, nb::handle key) {
   return number;
 }
 
-// -- writing ---------------------------------------------------------------------------------------
-
 std::uint64_t InfoWriter::write(nb::handle info, std::uint32_t row, nb::object& rest) {
   std::uint64_t mask = 0;
   visit_items(info, [&](PyObject* key, PyObject* value) {
@@ -152,8 +148,6 @@ bool InfoWriter::write_leaf(const Leaf& leaf, PyObject* value, std::uint32_t row
   }
   return leaf.column.write(value, row);
 }
-
-// -- reporting leaves that could have a column -----------------------------------------------------
 
 void InfoWriter::want_child(std::size_t node, PyObject* key, PyObject* value, Path path) {
   std::size_t one = child(node, key);

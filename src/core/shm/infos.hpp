@@ -11,7 +11,7 @@
 #pragma once
 
 #include <optional>
-#include <span>
+#include <utility>
 #include <vector>
 
 #include "shm/columns.hpp"

@@ -29,7 +29,6 @@
 
 #include <atomic>
 #include <cstdint>
-#include <stdexcept>
 #include <vector>
 
 #include "ipc/blob_ring.hpp"
@@ -177,9 +176,6 @@ struct Plan {
   }
 
   void lay_out() {
-    if (ring_capacity == 0 || (ring_capacity & (ring_capacity - 1)) != 0)
-      throw std::invalid_argument("the capacity of a ring must be a power of two");
-    if (column_bytes.size() < kFirstLeaf) throw std::invalid_argument("the fixed columns are missing");
     std::uint64_t at = kCores + sizeof(SharedCores);
     auto place = [&](std::uint64_t size) {
       std::uint64_t offset = at;

@@ -38,17 +38,12 @@ class EnvCounts {
 
   // -- seeds -------------------------------------------------------------------------------------------------
 
-  // Returns the number, from 0, of the seed for the current reset, if each episode has a seed derived from `base`.
-  // Returns 0 if the env had another base so far.
-  std::uint64_t seed_of_episode(std::uint32_t env, std::uint64_t base) const {
+  // Returns the number, from 0, of the seed for the current reset, among the seeds derived from `base`. `in_each`:
+  // whether each reset has such a seed, or only some. Returns 0 if the env had another base so far.
+  std::uint64_t next_seed(std::uint32_t env, std::uint64_t base, bool in_each) const {
     const Progress& its = progress_[env];
-    return load(its.seed_base) == base ? load(its.resets) - load(its.counted_from) : 0;
-  }
-  // Returns the number, from 0, of the seed for the current reset, if only some resets have a seed derived from `base`.
-  // Returns 0 if the env had another base so far.
-  std::uint64_t next_seed(std::uint32_t env, std::uint64_t base) const {
-    const Progress& its = progress_[env];
-    return load(its.seed_base) == base ? load(its.seeded_at) - load(its.counted_from) + 1 : 0;
+    if (load(its.seed_base) != base) return 0;
+    return (in_each ? load(its.resets) : load(its.seeded_at) + 1) - load(its.counted_from);
   }
   // Records that the current reset uses the n-th seed of `base`.
   void note_seed(std::uint32_t env, std::uint64_t base, std::uint64_t n) {

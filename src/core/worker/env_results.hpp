@@ -4,6 +4,8 @@
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/string.h>
 
+#include <new>
+#include <optional>
 #include <string>
 
 #include "python/numpy_api.hpp"
@@ -50,9 +52,19 @@ inline nb::handle value_of(const nb::python_error& error) {
   return error.value();
 }
 
-// Converts an error that the core raised to the Python exception that it stands for.
-inline nb::python_error as_python(const nb::builtin_exception& error) {
-  PyErr_SetString(error.type() == nb::exception_type::type_error ? PyExc_TypeError : PyExc_ValueError, error.what());
+// Calls `code()`. Returns the Python exception that it raised, or that an error of the core stands for; else nullopt.
+template <class Code>
+std::optional<nb::python_error> error_of(Code code) {
+  try {
+    code();
+    return std::nullopt;
+  } catch (nb::python_error& error) {
+    return error;
+  } catch (nb::builtin_exception& error) {
+    PyErr_SetString(error.type() == nb::exception_type::type_error ? PyExc_TypeError : PyExc_ValueError, error.what());
+  } catch (const std::bad_alloc&) {
+    PyErr_NoMemory();
+  }
   return nb::python_error();
 }
 

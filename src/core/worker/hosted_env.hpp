@@ -3,7 +3,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <optional>
 #include <vector>
 
 #include "python/numpy_api.hpp"
@@ -26,8 +25,7 @@ struct HostedEnv {
   std::uint64_t results = 0;                   // The number of rows filled for this env, also by previous workers.
   bool is_due = false;                         // The env is due for a reset in advance.
   nb::object ahead = {};                       // The result of a reset in advance, until it is requested.
-  // The exception of a reset in advance. The reset that is requested next raises it.
-  std::optional<nb::python_error> ahead_error = {};
+  nb::object ahead_error = {};                 // Its exception, which the reset that is requested next raises.
   EnvCounts::Seeds seeds_before_ahead = {};
   double reward = 0.0;  // The sum of rewards in the current episode.
   // Whether the env was reset, or put into a state, since it was created. For a vector env, only the first sub-env has
@@ -36,21 +34,10 @@ struct HostedEnv {
   std::uint64_t reset_begin_ns = 0;  // The next two are the times of the latest reset.
   std::uint64_t reset_end_ns = 0;
 
-  bool has_reset_ahead() const { return ahead.is_valid() || ahead_error; }
+  bool has_reset_ahead() const { return ahead.is_valid() || ahead_error.is_valid(); }
   void forget_reset_ahead() {
-    ahead = nb::object();
+    ahead.reset();
     ahead_error.reset();
-  }
-
-  // `visit` and `clear` serve Python's garbage collector.
-  int visit(visitproc visit, void* arg) const {
-    for (const nb::object* one : {&env, &last_obs, &own_obs, &ahead}) Py_VISIT(one->ptr());
-    if (ahead_error) Py_VISIT(ahead_error->value().ptr());
-    return 0;
-  }
-  void clear() {
-    forget_reset_ahead();
-    for (nb::object* one : {&env, &last_obs, &own_obs}) *one = nb::object();
   }
 };
 

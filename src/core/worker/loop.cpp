@@ -4,11 +4,9 @@
 
 #include <algorithm>
 #include <cstring>
-#include <string>
 #include <utility>
 
 #include "ipc/blob_parts.hpp"
-#include "python/numpy_api.hpp"
 #include "worker/env_results.hpp"
 
 namespace remuda {
@@ -27,8 +25,8 @@ WorkerLoop::WorkerLoop(std::shared_ptr<Arena> arena, Plan plan, WorkerSpec spec,
             std::move(computed)),
       port_(*arena_, plan_, spec_),
       counts_(arena_->at<Progress>(plan_.progress)),
-      meter_(*arena_->at<Meter>(plan_.meter(spec.index)), arena_->at<WorkerFigures>(plan_.worker_figures)[spec.index],
-             arena_->at<EnvFigures>(plan_.env_figures)),
+      figures_(arena_->at<WorkerFigures>(plan_.worker_figures)[spec.index]),
+      meter_(*arena_->at<Meter>(plan_.meter(spec.index)), arena_->at<EnvFigures>(plan_.env_figures)),
       env_calls_(hooks_),
       log_(arena_, plan_),
       records_(arena_->at<Records>(Plan::kRecords)) {
@@ -43,21 +41,8 @@ WorkerLoop::WorkerLoop(std::shared_ptr<Arena> arena, Plan plan, WorkerSpec spec,
   }
 }
 
-int WorkerLoop::visit(visitproc visit, void* arg) const {
-  Py_VISIT(hooks_.ptr());
-  for (const HostedEnv& env : envs_)
-    if (const int stop = env.visit(visit, arg)) return stop;
-  return rows_.visit(visit, arg);
-}
-
-void WorkerLoop::clear() {
-  hooks_ = nb::object();
-  for (HostedEnv& env : envs_) env.clear();
-  rows_.clear();
-}
-
 bool WorkerLoop::run() {
-  meter_.begin_cpu(port_.spun());
+  cpu_meter_.begin(port_.spun());
   try {
     while (!run_commands() && !stopped_.load(std::memory_order_acquire)) wait_for_command();
   } catch (const TakenOver&) {
@@ -68,16 +53,16 @@ bool WorkerLoop::run() {
 
 bool WorkerLoop::run_available() {
   if (!has_command()) return closed_;
-  meter_.begin_cpu(port_.spun());
+  cpu_meter_.begin(port_.spun());
   run_commands();
-  meter_.note_cpu(now_, port_.spun());
+  meter_.note_cpu(cpu_meter_.used(now_, port_.spun()));
   return closed_;
 }
 
 bool WorkerLoop::run_commands() {
   if (!has_command()) return closed_;
   const std::uint64_t begin = now_ns();
-  if (now_ != 0) meter_.note_idle(begin - now_);
+  if (now_ != 0) figures_.idle.note(begin - now_);
   now_ = begin;
   port_.begin(now_);
   do {
@@ -87,7 +72,7 @@ bool WorkerLoop::run_commands() {
       if (port_.is_due(now_)) port_.publish(false, now_);
     }
     // The CPU time is noted before the results are published, so that a reader of the results finds it.
-    if (meter_.is_cpu_due(now_)) meter_.note_cpu(now_, port_.spun());
+    if (cpu_meter_.is_due(now_)) meter_.note_cpu(cpu_meter_.used(now_, port_.spun()));
     port_.publish(true, now_);
   } while (!closed_ && reset_one_ahead());
   meter_.end();
@@ -121,49 +106,37 @@ void WorkerLoop::wait_for_command() {
 }
 
 void WorkerLoop::execute(const Command& command) {
-  if (spec_.is_vector && !is_message(command.op)) return execute_vector(command);
-  Result result = begin_result(command, 1);
-  try {
-    switch (command.op) {
-      case Op::kReset:
-        reset(env_of(command), command, result);
-        break;
-      case Op::kStep:
-        step(env_of(command), command, result);
-        break;
-      case Op::kObserve:
-        observe(env_of(command), result);
-        break;
-      case Op::kResetIntoRow:
-        reset_into_row(env_of(command), result);
-        break;
-      case Op::kMessage:
-        message(command, result);
-        break;
-      case Op::kRebuild:
-        rebuild(env_of(command), command, result);
-        break;
-      case Op::kPrepare:
-        prepare(env_of(command), command, result);
-        break;
-      case Op::kClose:
-        closed_ = true;
-        for (HostedEnv& env : envs_) env.forget_reset_ahead();  // frees the results now, not only at garbage collection
-        result.flags |= kIsMessage;
-        post(result, hooks_.attr("close")());
-        break;
-    }
-  } catch (nb::python_error& error) {
-    if (TakenOver::is_in(error)) throw TakenOver{};
-    fail(value_of(error), command, result);
-  } catch (nb::builtin_exception& error) {
-    fail(value_of(as_python(error)), command, result);
-  }
+  const bool is_vector = spec_.is_vector && !is_message(command.op);
+  meter_.begin_command(command.op, command.env, now_);
+  Result result = result_of(command, is_vector ? plan_.width : 1);
+  const auto error = error_of([&] { is_vector ? execute_vector(command, result) : execute_one(command, result); });
+  if (!error) return;
+  if (TakenOver::is_in(*error)) throw TakenOver{};
+  fail(value_of(*error), command, result);
 }
 
-Result WorkerLoop::begin_result(const Command& command, std::uint32_t count) {
-  meter_.begin_command(command.op, command.env, now_);
-  return result_of(command, count);
+void WorkerLoop::execute_one(const Command& command, Result& result) {
+  switch (command.op) {
+    case Op::kReset:
+      return reset(env_of(command), command, result);
+    case Op::kStep:
+      return step(env_of(command), command, result);
+    case Op::kObserve:
+      return observe(env_of(command), result);
+    case Op::kResetIntoRow:
+      return reset_into_row(env_of(command), result);
+    case Op::kMessage:
+      return message(command, result);
+    case Op::kRebuild:
+      return rebuild(env_of(command), command, result);
+    case Op::kPrepare:
+      return prepare(env_of(command), command, result);
+    case Op::kClose:
+      closed_ = true;
+      for (HostedEnv& env : envs_) env.forget_reset_ahead();  // frees the results now, not only at garbage collection
+      result.flags |= kIsMessage;
+      return post(result, hooks_.attr("close")());
+  }
 }
 
 Result WorkerLoop::result_of(const Command& command, std::uint32_t count) const {
@@ -189,10 +162,7 @@ void WorkerLoop::give_up(nb::object stand_in, nb::handle error) {
   env.env = std::move(stand_in);
   env.is_due = false;
   const bool is_ahead = command_.count == 0 || command_.op == Op::kPrepare;
-  if (is_ahead) {  // the reset that is requested next raises the error
-    PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(error.ptr())), error.ptr());
-    env.ahead_error.emplace();
-  }
+  if (is_ahead) env.ahead_error = nb::borrow(error);  // the reset that is requested next raises it
   if (command_.count != 0) {
     Result result = result_of(command_, 1);
     if (is_ahead) {
@@ -232,7 +202,12 @@ void WorkerLoop::step(HostedEnv& env, const Command& command, Result& result) {
   static PyObject* const name = PyUnicode_InternFromString("step");
   nb::object objects = parts.is_valid() ? hooks_.attr("action_objects")(parts) : nb::object();
   nb::object action = action_nest_.read(actions_, command.action, objects);
-  if (log_.is_on()) log_action(command, parts);
+  if (log_.is_on()) {  // before the env receives the action, because it may not survive the step
+    for (std::size_t c = 0; c < actions_.size(); ++c)
+      std::memcpy(log_.next_action(command.env, c), actions_[c].row(command.action), actions_[c].row_bytes());
+    if (parts.is_valid()) log_.put_objects(command.env, PartBytes(parts).bytes());
+    log_.add(command.env, Entry::kStep);
+  }
   counts_.count_step(env.index);
   meter_.note_step();
   nb::object outcome = env_calls_.run([&, it = env.env] {  // `it` holds the env: another thread may replace it
@@ -242,14 +217,6 @@ void WorkerLoop::step(HostedEnv& env, const Command& command, Result& result) {
     return nb::steal(returned);
   });
   finish_step(env, std::move(outcome), result);
-}
-
-// Logs the action before the env receives it, because the env may not survive the step.
-void WorkerLoop::log_action(const Command& command, nb::handle parts) {
-  for (std::size_t c = 0; c < actions_.size(); ++c)
-    std::memcpy(log_.next_action(command.env, c), actions_[c].row(command.action), actions_[c].row_bytes());
-  if (parts.is_valid()) log_.put_objects(command.env, PartBytes(parts).bytes());
-  log_.add(command.env, Entry::kStep);
 }
 
 void WorkerLoop::finish_step(HostedEnv& env, nb::object outcome, Result& result) {

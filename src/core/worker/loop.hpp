@@ -89,21 +89,19 @@ class WorkerLoop {
   std::optional<std::uint32_t> current_env() const { return meter_.current_env(); }
   // Counts a log record that this worker is about to send to the pool. Any thread may call this.
   void note_record() { records_->sent.fetch_add(1, std::memory_order_relaxed); }
-  // The hooks call `note_info` and `name_info` to record statistics of infos; see `TaskMeter`.
-  void note_info(std::uint64_t ns) { meter_.note_info(ns); }
-  void name_info(const std::string& key, std::uint64_t bytes) { meter_.name_info(key, bytes); }
+  // Adds the time that a hook spent pickling or sending the parts of an info without a column.
+  void note_info(std::uint64_t ns) { add(figures_.info_ns, ns); }
+  // Records the key and the size of a pickled value in infos, the largest so far.
+  void name_info(const std::string& key, std::uint64_t bytes) { figures_.name_info(key, bytes); }
   // Replaces an env by a new one, which resets before its first step.
   void replace_env(std::uint32_t index, nb::object env);
 
   // Sets whether the hook `complete_reset` is called for every reset, autoresets included.
   void complete_resets(bool on) { completes_resets_ = on; }
-  // The next three functions count the seeds that are derived from `base`. The first two return the number of the seed
-  // for the current reset, or 0 if the env had another base so far: `seed_of_episode` if each episode has a seed,
-  // `next_seed` if only some resets have one. `note_seed` records that the reset uses the n-th seed.
-  std::uint64_t seed_of_episode(std::uint32_t index, std::uint64_t base) const {
-    return counts_.seed_of_episode(index, base);
+  // These two call the functions of `EnvCounts`.
+  std::uint64_t next_seed(std::uint32_t index, std::uint64_t base, bool in_each) const {
+    return counts_.next_seed(index, base, in_each);
   }
-  std::uint64_t next_seed(std::uint32_t index, std::uint64_t base) const { return counts_.next_seed(index, base); }
   void note_seed(std::uint32_t index, std::uint64_t base, std::uint64_t n) { counts_.note_seed(index, base, n); }
   // Called before the caller changes the arguments of an env's resets. Makes the reset in advance if one is due, so
   // that the env's random numbers do not depend on timing. Then discards it, and marks the env as due again.
@@ -118,10 +116,14 @@ class WorkerLoop {
     rows_.add_info_column(path, std::move(type), std::move(column));
   }
 
-  // For Python's garbage collector: visits the objects held here that may refer back to the loop. A stored exception
-  // may, too: its traceback holds the frames that called the loop.
-  int visit(visitproc visit, void* arg) const;
-  void clear();
+  // See `Collected`. A stored exception may refer back to the loop, too: its traceback holds the frames that called it.
+  template <class Act>
+  void each_reference(Act act) {
+    act(hooks_);
+    for (HostedEnv& env : envs_)
+      for (nb::object* one : {&env.env, &env.last_obs, &env.own_obs, &env.ahead, &env.ahead_error}) act(*one);
+    for (nb::object& one : rows_.functions()) act(one);
+  }
 
  private:
   using End = ResultRows::End;
@@ -130,7 +132,7 @@ class WorkerLoop {
   bool next_command();
   void execute(const Command& command);
   Result result_of(const Command& command, std::uint32_t count) const;
-  Result begin_result(const Command& command, std::uint32_t count);
+  void execute_one(const Command& command, Result& result);
   void reset(HostedEnv& env, const Command& command, Result& result);
   void step(HostedEnv& env, const Command& command, Result& result);
   void finish_step(HostedEnv& env, nb::object outcome, Result& result);
@@ -144,7 +146,7 @@ class WorkerLoop {
   void fail(nb::handle error, const Command& command, Result& result);
   nb::object describe(nb::handle error, nb::handle slot, bool is_second = false);
 
-  void execute_vector(const Command& command);
+  void execute_vector(const Command& command, Result& result);
   nb::object run_vector(const Command& command);
   void count_steps(HostedEnv* sub_envs);
   void begin_episode(HostedEnv& env);
@@ -166,7 +168,7 @@ class WorkerLoop {
   bool has_grown();
   std::uint32_t renewal_due(const HostedEnv& env);
   std::uint32_t successor_due(const HostedEnv& env);
-  void log_action(const Command& command, nb::handle parts);
+  void post_undone(std::uint32_t due, Result& result);
   void keep_last(HostedEnv& env, std::uint32_t row);
   void finish_row(HostedEnv& env, const Objects& objects, nb::handle info, const End& end, Result& result);
   void post_row(HostedEnv& env, const Objects& objects, nb::handle info, const End& end, Result& result);
@@ -189,7 +191,9 @@ class WorkerLoop {
   ResultRows rows_;
   WorkerPort port_;
   EnvCounts counts_;
+  WorkerFigures& figures_;
   TaskMeter meter_;
+  CpuMeter cpu_meter_;
   EnvCalls env_calls_;
   EpisodeLog log_;
   Records* records_;

@@ -2,7 +2,6 @@
 #include <algorithm>
 
 #include "ipc/blob_parts.hpp"
-#include "python/numpy_api.hpp"
 #include "worker/env_results.hpp"
 #include "worker/loop.hpp"
 
@@ -23,10 +22,7 @@ void WorkerLoop::reset(HostedEnv& env, const Command& command, Result& result) {
   nb::object arguments = read_reset_arguments(command);
   // Renewal is due here only if the caller resets in mid-episode. At the end of an episode, the step's result has
   // already reported that renewal is due.
-  if (const auto due = successor_due(env)) {
-    result.flags |= due | kUndone;
-    return post(result, nb::object());
-  }
+  if (const auto due = successor_due(env)) return post_undone(due, result);
   if (arguments.is_valid() && !PyDict_Check(arguments.ptr())) return restore(env, arguments, result);
   nb::tuple outcome = outcome_of_reset(env, std::move(arguments), result);
   rows_.write_flags(result.row, 0.0, false, false);
@@ -37,10 +33,7 @@ void WorkerLoop::reset(HostedEnv& env, const Command& command, Result& result) {
 // stay.
 void WorkerLoop::reset_into_row(HostedEnv& env, Result& result) {
   // Renewal is due here if the env became a spare, and the pool chose it before the pool could replace its worker.
-  if (const auto due = successor_due(env)) {
-    result.flags |= due | kUndone;
-    return post(result, nb::object());
-  }
+  if (const auto due = successor_due(env)) return post_undone(due, result);
   nb::tuple outcome = outcome_of_reset(env, nb::object(), result);
   result.flags |= kHasFinal;
   finish_reset(env, outcome, rows_.end_in(result.row), result);
@@ -74,12 +67,11 @@ nb::tuple WorkerLoop::make_or_take_reset(HostedEnv& env, nb::object kwargs) {
     return call_reset(env, std::move(kwargs));
   }
   env.is_due = false;
-  nb::object ahead = std::move(env.ahead);
-  auto ahead_error = std::move(env.ahead_error);
-  env.forget_reset_ahead();
-  if (ahead_error) {
+  const nb::object ahead = std::move(env.ahead), error = std::move(env.ahead_error);
+  if (error.is_valid()) {
     meter_.begin(Op::kReset, env.index, now_ns());
-    throw nb::python_error(*ahead_error);
+    PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(error.ptr())), error.ptr());
+    throw nb::python_error();
   }
   return ahead.is_valid() ? nb::borrow<nb::tuple>(ahead) : call_reset(env, std::move(kwargs));
 }
@@ -106,8 +98,9 @@ bool WorkerLoop::forget_ahead(HostedEnv& env) {
 // the worker had time for it.
 void WorkerLoop::reset_anew(std::uint32_t index) {
   HostedEnv& env = env_at(index);
-  if (env.is_due && spec_.resets_ahead) reset_ahead(env, nb::object());
-  env.is_due = forget_ahead(env) || env.is_due;
+  const bool was_due = env.is_due;
+  catch_up(env);
+  env.is_due = forget_ahead(env) || was_due;
 }
 
 // Resets in advance one env that finished its episode. Returns false if no env is due. Resets only one env, because
@@ -125,14 +118,11 @@ void WorkerLoop::reset_ahead(HostedEnv& env, nb::object kwargs) {
   env.is_due = false;
   forget_ahead(env);
   env.seeds_before_ahead = counts_.seeds(env.index);
-  try {
+  const auto error = error_of([&] {
     own_last_obs(env);
     env.ahead = call_reset(env, std::move(kwargs));
-  } catch (nb::python_error& error) {
-    env.ahead_error.emplace(error);
-  } catch (nb::builtin_exception& error) {
-    env.ahead_error.emplace(as_python(error));
-  }
+  });
+  if (error) env.ahead_error = nb::borrow(value_of(*error));
   now_ = now_ns();
   meter_.note_busy(now_ - before);
 }
@@ -141,13 +131,10 @@ void WorkerLoop::reset_ahead(HostedEnv& env, nb::object kwargs) {
 void WorkerLoop::prepare(HostedEnv& env, const Command& command, Result& result) {
   result.flags |= kIsMessage;
   nb::object kwargs = read_reset_arguments(command);
-  if (const auto due = kwargs.is_valid() ? successor_due(env) : 0) {  // The pool must replace the worker first.
-    result.flags |= due | kUndone;
-    return post(result, nb::object());
-  }
+  if (const auto due = kwargs.is_valid() ? successor_due(env) : 0) return post_undone(due, result);
   if (kwargs.is_valid()) catch_up(env);
   if (kwargs.is_valid() || !env.has_reset_ahead()) reset_ahead(env, std::move(kwargs));
-  if (env.ahead_error) result.flags |= kUndone;  // the next reset raises the exception of this one
+  if (env.ahead_error.is_valid()) result.flags |= kUndone;  // the next reset raises the exception of this one
   post(result, nb::object());
 }
 
@@ -199,7 +186,7 @@ void WorkerLoop::renew(HostedEnv& env) {
   }
   const std::uint64_t took = now_ns() - before;
   meter_.note_renewal(took);
-  if (has_failed) meter_.note_rebuild(took);
+  if (has_failed) add(figures_.rebuild_ns, took);
 }
 
 // Returns whether the process exceeds its memory limit. A check reads many files, so its result is used for a while.
@@ -224,6 +211,12 @@ std::uint32_t WorkerLoop::renewal_due(const HostedEnv& env) {
 // Returns the flags of `renewal_due` if the pool replaces the worker for a renewal; 0 if the worker renews the env
 // itself.
 std::uint32_t WorkerLoop::successor_due(const HostedEnv& env) { return spec_.renews_in_place ? 0 : renewal_due(env); }
+
+// Answers a command that is not carried out, because the pool must first replace the worker.
+void WorkerLoop::post_undone(std::uint32_t due, Result& result) {
+  result.flags |= due | kUndone;
+  post(result, nb::object());
+}
 
 void WorkerLoop::rebuild(HostedEnv& env, const Command& command, Result& result) {
   result.flags |= kIsMessage;

@@ -76,8 +76,7 @@ nb::object ResultRows::write_info(const Objects& objects, nb::handle info, const
   const nb::object wanted = infos_.take_wanted();
   if (objects.empty() && !rest.is_valid() && !end.frozen.is_valid() && !wanted.is_valid()) return nb::object();
   if (wanted.is_valid()) flags |= kHasNewKeys;
-  auto or_none = [](const nb::object& o) { return o.is_valid() ? o : nb::object(nb::none()); };
-  return hooks_.attr("pack")(as_list(objects), or_none(rest), or_none(wanted), or_none(end.frozen));
+  return hooks_.attr("pack")(as_list(objects), none_or(rest), none_or(wanted), none_or(end.frozen));
 }
 
 void ResultRows::write_computed(nb::handle env, std::uint32_t row, std::vector<std::byte>& kept,

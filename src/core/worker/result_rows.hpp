@@ -69,12 +69,7 @@ class ResultRows {
     infos_.add(path, std::move(type), std::move(column));
   }
 
-  // `visit` and `clear` serve Python's garbage collector.
-  int visit(visitproc visit, void* arg) const {
-    for (const nb::object& one : functions_) Py_VISIT(one.ptr());
-    return 0;
-  }
-  void clear() { functions_.clear(); }
+  std::vector<nb::object>& functions() { return functions_; }
 
  private:
   nb::object compute(std::size_t index, nb::handle env, EnvCalls& calls) const;

@@ -1,4 +1,5 @@
-// Records the current task and the statistics of a worker. The pool reads the task for deadlines and death reports.
+// Records the current task of a worker, and the statistics of its envs. The pool reads the task for deadlines and death
+// reports.
 //
 // The records lie in the arena, and a successor continues them. Any thread may read them; only the worker's thread
 // writes them.
@@ -7,7 +8,6 @@
 #include <algorithm>
 #include <cstdint>
 #include <optional>
-#include <string_view>
 
 #include "ipc/clock.hpp"
 #include "ipc/protocol.hpp"
@@ -58,8 +58,7 @@ class CpuMeter {
 class TaskMeter {
  public:
   // `env_figures`: indexed by the env's number in the pool.
-  TaskMeter(Meter& meter, WorkerFigures& figures, EnvFigures* env_figures)
-      : meter_(meter), figures_(figures), env_figures_(env_figures) {
+  TaskMeter(Meter& meter, EnvFigures* env_figures) : meter_(meter), env_figures_(env_figures) {
     meter_.pid.store(process_id(), std::memory_order_relaxed);
   }
 
@@ -90,7 +89,6 @@ class TaskMeter {
 
   // -- statistics ----------------------------------------------------------------------------------------------
 
-  void note_idle(std::uint64_t ns) { figures_.idle.note(ns); }
   // Records that the current command steps the env.
   void note_step() { has_stepped_ = true; }
   // Counts a reset, which may be part of a step. The durations of steps exclude resets and renewals.
@@ -99,12 +97,6 @@ class TaskMeter {
     resetting_ += ns;
   }
   void note_renewal(std::uint64_t ns) { resetting_ += ns; }
-  // Adds the time that was spent rebuilding an env after a failure.
-  void note_rebuild(std::uint64_t ns) { add(figures_.rebuild_ns, ns); }
-  // Adds the time that was spent pickling or sending the parts of an info without a column.
-  void note_info(std::uint64_t ns) { add(figures_.info_ns, ns); }
-  // Records the key and the size of a pickled value in infos, if it is the largest so far.
-  void name_info(std::string_view key, std::uint64_t bytes) { figures_.name_info(key, bytes); }
   void note_episode(std::uint32_t env, double reward, std::uint64_t steps) {
     env_figures_[env].note_episode(reward, steps);
   }
@@ -115,19 +107,11 @@ class TaskMeter {
     if (has_stepped_) env_figures_[result.env].steps.note(took - std::min(took, resetting_));
   }
   void note_busy(std::uint64_t ns) { add(meter_.busy_ns, ns); }
-
-  // -- CPU time ------------------------------------------------------------------------------------------------
-
-  // `spun`: the thread's total spinning time.
-  void begin_cpu(Nanoseconds spun) { cpu_meter_.begin(spun); }
-  bool is_cpu_due(std::uint64_t now) const { return cpu_meter_.is_due(now); }
-  void note_cpu(std::uint64_t now, Nanoseconds spun) { add(meter_.cpu_ns, cpu_meter_.used(now, spun)); }
+  void note_cpu(std::uint64_t ns) { add(meter_.cpu_ns, ns); }
 
  private:
   Meter& meter_;
-  WorkerFigures& figures_;
   EnvFigures* env_figures_;
-  CpuMeter cpu_meter_;
   // Whether the current command has stepped the env.
   bool has_stepped_ = false;
   // The time in ns of resets and renewals within the current command.

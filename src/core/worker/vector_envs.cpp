@@ -2,21 +2,12 @@
 //
 // A vector env's hook writes the rows of its sub-envs, and writes nothing when it raises. The counts of each sub-env
 // are kept here.
-#include "worker/env_results.hpp"
 #include "worker/loop.hpp"
 
 namespace remuda {
 
-void WorkerLoop::execute_vector(const Command& command) {
-  Result result = begin_result(command, plan_.width);
-  nb::object extra;
-  try {
-    extra = run_vector(command);
-  } catch (nb::python_error& error) {
-    return fail(value_of(error), command, result);
-  } catch (nb::builtin_exception& error) {
-    return fail(value_of(as_python(error)), command, result);
-  }
+void WorkerLoop::execute_vector(const Command& command, Result& result) {
+  const nb::object extra = run_vector(command);
   if (command.op != Op::kObserve) note_results(command);
   if (extra.is_none()) return post(result, nb::object());
   result.flags = nb::cast<std::uint32_t>(extra[0]);

@@ -2,8 +2,6 @@
 
 #include <utility>
 
-#include "ipc/blob_parts.hpp"
-
 namespace remuda {
 
 WorkerPort::WorkerPort(const Arena& arena, const Plan& plan, const WorkerSpec& spec)
@@ -13,12 +11,8 @@ WorkerPort::WorkerPort(const Arena& arena, const Plan& plan, const WorkerSpec& s
       blobs_out_(arena.at<BlobHeader>(plan.blobs_out(spec.index)), plan.blob_bytes),
       bell_(*arena.at<Bell>(plan.bell(spec.index))),
       ringer_(arena.at<Bell>(Plan::kPoolBell)),
-      spin_policy_(*arena.at<SharedCores>(Plan::kCores), spec.index, Nanoseconds(spec.spin_ns), spec.spins_heedlessly),
+      spin_policy_(*arena.at<SharedCores>(Plan::kCores), spec.index, Nanoseconds(spec.spin_ns), spec.ignore_load),
       publish_ns_(spec.publish_ns) {}
-
-nb::object WorkerPort::read_blob() { return read_parts(blobs_in_); }
-
-bool WorkerPort::write_blob(nb::handle parts) { return write_parts(blobs_out_, parts); }
 
 // Extends the previous result by this one if they have neighbouring envs and rows. Then one record covers both. A slow
 // step is not joined, because its record keeps the times of the step.

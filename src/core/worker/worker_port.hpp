@@ -5,6 +5,7 @@
 
 #include <cstdint>
 
+#include "ipc/blob_parts.hpp"
 #include "ipc/protocol.hpp"
 #include "ipc/ringer.hpp"
 #include "ipc/spin_policy.hpp"
@@ -23,7 +24,7 @@ struct WorkerSpec {
   // Whether the worker resets an env in advance after its episode ends, if no command is pending.
   bool resets_ahead;
   std::int64_t spin_ns;
-  bool spins_heedlessly;
+  bool ignore_load;
   // The result of a step of at least this duration is published at once. The results of shorter steps are published
   // together.
   std::uint64_t publish_ns;
@@ -46,7 +47,7 @@ class WorkerPort {
   bool has_command() const { return !commands_.empty(); }
   bool pop(Command& command) { return commands_.pop(command); }
   // Reads the parts that came with the last command from the blob ring.
-  nb::object read_blob();
+  nb::object read_blob() { return read_parts(blobs_in_); }
 
   // Returns the count that the worker's bell will have after its next ring.
   std::uint32_t next_ring() const { return bell_.notified.load(std::memory_order_acquire) + 1; }
@@ -61,7 +62,7 @@ class WorkerPort {
   // -- results -------------------------------------------------------------------------------------------------
 
   // Writes the parts of a result to the blob ring. Returns false, and writes nothing, if there is no room.
-  bool write_blob(nb::handle parts);
+  bool write_blob(nb::handle parts) { return write_parts(blobs_out_, parts); }
   // Writes a result, which the pool sees after `publish`.
   void push(const Result& result) {
     if (!join_run(result)) results_.push(result);

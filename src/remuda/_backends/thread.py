@@ -69,7 +69,7 @@ class ThreadBackend(LocalBackend):
 
     def abandon(self) -> None:
         # A thread cannot be ended from outside. A late thread closes its envs when the running step or factory returns.
-        # If the interpreter has ended before that, the thread sleeps until the process ends (see finalizing.cpp).
+        # If the interpreter has ended before that, the thread sleeps until the process ends (see interpreter.cpp).
         self._end(_FAREWELL)
 
     # -- threads that hang -------------------------------------------------------------------------------

@@ -40,13 +40,13 @@ class Spinning:
         worker_ns: Nanoseconds for each worker.
         pool_ns: Nanoseconds for the pool's caller.
         one_sleeps: Whether one of the workers leaves its core to the caller.
-        heedless: Whether they spin even if other programs need their cores. Only for comparison in benchmarks.
+        ignore_load: Whether they spin even if other programs need their cores. Only for comparison in benchmarks.
     """
 
     worker_ns: int = 0
     pool_ns: int = 0
     one_sleeps: bool = False
-    heedless: bool = False
+    ignore_load: bool = False
 
 
 class ResultColumns(NamedTuple):
@@ -172,7 +172,7 @@ class Layout:
             autoreset=self.mode.core,
             resets_ahead=self.resets_ahead,
             spin_ns=self.spinning.worker_ns,
-            spins_heedlessly=self.spinning.heedless,
+            ignore_load=self.spinning.ignore_load,
             publish_ns=PUBLISH_NS,
             renew_every=self.renew_every,
             watches_memory=self.max_memory != 0,

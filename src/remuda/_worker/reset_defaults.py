@@ -103,10 +103,10 @@ class ResetDefaults:
         base = self.bases[env_id]
         if base.of_every_episode:
             self.due.add(env_id)
-            n = loop.seed_of_episode(env_id, base.number)
+            n = loop.next_seed(env_id, base.number, True)
         else:
             self.due.discard(env_id)
-            n = 0 if named is not None else loop.next_seed(env_id, base.number)
+            n = 0 if named is not None else loop.next_seed(env_id, base.number, False)
         loop.note_seed(env_id, base.number, n)
         return base.seed(n)
 

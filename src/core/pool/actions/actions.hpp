@@ -1,7 +1,6 @@
 // Copies the actions that callers pass into the rows from which workers read actions.
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <utility>

@@ -20,11 +20,13 @@ bool has_final(nb::handle extra) {
 
 }  // namespace
 
-Batch::Batch(nb::object source, std::shared_ptr<const BatchColumns> columns, nb::object lease, std::uint32_t first,
-             nb::object env_ids, bool finals, bool infos, nb::object extras)
+Batch::Batch(nb::object source, std::shared_ptr<const BatchColumns> columns, nb::object lease,
+             std::shared_ptr<LentFrame> frame, std::uint32_t first, nb::object env_ids, bool finals, bool infos,
+             nb::object extras)
     : source_(std::move(source)),
       columns_(std::move(columns)),
       lease_(std::move(lease)),
+      frame_(std::move(frame)),
       extras_(std::move(extras)),
       first_(first),
       count_(static_cast<std::uint32_t>(PyArray_SIZE(as_array(env_ids)))),
@@ -108,8 +110,6 @@ nb::object Batch::done() {
   return array;
 }
 
-// -- infos -----------------------------------------------------------------------------------------
-
 nb::object Batch::info_reader() const {
   const bool is_known = columns_ != nullptr && columns_->info_reader.is_valid();
   return is_known ? columns_->info_reader : nb::object(source_.attr("info_reader"));
@@ -127,11 +127,8 @@ bool Batch::columns_have_infos(const InfoReader& reader) const {
     if (has_matter(extra)) return false;
     any_final |= has_final(extra);
   }
-  return !any_final || has_terminal_arrays();
-}
-
-// Returns whether each terminal observation is an array, and not a number or several leaves.
-bool Batch::has_terminal_arrays() const {
+  if (!any_final) return true;
+  // Each terminal observation must be an array, and not a number or several leaves.
   if (!obs_is_array_ || !has_finals_) return false;
   if (!arrays_.finals.is_valid()) return !columns_->finals[0].shape().empty();
   return PyArray_NDIM(as_array(nb::object(arrays_.finals[0]))) > 1;
@@ -201,20 +198,6 @@ nb::object Batch::info_dicts() const {
 nb::object Batch::stacked_infos() const {
   if (!has_infos()) return nb::dict();
   return from_columns([this](InfoReader& reader) { return reader.stack(info_rows(reader), terminal_observations()); });
-}
-
-int Batch::visit(visitproc visit, void* arg) const {
-  for (const nb::object* one :
-       {&source_, &lease_, &arrays_.columns, &arrays_.finals, &arrays_.computed, &arrays_.infos, &extras_})
-    Py_VISIT(one->ptr());
-  for (const nb::object& one : attributes_) Py_VISIT(one.ptr());
-  return 0;
-}
-
-void Batch::clear() {
-  for (nb::object* one : {&source_, &arrays_.columns, &arrays_.finals, &arrays_.computed, &arrays_.infos, &extras_})
-    one->reset();
-  for (nb::object& one : attributes_) one.reset();
 }
 
 }  // namespace remuda

@@ -35,17 +35,12 @@ class Batch {
   };
   enum Attribute { kReward, kTerminated, kTruncated, kEnvIds, kObs, kAttributes };
 
-  // Makes a batch of the rows from `first` on. `lease` keeps the memory of these rows. `finals`, `infos`: whether any
-  // row has a terminal observation, or an info, in the columns.
-  Batch(nb::object source, std::shared_ptr<const BatchColumns> columns, nb::object lease, std::uint32_t first,
-        nb::object env_ids, bool finals, bool infos, nb::object extras);
-  // Makes a batch of the rows of a lent frame, with the frame's lease.
-  Batch(nb::object source, std::shared_ptr<const BatchColumns> columns, std::shared_ptr<LentFrame> frame,
-        std::uint32_t first, nb::object env_ids, bool finals, bool infos, nb::object extras)
-      : Batch(std::move(source), std::move(columns), frame->lease(), first, std::move(env_ids), finals, infos,
-              std::move(extras)) {
-    frame_ = std::move(frame);
-  }
+  // Makes a batch of the rows from `first` on. `lease` keeps the memory of these rows. `frame`: the lent frame that the
+  // lease belongs to; null if there is none. `finals`, `infos`: whether any row has a terminal observation, or an info,
+  // in the columns.
+  Batch(nb::object source, std::shared_ptr<const BatchColumns> columns, nb::object lease,
+        std::shared_ptr<LentFrame> frame, std::uint32_t first, nb::object env_ids, bool finals, bool infos,
+        nb::object extras);
   // Makes a batch of copied rows: `arrays` has an array for each column, in order. `obs_is_array`: whether an
   // observation is one array.
   Batch(nb::object source, nb::object env_ids, Arrays arrays, nb::object extras, bool obs_is_array);
@@ -76,15 +71,19 @@ class Batch {
   nb::object info_dicts() const;
   nb::object stacked_infos() const;
 
-  int visit(visitproc visit, void* arg) const;
-  void clear();
+  // See `Collected`. The lease cannot refer back to the batch.
+  template <class Act>
+  void each_reference(Act act) {
+    for (nb::object* one : {&source_, &arrays_.columns, &arrays_.finals, &arrays_.computed, &arrays_.infos, &extras_})
+      act(*one);
+    for (nb::object& one : attributes_) act(one);
+  }
 
  private:
   nb::object column(std::size_t index) const;
   const npy_bool* flags(Attribute attribute);
   nb::object info_reader() const;
   bool columns_have_infos(const InfoReader& reader) const;
-  bool has_terminal_arrays() const;
   InfoRows info_rows(const InfoReader& reader) const;
   nb::object terminal_observations() const;
   template <class Read>

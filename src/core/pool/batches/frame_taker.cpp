@@ -28,8 +28,8 @@ void copy_rows(const Column& column, const std::vector<Run>& runs, std::byte* to
 // Copies the rows of one column into a new array, in the order of `runs`.
 nb::object gather(const Column& column, const std::vector<Run>& runs) {
   const std::uint32_t rows = count_of(runs);
-  nb::object array = column.empty(rows);
-  auto* const to = static_cast<std::byte*>(PyArray_DATA(reinterpret_cast<PyArrayObject*>(array.ptr())));
+  nb::object array = column.array(rows);
+  auto* const to = data_of<std::byte>(array);
   if (column.row_bytes() * rows < kWorthReleasing) {
     copy_rows(column, runs, to);
   } else {
@@ -39,41 +39,29 @@ nb::object gather(const Column& column, const std::vector<Run>& runs) {
   return array;
 }
 
-bool has_finals(const std::vector<Run>& runs) {
-  return std::any_of(runs.begin(), runs.end(), [](const Run& run) { return (run.flags & kHasFinal) != 0; });
-}
-
 }  // namespace
-
-FrameTaker::FrameTaker(std::shared_ptr<Arena> arena, std::uint32_t frame_rows, std::vector<Column> columns,
-                       std::vector<Column> final_columns, std::vector<Column> computed)
-    : arena_(std::move(arena)),
-      frame_rows_(frame_rows),
-      columns_(std::make_shared<BatchColumns>(
-          BatchColumns{std::move(columns), std::move(final_columns), std::move(computed), {}})) {}
 
 Batch FrameTaker::take(Part& part, const std::vector<Run>& runs, bool is_whole_frame, nb::object env_ids,
                        nb::object extras, LentFrames& lent, nb::handle rollout) const {
-  const bool finals = has_finals(runs), infos = has_infos(runs);
-  if (is_whole_frame && part.is_in_rollout(runs[0].row)) {
+  const bool finals = any_has(kHasFinal, runs), infos = has_infos(runs);
+  const std::uint32_t first = runs.empty() ? 0 : runs[0].row;
+  const auto view = [&](nb::object lease, std::shared_ptr<LentFrame> frame) {
+    return Batch(source_, columns_, std::move(lease), std::move(frame), first, std::move(env_ids), finals, infos,
+                 std::move(extras));
+  };
+  if (is_whole_frame && part.is_in_rollout(first)) {
     for (const Run& run : runs) part.free_rows(run.row, run.count);
-    return {source_, columns_, nb::borrow(rollout), runs[0].row, std::move(env_ids), finals, infos, std::move(extras)};
+    return view(nb::borrow(rollout), nullptr);
   }
-  if (is_whole_frame && part.may_lend(runs[0].row)) {
-    const std::uint32_t frame = part.lend(runs[0].row);
-    return {source_, columns_, lend(part, frame, lent), first_row(part, frame), std::move(env_ids),
-            finals,  infos,    std::move(extras)};
+  if (is_whole_frame && part.may_lend(first)) {
+    const auto rows = static_cast<std::uint32_t>(part.slots().size());
+    LentFrames::Frame frame = lent.lend(arena_, part.book(), part.lend(first) - 1, first, rows);
+    nb::object lease = frame->lease();
+    return view(std::move(lease), std::move(frame));
   }
   Batch::Arrays arrays = copy(runs, finals, infos);
   for (const Run& run : runs) part.free_rows(run.row, run.count);
   return {source_, std::move(env_ids), std::move(arrays), std::move(extras), columns_->obs_is_array};
-}
-
-std::shared_ptr<LentFrame> FrameTaker::lend(const Part& part, std::uint32_t frame, LentFrames& lent) const {
-  return lent.lend(frame - 1, [&] {
-    const auto rows = static_cast<std::uint32_t>(part.slots().size());
-    return std::make_shared<LentFrame>(arena_, part.book(), frame - 1, first_row(part, frame), rows);
-  });
 }
 
 // Copies the rows of the runs into new arrays. `finals`, `infos`: whether to copy terminal observations and info

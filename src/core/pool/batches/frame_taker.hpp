@@ -13,12 +13,9 @@ namespace remuda {
 
 class FrameTaker {
  public:
-  // `columns`: reward, terminated, truncated, info mask, then the leaves of the observation. `final_columns`: the
-  // leaves of terminal observations. `computed`: the columns that the user's functions compute.
-  FrameTaker(std::shared_ptr<Arena> arena, std::uint32_t frame_rows, std::vector<Column> columns,
-             std::vector<Column> final_columns, std::vector<Column> computed);
+  FrameTaker(std::shared_ptr<Arena> arena, std::shared_ptr<BatchColumns> columns)
+      : arena_(std::move(arena)), columns_(std::move(columns)) {}
 
-  const std::shared_ptr<const BatchColumns> columns() const { return columns_; }
   void add_info_column(Column column) {
     const nb::ft_object_guard guard(columns_->info_reader);
     columns_->infos.push_back(std::move(column));
@@ -30,7 +27,7 @@ class FrameTaker {
     columns_->obs_is_array = obs_is_array;
     source_ = std::move(source);
   }
-  nb::handle source() const { return source_; }
+  nb::object& source() { return source_; }
 
   // Makes a batch of the runs that were taken from a part, in this order. Lends their frame, or frees their rows after
   // copying them. `env_ids`: the slots. `lent`: the part's lent frames. `rollout`: the lease on the rollout that the
@@ -41,15 +38,10 @@ class FrameTaker {
   static nb::object slots_of(const std::vector<Run>& runs);
 
  private:
-  std::shared_ptr<LentFrame> lend(const Part& part, std::uint32_t frame, LentFrames& lent) const;
-  std::uint32_t first_row(const Part& part, std::uint32_t frame) const {
-    return frame * frame_rows_ + part.first_position();
-  }
   Batch::Arrays copy(const std::vector<Run>& runs, bool finals, bool infos) const;
   bool has_infos(const std::vector<Run>& runs) const;
 
   std::shared_ptr<Arena> arena_;
-  std::uint32_t frame_rows_;
   std::shared_ptr<BatchColumns> columns_;
   nb::object source_;
 };

@@ -10,7 +10,6 @@
 #include <bit>
 #include <cstdint>
 #include <memory>
-#include <stdexcept>
 #include <utility>
 #include <vector>
 
@@ -24,11 +23,11 @@ class FrameBook {
  public:
   static constexpr std::uint32_t kMaxFrames = 64;  // A word of 64 bits has one bit for each frame.
 
-  // `before`: the FrameBooks of all earlier divisions of the pool into parts. A frame counts as free only if none of
-  // them has lent a frame with the same number. The list is flat: if each FrameBook referred only to its predecessor,
-  // every division would lengthen the chain.
+  // `frames`: 1 to kMaxFrames. `before`: the FrameBooks of all earlier divisions of the pool into parts. A frame counts
+  // as free only if none of them has lent a frame with the same number. The list is flat: if each FrameBook referred
+  // only to its predecessor, every division would lengthen the chain.
   explicit FrameBook(std::uint32_t frames, std::vector<std::shared_ptr<FrameBook>> before = {})
-      : all_(all(frames)), free_(all_), before_(std::move(before)) {}
+      : all_(~0ULL >> (kMaxFrames - frames)), free_(all_), before_(std::move(before)) {}
   bool any_free() const { return free() != 0; }
   // Returns whether this frame must not be lent. One frame never is, so that the next command to all slots finds a free
   // frame. It has the same number in all FrameBooks: leases on frames of two parts, or of two divisions of the pool,
@@ -52,11 +51,6 @@ class FrameBook {
   void give_back(std::uint32_t frame) { free_.fetch_or(1ULL << frame, std::memory_order_acq_rel); }
 
  private:
-  static std::uint64_t all(std::uint32_t frames) {
-    if (frames < 1 || frames > kMaxFrames) throw std::invalid_argument("a pool has 1 to 64 frames");
-    return ~0ULL >> (kMaxFrames - frames);
-  }
-
   std::uint64_t free() const {
     std::uint64_t free = free_.load(std::memory_order_acquire);
     for (const auto& book : before_) free &= book->free_.load(std::memory_order_acquire);
@@ -69,26 +63,18 @@ class FrameBook {
 };
 
 // Keeps an arena mapped as long as arrays are views of it, and `held`, the owner of their rows, if there is one.
-class Lease {
- public:
-  explicit Lease(std::shared_ptr<Arena> arena, std::shared_ptr<const void> held = {})
-      : arena_(std::move(arena)), held_(std::move(held)) {}
-  virtual ~Lease() = default;
-  Lease(const Lease&) = delete;
-  Lease& operator=(const Lease&) = delete;
-  const std::shared_ptr<Arena>& arena() const { return arena_; }
-
- private:
-  std::shared_ptr<Arena> arena_;
-  std::shared_ptr<const void> held_;
+struct Lease {
+  std::shared_ptr<Arena> arena;
+  std::shared_ptr<const void> held;
 };
 
-// The lease on a frame. The frame counts as lent as soon as the lease exists.
-class FrameLease final : public Lease {
+// A frame that is lent. The frame counts as lent as soon as this object exists.
+class HeldFrame {
  public:
-  FrameLease(std::shared_ptr<Arena> arena, std::shared_ptr<FrameBook> book, std::uint32_t frame)
-      : Lease(std::move(arena)), book_(std::move(book)), frame_(frame) {}
-  ~FrameLease() override { end(); }
+  HeldFrame(std::shared_ptr<FrameBook> book, std::uint32_t frame) : book_(std::move(book)), frame_(frame) {}
+  HeldFrame(const HeldFrame&) = delete;
+  HeldFrame& operator=(const HeldFrame&) = delete;
+  ~HeldFrame() { end(); }
 
   // `end` gives the frame back to its FrameBook. `begin` lends the frame again, after the pool has taken it from the
   // FrameBook.

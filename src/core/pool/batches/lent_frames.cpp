@@ -4,16 +4,37 @@
 #include <bit>
 #include <utility>
 
-#include "pool/batches/lease_base.hpp"
-
 namespace remuda {
+
+namespace {
+
+constexpr char kLease[] = "remuda.Lease";
+
+void end_lease(PyObject* capsule) { delete static_cast<Lease*>(PyCapsule_GetPointer(capsule, kLease)); }
+
+}  // namespace
+
+nb::object as_base(Lease lease) {
+  auto owned = std::make_unique<Lease>(std::move(lease));
+  nb::object base = nb::steal(PyCapsule_New(owned.get(), kLease, end_lease));
+  if (!base.is_valid()) nb::raise_python_error();
+  owned.release();
+  return base;
+}
+
+std::shared_ptr<Arena> arena_of(nb::handle array) {
+  PyObject* base = array.ptr();
+  while (base != nullptr && PyArray_Check(base)) base = PyArray_BASE(reinterpret_cast<PyArrayObject*>(base));
+  if (base == nullptr || PyCapsule_IsValid(base, kLease) == 0) return nullptr;
+  return static_cast<Lease*>(PyCapsule_GetPointer(base, kLease))->arena;
+}
 
 LentFrame::LentFrame(std::shared_ptr<Arena> arena, std::shared_ptr<FrameBook> book, std::uint32_t frame,
                      std::uint32_t first_row, std::uint32_t rows)
     : first_row_(first_row), rows_(rows) {
-  auto lease = std::make_unique<FrameLease>(std::move(arena), std::move(book), frame);
-  lease_ = lease.get();
-  base_ = as_base(std::move(lease));
+  auto held = std::make_shared<HeldFrame>(std::move(book), frame);
+  held_ = held.get();
+  base_ = as_base({std::move(arena), std::move(held)});
 }
 
 nb::object LentFrame::view(const std::vector<Column>& columns, std::size_t number) {

@@ -19,6 +19,16 @@
 
 namespace remuda {
 
+// Returns a lease in the form of a base object for arrays.
+//
+// It is a capsule and not a class of the binding, because an array may outlive the interpreter. (NumPy does not release
+// what it exports by DLPack once the interpreter ends, because it checks `Py_IsInitialized` first.) A capsule does not
+// keep types and functions of the binding alive.
+nb::object as_base(Lease lease);
+
+// Returns the arena that holds the memory of an array, also through views of views; null if the memory is not a pool's.
+std::shared_ptr<Arena> arena_of(nb::handle array);
+
 // One lent frame and its arrays. Batches share it, and may outlive the pool.
 class LentFrame {
  public:
@@ -33,15 +43,15 @@ class LentFrame {
   // shape, dtype or flags.
   nb::object view(const std::vector<Column>& columns, std::size_t column);
 
-  void lend() { lease_->begin(); }
-  void take_back() { lease_->end(); }
+  void lend() { held_->begin(); }
+  void take_back() { held_->end(); }
   // Returns whether another object holds the frame, or nullopt if this thread cannot count the references.
   std::optional<bool> is_held() const;
   bool is_weakly_referenced() const;
 
  private:
   nb::object base_;
-  FrameLease* lease_;  // the lease in `base_`
+  HeldFrame* held_;  // owned by the lease in `base_`
   std::uint32_t first_row_, rows_;
   std::vector<MadeArray> views_;  // One array for each column.
   std::uint32_t made_ = 0;        // The number of arrays in `views_`.
@@ -53,13 +63,13 @@ class LentFrames {
  public:
   using Frame = std::shared_ptr<LentFrame>;
 
-  // Lends the frame with this number. The first time, `make` creates its `LentFrame`.
-  template <class Make>
-  const Frame& lend(std::uint32_t number, Make make) {
+  // Lends the frame with this number in `book`. For the other arguments see `LentFrame`.
+  const Frame& lend(const std::shared_ptr<Arena>& arena, const std::shared_ptr<FrameBook>& book, std::uint32_t number,
+                    std::uint32_t first_row, std::uint32_t rows) {
     if (frames_.size() <= number) frames_.resize(number + 1);
     Frame& frame = frames_[number];
     if (frame == nullptr)
-      frame = make();
+      frame = std::make_shared<LentFrame>(arena, book, number, first_row, rows);
     else
       frame->lend();
     lent_ |= std::uint64_t{1} << number;

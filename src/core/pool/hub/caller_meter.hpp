@@ -76,9 +76,7 @@ class CallerMeter {
     if (!is_timed() || entered_ns_ != 0) return;
     entered_ns_ = now_();
     waited_before_ = waited_ns();
-    note_return(std::exchange(left_, {}));
-  }
-  void note_return(const Left& left) {
+    const Left left = std::exchange(left_, {});
     if (left.thread != std::this_thread::get_id() || left.cpu_ns == 0) return;  // 0: the system has no such clock
     const bool sleeps = cpu_() - left.cpu_ns < (entered_ns_ - left.ns) / 2;
     if (sleeps != (cores_.caller_sleeps.load(std::memory_order_relaxed) != 0))

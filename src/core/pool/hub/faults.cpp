@@ -1,11 +1,7 @@
 // The hub's handling of faults: dead workers, missed deadlines, and slots of failed envs.
-#include <algorithm>
-
 #include "pool/hub/hub.hpp"
 
 namespace remuda {
-
-// -- deaths ------------------------------------------------------------------------------------------------
 
 // Checks for dead and late workers, which ring no bell.
 void Hub::poll(Clock::time_point now) {
@@ -28,8 +24,6 @@ void Hub::give_up(std::uint32_t worker) {
   inbox_.add_dead(worker);
 }
 
-// -- deadlines ---------------------------------------------------------------------------------------------
-
 void Hub::find_late(Clock::time_point now) {
   std::vector<std::uint64_t> tasks;
   for (std::uint32_t w = 0; w < workers_.count(); ++w) tasks.push_back(workers_[w].task());
@@ -43,8 +37,6 @@ void Hub::find_late(Clock::time_point now) {
     inbox_.add_late({w, *op, workers_[w].is_at(tasks[w]) ? tasks[w] : 0});
   }
 }
-
-// -- events ------------------------------------------------------------------------------------------------
 
 nb::object Hub::first_event() const {
   if (inbox_.has_message()) return nb::cast(inbox_.first_message());
@@ -71,20 +63,8 @@ void Hub::remove_event() {
   }
 }
 
-// -- slots of failed envs ----------------------------------------------------------------------------------
-
 void Hub::resolve(std::uint32_t slot, Outcome outcome, nb::handle parts) {
   if (slots_.resolve(slot, outcome, parts)) push_again(slot);
-}
-
-// If the slot's episode was cut off, answers the slot's command with the end of this episode. Returns false if the
-// caller must still send the command. Returns true if the command was answered, or was sent as a reset that completes
-// the answer's row.
-bool Hub::deliver_end(std::uint32_t slot) {
-  if (!slots_.states().is_cut_off(slot)) return false;
-  const auto is_sent = slots_.deliver_end(slot, workers_.next_sequence());
-  if (is_sent == true) push_again(slot);
-  return is_sent.has_value();
 }
 
 }  // namespace remuda

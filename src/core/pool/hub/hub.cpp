@@ -7,10 +7,10 @@ namespace remuda {
 
 namespace {
 
-std::vector<LastResults::Rows> rows_of(const std::vector<Column>& columns) {
-  std::vector<LastResults::Rows> rows;
-  for (const Column& column : columns) rows.push_back({column.row(0), column.row_bytes()});
-  return rows;
+std::vector<std::uint32_t> numbers_below(std::uint32_t count) {
+  std::vector<std::uint32_t> numbers(count);
+  std::iota(numbers.begin(), numbers.end(), 0);
+  return numbers;
 }
 
 nb::object read_only_ids(const std::vector<std::uint32_t>& slots) {
@@ -33,12 +33,9 @@ bool read_ints(nb::handle list, std::vector<std::int64_t>& ints) {
     return false;
   }
   for (nb::handle one : list) {
-    if (PyBool_Check(one.ptr()) || !PyIndex_Check(one.ptr())) return false;
-    const nb::object index = nb::steal(PyNumber_Index(one.ptr()));
-    int overflow = 0;
-    if (index.is_valid()) ints.push_back(PyLong_AsLongLongAndOverflow(index.ptr(), &overflow));
-    if (overflow != 0) return false;
-    if (index.is_valid()) continue;
+    if (PyBool_Check(one.ptr())) return false;
+    ints.push_back(PyNumber_AsSsize_t(one.ptr(), nullptr));  // Clips an int that is too large for a slot anyway.
+    if (ints.back() != -1 || !PyErr_Occurred()) continue;
     if (!PyErr_ExceptionMatches(PyExc_TypeError)) nb::raise_python_error();
     PyErr_Clear();
     return false;
@@ -46,49 +43,27 @@ bool read_ints(nb::handle list, std::vector<std::int64_t>& ints) {
   return true;
 }
 
-// Returns the ids as slots. They must be distinct slots of the part and form whole vector envs: groups of `width`
-// neighbours, each group together and in order. Otherwise returns nullopt.
-std::optional<std::vector<std::uint32_t>> as_targets(const std::vector<std::int64_t>& ids, const Slots& slots,
-                                                     std::uint32_t part, std::uint32_t width) {
-  std::vector<std::uint32_t> targets;
-  targets.reserve(ids.size());
-  std::vector<bool> seen(slots.count());
-  for (std::size_t i = 0; i < ids.size(); ++i) {
-    if (static_cast<std::uint64_t>(ids[i]) >= slots.count()) return std::nullopt;  // also catches negative numbers
-    const auto slot = static_cast<std::uint32_t>(ids[i]);
-    const auto sub_env = static_cast<std::uint32_t>(i % width);
-    if (seen[slot] || slots[slot].part != part || slot % width != sub_env) return std::nullopt;
-    if (sub_env != 0 && slot != targets.back() + 1) return std::nullopt;
-    seen[slot] = true;
-    targets.push_back(slot);
-  }
-  if (targets.size() % width != 0) return std::nullopt;
-  return targets;
-}
-
 }  // namespace
 
 Hub::Hub(std::shared_ptr<Arena> arena, Plan plan, std::vector<std::uint32_t> envs_of_worker, Autoreset autoreset,
          std::vector<Column> columns, std::vector<Column> final_columns, std::vector<Column> computed, Actions actions,
-         const nb::sequence& queues, std::int64_t spin_ns, std::uint32_t max_running, bool one_sleeps,
-         bool spins_heedlessly)
+         const nb::sequence& queues, std::int64_t spin_ns, std::uint32_t max_running, bool one_sleeps, bool ignore_load)
     : arena_(std::move(arena)),
       plan_(std::move(plan)),
       lendings_(Lendings::make(arena_, plan_.slots)),
-      slots_(*arena_, plan_, autoreset, envs_of_worker,
-             LastResults(plan_, rows_of(columns), rows_of(final_columns), rows_of(computed))),
+      columns_(std::make_shared<BatchColumns>(
+          BatchColumns{std::move(columns), std::move(final_columns), std::move(computed), {}})),
+      slots_(*arena_, plan_, autoreset, envs_of_worker, LastResults(plan_, columns_)),
       workers_(*arena_, plan_, envs_of_worker, queues, max_running),
       bell_(*arena_->at<Bell>(Plan::kPoolBell), *arena_->at<SharedCores>(Plan::kCores), Nanoseconds(spin_ns),
-            spins_heedlessly),
+            ignore_load),
       actions_(std::move(actions)),
-      frame_taker_(arena_, plan_.slots, std::move(columns), std::move(final_columns), std::move(computed)),
+      frame_taker_(arena_, columns_),
       rollout_store_(std::make_shared<RolloutStore>(arena_, plan_.rollout_rows, lend_columns())),
       callbacks_{.batch_type = nb::borrow(nb::type<Batch>())},
       caller_meter_(*arena_->at<CallerFigures>(plan_.caller_figures), *arena_->at<SharedCores>(Plan::kCores)) {
   if (one_sleeps) bell_.appoint_sleeper(plan_.workers - 1);
-  std::vector<std::uint32_t> all(plan_.slots);
-  std::iota(all.begin(), all.end(), 0);
-  split({std::move(all)});
+  split({numbers_below(plan_.slots)});
 }
 
 // Registers the memory that arrays of batches and rollouts may view. Returns the rows of each column that rollouts may
@@ -115,10 +90,8 @@ std::uint32_t Hub::split(std::vector<std::vector<std::uint32_t>> divisions) {
   for (std::size_t i = 0; i < part_objects_.size(); ++i)
     part_objects_[i].lent.take_back();  // This may run user code, which may change `part_objects_`.
   const std::uint32_t first = slots_.divide(divisions, *lendings_);
-  std::vector<std::uint32_t> all(plan_.slots);
-  std::iota(all.begin(), all.end(), 0);
-  keep_last_actions(all);  // The positions of the slots have changed, so their last actions move, too.
-  part_objects_.clear();   // Leases that are still held give their frames back when they end.
+  keep_last_actions(numbers_below(plan_.slots));  // The positions of the slots have changed.
+  part_objects_.clear();                          // Leases that are still held give their frames back when they end.
   for (std::uint32_t i = 0; i < divisions.size(); ++i)
     part_objects_.push_back({.env_ids = read_only_ids(slots_.parts().at(first + i).slots())});
   return first;
@@ -129,8 +102,6 @@ void Hub::set_batches(nb::object type, nb::object source, nb::object look, bool 
   callbacks_.look = std::move(look);
   frame_taker_.set_source(std::move(source), obs_is_array);
 }
-
-// -- commands ----------------------------------------------------------------------------------------------
 
 std::optional<Refusal> Hub::send(Op op, nb::handle slots, nb::handle actions, nb::handle blobs, std::uint32_t number) {
   TimeOfCall now;
@@ -177,18 +148,30 @@ std::optional<Refusal> Hub::send_to(Op op, nb::handle slots, nb::handle actions,
   return std::nullopt;
 }
 
+// Reads ids as slots into `targets`. They must be distinct slots of the part and form whole vector envs: groups of
+// neighbours, each group together and in order. Returns false for anything else.
 bool Hub::read_targets(nb::handle slots, std::uint32_t number, std::vector<std::uint32_t>& targets) const {
   std::vector<std::int64_t> ids;
-  if (!read_ints(slots, ids)) return false;
-  auto read = as_targets(ids, slots_.states(), slots_.parts().index(number), plan_.width);
-  if (read) targets = std::move(*read);
-  return read.has_value();
+  if (!read_ints(slots, ids) || ids.size() % plan_.width != 0) return false;
+  targets.reserve(ids.size());
+  std::vector<bool> seen(plan_.slots);
+  for (std::int64_t id : ids) {
+    if (static_cast<std::uint64_t>(id) >= plan_.slots) return false;  // also catches negative numbers
+    const auto slot = static_cast<std::uint32_t>(id);
+    const auto sub_env = static_cast<std::uint32_t>(targets.size() % plan_.width);
+    if (seen[slot] || slots_[slot].part != slots_.parts().index(number) || slot % plan_.width != sub_env) return false;
+    if (sub_env != 0 && slot != targets.back() + 1) return false;
+    seen[slot] = true;
+    targets.push_back(slot);
+  }
+  return true;
 }
 
 void Hub::dispatch(Op op, const std::vector<std::uint32_t>& targets, nb::handle blobs, Part& part, TimeOfCall& now) {
   caller_meter_.note_sending();
-  const std::vector<std::uint32_t> theirs =
-      part.rollout() ? rows_in_rollout(op, targets, part) : std::vector<std::uint32_t>();  // empty without a rollout
+  if (part.rollout() && op == Op::kReset) end_rollout_of(slots_.parts().number_of(targets[0]));
+  std::vector<std::uint32_t> theirs;  // empty without a rollout
+  if (part.rollout() && op != Op::kReset) theirs = part.send_to_rollout(op, targets, slots_.states());
   const auto elsewhere = theirs.empty()
                              ? targets.size()
                              : static_cast<std::size_t>(std::count(theirs.begin(), theirs.end(), Part::kNoRow));
@@ -232,7 +215,12 @@ void Hub::send_run(Op op, std::uint32_t first, std::uint32_t count, nb::object p
     parts = nb::none();
   }
   if (!parts.is_none()) slots_.keep_command(first, parts);
-  if (deliver_end(first)) return;
+  if (slots_.states().is_cut_off(first)) {
+    // The answer to the command is the end of the episode, unless the command is a reset.
+    const std::optional<bool> is_sent = slots_.deliver_end(first, workers_.next_sequence());
+    if (is_sent == true) push_again(first);
+    if (is_sent) return;
+  }
   if (op == Op::kObserve && !parts.is_none()) return slots_.answer_observe(first, parts);
   push_run(slots_[first].op, first, count, parts);
 }

@@ -53,27 +53,18 @@ struct Callbacks {
   nb::object look;            // Called with each batch with infos that could get a column, and with batch `look_at`.
   std::uint64_t look_at = 0;  // The number of a batch, counted from 1.
   nb::object batch_type;
-
-  int visit(visitproc visit, void* arg) const {
-    for (const nb::object* one : {&pump, &await_results, &look, &batch_type}) Py_VISIT(one->ptr());
-    return 0;
-  }
-  void clear() {
-    for (nb::object* one : {&pump, &await_results, &look, &batch_type}) one->reset();
-  }
 };
 
 class Hub {
  public:
   // `envs_of_worker`: the number of envs of each worker, in order; the spares come last. `columns`: reward, terminated,
   // truncated, info mask, then the leaves of the observation. `final_columns`: the leaves of terminal observations.
-  // `computed`: the columns that the user's functions compute. `queues`: see `Mail`. `spin_ns`, `spins_heedlessly`: see
+  // `computed`: the columns that the user's functions compute. `queues`: see `Mail`. `spin_ns`, `ignore_load`: see
   // `SpinPolicy`. `max_running`: the number of workers that may have commands at once; commands for the others wait in
   // the hub. `one_sleeps`: whether one of the workers must leave its core to the caller.
   Hub(std::shared_ptr<Arena> arena, Plan plan, std::vector<std::uint32_t> envs_of_worker, Autoreset autoreset,
       std::vector<Column> columns, std::vector<Column> final_columns, std::vector<Column> computed, Actions actions,
-      const nb::sequence& queues, std::int64_t spin_ns, std::uint32_t max_running, bool one_sleeps,
-      bool spins_heedlessly);
+      const nb::sequence& queues, std::int64_t spin_ns, std::uint32_t max_running, bool one_sleeps, bool ignore_load);
 
   // Divides the slots into parts. No slot may be pending. `parts`: the slots of each part; every slot must be in one of
   // them. Returns the number of the first part; the other parts have the following numbers. No number is used twice, so
@@ -186,18 +177,13 @@ class Hub {
   // Makes `log` record further events; null ends the trace.
   void set_trace(std::shared_ptr<TraceLog> log) { tracing_.set_log(std::move(log)); }
 
-  // `visit` and `clear` show Python's garbage collector the objects that may refer to the hub.
-  int visit(visitproc visit, void* arg) const {
-    Py_VISIT(frame_taker_.source().ptr());
-    for (const PartObjects& one : part_objects_) Py_VISIT(one.extras.ptr());
-    if (const int found = lock_.visit(visit, arg)) return found;
-    return callbacks_.visit(visit, arg);
-  }
-  void clear() {
-    callbacks_.clear();
-    lock_.clear();
-    frame_taker_.set_source({}, false);
-    for (PartObjects& one : part_objects_) one.extras.reset();
+  // See `Collected`.
+  template <class Act>
+  void each_reference(Act act) {
+    for (nb::object* one : {&callbacks_.pump, &callbacks_.await_results, &callbacks_.look, &callbacks_.batch_type,
+                            &lock_.deferred_close(), &frame_taker_.source()})
+      act(*one);
+    for (PartObjects& one : part_objects_) act(one.extras);
   }
 
   // Adds a column of infos, with memory for the held rollouts. Throws std::system_error if memory runs out.
@@ -219,7 +205,6 @@ class Hub {
   bool read_targets(nb::handle slots, std::uint32_t number, std::vector<std::uint32_t>& targets) const;
   void dispatch(Op op, const std::vector<std::uint32_t>& targets, nb::handle blobs, Part& part, TimeOfCall& now);
   std::size_t end_of_run(const std::vector<std::uint32_t>& targets, std::size_t first) const;
-  std::vector<std::uint32_t> rows_in_rollout(Op op, const std::vector<std::uint32_t>& targets, Part& part);
   void send_run(Op op, std::uint32_t first, std::uint32_t count, nb::object parts);
   void swap_in_spare(std::uint32_t slot);
   void push_run(Op op, std::uint32_t first, std::uint32_t count, nb::handle parts);
@@ -247,7 +232,6 @@ class Hub {
 
   void poll(Clock::time_point now);
   void find_late(Clock::time_point now);
-  bool deliver_end(std::uint32_t slot);
 
   HubLock lock_;
   // The number of results for which a thread sleeps on the bell, and the number of other threads that wait until it has
@@ -257,6 +241,7 @@ class Hub {
   std::shared_ptr<Arena> arena_;
   const Plan plan_;
   std::shared_ptr<Lendings> lendings_;
+  std::shared_ptr<BatchColumns> columns_;
   SlotLedger slots_;
   std::vector<PartObjects> part_objects_;  // one entry for each part, in order
   Workers workers_;

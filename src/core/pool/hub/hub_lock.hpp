@@ -19,7 +19,6 @@
 #include <cstdint>
 #include <mutex>
 #include <optional>
-#include <utility>
 #include <vector>
 
 #include "ipc/clock.hpp"
@@ -103,11 +102,7 @@ class HubLock {
   // Returns whether a close was deferred. If so, every wait must return at once.
   bool is_closing() const { return is_closing_.load(std::memory_order_relaxed); }
 
-  int visit(visitproc visit, void* arg) const {
-    Py_VISIT(close_.ptr());
-    return 0;
-  }
-  void clear() { close_.reset(); }
+  nb::object& deferred_close() { return close_; }
 
  private:
   struct Call {

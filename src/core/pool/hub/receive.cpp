@@ -7,11 +7,7 @@
 
 namespace remuda {
 
-namespace {
-
 constexpr std::uint32_t kEverything = 0xffffffff;
-
-}  // namespace
 
 // -- waiting -----------------------------------------------------------------------------------------------
 
@@ -221,8 +217,7 @@ nb::object Hub::take_rows(std::uint32_t limit, bool by_slot, const std::vector<s
   nb::inst_mark_ready(batch);
   if (rollout.is_valid()) forget_rollout(number);
   if (tracing_.is_on()) tracing_.note_batch(place->count());
-  const bool has_new_keys =
-      std::any_of(runs.begin(), runs.end(), [](const Run& run) { return (run.flags & kHasNewKeys) != 0; });
+  const bool has_new_keys = any_has(kHasNewKeys, runs);
   const std::vector<std::uint32_t> ended = slots_.note_ends(runs);
   if (!ended.empty()) {
     TimeOfCall now;

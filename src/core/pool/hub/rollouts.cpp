@@ -1,5 +1,4 @@
 // The hub's functions for rollouts. Steps fill a rollout frame after frame, in one piece of memory.
-#include <algorithm>
 #include <stdexcept>
 
 #include "pool/hub/hub.hpp"
@@ -25,7 +24,7 @@ nb::object Hub::begin_rollout(std::uint32_t first_part, std::uint32_t count, std
   const std::uint32_t shift = width + base - plan_.slots;
   nb::object views = nb::inst_alloc(nb::type<RolloutViews>());
   new (nb::inst_ptr<RolloutViews>(views))
-      RolloutViews(rollout, frame_taker_.columns(), actions_.columns(), rollout->first_row() + width - shift);
+      RolloutViews(rollout, columns_, actions_.columns(), rollout->first_row() + width - shift);
   nb::inst_mark_ready(views);
   for (std::uint32_t number = first_part; number < first_part + count; ++number) {
     keep_last_actions(slots_.parts().at(number).slots());  // must precede the release of the previous rollout
@@ -66,14 +65,6 @@ void Hub::keep_last_actions(const std::vector<std::uint32_t>& slots) {
   }
   actions_.move(from, to);
   for (std::uint32_t slot : slots) slots_.set_action_row(slot, slots_[slot].position);
-}
-
-std::vector<std::uint32_t> Hub::rows_in_rollout(Op op, const std::vector<std::uint32_t>& targets, Part& part) {
-  if (op == Op::kReset) {
-    end_rollout_of(slots_.parts().number_of(targets[0]));
-    return {};
-  }
-  return part.send_to_rollout(op, targets, slots_.states());
 }
 
 // Marks the rows of these runs as filled. `extras`: the objects of these runs, by position in the batch, which are

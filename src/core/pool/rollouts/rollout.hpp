@@ -34,8 +34,6 @@ class Rollout {
         is_filled_(width * (steps + 1)) {
     store_->clear(piece_.first(), rows());
   }
-  Rollout(const Rollout&) = delete;
-  Rollout& operator=(const Rollout&) = delete;
 
   std::uint32_t first_row() const { return first_row_; }
   std::uint32_t width() const { return width_; }
@@ -48,11 +46,6 @@ class Rollout {
     const std::uint32_t next = next_frame_[position - first_position_];
     return op == Op::kObserve ? next == 0 : op == Op::kStep && next != 0 && next <= steps_;
   }
-  // Returns whether the slot at this position already has its first observation in the rollout, and has frames left for
-  // steps.
-  bool is_under_way(std::uint32_t position) const { return wants(Op::kStep, position); }
-  // The row of the latest result of the slot at this position. The slot must be under way and not pending.
-  std::uint32_t last_row(std::uint32_t position) const { return next_row(position) - width_; }
   // The row for the next result of the slot at this position. `advance` moves it to the next frame, when a command was
   // sent that will fill the row.
   std::uint32_t next_row(std::uint32_t position) const {
@@ -74,8 +67,7 @@ class Rollout {
 
   // Returns whether `count` slots, from this position on, have the same next frame.
   bool is_even(std::uint32_t position, std::uint32_t count) const {
-    const auto from = next_frame_.begin() + (position - first_position_);
-    return std::all_of(from, from + count, [from](std::uint32_t frame) { return frame == *from; });
+    return is_next(position - first_position_, count, next_frame_[position - first_position_]);
   }
   bool is_full(std::uint32_t position, std::uint32_t count) const {
     const auto from = next_frame_.begin() + (position - first_position_);

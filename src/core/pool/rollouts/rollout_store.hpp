@@ -1,8 +1,7 @@
 // The memory of rollouts: the rows after the frames. Records which rows have memory, and which of them rollouts hold.
 //
-// A rollout takes its rows in one piece. A piece that is given back keeps its memory for the next rollout. If no free
-// piece is large enough, all free pieces lose their memory before the new rollout gets any. The store thus has memory
-// for the held rollouts and for recently released ones.
+// A rollout takes its rows in one piece. A piece that is given back keeps its memory for the next rollout of the same
+// size. If no free piece has this size, all free pieces lose their memory before the new rollout gets any.
 //
 // Any thread may give rows back, when it frees the last array of a rollout. Only the pool's thread may do anything
 // else. Giving back is one store to a flag. So it takes no lock that a forked child could inherit in the locked state.
@@ -55,7 +54,7 @@ class RolloutStore {
   // Sets rows to zero in the columns that need it.
   void clear(std::uint32_t first, std::uint32_t rows) const;
   // The number of bytes that `take` would have to reserve.
-  std::uint64_t bytes_to_reserve(std::uint32_t rows);
+  std::uint64_t bytes_to_reserve(std::uint32_t rows) const;
 
   // Adds a column, with memory for the existing rollouts. Throws std::system_error if memory runs out, and adds nothing
   // then.
@@ -66,33 +65,23 @@ class RolloutStore {
  private:
   struct Piece {
     std::uint32_t first, rows;
-    // Null if the piece was split off a larger one and not held since.
     HeldRows::Flag is_held;
 
     // Acquire, paired with the release in `~HeldRows`: the holder's last access comes before the next write.
-    bool is_free() const { return !is_held || !is_held->load(std::memory_order_acquire); }
-    HeldRows hold() {
-      is_held = std::make_shared<std::atomic<bool>>(true);
-      return {first, is_held};
-    }
+    bool is_free() const { return !is_held->load(std::memory_order_acquire); }
   };
-  using Pieces = std::vector<Piece>;
 
-  Pieces::iterator find_free(std::uint32_t rows);
+  const Piece* find_free(std::uint32_t rows) const;
   std::uint32_t find_gap(std::uint32_t rows) const;
-  void drop_free();
-  void merge_free();
   ByteRange range_of(const Rows& column, const Piece& piece) const {
     return {column.offset + piece.first * column.bytes, piece.rows * column.bytes};
   }
-  std::uint64_t bytes_of_row() const;
-  void reserve(const Piece& piece) const;
   void release(const Piece& piece) const;
 
   const std::shared_ptr<Arena> arena_;
   const std::uint32_t count_;
   std::vector<Rows> columns_;
-  Pieces pieces_;  // the pieces that have memory, sorted by first row
+  std::vector<Piece> pieces_;  // the pieces that have memory, sorted by first row
 };
 
 }  // namespace remuda

@@ -5,7 +5,6 @@
 #include <vector>
 
 #include "pool/batches/batch.hpp"
-#include "pool/batches/lease_base.hpp"
 #include "pool/rollouts/rollout.hpp"
 #include "python/arrays.hpp"
 
@@ -16,7 +15,7 @@ class RolloutViews {
   // `first_action`: the row in the action columns that corresponds to the rollout's first row in the other columns.
   RolloutViews(std::shared_ptr<Rollout> rollout, std::shared_ptr<const BatchColumns> columns,
                std::vector<Column> actions, std::uint32_t first_action)
-      : lease_(as_base(std::make_unique<Lease>(rollout->arena(), rollout))),
+      : lease_(as_base({rollout->arena(), rollout})),
         rollout_(std::move(rollout)),
         columns_(std::move(columns)),
         actions_(std::move(actions)),

@@ -5,8 +5,9 @@
 namespace remuda {
 
 void LastResults::repeat(std::uint32_t env, std::uint32_t row) const {
-  copy_leaves(env, columns_.data() + kFirstLeafWithoutInfo, row);
-  for (const Rows& column : computed_) std::memcpy(column.row(row), column.row(row_of(env)), column.bytes);
+  copy_leaves(env, columns_->columns.data() + kFirstLeafWithoutInfo, row);
+  for (const Column& column : columns_->computed)
+    std::memcpy(column.row(row), column.row(row_of(env)), column.row_bytes());
   set_flags(row, false);
   *at<std::uint64_t>(kInfoMask, row) = 0;
 }
@@ -19,18 +20,16 @@ void LastResults::end_episode(std::uint32_t env, std::uint32_t row) {
 }
 
 void LastResults::end_before_reset(std::uint32_t env, std::uint32_t row) {
-  copy_leaves(env, final_columns_.data(), row);
+  copy_leaves(env, columns_->finals.data(), row);
   set_flags(row, true);
   *at<std::uint64_t>(kInfoMask, row) = 0;
   set_fresh(env);
 }
 
-void LastResults::copy_leaves(std::uint32_t env, const Rows* to, std::uint32_t row) const {
+void LastResults::copy_leaves(std::uint32_t env, const Column* to, std::uint32_t row) const {
   const std::uint32_t kept = row_of(env);
-  for (std::size_t leaf = 0; kFirstLeafWithoutInfo + leaf < columns_.size(); ++leaf) {
-    const Rows& from = columns_[kFirstLeafWithoutInfo + leaf];
-    std::memcpy(to[leaf].row(row), from.row(kept), from.bytes);
-  }
+  for (std::size_t leaf = kFirstLeafWithoutInfo; leaf < columns_->columns.size(); ++leaf, ++to)
+    std::memcpy(to->row(row), columns_->columns[leaf].row(kept), to->row_bytes());
 }
 
 // Writes reward 0 and the flags. An episode that the pool ends is truncated, never terminated.

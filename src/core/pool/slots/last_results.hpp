@@ -6,28 +6,19 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
+#include <utility>
 #include <vector>
 
+#include "pool/batches/batch.hpp"
 #include "shm/plan.hpp"
 
 namespace remuda {
 
 class LastResults {
  public:
-  struct Rows {  // the memory of one column
-    std::byte* at;
-    std::size_t bytes;  // the bytes of one row
-    std::byte* row(std::uint32_t row) const { return at + row * bytes; }
-  };
-  // `columns`: reward, terminated, truncated, info mask, then the leaves of the observation. `final_columns`: the
-  // leaves of terminal observations. `computed`: the columns that the user's functions compute.
-  LastResults(const Plan& plan, std::vector<Rows> columns, std::vector<Rows> final_columns,
-              std::vector<Rows> computed = {})
-      : plan_(plan),
-        columns_(std::move(columns)),
-        final_columns_(std::move(final_columns)),
-        computed_(std::move(computed)),
-        envs_(plan.envs) {}
+  LastResults(const Plan& plan, std::shared_ptr<const BatchColumns> columns)
+      : plan_(plan), columns_(std::move(columns)), envs_(plan.envs) {}
 
   // Counts a result that has arrived from the env.
   void count(std::uint32_t env) {
@@ -64,13 +55,13 @@ class LastResults {
 
   template <class T>
   T* at(std::size_t column, std::uint32_t row) const {
-    return reinterpret_cast<T*>(columns_[column].row(row));
+    return reinterpret_cast<T*>(columns_->columns[column].row(row));
   }
-  void copy_leaves(std::uint32_t env, const Rows* to, std::uint32_t row) const;
+  void copy_leaves(std::uint32_t env, const Column* to, std::uint32_t row) const;
   void set_flags(std::uint32_t row, bool truncated) const;
 
   const Plan& plan_;
-  std::vector<Rows> columns_, final_columns_, computed_;
+  std::shared_ptr<const BatchColumns> columns_;
   std::vector<Env> envs_;
 };
 

@@ -1,6 +1,5 @@
 #include "pool/slots/part.hpp"
 
-#include <algorithm>
 #include <stdexcept>
 #include <unordered_map>
 
@@ -117,12 +116,6 @@ bool Part::is_whole_frame(std::span<const Run> runs) const {
   return (is_there || frame != 0) && count == slots_.size();
 }
 
-void Part::free_rows_of_rollout(std::uint32_t row, std::uint32_t count) {
-  rollout_->settle(row, count);
-  filling_ -= count;
-  if (filling_ == 0 && rollout_->is_full(first_position_, static_cast<std::uint32_t>(slots_.size()))) rollout_.reset();
-}
-
 std::uint32_t Part::lend(std::uint32_t row) {
   const std::uint32_t frame = row / frame_rows_;
   rows_out_[frame] = 0;
@@ -130,7 +123,13 @@ std::uint32_t Part::lend(std::uint32_t row) {
 }
 
 void Part::free_rows(std::uint32_t row, std::uint32_t count) {
-  if (is_in_rollout(row)) return free_rows_of_rollout(row, count);
+  if (is_in_rollout(row)) {
+    rollout_->settle(row, count);
+    filling_ -= count;
+    if (filling_ == 0 && rollout_->is_full(first_position_, static_cast<std::uint32_t>(slots_.size())))
+      rollout_.reset();
+    return;
+  }
   const std::uint32_t frame = row / frame_rows_;
   rows_out_[frame] -= count;
   if (rows_out_[frame] == 0 && frame != 0) book_->give_back(frame - 1);

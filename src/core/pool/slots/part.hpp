@@ -5,6 +5,7 @@
 // steps fill the rows of the rollout instead.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <memory>
@@ -38,6 +39,10 @@ class Count {
 struct Run {
   std::uint32_t slot, row, count, flags;
 };
+
+inline bool any_has(std::uint32_t flag, const std::vector<Run>& runs) {
+  return std::any_of(runs.begin(), runs.end(), [flag](const Run& run) { return (run.flags & flag) != 0; });
+}
 
 // Returns the rows of `runs`, split into one run for each env, in the order of `slots`. The runs must cover exactly
 // these slots. Each env has `width` slots.
@@ -134,8 +139,6 @@ class Part {
   void free_rows(std::uint32_t row, std::uint32_t count);
 
  private:
-  void free_rows_of_rollout(std::uint32_t row, std::uint32_t count);
-
   std::vector<std::uint32_t> slots_;
   std::uint32_t first_position_, frame_rows_;
   std::shared_ptr<FrameBook> book_;

@@ -25,8 +25,6 @@ class Parts {
  public:
   // There are no parts before `divide`. `frames`: the number of frames of each part, including the scratch frame.
   Parts(Slots& slots, std::uint32_t frames) : slots_(slots), frames_(frames) {}
-  Parts(const Parts&) = delete;
-  Parts& operator=(const Parts&) = delete;
 
   // Replaces all parts; each element of `divisions` has the slots of one new part. No slot may be pending. Registers
   // the frames of each part with `lendings`. Returns the number of the first part; the other parts have the following

@@ -144,20 +144,16 @@ std::uint32_t SlotLedger::accept(const Result& result, nb::object parts) {
   } else if (failed || (result.flags & kUndone) || (ends && (result.flags & kRenewalDue))) {
     orphan(first);
   } else {
+    for (std::uint32_t slot = first; slot < first + result.count; ++slot) {
+      slots_.finish(slot);
+      if (slots_[slot].op != Op::kObserve) last_results_.count(env_of(slot));  // An observe repeats the last result.
+    }
+    if (plan_.keeps_last) last_parts_[result.env] = parts;
     objects_[first].result = std::move(parts);
-    finish(first, result);
+    objects_[first].command.reset();
+    parts_.of(first).finish({first, result.row, result.count, result.flags & ~(kRenewalDue | kGrown)});
   }
   return first;
-}
-
-void SlotLedger::finish(std::uint32_t first, const Result& result) {
-  for (std::uint32_t slot = first; slot < first + result.count; ++slot) {
-    slots_.finish(slot);
-    if (slots_[slot].op != Op::kObserve) last_results_.count(env_of(slot));  // An observe only repeats the last result.
-  }
-  if (plan_.keeps_last) last_parts_[result.env] = objects_[first].result;
-  objects_[first].command.reset();
-  parts_.of(first).finish({first, result.row, result.count, result.flags & ~(kRenewalDue | kGrown)});
 }
 
 void SlotLedger::reopen(std::uint32_t first_env, std::uint32_t envs) {
@@ -170,16 +166,10 @@ void SlotLedger::reopen(std::uint32_t first_env, std::uint32_t envs) {
 bool SlotLedger::resolve(std::uint32_t first, Outcome outcome, nb::handle parts) {
   switch (outcome) {
     case Outcome::kDrop:
-      each(first, [this](std::uint32_t slot) {
-        slots_.drop(slot);
-        parts_.of(slot).drop(slots_[slot].row);
-      });
-      forget_command(first);
-      return false;
     case Outcome::kFail:
-      each(first, [this](std::uint32_t slot) {
-        slots_.fail(slot);
-        parts_.of(slot).fail(slots_[slot].row);
+      each(first, [this, fails = outcome == Outcome::kFail](std::uint32_t slot) {
+        fails ? slots_.fail(slot) : slots_.drop(slot);
+        fails ? parts_.of(slot).fail(slots_[slot].row) : parts_.of(slot).drop(slots_[slot].row);
       });
       forget_command(first);
       return false;
@@ -298,8 +288,8 @@ std::vector<std::uint32_t> SlotLedger::note_ends(const std::vector<Run>& runs) {
 void SlotLedger::cut_off_in_rollout(std::uint32_t slot) {
   const std::shared_ptr<Rollout>& rollout = parts_.of(slot).rollout();
   const std::uint32_t position = slots_[slot].position;
-  if (!rollout || !rollout->is_under_way(position) || slots_.is_cut_off(slot)) return;
-  const std::uint32_t row = rollout->last_row(position);
+  if (!rollout || !rollout->wants(Op::kStep, position) || slots_.is_cut_off(slot)) return;
+  const std::uint32_t row = rollout->next_row(position) - rollout->width();
   if (!last_results_.ends_episode(row)) last_results_.truncate(row);
 }
 

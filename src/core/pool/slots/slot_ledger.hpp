@@ -63,8 +63,6 @@ class SlotLedger {
   // `envs_of_worker`: the number of envs of each worker, in order.
   SlotLedger(const Arena& arena, const Plan& plan, Autoreset autoreset,
              const std::vector<std::uint32_t>& envs_of_worker, LastResults last_results);
-  SlotLedger(const SlotLedger&) = delete;
-  SlotLedger& operator=(const SlotLedger&) = delete;
 
   const Slots::Slot& operator[](std::uint32_t slot) const { return slots_[slot]; }
   const Slots& states() const { return slots_; }
@@ -224,7 +222,6 @@ class SlotLedger {
   void each(std::uint32_t first, Act act) {
     for (std::uint32_t slot = first; slot < first + plan_.width; ++slot) act(slot);
   }
-  void finish(std::uint32_t first, const Result& result);
   void answer(std::uint32_t first, nb::handle parts, bool ends_episode);
   bool reset_into_row(std::uint32_t first, bool is_complete, nb::handle ending);
   void await_spare(std::uint32_t slot);

@@ -1,4 +1,4 @@
-// The latest events of a pool, for traces: a ring in the pool's own memory.
+// The latest events of a pool, for traces.
 //
 // An event is a worker's result, with the worker's time stamps; a batch; or another wait of the caller. One event
 // covers a whole run of cheap steps; a slow step has its own event (see WorkerPort::join_run).
@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <utility>
 
@@ -45,40 +46,19 @@ static_assert(sizeof(TraceEvent) == 64 && offsetof(TraceEvent, kind) == 32 && of
 class TraceLog {
  public:
   // Keeps the latest `capacity` events; `capacity` must be at least 1.
-  explicit TraceLog(std::size_t capacity) : capacity_(capacity), events_(new TraceEvent[capacity]) {}
+  explicit TraceLog(std::size_t capacity) : capacity_(capacity) {}
 
   void add(const TraceEvent& event) {
-    events_[next_] = event;
-    ++added_;
-    if (++next_ == capacity_) next_ = 0;
+    if (events_.size() == capacity_) events_.pop_front();
+    events_.push_back(event);
   }
   // Increases the capacity, and keeps all events.
-  void grow(std::size_t capacity) {
-    if (capacity <= capacity_) return;
-    std::unique_ptr<TraceEvent[]> events(new TraceEvent[capacity]);
-    const std::size_t kept = size();
-    copy(events.get());
-    events_ = std::move(events);
-    capacity_ = capacity;
-    next_ = kept;
-    added_ = kept;
-  }
-
-  std::size_t capacity() const { return capacity_; }
-  // The number of events in the log.
-  std::size_t size() const { return std::min(added_, capacity_); }
-  // Copies the events to `to`, the oldest first.
-  void copy(TraceEvent* to) const {
-    const std::size_t oldest = added_ > capacity_ ? next_ : 0;
-    to = std::copy(events_.get() + oldest, events_.get() + size(), to);
-    std::copy(events_.get(), events_.get() + oldest, to);
-  }
+  void grow(std::size_t capacity) { capacity_ = std::max(capacity_, capacity); }
+  const std::deque<TraceEvent>& events() const { return events_; }  // the oldest first
 
  private:
   std::size_t capacity_;
-  // `next_`: the index of the next event. `added_`: the number of events that were added since the capacity was set.
-  std::size_t next_ = 0, added_ = 0;
-  std::unique_ptr<TraceEvent[]> events_;
+  std::deque<TraceEvent> events_;
 };
 
 // Adds the hub's events to a `TraceLog`. Without a log, only `is_on` and `set_log` may be called.

@@ -2,12 +2,10 @@
 
 #include <algorithm>
 #include <cstring>
-#include <new>
 #include <utility>
 
 #include "ipc/blob_parts.hpp"
 #include "os/platform.hpp"
-#include "python/numpy_api.hpp"
 
 #if REMUDA_LINUX
 #include <poll.h>
@@ -21,16 +19,6 @@ namespace {
 [[maybe_unused]] constexpr Nanoseconds kSocketSlice = std::chrono::milliseconds(1);
 // Once no message has progressed for this long, the caller no longer waits for sockets.
 [[maybe_unused]] constexpr Nanoseconds kStill = 2 * kSocketSlice;
-
-std::byte* add_part(nb::list& parts, std::uint64_t size) {
-  nb::object part = nb::steal(PyByteArray_FromStringAndSize(nullptr, static_cast<Py_ssize_t>(size)));
-  if (!part.is_valid()) {
-    PyErr_Clear();
-    throw std::bad_alloc();
-  }
-  parts.append(part);
-  return reinterpret_cast<std::byte*>(PyByteArray_AS_STRING(part.ptr()));
-}
 
 }  // namespace
 
@@ -73,18 +61,18 @@ Mail::UnderWay Mail::under_way() const {
   Clock::time_point moved{};
   for (const MessageSocket& socket : sockets_) {
     if (!socket.is_under_way()) continue;
-    found.sockets_.push_back({socket.fd(), socket.is_reading(), socket.is_writing()});
+    found.sockets.push_back({socket.fd(), socket.is_reading(), socket.is_writing()});
     moved = std::max(moved, socket.moved());
   }
-  if (Clock::now() - moved >= kStill) found.sockets_.clear();
+  if (Clock::now() - moved >= kStill) found.sockets.clear();
   return found;
 }
 
 bool Mail::UnderWay::sleep(Nanoseconds limit) const {
 #if REMUDA_LINUX
-  if (sockets_.empty()) return false;
+  if (sockets.empty()) return false;
   std::vector<pollfd> fds;
-  for (const Awaited& one : sockets_) {
+  for (const Awaited& one : sockets) {
     const int events = (one.is_read ? POLLIN : 0) | (one.is_written ? POLLOUT : 0);
     fds.push_back({one.fd, static_cast<short>(events), 0});
   }

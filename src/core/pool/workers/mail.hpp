@@ -42,19 +42,16 @@ class Mail {
 
   // The sockets of the messages that are under way. Empty if none of them has progressed in the last two milliseconds:
   // such messages are only checked once per `Watch::kInterval`.
-  class UnderWay {
-   public:
-    // Sleeps until a message can continue, but at most for a millisecond. Returns false, without sleeping, if there are
-    // no sockets. The caller need not have the turn.
-    bool sleep(Nanoseconds limit) const;
-
-   private:
-    friend class Mail;
+  struct UnderWay {
     struct Awaited {
       int fd;
       bool is_read, is_written;
     };
-    std::vector<Awaited> sockets_;
+    std::vector<Awaited> sockets;
+
+    // Sleeps until a message can continue, but at most for a millisecond. Returns false, without sleeping, if there are
+    // no sockets. The caller need not have the turn.
+    bool sleep(Nanoseconds limit) const;
   };
   UnderWay under_way() const;
 

@@ -39,8 +39,6 @@ void MessageSocket::hold() {
   is_held_ = true;
 }
 
-// -- sending -----------------------------------------------------------------------------------------------
-
 void MessageSocket::post(std::span<const Bytes> parts) {
   if (fd_ < 0 && !is_held_) return;  // The worker is gone. Its process descriptor reports that.
   if (outbox_.empty()) moved_ = Clock::now();
@@ -80,7 +78,8 @@ std::size_t MessageSocket::write(Bytes bytes, bool is_patient) {
       written += static_cast<std::size_t>(count);
       moved_ = Clock::now();
     } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
-      if ((written == 0 && !is_patient) || !has_room_in_a_moment()) break;
+      pollfd fd{fd_, POLLOUT, 0};
+      if ((written == 0 && !is_patient) || ::poll(&fd, 1, kMomentMs) <= 0) break;
     } else if (errno != EINTR) {
       outbox_.clear();
       return bytes.size();
@@ -88,13 +87,6 @@ std::size_t MessageSocket::write(Bytes bytes, bool is_patient) {
   }
   return written;
 }
-
-bool MessageSocket::has_room_in_a_moment() const {
-  pollfd fd{fd_, POLLOUT, 0};
-  return ::poll(&fd, 1, kMomentMs) > 0;
-}
-
-// -- receiving ---------------------------------------------------------------------------------------------
 
 MessageSocket::Arrival MessageSocket::read(const MakePart& make_part) {
   if (!is_reading_) moved_ = Clock::now();

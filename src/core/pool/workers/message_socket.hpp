@@ -61,7 +61,6 @@ class MessageSocket {
   static_assert(sizeof(Head) == 16);
 
   std::size_t write(Bytes bytes, bool is_patient);
-  bool has_room_in_a_moment() const;
   Arrival begin_piece(const MakePart& make_part);
   Arrival end_reading(Arrival arrival);
 

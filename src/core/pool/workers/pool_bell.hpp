@@ -47,11 +47,9 @@ class SpinToken {
 
 class PoolBell {
  public:
-  // `spin`, `is_heedless`: see `SpinPolicy`.
-  PoolBell(Bell& bell, SharedCores& cores, Nanoseconds spin, bool is_heedless)
-      : bell_(bell), cores_(cores), spin_policy_(cores, SpinPolicy::kCaller, spin, is_heedless) {}
-  PoolBell(const PoolBell&) = delete;
-  PoolBell& operator=(const PoolBell&) = delete;
+  // `spin`, `ignore_load`: see `SpinPolicy`.
+  PoolBell(Bell& bell, SharedCores& cores, Nanoseconds spin, bool ignore_load)
+      : bell_(bell), cores_(cores), spin_policy_(cores, SpinPolicy::kCaller, spin, ignore_load) {}
 
   // Makes this worker the one that does not spin, to leave its core to the caller. Later, a worker that finds itself on
   // the caller's core takes over.

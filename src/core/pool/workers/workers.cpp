@@ -32,8 +32,6 @@ Workers::Workers(const Arena& arena, const Plan& plan, const std::vector<std::ui
       records_(*arena.at<Records>(Plan::kRecords)),
       turns_(plan.workers, max_running) {}
 
-// -- sending -------------------------------------------------------------------------------------------------
-
 void Workers::push(std::uint32_t worker, Command command, nb::handle parts) {
   Port& port = ports_[worker];
   if (!parts.is_none()) command.flags = write_parts(port.blobs_out, parts) ? kHasBlob : kOnSocket;
@@ -70,19 +68,15 @@ void Workers::finish_turn(std::uint32_t worker) {
   while (const auto next = turns_.next()) publish(*next, now);
 }
 
-// -- receiving -----------------------------------------------------------------------------------------------
-
-Mail::Arrival Workers::read_parts_of(std::uint32_t worker, const Result& result, nb::object& parts) {
+Mail::Arrival Workers::read(std::uint32_t worker, const Result& result, nb::object& parts) {
   if (result.flags & kOnSocket) return mail_.read(worker, parts);
   try {
-    parts = read_parts(ports_[worker].blobs_in);
+    if (result.flags & kHasBlob) parts = read_parts(ports_[worker].blobs_in);
   } catch (const std::length_error&) {
     return Mail::Arrival::kNonsense;
   }
   return Mail::Arrival::kWhole;
 }
-
-// -- processes -----------------------------------------------------------------------------------------------
 
 void Workers::watch_process(std::uint32_t worker, int pidfd, int socket) {
   watch_.set_process(worker, pidfd);
@@ -108,8 +102,6 @@ void Workers::arrive(std::uint32_t worker, int pidfd, int socket) {
   mail_.write_on();  // Sends the held messages, after their commands were published.
 }
 
-// -- time ----------------------------------------------------------------------------------------------------
-
 // Returns the op for which the worker has missed the deadline. The op may be a reset in advance, although the pool does
 // not wait for that.
 std::optional<Op> Workers::late_with(std::uint32_t worker, std::uint64_t task, Op oldest, Clock::time_point now) const {
@@ -128,8 +120,6 @@ std::int64_t Workers::lost_ns() {
   clock_.look(Clock::now(), RunningClock::kUnwatched);
   return clock_.lost().count();
 }
-
-// -- facts ---------------------------------------------------------------------------------------------------
 
 nb::tuple Workers::doing(std::uint32_t worker) const {
   const Port& port = ports_[worker];

@@ -29,8 +29,6 @@ class Workers {
   // workers that may have commands at once; the others wait for their turn.
   Workers(const Arena& arena, const Plan& plan, const std::vector<std::uint32_t>& envs_of_worker,
           const nb::sequence& queues, std::uint32_t max_running);
-  Workers(const Workers&) = delete;
-  Workers& operator=(const Workers&) = delete;
 
   std::uint32_t count() const { return static_cast<std::uint32_t>(ports_.size()); }
   Port& operator[](std::uint32_t worker) { return ports_[worker]; }
@@ -64,9 +62,7 @@ class Workers {
   // -- receiving -----------------------------------------------------------------------------------------------
 
   // Receives the parts that come with a result; returns kWhole if there are none.
-  Mail::Arrival read(std::uint32_t worker, const Result& result, nb::object& parts) {
-    return result.flags & (kOnSocket | kHasBlob) ? read_parts_of(worker, result, parts) : Mail::Arrival::kWhole;
-  }
+  Mail::Arrival read(std::uint32_t worker, const Result& result, nb::object& parts);
   // Updates the worker's port after a result was read.
   void note_result(std::uint32_t worker, const Result& result) {
     Port& port = ports_[worker];
@@ -139,7 +135,6 @@ class Workers {
  private:
   // Ends the turn of a worker that has nothing left to do. The worker that has waited longest gets the next turn.
   void finish_turn(std::uint32_t worker);
-  Mail::Arrival read_parts_of(std::uint32_t worker, const Result& result, nb::object& parts);
 
   const Arena& arena_;
   const Plan& plan_;

@@ -191,5 +191,5 @@ def _hub(settings: Settings, layout: Layout, arena: _core.Arena, backend: Backen
         if settings.max_concurrency is None or settings.backend == "serial"
         else settings.max_concurrency,
         one_sleeps=layout.spinning.one_sleeps,
-        spins_heedlessly=layout.spinning.heedless,
+        ignore_load=layout.spinning.ignore_load,
     )
