@@ -15,8 +15,6 @@ class Shared {
     new (memory_) T{};
   }
   ~Shared() { munmap(memory_, sizeof(T)); }
-  Shared(const Shared&) = delete;
-  Shared& operator=(const Shared&) = delete;
 
   T& operator*() const { return *static_cast<T*>(memory_); }
   T* operator->() const { return static_cast<T*>(memory_); }

@@ -43,8 +43,6 @@ class Stepped {
     while (waitpid(pid_, &status, 0) == pid_ && !WIFSIGNALED(status)) {
     }
   }
-  Stepped(const Stepped&) = delete;
-  Stepped& operator=(const Stepped&) = delete;
 
   // Runs the next instruction, until it ends or sleeps in the kernel.
   State step() {

@@ -1,20 +1,13 @@
 // Tests that the CpuMeter subtracts spinning from the thread's CPU time, and rarely makes a system call.
 #include "check.hpp"
-#include "worker/task_meter.hpp"
+#include "worker/cpu_meter.hpp"
 
 using namespace remuda;
 
-namespace {
-
-std::uint64_t cpu = 0;
-const auto kFake = [] { return cpu; };
-constexpr Nanoseconds kNone{0};
-
-}  // namespace
+static std::uint64_t cpu = 0;
 
 TEST(spinning_does_not_count) {
-  cpu = 0;
-  CpuMeter meter(kFake);
+  CpuMeter meter([] { return cpu; });
   meter.begin(Nanoseconds(5000));  // the thread had spun for 5000 ns before
   cpu += 1000;
   CHECK_EQ(meter.used(1, Nanoseconds(5400)), 600U);
@@ -27,11 +20,11 @@ TEST(spinning_does_not_count) {
 }
 
 TEST(a_look_is_due_once_a_millisecond) {
-  CpuMeter meter(kFake);
-  meter.begin(kNone);
+  CpuMeter meter;
+  meter.begin({});
   std::uint64_t now = 50 * CpuMeter::kInterval;
   CHECK(meter.is_due(now));
-  meter.used(now, kNone);
+  meter.used(now, {});
   CHECK(!meter.is_due(now));
   CHECK(!meter.is_due(now + CpuMeter::kInterval - 1));
   CHECK(meter.is_due(now + CpuMeter::kInterval));

@@ -44,7 +44,6 @@ TEST(runs_are_taken_in_the_order_of_arrival_and_in_pieces) {
   runs = part.take(2);
   CHECK(runs.size() == 2 && runs[0].slot == 6 && runs[0].row == row + 3 && runs[0].count == 1);
   CHECK(runs[1].slot == 2 && runs[1].count == 1);
-  CHECK_EQ(part.ready(), 1u);
   runs = part.take(100);
   CHECK(runs.size() == 1 && runs[0].slot == 3 && runs[0].row == row + 1);
   CHECK(part.pending() == 0 && part.take(100).empty());

@@ -235,8 +235,8 @@ class Hunt {
     }
   }
 
-  // Frees a descriptor: first the reserve, then one by one those of killed processes. Returns false if there is none
-  // left to free.
+  // Frees a descriptor: first the reserve, then one by one those of killed processes. Returns false if no descriptor
+  // could be freed.
   bool make_room() {
     if (spend_reserve()) return spent_ = true;
     if (shot_.empty()) return false;

@@ -33,6 +33,8 @@ inline void add(std::atomic<std::uint64_t>& counter, std::uint64_t n) {
   counter.store(counter.load(std::memory_order_relaxed) + n, std::memory_order_relaxed);
 }
 
+inline std::uint64_t load(const std::atomic<std::uint64_t>& counter) { return counter.load(std::memory_order_relaxed); }
+
 // A histogram of durations, with four buckets per octave, from 256 ns to more than half an hour. The first and the last
 // bucket also count all shorter and longer durations.
 struct Durations {

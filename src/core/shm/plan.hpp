@@ -38,6 +38,8 @@
 #include "ipc/shared_cores.hpp"
 #include "shm/arena.hpp"
 #include "shm/figures.hpp"
+#include "shm/meter.hpp"
+#include "shm/progress.hpp"
 
 namespace remuda {
 
@@ -48,61 +50,6 @@ struct Records {
   alignas(64) std::atomic<std::uint32_t> sent;
 };
 static_assert(sizeof(Records) == 64);
-
-// Counts of a worker's work, for statistics. Only the worker writes them; any thread may read them at any time. They do
-// not order other memory accesses.
-struct Meter {
-  alignas(64) std::atomic<std::uint64_t> steps;  // The number of rows filled by steps and resets.
-  std::atomic<std::uint64_t> busy_ns;            // The wall time in which commands were executed.
-  std::atomic<std::uint64_t> cpu_ns;             // CPU time without spinning, at most a millisecond out of date.
-  std::atomic<std::uint64_t> task;               // The current task, see `Task`; 0: the worker is idle.
-  std::atomic<std::uint32_t> env;                // The env of the current task, or kWholeWorker.
-  std::atomic<std::uint32_t> pid;                // The pid of the worker's process; 0: not started.
-};
-static_assert(sizeof(Meter) == 64);
-
-inline constexpr Field kFieldsOfMeter[] = {
-    {"steps", "u8", 1, offsetof(Meter, steps)},   {"busy_ns", "u8", 1, offsetof(Meter, busy_ns)},
-    {"cpu_ns", "u8", 1, offsetof(Meter, cpu_ns)}, {"task", "u8", 1, offsetof(Meter, task)},
-    {"env", "u4", 1, offsetof(Meter, env)},       {"pid", "u4", 1, offsetof(Meter, pid)},
-};
-
-// An op and its start time in one word, so that a reader never combines the op of one task with the start of another.
-struct Task {
-  static std::uint64_t pack(Op op, std::uint64_t begin_ns) {
-    return (begin_ns & ~kOpMask) | (static_cast<std::uint64_t>(op) + 1);
-  }
-  static Op op(std::uint64_t task) { return static_cast<Op>((task & kOpMask) - 1); }
-  // Whether the word can be a task. Otherwise an env has corrupted the memory.
-  static bool is_sound(std::uint64_t task) { return (task & kOpMask) != 0 && op(task) <= Op::kPrepare; }
-  static std::uint64_t begin_ns(std::uint64_t task) { return task & ~kOpMask; }
-  // Whether the task was already over at `end_ns`, when its worker last finished something. A worker clears the word
-  // only after it publishes the task's result, and may die in between.
-  static bool is_over(std::uint64_t task, std::uint64_t end_ns) { return (task | kOpMask) < end_ns; }
-
- private:
-  static constexpr std::uint64_t kOpMask = 15;
-};
-
-// The progress of an env. Its worker writes it, and it outlives the worker: the pool reads it for a death report, and
-// the worker's successor continues the counts.
-struct Progress {
-  std::atomic<std::uint64_t> resets;
-  std::atomic<std::uint64_t> steps;    // The number of steps begun since the last reset.
-  std::atomic<std::uint64_t> results;  // The number of rows filled.
-  // The next three counts describe the env's seeds. `seed_base` is the number of the caller's seed from which they are
-  // derived (`SeedBase.number` in Python). `seeded_at` is the number of the latest reset with a seed. `counted_from` is
-  // the number of the reset at which the count of seeds began. The latest seeded reset thus used the seed number
-  // seeded_at - counted_from.
-  std::atomic<std::uint64_t> seed_base;
-  std::atomic<std::uint64_t> seeded_at;
-  std::atomic<std::uint64_t> counted_from;
-  // 1 if the env's last result ended the episode and the worker has not reported the next episode yet, else 0.
-  std::atomic<std::uint64_t> needs_reset;
-  // 1 if a shard on another machine has rebuilt the env, and the env has not reset since. Always 0 on one machine.
-  std::atomic<std::uint64_t> is_fresh_on_shard;
-};
-static_assert(sizeof(Progress) == 64);
 
 // The header of an env's log, see episode_log.hpp. Only the env's worker writes it.
 struct LogHeader {

@@ -2,7 +2,7 @@
 //
 // A thread cannot be killed. When the pool finds that a call of an env is late, it starts another thread, which calls
 // `take_over` and continues the loop. Should the late call return after all, `run` throws TakenOver in the first
-// thread. This thread then leaves the loop, and touches neither the loop nor the arena any more.
+// thread. This thread then leaves the loop, and no longer touches the loop or the arena.
 //
 // Code of an env may fork. A child that comes back from that code must not run the loop, too: it ends.
 #pragma once

@@ -6,12 +6,14 @@
 #include <vector>
 
 #include "python/numpy_api.hpp"
-#include "worker/env_counts.hpp"
+#include "shm/progress.hpp"
 
 namespace remuda {
 
 struct HostedEnv {
   std::uint32_t index;  // the env's number in the pool
+  Progress& progress;
+  EnvFigures& figures;
   nb::object env;
   nb::object last_obs = {};  // The answer to kObserve. It may be a buffer that the env reuses.
   // A copy of the last observation that the worker owns. It is current if `last_obs` is the same object.
@@ -26,7 +28,7 @@ struct HostedEnv {
   bool is_due = false;                         // The env is due for a reset in advance.
   nb::object ahead = {};                       // The result of a reset in advance, until it is requested.
   nb::object ahead_error = {};                 // Its exception, which the reset that is requested next raises.
-  EnvCounts::Seeds seeds_before_ahead = {};
+  Progress::Seeds seeds_before_ahead = {};
   double reward = 0.0;  // The sum of rewards in the current episode.
   // Whether the env was reset, or put into a state, since it was created. For a vector env, only the first sub-env has
   // this.

@@ -24,19 +24,21 @@ WorkerLoop::WorkerLoop(std::shared_ptr<Arena> arena, Plan plan, WorkerSpec spec,
       rows_(*arena_, plan_, hooks_, obs_nest, std::move(obs), std::move(final_obs), std::move(functions),
             std::move(computed)),
       port_(*arena_, plan_, spec_),
-      counts_(arena_->at<Progress>(plan_.progress)),
       figures_(arena_->at<WorkerFigures>(plan_.worker_figures)[spec.index]),
-      meter_(*arena_->at<Meter>(plan_.meter(spec.index)), arena_->at<EnvFigures>(plan_.env_figures)),
+      meter_(*arena_->at<Meter>(plan_.meter(spec.index))),
       env_calls_(hooks_),
       log_(arena_, plan_),
       records_(arena_->at<Records>(Plan::kRecords)) {
+  meter_.pid.store(process_id(), std::memory_order_relaxed);
   for (nb::handle env : envs) {
     const std::uint32_t index = spec_.first_env + static_cast<std::uint32_t>(envs_.size());
-    HostedEnv& hosted = envs_.emplace_back(HostedEnv{.index = index, .env = nb::borrow(env)});
+    Progress& progress = arena_->at<Progress>(plan_.progress)[index];
+    EnvFigures& figures = arena_->at<EnvFigures>(plan_.env_figures)[index];
+    HostedEnv& hosted = envs_.emplace_back(HostedEnv{index, progress, figures, nb::borrow(env)});
     hosted.is_unbuilt = env.is_none();
-    hosted.results = counts_.results(index);
+    hosted.results = load(progress.results);
     // If the env was reset before, this worker is a successor, and its new env needs a reset.
-    set_needs_reset(hosted, counts_.has_begun(index));
+    set_needs_reset(hosted, load(progress.resets) != 0);
     if (log_.is_on() && !env.is_none()) log_.add(index, Entry::kMade);
   }
 }
@@ -55,7 +57,7 @@ bool WorkerLoop::run_available() {
   if (!has_command()) return closed_;
   cpu_meter_.begin(port_.spun());
   run_commands();
-  meter_.note_cpu(cpu_meter_.used(now_, port_.spun()));
+  add(meter_.cpu_ns, cpu_meter_.used(now_, port_.spun()));
   return closed_;
 }
 
@@ -72,7 +74,7 @@ bool WorkerLoop::run_commands() {
       if (port_.is_due(now_)) port_.publish(false, now_);
     }
     // The CPU time is noted before the results are published, so that a reader of the results finds it.
-    if (cpu_meter_.is_due(now_)) meter_.note_cpu(cpu_meter_.used(now_, port_.spun()));
+    if (cpu_meter_.is_due(now_)) add(meter_.cpu_ns, cpu_meter_.used(now_, port_.spun()));
     port_.publish(true, now_);
   } while (!closed_ && reset_one_ahead());
   meter_.end();
@@ -107,7 +109,9 @@ void WorkerLoop::wait_for_command() {
 
 void WorkerLoop::execute(const Command& command) {
   const bool is_vector = spec_.is_vector && !is_message(command.op);
-  meter_.begin_command(command.op, command.env, now_);
+  has_stepped_ = false;
+  resetting_ = 0;
+  meter_.begin(command.op, command.env, now_);
   Result result = result_of(command, is_vector ? plan_.width : 1);
   const auto error = error_of([&] { is_vector ? execute_vector(command, result) : execute_one(command, result); });
   if (!error) return;
@@ -153,7 +157,7 @@ Result WorkerLoop::result_of(const Command& command, std::uint32_t count) const 
 // -- a thread that hangs ---------------------------------------------------------------------------
 
 std::optional<std::uint32_t> WorkerLoop::take_over(std::uint64_t task) {
-  if (!env_calls_.take_over([&] { return meter_.is_at(task); })) return std::nullopt;
+  if (!env_calls_.take_over([&] { return meter_.task.load(std::memory_order_acquire) == task; })) return std::nullopt;
   return meter_.current_env();
 }
 
@@ -208,8 +212,8 @@ void WorkerLoop::step(HostedEnv& env, const Command& command, Result& result) {
     if (parts.is_valid()) log_.put_objects(command.env, PartBytes(parts).bytes());
     log_.add(command.env, Entry::kStep);
   }
-  counts_.count_step(env.index);
-  meter_.note_step();
+  add(env.progress.steps, 1);
+  has_stepped_ = true;
   nb::object outcome = env_calls_.run([&, it = env.env] {  // `it` holds the env: another thread may replace it
     PyObject* arguments[] = {it.ptr(), action.ptr()};
     PyObject* returned = PyObject_VectorcallMethod(name, arguments, 2 | PY_VECTORCALL_ARGUMENTS_OFFSET, nullptr);
@@ -262,13 +266,13 @@ void WorkerLoop::finish_step(HostedEnv& env, nb::object outcome, Result& result)
 void WorkerLoop::count_reward(HostedEnv& env, double reward, bool is_last) {
   env.reward += reward;
   if (!is_last) return;
-  meter_.note_episode(env.index, env.reward, counts_.steps(env.index));
+  env.figures.note_episode(env.reward, load(env.progress.steps));
 }
 
 // Sets the flag in the env's state, and in the arena, where the pool reads it.
 void WorkerLoop::set_needs_reset(HostedEnv& env, bool needs_reset) {
   env.needs_reset = needs_reset;
-  counts_.set_needs_reset(env.index, needs_reset);
+  env.progress.needs_reset.store(needs_reset, std::memory_order_relaxed);
 }
 
 void WorkerLoop::observe(HostedEnv& env, Result& result) {
@@ -326,7 +330,8 @@ nb::object WorkerLoop::describe(nb::handle error, nb::handle slot, bool is_secon
 void WorkerLoop::keep_last(HostedEnv& env, std::uint32_t row) {
   if (!plan_.keeps_last) return;
   rows_.keep(row, plan_.kept_row(env.index, ++env.results), env.needs_reset);
-  counts_.set_results(env.index, env.results);
+  // After the row was copied: the release store makes the kept row visible to the pool.
+  env.progress.results.store(env.results, std::memory_order_release);
 }
 
 void WorkerLoop::finish_row(HostedEnv& env, const Objects& objects, nb::handle info, const End& end, Result& result) {
@@ -352,7 +357,10 @@ nb::object WorkerLoop::read_blob(const Command& command) {
 void WorkerLoop::post(Result& result, nb::object parts) {
   if (parts.is_valid()) result.flags |= port_.write_blob(parts) ? kHasBlob : kOnSocket;
   now_ = result.end_ns = now_ns();
-  meter_.note_result(result);
+  const std::uint64_t took = result.end_ns - result.begin_ns;
+  add(meter_.busy_ns, took);
+  add(meter_.steps, result.flags & kIsMessage ? 0 : result.count);
+  if (has_stepped_) env_at(result.env).figures.steps.note(took - std::min(took, resetting_));
   port_.push(result);
   if (!(result.flags & kOnSocket)) return;
   // The result goes first, because it makes the pool read the socket. Nothing else would make room for a long write.

@@ -4,8 +4,8 @@
 // implements Gymnasium's calling convention and the autoreset modes. Its parts are:
 //
 //   WorkerPort   commands, results and bells            ResultRows   the rows of results
-//   HostedEnv    the state of an env between commands   EnvCounts    the counts of episodes, steps and seeds
-//   TaskMeter    the current task, and statistics       EpisodeLog   the data to replay an episode
+//   HostedEnv    the state of an env between commands   Progress     the counts of episodes, steps and seeds
+//   Meter        the current task, and statistics       EpisodeLog   the data to replay an episode
 //   EnvCalls     the code of envs, which may hang
 //
 // Rare cases, and all that needs pickling, are left to the worker's Python side, the `hooks`:
@@ -48,12 +48,11 @@
 
 #include "shm/columns.hpp"
 #include "shm/plan.hpp"
+#include "worker/cpu_meter.hpp"
 #include "worker/env_calls.hpp"
-#include "worker/env_counts.hpp"
 #include "worker/episode_log.hpp"
 #include "worker/hosted_env.hpp"
 #include "worker/result_rows.hpp"
-#include "worker/task_meter.hpp"
 #include "worker/worker_port.hpp"
 
 namespace remuda {
@@ -80,7 +79,7 @@ class WorkerLoop {
     return env_calls_.run([&] { return code(); });
   }
   // Takes the loop over from a thread that still is in `task`, in code of an env. Returns the env, which that thread
-  // keeps; nullopt if the thread is not there any more. Then `give_up` and `run` continue the loop.
+  // keeps; nullopt if the thread is no longer there. Then `give_up` and `run` continue the loop.
   std::optional<std::uint32_t> take_over(std::uint64_t task);
   // Puts `stand_in` in the place of the env whose call hangs, and answers the command with `error`.
   void give_up(nb::object stand_in, nb::handle error);
@@ -98,11 +97,13 @@ class WorkerLoop {
 
   // Sets whether the hook `complete_reset` is called for every reset, autoresets included.
   void complete_resets(bool on) { completes_resets_ = on; }
-  // These two call the functions of `EnvCounts`.
-  std::uint64_t next_seed(std::uint32_t index, std::uint64_t base, bool in_each) const {
-    return counts_.next_seed(index, base, in_each);
+  // These two call the functions of `Progress`.
+  std::uint64_t next_seed(std::uint32_t index, std::uint64_t base, bool in_each) {
+    return env_at(index).progress.next_seed(base, in_each);
   }
-  void note_seed(std::uint32_t index, std::uint64_t base, std::uint64_t n) { counts_.note_seed(index, base, n); }
+  void note_seed(std::uint32_t index, std::uint64_t base, std::uint64_t n) {
+    env_at(index).progress.note_seed(base, n);
+  }
   // Called before the caller changes the arguments of an env's resets. Makes the reset in advance if one is due, so
   // that the env's random numbers do not depend on timing. Then discards it, and marks the env as due again.
   void reset_anew(std::uint32_t index);
@@ -190,9 +191,8 @@ class WorkerLoop {
   std::vector<Column> actions_;
   ResultRows rows_;
   WorkerPort port_;
-  EnvCounts counts_;
   WorkerFigures& figures_;
-  TaskMeter meter_;
+  Meter& meter_;
   CpuMeter cpu_meter_;
   EnvCalls env_calls_;
   EpisodeLog log_;
@@ -201,6 +201,10 @@ class WorkerLoop {
   Command command_{};      // the command that is executed; its `count` is 0 if there is none
   Command rest_{};         // the commands of the same record that come next; its `count` is 0 if there are none
   std::uint64_t now_ = 0;  // the time in ns when the last task ended
+  // Whether the current command has stepped its env, and the time in ns of resets and renewals within the command. The
+  // durations of steps exclude this time.
+  bool has_stepped_ = false;
+  std::uint64_t resetting_ = 0;
   bool completes_resets_ = false;
   bool closed_ = false;
   // Whether the process exceeds its memory limit, as the last check has found, and the time in ns of the next check.

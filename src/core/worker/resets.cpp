@@ -87,8 +87,8 @@ void WorkerLoop::catch_up(HostedEnv& env) {
 // seed, because it depends on timing whether it was made at all.
 bool WorkerLoop::forget_ahead(HostedEnv& env) {
   if (!env.has_reset_ahead()) return false;
-  const bool was_seeded = counts_.seeds(env.index) != env.seeds_before_ahead;
-  counts_.give_back(env.index, env.seeds_before_ahead);
+  const bool was_seeded = env.progress.seeds() != env.seeds_before_ahead;
+  env.progress.give_back(env.seeds_before_ahead);
   env.forget_reset_ahead();
   if (was_seeded) hooks_.attr("give_seed_back")(env.index);
   return true;
@@ -117,14 +117,14 @@ void WorkerLoop::reset_ahead(HostedEnv& env, nb::object kwargs) {
   const std::uint64_t before = now_ns();
   env.is_due = false;
   forget_ahead(env);
-  env.seeds_before_ahead = counts_.seeds(env.index);
+  env.seeds_before_ahead = env.progress.seeds();
   const auto error = error_of([&] {
     own_last_obs(env);
     env.ahead = call_reset(env, std::move(kwargs));
   });
   if (error) env.ahead_error = nb::borrow(value_of(*error));
   now_ = now_ns();
-  meter_.note_busy(now_ - before);
+  add(meter_.busy_ns, now_ - before);
 }
 
 // Resets an env in advance on request. The worker may have made this reset already.
@@ -160,7 +160,8 @@ nb::tuple WorkerLoop::call_reset(HostedEnv& env, nb::object kwargs) {
   });
   env.reset_begin_ns = before;
   env.reset_end_ns = now_ns();
-  meter_.note_reset(index, env.reset_end_ns - before);
+  env.figures.resets.note(env.reset_end_ns - before);
+  resetting_ += env.reset_end_ns - before;
   env.has_begun = true;
   nb::tuple outcome = results_of(result, 2, "reset() to return (observation, info)");
   check_info(item(outcome, 1));
@@ -185,7 +186,7 @@ void WorkerLoop::renew(HostedEnv& env) {
     throw;
   }
   const std::uint64_t took = now_ns() - before;
-  meter_.note_renewal(took);
+  resetting_ += took;
   if (has_failed) add(figures_.rebuild_ns, took);
 }
 

@@ -8,7 +8,7 @@ nb::tuple WorkerLoop::place_of(std::uint32_t index) const {
   const HostedEnv& env = envs_[index - spec_.first_env];
   if (!env.last_obs.is_valid() || !env.has_begun) throw nb::value_error("there is no state before the first reset");
   const bool is_over = env.needs_reset;
-  if (!is_over) return nb::make_tuple(env.last_obs, false, false, counts_.steps(index), nb::none());
+  if (!is_over) return nb::make_tuple(env.last_obs, false, false, load(env.progress.steps), nb::none());
   const auto ahead = env.ahead.is_valid() ? nb::borrow<nb::tuple>(env.ahead) : nb::make_tuple(nb::none(), nb::none());
   const nb::bytes computed(env.last_computed.data(), env.last_computed.size());
   const auto end = nb::make_tuple(item(ahead, 0), item(ahead, 1), computed);
@@ -23,9 +23,9 @@ void WorkerLoop::restore(HostedEnv& env, const nb::object& state, Result& result
   env.is_due = false;
   if (log_.is_on()) log_.add(env.index, Entry::kRestored);
   // Counts one reset, so that a successor of this worker finds that the env has begun.
-  if (!counts_.has_begun(env.index)) {
-    counts_.count_reset(env.index);
-    counts_.keep_seed(env.index);
+  if (load(env.progress.resets) == 0) {
+    add(env.progress.resets, 1);
+    env.progress.keep_seed();
   }
   const bool has_computed =
       take_place(env, nb::borrow<nb::tuple>(hooks_.attr("restore")(env.index, state)), result.row);
@@ -43,7 +43,7 @@ bool WorkerLoop::take_place(HostedEnv& env, const nb::tuple& place, std::uint32_
   env.terminated = truth(item(place, 1), "terminated");
   env.truncated = truth(item(place, 2), "truncated");
   set_needs_reset(env, env.terminated || env.truncated);
-  counts_.set_steps(env.index, nb::cast<std::uint64_t>(item(place, 3)));
+  env.progress.steps.store(nb::cast<std::uint64_t>(item(place, 3)), std::memory_order_relaxed);
   env.has_begun = true;
   nb::object computed = nb::none();
   if (!item(place, 4).is_none()) {
@@ -51,8 +51,8 @@ bool WorkerLoop::take_place(HostedEnv& env, const nb::tuple& place, std::uint32_
     computed = nb::borrow(item(end, 2));
     if (!item(end, 1).is_none()) {
       env.ahead = nb::make_tuple(item(end, 0), item(end, 1));
-      env.seeds_before_ahead = counts_.seeds(env.index);
-      counts_.count_reset(env.index);  // Resets in advance count as resets, too.
+      env.seeds_before_ahead = env.progress.seeds();
+      add(env.progress.resets, 1);  // Resets in advance count as resets, too.
     }
   }
   env.is_due = env.needs_reset && !env.ahead.is_valid();

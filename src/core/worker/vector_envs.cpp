@@ -25,7 +25,7 @@ nb::object WorkerLoop::run_vector(const Command& command) {
   const bool is_first = !sub_envs->has_begun && spec_.autoreset == Autoreset::kNextStep;
   if (command.op == Op::kStep && !is_first) {
     count_steps(sub_envs);
-    meter_.note_step();
+    has_stepped_ = true;
     return hooks_.attr("step_vector")(command.env, command.row, command.action, parts);
   }
   if (sub_envs->is_unbuilt) {
@@ -39,7 +39,9 @@ nb::object WorkerLoop::run_vector(const Command& command) {
           ? hooks_.attr("reset_vector_into_rows")(command.env, command.row)
           : hooks_.attr("reset_vector")(command.env, command.row, command.op == Op::kStep ? nb::none() : parts);
   sub_envs->has_begun = true;
-  meter_.note_reset(command.env, now_ns() - now_);
+  const std::uint64_t took = now_ns() - now_;
+  sub_envs->figures.resets.note(took);
+  resetting_ += took;
   return extra;
 }
 
@@ -50,12 +52,12 @@ void WorkerLoop::count_steps(HostedEnv* sub_envs) {
     if (sub_envs[i].needs_reset && spec_.autoreset == Autoreset::kNextStep)
       begin_episode(sub_envs[i]);
     else
-      counts_.count_step(sub_envs[i].index);
+      add(sub_envs[i].progress.steps, 1);
   }
 }
 
 void WorkerLoop::begin_episode(HostedEnv& env) {
-  counts_.begin_episode(env.index);
+  env.progress.begin_episode();
   env.reward = 0.0;
 }
 

@@ -110,11 +110,6 @@ nb::object Batch::done() {
   return array;
 }
 
-nb::object Batch::info_reader() const {
-  const bool is_known = columns_ != nullptr && columns_->info_reader.is_valid();
-  return is_known ? columns_->info_reader : nb::object(source_.attr("info_reader"));
-}
-
 // Returns whether `reader` can read all infos from the columns. Returns false if a terminal observation is not an
 // array.
 bool Batch::columns_have_infos(const InfoReader& reader) const {
@@ -169,7 +164,8 @@ nb::object Batch::terminal_observations() const {
 // Calls `read` with the reader of infos, which it locks. Returns null if some infos are not in the columns.
 template <class Read>
 nb::object Batch::from_columns(Read read) const {
-  const nb::object held = info_reader();
+  const bool is_known = columns_ != nullptr && columns_->info_reader.is_valid();
+  const nb::object held = is_known ? columns_->info_reader : nb::object(source_.attr("info_reader"));
   const nb::ft_object_guard guard(held);
   InfoReader& reader = *nb::inst_ptr<InfoReader>(held);
   if (!columns_have_infos(reader)) return {};

@@ -35,9 +35,8 @@ class Batch {
   };
   enum Attribute { kReward, kTerminated, kTruncated, kEnvIds, kObs, kAttributes };
 
-  // Makes a batch of the rows from `first` on. `lease` keeps the memory of these rows. `frame`: the lent frame that the
-  // lease belongs to; null if there is none. `finals`, `infos`: whether any row has a terminal observation, or an info,
-  // in the columns.
+  // Makes a batch of the rows from `first` on. `lease` keeps the memory of these rows. `frame`: the lent frame of this
+  // lease, or null. `finals`, `infos`: whether any row has a terminal observation, or an info, in the columns.
   Batch(nb::object source, std::shared_ptr<const BatchColumns> columns, nb::object lease,
         std::shared_ptr<LentFrame> frame, std::uint32_t first, nb::object env_ids, bool finals, bool infos,
         nb::object extras);
@@ -82,7 +81,6 @@ class Batch {
  private:
   nb::object column(std::size_t index) const;
   const npy_bool* flags(Attribute attribute);
-  nb::object info_reader() const;
   bool columns_have_infos(const InfoReader& reader) const;
   InfoRows info_rows(const InfoReader& reader) const;
   nb::object terminal_observations() const;
@@ -93,7 +91,7 @@ class Batch {
   nb::object source_;
   std::shared_ptr<const BatchColumns> columns_;
   nb::object lease_;                  // Null if the rows were copied to `arrays_`.
-  std::shared_ptr<LentFrame> frame_;  // The lent frame that `lease_` belongs to; null if there is none.
+  std::shared_ptr<LentFrame> frame_;  // The lent frame of `lease_`, or null.
   Arrays arrays_;                     // The copied rows.
   nb::object extras_;
   nb::object attributes_[kAttributes];  // the arrays that were made, or set by the caller

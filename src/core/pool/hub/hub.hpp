@@ -218,8 +218,7 @@ class Hub {
                           const std::vector<std::uint32_t>& order);
   nb::object take_rows(std::uint32_t limit, bool by_slot, const std::vector<std::uint32_t>& order,
                        std::uint32_t number);
-  bool sleep(const Mail::UnderWay& messages, std::uint32_t target, Nanoseconds limit, Clock::time_point& now);
-  bool sleep_apart(std::uint32_t heard, std::uint32_t needed, Nanoseconds limit, Clock::time_point& now);
+  bool sleep(std::uint32_t heard, std::uint32_t needed, Nanoseconds limit, Clock::time_point& now);
   void await_machines(Nanoseconds limit, bool all, Clock::time_point& now);
   void drain();
   bool accept(std::uint32_t worker, const Result& result);

@@ -63,7 +63,7 @@ bool Hub::wait_from(Clock::time_point start, std::uint32_t wanted, std::int64_t 
       continue;
     }
     if (!bell_.ask_for_all(!each && needed > 1 && needed == slots_.parts().in_flight())) continue;
-    const bool has_slept = sleep_apart(heard, needed, limit, now);
+    const bool has_slept = sleep(heard, needed, limit, now);
     caller_meter_.note_waited(static_cast<std::uint64_t>(Nanoseconds(now - before).count()));
     if (tracing_.is_on()) tracing_.note_wait(before, now, part != nullptr);
     workers_.clock().look(now, RunningClock::kStall);
@@ -87,19 +87,26 @@ void Hub::pass_on() {
 }
 
 // Sleeps without the GIL, and lets other threads enter. The first thread sleeps on the bell until it was rung `needed`
-// times after `heard`, see `sleep`. The others wait until it has woken up; for their sake it wakes up for each result.
-bool Hub::sleep_apart(std::uint32_t heard, std::uint32_t needed, Nanoseconds limit, Clock::time_point& now) {
+// times after `heard`, or for about `limit`. While messages are under way, it sleeps only until one of them can
+// continue, and the function returns false. The other threads wait until the first one has woken up; for their sake it
+// wakes up for each result. `now`: the time before the sleep; becomes the time after it.
+bool Hub::sleep(std::uint32_t heard, std::uint32_t needed, Nanoseconds limit, Clock::time_point& now) {
   const nb::gil_scoped_release release;
   const Mail::UnderWay messages = workers_.mail().under_way();
+  const auto sleep_on_bell = [&] {
+    if (!bell_.has_reached(heard + needed) && messages.sleep(limit)) {
+      now = Clock::now();
+      return false;
+    }
+    now = bell_.wait(heard + needed, limit, now);
+    return true;
+  };
   // If there is only one part, no other thread may enter.
-  if (part_objects_.size() == 1) return sleep(messages, heard + needed, limit, now);
+  if (part_objects_.size() == 1) return sleep_on_bell();
   if (sleeps_for_ != 0) {
     ++followers_;
     if (sleeps_for_ > 1) bell_.wake(sleeps_for_);
-    {
-      HubLock::Absence absence(lock_);
-      absence.await_news(limit);
-    }
+    HubLock::Absence(lock_).await_news(limit);
     --followers_;
     now = Clock::now();
     return true;
@@ -108,23 +115,11 @@ bool Hub::sleep_apart(std::uint32_t heard, std::uint32_t needed, Nanoseconds lim
   bool has_slept;
   {
     const HubLock::Absence absence(lock_);
-    has_slept = sleep(messages, heard + needed, limit, now);
+    has_slept = sleep_on_bell();
   }
   sleeps_for_ = 0;
   if (followers_ != 0) lock_.announce();
   return has_slept;
-}
-
-// Sleeps until the bell has been rung up to `target`, or for about `limit`. While messages are under way, instead
-// sleeps until one of them can continue, and returns false. `now`: the time before the sleep; becomes the time after
-// it.
-bool Hub::sleep(const Mail::UnderWay& messages, std::uint32_t target, Nanoseconds limit, Clock::time_point& now) {
-  if (!bell_.has_reached(target) && messages.sleep(limit)) {
-    now = Clock::now();
-    return false;
-  }
-  now = bell_.wait(target, limit, now);
-  return true;
 }
 
 // -- results ---------------------------------------------------------------------------------------------

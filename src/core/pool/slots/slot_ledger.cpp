@@ -55,25 +55,22 @@ nb::tuple SlotLedger::last(std::uint32_t slot) const {
 // these.
 bool SlotLedger::needs_reset(std::uint32_t slot) const {
   if (plan_.keeps_last && last_results_.is_over(env_of(slot))) return true;
-  return progress_[env_of(slot)].needs_reset.load(std::memory_order_relaxed) != 0;
+  return load(progress_[env_of(slot)].needs_reset) != 0;
 }
 
 bool SlotLedger::has_begun(std::uint32_t slot) const {
-  return !needs_reset(slot) && progress_[env_of(slot)].steps.load(std::memory_order_relaxed) == 0;
+  return !needs_reset(slot) && load(progress_[env_of(slot)].steps) == 0;
 }
 
 nb::tuple SlotLedger::progress(std::uint32_t env) const {
-  const Progress& progress = progress_[env];
-  return nb::make_tuple(progress.resets.load(std::memory_order_relaxed),
-                        progress.steps.load(std::memory_order_relaxed));
+  return nb::make_tuple(load(progress_[env].resets), load(progress_[env].steps));
 }
 
 nb::tuple SlotLedger::seeded(std::uint32_t env) const {
   const Progress& progress = progress_[env];
   const std::uint64_t base = progress.seed_base.load(std::memory_order_acquire);
-  const std::uint64_t seeded_at = progress.seeded_at.load(std::memory_order_relaxed);
-  return nb::make_tuple(base, seeded_at - progress.counted_from.load(std::memory_order_relaxed),
-                        progress.resets.load(std::memory_order_relaxed) - seeded_at);
+  const std::uint64_t seeded_at = load(progress.seeded_at);
+  return nb::make_tuple(base, seeded_at - load(progress.counted_from), load(progress.resets) - seeded_at);
 }
 
 // -- commands ------------------------------------------------------------------------------------------------

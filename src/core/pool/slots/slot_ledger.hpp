@@ -120,7 +120,7 @@ class SlotLedger {
   // Returns whether the slot's env was rebuilt and has not reset since, so that it has no observation.
   bool is_fresh(std::uint32_t slot) const {
     const std::uint32_t env = env_of(slot);
-    return last_results_.is_fresh(env) || progress_[env].is_fresh_on_shard.load(std::memory_order_relaxed) != 0;
+    return last_results_.is_fresh(env) || load(progress_[env].is_fresh_on_shard) != 0;
   }
   // Returns whether the last result of a slot ended the episode. After a same-step autoreset, the episode is not over.
   // This function and `last` need `Plan::keeps_last`.

@@ -7,30 +7,19 @@
 
 namespace remuda {
 
-namespace {
-
-std::vector<Port> ports_for(const Arena& arena, const Plan& plan, const std::vector<std::uint32_t>& envs_of_worker) {
-  std::vector<Port> ports;
-  std::uint32_t first_env = 0;
-  for (std::uint32_t w = 0; w < plan.workers; ++w) {
-    ports.emplace_back(arena, plan, w, first_env, envs_of_worker[w]);
-    first_env += envs_of_worker[w];
-  }
-  return ports;
-}
-
-}  // namespace
-
 Workers::Workers(const Arena& arena, const Plan& plan, const std::vector<std::uint32_t>& envs_of_worker,
                  const nb::sequence& queues, std::uint32_t max_running)
     : arena_(arena),
       plan_(plan),
       figures_(arena.at<WorkerFigures>(plan.worker_figures)),
-      ports_(ports_for(arena, plan, envs_of_worker)),
       mail_(plan.workers, queues),
       watch_(plan.workers),
       records_(*arena.at<Records>(Plan::kRecords)),
-      turns_(plan.workers, max_running) {}
+      turns_(plan.workers, max_running) {
+  std::uint32_t first_env = 0;
+  for (std::uint32_t w = 0; w < plan.workers; first_env += envs_of_worker[w++])
+    ports_.emplace_back(arena, plan, w, first_env, envs_of_worker[w]);
+}
 
 void Workers::push(std::uint32_t worker, Command command, nb::handle parts) {
   Port& port = ports_[worker];
