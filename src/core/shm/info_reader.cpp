@@ -31,10 +31,6 @@ nb::object objects(npy_intp n) {
   return array;
 }
 
-void set_object(nb::handle array, std::size_t i, nb::object value) {
-  put(data_of<PyObject*>(array)[i], std::move(value));
-}
-
 void set(nb::dict& dict, const nb::object& key, const nb::object& value) {
   if (PyDict_SetItem(dict.ptr(), key.ptr(), value.ptr()) < 0) nb::raise_python_error();
 }
@@ -200,7 +196,7 @@ void InfoReader::add_finals(nb::dict& stacked, const nb::dict& finals, npy_intp 
   for (auto [row, obs] : finals) {
     const auto i = nb::cast<std::size_t>(row);
     if (i >= static_cast<std::size_t>(n)) throw nb::index_error("there is no such row");
-    set_object(final_obs, i, nb::borrow(obs));
+    put(data_of<PyObject*>(final_obs)[i], nb::borrow(obs));
     for (nb::object& mask : masks) data_of<npy_bool>(mask)[i] = NPY_TRUE;
   }
   sub_dict(stacked, nb::borrow(kNames[0]));
@@ -239,7 +235,7 @@ nb::object InfoReader::stack_column(const InfoRows& rows, std::size_t i, ReusedA
 nb::object InfoReader::stack_objects(const InfoRows& rows, std::size_t i) const {
   nb::object to = objects(static_cast<npy_intp>(rows.size()));
   for (std::size_t row = 0; row < rows.size(); ++row)
-    if ((rows.mask(row) >> i & 1) != 0) set_object(to, row, value_of(columns_[i].kind, rows[i], row));
+    if ((rows.mask(row) >> i & 1) != 0) put(data_of<PyObject*>(to)[row], value_of(columns_[i].kind, rows[i], row));
   return to;
 }
 

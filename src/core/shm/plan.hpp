@@ -129,7 +129,9 @@ struct Plan {
       at = (at + size + 63) / 64 * 64;
       return offset;
     };
-    for (std::uint32_t w = 0; w < workers; ++w) ports.push_back(place(port_bytes()));
+    const std::uint64_t port_bytes = sizeof(Bell) + sizeof(Meter) + ring_bytes<Command>(ring_capacity) +
+                                     ring_bytes<Result>(ring_capacity) + 2 * (sizeof(BlobHeader) + blob_bytes);
+    for (std::uint32_t w = 0; w < workers; ++w) ports.push_back(place(port_bytes));
     progress = place(sizeof(Progress) * envs);
     env_figures = place(sizeof(EnvFigures) * envs);
     worker_figures = place(sizeof(WorkerFigures) * workers);
@@ -177,12 +179,6 @@ struct Plan {
   std::uint64_t results(std::uint32_t w) const { return commands(w) + ring_bytes<Command>(ring_capacity); }
   std::uint64_t blobs_in(std::uint32_t w) const { return results(w) + ring_bytes<Result>(ring_capacity); }
   std::uint64_t blobs_out(std::uint32_t w) const { return blobs_in(w) + sizeof(BlobHeader) + blob_bytes; }
-
- private:
-  std::uint64_t port_bytes() const {
-    return sizeof(Bell) + sizeof(Meter) + ring_bytes<Command>(ring_capacity) + ring_bytes<Result>(ring_capacity) +
-           2 * (sizeof(BlobHeader) + blob_bytes);
-  }
 };
 
 }  // namespace remuda

@@ -154,8 +154,6 @@ Result WorkerLoop::result_of(const Command& command, std::uint32_t count) const 
   return result;
 }
 
-// -- a thread that hangs ---------------------------------------------------------------------------
-
 std::optional<std::uint32_t> WorkerLoop::take_over(std::uint64_t task) {
   if (!env_calls_.take_over([&] { return meter_.task.load(std::memory_order_acquire) == task; })) return std::nullopt;
   return meter_.current_env();
@@ -193,8 +191,6 @@ void WorkerLoop::replace_env(std::uint32_t index, nb::object env) {
   forget_ahead(place);
   if (log_.is_on() && !place.is_unbuilt) log_.add(index, Entry::kMade);
 }
-
-// -- the ops ---------------------------------------------------------------------------------------
 
 void WorkerLoop::step(HostedEnv& env, const Command& command, Result& result) {
   nb::object parts = read_blob(command);
@@ -293,11 +289,11 @@ void WorkerLoop::own_last_obs(HostedEnv& env) {
 
 void WorkerLoop::message(const Command& command, Result& result) {
   result.flags |= kIsMessage;
-  nb::object slot = command.env == kWholeWorker ? nb::none() : nb::object(nb::int_(command.env));
-  if (log_.is_on() && command.env != kWholeWorker) log_.count_call(command.env);
+  const bool is_for_env = command.env != kWholeWorker;
+  if (log_.is_on() && is_for_env) log_.count_call(command.env);
   const nb::object parts = read_blob(command);
-  if (command.env != kWholeWorker) own_last_obs(env_of(command));
-  post(result, hooks_.attr("handle")(slot, parts));
+  if (is_for_env) own_last_obs(env_of(command));
+  post(result, hooks_.attr("handle")(is_for_env ? nb::object(nb::int_(command.env)) : nb::none(), parts));
 }
 
 void WorkerLoop::fail(nb::handle error, const Command& command, Result& result) {
@@ -324,8 +320,6 @@ nb::object WorkerLoop::describe(nb::handle error, nb::handle slot, bool is_secon
   }
 }
 
-// -- the row ---------------------------------------------------------------------------------------
-
 // Copies the row to one of the env's kept rows, for the case that the worker dies before it fills the next one.
 void WorkerLoop::keep_last(HostedEnv& env, std::uint32_t row) {
   if (!plan_.keeps_last) return;
@@ -346,8 +340,6 @@ void WorkerLoop::post_row(HostedEnv& env, const Objects& objects, nb::handle inf
   keep_last(env, result.row);
   post(result, rest);
 }
-
-// -- in and out ------------------------------------------------------------------------------------
 
 nb::object WorkerLoop::read_blob(const Command& command) {
   if (command.flags & kOnSocket) return hooks_.attr("receive")();

@@ -13,12 +13,6 @@ std::vector<std::uint32_t> numbers_below(std::uint32_t count) {
   return numbers;
 }
 
-nb::object read_only_ids(const std::vector<std::uint32_t>& slots) {
-  nb::object ids = vector_of<npy_int64>(slots, NPY_INT64);
-  PyArray_CLEARFLAGS(as_array(ids), NPY_ARRAY_WRITEABLE);
-  return ids;
-}
-
 // Reads a list, tuple or array of ints. Returns false for anything else, including bools and boolean masks.
 bool read_ints(nb::handle list, std::vector<std::int64_t>& ints) {
   if (PyArray_Check(list.ptr())) {
@@ -92,8 +86,11 @@ std::uint32_t Hub::split(std::vector<std::vector<std::uint32_t>> divisions) {
   const std::uint32_t first = slots_.divide(divisions, *lendings_);
   keep_last_actions(numbers_below(plan_.slots));  // The positions of the slots have changed.
   part_objects_.clear();                          // Leases that are still held give their frames back when they end.
-  for (std::uint32_t i = 0; i < divisions.size(); ++i)
-    part_objects_.push_back({.env_ids = read_only_ids(slots_.parts().at(first + i).slots())});
+  for (std::uint32_t i = 0; i < divisions.size(); ++i) {
+    const nb::object ids = vector_of<npy_int64>(slots_.parts().at(first + i).slots(), NPY_INT64);
+    PyArray_CLEARFLAGS(as_array(ids), NPY_ARRAY_WRITEABLE);
+    part_objects_.push_back({.env_ids = ids});
+  }
   return first;
 }
 

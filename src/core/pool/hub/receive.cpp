@@ -9,8 +9,6 @@ namespace remuda {
 
 constexpr std::uint32_t kEverything = 0xffffffff;
 
-// -- waiting -----------------------------------------------------------------------------------------------
-
 bool Hub::wait(std::uint32_t wanted, std::int64_t timeout_ns, std::optional<std::uint32_t> number) {
   CallerMeter::Call call(caller_meter_);
   const bool is_done = wait_from(Clock::now(), wanted, timeout_ns, number);
@@ -122,8 +120,6 @@ bool Hub::sleep(std::uint32_t heard, std::uint32_t needed, Nanoseconds limit, Cl
   return has_slept;
 }
 
-// -- results ---------------------------------------------------------------------------------------------
-
 void Hub::drain() {
   Result result;
   for (std::uint32_t w = 0; w < workers_.count(); ++w) {
@@ -177,8 +173,6 @@ void Hub::serve_spares() {
     workers_.raise_news();  // Ends the wait, so that workers in the caller's thread can run.
   }
 }
-
-// -- batches ---------------------------------------------------------------------------------------------
 
 nb::object Hub::take(std::uint32_t limit, bool by_slot, nb::handle slots, std::uint32_t number) {
   std::vector<std::uint32_t> order;

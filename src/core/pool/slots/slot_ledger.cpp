@@ -23,8 +23,6 @@ SlotLedger::SlotLedger(const Arena& arena, const Plan& plan, Autoreset autoreset
   for (std::uint32_t w = 0; w < plan.workers; ++w) workers_.insert(workers_.end(), envs_of_worker[w], w);
 }
 
-// -- facts ---------------------------------------------------------------------------------------------------
-
 std::optional<std::uint32_t> SlotLedger::slot_of(std::uint32_t env) const {
   const std::uint32_t slot = seating_.slot_of(env);
   return slot == Seating::kNoSlot ? std::nullopt : std::optional(slot);
@@ -72,8 +70,6 @@ nb::tuple SlotLedger::seeded(std::uint32_t env) const {
   const std::uint64_t seeded_at = load(progress.seeded_at);
   return nb::make_tuple(base, seeded_at - load(progress.counted_from), load(progress.resets) - seeded_at);
 }
-
-// -- commands ------------------------------------------------------------------------------------------------
 
 std::vector<std::uint32_t> SlotLedger::busy_slots(std::uint32_t part) const {
   std::vector<std::uint32_t> busy;
@@ -127,8 +123,6 @@ std::optional<bool> SlotLedger::deliver_end(std::uint32_t first, std::uint64_t s
   answer(first, ending, true);
   return false;
 }
-
-// -- results -------------------------------------------------------------------------------------------------
 
 std::uint32_t SlotLedger::accept(const Result& result, nb::object parts) {
   const std::uint32_t first = seating_.slot_of(result.env);
