@@ -8,13 +8,10 @@ import sys
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import ray
 
 from remuda._training.acting import check_policy
 from remuda._wire import by_value
-
-Bytes = np.ndarray[Any, np.dtype[np.uint8]]
 
 
 @dataclass(frozen=True)
@@ -22,21 +19,20 @@ class PickledPolicy:
     """A policy, pickled for Ray's object store.
 
     Attributes:
-        pickled: The policy without its large memory.
-        buffers: The memory of its tensors and arrays, which processes of one machine share there.
+        pickled: The bytes of `torch.save` if `has_torch`, otherwise those of pickle.
     """
 
     pickled: bytes
-    buffers: list[Bytes]
+    has_torch: bool
 
     def load(self) -> Any:
-        """Returns the unpickled policy. A torch module is moved to the GPU if this process may use one.
+        """Returns the unpickled policy. A torch module is moved to the GPU if this process may use one."""
+        if not self.has_torch:
+            return pickle.loads(self.pickled)
+        import torch
 
-        Its memory is a copy, because a policy may write to it.
-        """
-        policy = pickle.loads(self.pickled, buffers=[bytearray(one.data) for one in self.buffers])
-        torch = sys.modules.get("torch")
-        if torch is not None and isinstance(policy, torch.nn.Module) and torch.cuda.is_available():
+        policy = torch.load(io.BytesIO(self.pickled), map_location="cpu", weights_only=False)
+        if isinstance(policy, torch.nn.Module) and torch.cuda.is_available():
             policy.to("cuda")
         return policy
 
@@ -66,38 +62,9 @@ class Publisher:
 
 def _pickled(policy: Any) -> PickledPolicy:
     """Pickles a policy as a whole, with all attributes. Tensors on a GPU are copied to the CPU."""
-    file, buffers = io.BytesIO(), list[Bytes]()
-    _Pickler(file, 5, lambda buffer: buffers.append(np.frombuffer(buffer.raw(), np.uint8))).dump(policy)
-    return PickledPolicy(file.getvalue(), buffers)
-
-
-class _Pickler(by_value.Pickler):
-    """Pickles the memory of torch's tensors out of band. Tensors that share memory share it again after loading."""
-
-    def __init__(self, *arguments: Any) -> None:
-        super().__init__(*arguments)
-        self._torch: Any = sys.modules.get("torch")
-        self._storages: dict[int, Any] = {}  # one object for each storage, by address, so that pickle stores it once
-
-    def reducer_override(self, value: Any) -> Any:
-        if self._torch is not None:
-            if isinstance(value, self._torch.storage.TypedStorage):
-                untyped = value._untyped_storage  # `untyped()` warns
-                return _typed_storage, (self._storages.setdefault(untyped._cdata, untyped), value.dtype)
-            if isinstance(value, self._torch.UntypedStorage):
-                memory = self._torch.empty(0, dtype=self._torch.uint8).set_(value.cpu())
-                return _untyped_storage, (memory.numpy(),)
-        return super().reducer_override(value)
-
-
-def _typed_storage(untyped: Any, dtype: Any) -> Any:
-    import torch
-
-    storage: Any = torch.storage.TypedStorage
-    return storage(wrap_storage=untyped, dtype=dtype, _internal=True)
-
-
-def _untyped_storage(memory: Bytes) -> Any:
-    import torch
-
-    return torch.from_numpy(memory).untyped_storage()
+    torch = sys.modules.get("torch")
+    if torch is None:
+        return PickledPolicy(by_value.dumps(policy), has_torch=False)
+    file = io.BytesIO()
+    torch.save(policy, file, pickle_module=by_value, pickle_protocol=5)
+    return PickledPolicy(file.getvalue(), has_torch=True)
