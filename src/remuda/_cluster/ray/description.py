@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from math import inf
 from typing import TYPE_CHECKING, Any, Literal
 
+from remuda._engine.options.checks import int_from
+
 if TYPE_CHECKING:
     from ray.util.placement_group import PlacementGroup
 
@@ -15,8 +17,8 @@ LOCAL_BACKENDS = ("process", "thread", "serial", "auto")
 _SMALLEST = 0.0001  # the smallest part of a resource that Ray can place
 
 
-def _is_number(given: object, kind: type | tuple[type, ...] = (int, float)) -> bool:
-    return isinstance(given, kind) and not isinstance(given, bool)
+def _is_number(given: object) -> bool:
+    return isinstance(given, (int, float)) and not isinstance(given, bool)
 
 
 @dataclass(frozen=True)
@@ -33,8 +35,7 @@ class ClusterDescription:
     backend: Literal["process", "thread", "serial", "auto"] = "process"
 
     def __post_init__(self) -> None:
-        if not _is_number(self.shards, int) or self.shards < 1:
-            raise ValueError(f"expected shards to be an int from 1 up, got {self.shards!r}")
+        int_from(1)("shards", self.shards)
         if not _is_number(self.cpus_per_shard) or not _SMALLEST <= self.cpus_per_shard < inf:
             raise ValueError(f"expected cpus_per_shard to be a number from {_SMALLEST} up, got {self.cpus_per_shard!r}")
         gpus = self.gpus_per_shard

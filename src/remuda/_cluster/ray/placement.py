@@ -32,7 +32,7 @@ class Placement:
         self.bundle: dict[str, float] = {"CPU": float(where.cpus_per_shard), **where.resources}
         if where.gpus_per_shard:
             self.bundle["GPU"] = float(where.gpus_per_shard)
-        self._reserved: PlacementGroup | None = None
+        self._is_ours = False  # whether this object has made the placement group
 
     def reserve(self, shards: int, timeout: float | None) -> None:
         """Reserves a bundle of resources for each shard, if the placement requires that.
@@ -46,9 +46,10 @@ class Placement:
             )
         if not isinstance(self._given, str) or self._given in ("auto", "spread"):
             return
-        self._reserved = placement_group([self.bundle] * shards, strategy=self._given.upper())
+        group = placement_group([self.bundle] * shards, strategy=self._given.upper())
+        self._group, self._is_ours = group, True
         try:
-            ray.get(self._reserved.ready(), timeout=timeout)
+            ray.get(group.ready(), timeout=timeout)
         except GetTimeoutError:
             self.give_back()
             raise StartTimeoutError(
@@ -58,8 +59,6 @@ class Placement:
 
     def strategy(self, shard: int) -> Any:
         """Returns Ray's scheduling strategy for a shard."""
-        if self._reserved is not None:
-            return PlacementGroupSchedulingStrategy(self._reserved, placement_group_bundle_index=shard)
         if self._group is not None:
             bundle = -1 if self._given == "auto" else shard  # -1: Ray chooses any bundle with room
             return PlacementGroupSchedulingStrategy(self._group, placement_group_bundle_index=bundle)
@@ -79,9 +78,9 @@ class Placement:
 
     def give_back(self) -> None:
         """Frees the reserved resources. The connection to Ray must be open."""
-        if self._reserved is not None:
-            remove_placement_group(self._reserved)
-        self._reserved = None
+        if self._is_ours:
+            remove_placement_group(self._group)
+        self._is_ours = False
 
 
 def in_words(resources: dict[str, float]) -> str:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import random
 import sys
 from collections.abc import Callable
+from dataclasses import fields
+from typing import Any
 
 import numpy as np
 import ray
@@ -70,25 +72,12 @@ class ShardCollector:
 
     def _sent(self, rollout: Rollout, version: int) -> ShardRollout:
         numbers = self.numbers
-        return ShardRollout(
-            shard=numbers.shard,
-            node=numbers.node,
-            policy_version=version,
-            env_ids=rollout.env_ids + numbers.first_env,
-            obs=rollout.obs,
-            actions=rollout.actions,
-            rewards=rollout.rewards,
-            terminations=rollout.terminations,
-            truncations=rollout.truncations,
-            valid=rollout.valid,
-            episode_starts=rollout.episode_starts,
-            final_obs=rollout.final_obs,
-            infos=rollout.infos,
-            extras=rollout.extras,
-            columns=rollout.columns,
-            faults={where: numbers.fault(fault) for where, fault in rollout.faults.items()},
-            lost=tuple(map(numbers.fault, rollout.lost)),
-        )
+        own: dict[str, Any] = {"shard": numbers.shard, "node": numbers.node, "policy_version": version}
+        own["env_ids"] = rollout.env_ids + numbers.first_env
+        own["faults"] = {where: numbers.fault(fault) for where, fault in rollout.faults.items()}
+        own["lost"] = tuple(map(numbers.fault, rollout.lost))
+        others = [field.name for field in fields(ShardRollout) if field.name not in own]
+        return ShardRollout(**own, **{name: getattr(rollout, name) for name in others})
 
 
 class _StoppableActor(Actor):
