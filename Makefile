@@ -24,7 +24,7 @@ JOBS   ?= 4
 SLOW   := --durations=50  # prints the slowest tests
 USER_TYPES := tests/test_types.py  # type checkers read all of NumPy and Gymnasium
 # All tests of clusters share one cluster, which takes seconds to start, so they are a run of their own.
-PYTEST := -m pytest $(SLOW) --numprocesses $(JOBS) --dist worksteal --ignore tests/cluster --ignore $(USER_TYPES) -m 'not cluster'
+PYTEST := -m pytest $(SLOW) --numprocesses $(JOBS) --dist worksteal --ignore tests/cluster --ignore $(USER_TYPES)
 FACE   := -m pytest $(SLOW)  # those of one face take as long as the others meanwhile
 
 .PHONY: help demo test pytest lint style types format core-test site-unbuilt sanitize sanitize-module soak formal formal-unchecked ding-test ding-untested ray-test ray-untested mlagents-test mlagents-untested bench \
@@ -189,7 +189,6 @@ ding-untested:
 
 ray-test: $(VENV)/test.stamp  ## the tests of pools on a Ray cluster: two nodes on this machine
 	$(BIN)/python -m pytest $(SLOW) tests/cluster
-	$(BIN)/python -m pytest -m cluster tests/test_docs.py
 
 ray-untested:
 	@echo "SKIPPED: pools on a Ray cluster were not tested, because Ray needs Python 3.13 or older (make clean test PYTHON=python3.13)."

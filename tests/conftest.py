@@ -63,7 +63,6 @@ REAPER = pytest.StashKey[object]()  # kept, because Python warns about a process
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", f"watchdog(seconds): how long the test may take, instead of {SECONDS}")
     config.addinivalue_line("markers", "leaves_things: the test is about what is left behind, and looks itself")
-    config.addinivalue_line("markers", "cluster: starts a Ray cluster, and is run by itself")
     if sys.platform == "linux" and not Path("/proc/thread-self/children").exists():
         raise pytest.UsageError("expected a kernel with CONFIG_PROC_CHILDREN: else no test sees what it leaves behind")
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # shells start background commands so

@@ -63,19 +63,18 @@ for told in sys.stdin:
 class Reader:
     """The program that runs pages. As a context manager it checks the program's end.
 
-    `paths`: where the program looks for modules that are not installed.
+    `paths`: where the program looks for modules that are not installed. `cluster`: the address of a Ray cluster.
     """
 
-    def __init__(self, paths: Sequence[str] = ()) -> None:
+    def __init__(self, paths: Sequence[str] = (), cluster: str = "local") -> None:
         self._process = subprocess.Popen(
             [sys.executable, "-c", PROGRAM, *paths],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
-            # One thread, because several would wait for each other in loops. A local Ray, not the cluster of other
-            # tests.
-            env={**os.environ, "OMP_NUM_THREADS": "1", "RAY_ADDRESS": "local"},
+            # One thread, because several would wait for each other in loops.
+            env={**os.environ, "OMP_NUM_THREADS": "1", "RAY_ADDRESS": cluster},
         )
 
     def read(

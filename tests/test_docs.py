@@ -33,8 +33,7 @@ FRAMEWORKS = {
 # Pages that need an optional package as a whole.
 NEEDS = {"sb3.md": "stable_baselines3", "ding.md": "ding", "alf.md": "alf", "mlagents.md": "mlagents"}
 NEEDS |= {f"reference/{page}": framework for page, framework in NEEDS.items()}
-NEEDS |= {"ray.md": "ray", "recipes/ray.md": "ray", "reference/ray.md": "ray", "rollouts.md": "stable_baselines3"}
-NEEDS |= {"recipes/rl-zoo.md": "rl_zoo3", "recipes/optuna.md": "optuna"}
+NEEDS |= {"rollouts.md": "stable_baselines3", "recipes/rl-zoo.md": "rl_zoo3", "recipes/optuna.md": "optuna"}
 NEEDS |= {"recipes/mujoco.md": "mujoco", "recipes/atari.md": "cv2", "tensors.md": "torch"}
 
 # Folders with what tests share, envs of the frameworks, and a stand-in for ALF. The stand-in is last, so that an
@@ -216,6 +215,7 @@ EPILOGUES = {
     "reference/alf.md": RUN_ALF,
     "reference/ding.md": RUN_DING,
     "reference/mlagents.md": RUN_MLAGENTS,
+    "reference/ray.md": "import ray; rollouts.close(); assert not ray.is_initialized()",
     "pool.md": "import logging; logging.getLogger('somebody.else').warning('of somebody else')",
     "recipes/pytest.md": "with Pool([Env] * 4, num_workers=2) as opened: test_rewards(opened)",
 }
@@ -307,49 +307,34 @@ def frameworks_of(nodes: list[ast.AST]) -> set[str]:
     return {FRAMEWORKS[known] for known in FRAMEWORKS for module in modules if f"{module}.".startswith(f"{known}.")}
 
 
+# Tests of these pages are in `tests/cluster`.
+ON_CLUSTERS = ("ray.md", "recipes/ray.md", "reference/ray.md")
+
+
 @pytest.fixture(scope="module")
 def reader() -> Iterator[Reader]:
     with Reader(PATHS) as one:
         yield one
 
 
-def run(page: Path, code: list[tuple[int, str]], reader: Reader, directory: Path) -> None:
-    name = name_of(page)
-    for long, short in SHORTER.items():
-        code = [(line, block.replace(long, short)) for line, block in code]
-    reader.read(name, code, directory, PRELUDES.get(name, POOL), EPILOGUES.get(name, ""))
-
-
-def code_of(page: Path) -> list[tuple[int, str]]:
-    return [(line, without_missing(block)) for line, block in blocks(page) if is_python(block)]
-
-
-ON_A_CLUSTER = [page for page in PAGES if NEEDS.get(name_of(page)) == "ray"]
-
-
 @pytest.mark.skipif(sys.platform != "linux", reason="worker processes need Linux")
-@pytest.mark.parametrize("page", [page for page in PAGES if page not in ON_A_CLUSTER], ids=name_of)
+@pytest.mark.parametrize("page", [page for page in PAGES if name_of(page) not in ON_CLUSTERS], ids=name_of)
 def test_code_runs(page: Path, reader: Reader, tmp_path: Path) -> None:
-    name = name_of(page)
-    if not (code := code_of(page)):
+    run_code(page, reader, tmp_path)
+
+
+def run_code(page: Path, reader: Reader, directory: Path) -> None:
+    code = [(line, without_missing(block)) for line, block in blocks(page) if is_python(block)]
+    if not code:
         pytest.skip("no code in Python")
+    name = name_of(page)
     if name in NEEDS and is_missing(NEEDS[name]):
         pytest.skip(f"{NEEDS[name]} is not installed")
     if name == "recipes/mujoco.md":
         require_off_screen()
-    run(page, code, reader, tmp_path)
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="worker processes need Linux")
-@pytest.mark.cluster  # runs alone, because nodes start slowly on a busy machine
-def test_code_for_clusters_runs(tmp_path: Path) -> None:
-    """The pages share a cluster, because it takes seconds to start."""
-    if is_missing("ray"):
-        pytest.skip("ray is not installed")
-    with Reader(PATHS) as program:
-        for number, page in enumerate(ON_A_CLUSTER):
-            (tmp_path / str(number)).mkdir()
-            run(page, code_of(page), program, tmp_path / str(number))
+    for long, short in SHORTER.items():
+        code = [(line, block.replace(long, short)) for line, block in code]
+    reader.read(name, code, directory, PRELUDES.get(name, POOL), EPILOGUES.get(name, ""))
 
 
 # -- commands --------------------------------------------------------------------------------------------

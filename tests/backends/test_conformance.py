@@ -36,9 +36,14 @@ def rows(batch: Batch) -> list[Any]:
         flags = bool(batch.terminations[i]), bool(batch.truncations[i])
         final = None if batch.final_obs is None or not any(flags) else np.asarray(batch.final_obs[i]).tolist()
         extras = {name: column[i].tolist() for name, column in batch.extras.items()}
-        row = np.asarray(obs).tolist(), float(batch.rewards[i]), *flags, final, extras, repr(batch.infos[i])
+        row = np.asarray(obs).tolist(), float(batch.rewards[i]), *flags, final, extras, repr(in_order(batch.infos[i]))
         found.append((int(batch.env_ids[i]), *row))
     return found
+
+
+def in_order(info: Any) -> Any:
+    """Returns an info with sorted keys, because their order may differ."""
+    return {key: in_order(info[key]) for key in sorted(info)} if isinstance(info, dict) else info
 
 
 def error_of(call: Callable[[], Any], kind: type[Exception]) -> tuple[Any, ...]:
@@ -101,7 +106,7 @@ def infos(open_pool: OpenPool) -> list[Any]:
 
     with open_pool(with_infos(3, info, length=4), autoreset="same_step") as pool:
         batches = [pool.reset(seed=1), *(pool.step([0, 1, 0]) for _ in range(12))]
-        return [*map(rows, batches), *(repr(batch.infos.stack()) for batch in batches)]
+        return [*map(rows, batches), *(repr(in_order(batch.infos.stack())) for batch in batches)]
 
 
 def objects(open_pool: OpenPool) -> list[Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -28,15 +29,13 @@ def importing(name: str) -> Callable[[], Any]:
     return make
 
 
-@pytest.mark.parametrize("kind", ["working_dir", "py_modules"])
-def test_local_folders_in_a_runtime_env_are_uploaded(cluster: TwoNodes, tmp_path: Path, kind: str) -> None:
-    name = f"only_in_{kind}"
-    package = tmp_path / name
-    package.mkdir()
-    (package / "__init__.py").write_text("FOUND = 7")
-    folder: Any = str(tmp_path) if kind == "working_dir" else [str(package)]
-    where = remuda.Ray(backend="serial", runtime_env={kind: folder})
-    with Pool([importing(name)] * 2, backend=where) as pool:
+def test_local_folders_in_a_runtime_env_are_uploaded(cluster: TwoNodes, tmp_path: Path) -> None:
+    for folder in ("only_in_working_dir", "modules/only_in_py_modules"):
+        (tmp_path / folder).mkdir(parents=True)
+        (tmp_path / folder / "__init__.py").write_text("FOUND = 7")
+    runtime_env = {"working_dir": str(tmp_path), "py_modules": [str(tmp_path / folder)]}
+    where = remuda.Ray(backend="serial", runtime_env=runtime_env)
+    with Pool([importing("only_in_working_dir"), importing("only_in_py_modules")], backend=where) as pool:
         assert pool.get_attr("found") == [7, 7]
 
 
@@ -46,30 +45,44 @@ def test_a_runtime_env_that_fails_is_reported_with_rays_reason(cluster: TwoNodes
         Pool([Scripted], backend=where, faults="restart")
 
 
-def test_a_start_that_takes_too_long_names_what_each_shard_waits_for(cluster: TwoNodes, tmp_path: Path) -> None:
+def test_a_start_that_takes_too_long_names_what_each_shard_waits_for(
+    cluster: TwoNodes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Clock:
+        """Shows the time, and a later time once the slow env is being built."""
+
+        def monotonic(self) -> float:
+            return time.monotonic() + 1000 * (tmp_path / "began").exists()
+
     def slow() -> Any:
+        (tmp_path / "began").touch()
         while True:
             pass
 
-    with pytest.raises(StartTimeoutError, match=r"1 that had not: shard 1 is still building its envs on node \S+$"):
-        Pool([Scripted, slow], backend=remuda.Ray(shards=2, backend="serial"), start_timeout=8)
+    monkeypatch.setattr("remuda._cluster.driver.start_wait.time", Clock())
+    hint = "; give them more time with start_timeout="
+    with pytest.raises(
+        StartTimeoutError, match=rf"1 that had not: shard 0 is still building its envs on node \S+{hint}"
+    ):
+        Pool([slow], backend=remuda.Ray(backend="serial"), start_timeout=500)
+    monkeypatch.undo()
     with pytest.raises(StartTimeoutError, match="shard 0 waits for 1 CPU, 2 GPU, and no machine of the cluster has 1"):
-        Pool([Scripted], backend=remuda.Ray(backend="serial", gpus_per_shard=2), start_timeout=1)
-    cluster.add(resources={"one seat": 1})
-    where = remuda.Ray(shards=2, backend="serial", resources={"one seat": 1})
-    with pytest.raises(StartTimeoutError, match="waits for 1 CPU, 1 one seat to become free"):
-        Pool([Scripted] * 2, backend=where, start_timeout=8)
+        Pool([Scripted], backend=remuda.Ray(backend="serial", gpus_per_shard=2), start_timeout=0.5)
+    where = remuda.Ray(shards=2, backend="serial", resources={"seat": 1})
+    with pytest.raises(StartTimeoutError, match="waits for 1 CPU, 1 seat to become free"):
+        Pool([Scripted] * 2, backend=where, start_timeout=0.5)
 
 
 def test_a_request_that_no_machine_can_meet_fails_without_a_timeout(
     cluster: TwoNodes, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("remuda._cluster.driver.start_wait._JOINING", 3.0)
+    monkeypatch.setattr("remuda._cluster.driver.start_wait._JOINING", 1.5)
     with pytest.raises(StartTimeoutError, match="expected a cluster with room .* no machine of the cluster has 99 CPU"):
         Pool([Scripted], backend=remuda.Ray(backend="serial", cpus_per_shard=99), start_timeout=None)
     assert "no machine of the cluster has 99 CPU, which a shard needs" in caplog.text
 
 
+@pytest.mark.usefixtures("kept_actors")
 def test_an_address_other_than_the_connections_is_refused(cluster: TwoNodes) -> None:
     port = int(cluster.address.rpartition(":")[2])
     for address in ("auto", cluster.address, f"localhost:{port}"):

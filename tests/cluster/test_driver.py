@@ -16,14 +16,8 @@ from reaper import VARIABLE, processes_with
 
 from remuda import Pool, Ray
 
-COURSES = {
-    "steps": "while True: pool.step([0] * 4)",
-    "rollouts": "for rollout in pool.rollouts(policy, steps=64): pool.publish(policy)",
-}
 
-
-@pytest.mark.parametrize("course", COURSES)
-def test_nothing_outlives_the_driver(cluster: TwoNodes, script: Callable[..., Script], course: str) -> None:
+def test_nothing_outlives_the_driver(cluster: TwoNodes, script: Callable[..., Script]) -> None:
     program = script(f"""
 from cluster_envs import Scripted
 
@@ -31,10 +25,11 @@ pool = Pool([Scripted] * 4, backend=Ray(shards=2, cpus_per_shard=2, address={clu
 policy = lambda obs: [0] * len(obs)
 pool.reset(seed=0)
 say(pids(pool))
-{COURSES[course]}
+for rollout in pool.rollouts(policy, steps=64):
+    pool.publish(policy)
 """)
     workers = program.read_line()
-    ours = Watched(shards())
+    ours = Watched(shards(cluster.kept.pids()))
     assert len(workers) == 4 and len(ours.pids) >= 4 + 2  # the workers, two actors and their fork servers
     assert set(workers) <= set(ours.pids) & set(with_arenas())
     end_process(program.process.pid)
@@ -42,7 +37,8 @@ say(pids(pool))
     assert with_arenas() == []
 
 
-def test_a_dropped_pool_is_freed_without_a_collection(cluster: TwoNodes) -> None:
+@pytest.mark.usefixtures("kept_actors")
+def test_a_dropped_pool_is_freed_without_a_collection() -> None:
     gc.collect()
     gc.disable()
     try:

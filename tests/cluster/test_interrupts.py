@@ -6,13 +6,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cluster.conftest import TwoNodes
 from cluster_envs import Scripted, actions, rows_by_env
 from drawn import MINUTES
 from interrupting import Interrupt, interrupting
 
 import remuda
 from remuda import Pool
+
+pytestmark = pytest.mark.usefixtures("kept_actors")
 
 HERE = (str(Path(remuda.__file__).parent / "_cluster"),)
 NUM_ENVS = 4
@@ -30,7 +31,7 @@ def interrupted(n: int, function: Any, *arguments: Any) -> tuple[bool, Any]:
 
 
 @pytest.mark.parametrize("faults", ["raise", "restart"])
-def test_interrupted_steps_are_made_once(cluster: TwoNodes, faults: Any) -> None:
+def test_interrupted_steps_are_made_once(faults: Any) -> None:
     common: Any = {"seeding": "per_episode", "faults": faults}
     with (
         Pool([Scripted] * NUM_ENVS, backend="serial", **common) as twin,
@@ -50,7 +51,7 @@ def test_interrupted_steps_are_made_once(cluster: TwoNodes, faults: Any) -> None
         assert step > 5
 
 
-def test_interrupted_calls_are_made_once(cluster: TwoNodes) -> None:
+def test_interrupted_calls_are_made_once() -> None:
     with Pool([Counter] * NUM_ENVS, backend=remuda.Ray(shards=2, backend="serial")) as pool:
         come, n, calls = True, 0, 0
         while come:

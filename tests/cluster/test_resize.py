@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from cluster.conftest import TwoNodes
 from cluster.test_rollouts import Greedy, by_env, rollouts_of_each_shard
-from cluster.test_unstarted import in_a_thread
+from cluster.test_unstarted import Blocker, in_a_thread
 from cluster_envs import Scripted, actions, fail, kill_shard, rows_by_env
 
 import remuda
@@ -53,8 +53,9 @@ def is_over(pool: Pool, row: Any) -> bool:
     return pool.autoreset == "next_step" and bool(row[2] or row[3])
 
 
+@pytest.mark.usefixtures("kept_actors")
 @pytest.mark.parametrize(("autoreset", "keep"), [("same_step", False), ("next_step", True)])
-def test_results_equal_those_of_one_machine(cluster: TwoNodes, autoreset: Any, keep: bool) -> None:
+def test_results_equal_those_of_one_machine(autoreset: Any, keep: bool) -> None:
     with Pool([Scripted] * NUM_ENVS, backend="serial", autoreset=autoreset, **SEEDED) as twin:
         expected = course(twin, keep, on_cluster=False)
     with Pool([Scripted] * NUM_ENVS, backend=ONE, autoreset=autoreset, **SEEDED) as pool:
@@ -62,7 +63,8 @@ def test_results_equal_those_of_one_machine(cluster: TwoNodes, autoreset: Any, k
         assert pool.backend.shards == 1 and len(pool.workers) == pool.num_workers == 1
 
 
-def test_the_info_of_an_episode_cut_off_by_a_resize_says_so(cluster: TwoNodes) -> None:
+@pytest.mark.usefixtures("kept_actors")
+def test_the_info_of_an_episode_cut_off_by_a_resize_says_so() -> None:
     with Pool([Scripted] * NUM_ENVS, backend=ONE, seeding="per_episode", faults="raise") as pool:
         pool.set_attr("bonus", 5, lasting=True)
         pool.set_reset_options({"wind": 1})
@@ -79,7 +81,8 @@ def test_the_info_of_an_episode_cut_off_by_a_resize_says_so(cluster: TwoNodes) -
         assert [info["options"] for info in pool.reset().infos] == ["{'wind': 1}"] * NUM_ENVS
 
 
-def test_rollouts_have_the_same_episodes_before_and_after(cluster: TwoNodes) -> None:
+@pytest.mark.usefixtures("kept_actors")
+def test_rollouts_have_the_same_episodes_before_and_after() -> None:
     runs = []
     for sizes in ((2, 2, 2), (1, 3, 1)):
         where = remuda.Ray(shards=sizes[0], backend="serial")
@@ -94,7 +97,8 @@ def test_rollouts_have_the_same_episodes_before_and_after(cluster: TwoNodes) -> 
     assert runs[0] == runs[1]
 
 
-def test_a_shard_that_dies_after_a_resize_is_replaced_in_rollouts(cluster: TwoNodes) -> None:
+@pytest.mark.usefixtures("kept_actors")
+def test_a_shard_that_dies_after_a_resize_is_replaced_in_rollouts() -> None:
     with Pool([Scripted] * NUM_ENVS, backend=ONE, **SEEDED) as pool:
         pool.reset(seed=5)
         rollouts_of_each_shard(pool, Greedy(), 1)
@@ -113,15 +117,18 @@ def test_a_shard_that_dies_after_a_resize_is_replaced_in_rollouts(cluster: TwoNo
         assert [infos[env]["fault"].worker for env in (2, 5)] == [1, 2]
 
 
-def test_resize_waits_until_the_cluster_has_grown(cluster: TwoNodes) -> None:
-    where = remuda.Ray(shards=1, backend="serial", resources={"room": 1})
-    cluster.add(resources={"room": 1})
+def test_a_resize_waits_until_the_cluster_has_room_or_changes_nothing(cluster: TwoNodes) -> None:
+    where = remuda.Ray(shards=1, backend="serial", resources={"seat": 0.5})
+    blocker = Blocker(part=0.5)
     with Pool([Scripted] * 2, backend=where, **SEEDED) as pool:
         pool.reset(seed=3)
+        with pytest.raises(StartTimeoutError, match=r"within 0.5 s, got . that had not.*The pool is as before"):
+            pool.resize(2, timeout=0.5)
+        assert pool.step([1, 1]).obs[:, 1].tolist() == [1, 1]
         resized = in_a_thread(lambda: pool.resize(2))
-        cluster.add(resources={"room": 1})
+        blocker.give_back()
         resized()
-        assert len({worker.node for worker in pool.workers}) == 2
+        assert len(set(pool.call("pid"))) == 2
         assert pool.step([0, 0]).truncations.all()
 
 
@@ -137,7 +144,8 @@ class Choosy(Scripted):
         mark.touch()
 
 
-def test_a_resize_with_a_failing_factory_changes_nothing(cluster: TwoNodes, tmp_path: Path) -> None:
+@pytest.mark.usefixtures("kept_actors")
+def test_a_resize_with_a_failing_factory_changes_nothing(tmp_path: Path) -> None:
     env_fns = [Scripted, lambda: Choosy(tmp_path / "mark", kills=False)]
     with Pool(env_fns, backend=ONE, **SEEDED) as pool:
         before = rows_by_env(pool.reset(seed=3))
@@ -150,17 +158,8 @@ def test_a_resize_with_a_failing_factory_changes_nothing(cluster: TwoNodes, tmp_
         assert pool.step([0, 0]).truncations.all()
 
 
-def test_a_resize_that_times_out_changes_nothing(cluster: TwoNodes) -> None:
-    cluster.add(resources={"little": 1})
-    where = remuda.Ray(shards=1, backend="serial", resources={"little": 1})
-    with Pool([Scripted] * 2, backend=where, **SEEDED) as pool:
-        pool.reset(seed=3)
-        with pytest.raises(StartTimeoutError, match=r"within 0.5 s, got . that had not.*The pool is as before"):
-            pool.resize(2, timeout=0.5)
-        assert pool.step([1, 1]).obs[:, 1].tolist() == [1, 1]
-
-
-def test_the_death_of_a_shard_during_a_resize_is_a_fault(cluster: TwoNodes, tmp_path: Path) -> None:
+@pytest.mark.usefixtures("kept_actors")
+def test_the_death_of_a_shard_during_a_resize_is_a_fault(tmp_path: Path) -> None:
     env_fns = [lambda: Choosy(tmp_path / "mark", kills=True), Scripted]
     with Pool(env_fns, backend=ONE, **SEEDED) as pool:
         pool.reset(seed=3)
@@ -174,7 +173,8 @@ def test_the_death_of_a_shard_during_a_resize_is_a_fault(cluster: TwoNodes, tmp_
         assert len(pool.workers) == 2 and pool.step([0, 0]).obs[:, 1].tolist() == [0, 0]
 
 
-def test_invalid_resizes_are_refused(cluster: TwoNodes) -> None:
+@pytest.mark.usefixtures("kept_actors")
+def test_invalid_resizes_are_refused() -> None:
     with Pool([Scripted] * 2, backend="serial") as here, pytest.raises(NotImplementedError, match="for resize, got"):
         here.resize(2)
     packed = remuda.Ray(backend="serial", placement="pack")

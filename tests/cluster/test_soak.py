@@ -25,6 +25,8 @@ import remuda
 from remuda import FaultPolicy, Pool
 from remuda.errors import Fault
 
+pytestmark = pytest.mark.usefixtures("cluster" if MINUTES else "kept_actors")
+
 NUM_ENVS, SHARDS, ALL = 6, 3, list(range(6))
 POLICY = FaultPolicy("restart", max_restarts=10**6, backoff=0.0)
 

@@ -1,4 +1,4 @@
-"""`get_state`, `set_state` and `fork_state` work across the machines of a cluster."""
+"""`get_state`, `set_state` and `fork_state` on a cluster with shards that die and envs that are rebuilt."""
 
 from __future__ import annotations
 
@@ -6,40 +6,48 @@ import pickle
 from typing import Any
 
 import pytest
-from cluster.conftest import TwoNodes
 from cluster_envs import Endless, Scripted, actions, fail, kill_shard, rows_by_env
 
 import remuda
-from remuda import FaultPolicy, InvalidEnvError, Pool, StateError
+from remuda import FaultPolicy, Pool, StateError
 
-NUM_ENVS, STEPS = 4, 8
+pytestmark = pytest.mark.usefixtures("kept_actors")
+
+NUM_ENVS = 4
 SEEDED: Any = {"seeding": "per_episode", "faults": "restart"}
 
 
 def there_and_back(pool: Pool, kill: bool = False) -> list[Any]:
     """Steps, takes states, steps again, and steps from the states in other envs. Returns all rows."""
-    course = [rows_by_env(pool.reset(seed=3))]
-    course += [rows_by_env(pool.step(actions(step, range(NUM_ENVS)))) for step in range(2)]
+
+    def steps(count: int) -> list[Any]:
+        return [rows_by_env(pool.step(actions(step, range(NUM_ENVS)))) for step in range(count)]
+
+    course = [rows_by_env(pool.reset(seed=3)), *steps(2)]
     states = pickle.loads(pickle.dumps(pool.get_state(state_fns="attributes")))
-    course += [rows_by_env(pool.step(actions(step, range(NUM_ENVS)))) for step in range(STEPS)]
+    course += steps(8)
     if kill:
         kill_shard(pool, 0)
-    course.append(rows_by_env(pool.set_state(states[::-1])))
-    course += [rows_by_env(pool.step(actions(step, range(NUM_ENVS)))) for step in range(STEPS)]
-    course.append(rows_by_env(pool.fork_state(3, [0, 2], state_fns="attributes")))
-    course += [rows_by_env(pool.step(actions(step, range(NUM_ENVS)))) for step in range(STEPS)]
-    return course
+    course += [rows_by_env(pool.set_state(states[::-1])), *steps(8)]
+    return [*course, rows_by_env(pool.fork_state(3, [0, 2], state_fns="attributes")), *steps(8)]
 
 
-def test_envs_continue_from_states_as_on_one_machine_even_if_a_shard_dies(cluster: TwoNodes) -> None:
+def test_envs_continue_from_states_even_if_a_shard_dies() -> None:
     with Pool([Scripted] * NUM_ENVS, backend="serial", **SEEDED) as twin:
         expected = there_and_back(twin)
     with Pool([Scripted] * NUM_ENVS, backend=remuda.Ray(shards=2, backend="serial"), **SEEDED) as pool:
         assert there_and_back(pool, kill=True) == expected
         assert pool.stats().restarts == 1
+        states = pool.get_state([3], state_fns="attributes")
+        kill_shard(pool, 3)
+        with pytest.raises(remuda.ShardDiedError):
+            pool.get_state([3], state_fns="attributes")
+        with pytest.raises(StateError, match="got env 3, rebuilt and not reset yet"):
+            pool.get_state([3], state_fns="attributes")
+        assert len(pool.set_state(states, [3])) == 1
 
 
-def test_seeds_continue_after_a_state_was_set_in_a_new_shard(cluster: TwoNodes) -> None:
+def test_seeds_continue_after_a_state_was_set_in_a_new_shard() -> None:
     """This holds even if a shard has counted the seeds in rollouts and then died."""
     draws = []
     for kill in (False, True):
@@ -57,33 +65,7 @@ def test_seeds_continue_after_a_state_was_set_in_a_new_shard(cluster: TwoNodes) 
     assert draws[0] == draws[1]
 
 
-def test_invalid_states_are_refused_before_anything_is_sent(cluster: TwoNodes) -> None:
-    with Pool([Scripted] * NUM_ENVS, backend=remuda.Ray(shards=2, backend="serial"), **SEEDED) as pool:
-        with pytest.raises(StateError, match="got envs 0-3; call reset first"):
-            pool.get_state(state_fns="attributes")
-        pool.reset(seed=0)
-        with pytest.raises(InvalidEnvError, match="expected envs whose state can be taken .* got env 2, Scripted"):
-            pool.get_state([2])
-        with pytest.raises(TypeError, match="expected state_fns to be a pair"):
-            pool.get_state(state_fns=3)  # type: ignore[arg-type]
-        states = pool.get_state([3], state_fns="attributes")
-        with pytest.raises(ValueError, match="expected 4 states, one for each env, got 1"):
-            pool.set_state(states)
-        pool.send([0], env_ids=[3])
-        with pytest.raises(StateError, match="got 1; call recv or discard first"):
-            pool.set_state(states, [2])
-        with pytest.raises(StateError, match="env 3 is in flight"):
-            pool.get_state([3], state_fns="attributes")
-        pool.recv()
-        kill_shard(pool, 3)
-        with pytest.raises(remuda.ShardDiedError):
-            pool.get_state([3], state_fns="attributes")
-        with pytest.raises(StateError, match="got env 3, rebuilt and not reset yet"):
-            pool.get_state([3], state_fns="attributes")
-        assert pool.set_state(states, [3]).obs[0, 1] == 0
-
-
-def test_a_rebuilt_env_has_no_state_before_its_reset(cluster: TwoNodes) -> None:
+def test_a_rebuilt_env_has_no_state_before_its_reset() -> None:
     """Envs are rebuilt because they are due for a renewal, or because they raised."""
     policy = FaultPolicy("restart", renew_every=1)
     with Pool([Scripted] * 2, num_workers=None, backend=remuda.Ray(), faults=policy, autoreset="disabled") as pool:

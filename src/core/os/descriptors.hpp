@@ -35,6 +35,10 @@ class Descriptor {
 // A list that owns open file descriptors. `close` or the destructor closes all of them.
 class Descriptors {
  public:
+  Descriptors() = default;
+  Descriptors(const Descriptors&) = delete;
+  Descriptors& operator=(const Descriptors&) = delete;
+
   // Reserves memory for one more descriptor, so that the next `add` cannot fail.
   void make_room() { fds_.reserve(fds_.size() + 1); }
   void add(int fd) { fds_.emplace_back(fd); }

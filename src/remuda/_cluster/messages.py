@@ -37,7 +37,8 @@ class BuildOrder:
 
     Attributes:
         env_fns: The factories, pickled.
-        first_env: The number of the first env in the whole pool.
+        first_env, first_worker: The numbers of the first env and of the first worker in the whole pool. With
+            `num_workers="auto"`, errors of `build` have the worker's number as if each env had a worker.
         path: The driver's import path.
         options: The options of the shard's pool, pickled.
         inherited: The state of the envs that these replace; None if they replace none.
@@ -45,6 +46,7 @@ class BuildOrder:
 
     env_fns: bytes
     first_env: int
+    first_worker: int
     path: Sequence[str]
     options: bytes
     inherited: Inheritance | None = None
@@ -110,17 +112,8 @@ class RolloutOrder:
 # -- from a shard ---------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class FaultReport:
-    """Faults that a shard has handled, for the log of the driver.
-
-    Attributes:
-        faults: Faults that are alike.
-        then: The consequence, in words.
-    """
-
-    faults: tuple[Fault, ...]
-    then: str
+FaultReport: TypeAlias = "tuple[list[Fault], str]"
+"""Faults that are alike, which a shard has handled, and the consequence in words, for the log of the driver."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -135,8 +128,8 @@ class FromShard:
 
     def log_faults(self) -> None:
         """Logs the faults that came with the answer. Raises the exceptions of log handlers."""
-        for report in self.fault_reports:
-            log_alike(report.faults, report.then)
+        for faults, then in self.fault_reports:
+            log_alike(faults, then)
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from remuda._cluster.driver.start_wait import StartWait
 from remuda._cluster.messages import Answer, BuildOrder
 from remuda._cluster.ray import actors
 from remuda._engine.commands.engine import Engine
+from remuda._engine.options.checks import is_int
 from remuda._relay.log import logger
 from remuda.errors import RemudaError, StartTimeoutError, StateError
 
@@ -21,7 +22,7 @@ _CLOSING = 10.0  # seconds for envs to close
 def check_resize(engine: Engine, backend: RayBackend, shards: int, *, has_rollouts: bool) -> None:
     """Raises an error if the pool cannot be resized to this number of shards now."""
     most, where = engine.layout.num_envs // engine.layout.width, backend.options.where
-    if not isinstance(shards, int) or isinstance(shards, bool) or not 1 <= shards <= most:
+    if not is_int(shards) or not 1 <= shards <= most:
         what = "envs" if engine.layout.width == 1 else "vector envs"
         raise ValueError(f"expected shards to be an int from 1 to {most} (the number of {what}), got {shards!r}")
     if where.placement not in ("auto", "spread"):
@@ -66,15 +67,9 @@ class Resizing:
             link.start(self._order)
         wait = StartWait(self.new.links, self.new.cluster.placement, self.new.options.width, timeout)
         try:
-            while building := [link for link in self.new.links if link.report is None]:
-                for link, ref in wait.next_answers(building):
-                    link.handle(ref)
-                    if link.state is LinkState.GONE:
-                        raise link.error or link.death("build")
+            wait.await_reports(self.new.links, _raise_loss)
         except StartTimeoutError as error:
             raise StartTimeoutError(f"{error}. The pool is as before") from None
-        finally:
-            wait.hide_bar()
 
     def _order(self, link: ShardLink) -> BuildOrder:
         return replace(self.new.order(link), inherited=self._old.inheritance(link.share))
@@ -101,6 +96,10 @@ class Resizing:
             link.forget()
         self._old.release()
         return reports
+
+
+def _raise_loss(link: ShardLink) -> None:
+    raise link.error or link.death("build")
 
 
 def _log_failure(ref: actors.Ref) -> None:

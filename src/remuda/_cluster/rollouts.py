@@ -6,12 +6,12 @@ import secrets
 import sys
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from remuda._cluster.driver.link import LinkState, ShardLink
 from remuda._cluster.messages import Answer, RolloutOrder
 from remuda._cluster.ray import actors
+from remuda._engine.options.checks import int_from
 from remuda._engine.rollouts.shard_rollout import ShardRollout, ShardRollouts
 from remuda._engine.startup.inheritance import Counts
 from remuda._training.acting import check_policy
@@ -25,21 +25,6 @@ if TYPE_CHECKING:
     from remuda._engine.commands.engine import Engine
 
 _LOOK = 0.02  # seconds between two checks for successors of dead shards
-
-
-@dataclass(frozen=True, eq=False)
-class RolloutRequest:
-    """A rollout that was requested from a shard.
-
-    Attributes:
-        link: The shard.
-        generation: The generation of the actor that the request was sent to.
-        ref: The reference to the answer.
-    """
-
-    link: ShardLink
-    generation: int
-    ref: actors.Ref
 
 
 class Rollouts(ShardRollouts):
@@ -65,7 +50,8 @@ class Rollouts(ShardRollouts):
         self._engine, self._backend, self._publisher = engine, backend, publisher
         self._steps, self._seed, self._number = steps, secrets.randbits(64) if seed is None else seed, number
         self._on_close: Callable[[], None] | None = on_close
-        self._requests: list[RolloutRequest] = []  # the requested rollouts, oldest first.
+        # The requested rollouts, oldest first: by the reference to the answer, the shard and its actor's generation.
+        self._requests: dict[actors.Ref, tuple[ShardLink, int]] = {}
         self._due = list(backend.links) * in_flight  # the shards to request rollouts from, once for each rollout
         self._error: BaseException | None = None
         self._lost: dict[int, Fault] = {}  # by env: a fault that no rollout has reported yet
@@ -82,7 +68,7 @@ class Rollouts(ShardRollouts):
                 waiting.append(link)
                 continue
             order = RolloutOrder(self._number, self._steps, self._publisher.version, self._publisher.newest, self._seed)
-            self._requests.append(RolloutRequest(link, link.generation, link.actor.rollout.remote(order)))
+            self._requests[link.actor.rollout.remote(order)] = link, link.generation
         self._due = waiting
 
     def __next__(self) -> ShardRollout:
@@ -99,22 +85,21 @@ class Rollouts(ShardRollouts):
             if (first := self._first_done()) is not None and (rollout := self._take(first)) is not None:
                 return rollout
 
-    def _first_done(self) -> RolloutRequest | None:
+    def _first_done(self) -> actors.Ref | None:
         """Waits for finished rollouts. Returns the one that was requested first; None if the caller must try again.
 
         Ray returns finished messages in any order. If the first one were taken, a slow learner would get nearly all its
         rollouts from a few shards.
         """
-        oldest: dict[ShardLink, RolloutRequest] = {}  # the oldest to each shard; later ones may be answered first
-        for request in self._requests:
-            oldest.setdefault(request.link, request)
-        refs = [request.ref for request in oldest.values()]
+        # The oldest to each shard, because later ones may be answered first.
+        oldest = {link: ref for ref, (link, _) in reversed(self._requests.items())}
+        refs = [ref for ref in self._requests if ref in oldest.values()]
         if self._due:  # some shards are dead, and their successors are being started
             self._attend()
         done = actors.wait(refs, 1, 0 if self._due else None) if refs else []
         if done and done[0] is not refs[0]:
             done = actors.wait(refs, len(refs), 0)
-        return next((request for request in oldest.values() if request.ref in done), None)
+        return next((ref for ref in refs if ref in done), None)
 
     def _attend(self) -> None:
         """Lets the engine handle deaths and start successors. Keeps the error of a shard that gets no successor."""
@@ -125,14 +110,14 @@ class Rollouts(ShardRollouts):
                 self._due = [other for other in self._due if other is not link]
                 self._error = self._error or faults.lost(link.share.first)
 
-    def _take(self, request: RolloutRequest) -> ShardRollout | None:
-        self._requests.remove(request)
-        self._due.append(request.link)
+    def _take(self, ref: actors.Ref) -> ShardRollout | None:
+        link, generation = self._requests.pop(ref)
+        self._due.append(link)
         try:
-            answer: Answer = actors.get(request.ref)
+            answer: Answer = actors.get(ref)
         except actors.Lost as error:
-            if request.generation == request.link.generation:
-                request.link.lose(error)
+            if generation == link.generation:
+                link.lose(error)
             self._attend()
             return None
         rollout: ShardRollout | None = None
@@ -140,25 +125,26 @@ class Rollouts(ShardRollouts):
             self._error = answer.error or _raised(answer)
         else:
             rollout, progress = answer.value
-            self._note(request, rollout, progress)
+            self._note(link, rollout, None if generation != link.generation else progress)
         answer.log_faults()
         return rollout
 
-    def _note(self, request: RolloutRequest, rollout: ShardRollout, progress: Counts) -> None:
-        self._backend.metrics.note_rollout(request.link.share.shard, self._publisher.version - rollout.policy_version)
-        if request.generation != request.link.generation:
-            return  # the actor has died since; the first rollout of its successor reports the death
-        if request.link.messenger is not None:
-            request.link.messenger.note_progress(progress)
+    def _note(self, link: ShardLink, rollout: ShardRollout, progress: Counts | None) -> None:
+        """`progress`: the counts of the envs; None if the actor has died since."""
+        self._backend.metrics.note_rollout(link.share.shard, self._publisher.version - rollout.policy_version)
+        if progress is None:
+            return  # the first rollout of the actor's successor reports the death
+        if link.messenger is not None:
+            link.messenger.note_progress(progress)
         lost = [self._lost.pop(env, None) for env in rollout.env_ids.tolist()]
         rollout.lost = (*(fault for fault in lost if fault is not None), *rollout.lost)
 
     def close(self) -> None:
         is_connected = self._backend.cluster.connection.is_open
-        for link in {request.link for request in self._requests}:
+        for link, _ in set(self._requests.values()):
             if is_connected and link.state is LinkState.SERVING:
                 link.actor.stop_rollouts.remote(self._number)
-        self._requests, self._due = [], []
+        self._requests, self._due = {}, []
         on_close, self._on_close = self._on_close, None
         if on_close is not None:
             on_close()
@@ -183,9 +169,8 @@ def check_rollouts(engine: Engine, policy: Any, steps: int, in_flight: int, seed
     """Raises an error if rollouts with these arguments cannot begin now."""
     check_policy(policy)
     check_seed(seed)
-    for name, number in (("steps", steps), ("in_flight", in_flight)):
-        if not isinstance(number, int) or isinstance(number, bool) or number < 1:
-            raise ValueError(f"expected {name} to be an int from 1 up, got {number!r}")
+    int_from(1)("steps", steps)
+    int_from(1)("in_flight", in_flight)
     layout = engine.layout
     if layout.observation.num_objects or layout.action.num_objects:
         raise ValueError(

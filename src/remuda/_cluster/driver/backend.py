@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from remuda import _core
@@ -99,7 +100,8 @@ class RayBackend:
             for together in [[link] for link in self.links] if one_by_one else [self.links]:
                 for link in together:
                     link.start(self.order)
-                self._await_builds(together, timeout)
+                wait = StartWait(self.links, self.cluster.placement, self.options.width, timeout)
+                wait.await_reports(together, partial(self._begin_again, quota=Quota(self.options.faults)))
         except BaseException:
             self.stop(0)
             raise
@@ -108,9 +110,10 @@ class RayBackend:
     def order(self, link: ShardLink) -> BuildOrder:
         """Returns the order to build a shard. A successor's order also has the envs' counts and reset defaults."""
         share = link.share
-        options = _pickled(self.options.for_shard(share.count // self.options.width), "options")
+        options = _pickled(self.options.for_shard(share), "options")
         inherited = None if self._writer is None else self.inheritance(share)
-        return BuildOrder(self.factories[share.shard], share.first, self._paths, options, inherited)
+        first_worker = sum(self.options.num_workers_of(link.share) for link in self.links[: share.shard])
+        return BuildOrder(self.factories[share.shard], share.first, first_worker, self._paths, options, inherited)
 
     def inheritance(self, share: Share) -> Inheritance:
         """Returns the counts and reset defaults of a share's envs, from which the rebuilt envs continue."""
@@ -118,18 +121,6 @@ class RayBackend:
         progress = self._writer.progress[share.first : share.first + share.count].copy()
         progress[:, [RESULTS, IS_FRESH_ON_SHARD]] = 0  # the shard's new pool counts its rows from 0
         return Inheritance(progress, self.defaults.for_successor(share.env_ids, share.first))
-
-    def _await_builds(self, links: Sequence[ShardLink], timeout: float | None) -> None:
-        quota = Quota(self.options.faults)
-        wait = StartWait(self.links, self.cluster.placement, self.options.width, timeout)
-        try:
-            while building := [link for link in links if link.report is None]:
-                for link, ref in wait.next_answers(building):
-                    link.handle(ref)
-                    if link.state is LinkState.GONE:
-                        self._begin_again(link, quota)
-        finally:
-            wait.hide_bar()
 
     def _begin_again(self, link: ShardLink, quota: Quota) -> None:
         """Starts the successor of a shard's actor that died while it built its envs."""
@@ -153,10 +144,11 @@ class RayBackend:
         for link in self.links:
             assert link.report is not None  # `start` has waited for the report
             first = len(self.workers)
-            for name, env_ids in link.report.workers:
+            for index, (name, env_ids) in enumerate(link.report.workers, first):
                 ids = tuple(env + link.share.first for env in env_ids)
-                self.workers.append(link.add_worker(len(self.workers), name, ids))
-                self.link_of.append(link)
+                link.workers.append(EngineWorker(index, name, ids, link.death))
+            self.workers += link.workers
+            self.link_of += [link] * len(link.workers)
             link.actor.number_workers.remote(first)
         dealt = tuple(len(worker.env_ids) for worker in self.workers)
         self.settings = replace(self.settings, num_workers=len(self.workers), dealt=dealt)

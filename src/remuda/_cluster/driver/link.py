@@ -55,7 +55,7 @@ class ShardLink:
         self._located: actors.Ref = None
         self._built: actors.Ref = None
         self._beside: ShardLink | None = None  # the link whose envs the actor has while it builds those of this link
-        self._starts = self._number = 0
+        self._starts = 0
         self._reason = ""
         self._death: ShardDiedError | None = None
         self._writer: RowWriter | None = None
@@ -64,7 +64,7 @@ class ShardLink:
 
     def start(self, order: Callable[[ShardLink], BuildOrder], generation: int = 0) -> None:
         """Starts an actor, which builds the envs once the cluster has room. `order` returns a link's BuildOrder."""
-        self._order, self.generation, self._starts, self._number = order, generation, 0, 0
+        self._order, self.generation, self._starts = order, generation, 0
         self.report = self.error = self._death = None
         self._start_actor()
 
@@ -75,24 +75,19 @@ class ShardLink:
         self._located = self.actor.locate.remote()
         self.state = LinkState.STARTING
 
-    def add_worker(self, index: int, name: str, env_ids: tuple[int, ...]) -> EngineWorker:
-        """Adds a worker that the actor has reported."""
-        self.workers.append(EngineWorker(index, name, env_ids, self.death))
-        return self.workers[-1]
-
     def open(self, writer: RowWriter) -> None:
         """Opens the rings of all workers of the shard in the pool's memory."""
         self._writer = writer
         for worker in self.workers:
             worker.open(writer.layout, writer.arena)
-        self.messenger = Messenger(self.share, self.workers, writer, self._number)
+        self.messenger = Messenger(self.share, self.workers, writer)
 
     def join(self, worker: EngineWorker) -> None:
         """Connects a worker of the current actor to the pool, in place of the worker that died."""
         assert self._writer is not None  # set by `open`
         if worker is self.workers[0]:
             self.actor.number_workers.remote(worker.index)
-            self.messenger = Messenger(self.share, self.workers, self._writer, 0)
+            self.messenger = Messenger(self.share, self.workers, self._writer)
         worker.open(self._writer.layout, self._writer.arena)
         worker.revive()
 
@@ -104,9 +99,7 @@ class ShardLink:
 
     def take_over(self) -> actors.Ref:
         """Replaces the envs of the other link by those of this link. Returns the reference to an `Answer`."""
-        other, self._beside = self._beside, None
-        if other is not None and other.messenger is not None:
-            self._number = other.messenger.number
+        self._beside = None
         return self.actor.take_prepared.remote()
 
     # -- messages ----------------------------------------------------------------------------------------

@@ -28,22 +28,16 @@ _PATIENCE = 0.01  # seconds that a message may take before the driver calls the 
 class Messenger:
     """The messages between the pool's memory and one actor of a shard. One message is under way at a time."""
 
-    def __init__(self, share: Share, workers: Sequence[EngineWorker], writer: RowWriter, number: int) -> None:
-        """`number`: the number of the last message that the actor has received."""
+    def __init__(self, share: Share, workers: Sequence[EngineWorker], writer: RowWriter) -> None:
         self._share, self._workers, self._writer = share, workers, writer
         self._worker_of = np.repeat(np.arange(len(workers)), [len(worker.env_ids) for worker in workers])
         self._targets = Targets(writer.progress[share.first : share.first + share.count])
         # The last message gathers commands from the rings. If there are two, the first one is under way. Each change of
         # this list is one call, because a signal handler may run between two.
-        self._messages = [ShardMessage(number + 1)]
+        self._messages = [ShardMessage(1)]
         self._is_owed = False  # whether results are pending at the shard.
         self._until = 0  # the sequence number of the last command that was sent
         self._closing: tuple[actors.Ref, list[Taken]] | None = None
-
-    @property
-    def number(self) -> int:
-        """The number of the last message to the actor."""
-        return self._messages[-1].number - 1
 
     @property
     def refs(self) -> list[actors.Ref]:

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from remuda import FaultPolicy, PoolOptions
+from remuda._cluster.driver.shares import Share
 from remuda._cluster.ray.description import ClusterDescription
 from remuda._engine.options.pool_options import OPTIONS, EnvFn
 from remuda._engine.options.settings import Settings
@@ -65,13 +66,15 @@ class ClusterOptions:
         made.where = replace(self.where, shards=shards)
         return made
 
-    def for_shard(self, num_factories: int) -> dict[str, Any]:
-        """Returns the options of a shard with this number of factories. By default it has one worker per whole CPU."""
-        cpus = max(1, int(self.where.cpus_per_shard))
-        workers = self.shard_options.get("num_workers", min(cpus, num_factories))
-        if self.where.backend == "serial" and "num_workers" not in self.shard_options:
-            workers = 1
-        return {**self.shard_options, "num_workers": workers}
+    def for_shard(self, share: Share) -> dict[str, Any]:
+        """Returns the options of a shard. By default it has one worker per whole CPU."""
+        cpus = 1 if self.where.backend == "serial" else max(1, int(self.where.cpus_per_shard))
+        return {"num_workers": min(cpus, share.count // self.width), **self.shard_options}
+
+    def num_workers_of(self, share: Share) -> int:
+        """Returns the number of workers of a shard; with "auto", the most that it may have."""
+        given = self.for_shard(share)["num_workers"]
+        return given if isinstance(given, int) else share.count // self.width
 
 
 def _refuse(options: PoolOptions) -> None:

@@ -55,7 +55,7 @@ class RemoteWorker:
 
     def _ask(self, attribute: str, *args: Any) -> Any:
         link = self._link
-        if link.actor is None or link.state is not LinkState.SERVING:
+        if link.state is not LinkState.SERVING:
             return None
         number = self.index - link.workers[0].index
         try:
@@ -63,4 +63,6 @@ class RemoteWorker:
         except actors.Lost:
             return None
         answer.log_faults()
+        if answer.error is not None:
+            raise answer.error
         return answer.value

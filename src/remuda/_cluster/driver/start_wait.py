@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import inf
 
 from remuda._cluster.driver.link import LinkState, ShardLink
@@ -29,11 +29,18 @@ class StartWait:
         self._next_look = min(self._began + _LOOK, self._deadline)
         self._has_warned = False
 
-    def next_answers(self, building: Sequence[ShardLink]) -> list[tuple[ShardLink, actors.Ref]]:
-        """Waits for answers of the shards `building`. Returns each answer's shard and reference; none after a while.
+    def await_reports(self, links: Sequence[ShardLink], on_loss: Callable[[ShardLink], None]) -> None:
+        """Waits until these shards have built their envs. Calls `on_loss` for each shard that dies or fails.
 
         Raises StartTimeoutError after the timeout, or if no machine of the cluster can ever run a shard.
         """
+        try:
+            while building := [link for link in links if link.report is None]:
+                self._handle_answers(building, on_loss)
+        finally:
+            self._progress.hide()
+
+    def _handle_answers(self, building: Sequence[ShardLink], on_loss: Callable[[ShardLink], None]) -> None:
         for link in self._links:
             if link.report is not None:
                 self._progress.missing.difference_update(link.share.env_ids)
@@ -42,7 +49,11 @@ class StartWait:
         done = actors.wait(list(refs), 1, pause)
         if not done and time.monotonic() >= self._next_look:
             self._look(building)
-        return [(refs[ref], ref) for ref in done]
+        for ref in done:
+            link = refs[ref]
+            link.handle(ref)
+            if link.state is LinkState.GONE:
+                on_loss(link)
 
     def _look(self, building: Sequence[ShardLink]) -> None:
         """Checks whether the pool may wait longer for the shards `building`."""
@@ -53,7 +64,8 @@ class StartWait:
         if now >= self._deadline:
             raise StartTimeoutError(
                 f"expected all shards to build their envs within {self._timeout} s, got {len(building)} that had "
-                f"not: {'; '.join(self._state_of(link, waiting, shortage) for link in building)}"
+                f"not: {'; '.join(self._state_of(link, waiting, shortage) for link in building)}; give them more time "
+                "with start_timeout="
             )
         if shortage is None:
             return
@@ -69,6 +81,3 @@ class StartWait:
             return f"{shard} is still building its envs on node {link.node}"
         need = in_words(self._placement.bundle)
         return f"{shard} waits for {need}, and {shortage}" if shortage else f"{shard} waits for {need} to become free"
-
-    def hide_bar(self) -> None:
-        self._progress.hide()

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from remuda._engine.batches.infos import RawRow
+from remuda._wire.codec import check_agreement
 from remuda._wire.failures import portable
 from remuda.errors import (
     EnvError,
@@ -16,6 +17,7 @@ from remuda.errors import (
     InvalidEnvError,
     RemudaError,
     RestartLimitError,
+    SpaceMismatchError,
     WorkerDiedError,
 )
 
@@ -49,6 +51,11 @@ class Renumbering:
             return RestartLimitError(error.limit, self.faults(error.faults))
         if isinstance(error, WorkerDiedError):
             return self._death(error)
+        if isinstance(error, SpaceMismatchError):  # of `build`, where the shard's first env is the reference
+            try:
+                check_agreement(error.kind, error.spaces[0], f"env {self.first_env}", error.spaces, self.first_env)
+            except SpaceMismatchError as renumbered:
+                error = renumbered
         error.__traceback__ = error.__cause__ = error.__context__ = None
         return error
 
@@ -73,15 +80,13 @@ class Renumbering:
     def faults(self, faults: Sequence[Fault]) -> list[Fault]:
         """Renumbers faults. The faults of one death share its error, by which messages recognize them."""
         errors = {id(fault.error): self.error(fault.error) for fault in faults}
-        return [self._fault(fault, errors[id(fault.error)]) for fault in faults]
+        return [self.fault(fault, errors[id(fault.error)]) for fault in faults]
 
-    def fault(self, fault: Fault) -> Fault:
-        return self._fault(fault, self.error(fault.error))
-
-    def _fault(self, fault: Fault, error: RemudaError) -> Fault:
+    def fault(self, fault: Fault, error: RemudaError | None = None) -> Fault:
+        """Returns a fault with the pool's numbers. `error`: its renumbered error, if that exists already."""
         where = self._where(fault.where)
         assert where is not None  # every fault has a `where`
-        env, worker = self._env(fault.env_id), self._worker(fault.worker)
+        env, worker, error = self._env(fault.env_id), self._worker(fault.worker), error or self.error(fault.error)
         return replace(fault, env_id=env, worker=worker, where=where, error=error, shard=self.shard, node=self.node)
 
     def extras(self, extras: dict[int, RawRow]) -> dict[int, RawRow]:

@@ -75,7 +75,7 @@ class ShardActor:
 
     def build(self, order: BuildOrder) -> Answer:
         """Builds envs. Earlier envs continue until `take_prepared`. The answer has a `ShardReport`."""
-        numbers = Renumbering(order.first_env, self.shard, self.node)
+        numbers = Renumbering(order.first_env, self.shard, self.node, order.first_worker)
         return self._attempt(numbers, lambda: self._build(numbers, order))
 
     def _build(self, numbers: Renumbering, order: BuildOrder) -> ShardReport:
@@ -96,6 +96,7 @@ class ShardActor:
         assert self._next is not None  # the driver calls `take_prepared` only after a successful `build`
         (self._numbers, self._pool), self._next = self._next, None
         self._collector.numbers = self._numbers
+        self._last_number = self._urgent_number = 0  # the driver numbers the messages to each pool from 1 on
         self._calls.clear()  # the driver no longer waits for calls into the envs before a resize
 
     def take_prepared(self) -> Answer:
@@ -409,7 +410,7 @@ class ShardActor:
 
     def _note_faults(self, numbers: Renumbering, faults: Sequence[Fault], then: str) -> None:
         """Keeps faults for the log of the driver. `numbers`: the renumbering for the pool that had them."""
-        self._fault_reports.append(FaultReport(tuple(numbers.faults(faults)), then))
+        self._fault_reports.append((numbers.faults(faults), then))
 
     def _take_fault_reports(self) -> tuple[FaultReport, ...]:
         reports, self._fault_reports = tuple(self._fault_reports), []
