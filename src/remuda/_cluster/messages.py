@@ -19,8 +19,6 @@ from remuda._worker.env_report import EnvReport
 from remuda.errors import Fault, RemudaError
 
 Array: TypeAlias = "npt.NDArray[Any]"
-Ids: TypeAlias = "list[int] | None"
-"""Envs by the numbers of their shard; None: all of them, in order."""
 
 _LARGE = 1 << 16  # bytes; Ray puts answers of more than 100 kB into its object store
 
@@ -58,13 +56,13 @@ class RowCommand:
 
     Attributes:
         op: RESET, STEP or OBSERVE.
-        env_ids: The envs.
+        env_ids: The envs by the numbers of their shard; None: all of them, in order.
         arrays: The columns of the actions of a step.
         blobs: The parts without a column, pickled, for each env object: objects in actions, or arguments of a reset.
     """
 
     op: _core.Op
-    env_ids: Ids
+    env_ids: list[int] | None
     arrays: tuple[Array, ...] = ()
     blobs: list[Buffers | None] | None = None
 

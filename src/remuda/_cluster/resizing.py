@@ -55,21 +55,17 @@ class Resizing:
     def build(self, timeout: float | None) -> None:
         """Builds the new envs. If this method raises, the pool is unchanged, unless a shard has died."""
         try:
-            self._build(timeout)
-        except BaseException:
-            self._give_up()
-            raise
-
-    def _build(self, timeout: float | None) -> None:
-        for link, before in zip(self.new.links, self._stay, strict=False):
-            link.start_beside(before, self._order)
-        for link in self.new.links[len(self._stay) :]:
-            link.start(self._order)
-        wait = StartWait(self.new.links, self.new.cluster.placement, self.new.options.width, timeout)
-        try:
+            for link, before in zip(self.new.links, self._stay, strict=False):
+                link.start_beside(before, self._order)
+            for link in self.new.links[len(self._stay) :]:
+                link.start(self._order)
+            wait = StartWait(self.new.links, self.new.cluster.placement, self.new.options.width, timeout)
             wait.await_reports(self.new.links, _raise_loss)
-        except StartTimeoutError as error:
-            raise StartTimeoutError(f"{error}. The pool is as before") from None
+        except BaseException as error:
+            self._give_up()
+            if isinstance(error, StartTimeoutError):
+                raise StartTimeoutError(f"{error}. The pool is as before") from None
+            raise
 
     def _order(self, link: ShardLink) -> BuildOrder:
         return replace(self.new.order(link), inherited=self._old.inheritance(link.share))

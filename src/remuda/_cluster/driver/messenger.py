@@ -108,7 +108,8 @@ class Messenger:
     def _note_closed(self, answer: Answer) -> None:
         """Answers the commands to close the workers. Only the first answer has the failures of the envs."""
         error = answer.error
-        failures = answer.value if error is None else [_described(None, 0, "close", error)]
+        # Pickled like the results of `EnvHost.describe`.
+        failures = answer.value if error is None else [dump((None, 0, "close", *portable(error)))]
         for i, taken in enumerate(self._closing[1] if self._closing is not None else ()):
             if isinstance(error, WorkerDiedError):
                 self._answer_message(taken[5], *abandoned(error, None))
@@ -181,8 +182,3 @@ class Messenger:
 def _are_neighbours(numbers: Array) -> bool:
     """Returns whether each number is the one before it plus 1."""
     return bool((np.diff(numbers) == 1).all())
-
-
-def _described(env: int | None, worker: int, operation: str, error: Exception) -> Buffers:
-    """Returns a pickled description of an error, like `EnvHost.describe`."""
-    return dump((env, worker, operation, *portable(error)))

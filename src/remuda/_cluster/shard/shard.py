@@ -275,16 +275,14 @@ class ShardActor:
                 except EnvError as error:
                     failures += error.failures
                 except RemudaError as error:  # only failures are returned here: `_reply` reports lost envs
-                    failures += [failure for other in getattr(error, "others", ()) for failure in _failures_of(other)]
+                    for other in getattr(error, "others", ()):
+                        failures += getattr(other, "failures", ())
                     is_last = True
                 else:
                     rows += [self._rows(batch)] if len(batch) else []
-            self._await_answers(deadline)
+            for _, call in self._calls.values():
+                call.wait(deadline - time.monotonic())
         return rows, failures
-
-    def _await_answers(self, deadline: float) -> None:
-        for _, call in self._calls.values():
-            call.wait(deadline - time.monotonic())
 
     @ray.method(concurrency_group=CONTROL)  # type: ignore[untyped-decorator]
     def reply_now(self, number: int) -> None:
@@ -429,7 +427,3 @@ def _loaded(parts: Buffers) -> Any:
         return load(parts)
     except BaseException:  # even SystemExit, which would end the actor
         return None
-
-
-def _failures_of(error: Exception) -> Sequence[Failure]:
-    return error.failures if isinstance(error, EnvError) else ()
