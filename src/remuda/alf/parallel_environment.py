@@ -128,23 +128,20 @@ class ParallelEnvironment(HasNoPool, HasSpecs, AlfEnvironment):  # type: ignore[
         except SpaceMismatchError as error:
             raise in_alfs_words(error) from error
         with closed_on_error(self._pool):
-            self._adopt(self._pool)
-
-    def _adopt(self, pool: Pool) -> None:
-        """Adopts the specs and attributes that workers report for their envs. All envs must have the same ones."""
-        described = pool.apply(worker.describe)
-        check_same(described)
-        self._description = first = described[0]
-        if (spares := self.num_spare_envs_for_reload) and first.batch_size > 1:
-            raise RuntimeError(
-                f"expected num_spare_envs_for_reload=0 with envs that are batched, got {spares} and a batch_size of "
-                f"{first.batch_size}: their rows do not end together"
-            )
-        outer = worker.outer_shape(first)
-        spec = first.time_step_spec._replace(env_info=first.env_info_spec)
-        self._time_steps = TimeSteps(spec, pool.num_envs, outer)
-        self._read_actions = action_reader(first.action_spec, pool.num_envs, outer)
-        self._envs = [RemoteEnvironment(functools.partial(pool.apply_async, env_ids=[i])) for i in range(pool.num_envs)]
+            described = self._pool.apply(worker.describe)
+            check_same(described)
+            self._description = first = described[0]
+            if num_spare_envs_for_reload and first.batch_size > 1:
+                raise RuntimeError(
+                    f"expected num_spare_envs_for_reload=0 with envs that are batched, got {num_spare_envs_for_reload} "
+                    f"and a batch_size of {first.batch_size}: their rows do not end together"
+                )
+            outer, num_envs = worker.outer_shape(first), self._pool.num_envs
+            spec = first.time_step_spec._replace(env_info=first.env_info_spec)
+            self._time_steps = TimeSteps(spec, num_envs, outer)
+            self._read_actions = action_reader(first.action_spec, num_envs, outer)
+            ask = self._pool.apply_async
+            self._envs = [RemoteEnvironment(functools.partial(ask, env_ids=[i])) for i in range(num_envs)]
 
     # -- properties --------------------------------------------------------------------------------------
 

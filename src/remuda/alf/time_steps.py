@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from types import MappingProxyType
 from typing import Any
 
 import alf
@@ -12,10 +11,8 @@ import torch
 
 from remuda import Batch, Fault
 from remuda.alf.errors import InvalidActionError
-from remuda.alf.nests import Nest, children, converter, is_leaf
+from remuda.alf.nests import Nest, converter
 from remuda.alf.worker import LAST, columns_of
-
-NO_FAULTS: Mapping[int, Fault] = MappingProxyType({})
 
 
 def action_reader(spec: Nest, num_envs: int, outer: tuple[int, ...]) -> Callable[[Nest], Nest]:
@@ -49,7 +46,7 @@ class TimeSteps:
 
     def __init__(self, spec: Any, num_envs: int, outer: tuple[int, ...]) -> None:
         """`spec` is that of one env's time steps, with env info; `outer` is (batch size,), or () if not batched."""
-        self.faults = NO_FAULTS
+        self.faults: Mapping[int, Fault] = {}
         columns = columns_of(spec)
         self._blank = type(spec)._make(field if i not in columns else () for i, field in enumerate(spec))
         self._names = [spec._fields[i] for i in columns]
@@ -60,7 +57,7 @@ class TimeSteps:
     def read(self, batch: Batch, actions: Nest) -> Any:
         """Converts a batch to a ``TimeStep`` on ALF's default device. `actions` are the step's actions, as arrays."""
         columns = dict(zip(self._names, batch.obs, strict=True))
-        self.faults = NO_FAULTS
+        self.faults = {}
         if batch.truncations.any():  # faults are the only truncations here
             self._end_episodes(batch, columns, actions)
         fields = {name: convert(columns[name]) for name, convert in zip(self._names, self._to_tensors, strict=True)}
@@ -71,21 +68,17 @@ class TimeSteps:
         lost = np.flatnonzero(batch.truncations)
         columns["step_type"][lost] = LAST
         columns["reward"][lost] = 0
-        _copy_rows(columns["prev_action"], actions, lost)
+
+        def copy_rows(target: Any, source: Any) -> None:
+            target[lost] = np.asarray(source).reshape(target.shape)[lost]
+
+        alf.nest.map_structure(copy_rows, columns["prev_action"], actions)
         self.faults = {i: batch.infos[i]["fault"] for i in lost.tolist()}
 
 
 def _flat_tensor(array: Any) -> torch.Tensor:
     """Returns the rows of all batched envs as one tensor, without a copy."""
     return torch.from_numpy(array.reshape(-1, *array.shape[2:]))
-
-
-def _copy_rows(target: Nest, source: Nest, rows: Any) -> None:
-    if is_leaf(target):
-        target[rows] = np.asarray(source).reshape(target.shape)[rows]
-        return
-    for key, _, child in children(target):
-        _copy_rows(child, source[key], rows)
 
 
 def _on_default_device(time_step: Any) -> Any:

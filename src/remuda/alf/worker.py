@@ -75,7 +75,7 @@ class HostedEnv:
         self._action_from_plain = from_plain(env.action_spec())
         self.observation_space = spaces.Tuple([space_of(self._spec[i], self._outer) for i in fields])
         self.action_space = space_of(env.action_spec(), self._outer, bounded=True)
-        self.step: Callable[[Any], Any] = self._first_step
+        self._was_stepped = False
 
     def reset(self, **of_the_caller: Any) -> tuple[Any, dict[str, Any]]:
         """Returns the first time step of an episode, perhaps from a reset in advance.
@@ -104,20 +104,12 @@ class HostedEnv:
         if self._is_over and self._resets_ahead:
             self._fresh = self._reset()
 
-    def _first_step(self, action: Any) -> Any:
-        time_step = self._advance(action)
-        self._check(time_step)
-        self.step = self._step
-        return self._outcome(time_step)
-
-    def _step(self, action: Any) -> Any:
-        return self._outcome(self._advance(action))
-
-    def _advance(self, action: Any) -> Any:
+    def step(self, action: Any) -> Any:
         convert = self._action_from_plain
-        return self.env.step(action if convert is None else convert(action))
-
-    def _outcome(self, time_step: Any) -> Any:
+        time_step = self.env.step(action if convert is None else convert(action))
+        if not self._was_stepped:
+            self._check(time_step)
+            self._was_stepped = True
         self._is_over = not self._outer and time_step.step_type == LAST
         return self._plain(time_step), 0.0, self._is_over, False, {}
 

@@ -16,9 +16,6 @@ from accidents import once
 from alf.utils.schedulers import get_all_progresses, update_all_progresses, update_progress
 from alf_face_envs import CountingAlfEnv, NestedAlfEnv, batched_of, counting, hooked, random_actions
 from failing import ACTS, policy_against
-from pairs import each
-from pool_envs import Gate
-from programs import Watched
 
 import remuda
 from remuda import FaultPolicy
@@ -30,7 +27,6 @@ from remuda.alf import (
     EnvTimeoutError,
     FastParallelEnvironment,
     InvalidActionError,
-    ParallelAlfEnvironment,
     RestartLimitError,
     WorkerDiedError,
 )
@@ -41,76 +37,11 @@ RAISED: dict[str, type[Exception]] = {"death": WorkerDiedError, "exception": Env
 FIRST, MID, LAST = range(3)
 
 
-def failing(kind: str, phase: str, policy: Any, path: Path, **options: Any) -> FastParallelEnvironment:
-    """Returns two envs with episodes of two steps. The second env has one fault of this kind in this phase."""
-    act = once(path / "accident", ACTS[kind])
-    faults = policy_against(kind, policy)
-    return FastParallelEnvironment(hooked(2, length=2, **{phase: act}), faults=faults, **options)
-
-
 def actions(*numbers: int) -> torch.Tensor:
     return torch.tensor(numbers)
 
 
-def run_until_the_fault(envs: FastParallelEnvironment, phase: str) -> Any:
-    envs.reset()
-    if phase == "call":
-        return envs.call_envs_with_same_args("poke")
-    if phase == "render":
-        return envs.envs[1].render()
-    steps = {"step": 1, "autoreset": 3}.get(phase, 0)
-    for i in range(steps):
-        time_step = envs.step(actions(5 + i, 5 + i))
-    return time_step
-
-
 # -- raised ----------------------------------------------------------------------------------------------
-
-
-@each(kind=[FastParallelEnvironment, ParallelAlfEnvironment], then=["step", "reset", "call", "seed", "close"])
-def test_a_worker_killed_while_idle_is_reported_by_the_next_call(then: str, kind: Any) -> None:
-    envs = kind(counting(3))
-    envs.reset()
-    watched = Watched([envs.processes[2].pid])
-    os.kill(envs.processes[2].pid, signal.SIGKILL)
-    watched.await_end()
-    calls = {
-        "step": lambda: envs.step(actions(1, 1, 1)),
-        "reset": envs.reset,
-        "call": lambda: envs.call_envs_with_same_args("poke"),
-        "seed": lambda: envs.seed([1, 2, 3]),
-    }
-    if then != "close":
-        with pytest.raises(WorkerDiedError, match="worker 2"):
-            calls[then]()
-    envs.close()
-
-
-def test_the_error_for_a_worker_killed_in_a_step_names_the_env(tmp_path: Path) -> None:
-    gate = Gate(tmp_path)
-
-    def die(_: Any) -> None:
-        gate.wait()
-        accidents.kill_myself()
-
-    envs = FastParallelEnvironment([*hooked(1, (0,), step=die), *hooked(1, (0,), step=lambda _: gate.let_pass())])
-    envs.reset()
-    with pytest.raises(WorkerDiedError, match="killed by SIGKILL") as raised:
-        envs.step(actions(1, 1))
-    assert (raised.value.env_ids, raised.value.operation) == ((0,), "step")
-    envs.close()
-
-
-def test_a_spare_killed_in_its_reset_is_reported(tmp_path: Path) -> None:
-    gate = Gate(tmp_path)
-    envs = FastParallelEnvironment(hooked(2, (1,), reset=lambda _: gate.wait()), num_spare_envs_for_reload=1)
-    envs.reset()
-    gate.await_arrival()
-    os.kill(envs.processes[1].pid, signal.SIGKILL)
-    with pytest.raises(WorkerDiedError, match="worker 1"):
-        while True:
-            envs.step(actions(1))
-    envs.close()
 
 
 ERRORS = [
@@ -145,21 +76,13 @@ def test_an_error_has_the_details_of_remudas_error_and_can_be_pickled() -> None:
         assert "killed by SIGKILL" in str(error)
 
 
-def test_an_error_names_no_seed_if_none_was_set() -> None:
-    """With spares, a reset returns all envs to their slots."""
-    failing_ones = hooked(3, (0,), 2, step=accidents.raise_value_error)
-    with FastParallelEnvironment(failing_ones, num_spare_envs_for_reload=1) as envs:
-        envs.reset()
-        with pytest.raises(EnvError, match=r"step: broken \(episode 0, step 1, no seed, "):
-            envs.step(actions(1, 1))
-
-
 # -- restarted -------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("kind", ACTS)
 def test_a_fault_in_a_step_cuts_the_episode_off(kind: str, tmp_path: Path) -> None:
-    envs = failing(kind, "step", "restart", tmp_path)
+    act = once(tmp_path / "accident", ACTS[kind])
+    envs = FastParallelEnvironment(hooked(2, length=2, step=act), faults=policy_against(kind, "restart"))
     envs.reset()
     time_step = envs.step(actions(5, 6))
     assert time_step.step_type.tolist() == [MID, LAST]
@@ -176,29 +99,6 @@ def test_a_fault_in_a_step_cuts_the_episode_off(kind: str, tmp_path: Path) -> No
     assert time_step.observation[1].tolist() == [1, 1, 0, -1]  # the observation of the rebuilt env
     assert not envs.faults
     assert envs.step(actions(7, 8)).observation[1].tolist() == [1, 1, 1, 8]
-    envs.close()
-
-
-@each(phase=["reset", "autoreset"], kind=ACTS)
-def test_a_reset_that_fails_is_repeated(kind: str, phase: str, tmp_path: Path) -> None:
-    envs = failing(kind, phase, "restart", tmp_path)
-    if phase == "reset":
-        assert envs.reset().step_type.tolist() == [FIRST, FIRST]
-    else:
-        assert run_until_the_fault(envs, phase).step_type.tolist() == [FIRST, FIRST]
-    assert not envs.faults
-    assert envs.step(actions(7, 8)).observation[:, 2:].tolist() == [[1, 7], [1, 8]]
-    envs.close()
-
-
-@each(phase=["call", "render"], kind=ACTS)
-def test_a_call_that_fails_is_not_repeated(kind: str, phase: str, tmp_path: Path) -> None:
-    envs = failing(kind, phase, "restart", tmp_path)
-    with pytest.raises(RAISED[kind]):
-        run_until_the_fault(envs, phase)
-    time_step = envs.step(actions(5, 5))
-    assert time_step.step_type.tolist() == [MID, MID if kind == "exception" else LAST]
-    assert bool(envs.faults) is (kind != "exception")
     envs.close()
 
 
@@ -262,21 +162,31 @@ def test_all_rows_of_a_batched_env_end_together(tmp_path: Path) -> None:
         assert envs.step(actions(1, 2, 3, 4)).step_type.tolist() == [MID, MID, FIRST, FIRST]
 
 
-def test_a_lost_env_is_replaced_by_its_spare() -> None:
-    with FastParallelEnvironment(counting(3), num_spare_envs_for_reload=1, faults="restart") as envs:
-        envs.reset()
-        os.kill(envs.processes[1].pid, signal.SIGKILL)
-        assert envs.step(actions(1, 1)).step_type.tolist() == [MID, LAST]
-        time_step = envs.step(actions(2, 2))
-        assert (time_step.step_type.tolist(), time_step.observation[:, 0].tolist()) == ([MID, FIRST], [0, 2])
-
-
-def test_a_death_cuts_off_all_envs_of_the_worker() -> None:
-    with FastParallelEnvironment(counting(3), num_workers=1, faults="restart") as envs:
-        envs.reset()
-        os.kill(envs.processes[0].pid, signal.SIGKILL)
-        assert envs.step(actions(1, 1, 1)).step_type.tolist() == [LAST] * 3
-        assert envs.step(actions(1, 1, 1)).step_type.tolist() == [FIRST] * 3
+@pytest.mark.parametrize("options", [{"num_workers": 2}, {"num_spare_envs_for_reload": 2}], ids=str)
+def test_episodes_stay_whole_while_workers_are_killed_at_random(options: dict[str, Any]) -> None:
+    random = np.random.default_rng(3)
+    policy = FaultPolicy("restart", max_restarts=1000, backoff=0)
+    with FastParallelEnvironment(counting(5, length=4), faults=policy, **options) as envs:
+        time_step = envs.reset()
+        faults = 0
+        for action in range(999):
+            if (worker := random.choice(envs.processes)).is_alive() and random.random() < 0.1:
+                os.kill(worker.pid, signal.SIGKILL)
+            before, time_step = time_step, envs.step(torch.full_like(time_step.env_id, action))
+            faults += len(envs.faults)
+            for i, (was, now) in enumerate(zip(before.step_type.tolist(), time_step.step_type.tolist(), strict=True)):
+                steps, last_action = time_step.observation[i, 2:].tolist()
+                assert (was == LAST) == (now == FIRST)
+                if i in envs.faults:
+                    assert (now, time_step.reward[i], time_step.discount[i]) == (LAST, 0, 1)
+                elif now == FIRST:
+                    assert (steps, last_action) == (0, -1)
+                else:
+                    assert (steps, last_action) == (before.observation[i, 2] + 1, action)
+                    assert (now == LAST) == (steps == 4)
+            if faults >= 8:
+                break
+    assert faults >= 8
 
 
 def test_too_many_faults_raise_a_restart_limit_error() -> None:

@@ -1,13 +1,11 @@
-"""Compares the ALF face with ALF's own parallel envs: returned values, and detection of a killed worker. Needs ALF."""
+"""Compares the ALF face with ALF's own parallel envs, and uses it through ALF's configuration. Needs ALF."""
 
 from __future__ import annotations
 
 import os
-import signal
 import subprocess
 import sys
 from collections.abc import Callable
-from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -127,62 +125,6 @@ def test_alf_configures_our_class() -> None:
             assert len(envs.processes) == 1
     finally:
         alf.reset_configs()
-
-
-# -- a killed worker -------------------------------------------------------------------------------------
-
-KILLED = """
-import os, signal, sys
-from alf_face_envs import counting
-import torch
-from {module} import {name}
-envs = {name}(counting(2))
-envs.reset()
-os.kill(envs.envs[1].call("pid")(), signal.SIGKILL)
-print("killed", flush=True)
-try:
-    envs.step(torch.tensor([1, 1]))
-except Exception as error:
-    print(type(error).__name__, flush=True)
-    os._exit(0)
-"""
-
-PLACES = [
-    ("alf.environments.fast_parallel_environment", FAST, None),  # ALF waits forever
-    ("alf.environments.parallel_environment", OLDER, ("EOFError", "ConnectionResetError", "BrokenPipeError")),
-    ("remuda.alf", FAST, ("WorkerDiedError",)),
-    ("remuda.alf", OLDER, ("WorkerDiedError",)),
-]
-
-
-@pytest.mark.parametrize(("module", "name", "expected"), PLACES, ids=[f"{m}.{n}" for m, n, _ in PLACES])
-def test_our_envs_raise_if_a_worker_is_killed_and_alf_may_hang(
-    module: str, name: str, expected: tuple[str, ...] | None
-) -> None:
-    path = os.pathsep.join([str(Path(__file__).parents[1] / "support"), *sys.path])
-    program = subprocess.Popen(
-        [sys.executable, "-W", "ignore", "-c", KILLED.format(module=module, name=name)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-        env={**os.environ, "PYTHONPATH": path},
-        start_new_session=True,
-    )
-    try:
-        assert program.stdout is not None
-        assert program.stdout.readline() == "killed\n"
-        if expected is None:
-            with pytest.raises(subprocess.TimeoutExpired):
-                program.wait(5)
-        else:
-            assert program.stdout.readline().strip() in expected
-            assert program.wait() == 0
-    finally:
-        with suppress(ProcessLookupError):  # ALF's workers outlive the program
-            os.killpg(program.pid, signal.SIGKILL)
-        program.communicate()
-        for left in Path("/dev/shm").glob(f"alf_penv_{program.pid}_*"):
-            left.unlink()
 
 
 # -- spawned workers -------------------------------------------------------------------------------------

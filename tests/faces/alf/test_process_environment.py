@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import functools
 import os
-import signal
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import alf
 import numpy as np
 import pytest
+from accidents import kill_myself, raise_value_error
 from alf.data_structures import TimeStep
 from alf.utils.schedulers import get_all_progresses, update_all_progresses, update_progress
-from alf_face_envs import CountingAlfEnv, Move, NestedAlfEnv, assert_same_time_step
-from pool_envs import Gate
-from programs import Watched
+from alf_face_envs import CountingAlfEnv, Move, NestedAlfEnv
+from pool_envs import Gate, assert_same
 
 from remuda import StateError
 from remuda.alf import ClosedError, EnvError, ProcessEnvironment, WorkerDiedError
@@ -23,15 +23,24 @@ from remuda.alf import ClosedError, EnvError, ProcessEnvironment, WorkerDiedErro
 pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")
 
 
-def started(constructor: Any = CountingAlfEnv, **options: Any) -> ProcessEnvironment:
-    env = ProcessEnvironment(constructor, **{"env_id": 3, **options})
-    env.start()
-    return env
+@pytest.fixture
+def start() -> Iterator[Callable[..., ProcessEnvironment]]:
+    """Starts envs with the id 3, and closes them at the end of the test."""
+    envs: list[ProcessEnvironment] = []
+
+    def start(constructor: Any = CountingAlfEnv, **options: Any) -> ProcessEnvironment:
+        envs.append(ProcessEnvironment(constructor, **{"env_id": 3, **options}))
+        envs[-1].start()
+        return envs[-1]
+
+    yield start
+    for env in envs:
+        env.close()
 
 
 @pytest.mark.parametrize("start_method", ["fork", "spawn", "forkserver"])
-def test_steps_and_resets_are_the_envs_own(start_method: Any) -> None:
-    env = started(start_method=start_method)
+def test_steps_and_resets_are_the_envs_own(start_method: Any, start: Any) -> None:
+    env = start(start_method=start_method)
     assert env.call("pid")() != os.getpid()
     first = env.reset()
     assert type(first) is TimeStep
@@ -41,56 +50,40 @@ def test_steps_and_resets_are_the_envs_own(start_method: Any) -> None:
     assert [promise().observation[2:].tolist() for promise in promises] == [[2, 6], [3, 7]]
     assert promises[0]().observation[2:].tolist() == [2, 6]  # again
     assert env.reset(blocking=False)().observation.tolist() == [3, 2, 0, -1]
-    env.close()
 
 
-def test_nested_time_steps_travel_as_they_are() -> None:
-    env, here = started(NestedAlfEnv), NestedAlfEnv(3)
-    action = {"move": Move(np.ones(2, np.float32), np.int64(2)), "bits": [np.ones(2, np.float32)]}
-    to_tensors = functools.partial(alf.nest.map_structure, alf_tensor)
-    assert_same_time_step(to_tensors(env.reset()), to_tensors(here.reset()))
+ACTION = {"move": Move(np.ones(2, np.float32), np.int64(2)), "bits": [np.ones(2, np.float32)]}
+
+
+def test_nested_time_steps_travel_as_they_are(start: Any) -> None:
+    env, here = start(NestedAlfEnv), NestedAlfEnv(3)
+    assert_same(env.reset(), here.reset())
     for _ in range(20):
-        assert_same_time_step(to_tensors(env.step(action)), to_tensors(here.step(action)))
-    env.close()
+        assert_same(env.step(ACTION), here.step(ACTION))
 
 
-def alf_tensor(leaf: Any) -> Any:
-    import torch
-
-    return torch.as_tensor(leaf)
-
-
-def test_flattened_time_steps_are_the_flattened_time_steps_of_the_env() -> None:
-    env, here = started(NestedAlfEnv, flatten=True), NestedAlfEnv(3)
-    assert [np.shape(leaf) for leaf in env.reset()] == [np.shape(leaf) for leaf in alf.nest.flatten(here.reset())]
-    action = {"move": Move(np.ones(2, np.float32), np.int64(2)), "bits": [np.ones(2, np.float32)]}
-    flat, expected = env.step(alf.nest.flatten(action)), alf.nest.flatten(here.step(action))
-    for one, other in zip(flat, expected, strict=True):
-        np.testing.assert_array_equal(one, other)
-    env.close()
+def test_flattened_time_steps_are_the_flattened_time_steps_of_the_env(start: Any) -> None:
+    env, here = start(NestedAlfEnv, flatten=True), NestedAlfEnv(3)
+    assert_same(env.reset(), alf.nest.flatten(here.reset()))
+    assert_same(env.step(alf.nest.flatten(ACTION)), alf.nest.flatten(here.step(ACTION)))
 
 
-def test_specs_and_attributes_are_those_of_the_env() -> None:
-    env, here = started(NestedAlfEnv), NestedAlfEnv(3)
+def test_specs_attributes_and_calls_are_those_of_the_env(start: Any) -> None:
+    env, here = start(NestedAlfEnv), NestedAlfEnv(3)
     for spec in ("observation_spec", "action_spec", "reward_spec", "time_step_spec", "env_info_spec"):
         assert getattr(env, spec)() == getattr(here, spec)()
         assert getattr(env, spec)() is getattr(env, spec)()
     assert (env.num_tasks, env.batch_size, env.batched, env.env_id) == (2, 1, False, 3)
     assert not hasattr(env, "no_such_thing")
-    env.close()
-
-
-def test_calls_attributes_and_pictures_come_from_the_env() -> None:
-    env = started()
+    env = start()
     assert env.call("poke", 1, b=2)() == (3, (1,), {"b": 2})
     assert env.render() == ("human", 3)
     assert env.metadata == CountingAlfEnv.metadata
-    env.close()
 
 
-def test_sync_progress_updates_the_progress_in_the_process() -> None:
+def test_sync_progress_updates_the_progress_in_the_process(start: Any) -> None:
     before = dict(get_all_progresses())
-    env = started()
+    env = start()
     try:
         update_progress("global_counter", 7)
         assert env.call("progress")() == 0
@@ -98,7 +91,6 @@ def test_sync_progress_updates_the_progress_in_the_process() -> None:
         assert env.call("progress")() == 7
     finally:
         update_all_progresses(before)
-        env.close()
 
 
 def test_envs_can_be_built_in_parallel(tmp_path: Path) -> None:
@@ -131,21 +123,23 @@ def test_an_env_is_usable_only_between_start_and_close() -> None:
     assert promise() == (0, (), {})  # close waits for the answer to a call in flight
 
 
-def fail(*_: Any) -> None:
-    raise ValueError("broken")
+def test_the_error_for_a_misspelt_keyword_suggests_the_right_one() -> None:
+    with pytest.raises(TypeError, match=r"^ProcessEnvironment\(\) got .* 'start_methd'; did you mean start_method=\?"):
+        ProcessEnvironment(CountingAlfEnv, start_methd="fork")  # type: ignore[call-arg]
 
 
-def test_an_exception_in_the_constructor_is_raised_by_start() -> None:
-    env = ProcessEnvironment(functools.partial(CountingAlfEnv, build=fail), env_id=0)
+# -- faults ----------------------------------------------------------------------------------------------
+
+
+def test_an_exception_in_the_constructor_is_raised_by_start(start: Any) -> None:
     with pytest.raises(EnvError, match="raised ValueError in build: broken") as raised:
-        env.start()
+        start(functools.partial(CountingAlfEnv, build=raise_value_error))
     assert isinstance(raised.value.__cause__, ValueError)
-    assert isinstance(raised.value, RuntimeError)
 
 
 @pytest.mark.parametrize("phase", ["reset", "step", "call", "render"])
-def test_an_exception_in_a_call_is_raised_and_the_env_lives_on(phase: str) -> None:
-    env = started(functools.partial(CountingAlfEnv, **{phase: fail}))
+def test_an_exception_in_a_call_is_raised_and_the_env_lives_on(phase: str, start: Any) -> None:
+    env = start(functools.partial(CountingAlfEnv, **{phase: raise_value_error}))
     calls = {"reset": ("reset",), "step": ("step", np.int64(1)), "call": ("poke",), "render": ("render",)}
     if phase == "step":
         env.reset()
@@ -155,41 +149,25 @@ def test_an_exception_in_a_call_is_raised_and_the_env_lives_on(phase: str) -> No
     where = raised.value.failures[0].where
     assert (where.episode, where.step) == {"reset": (0, 0), "step": (0, 1)}.get(phase, (None, 0))
     assert env.tag == 3  # the env is still usable
-    env.close()
 
 
-def test_a_killed_process_is_reported_by_the_next_call() -> None:
-    env = started()
-    pid = env.call("pid")()
-    watched = Watched([pid])
-    os.kill(pid, signal.SIGKILL)
-    watched.await_end()
-    with pytest.raises(WorkerDiedError, match="killed by SIGKILL"):
+@pytest.mark.parametrize("phase", ["build", "reset", "step"])
+def test_a_death_report_names_the_operation_episode_and_step(phase: str, start: Any) -> None:
+    where = {"build": "before its first reset", "reset": "episode 0, step 0,", "step": "episode 0, step 1,"}[phase]
+    with pytest.raises(WorkerDiedError, match=f"died while in {phase} .*{where}.* killed by SIGKILL"):
+        env = start(functools.partial(CountingAlfEnv, **{phase: kill_myself}))
+        env.reset()
         env.step(np.int64(1))
-    env.close()
-
-
-def test_a_process_killed_in_a_step_is_reported_by_the_promise(tmp_path: Path) -> None:
-    gate = Gate(tmp_path)
-    env = started(functools.partial(CountingAlfEnv, step=lambda _: gate.wait()))
-    pid = env.call("pid")()
-    env.reset()
-    promise = env.step(np.int64(1), blocking=False)
-    gate.await_arrival()
-    os.kill(pid, signal.SIGKILL)
-    with pytest.raises(WorkerDiedError, match="died while in step .*episode 0, step 1, .*killed by SIGKILL"):
-        promise()
-    env.close()
 
 
 def kill_in_the_third_episode(env: Any) -> None:
     if env.episodes == 3:
-        os.kill(os.getpid(), signal.SIGKILL)
+        kill_myself()
 
 
-def test_a_death_is_reported_for_the_first_unanswered_call() -> None:
+def test_a_death_is_reported_for_the_first_unanswered_call(start: Any) -> None:
     """The first unanswered call is named although later ones are in flight, and although a step has reset the env."""
-    env = started(functools.partial(CountingAlfEnv, length=1, render=kill_in_the_third_episode))
+    env = start(functools.partial(CountingAlfEnv, length=1, render=kill_in_the_third_episode))
     env.reset()
     env.step(np.int64(1))  # ends the episode
     env.step(np.int64(1))  # resets the env
@@ -199,15 +177,3 @@ def test_a_death_is_reported_for_the_first_unanswered_call() -> None:
         with pytest.raises(WorkerDiedError, match=r"died while in call .*episode 2, step 0, ") as raised:
             promise()
     assert raised.value.operation == "call"
-    env.close()
-
-
-def kill(_: Any) -> None:
-    os.kill(os.getpid(), signal.SIGKILL)
-
-
-@pytest.mark.parametrize("phase", ["build", "reset"])
-def test_a_death_before_the_first_step_names_the_phase(phase: str) -> None:
-    with pytest.raises(WorkerDiedError, match=f"died while in {phase} ") as raised:
-        started(functools.partial(CountingAlfEnv, **{phase: kill})).reset()
-    assert raised.value.where.episode == (0 if phase == "reset" else None)
