@@ -13,9 +13,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
-import ding_face_envs as envs
 import numpy as np
 import pytest
+from accidents import kill_myself, raise_value_error
 from ding_face_envs import ours, reap
 from easydict import EasyDict
 
@@ -52,30 +52,6 @@ def directory_for_logs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 
 
-@pytest.mark.parametrize("kind", ["remuda_subprocess", "remuda_async_subprocess"])
-def test_serial_pipeline_collects_evaluates_and_learns(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Collector, evaluator, learner."""
-    steps: list[int] = []
-    step = ours.AsyncSubprocessEnvManager.step
-
-    def counting(self: Any, actions: Any) -> Any:
-        timesteps = step(self, actions)
-        steps.append(len(timesteps))
-        return timesteps
-
-    monkeypatch.setattr(ours.AsyncSubprocessEnvManager, "step", counting)
-    config, create = copy.deepcopy((main_config, create_config))
-    create.env_manager.type = kind
-    config.policy.learn.update_per_collect = 1
-    config.env.collector_env_num, config.env.evaluator_env_num, config.env.n_evaluator_episode = 3, 2, 2
-    policy = serial_pipeline([config, create], seed=0, max_train_iter=3)
-    assert policy is not None
-    assert sum(steps) >= 3 * 8  # the samples of the collector and the episodes of one evaluation
-
-
-# -- with faults -----------------------------------------------------------------------------------------
-
-
 class FragileCartPole(CartPoleEnv):
     """A CartPole env that calls its action if the action is a function."""
 
@@ -91,7 +67,7 @@ class Storm:
         losses: the losses of the policy's updates.
     """
 
-    _ways: ClassVar[dict[str, Any]] = {"idle": None, "in a step": envs.kill_myself, "raises": envs.value_error}
+    _ways: ClassVar[dict[str, Any]] = {"idle": None, "in a step": kill_myself, "raises": raise_value_error}
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.hits: Counter[tuple[str, str]] = Counter()

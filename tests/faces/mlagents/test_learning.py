@@ -13,7 +13,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from mlagents_face_envs import kill, limits
+from accidents import kill_myself
+from mlagents_face_envs import limits
 
 import remuda.mlagents
 
@@ -51,7 +52,7 @@ def test_ppo_keeps_learning_after_a_worker_was_killed(example: Any, tmp_path: Pa
             self._life -= 1
             if self._life == 0:
                 (tmp_path / "dead").touch()
-                kill()
+                kill_myself()
 
     manager = remuda.mlagents.SubprocessEnvManager(partial(Mortal), limits(), 4)
     curve = example.train(manager, 1500)

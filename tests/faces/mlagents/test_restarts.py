@@ -2,39 +2,35 @@
 
 from __future__ import annotations
 
-from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
-import mlagents_face_envs as envs
 import pytest
+from accidents import kill_myself, stop_myself
 from mlagents.trainers.settings import ConstantSettings, TrainerSettings
-from mlagents_envs.exception import (
-    UnityCommunicationException,
-    UnityEnvironmentException,
-    UnityTimeOutException,
-)
+from mlagents_envs.exception import UnityCommunicationException, UnityEnvironmentException, UnityTimeOutException
 from mlagents_face_envs import (
-    FaultyEnv,
-    GatedEnv,
-    SubprocessEnvManager,
     TestEnv,
     faulty,
+    gated,
     limits,
-    make_gate,
     manager,
     obs_of,
-    open_gate,
-    raising,
     step_until_it_fails,
     steps_of,
+    unity,
 )
+from pool_envs import Gate
 
 from remuda import FaultPolicy, StateError, load_record
 from remuda.mlagents import EnvTimeoutError, WorkerDiedError
+from remuda.mlagents import subprocess_env_manager as module
 
 pytestmark = pytest.mark.filterwarnings("ignore")
+
+TIME_OUT = unity(UnityTimeOutException)
 
 
 # -- quotas ----------------------------------------------------------------------------------------------
@@ -52,7 +48,7 @@ pytestmark = pytest.mark.filterwarnings("ignore")
     ],
 )
 def test_restarts_stop_at_the_quota(options: Any, restarts: int) -> None:
-    made = manager(faulty(raising(UnityTimeOutException)), 1, options)
+    made = manager(faulty(TIME_OUT), 1, options, backend="thread")
     made.reset({})
     with pytest.raises(UnityTimeOutException):
         step_until_it_fails(made)
@@ -61,7 +57,7 @@ def test_restarts_stop_at_the_quota(options: Any, restarts: int) -> None:
 
 
 def test_without_a_quota_restarts_never_stop() -> None:
-    made = manager(faulty(raising(UnityTimeOutException)), 1, limits(lifetime=-1, at_once=-1))
+    made = manager(faulty(TIME_OUT), 1, limits(lifetime=-1, at_once=-1), backend="thread")
     made.reset({})
     while made.restart_counts[0] < 12:
         made.get_steps()
@@ -71,9 +67,9 @@ def test_without_a_quota_restarts_never_stop() -> None:
 # -- faults in a reset or a build --------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("accident", [envs.kill, raising(UnityTimeOutException)])
+@pytest.mark.parametrize("accident", [kill_myself, TIME_OUT])
 def test_a_reset_that_fails_is_repeated(accident: Any, tmp_path: Path) -> None:
-    made = manager(faulty(accident, where="reset", place=tmp_path / "once"))
+    made = manager(faulty(accident, "reset", path=tmp_path / "once"))
     made.reset({"gravity": 3.0})
     made.get_steps()
     made.reset({"gravity": 4.0})
@@ -85,10 +81,10 @@ def test_a_reset_that_fails_is_repeated(accident: Any, tmp_path: Path) -> None:
 @pytest.mark.parametrize("where", ["build", "reset"])
 @pytest.mark.parametrize(
     ("accident", "error"),
-    [(envs.kill, WorkerDiedError), (raising(UnityEnvironmentException), UnityEnvironmentException)],
+    [(kill_myself, WorkerDiedError), (unity(UnityEnvironmentException), UnityEnvironmentException)],
 )
 def test_an_env_whose_first_reset_fails_is_not_restarted(where: str, accident: Any, error: type[Exception]) -> None:
-    made = manager(faulty(accident, where=where, at=1))
+    made = manager(faulty(accident, where, at=1))
     with pytest.raises(error):
         made.reset({})
     assert made.restart_counts == [0, 0]
@@ -96,15 +92,15 @@ def test_an_env_whose_first_reset_fails_is_not_restarted(where: str, accident: A
 
 
 def test_a_restart_that_fails_counts_as_well(tmp_path: Path) -> None:
-    class Unlucky(FaultyEnv):
+    class Unlucky(TestEnv):
         """An env that can no longer be built after it was killed."""
 
-        def __init__(self, *args: Any, **kwargs: Any) -> None:
-            if (tmp_path / "once").exists():
+        def __init__(self, *args: Any, **hooks: Any) -> None:
+            if any(tmp_path.iterdir()):
                 raise UnityEnvironmentException("no licence")
-            super().__init__(*args, **kwargs)
+            super().__init__(*args, **hooks)
 
-    made = manager(partial(Unlucky, accident=envs.kill, place=tmp_path / "once"), 1, limits(at_once=2))
+    made = manager(faulty(kill_myself, path=tmp_path / "once", kind=Unlucky), 1, limits(at_once=2))
     made.reset({})
     with pytest.raises(UnityEnvironmentException, match="no licence"):
         step_until_it_fails(made)
@@ -112,46 +108,32 @@ def test_a_restart_that_fails_counts_as_well(tmp_path: Path) -> None:
     made.close()
 
 
-class MessageCountingEnv(FaultyEnv):
-    """Observes how often it received each parameter and each message about a behaviour in training."""
+class MessageCountingEnv(TestEnv):
+    """Observes its resets, and how often it received the parameters gravity and wind and news of a training."""
 
     academy_capabilities = SimpleNamespace(trainingAnalytics=True)
 
-    def names_received(self) -> list[str]:
-        messages = [(bytes(m), name) for m in self.channels[0].message_queue for name in NAMES if name in bytes(m)]
-        return [name.decode() for _, name in messages] + ["training"] * self._begun()
-
-    def _begun(self) -> int:
-        """The first message of the channel only announces that an env exists, so it is not counted."""
-        return len(self.channels[3].message_queue) - 1 if len(self.channels) > 3 else 0
-
     def get_steps(self, behavior_name: str) -> Any:
         decisions, ends = super().get_steps(behavior_name)
-        names_received = self.names_received()
-        decisions.obs[0][0] = [
-            self.resets,
-            names_received.count("gravity"),
-            names_received.count("wind"),
-            names_received.count("training"),
-        ]
+        messages = [bytes(message) for message in self.channels[0].message_queue]
+        counts = [sum(name in message for message in messages) for name in (b"gravity", b"wind")]
+        # The first message of the last channel only announces that an env exists, so it is not counted.
+        decisions.obs[0][0] = [self.resets, *counts, len(self.channels[3].message_queue) - 1]
         return decisions, ends
 
 
-NAMES = (b"gravity", b"wind")
-
-
-def with_parameters_and_training(made: Any) -> Any:
+def counting_messages(accident: Any, path: Path, **options: Any) -> Any:
+    """Returns a manager whose only env has received both parameters and news of a training, and has an accident."""
+    made = manager(faulty(accident, path=path / "once", kind=MessageCountingEnv), 1, **options)
     made.reset({"gravity": 3.0})
     made.set_env_parameters({"wind": ConstantSettings(value=2.0)})
     made.on_training_started("b", TrainerSettings())
     return made
 
 
-@pytest.mark.parametrize("accident", [envs.kill, raising(UnityTimeOutException)])
+@pytest.mark.parametrize("accident", [kill_myself, TIME_OUT])
 def test_a_rebuilt_env_receives_all_parameters_again(accident: Any, tmp_path: Path) -> None:
-    made = with_parameters_and_training(
-        manager(partial(MessageCountingEnv, accident=accident, place=tmp_path / "once"), 1)
-    )
+    made = counting_messages(accident, tmp_path)
     first, _, again = steps_of(made, 0, 3)
     assert obs_of(first) == [1, 1, 1, 1]
     assert obs_of(again) == [1, 1, 1, 1]
@@ -159,9 +141,7 @@ def test_a_rebuilt_env_receives_all_parameters_again(accident: Any, tmp_path: Pa
 
 
 def test_an_env_rebuilt_after_a_raised_fault_receives_all_parameters_again(tmp_path: Path) -> None:
-    made = with_parameters_and_training(
-        manager(partial(MessageCountingEnv, accident=raising(LookupError), place=tmp_path / "once"), 1)
-    )
+    made = counting_messages(unity(LookupError), tmp_path)
     with pytest.raises(LookupError):
         step_until_it_fails(made)
     made.reset({"gravity": 4.0})
@@ -171,42 +151,34 @@ def test_an_env_rebuilt_after_a_raised_fault_receives_all_parameters_again(tmp_p
 
 
 def test_with_reset_all_on_restart_a_rebuilt_env_receives_all_parameters_again(tmp_path: Path) -> None:
-    made = with_parameters_and_training(
-        manager(partial(MessageCountingEnv, accident=envs.kill, place=tmp_path / "once"), 1, reset_all_on_restart=True)
-    )
+    made = counting_messages(kill_myself, tmp_path, reset_all_on_restart=True)
     _, again = steps_of(made, 0, 2)
     assert obs_of(again) == [1, 1, 2, 1]
     made.close()
 
 
 def test_a_death_in_the_build_is_raised_by_training_behaviors() -> None:
-    made = manager(faulty(envs.kill, where="build", at=1))
+    made = manager(faulty(kill_myself, "build", at=1))
     with pytest.raises(WorkerDiedError):
         _ = made.training_behaviors
     made.close()
 
 
-def test_an_env_that_misses_its_deadline_is_restarted(tmp_path: Path) -> None:
-    made = manager(faulty(envs.hang, place=tmp_path / "once"), faults=FaultPolicy("restart", step_timeout=0.3))
+def test_an_env_that_misses_its_deadline_is_restarted_within_the_quota() -> None:
+    made = manager(faulty(stop_myself), faults=FaultPolicy("restart", step_timeout=0.3))
     made.reset({})
     _, cut, again = steps_of(made, 0, 3)
     assert cut.current_all_step_result["b"][1].interrupted.tolist() == [True]
     assert obs_of(again)[1:3] == [1, 0]
-    made.close()
-
-
-def test_with_faults_raise_a_missed_deadline_is_a_unity_time_out() -> None:
-    made = manager(faulty(envs.hang), faults=FaultPolicy("raise", step_timeout=0.3))
-    made.reset({})
-    with pytest.raises(UnityTimeOutException, match="step_timeout=0.3") as caught:
+    with pytest.raises(EnvTimeoutError, match="step_timeout=0.3") as caught:
         step_until_it_fails(made)
-    assert isinstance(caught.value, EnvTimeoutError)
+    assert isinstance(caught.value, UnityTimeOutException)
     assert isinstance(caught.value, UnityCommunicationException)
     made.close()
 
 
 def test_a_death_restarts_all_envs_of_the_worker(tmp_path: Path) -> None:
-    made = manager(faulty(envs.kill, place=tmp_path / "once"), 3, num_workers=2, options=limits(at_once=5))
+    made = manager(faulty(kill_myself, path=tmp_path / "once"), 3, num_workers=2, options=limits(at_once=5))
     made.reset({})
     _, cut, again = steps_of(made, 0, 3)
     assert cut.current_all_step_result["b"][1].interrupted.tolist() == [True]
@@ -220,49 +192,37 @@ def test_a_death_restarts_all_envs_of_the_worker(tmp_path: Path) -> None:
 # -- reset_all_on_restart ----------------------------------------------------------------------------------
 
 
-class AgentManager:
-    """Counts the calls of `end_episode`."""
-
-    def __init__(self) -> None:
-        self.ended = 0
-
-    def end_episode(self) -> None:
-        self.ended += 1
-
-
 def test_reset_all_on_restart_resets_all_envs(tmp_path: Path) -> None:
-    made = manager(faulty(envs.kill, place=tmp_path / "once"), reset_all_on_restart=True)
+    made = manager(faulty(kill_myself, path=tmp_path / "once"), reset_all_on_restart=True)
     made.reset({})
-    agents = AgentManager()
-    made.agent_managers["b"] = agents
+    made.agent_managers["b"] = agents = Mock()
     found: list[Any] = []
     while made.restart_counts == [0, 0]:
         found = made._step()
     assert [obs_of(step)[:3] for step in found] == [[0, 1, 0], [1, 2, 0]]
-    assert agents.ended == 1
+    agents.end_episode.assert_called_once()
     assert made.first_step_infos == []
     assert not any(worker.waiting for worker in made.env_workers)
     made.close()
 
 
 def test_with_reset_all_on_restart_a_stuck_worker_raises(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from remuda.mlagents import subprocess_env_manager as module
+    gate = Gate(tmp_path)
 
-    class Stuck(GatedEnv):
+    class Stuck(TestEnv):
         def step(self) -> None:
             super().step()
             if self.worker_id == 1 and self.steps == 2:
-                envs.kill()
+                kill_myself()
 
     monkeypatch.setattr(module, "_DRAIN_TIMEOUT", 0.2)
-    gate = make_gate(tmp_path)
-    made = manager(partial(Stuck, gate=gate), reset_all_on_restart=True)
+    made = manager(gated(gate, Stuck), reset_all_on_restart=True)
     made.reset({})
     with pytest.raises(TimeoutError, match=r"Workers \{0\} stuck in waiting state"):
         step_until_it_fails(made)
     with pytest.raises(StateError, match="call reset first"):
         made.get_steps()
-    open_gate(gate)
+    gate.let_pass()
     made.close()
 
 
@@ -277,7 +237,7 @@ def test_with_reset_all_on_restart_a_stuck_worker_raises(tmp_path: Path, monkeyp
 def test_after_an_error_without_a_restart_the_envs_must_be_reset(
     where: str, at: int, fail: Any, tmp_path: Path
 ) -> None:
-    made = manager(faulty(raising(LookupError), where=where, at=at, place=tmp_path / "once"), backend="thread")
+    made = manager(faulty(unity(LookupError), where, at, tmp_path / "once"), backend="thread")
     if where != "build":
         made.reset({})
     with pytest.raises(LookupError, match="an accident"):
@@ -291,12 +251,14 @@ def test_after_an_error_without_a_restart_the_envs_must_be_reset(
     made.close()
 
 
-def test_a_reset_after_an_error_raises_no_errors_of_other_envs_from_before(tmp_path: Path) -> None:
+def test_a_reset_after_an_error_raises_no_errors_of_other_envs_from_before() -> None:
+    failed = set()
+
     class Failing(TestEnv):
         def step(self) -> None:
             super().step()
-            if not (place := tmp_path / f"env {self.worker_id} has failed").exists():
-                place.touch()
+            if self.worker_id not in failed:
+                failed.add(self.worker_id)
                 raise LookupError("an accident")
 
     made = manager(Failing, backend="thread")
@@ -310,7 +272,7 @@ def test_a_reset_after_an_error_raises_no_errors_of_other_envs_from_before(tmp_p
 
 
 def test_get_steps_raises_if_no_env_can_step() -> None:
-    made = manager(TestEnv, 1)
+    made = manager(TestEnv, 1, backend="thread")
     made.reset({})
     made.env_workers[0].waiting = True
     with pytest.raises(StateError, match="call reset first"):
@@ -318,15 +280,8 @@ def test_get_steps_raises_if_no_env_can_step() -> None:
     made.close()
 
 
-def test_a_manager_can_be_dropped_without_close() -> None:
-    made = manager(TestEnv)
-    made.reset({})
-    made.get_steps()
-    assert isinstance(made, SubprocessEnvManager)
-
-
 def test_a_death_leaves_a_crash_record(tmp_path: Path) -> None:
-    made = manager(faulty(envs.kill, place=tmp_path / "once"), crash_dir=tmp_path / "crashes")
+    made = manager(faulty(kill_myself, path=tmp_path / "once"), crash_dir=tmp_path / "crashes")
     made.reset({})
     steps_of(made, 0, 3)
     made.close()

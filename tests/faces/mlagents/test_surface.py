@@ -10,7 +10,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import mlagents_face_envs as envs
 import numpy as np
 import pytest
 from mlagents.trainers.action_info import ActionInfo
@@ -30,22 +29,20 @@ from mlagents_envs.timers import get_timer_tree, hierarchical_timer, reset_timer
 from mlagents_face_envs import (
     CrowdEnv,
     EchoEnv,
-    FaultyEnv,
-    GatedEnv,
     PictureEnv,
     Policy,
     SubprocessEnvManager,
     TestEnv,
     close_and_join,
-    make_gate,
+    gated,
     manager,
     obs_of,
-    open_gate,
     original,
     plain,
     steps_of,
     unity_env,
 )
+from pool_envs import Gate
 
 from remuda.mlagents import ClosedError, wire
 from remuda.mlagents.arguments import factories
@@ -143,22 +140,22 @@ def test_the_manager_has_the_attributes_of_an_env_manager() -> None:
 
 
 def test_a_slow_env_does_not_delay_the_others(tmp_path: Path) -> None:
-    gate = make_gate(tmp_path)
-    made = manager(partial(GatedEnv, gate=gate), 3)
+    gate = Gate(tmp_path)
+    made = manager(gated(gate), 3)
     made.reset({})
     assert len(steps_of(made, 0, 1)) == 1
     others = [step.worker_id for step in itertools.chain.from_iterable(made.get_steps() for _ in range(20))]
     assert set(others) == {1, 2}
     assert made.env_workers[0].waiting
-    open_gate(gate)
+    gate.let_pass()
     assert obs_of(steps_of(made, 0, 1)[0])[2] == 2
     made.close()
 
 
 def test_the_manager_sleeps_while_it_waits(tmp_path: Path) -> None:
     """The thread of ML-Agents' manager never sleeps."""
-    gate = make_gate(tmp_path)
-    made = manager(partial(GatedEnv, gate=gate), 1)
+    gate = Gate(tmp_path)
+    made = manager(gated(gate), 1)
     made.reset({})
     made.get_steps()
     here = Path(f"/proc/self/task/{threading.get_native_id()}/stat")
@@ -167,7 +164,7 @@ def test_the_manager_sleeps_while_it_waits(tmp_path: Path) -> None:
         asleep = 0
         while asleep < 100:
             asleep += here.read_text().rpartition(")")[2].split()[0] == "S"
-        open_gate(gate)
+        gate.let_pass()
 
     watcher = threading.Thread(target=open_when_asleep)
     watcher.start()
@@ -263,16 +260,13 @@ def test_parameters_can_be_plain_numbers() -> None:
 
 
 def test_parameters_set_during_a_step_reach_the_env_after_it(tmp_path: Path) -> None:
-    class Echoing(EchoEnv, GatedEnv):
-        pass
-
-    gate = make_gate(tmp_path)
-    made = manager(partial(Echoing, gate=gate), 2)
+    gate = Gate(tmp_path)
+    made = manager(gated(gate, EchoEnv), 2)
     made.reset({})
     steps_of(made, 0, 1)
     made.get_steps()
     made.set_env_parameters({"gravity": ConstantSettings(value=2.0)})
-    open_gate(gate)
+    gate.let_pass()
     before, after = steps_of(made, 0, 2)
     assert b"gravity" not in np.array(obs_of(before)).astype(np.uint8).tobytes()
     assert b"gravity" in np.array(obs_of(after)).astype(np.uint8).tobytes()
@@ -280,30 +274,18 @@ def test_parameters_set_during_a_step_reach_the_env_after_it(tmp_path: Path) -> 
 
 
 def test_a_reset_sent_during_a_step_is_answered_after_it(tmp_path: Path) -> None:
-    gate = make_gate(tmp_path)
-    made = manager(partial(GatedEnv, gate=gate), 1)
+    gate = Gate(tmp_path)
+    made = manager(gated(gate), 1)
     made.reset({})
     made.get_steps()
     made._queue_steps()
     made.env_workers[0].send(original.EnvironmentCommand.RESET)
-    open_gate(gate)
+    gate.let_pass()
     answer = made.env_workers[0].recv()
     assert answer.cmd == original.EnvironmentCommand.RESET
     assert answer.payload["b"][0].obs[0][0, :3].tolist() == [0, 2, 0]
     assert made.step_queue.get_nowait().cmd == original.EnvironmentCommand.STEP
     made.close()
-
-
-def test_reset_needs_no_parameters() -> None:
-    made = manager(TestEnv, 1)
-    assert made.reset() == 1
-    made.close()
-
-
-@pytest.mark.parametrize("wrong", [{"n_env": 0}, {"run_options": 3}], ids=str)
-def test_errors_name_the_argument(wrong: dict[str, Any]) -> None:
-    with pytest.raises((ValueError, TypeError), match=f"expected {next(iter(wrong))} to be"):
-        BOTH[0](EchoEnv, **{"run_options": RunOptions(), **wrong})
 
 
 def test_an_engine_config_is_accepted_in_place_of_run_options() -> None:
@@ -384,10 +366,11 @@ def test_with_the_serial_backend_the_callers_timers_keep_running() -> None:
     made.close()
 
 
-# -- the end -----------------------------------------------------------------------------------------------
+# -- the end, and wrong arguments -------------------------------------------------------------------------
 
 
 def test_a_closed_manager_raises_closed_error() -> None:
+    manager(TestEnv).close()  # before its first reset
     made = manager(TestEnv)
     made.reset({})
     made.get_steps()
@@ -398,43 +381,19 @@ def test_a_closed_manager_raises_closed_error() -> None:
             use()
 
 
-def test_a_manager_can_be_closed_before_its_first_reset() -> None:
-    manager(TestEnv).close()
-
-
-def test_a_worker_whose_env_hangs_in_close_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(original, "WORKER_SHUTDOWN_TIMEOUT_S", 0.3)
-    made = manager(partial(FaultyEnv, accident=envs.hang, where="close", at=1))
-    made.reset({})
-    made.close()
-    assert not any(worker.process.is_alive() for worker in made.env_workers)
-
-
-def test_an_exception_in_close_is_logged(caplog: pytest.LogCaptureFixture) -> None:
-    def fail() -> None:
-        raise LookupError("not now")
-
-    made = manager(partial(FaultyEnv, accident=fail, where="close", at=1))
-    made.reset({})
-    made.close()
-    assert "not now" in caplog.text
-
-
-def test_the_error_for_a_list_of_factories_says_what_to_pass() -> None:
-    with pytest.raises(TypeError, match="expected env_factory to be a function .*; pass one function"):
-        SubprocessEnvManager([TestEnv] * 2, RunOptions(), 2)  # type: ignore[arg-type]
-
-
-def test_unknown_options_are_refused() -> None:
-    with pytest.raises(TypeError, match="autoreset"):
-        SubprocessEnvManager(TestEnv, RunOptions(), 1, autoreset="disabled")  # type: ignore[call-arg]
-    with pytest.raises(TypeError, match="FaultPolicy"):
-        SubprocessEnvManager(TestEnv, RunOptions(), 1, faults=3)  # type: ignore[arg-type]
-
-
 @pytest.mark.parametrize(
-    ("number", "message"), [("auto", "1 to 2, got 'auto': a game computes"), (0, "got 0$"), (3, "got 3$")]
+    ("wrong", "error", "message"),
+    [
+        ({"n_env": 0}, ValueError, "expected n_env to be"),
+        ({"run_options": 3}, TypeError, "expected run_options to be"),
+        ({"env_factory": [TestEnv] * 2}, TypeError, "expected env_factory to be a function .*; pass one function"),
+        ({"autoreset": "disabled"}, TypeError, "autoreset"),
+        ({"faults": 3}, TypeError, "FaultPolicy"),
+        ({"num_workers": "auto"}, ValueError, "num_workers to be None .*1 to 2, got 'auto': a game computes"),
+        ({"num_workers": 0}, ValueError, "num_workers to be None .*got 0$"),
+        ({"num_workers": 3}, ValueError, "num_workers to be None .*got 3$"),
+    ],
 )
-def test_invalid_numbers_of_workers_are_refused(number: Any, message: str) -> None:
-    with pytest.raises(ValueError, match=f"expected num_workers to be None .*{message}"):
-        SubprocessEnvManager(TestEnv, RunOptions(), 2, num_workers=number)
+def test_wrong_arguments_are_refused(wrong: dict[str, Any], error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        SubprocessEnvManager(**{"env_factory": TestEnv, "run_options": RunOptions(), "n_env": 2, **wrong})

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import ctypes
 import faulthandler
 import multiprocessing
 import os
-import signal
-import sys
 import time
 import warnings
+from collections import Counter
 from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
@@ -26,6 +24,9 @@ with warnings.catch_warnings():  # DI-engine imports deprecated modules
     from easydict import EasyDict
 
     import remuda.ding as ours
+
+PARENT = os.getpid()
+Hook = Callable[..., Any]
 
 PAIRS = {
     name: (getattr(ours, name), getattr(ding_envs, name))
@@ -48,63 +49,6 @@ REWARDS: dict[str, Callable[[float], Any]] = {
 }
 
 
-class DriftEnv:
-    """Observes seeded noise. Its episodes last 2 to 5 steps, and its infos have values of every kind."""
-
-    def __init__(self, space: str = "box", reward: str = "array", wide: bool = False) -> None:
-        self.observation_space = SPACES[space]
-        self.action_space = spaces.Discrete(3)
-        self.reward_space = spaces.Box(-1.0, 1.0, (1,), np.float32)
-        self._reward, self._wide = REWARDS[reward], wide
-        self.random = np.random.RandomState(7)
-        self.seeds: list[tuple[Any, ...]] = []
-        self.resets: list[dict[str, Any]] = []
-        self.replays: list[str] = []
-        self.pid, self.steps = os.getpid(), 0
-
-    def seed(self, seed: int, dynamic_seed: bool | None = None) -> None:
-        self.seeds.append((seed, dynamic_seed))
-        self.random = np.random.RandomState(seed)
-
-    def reset(self, **param: Any) -> Any:
-        self.resets.append(param)
-        self.steps, self.length = 0, self.random.randint(2, 6)
-        return self._obs(self.observation_space)
-
-    def step(self, action: Any) -> Any:
-        self.steps += 1
-        info: dict[str, Any] = {"steps": self.steps, "TimeLimit.truncated": False, "text": "x", "1st": np.arange(3)}
-        if isinstance(action, str) and action == "spoil":
-            return ding_envs.BaseEnvTimestep(None, None, True, {"abnormal": True, "why": "asked to"})
-        info["action"] = action
-        done = self.steps >= self.length
-        if done:
-            info["eval_episode_return"] = np.float32(self.steps)
-        reward = self._reward(self.random.rand())
-        return ding_envs.BaseEnvTimestep(self._obs(self.observation_space), reward, done, info)
-
-    def _obs(self, space: Any) -> Any:
-        if isinstance(space, spaces.Dict):
-            return {key: self._obs(part) for key, part in space.spaces.items()}
-        noise = self.random.rand(*space.shape) * 9
-        return np.asarray(noise if self._wide and space.dtype == np.float32 else np.asarray(noise).astype(space.dtype))
-
-    def enable_save_replay(self, path: str) -> None:
-        self.replays.append(path)
-
-    def enable_save_figure(self, path: str) -> None:
-        self.replays.append(f"figure {path}")
-
-    def reward_shaping(self, transitions: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        return [{**transition, "shaped": self.pid} for transition in transitions]
-
-    def method(self) -> None:
-        """A method that is missing in ``method_name_list``."""
-
-    def close(self) -> None:
-        pass
-
-
 class Detailed(NamedTuple):
     """A timestep class with a field that DI-engine's does not have."""
 
@@ -116,33 +60,130 @@ class Detailed(NamedTuple):
 
 
 ODDITIES: dict[str, Callable[[Any], Any]] = {
+    "none": lambda t: t,
     "done of numpy": lambda t: t._replace(done=np.bool_(t.done)),
     "done is an int": lambda t: t._replace(done=int(t.done)),
     "no reward": lambda t: t._replace(reward=None),
     "an info with attributes": lambda t: t._replace(info=EasyDict(nested={"x": 1}, **t.info)),
     "an info of an info": lambda t: t._replace(info={"nested": {"a.b": np.float32(1), "empty": {}}}),
     "a class of its own": lambda t: Detailed(*t, detail="mine"),
+    "an info that is invalid": lambda t: t._replace(info=[1, 2]),
 }
 
 
-class OddEnv(DriftEnv):
-    """Returns timesteps with an unusual class or field."""
+class DriftEnv:
+    """Observes seeded noise. Its infos have values of every kind.
 
-    def __init__(self, oddity: str, space: str = "box") -> None:
-        super().__init__(space)
-        self._make_odd = ODDITIES[oddity]
+    Args:
+        space: The name of the observation space.
+        reward: The name of the form of rewards.
+        oddity: The name of a change of all timesteps.
+        wide: Whether observations have more bits than their space.
+        length: The number of steps in an episode; 0: between 2 and 5.
+        hooks: Functions that are called with the env in the phases build, reset (the first one), background (later
+            resets), step, call and close. In the manager's own process, which builds one env and reads its attributes,
+            the hooks of build and call do not run.
+    """
+
+    def __init__(
+        self,
+        space: str = "box",
+        reward: str = "array",
+        oddity: str = "none",
+        *,
+        wide: bool = False,
+        length: int = 0,
+        **hooks: Hook,
+    ) -> None:
+        self.observation_space = SPACES[space]
+        self.action_space = spaces.Discrete(3)
+        self.reward_space = spaces.Box(-1.0, 1.0, (1,), np.float32)
+        self._reward, self._odd, self._wide = REWARDS[reward], ODDITIES[oddity], wide
+        self._length, self._hooks = length, hooks
+        self._env = self  # DI-engine renders the `_env` of an env
+        self.random = np.random.RandomState(7)
+        self.seeds: list[tuple[Any, ...]] = []
+        self.resets: list[dict[str, Any]] = []
+        self.replays: list[str] = []
+        self.calls: Counter[str] = Counter()
+        self.pid, self.steps = os.getpid(), 0
+        self._run("build")
+
+    def _run(self, phase: str) -> None:
+        self.calls[phase] += 1
+        if phase in self._hooks and (os.getpid() != PARENT or phase not in ("build", "call")):
+            faulthandler.disable()  # otherwise a forked env would print a traceback at each death
+            self._hooks[phase](self)
+
+    def seed(self, seed: int, dynamic_seed: bool | None = None) -> None:
+        self.seeds.append((seed, dynamic_seed))
+        self.random = np.random.RandomState(seed)
+
+    def reset(self, **param: Any) -> Any:
+        self._run("background" if self.calls["reset"] else "reset")
+        self.resets.append(param)
+        self.steps, self.length = 0, self._length or self.random.randint(2, 6)
+        return self._obs(self.observation_space)
 
     def step(self, action: Any) -> Any:
-        return self._make_odd(super().step(action))
+        self.action = action
+        self._run("step")
+        self.steps += 1
+        info: dict[str, Any] = {"steps": self.steps, "TimeLimit.truncated": False, "text": "x", "1st": np.arange(3)}
+        if isinstance(action, str) and action == "spoil":
+            return ding_envs.BaseEnvTimestep(None, None, True, {"abnormal": True, "why": "asked to"})
+        info["action"] = action
+        done = self.steps >= self.length
+        if done:
+            info["eval_episode_return"] = np.float32(self.steps)
+        reward = self._reward(self.random.rand())
+        return self._odd(ding_envs.BaseEnvTimestep(self._obs(self.observation_space), reward, done, info))
+
+    def _obs(self, space: Any) -> Any:
+        if isinstance(space, spaces.Dict):
+            return {key: self._obs(part) for key, part in space.spaces.items()}
+        noise = self.random.rand(*space.shape) * 9
+        return np.asarray(noise if self._wide and space.dtype == np.float32 else np.asarray(noise).astype(space.dtype))
+
+    @property
+    def mood(self) -> str:
+        self._run("call")
+        return "good"
+
+    def render(self, mode: str = "rgb_array") -> Any:
+        self._run("call")
+        return np.full((2, 2, 3), len(self.resets), np.uint8)
+
+    def reward_shaping(self, transitions: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        self._run("call")
+        return [{**transition, "shaped": self.pid} for transition in transitions]
+
+    def enable_save_replay(self, path: str) -> None:
+        self.replays.append(path)
+
+    def enable_save_figure(self, path: str) -> None:
+        self.replays.append(f"figure {path}")
+
+    def method(self) -> None:
+        """A method that is missing in ``method_name_list``."""
+
+    def close(self) -> None:
+        self._run("close")
 
 
 class GlobalEnv(DriftEnv):
     """Draws from NumPy's global generator and seeds it, as DI-engine's envs do."""
 
+    _repeated: int | None = None
+
     def seed(self, seed: int, dynamic_seed: bool | None = None) -> None:
+        self.seeds.append((seed, dynamic_seed))
+        self._repeated = seed if dynamic_seed is False else None
         np.random.seed(seed)
 
     def reset(self, **param: Any) -> Any:
+        if self._repeated is not None:
+            np.random.seed(self._repeated)
         self.random = np.random.RandomState(np.random.randint(1000))
         return super().reset(**param)
 
@@ -151,104 +192,14 @@ class GlobalEnv(DriftEnv):
         return timestep._replace(reward=np.random.rand())
 
 
-class NeedsTwoError(Exception):
-    """An exception with a constructor of two arguments."""
-
-    def __init__(self, code: int, reason: str) -> None:
-        super().__init__(code, reason)
-        self.code, self.reason = code, reason
+def one_of_three(**hooks: Hook) -> list[Callable[[], Any]]:
+    """Returns factories of three envs. Only the middle one has the hooks."""
+    return [DriftEnv, partial(DriftEnv, **hooks), DriftEnv]
 
 
-def value_error() -> None:
-    raise ValueError("100% wrong")
-
-
-def needs_two() -> None:
-    raise NeedsTwoError(7, "seven")
-
-
-def kill_myself() -> None:
-    os.kill(os.getpid(), signal.SIGKILL)
-
-
-def leave() -> None:
-    os._exit(3)
-
-
-def sleep() -> None:
-    time.sleep(1000)
-
-
-def sleep_in_native_code() -> None:
-    """Blocks SIGALRM and sleeps with the GIL held."""
-    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGALRM})
-    ctypes.PyDLL(None).sleep(1000)
-
-
-def exit_python() -> None:
-    sys.exit(3)
-
-
-class FaultyEnv(DriftEnv):
-    """Has an accident in call number ``at`` of the named phase, and also in all later calls if ``every``."""
-
-    def __init__(self, phase: str, accident: Callable[[], None], at: int = 0, every: bool = True) -> None:
-        super().__init__()
-        self._phase, self._accident, self._at, self._every = phase, accident, at, every
-        self._times = {"reset": 0, "step": 0, "close": 0}
-
-    def _run_phase(self, phase: str) -> None:
-        times = self._times[phase]
-        self._times[phase] += 1
-        if phase == self._phase and (times == self._at or (self._every and times > self._at)):
-            self._accident()
-
-    def reset(self, **param: Any) -> Any:
-        self._run_phase("reset")
-        return super().reset(**param)
-
-    def step(self, action: Any) -> Any:
-        self._run_phase("step")
-        return super().step(action)
-
-    def close(self) -> None:
-        self._run_phase("close")
-
-
-class Unlucky(DriftEnv):
-    """Has an accident in the named phase, except in the manager's own process, which builds a reference env."""
-
-    def __init__(self, phase: str, accident: Callable[[], Any], parent: int) -> None:
-        super().__init__()
-        self._phase, self._accident, self._parent, self._resets = phase, accident, parent, 0
-        self._run_phase("build")
-
-    def _run_phase(self, phase: str) -> None:
-        if phase == self._phase and os.getpid() != self._parent:
-            faulthandler.disable()  # forked from a test, the env would print a traceback at each death
-            self._accident()
-
-    def reset(self, **param: Any) -> Any:
-        self._resets += 1
-        self._run_phase("reset" if self._resets == 1 else "background")
-        return super().reset(**param)
-
-    def step(self, action: Any) -> Any:
-        self._run_phase("step")
-        return super().step(action)
-
-    @property
-    def mood(self) -> str:
-        self._run_phase("call")
-        return "good"
-
-    def close(self) -> None:
-        self._run_phase("close")
-
-
-def with_a_faulty_one(phase: str, accident: Callable[[], None], **when: Any) -> list[Callable[[], Any]]:
-    """Returns factories of three envs. Only the middle one is faulty."""
-    return [DriftEnv, partial(FaultyEnv, phase, accident, **when), DriftEnv]
+def later(act: Hook) -> Hook:
+    """Returns a hook of the phase step that acts from the second step on."""
+    return lambda env: act() if env.calls["step"] > 1 else None
 
 
 def config(manager: Any, **changes: Any) -> Any:

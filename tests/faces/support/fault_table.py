@@ -5,7 +5,6 @@ A face is tested only where its library is installed. DI-engine and ML-Agents ha
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
@@ -129,11 +128,11 @@ def _alf_step(envs: Any) -> Any:
 
 
 def _ding(phase: str, act: Callable[..., Any], faults: Any, start_timeout: float | None) -> Any:
-    from ding_face_envs import Unlucky, unlaunched
+    from ding_face_envs import DriftEnv, unlaunched
 
     limits = {f"{name}_timeout": getattr(faults, f"{name}_timeout") for name in ("step", "reset")}
     options = {"start_timeout": start_timeout, "faults": faults}
-    return unlaunched([partial(Unlucky, which, act, os.getpid()) for which in ("no", phase)], **limits, remuda=options)
+    return unlaunched([DriftEnv, partial(DriftEnv, **{phase: act})], **limits, remuda=options)
 
 
 def _ding_steps_all(manager: Any) -> Any:
@@ -144,9 +143,9 @@ def _ding_steps_all(manager: Any) -> Any:
 
 def _mlagents(phase: str, act: Callable[..., Any], faults: Any, _: float | None) -> Any:
     """The first reset builds the envs within `step_timeout`, so the start timeout does not apply."""
-    from mlagents_face_envs import FaultyEnv, manager
+    from mlagents_face_envs import faulty, manager
 
-    return manager(partial(FaultyEnv, accident=act, where=phase, at=1, worker=1), faults=faults)
+    return manager(faulty(act, phase, at=1, worker=1), faults=faults)
 
 
 def _mlagents_step(manager: Any) -> Any:

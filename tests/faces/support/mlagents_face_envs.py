@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
-import signal
-import time
 import warnings
+from collections import Counter
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -15,6 +13,9 @@ from unittest import mock
 
 import numpy as np
 import pytest
+from accidents import once
+from odd_exceptions import raising
+from pool_envs import Gate
 
 pytest.importorskip("mlagents", reason="ML-Agents has an environment of its own: make mlagents-test")
 
@@ -45,7 +46,7 @@ with warnings.catch_warnings():
 
     register_trainer_plugins()  # mlagents-learn does this before it reads settings
 
-Accident = Callable[[], None]
+Hook = Callable[..., Any]
 
 
 def spec(size: tuple[int, ...] = (4,), continuous: int = 1, discrete: tuple[int, ...] = ()) -> BehaviorSpec:
@@ -78,26 +79,40 @@ def ends(obs: Any, agent_ids: Any, rewards: Any, interrupted: bool = False, grou
 
 
 class TestEnv(BaseEnv):
-    """The base of the envs. Its only behaviour "b" has one agent that never ends."""
+    """The base of the envs. Its only behaviour "b" has one agent that never ends.
+
+    Args:
+        worker_id, channels: ML-Agents' arguments.
+        hooks: Functions that are called with the env in the phases build, reset, step and close.
+    """
 
     __test__ = False
     academy_capabilities: Any = None
 
-    def __init__(self, worker_id: int, channels: list[Any]) -> None:
+    def __init__(self, worker_id: int, channels: list[Any], **hooks: Hook) -> None:
         super().__init__()
-        self.worker_id, self.channels = worker_id, channels
+        self.worker_id, self.channels, self._hooks = worker_id, channels, hooks
         self.actions: dict[str, Any] = {}
         self.resets = self.steps = 0
+        self.calls: Counter[str] = Counter()
+        self._run("build")
+
+    def _run(self, phase: str) -> None:
+        self.calls[phase] += 1
+        if phase in self._hooks:
+            self._hooks[phase](self)
 
     @property
     def behavior_specs(self) -> BehaviorMapping:
         return BehaviorMapping({"b": spec()})
 
     def reset(self) -> None:
+        self._run("reset")
         self.resets += 1
         self.steps = 0
 
     def step(self) -> None:
+        self._run("step")
         self.steps += 1
 
     def get_steps(self, behavior_name: str) -> Any:
@@ -113,14 +128,14 @@ class TestEnv(BaseEnv):
         raise NotImplementedError
 
     def close(self) -> None:
-        pass
+        self._run("close")
 
 
 class CrowdEnv(TestEnv):
     """Has two teams. Blue agents exist from the first step and end one by one; every third step has a red agent."""
 
-    def __init__(self, worker_id: int, channels: list[Any]) -> None:
-        super().__init__(worker_id, channels)
+    def __init__(self, worker_id: int, channels: list[Any], **hooks: Hook) -> None:
+        super().__init__(worker_id, channels, **hooks)
         self._specs = {"blue": spec((3,), 2, (3, 2))}
         self._ended: list[int] = []
 
@@ -201,90 +216,30 @@ class EchoEnv(TestEnv):
         return decisions(obs, [0]), TerminalSteps.empty(spec((self.size,)))
 
 
-class FaultyEnv(TestEnv):
-    """Has an accident in its n-th call of the named method, once or every time.
+def faulty(
+    accident: Hook, where: str = "step", at: int = 2, path: Path | None = None, kind: Any = TestEnv, worker: int = 0
+) -> Any:
+    """Returns a factory of envs of this kind. One worker's env has an accident in its n-th call of a phase.
 
     Args:
-        accident: a function that the env calls.
-        where: "build", "reset", "step" or "close".
-        at: the n-th call, from 1.
-        place: a file that is created at the accident, which then does not happen again. ``None``: every time.
-        worker: the worker of the faulty env.
+        accident: A function that the env calls.
+        where: The phase.
+        at: The n-th call, from 1.
+        path: A place for files by which the accident happens only once; None: also in rebuilt envs.
+        kind: The class of the envs.
+        worker: The worker's number.
     """
-
-    def __init__(
-        self,
-        worker_id: int,
-        channels: list[Any],
-        *,
-        accident: Accident,
-        where: str = "step",
-        at: int = 2,
-        place: Path | None = None,
-        worker: int = 0,
-    ) -> None:
-        super().__init__(worker_id, channels)
-        self._accident, self._where, self._at = accident, where, at
-        self._place, self._is_it = place, worker == worker_id
-        self._calls = {"build": 0, "reset": 0, "step": 0, "close": 0}
-        self._call("build")
-
-    def reset(self) -> None:
-        self._call("reset")
-        super().reset()
-
-    def step(self) -> None:
-        self._call("step")
-        super().step()
-
-    def close(self) -> None:
-        self._call("close")
-
-    def _call(self, where: str) -> None:
-        self._calls[where] += 1
-        if self._is_it and where == self._where and self._calls[where] == self._at and self._is_due():
-            self._accident()
-
-    def _is_due(self) -> bool:
-        if self._place is None:
-            return True
-        try:
-            self._place.touch(exist_ok=False)
-        except FileExistsError:
-            return False
-        return True
+    act = accident if path is None else once(path, accident)
+    return partial(kind, **{where: lambda env: act(env) if (env.worker_id, env.calls[where]) == (worker, at) else None})
 
 
-def kill() -> None:
-    os.kill(os.getpid(), signal.SIGKILL)
+def gated(gate: Gate, kind: Any = TestEnv) -> Any:
+    """Returns a factory of envs. The second step of env 0 waits at the gate."""
+    return faulty(lambda _: gate.wait(), kind=kind)
 
 
-def hang() -> None:
-    while True:
-        time.sleep(60)
-
-
-class GatedEnv(TestEnv):
-    """Waits in its second step until the test opens the gate, a named pipe."""
-
-    def __init__(self, worker_id: int, channels: list[Any], *, gate: Path, worker: int = 0) -> None:
-        super().__init__(worker_id, channels)
-        self._gate, self._is_it = gate, worker == worker_id
-
-    def step(self) -> None:
-        super().step()
-        if self._is_it and self.steps == 2:
-            os.close(os.open(self._gate, os.O_RDONLY))
-
-
-def make_gate(tmp_path: Path) -> Path:
-    os.mkfifo(tmp_path / "gate")
-    return tmp_path / "gate"
-
-
-def open_gate(gate: Path) -> None:
-    """Waits until the env is at the gate, and opens it."""
-    os.close(os.open(gate, os.O_WRONLY))
+def unity(error: type[BaseException]) -> Hook:
+    return raising(lambda: error("an accident"))
 
 
 class Policy:
@@ -356,44 +311,6 @@ def plain(value: Any) -> Any:
 def obs_of(step: Any, behavior: str = "b") -> list[float]:
     """Returns the observation of the step's first agent: worker, resets, steps, last action."""
     return step.current_all_step_result[behavior][0].obs[0][0].tolist()  # type: ignore[no-any-return]
-
-
-__all__ = [
-    "ActionInfo",
-    "CrowdEnv",
-    "EchoEnv",
-    "FaultyEnv",
-    "GatedEnv",
-    "PictureEnv",
-    "Policy",
-    "SubprocessEnvManager",
-    "TestEnv",
-    "close_and_join",
-    "hang",
-    "kill",
-    "limits",
-    "make_gate",
-    "manager",
-    "obs_of",
-    "open_gate",
-    "original",
-    "plain",
-    "spec",
-    "steps_of",
-    "unity_env",
-]
-
-
-def raising(error: type[BaseException]) -> Any:
-    return partial(_raise, error)
-
-
-def _raise(error: type[BaseException]) -> None:
-    raise error("an accident")
-
-
-def faulty(accident: Any, **more: Any) -> Any:
-    return partial(FaultyEnv, accident=accident, **more)
 
 
 def step_until_it_fails(made: Any) -> None:
