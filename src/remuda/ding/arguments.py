@@ -38,7 +38,7 @@ def check_options(cfg: Mapping[str, Any]) -> FaultPolicy:
     """Checks the limits of the configuration and its key ``remuda``, and returns the fault policy in that key.
 
     Raises:
-        ValueError: An option is unknown or is set by the manager, or ``faults`` is invalid.
+        ValueError: ``faults`` is invalid, or an option in ``remuda`` is unknown or is set by the manager.
         TypeError: A limit is not a number, or ``remuda`` is not a mapping.
     """
     for name in _LIMITS:

@@ -196,6 +196,8 @@ class AsyncSubprocessEnvManager(HasNoPool, BaseEnvManager):  # type: ignore[misc
                 assert param is None or isinstance(param, dict), type(param)
             self._reset_param.update(reset_param)
         env_ids = list(range(self._env_num) if reset_param is None else reset_param)
+        if isinstance(self._env_seed, list):
+            self._env_seed = dict(enumerate(self._env_seed))  # a copy, because the caller's list must not change
         with self._closed_on_failure():
             self._drop_steps(env_ids)
             for env_id in env_ids:
@@ -222,6 +224,7 @@ class AsyncSubprocessEnvManager(HasNoPool, BaseEnvManager):  # type: ignore[misc
         return (seed,) if self._env_dynamic_seed is None else (seed, self._env_dynamic_seed)
 
     def _order(self, env_id: int) -> ResetOrder:
+        limits = [(self._reset_timeout, "reset_timeout"), (self._connect_timeout, "connect_timeout")]
         return ResetOrder(
             param=self._reset_param[env_id],
             seed=self._seeds[env_id],
@@ -229,24 +232,8 @@ class AsyncSubprocessEnvManager(HasNoPool, BaseEnvManager):  # type: ignore[misc
             attempts=self._max_retry,
             retry_type=self._retry_type,
             pause=self._retry_waiting_time,
-            reset_timeout=self._reset_timeout,
-            connect_timeout=self._connect_timeout,
+            limit=min((limit for limit in limits if limit[0] is not None), default=limits[0]),
         )
-
-    def seed(self, seed: int | list[int] | dict[int, int], dynamic_seed: bool | None = None) -> None:
-        """Sets seeds, which envs receive at their next :meth:`reset` or :meth:`launch`. Seeds ``action_space`` at once.
-
-        Args:
-            seed: an int gives env i ``seed + i``; a list has a seed for each env, a dict for some.
-            dynamic_seed: the second argument of the envs' ``seed``, unless it is ``None``.
-
-        Raises:
-            AssertionError: the length of the list is wrong.
-            TypeError: ``seed`` has another type.
-        """
-        super().seed(seed, dynamic_seed)
-        if isinstance(self._env_seed, list):
-            self._env_seed = list(self._env_seed)  # a copy, because the caller's list must not change
 
     # -- step --------------------------------------------------------------------------------------------
 

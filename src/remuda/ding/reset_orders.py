@@ -24,7 +24,7 @@ class ResetOrder:
         attempts: The number of attempts, at least 1.
         retry_type: "reset" the same env again, or "renew" it first.
         pause: The seconds between two attempts.
-        reset_timeout, connect_timeout: The seconds for one attempt; ``None``: no limit.
+        limit: The seconds for one attempt (``None``: no limit), and the option that sets them.
     """
 
     param: dict[str, Any] | None
@@ -33,14 +33,7 @@ class ResetOrder:
     attempts: int
     retry_type: Literal["reset", "renew"]
     pause: float
-    reset_timeout: float | None
-    connect_timeout: float | None
-
-    @property
-    def limit(self) -> tuple[float | None, str]:
-        """The seconds for one attempt, and the option that sets them."""
-        limits = [(self.reset_timeout, "reset_timeout"), (self.connect_timeout, "connect_timeout")]
-        return min((limit for limit in limits if limit[0] is not None), default=(None, "reset_timeout"))
+    limit: tuple[float | None, str]
 
     @property
     def repeats_episodes(self) -> bool:

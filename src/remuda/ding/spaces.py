@@ -15,10 +15,6 @@ class Anything(Space[Any]):
     def __init__(self) -> None:
         super().__init__(shape=None, dtype=None)
 
-    def sample(self, mask: Any = None, probability: Any = None) -> Any:
-        """Raises ``NotImplementedError``, because only the env's own space can be sampled."""
-        raise NotImplementedError("this space cannot be sampled: use the manager's action_space")
-
     def contains(self, x: Any) -> bool:
         return True
 
@@ -27,9 +23,6 @@ class Anything(Space[Any]):
 
     def __hash__(self) -> int:
         return hash(Anything)
-
-    def __repr__(self) -> str:
-        return "Anything()"
 
 
 def layout_space(space: Any) -> Space[Any]:

@@ -6,7 +6,6 @@ Others, for example those of another class, travel as one object.
 
 from __future__ import annotations
 
-import pickle
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -37,12 +36,10 @@ def as_info(timestep: Any, *, over: bool, has_row: bool) -> dict[str, Any]:
 # -- conversion in the manager's process -----------------------------------------------------------------
 
 
-def rows(
-    batch: Batch, keys: Sequence[str] | None, *, copy: bool
-) -> Iterator[tuple[int, Any, dict[str, Any] | None, bool]]:
+def rows(batch: Batch, keys: Sequence[str] | None, *, copy: bool) -> Iterator[tuple[int, Any, dict[str, Any], bool]]:
     """Yields (env id, observation, info, whether the episode is over) for each result of a batch.
 
-    The observation is ``None`` if it travels in the info, and the info is ``None`` if it cannot be unpickled.
+    The observation is ``None`` if it travels in the info.
 
     Args:
         batch: Results of the pool.
@@ -52,7 +49,7 @@ def rows(
     return zip(
         batch.env_ids.tolist(),
         _observations(batch.obs, keys, copy),
-        _infos(batch),
+        list(batch.infos),
         batch.terminations.tolist(),
         strict=True,
     )
@@ -68,27 +65,11 @@ def _observations(obs: Any, keys: Sequence[str] | None, copy: bool) -> Sequence[
     return [array.copy() for array in arrays] if copy else arrays
 
 
-def _infos(batch: Batch) -> Sequence[dict[str, Any] | None]:
-    try:
-        return list(batch.infos)
-    except pickle.UnpicklingError:
-        return [_info(batch, row) for row in range(len(batch))]
+def timestep_of(obs: Any, info: dict[str, Any], over: bool) -> Any:
+    """Restores the timestep that :func:`as_info` has converted. :func:`rows` yields the arguments.
 
-
-def _info(batch: Batch, row: int) -> dict[str, Any] | None:
-    try:
-        return batch.infos[row]
-    except pickle.UnpicklingError:
-        return None
-
-
-def timestep_of(obs: Any, info: dict[str, Any] | None, over: bool) -> Any:
-    """Restores the timestep that :func:`as_info` has converted. If it is lost, returns one with ``abnormal``.
-
-    :func:`rows` yields the arguments.
+    For an env that has failed, returns a substitute with ``abnormal``.
     """
-    if info is None:
-        return BaseEnvTimestep(None, None, None, {"abnormal": True})
     if isinstance(fault := info.get("fault"), Fault):
         return BaseEnvTimestep(None, None, None, {"abnormal": True, "err": ErrorText(fault.error)})
     if _WHOLE not in info:

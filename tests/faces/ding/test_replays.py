@@ -20,7 +20,7 @@ from remuda import FaultPolicy
 pytestmark = pytest.mark.filterwarnings("ignore")
 
 gym = importlib.import_module("gym")  # imported after DI-engine, under its warning filters
-BaseEnv, BaseEnvManager, BaseEnvTimestep = ding_envs.BaseEnv, ding_envs.BaseEnvManager, ding_envs.BaseEnvTimestep
+BaseEnv, BaseEnvManager = ding_envs.BaseEnv, ding_envs.BaseEnvManager
 SIZE = 32
 STEP = 20  # the difference in gray between two steps
 MANAGERS = [pair[0] for pair in PAIRS.values()]
@@ -54,16 +54,16 @@ class Gray(gym.Env):
 
 
 class GymnasiumGray(gymnasium.Env[Any, Any]):
-    """Renders like `Gray`, but its `render` takes no mode, as in Gymnasium."""
+    """Renders the steps of another env like `Gray`, but its `render` takes no mode, as in Gymnasium."""
 
     metadata = {"render_modes": ["rgb_array"], "render_fps": 10}
     render_mode = "rgb_array"
 
-    def __init__(self) -> None:
-        self.steps = 0
+    def __init__(self, env: DriftEnv) -> None:
+        self.env = env
 
     def render(self) -> Any:
-        return np.full((SIZE, SIZE, 3), 10 + STEP * self.steps, np.uint8)
+        return np.full((SIZE, SIZE, 3), 10 + STEP * self.env.steps, np.uint8)
 
 
 class Plain(DriftEnv):
@@ -72,17 +72,8 @@ class Plain(DriftEnv):
     enable_save_replay = BaseEnv.enable_save_replay
 
     def __init__(self) -> None:
-        super().__init__()
-        self._env = GymnasiumGray()
-
-    def reset(self, **param: Any) -> Any:
-        self._env.steps = 0
-        return super().reset(**param)
-
-    def step(self, action: Any) -> Any:
-        self._env.steps += 1
-        obs, reward, _, info = super().step(action)
-        return BaseEnvTimestep(obs, reward, self._env.steps == 2, info)
+        super().__init__(length=2)
+        self._env = GymnasiumGray(self)
 
 
 def wrapped(length: int) -> Callable[[], Any]:
@@ -135,15 +126,6 @@ def test_each_episode_is_a_file_with_the_pictures_of_ding(manager_cls: Any, tmp_
     assert sorted(whole) == sorted((re.sub(r"video-\d", "video-N", name), pictures) for name, pictures in mine.items())
 
 
-def test_each_env_can_have_its_own_folder(tmp_path: Path) -> None:
-    manager = ours.SyncSubprocessEnvManager([wrapped(2), wrapped(2)])
-    manager.enable_save_replay([str(tmp_path / "a"), str(tmp_path / "b")])
-    play(manager, 2)
-    manager.close()
-    assert found(tmp_path / "a") == {"rl-video-0-episode-0.mp4": [0, 1, 2]}
-    assert found(tmp_path / "b") == {"rl-video-1-episode-0.mp4": [0, 1, 2]}
-
-
 def test_in_place_resets_and_gymnasium_envs_are_recorded(tmp_path: Path) -> None:
     manager = ours.SyncSubprocessEnvManager([Plain], {"auto_reset": True, "reset_inplace": True})
     manager.enable_save_replay(str(tmp_path))
@@ -161,9 +143,10 @@ def test_a_rebuilt_env_continues_the_episode_numbers(tmp_path: Path) -> None:
     assert found(tmp_path) == {"rl-video-0-episode-0.mp4": [0, 1], "rl-video-0-episode-1.mp4": [0, 1, 2, 3]}
 
 
-def test_episodes_played_to_measure_workers_are_not_recorded(tmp_path: Path) -> None:
+def test_each_env_has_its_own_folder_without_the_episodes_that_measure_workers(tmp_path: Path) -> None:
     manager = ours.SyncSubprocessEnvManager([wrapped(2)] * 2, {"remuda": {"num_workers": "auto"}})
-    manager.enable_save_replay(str(tmp_path))
+    manager.enable_save_replay([str(tmp_path / "a"), str(tmp_path / "b")])
     play(manager, 2)
     manager.close()
-    assert list(found(tmp_path)) == ["rl-video-0-episode-0.mp4", "rl-video-1-episode-0.mp4"]
+    assert found(tmp_path / "a") == {"rl-video-0-episode-0.mp4": [0, 1, 2]}
+    assert found(tmp_path / "b") == {"rl-video-1-episode-0.mp4": [0, 1, 2]}

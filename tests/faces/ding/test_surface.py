@@ -65,6 +65,7 @@ def test_an_invalid_config_is_refused(changes: Any) -> None:
     ("cfg", "error", "message"),
     [
         ({"remuda": {"colour": 3}}, ValueError, "got 'colour': there are num_workers, backend, "),
+        ({"remuda": {"spares": 1}}, ValueError, "expected cfg.remuda without 'spares', which .*: use auto_reset"),
         ({"remuda": ["num_workers"]}, TypeError, "expected cfg.remuda to be a dict"),
         ({"reset_timeout": "soon"}, TypeError, r"expected cfg\.reset_timeout to be a number of seconds .*, got 'soon'"),
     ],
@@ -313,12 +314,6 @@ def test_replays_requested_before_launch_are_saved(path: Any) -> None:
     manager.launch()
     assert manager.replays == ([["here"], ["here"]] if path == "here" else [["a"], ["b"]])
     manager.close()
-
-
-def test_random_action_returns_a_valid_action_for_each_env(manager: Any) -> None:
-    actions = manager.random_action()
-    assert list(actions) == [0, 1, 2]
-    assert all(manager.action_space.contains(action) for action in actions.values())
 
 
 def test_ready_imgs_returns_a_picture_of_each_env(manager: Any) -> None:
