@@ -10,8 +10,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, Literal
 
-from mlagents.trainers.settings import EngineSettings, RunOptions
-from mlagents_envs.side_channel.engine_configuration_channel import EngineConfig
+from mlagents.trainers.settings import RunOptions
 
 from remuda import FaultPolicy
 from remuda.mlagents.worker import Worker
@@ -31,37 +30,28 @@ REFUSED = {
 """Options of the pool that are not possible here, and why."""
 
 
-def check_env_factory(env_factory: Any) -> None:
-    """Raises ``TypeError`` if ``env_factory`` is not a function."""
+def check_arguments(env_factory: Any, run_options: Any, n_env: Any, num_workers: Any) -> None:
+    """Checks the arguments of the manager.
+
+    Raises:
+        TypeError: The factory is not a function, or the options are not ML-Agents'.
+        ValueError: The number of envs or workers is invalid. (The pool's own error would suggest "auto".)
+    """
     if not callable(env_factory):
         raise TypeError(
             "expected env_factory to be a function of a worker's number and a list of side channels that returns an "
             f"env, got {env_factory!r}; pass one function, and the number of envs as n_env="
         )
-
-
-def check_numbers(n_env: Any, num_workers: Any) -> None:
-    """Raises ``ValueError`` for an invalid number of envs or workers. (The pool's own error would suggest "auto".)"""
+    if not isinstance(run_options, RunOptions):
+        raise TypeError(f"expected run_options to be RunOptions of ML-Agents, got {run_options!r}")
     if not isinstance(n_env, int) or n_env < 1:
         raise ValueError(f"expected n_env to be an int from 1 up, got {n_env!r}")
     if num_workers is None or (isinstance(num_workers, int) and 1 <= num_workers <= n_env):
         return
-    why = ": a game computes in a process of its own, which measuring would not see" if num_workers == "auto" else ""
+    why = f": {REFUSED['log_advice']}" if num_workers == "auto" else ""
     raise ValueError(
         f"expected num_workers to be None (one for each env) or an int from 1 to {n_env}, got {num_workers!r}{why}"
     )
-
-
-def run_options_of(options: RunOptions | EngineConfig) -> RunOptions:
-    """Returns the run options. If an older program passes only an `EngineConfig`, makes the run options from it.
-
-    Raises ``TypeError`` for other values.
-    """
-    if isinstance(options, EngineConfig):
-        return RunOptions(engine_settings=EngineSettings(**options._asdict()))
-    if not isinstance(options, RunOptions):
-        raise TypeError(f"expected run_options to be RunOptions of ML-Agents, got {options!r}")
-    return options
 
 
 def policy_of(faults: FaultPolicy | Literal["raise", "restart"]) -> tuple[FaultPolicy, bool]:

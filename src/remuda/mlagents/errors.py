@@ -2,17 +2,10 @@
 
 from __future__ import annotations
 
-import pickle
-from collections.abc import Iterator
-from contextlib import contextmanager
-
-import cloudpickle
-from mlagents_envs import exception as unity
 from mlagents_envs.exception import (
     UnityCommunicationException,
     UnityCommunicatorStoppedException,
     UnityEnvironmentException,
-    UnityException,
     UnityTimeOutException,
 )
 
@@ -56,33 +49,3 @@ def error_of(fault: Fault) -> BaseException:
     if isinstance(original, Exception):  # not a SystemExit, which would end the program
         return original
     return translated.of(error)
-
-
-@contextmanager
-def unity_exceptions_that_travel() -> Iterator[None]:
-    """Replaces a Unity exception that cannot be pickled by an exception of its nearest base class in ML-Agents.
-
-    The manager decides by the exception's class whether it restarts the worker.
-    """
-    try:
-        yield
-    except UnityException as error:
-        if _can_travel(error):
-            raise
-        raise _nearest(error) from error
-
-
-def _can_travel(error: UnityException) -> bool:
-    try:
-        return type(pickle.loads(cloudpickle.dumps(error))) is type(error)
-    except Exception:  # raised for example if the error refers to a lock, which cannot be pickled
-        return False
-
-
-def _nearest(error: UnityException) -> UnityException:
-    kind = next(each for each in type(error).__mro__ if getattr(unity, each.__name__, None) is each)
-    try:
-        text = str(error)
-    except Exception:
-        text = "its text cannot be made"
-    return kind.__new__(kind, f"{type(error).__qualname__}: {text}")  # constructors may have other arguments

@@ -37,11 +37,14 @@ class StepQueue:
 
     Args:
         start: Makes the pool, with :meth:`rename_operation` as an option, when the first worker is needed.
+
+    Attributes:
+        pool: The pool of the workers; None until the first worker is needed.
     """
 
     def __init__(self, start: Callable[[], Pool]) -> None:
         self._start = start
-        self._pool: Pool | None = None
+        self.pool: Pool | None = None
         self._closed = False
         self._lines: dict[int, Line] = {}
         self._arrived: deque[_Arrival] = deque()
@@ -55,11 +58,7 @@ class StepQueue:
 
     def process(self, worker_id: int) -> Any:
         """Returns the worker's process, which has ``name``, ``pid``, ``exitcode`` and ``is_alive()``."""
-        return next(worker for worker in self._get_pool().workers if worker_id in worker.env_ids)
-
-    def cut_off(self, worker_id: int) -> dict[str, Any]:
-        """Returns a step that ends the episodes of all agents of an env that has failed."""
-        return self._lines[worker_id].cut_off()
+        return next(worker for worker in self.get_pool().workers if worker_id in worker.env_ids)
 
     def rename_operation(self, operation: str, where: EnvProgress) -> tuple[str, EnvProgress]:
         """Returns an env's true operation and progress for reports, because the pool runs every operation as a step."""
@@ -71,7 +70,7 @@ class StepQueue:
     @property
     def is_idle(self) -> bool:
         """Whether no request is in flight, and all answers were taken."""
-        return not self._arrived and not (self._pool is not None and self._pool.pending)
+        return not self._arrived and not (self.pool is not None and self.pool.pending)
 
     def empty(self) -> bool:
         return not self._arrived
@@ -94,7 +93,7 @@ class StepQueue:
         """
         deadline = None if timeout is None else time.monotonic() + timeout
         while not self._arrived:
-            if not self._get_pool().pending:
+            if not self.get_pool().pending:
                 raise StateError("expected workers that step, got none: call reset first")
             left = None if deadline is None else deadline - time.monotonic()
             if left is not None and left <= 0:
@@ -113,7 +112,7 @@ class StepQueue:
 
     @translated
     def _receive(self, timeout: float | None) -> None:
-        batch = self._get_pool().recv(1, timeout)
+        batch = self.get_pool().recv(1, timeout)
         for row, worker_id in enumerate(batch.env_ids.tolist()):
             if (arrival := self._lines[worker_id].read(batch, row)) is not None:
                 self._arrived.append(arrival)
@@ -121,18 +120,6 @@ class StepQueue:
     def put(self, to: EnvironmentCommand, response: EnvironmentResponse) -> None:
         """Appends an answer that this process makes without the worker."""
         self._arrived.append(_Arrival(to, response))
-
-    # -- orders ------------------------------------------------------------------------------------------
-
-    @translated
-    def send_row(self, row: np.ndarray[Any, Any], to: np.ndarray[Any, Any]) -> None:
-        """Sends a row to one worker. The array ``to`` has the worker's number."""
-        self._get_pool().send(row, to)
-
-    @translated
-    def put_order(self, order: list[Request], worker_id: int) -> None:
-        """Sends an order as an object. The worker executes the order when it receives an empty row."""
-        self._get_pool().apply_async(put, (order,), env_ids=[worker_id])
 
     # -- life --------------------------------------------------------------------------------------------
 
@@ -144,19 +131,15 @@ class StepQueue:
         """Ends the workers; envs have ``timeout`` seconds to close."""
         self._closed = True
         self._arrived.clear()
-        if self._pool is not None:
-            self._pool.close(timeout)
+        if self.pool is not None:
+            self.pool.close(timeout)
 
-    @property
-    def pool(self) -> Pool | None:
-        """The pool of the workers; None until the first worker is needed."""
-        return self._pool
-
-    def _get_pool(self) -> Pool:
+    def get_pool(self) -> Pool:
+        """Returns the pool of the workers. The first call starts it."""
         self.check_open()
-        if self._pool is None:
-            self._pool = self._start()
-        return self._pool
+        if self.pool is None:
+            self.pool = self._start()
+        return self.pool
 
 
 class Line:
@@ -274,13 +257,15 @@ class Line:
         order, self._unsent = self._unsent[:end], self._unsent[end:]
         return order
 
+    @translated
     def _dispatch(self, order: list[Request]) -> None:
         """Sends an order, a list of requests. An empty one builds the env. A lone step goes into the row if it fits."""
+        pool = self._queue.get_pool()
         is_step = bool(order) and order[0][0] is EnvironmentCommand.STEP
         if not (is_step and wire.fill_with_actions(self._row[0], order[0][1])):
             self._row[0, 0] = 0
-            self._queue.put_order(order, self._worker_id)
-        self._queue.send_row(self._row, self._address)
+            pool.apply_async(put, (order,), env_ids=[self._worker_id])
+        pool.send(self._row, self._address)
         if order:
             self._counter.count(_ANSWERED[order[-1][0]])
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import queue
 import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Literal
@@ -11,10 +10,9 @@ from typing import TYPE_CHECKING, Any, Literal
 from mlagents.trainers import subprocess_env_manager as original
 from mlagents.trainers.action_info import ActionInfo
 from mlagents.trainers.env_manager import EnvironmentStep, EnvManager
-from mlagents.trainers.settings import ConstantSettings, RunOptions, TrainerSettings
+from mlagents.trainers.settings import RunOptions, TrainerSettings
 from mlagents.trainers.subprocess_env_manager import EnvironmentCommand, EnvironmentResponse, UnityEnvWorker
 from mlagents_envs.base_env import BaseEnv, BehaviorSpec
-from mlagents_envs.side_channel.engine_configuration_channel import EngineConfig
 from mlagents_envs.side_channel.side_channel import SideChannel
 from mlagents_envs.timers import hierarchical_timer, timed
 
@@ -23,14 +21,7 @@ from remuda._faces.closing import log_close_errors
 from remuda._faces.no_pool import HasNoPool
 from remuda._faces.worker_defaults import set_local_defaults
 from remuda._keywords import names_keywords
-from remuda.mlagents.arguments import (
-    REFUSED,
-    check_env_factory,
-    check_numbers,
-    factories,
-    policy_of,
-    run_options_of,
-)
+from remuda.mlagents.arguments import REFUSED, check_arguments, factories, policy_of
 from remuda.mlagents.restarts import Restarts
 from remuda.mlagents.step_queue import StepQueue
 
@@ -52,7 +43,7 @@ class SubprocessEnvManager(HasNoPool, EnvManager):  # type: ignore[misc]  # ML-A
 
     Args:
         env_factory: Builds an env, in its worker, from the worker's number and a list of side channels.
-        run_options: The settings of the envs and their restarts. An ``EngineConfig`` is accepted, too.
+        run_options: The settings of the envs and their restarts.
         n_env: The number of envs.
         reset_all_on_restart: Reset all envs after a restart, and drop all unfinished episodes, as the original does.
         start_method: The start method of workers: "forkserver", "spawn", "fork", or ``None``, as for a pool. Only
@@ -90,7 +81,7 @@ class SubprocessEnvManager(HasNoPool, EnvManager):  # type: ignore[misc]  # ML-A
     def __init__(
         self,
         env_factory: EnvFactory,
-        run_options: RunOptions | EngineConfig,
+        run_options: RunOptions,
         n_env: int = 1,
         *,
         reset_all_on_restart: bool = False,
@@ -99,9 +90,8 @@ class SubprocessEnvManager(HasNoPool, EnvManager):  # type: ignore[misc]  # ML-A
         **options: Unpack[FaceOptions],
     ) -> None:
         super().__init__()
-        check_env_factory(env_factory)
-        check_numbers(n_env, options.get("num_workers"))
-        self.env_factory, self.run_options = env_factory, run_options_of(run_options)
+        check_arguments(env_factory, run_options, n_env, options.get("num_workers"))
+        self.env_factory, self.run_options = env_factory, run_options
         self.env_parameters: dict[str, Any] | None = None
         self._parameters: dict[str, Any] = {}  # all parameters that were set.
         self._trainings: dict[str, TrainerSettings] = {}  # all trainings that have begun.
@@ -119,7 +109,7 @@ class SubprocessEnvManager(HasNoPool, EnvManager):  # type: ignore[misc]  # ML-A
         def start() -> Pool:
             options["rename_operation"] = self.step_queue.rename_operation
             pool = Pool(
-                factories(env_factory, self.run_options, n_env),
+                factories(env_factory, run_options, n_env),
                 start_method=start_method,
                 max_concurrency=max_concurrency,
                 autoreset="same_step",  # so that a restarted worker is ready when its failure is reported
@@ -129,11 +119,8 @@ class SubprocessEnvManager(HasNoPool, EnvManager):  # type: ignore[misc]  # ML-A
             return pool
 
         self.step_queue = StepQueue(start)
-        self.env_workers: list[UnityEnvWorker] = []
-        self.workers_alive = 0
-        for worker_id in range(n_env):
-            self.env_workers.append(self.create_worker(worker_id, self.step_queue, env_factory, self.run_options))
-            self.workers_alive += 1
+        self.env_workers = [self.create_worker(i, self.step_queue, env_factory, run_options) for i in range(n_env)]
+        self.workers_alive = n_env
 
     @staticmethod
     def create_worker(
@@ -195,11 +182,8 @@ class SubprocessEnvManager(HasNoPool, EnvManager):  # type: ignore[misc]  # ML-A
 
     def _answers(self) -> Iterator[EnvironmentResponse]:
         """Yields all answers that have arrived, and removes them from the queue."""
-        while True:
-            try:
-                yield self.step_queue.get_nowait()
-            except queue.Empty:
-                return
+        while not self.step_queue.empty():
+            yield self.step_queue.get_nowait()
 
     def _take_in(self, response: EnvironmentResponse) -> EnvironmentStep:
         worker_id, payload = response.worker_id, response.payload
@@ -221,7 +205,7 @@ class SubprocessEnvManager(HasNoPool, EnvManager):  # type: ignore[misc]  # ML-A
     def _bring_back(self, worker_id: int, error: BaseException) -> EnvironmentStep:
         """Restarts a failed worker while the others continue. Returns the step that ends the episodes of its agents."""
         failed = self.env_workers[worker_id]
-        ends = self.step_queue.cut_off(worker_id)
+        ends = failed.conn.cut_off()
         self._restart(worker_id, error)
         self._reset_again(worker_id)
         return EnvironmentStep(ends, worker_id, failed.previous_all_action_info, {})
@@ -356,23 +340,6 @@ class SubprocessEnvManager(HasNoPool, EnvManager):  # type: ignore[misc]  # ML-A
         if errors:
             raise errors[0]
         return specs
-
-    @property
-    def external_brains(self) -> Mapping[str, BehaviorSpec]:
-        """The older name of :attr:`training_behaviors`."""
-        return self.training_behaviors
-
-    @property
-    def get_properties(self) -> dict[str, float]:
-        """The environment parameters that are numbers, and were set by resets and :meth:`set_env_parameters`.
-
-        All workers have the same parameters, and no request is sent. Parameters that an env draws itself are omitted.
-        """
-        constants = {
-            key: value.value if isinstance(value, ConstantSettings) else value
-            for key, value in self._parameters.items()
-        }
-        return {key: float(value) for key, value in constants.items() if isinstance(value, (int, float))}
 
     @property
     def _running_pool(self) -> Pool | None:

@@ -18,7 +18,6 @@ from mlagents_envs.side_channel.stats_side_channel import StatsSideChannel
 from mlagents_envs.timers import TimerNode, get_timer_root, reset_timers
 
 from remuda.mlagents import wire
-from remuda.mlagents.errors import unity_exceptions_that_travel
 
 ANSWER = "answer"  # the key in an info for an answer that does not fit into a row
 
@@ -120,10 +119,9 @@ class Worker:
 
     def step(self, row: np.ndarray[Any, Any]) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         """Executes the actions in the row. If the row is empty, executes the order that :func:`put` has set."""
-        with unity_exceptions_that_travel():
-            if self._env is None:
-                self._build()
-            payload = self._follow(self.order) if wire.is_empty(row) else self._step(wire.load_actions(row))
+        if self._env is None:
+            self._build()
+        payload = self._follow(self.order) if wire.is_empty(row) else self._step(wire.load_actions(row))
         specs, info = self._new_specs(), {}
         if specs or not wire.fill_with_answer(self._row, payload):
             self._row[0] = 0

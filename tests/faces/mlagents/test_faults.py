@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import signal
-import threading
 from pathlib import Path
-from typing import Any
 
 import pytest
 from accidents import kill_myself
@@ -19,7 +15,6 @@ from mlagents_envs.exception import (
 from mlagents_face_envs import (
     CrowdEnv,
     Policy,
-    TestEnv,
     faulty,
     limits,
     manager,
@@ -85,18 +80,6 @@ def test_a_death_after_a_reset_interrupts_only_agents_of_the_new_episode() -> No
     made.close()
 
 
-def test_a_worker_that_is_killed_while_idle_is_restarted() -> None:
-    made = manager(TestEnv, 1)
-    made.reset({})
-    made.get_steps()
-    os.kill(made.env_workers[0].process.pid, signal.SIGKILL)
-    cut, again = steps_of(made, 0, 2)
-    assert cut.current_all_step_result["b"][1].agent_id.tolist() == [0]
-    assert obs_of(again)[1:3] == [1, 0]
-    assert made.restart_counts == [1]
-    made.close()
-
-
 def test_a_death_beyond_the_restart_quota_is_raised() -> None:
     made = manager(faulty(kill_myself))
     made.reset({})
@@ -122,49 +105,6 @@ def test_unity_exceptions_restart_the_env(error: type[Exception], tmp_path: Path
     assert cut.current_all_step_result["b"][1].interrupted.tolist() == [True]
     assert obs_of(again)[1:3] == [1, 0]
     assert made.restart_counts == [1, 0]
-    made.close()
-
-
-class LocalException(UnityCommunicationException):
-    """An exception that cannot be pickled, because it holds a lock."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__(text)
-        self.lock = threading.Lock()
-
-
-class DemandingException(UnityTimeOutException):
-    """An exception that can be pickled but not unpickled."""
-
-    def __init__(self, *, code: int) -> None:
-        super().__init__(f"code {code}")
-
-
-def raise_demanding(_: Any) -> None:
-    raise DemandingException(code=7)
-
-
-@pytest.mark.parametrize(
-    ("accident", "error", "message"),
-    [
-        (unity(LocalException), UnityCommunicationException, "LocalException: an accident"),
-        (raise_demanding, UnityTimeOutException, "DemandingException: code 7"),
-    ],
-)
-@pytest.mark.parametrize("backend", ["process", "thread"])
-def test_a_unity_exception_that_cannot_be_pickled_is_raised_as_its_base_class(
-    accident: Any, error: Any, message: str, backend: Any
-) -> None:
-    made = manager(faulty(accident), 1, limits(lifetime=1), backend=backend)
-    made.reset({})
-    _, cut, again = steps_of(made, 0, 3)
-    assert cut.current_all_step_result["b"][1].interrupted.tolist() == [True]
-    assert obs_of(again)[1:3] == [1, 0]
-    with pytest.raises(error, match=message) as caught:
-        step_until_it_fails(made)
-    assert type(caught.value) is error
-    assert f"in {accident.__name__}" in str(caught.value.__cause__)
-    assert made.restart_counts == [1]
     made.close()
 
 

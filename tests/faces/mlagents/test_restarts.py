@@ -24,7 +24,7 @@ from mlagents_face_envs import (
 )
 from pool_envs import Gate
 
-from remuda import FaultPolicy, StateError, load_record
+from remuda import FaultPolicy, StateError
 from remuda.mlagents import EnvTimeoutError, WorkerDiedError
 from remuda.mlagents import subprocess_env_manager as module
 
@@ -278,12 +278,3 @@ def test_get_steps_raises_if_no_env_can_step() -> None:
     with pytest.raises(StateError, match="call reset first"):
         made.get_steps()
     made.close()
-
-
-def test_a_death_leaves_a_crash_record(tmp_path: Path) -> None:
-    made = manager(faulty(kill_myself, path=tmp_path / "once"), crash_dir=tmp_path / "crashes")
-    made.reset({})
-    steps_of(made, 0, 3)
-    made.close()
-    (record,) = (load_record(path) for path in (tmp_path / "crashes").iterdir())
-    assert (record.env_id, record.fault.kind, record.fault.operation) == (0, "death", "step")

@@ -24,7 +24,6 @@ from mlagents.trainers.settings import (
     UniformSettings,
 )
 from mlagents_envs.base_env import TerminalSteps
-from mlagents_envs.side_channel.engine_configuration_channel import EngineConfig
 from mlagents_envs.timers import get_timer_tree, hierarchical_timer, reset_timers
 from mlagents_face_envs import (
     CrowdEnv,
@@ -285,32 +284,6 @@ def test_a_reset_sent_during_a_step_is_answered_after_it(tmp_path: Path) -> None
     assert answer.cmd == original.EnvironmentCommand.RESET
     assert answer.payload["b"][0].obs[0][0, :3].tolist() == [0, 2, 0]
     assert made.step_queue.get_nowait().cmd == original.EnvironmentCommand.STEP
-    made.close()
-
-
-def test_an_engine_config_is_accepted_in_place_of_run_options() -> None:
-    """Older ML-Agents versions pass the engine's configuration in place of run options."""
-    config = EngineConfig(120, 60, 2, 4.0, 30, 20)
-    made = manager(EchoEnv, 1, config)
-    settings = EngineSettings(
-        width=120, height=60, quality_level=2, time_scale=4.0, target_frame_rate=30, capture_frame_rate=20
-    )
-    assert made.run_options.engine_settings == settings
-    made.reset({})
-    assert made.external_brains.keys() == made.training_behaviors.keys() == {"b"}
-    made.close()
-
-
-def test_get_properties_returns_the_constant_parameters() -> None:
-    """This includes parameters that no env has received yet."""
-    made = manager(EchoEnv, 2)
-    assert made.get_properties == {}
-    made.reset({"gravity": 3, "wind": ConstantSettings(value=2.5), "light": UniformSettings(seed=7)})
-    assert made.get_properties == {"gravity": 3.0, "wind": 2.5}
-    made.set_env_parameters({"gravity": UniformSettings(seed=7), "light": 0.5})
-    assert made.get_properties == {"wind": 2.5, "light": 0.5}
-    made.reset()
-    assert made.get_properties == {"wind": 2.5, "light": 0.5}
     made.close()
 
 
