@@ -17,23 +17,12 @@ from alf.utils.schedulers import get_all_progresses, update_all_progresses, upda
 from alf_face_envs import CountingAlfEnv, NestedAlfEnv, batched_of, counting, hooked, random_actions
 from failing import ACTS, policy_against
 
-import remuda
+import remuda.alf
 from remuda import FaultPolicy
-from remuda.alf import (
-    BrokenPoolError,
-    ClosedError,
-    CorruptReplyError,
-    EnvError,
-    EnvTimeoutError,
-    FastParallelEnvironment,
-    InvalidActionError,
-    RestartLimitError,
-    WorkerDiedError,
-)
+from remuda.alf import FastParallelEnvironment, RestartLimitError, WorkerDiedError
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")
 
-RAISED: dict[str, type[Exception]] = {"death": WorkerDiedError, "exception": EnvError, "hang": EnvTimeoutError}
 FIRST, MID, LAST = range(3)
 
 
@@ -44,21 +33,10 @@ def actions(*numbers: int) -> torch.Tensor:
 # -- raised ----------------------------------------------------------------------------------------------
 
 
-ERRORS = [
-    BrokenPoolError,
-    ClosedError,
-    CorruptReplyError,
-    EnvError,
-    EnvTimeoutError,
-    InvalidActionError,
-    RestartLimitError,
-    WorkerDiedError,
-]
-
-
-@pytest.mark.parametrize("error", ERRORS)
-def test_errors_are_subclasses_of_remudas_errors(error: type[Exception]) -> None:
-    assert issubclass(error, getattr(remuda, error.__name__))
+@pytest.mark.parametrize("name", [name for name in remuda.alf.__all__ if name.endswith("Error")])
+def test_errors_are_subclasses_of_remudas_errors(name: str) -> None:
+    error = getattr(remuda.alf, name)
+    assert issubclass(error, getattr(remuda, name))
     assert issubclass(error, RuntimeError)
     assert issubclass(error, WorkerDiedError) is issubclass(error, remuda.WorkerDiedError)
 

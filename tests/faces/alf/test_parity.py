@@ -45,11 +45,6 @@ def compare(ours: Any, reference: Any, steps: int = STEPS) -> None:
                 assert_same_time_step(ours.reset(), reference.reset(), f"reset after step {i}")
 
 
-def seeded(env: Any) -> Any:
-    env.seed(list(range(env.batch_size if isinstance(env, OneAfterAnother) else len(env.envs))))
-    return env
-
-
 @each(
     options=[{}, {"num_workers": 1}, {"num_workers": 2}, {"max_concurrency": 1}],
     make=[NestedAlfEnv, functools.partial(CountingAlfEnv, length=7)],
