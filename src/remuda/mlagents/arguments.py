@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-import os
 import sys
-import threading
-from collections.abc import Callable
-from functools import partial
 from typing import Any, Literal
 
 from mlagents.trainers.settings import RunOptions
 
 from remuda import FaultPolicy
-from remuda.mlagents.worker import Worker
 
 REFUSED = {
     "log_advice": "a game computes in a process of its own, which measuring would not see",
@@ -65,11 +60,3 @@ def policy_of(faults: FaultPolicy | Literal["raise", "restart"]) -> tuple[FaultP
         policy, on_fault="restart", max_restarts=sys.maxsize, max_pool_restarts=None, renew_every=None
     )
     return endless, policy.restarts
-
-
-def factories(
-    env_factory: Callable[[int, list[Any]], Any], run_options: RunOptions, n_env: int
-) -> list[Callable[[], Worker]]:
-    """Returns the pool's factories: one for each env, with its own :class:`Worker`."""
-    caller = os.getpid(), threading.get_ident()
-    return [partial(Worker, env_factory, i, run_options, caller) for i in range(n_env)]

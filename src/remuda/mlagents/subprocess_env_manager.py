@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import logging
+import os
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 from mlagents.trainers import subprocess_env_manager as original
@@ -21,9 +24,10 @@ from remuda._faces.closing import log_close_errors
 from remuda._faces.no_pool import HasNoPool
 from remuda._faces.worker_defaults import set_local_defaults
 from remuda._keywords import names_keywords
-from remuda.mlagents.arguments import REFUSED, check_arguments, factories, policy_of
+from remuda.mlagents.arguments import REFUSED, check_arguments, policy_of
 from remuda.mlagents.restarts import Restarts
 from remuda.mlagents.step_queue import StepQueue
+from remuda.mlagents.worker import Worker
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack  # `Unpack` is in `typing` since Python 3.11
@@ -107,9 +111,10 @@ class SubprocessEnvManager(HasNoPool, EnvManager):  # type: ignore[misc]  # ML-A
         self.recent_restart_timestamps = self._restarts.recent
 
         def start() -> Pool:
+            caller = os.getpid(), threading.get_ident()
             options["rename_operation"] = self.step_queue.rename_operation
             pool = Pool(
-                factories(env_factory, run_options, n_env),
+                [partial(Worker, env_factory, i, run_options, caller) for i in range(n_env)],
                 start_method=start_method,
                 max_concurrency=max_concurrency,
                 autoreset="same_step",  # so that a restarted worker is ready when its failure is reported

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import treetensor.numpy as tnp
 from ding_face_envs import (
     ODDITIES,
     PAIRS,
@@ -156,6 +155,8 @@ def test_an_async_manager_that_waits_for_all_equals_that_of_ding(episode_num: fl
 
 
 def play_v2(manager_cls: Any, env_fn: Any, as_list: bool, **changes: Any) -> list[Any]:
+    import treetensor.numpy as tnp
+
     manager = unlaunched([env_fn] * 3, manager_cls, **changes)
     manager.seed(5)
     manager.launch()

@@ -44,8 +44,7 @@ from mlagents_face_envs import (
 from pool_envs import Gate
 
 from remuda.mlagents import ClosedError, wire
-from remuda.mlagents.arguments import factories
-from remuda.mlagents.worker import Channels, put
+from remuda.mlagents.worker import Channels, Worker, put
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
@@ -111,8 +110,7 @@ def test_steps_that_fit_travel_in_rows(env_factory: Any, fits: bool) -> None:
 
 
 def test_a_worker_sends_its_behaviours_once() -> None:
-    (factory,) = factories(TestEnv, RunOptions(), 1)
-    worker = factory()
+    worker = Worker(TestEnv, 0, RunOptions(), (os.getpid(), 0))
     put(worker, [(original.EnvironmentCommand.RESET, None)])
     order = np.zeros(wire.ORDERS.shape, np.uint8)
     *_, info = worker.step(order)
@@ -178,7 +176,6 @@ def test_arrays_of_a_step_are_never_overwritten() -> None:
         made.reset({})
         steps = steps_of(made, 0, 8)
         before = [plain(step.current_all_step_result) for step in steps[:4]]
-        assert [plain(step.current_all_step_result) for step in steps[:4]] == before
         assert len({str(each) for each in before}) == 4
         steps[0].current_all_step_result["b"][0].obs[0][:] = 7
         assert plain(steps[1].current_all_step_result) == before[1]
