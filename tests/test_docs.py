@@ -117,10 +117,6 @@ batch = pool.reset()
 def policy(obs):
     return torch.zeros(len(obs), dtype=torch.int64)
 """
-CLUSTER = """
-import ray
-ray.is_initialized() or ray.init(include_dashboard=False)
-"""
 DING = """
 from easydict import EasyDict
 cfg, create_config = EasyDict(env=dict(manager={})), EasyDict()
@@ -157,10 +153,9 @@ PRELUDES = {
     "videos.md": "",
     "stats.md": POOL + OPEN_POOL,
     "reference/pool.md": POOL + OPEN_POOL + "batch = pool.reset()\n",
-    "ray.md": CLUSTER,
-    "recipes/ray.md": CLUSTER,
+    "ray.md": "",  # the page needs no other definitions
     "reference/stats.md": POOL + OPEN_POOL + "batch = pool.reset()\n",
-    "reference/ray.md": POOL + CLUSTER,
+    "reference/ray.md": POOL,
     "reference/errors.md": POOL + OPEN_POOL,
     "reference/faults.md": POOL + OPEN_POOL,
 }

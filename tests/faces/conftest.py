@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 SUPPORT = Path(__file__).parent / "support"
 
 sys.path.insert(0, str(SUPPORT))
 sys.path.append(str(SUPPORT / "alf_stand_in"))  # last, so that an installed ALF is preferred
+
+# DI-engine and ML-Agents have environments of their own: `make ding-test` and `make mlagents-test`.
+collect_ignore = [framework for framework in ("ding", "mlagents") if find_spec(framework) is None]

@@ -220,7 +220,7 @@ def test_the_reported_memory_is_the_memory_that_is_limited() -> None:
         workers = pool.stats().workers
         for worker in (*workers, *watched.look().workers):
             assert 0 <= worker.queued <= time.monotonic() - began
-        watched.close()
+        del watched
         shown = [worker.memory for worker in workers]
         limited = pool.apply(lambda env: own_bytes())
     assert all(memory is not None and memory > LEAK for memory in shown)

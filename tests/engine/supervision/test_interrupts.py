@@ -132,6 +132,9 @@ def test_a_hang_in_a_thread_is_handled_despite_an_interrupt() -> None:
             return hit
 
         each_line(body)
+    for thread in threading.enumerate():
+        if thread.name.startswith("remuda-"):  # threads that were left
+            thread.join()
 
 
 @pytest.mark.parametrize("faults", ["raise", RESTART])

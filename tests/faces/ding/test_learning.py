@@ -161,11 +161,11 @@ def test_the_example_learns_the_same_on_dings_envs_and_ours(
     """The learning curve is the same on our envs and on DI-engine's."""
     monkeypatch.syspath_prepend(EXAMPLES)
     example = importlib.import_module("ding_dqn")
-    monkeypatch.setattr(example, "MAX_STEPS", 600)
+    monkeypatch.setattr(example, "MAX_STEPS", 300)
     curves = example.main(tmp_path / "curves.png")
     reap()
     ours, original = ([point[1:] for point in curve] for curve in curves.values())
     assert ours == original
-    assert len(ours) > 2
+    assert len(ours) > 1
     assert "the same curve: True" in capsys.readouterr().out
     assert (tmp_path / "curves.png").stat().st_size > 0

@@ -52,7 +52,7 @@ def compare(
     mode: AutoresetMode = AutoresetMode.NEXT_STEP,
     **options: Any,
 ) -> None:
-    ours = AsyncVectorEnv(env_fns, autoreset_mode=mode, **options)
+    ours = AsyncVectorEnv(env_fns, autoreset_mode=mode, shared_memory=False, **options)
     reference = other(env_fns, autoreset_mode=mode)
     for attribute in ("observation_space", "single_observation_space", "action_space", "single_action_space"):
         assert getattr(ours, attribute) == getattr(reference, attribute)

@@ -13,7 +13,7 @@ from gymnasium import spaces
 from gymnasium.vector import SyncVectorEnv
 from gymnasium_face_envs import SpaceEnv
 from pairs import each
-from pool_envs import CountingEnv, assert_same, counting
+from pool_envs import ColourSpace, CountingEnv, assert_same, counting
 
 from remuda.gymnasium import AsyncVectorEnv
 
@@ -75,14 +75,7 @@ def test_different_action_spaces_are_refused() -> None:
 
 
 def test_a_custom_space_is_refused_only_with_shared_memory() -> None:
-    class Custom(spaces.Space[Any]):
-        def sample(self, *_: Any) -> str:
-            return ""
-
-        def contains(self, x: Any) -> bool:
-            return True
-
-    for space in (Custom(), spaces.Dict(a=spaces.Tuple([spaces.Discrete(2), Custom()]))):
+    for space in (ColourSpace(), spaces.Dict(a=spaces.Tuple([spaces.Discrete(2), ColourSpace()]))):
         with pytest.raises(ValueError, match="pass shared_memory=False"):
             AsyncVectorEnv(fns(space, space), backend="serial")
         AsyncVectorEnv(fns(space, space), shared_memory=False, backend="serial").close()
