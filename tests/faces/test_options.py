@@ -221,7 +221,8 @@ def test_the_error_for_an_invalid_value_has_the_faces_name(face: str, pools: lis
     names = NAMES.get(face, {})
     of_pool = {*names, "env_fns"} if names is ALFS_NAMES else {*names}
     for option, value in INVALID.items():
-        if (name := names.get(option, option)) not in REFUSED[face]:
+        is_sb3s_own = (face, option) == ("sb3.SubprocVecEnv", "start_method")  # Stable-Baselines3's error is raised
+        if (name := names.get(option, option)) not in REFUSED[face] and not is_sb3s_own:
             with pytest.raises((TypeError, ValueError)) as raised:
                 FACES[face](**{"backend": "serial", name: value})
             words = set(re.findall(r"\w+", str(raised.value)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import warnings
 import weakref
 from collections.abc import Callable, Mapping, Sequence
@@ -409,12 +410,14 @@ class SubprocVecEnv(SubprocVecEnvPart):
         observation_space: gymnasium.Space[Any] | None = None,
         **options: Unpack[FaceOptions],
     ) -> None:
+        if start_method is not None:
+            multiprocessing.get_context(start_method)  # for an unknown method, raises the same error as SB3
         set_worker_defaults(options, f"Worker<{type(self).__name__}>")
         options.setdefault("preload", ("stable_baselines3",))
         options["extras"], functions = extras_of_hosted(options.get("extras"))
         pool = Pool(
             hosting(env_fns),
-            start_method=start_method,  # type: ignore[arg-type]  # the pool checks it
+            start_method=start_method,  # type: ignore[arg-type]  # it was checked
             autoreset="same_step",
             max_concurrency=max_concurrency,
             observation_space=observation_space,

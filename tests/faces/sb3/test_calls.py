@@ -60,6 +60,11 @@ def test_the_start_method_is_the_second_argument(start_method: str) -> None:
     envs.close()
 
 
+def test_an_unknown_start_method_is_refused_as_by_sb3() -> None:
+    with pytest.raises(ValueError, match="cannot find context for 'no_such_method'"):
+        SubprocVecEnv(counting(1), start_method="no_such_method")
+
+
 def test_bad_envs_are_refused() -> None:
     with pytest.raises(TypeError, match="expected env_fns to be a sequence of functions that build an env each"):
         SubprocVecEnv("CartPole-v1")  # type: ignore[arg-type]
