@@ -128,9 +128,6 @@ def _uploaded(runtime_env: Mapping[str, Any]) -> dict[str, Any]:
 
     made = dict(runtime_env)
     for upload in (upload_working_dir_if_needed, upload_py_modules_if_needed):
-        made = upload(made, **({"include_gitignore": True} if _takes(upload, "include_gitignore") else {}))
+        takes_it = "include_gitignore" in inspect.signature(upload).parameters  # since Ray 2.46
+        made = upload(made, **({"include_gitignore": True} if takes_it else {}))
     return made
-
-
-def _takes(function: Any, argument: str) -> bool:
-    return argument in inspect.signature(function).parameters  # since Ray 2.46

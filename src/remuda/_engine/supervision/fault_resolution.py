@@ -68,13 +68,14 @@ class FaultResolution:
 
     def _resolve(self, outcome: Outcome, slots: Sequence[int], faults: Sequence[Fault], changes: Changes) -> None:
         parts: tuple[Any, ...] | None
+        pairs = zip(slots, faults, strict=False)  # without faults, there are no parts
         match outcome:
             case Outcome.REPEAT_LAST:
                 parts = self._last(slots)
             case Outcome.END_EPISODE | Outcome.END_LATER:
-                parts = self._parts(map(self._end, slots, faults))
+                parts = self._parts(self.last_row_parts(slot, {"fault": fault}) for slot, fault in pairs)
             case Outcome.END_AND_RESET | Outcome.END_AND_RESET_LATER:
-                parts = self._parts(map(self._end_in_row, slots, faults))
+                parts = self._parts(self.terminal(slot, {"fault": fault}) for slot, fault in pairs)
             case _:
                 parts = None
         changes.do(self._running.hub.resolve, slots[0], outcome, parts)
@@ -95,15 +96,9 @@ class FaultResolution:
         each = tuple(rows)
         return each[0] if self._layout.vector_size is None else each
 
-    def _end(self, slot: int, fault: Fault) -> tuple[Any, ...]:
-        return self.last_row_parts(slot, {"fault": fault})
-
     def last_row_parts(self, slot: int, info: dict[str, Any]) -> tuple[Any, ...]:
         """Returns the data of a row that repeats the last observation, in the form of `EnvHost.pack`."""
         return self._objects(slot), info, None, None
-
-    def _end_in_row(self, slot: int, fault: Fault) -> tuple[Any, dict[str, Any]]:
-        return self.terminal(slot, {"fault": fault})
 
     def terminal(self, slot: int, info: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
         """Returns (terminal observation, info) of a slot. The observation: None if columns hold all of it."""
