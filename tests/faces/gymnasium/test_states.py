@@ -13,8 +13,9 @@ from typing import Any
 import numpy as np
 import pytest
 from gymnasium.error import AlreadyPendingCallError, ClosedEnvironmentError, NoAsyncCallError
+from gymnasium.vector import AutoresetMode
 from pairs import each
-from pool_envs import Gate, counting, gated
+from pool_envs import Gate, counting, gated, hooked
 
 from remuda import StateError
 from remuda.gymnasium import AsyncState, AsyncVectorEnv
@@ -164,6 +165,24 @@ def test_step_wait_again_gets_the_late_result(gated_envs: AsyncVectorEnv, gate: 
     assert obs.tolist() == [[0, 1, 1, 1], [1, 1, 1, 2], [2, 1, 1, 3]]
     assert rewards.tolist() == [1, 2, 3]
     assert (terminations.shape, truncations.shape, infos) == ((3,), (3,), {})
+
+
+def test_late_infos_are_those_of_their_envs(gate: Gate) -> None:
+    def end_episode(env: Any, _: Any) -> Any:
+        if env.tag == 0:
+            gate.wait()
+        return env.observe(), 0.0, True, False, {"tag": env.tag, f"of_{env.tag}": True}
+
+    envs = AsyncVectorEnv(hooked(2, (0, 1), step=end_episode), autoreset_mode=AutoresetMode.SAME_STEP)
+    envs.reset()
+    envs.step_async([0, 0])
+    while not any(map(len, envs._parts)):  # the result of the second env
+        time_out(envs, "step")
+    gate.let_pass()
+    final_info = envs.step_wait()[4]["final_info"]
+    assert final_info["tag"].tolist() == [0, 1]
+    assert [final_info[key].tolist() for key in ("_of_0", "_of_1")] == [[True, False], [False, True]]
+    envs.close()
 
 
 @pytest.mark.parametrize("gated_envs", ["reset"], indirect=True)
