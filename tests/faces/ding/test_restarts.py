@@ -58,6 +58,16 @@ def test_an_env_with_a_fault_is_restarted_and_its_step_is_abnormal(accident: Hoo
     manager.close()
 
 
+def test_an_episode_with_a_fault_does_not_count(tmp_path: Path) -> None:
+    env_fn = partial(DriftEnv, length=2, step=once(tmp_path, raise_value_error))
+    manager = launched([env_fn], episode_num=2, remuda=RESTART)
+    dones = []
+    while not manager.done:
+        dones.append(manager.step(dict.fromkeys(manager.ready_obs, 0))[0].done)
+    assert dones == [None, False, True, False, True]
+    manager.close()
+
+
 @each(accident=[raise_value_error, kill_myself, stop_myself], phase=["explicit", "background"])
 def test_a_reset_that_fails_is_repeated(accident: Hook, phase: str) -> None:
     """The rebuilt env repeats the reset, which then succeeds."""
