@@ -62,7 +62,7 @@ def decisions(obs: Any, agent_ids: Any, rewards: Any = 0.0, groups: Any = 0, mas
         np.array(agent_ids, np.int32),
         masks,
         np.full(n, groups, np.int32),
-        np.zeros(n, np.float32),
+        np.full(n, rewards, np.float32) * 10,
     )
 
 
@@ -74,7 +74,7 @@ def ends(obs: Any, agent_ids: Any, rewards: Any, interrupted: bool = False, grou
         np.full(n, interrupted),
         np.array(agent_ids, np.int32),
         np.full(n, groups, np.int32),
-        np.zeros(n, np.float32),
+        np.full(n, rewards, np.float32) * 10,
     )
 
 
@@ -165,8 +165,8 @@ class CrowdEnv(TestEnv):
         there = range(self.steps // 2 + 1, self.steps // 2 + 5)
         masks = [np.ones((4, 3), np.bool_), np.zeros((4, 2), np.bool_)]
         return (
-            decisions(self._obs(there, (3,)), there, 0.5, 7, masks),
-            ends(self._obs(self._ended, (3,)), self._ended, 1.0, groups=7),
+            decisions(self._obs(there, (3,)), there, self.steps / 2, 7, masks),
+            ends(self._obs(self._ended, (3,)), self._ended, self.steps, groups=7),
         )
 
     def _obs(self, ids: Any, shape: tuple[int, ...]) -> Any:
