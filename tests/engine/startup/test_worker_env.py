@@ -49,13 +49,16 @@ def test_modules_of_factories_see_the_variables_at_import(tmp_path: Path, monkey
         assert pool.call("gpu") == ["5", "6"]
 
 
-def test_a_mapping_applies_to_all_workers_and_their_successors() -> None:
+@pytest.mark.parametrize("start_method", ["forkserver", "fork"])
+def test_a_mapping_applies_to_all_workers_and_their_successors(start_method: Any) -> None:
     variables = {"HERD_GPU": "7"}
     policy = FaultPolicy("restart", backoff=0)
-    with Pool([CountingEnv] * 2, worker_env=variables, faults=policy) as pool:
+    with Pool([CountingEnv] * 2, start_method=start_method, worker_env=variables, faults=policy) as pool:
         variables["HERD_GPU"] = "8"
+        pool.replace([1], [CountingEnv])  # changes the configuration of its worker's successor
         pool.reset()
-        step_until_restarted(pool, 1, kill(pool, 1))
+        for env_id in range(2):
+            step_until_restarted(pool, env_id, kill(pool, env_id))
         assert pool.apply(seen) == [("7", None)] * 2
 
 
