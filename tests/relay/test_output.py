@@ -77,6 +77,7 @@ def test_a_limit_counts_characters_from_the_end() -> None:
             worker.output(-1)
         with pytest.raises(TypeError, match="expected limit to be an int, got 1.5"):
             worker.output(1.5)  # type: ignore[arg-type]
+    assert worker.output(3) == "e\ufffd\ufffd"  # also after the pool was closed
 
 
 def test_characters_that_cannot_be_encoded_are_escaped(monkeypatch: pytest.MonkeyPatch) -> None:
