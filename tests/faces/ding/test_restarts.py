@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 import pytest
 from accidents import kill_myself, once, raise_value_error, stop_myself, wait_for_ever
-from ding.torch_utils import to_tensor
 from ding_face_envs import (
     DriftEnv,
     GlobalEnv,
@@ -43,6 +42,8 @@ Steady = partial(DriftEnv, length=100)
 
 @pytest.mark.parametrize("accident", [raise_value_error, kill_myself])
 def test_an_env_with_a_fault_is_restarted_and_its_step_is_abnormal(accident: Hook) -> None:
+    from ding.torch_utils import to_tensor
+
     manager = launched(one_of_three(step=later(accident)), remuda=RESTART)
     manager.step(ALL)
     timesteps = manager.step(ALL)
