@@ -104,6 +104,19 @@ def test_an_env_continues_from_a_state_of_each_method(kind: Any, fns: Any, metho
         assert_continues(pool, fns)
 
 
+def test_state_functions_may_reset_the_env() -> None:
+    """The states of wrappers, such as TimeLimit's number of steps, are restored after the call of `put`."""
+
+    def reset_and_put(env: Any, state: Any) -> None:
+        env.reset()
+        put(env, state)
+
+    with Pool(walks(2, WalkEnv), backend="serial") as pool:
+        pool.reset(seed=2)
+        play(pool, 3)
+        assert_continues(pool, (take, reset_and_put))
+
+
 @pytest.mark.parametrize("env_id", ["CartPole-v1", "Acrobot-v1", "FrozenLake-v1", TAXI, "Blackjack-v1"])
 def test_gymnasiums_own_envs_need_no_state_functions(env_id: str) -> None:
     def make() -> Any:

@@ -93,6 +93,19 @@ def test_an_exception_when_an_attribute_is_set_again_is_a_fault_of_the_build(tmp
                 pool.step([1])
 
 
+def test_a_rebuilt_env_repeats_the_latest_call_about_each_subject_in_their_order() -> None:
+    def log(env: Any, call: str) -> None:
+        vars(env).setdefault("calls", []).append(call)
+
+    with restarting([CountingEnv, clumsy(1)], backend="serial") as pool:
+        pool.reset()
+        for about, call in (("speed", "slow"), ("size", "large"), ("speed", "fast")):
+            pool.apply_async(log, (call,), about=about).result()
+        pool.step([1, 1])
+        assert pool.step([1, 1]).truncations.tolist() == [False, True]
+        assert pool.get_attr("calls") == [["slow", "large", "fast"], ["large", "fast"]]
+
+
 def test_a_failed_lasting_call_is_not_repeated() -> None:
     with restarting(hooked(2, call=raise_value_error)) as pool:
         pool.reset()
