@@ -73,7 +73,7 @@ INSTALL_WHEEL := -m pip install --quiet --no-deps --force-reinstall build/wheel/
 
 $(VENV)/demo.stamp: $(WHEEL)
 	$(BIN)/python $(INSTALL_WHEEL)
-	$(BIN)/python -m pip install --quiet "$$(echo build/wheel/*.whl)[bench]" 'gymnasium[classic-control]'
+	$(BIN)/python -m pip install --quiet build/wheel/*.whl 'gymnasium[classic-control]'
 	@touch $@
 
 $(VENV)/test.stamp: $(WHEEL) tests/requirements.txt docs/requirements.txt
