@@ -81,7 +81,8 @@ void bind_slots(nb::module_& m) {
       .def("note_reset", &SlotGuards::note_reset, "slot"_a)
       .def("must_reset", &SlotGuards::must_reset, "slot"_a)
       .def("lose", &SlotGuards::lose, "env"_a)
-      .def("set_unraised", &SlotGuards::set_unraised, "any"_a);
+      .def("set_unraised", &SlotGuards::set_unraised, "any"_a)
+      .def("set_urgent", &SlotGuards::set_urgent, "is_urgent"_a);
   nb::class_<SlotLedger>(m, "SlotLedger")
       .def("env_of", &SlotLedger::env_of, "slot"_a)
       .def("worker_of", &SlotLedger::worker_of, "slot"_a)
@@ -112,7 +113,12 @@ void bind_slots(nb::module_& m) {
 }
 
 void bind_workers(nb::module_& m) {
+  nb::class_<Watch>(m, "Watch")
+      .def("wait", &Watch::wait, nb::call_guard<nb::gil_scoped_release>())
+      .def("wake", &Watch::wake)
+      .def("close", &Watch::close);
   nb::class_<Workers>(m, "Workers")
+      .def_prop_ro("supervision", &Workers::watch)
       .def("has_room", &Workers::has_room, "worker"_a)
       .def("arrive", &Workers::arrive, "worker"_a, "pidfd"_a, "socket"_a = -1)
       .def("watch", &Workers::watch_process, "worker"_a, "pidfd"_a, "socket"_a = -1)
@@ -120,12 +126,9 @@ void bind_workers(nb::module_& m) {
       .def("records_sent", &Workers::records_sent)
       .def_prop_ro("has_unread_records", &Workers::has_unread_records)
       .def("note_records_read", &Workers::note_records_read, "sent"_a)
-      .def("listen", &Workers::listen, "fds"_a, "alarm_ns"_a)
-      .def("look_every", &Workers::look_every, "ns"_a)
-      .def("raise_news", &Workers::raise_news)
       .def("forgive", &Workers::forgive, "worker"_a)
-      .def_prop_ro("has_news", &Workers::has_news)
-      .def("set_deadlines", &Workers::set_deadlines, "reset_ns"_a, "step_ns"_a, "message_ns"_a, "build_ns"_a)
+      .def("set_deadlines", &Workers::set_deadlines, "reset_ns"_a, "step_ns"_a, "message_ns"_a, "build_ns"_a,
+           "close_ns"_a)
       .def("lost_ns", &Workers::lost_ns)
       .def("doing", &Workers::doing, "worker"_a)
       .def("busy_since", &Workers::busy_since, "worker"_a)
@@ -199,10 +202,13 @@ void bind_hub(nb::module_& m) {
            "addressees"_a.none() = nb::none(), "addressee"_a.none() = nb::none())
       .def("instruct", from_within<&Hub::post_message>, "op"_a, "worker"_a, "env"_a, "parts"_a.none(),
            "addressees"_a.none() = nb::none(), "addressee"_a.none() = nb::none())
-      .def("handle_events", handling<&Hub::handle_events>, "function"_a)
+      .def("take_events", handling<&Hub::take_events>,
+           nb::sig("def take_events(self) -> list[Message | LateWorker | DeadWorker]"))
+      .def("decide", handling<&Hub::decide>, "function"_a)
       .def("in_turn", in_series<&Hub::in_turn>, "function"_a, "part"_a.none())
       .def(
-          "put_off", [](Hub& hub, nb::object close) { return hub.lock().put_off(std::move(close)); }, "close"_a)
+          "put_off", [](Hub& hub, nb::object close, bool waits) { return hub.lock().put_off(std::move(close), waits); },
+          "close"_a, "waits"_a)
       .def("wait", from_outside<&Hub::wait>, "wanted"_a, "timeout_ns"_a, "part"_a.none())
       .def("receive", for_part<&Hub::receive>, "wanted"_a, "part"_a,
            nb::sig("def receive(self, wanted: int, part: int) -> Batch | None"))
@@ -211,15 +217,12 @@ void bind_hub(nb::module_& m) {
           nb::sig(
               "def take(self, limit: int, by_slot: bool = False, slots: object | None = None, part: int = 0) -> Batch"))
       .def("drop_ready", from_outside<&Hub::drop_ready>, "part"_a = 0)
-      .def("first_event", &Hub::first_event,
-           nb::sig("def first_event(self) -> Message | LateWorker | DeadWorker | None"))
-      .def("remove_event", from_within<&Hub::remove_event>)
       .def("resolve", from_within<&Hub::resolve>, "slot"_a, "outcome"_a, "parts"_a.none() = nb::none())
       .def("release_failed", from_within<&Hub::release_failed>, "part"_a)
       .def("reopen", from_within<&Hub::reopen>, "worker"_a)
-      .def("give_up", from_within<&Hub::give_up>, "worker"_a)
+      .def("give_up", from_within<&Hub::give_up>, "worker"_a,
+           nb::sig("def give_up(self, worker: int) -> DeadWorker"))
       .def("add_info_column", from_within<&Hub::add_info_column>, "column"_a)
-      .def_prop_ro("needs_attention", &Hub::needs_attention)
       .def("set_trace", &Hub::set_trace, "log"_a.none());
 }
 

@@ -47,8 +47,8 @@ void before_end(Arena& arena, nb::object call) {
 
 std::uintptr_t address_of(const Arena& arena) { return reinterpret_cast<std::uintptr_t>(arena.base()); }
 
-std::shared_ptr<Arena> attach_arena(int fd, std::size_t bytes, bool is_read_only) {
-  return Arena::attach(fd, bytes, unmap_without_gil, is_read_only);
+std::shared_ptr<Arena> attach_arena(int fd, std::size_t bytes, bool is_read_only, int wakeup_fd) {
+  return Arena::attach(fd, bytes, unmap_without_gil, is_read_only, wakeup_fd);
 }
 
 std::shared_ptr<Arena> create_planned_arena(const Plan& plan) {
@@ -154,7 +154,8 @@ void bind_memory(nb::module_& m) {
       // The `create` functions release the GIL, because reserving gigabytes takes a while.
       .def_static("create", &create_arena, "bytes"_a)
       .def_static("create", &create_planned_arena, "plan"_a)
-      .def_static("attach", &attach_arena, "fd"_a, "bytes"_a, "is_read_only"_a = false)
+      .def_static("attach", &attach_arena, "fd"_a, "bytes"_a, "is_read_only"_a = false,
+                  "wakeup_fd"_a = -1)
       .def_prop_ro_static("is_sparse", [](nb::handle) { return Arena::kIsSparse; })
       .def(
           "column",
@@ -164,6 +165,7 @@ void bind_memory(nb::module_& m) {
           "dtype"_a, "shape"_a, "offset"_a, nb::keep_alive<0, 1>())
       .def("close_fd", &Arena::close_fd)
       .def_prop_ro("fd", &Arena::fd)
+      .def_prop_ro("wakeup_fd", &Arena::wakeup_fd)
       .def("before_end", &before_end, "call"_a)
       .def_prop_ro(
           "lasting", [](const Arena& arena) { return pairs_of(arena.lasting(), address_of(arena)); },

@@ -26,8 +26,8 @@ class RunningClock {
     const Nanoseconds passed = now - looked_;
     looked_ = now;
     if (passed <= most) return;
-    lost_ += passed - most;
-    gaps_.push_back({now, passed - most});
+    lost_ += passed;
+    gaps_.push_back({now, passed});
     if (gaps_.size() <= kMostGaps) return;
     // Merges the two oldest gaps and keeps the end of the later one. An op that began between the two ends thus gets
     // more time, not less.

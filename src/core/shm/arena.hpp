@@ -54,7 +54,9 @@ class Arena : public std::enable_shared_from_this<Arena> {
                                        Deleter deleter = destroy);
   // Maps an arena that another process created. Does not take ownership of `fd`. Throws std::runtime_error if the arena
   // was created by a build of remuda with another layout.
-  static std::shared_ptr<Arena> attach(int fd, std::size_t bytes, Deleter deleter = destroy, bool is_read_only = false);
+  // `wakeup_fd`: see `wake_supervisor`; the arena takes ownership of it. -1: none.
+  static std::shared_ptr<Arena> attach(int fd, std::size_t bytes, Deleter deleter = destroy, bool is_read_only = false,
+                                       int wakeup_fd = -1);
 
   ~Arena();
   Arena(const Arena&) = delete;
@@ -70,6 +72,11 @@ class Arena : public std::enable_shared_from_this<Arena> {
   // The ranges that have memory for the arena's whole life, in order.
   const std::vector<ByteRange>& lasting() const { return lasting_; }
   int fd() const { return fd_; }  // -1 once closed, or if the platform has none
+
+  // Wakes the pool's supervisor, which sleeps until `wakeup_fd` is readable. Workers call it for results that only the
+  // supervisor can handle. Any thread may call it.
+  void wake_supervisor() const;
+  int wakeup_fd() const { return wakeup_fd_; }
 
   // Gives zeroed memory to a range. If it throws std::system_error, part of the range may have memory.
   void reserve(ByteRange range) const;
@@ -93,11 +100,12 @@ class Arena : public std::enable_shared_from_this<Arena> {
   void forget_calls() { before_end_.clear(); }
 
  private:
-  Arena(std::byte* base, std::size_t bytes, int fd) : base_(base), bytes_(bytes), fd_(fd) {}
+  Arena(std::byte* base, std::size_t bytes, int fd, int wakeup_fd)
+      : base_(base), bytes_(bytes), fd_(fd), wakeup_fd_(wakeup_fd) {}
 
   std::byte* base_;
   std::size_t bytes_;
-  int fd_;
+  int fd_, wakeup_fd_;
   std::vector<ByteRange> lasting_;
   std::vector<std::function<void()>> before_end_;
 };

@@ -12,6 +12,7 @@ WorkerPort::WorkerPort(const Arena& arena, const Plan& plan, const WorkerSpec& s
       bell_(*arena.at<Bell>(plan.bell(spec.index))),
       ringer_(arena.at<Bell>(Plan::kPoolBell)),
       spin_policy_(*arena.at<SharedCores>(Plan::kCores), spec.index, Nanoseconds(spec.spin_ns), spec.ignore_load),
+      arena_(arena),
       publish_ns_(spec.publish_ns) {}
 
 // Extends the previous result by this one if they have neighbouring envs and rows. Then one record covers both. A slow
@@ -41,6 +42,7 @@ void WorkerPort::publish(bool is_all, std::uint64_t now) {
     ringer_.ring_for_all(count);
   else
     ringer_.ring_for_some(count);
+  if (std::exchange(wakes_supervisor_, false)) arena_.wake_supervisor();
 }
 
 }  // namespace remuda

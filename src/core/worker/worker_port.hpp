@@ -66,6 +66,7 @@ class WorkerPort {
   // Writes a result, which the pool sees after `publish`.
   void push(const Result& result) {
     if (!join_run(result)) results_.push(result);
+    wakes_supervisor_ = wakes_supervisor_ || (result.flags & (kIsMessage | kIsFailure | kRenewalDue)) != 0;
     unpublished_ += result.count;
   }
   // Begins a batch of commands. `is_due` measures from here on.
@@ -86,7 +87,9 @@ class WorkerPort {
   Bell& bell_;
   Ringer ringer_;  // rings the pool's bell
   SpinPolicy spin_policy_;
+  const Arena& arena_;
   const std::uint64_t publish_ns_;
+  bool wakes_supervisor_ = false;  // whether an unpublished result needs the supervisor
   std::uint64_t last_publish_ = 0;
   std::uint32_t unpublished_ = 0;  // the number of results since the last `publish`
 };

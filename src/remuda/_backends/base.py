@@ -17,7 +17,7 @@ from remuda._worker.env_report import Reports
 from remuda._worker.reset_defaults import ResetDefaults
 from remuda._worker.second_build import Limits, SecondBuild
 from remuda._worker.worker_info import HostSpec
-from remuda.errors import EnvProgress, EnvTimeoutError, Failure, MemoryVerdict, RemudaError
+from remuda.errors import EnvProgress, EnvTimeoutError, MemoryVerdict, RemudaError
 
 Queues: TypeAlias = "tuple[SimpleQueue[Buffers], SimpleQueue[Buffers]]"
 
@@ -193,19 +193,17 @@ class Processes(Protocol):
         Empty if it cannot be read.
         """
 
-    def start_replacement(self, worker: int) -> None:
-        """Starts the successor of a worker, which builds its envs in the background. Does not wait."""
+    def start_successor(self, worker: int, timeout: float | None, is_unwanted: Callable[[], bool]) -> Reports:
+        """Starts the successor of a dead worker, waits until it has built its envs, and returns the reports of these.
 
-    def is_coming(self, worker: int) -> bool:
-        """Whether the successor of a worker is being started. If so, `poll_successor` must be called regularly."""
+        Any thread may call it, for one worker at a time.
 
-    def descriptors(self, worker: int) -> list[int]:
-        """Returns the descriptors that become readable when `poll_successor` may return something."""
+        Args:
+            worker: The worker, which is dead or was killed.
+            timeout: The seconds for building the envs; None: no limit.
+            is_unwanted: If it returns True, the successor is killed, and this call raises RemudaError.
 
-    def poll_successor(self, worker: int) -> Reports | Failure | None:
-        """Returns the reports of a successor's envs, or the failure of building them; None while it builds them.
-
-        Raises WorkerDiedError if it died, and any error that prevented its start.
+        Raises EnvError, StartTimeoutError, WorkerDiedError, and any error that prevented the start.
         """
 
     def join(

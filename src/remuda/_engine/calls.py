@@ -5,7 +5,6 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import Any, Protocol
 
-from remuda._engine.changes import Changes
 from remuda._wire.pickling import Buffers
 from remuda.errors import Failure, RemudaError
 
@@ -14,7 +13,7 @@ class Addressee(Protocol):
     """The receiver of the answer to a message. After an interrupt, the pool may repeat the call of a method."""
 
     def answer(self, sequence: int, parts: Buffers) -> None: ...
-    def fail(self, sequence: int, failure: Failure, changes: Changes) -> None: ...
+    def fail(self, sequence: int, failure: Failure) -> None: ...
     def abandon(self, error: RemudaError) -> None: ...
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import NoReturn
+from typing import NoReturn, Protocol
 
 from remuda import _core
 from remuda._backends.base import Backend, Processes
@@ -20,6 +20,13 @@ SPLIT_SINCE = (
 )
 
 
+class Stoppable(Protocol):
+    """An object that has threads."""
+
+    def stop(self) -> None:
+        """Ends the threads, and waits for their end."""
+
+
 @dataclass
 class Running:
     """The objects that `start` has made for a pool. The engine owns them; all other objects borrow them.
@@ -32,6 +39,7 @@ class Running:
         reports: The report of each env.
         factories: The factories as crash records have them; None if none are written.
         defaults: The defaults of resets, for successors of workers.
+        threads: The threads that supervise the pool, in the order in which they must be stopped.
     """
 
     backend: Backend
@@ -41,6 +49,7 @@ class Running:
     reports: list[EnvReport]
     factories: Factories | None = None
     defaults: ResetDefaults = field(default_factory=ResetDefaults)
+    threads: list[Stoppable] = field(default_factory=list)
 
     @property
     def slots(self) -> _core.SlotLedger:

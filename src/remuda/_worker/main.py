@@ -144,12 +144,12 @@ def _serve(channel: SocketChannel, config: WorkerConfig, relay: int, payload: in
         (address,) = channel.recv()
     is_freed = any(map(renders, reports))
     del config, env_fns, computed, reports, parts
-    arena_fd, payload = channel.recv_fds(2)
+    arena_fd, payload, wakeup_fd = channel.recv_fds(3)
     layout, info_columns, defaults = load(fetch(payload, address))
     os.close(payload)
     if not is_freed:
         gc.freeze()  # the envs live as long as this process, so no collection needs to scan them
-    loop = host.start(layout, _core.Arena.attach(arena_fd, layout.plan.bytes), defaults)
+    loop = host.start(layout, _core.Arena.attach(arena_fd, layout.plan.bytes, wakeup_fd=wakeup_fd), defaults)
     os.close(arena_fd)
     host.add_info_columns(info_columns)
     loop.run()

@@ -1,27 +1,62 @@
 // The hub's handling of faults: dead workers, missed deadlines, and slots of failed envs.
+#include <algorithm>
+#include <utility>
+
 #include "pool/hub/hub.hpp"
 
 namespace remuda {
 
-// Checks for dead and late workers, which ring no bell.
-void Hub::poll(Clock::time_point now) {
-  const std::vector<std::uint32_t> ended = workers_.watch().look(now);
-  if (!ended.empty()) drain();  // accepts the results that the ended workers published before
+// -- events ------------------------------------------------------------------------------------------------
+
+nb::list Hub::take_events() {
+  const auto now = Clock::now();
+  workers_.clock().look(now, workers_.watch()->planned() + RunningClock::kStall);
+  // Bytes are written before the check for late workers, because a worker that waits for these bytes is not late.
+  workers_.mail().write_on();
+  const std::vector<std::uint32_t> ended = workers_.watch()->ended();
+  drain();  // follows the look for ended workers, and so accepts all that they have published
   for (std::uint32_t worker : ended) {
     workers_.end(worker);
     inbox_.add_dead(worker);
   }
   if (workers_.has_deadlines()) find_late(now);
+  nb::list events;
+  for (Message& message : inbox_.take_messages()) events.append(nb::cast(std::move(message)));
+  for (const LateWorker& late : inbox_.take_late()) events.append(nb::cast(late));
+  for (std::uint32_t worker : inbox_.take_dead()) events.append(dead_worker(worker));
+  return events;
 }
+
+nb::object Hub::dead_worker(std::uint32_t worker) {
+  DeadWorker dead{worker, slots_.in_flight_of(worker), std::exchange(workers_[worker].messages, {})};
+  for (std::uint32_t slot : dead.orphaned) slots_.orphan(slot);
+  inbox_.forgo_answers(dead.unanswered.size());
+  return nb::cast(std::move(dead));
+}
+
+nb::object Hub::decide(nb::handle function) {
+  struct AtEnd {
+    ~AtEnd() {
+      if (hub.sleeps_for_ != 0) hub.bell_.wake(hub.sleeps_for_);
+      hub.workers_.watch()->check_at(hub.workers_.next_check(Clock::now()));
+    }
+    Hub& hub;
+  };
+  const AtEnd at_end{*this};
+  ++handlings_;
+  return function();
+}
+
+// -- deaths ------------------------------------------------------------------------------------------------
 
 void Hub::reopen(std::uint32_t worker) {
   workers_.reopen(worker);
   slots_.reopen(workers_[worker].first_env, workers_[worker].envs);
 }
 
-void Hub::give_up(std::uint32_t worker) {
+nb::object Hub::give_up(std::uint32_t worker) {
   workers_[worker].become(PortState::kDead);
-  inbox_.add_dead(worker);
+  return dead_worker(worker);
 }
 
 void Hub::find_late(Clock::time_point now) {
@@ -38,30 +73,7 @@ void Hub::find_late(Clock::time_point now) {
   }
 }
 
-nb::object Hub::first_event() const {
-  if (inbox_.has_message()) return nb::cast(inbox_.first_message());
-  if (const auto late = inbox_.first_late()) return nb::cast(*late);
-  if (const auto dead = inbox_.first_dead())
-    return nb::cast(DeadWorker{*dead, slots_.in_flight_of(*dead), workers_[*dead].messages});
-  return nb::none();
-}
-
-void Hub::remove_event() {
-  if (inbox_.has_message()) {
-    const Message& first = inbox_.first_message();
-    if (first.is_fault()) slots_.parts().of(*first.slot).discount_reported(plan_.width);
-    inbox_.remove_message();
-  } else if (inbox_.first_late()) {
-    inbox_.remove_late();
-  } else {
-    const std::uint32_t worker = inbox_.first_dead().value();
-    std::vector<std::uint64_t>& unanswered = workers_[worker].messages;
-    for (std::uint32_t slot : slots_.in_flight_of(worker)) slots_.orphan(slot);
-    inbox_.forgo_answers(unanswered.size());
-    unanswered.clear();
-    inbox_.remove_dead();
-  }
-}
+// -- slots of failed envs ----------------------------------------------------------------------------------
 
 void Hub::resolve(std::uint32_t slot, Outcome outcome, nb::handle parts) {
   if (slots_.resolve(slot, outcome, parts)) push_again(slot);

@@ -48,7 +48,7 @@ Hub::Hub(std::shared_ptr<Arena> arena, Plan plan, std::vector<std::uint32_t> env
       columns_(std::make_shared<BatchColumns>(
           BatchColumns{std::move(columns), std::move(final_columns), std::move(computed), {}})),
       slots_(*arena_, plan_, autoreset, envs_of_worker, LastResults(plan_, columns_)),
-      workers_(*arena_, plan_, envs_of_worker, queues, max_running),
+      workers_(arena_, plan_, envs_of_worker, queues, max_running),
       bell_(*arena_->at<Bell>(Plan::kPoolBell), *arena_->at<SharedCores>(Plan::kCores), Nanoseconds(spin_ns),
             ignore_load),
       actions_(std::move(actions)),
@@ -267,7 +267,10 @@ std::uint64_t Hub::push_message(Op op, std::uint32_t worker, std::uint32_t env, 
 
 void Hub::push(std::uint32_t worker, const Command& command, nb::handle parts) {
   // A dead worker is reported again, because it will not answer this command either.
-  if (workers_[worker].state() == PortState::kDead) inbox_.add_dead(worker);
+  if (workers_[worker].state() == PortState::kDead) {
+    inbox_.add_dead(worker);
+    workers_.watch()->wake();
+  }
   workers_.push(worker, command, parts);
 }
 

@@ -86,11 +86,13 @@ class Hub {
   // Calls a Python function that calls the hub. Calls for other parts enter only while the function sleeps. nullopt, or
   // a part that exists no longer: no other thread may be in a call.
   nb::object in_turn(nb::handle function, HubLock::PartNumber) { return function(); }
-  // Calls a Python function of the pool that decides on events.
-  nb::object handle_events(nb::handle function) {
-    ++handlings_;
-    return function();
-  }
+  // For the supervisor. `take_events` accepts results, checks for dead and late workers, and returns and removes the
+  // events on which the supervisor must decide: each is a `Message`, a `LateWorker` or a `DeadWorker`. The slots of a dead
+  // worker are orphaned then; a slot that failed, or with an incomplete result because a renewal is due, is orphaned
+  // already (slots.hpp). A late worker is reported once. A dead worker is reported again if it is sent another command.
+  // `decide` calls a Python function that decides on them, and then wakes the callers.
+  nb::list take_events();
+  nb::object decide(nb::handle function);
 
   // -- rollouts --------------------------------------------------------------------------------------
 
@@ -144,15 +146,6 @@ class Hub {
 
   // -- faults ------------------------------------------------------------------------------------------
 
-  // Returns the first event that Python must decide on: a `Message`, then a `LateWorker`, then a `DeadWorker`; or None.
-  // The Python code may be interrupted, and then decides again. Therefore an event stays until `remove_event`, which
-  // must be called together with all other changes that the event causes; see `call_all`.
-  //
-  // A slot is orphaned (see slots.hpp) if it failed, or if its result is incomplete because a renewal is due. A late
-  // worker is reported once. A dead worker is reported again if it is sent another command. Removing the event of a
-  // dead worker orphans its slots.
-  nb::object first_event() const;
-  void remove_event();
   // Makes the failed slots of a part idle. Called after their failures were raised.
   void release_failed(std::uint32_t part) {
     if (has_part(part)) slots_.release_failed(part);
@@ -164,16 +157,13 @@ class Hub {
   // Prepares the port of a dead worker for its successor. New commands wait in the port until the successor has built
   // its envs.
   void reopen(std::uint32_t worker);
-  // Marks a worker as dead and reports it. Called if it will have no successor.
-  void give_up(std::uint32_t worker);
+  // Marks a worker as dead that will have no successor. Returns it as a `DeadWorker`.
+  nb::object give_up(std::uint32_t worker);
 
   // Passes new commands on to workers on other machines. Called at the end of each call of the hub that is not kWithin
   // (see `HubLock`).
   void pass_on();
 
-  // Returns whether an event needs attention: a failure, an answer to a message, a late or dead worker, or log records
-  // from the relay.
-  bool needs_attention() const { return inbox_.has_faults() || attention(); }
   // Makes `log` record further events; null ends the trace.
   void set_trace(std::shared_ptr<TraceLog> log) { tracing_.set_log(std::move(log)); }
 
@@ -218,25 +208,24 @@ class Hub {
                           const std::vector<std::uint32_t>& order);
   nb::object take_rows(std::uint32_t limit, bool by_slot, const std::vector<std::uint32_t>& order,
                        std::uint32_t number);
-  bool sleep(std::uint32_t heard, std::uint32_t needed, Nanoseconds limit, Clock::time_point& now);
+  void sleep(std::uint32_t heard, std::uint32_t needed, Nanoseconds limit, Clock::time_point& now);
   void await_machines(Nanoseconds limit, bool all, Clock::time_point& now);
   void drain();
   bool accept(std::uint32_t worker, const Result& result);
   void serve_spares();
-  bool attention() const { return inbox_.has_others() || workers_.has_news(); }
   void note_filled(std::uint32_t number, const std::vector<Run>& runs, nb::handle extras);
   void keep_last_actions(const std::vector<std::uint32_t>& slots);
   void end_rollout_of(std::uint32_t number);
   void forget_rollout(std::uint32_t number);
 
-  void poll(Clock::time_point now);
+  nb::object dead_worker(std::uint32_t worker);
   void find_late(Clock::time_point now);
 
   HubLock lock_;
   // The number of results for which a thread sleeps on the bell, and the number of other threads that wait until it has
   // woken up. Both are 0 if there are none.
   std::uint32_t sleeps_for_ = 0, followers_ = 0;
-  std::uint64_t handlings_ = 0;  // the number of calls of `handle_events`
+  std::uint64_t handlings_ = 0;  // the number of calls of `decide`
   std::shared_ptr<Arena> arena_;
   const Plan plan_;
   std::shared_ptr<Lendings> lendings_;

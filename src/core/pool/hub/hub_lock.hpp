@@ -96,9 +96,9 @@ class HubLock {
   // Wakes the threads that wait for news.
   void announce();
 
-  // Defers `close` until all current calls have ended. If this thread is in none of them, waits for their end. Returns
-  // false if no call is running.
-  bool put_off(nb::object close);
+  // Defers `close` until all current calls have ended. If this thread is in none of them, and `waits` is true, waits for
+  // their end. Returns false if no call is running.
+  bool put_off(nb::object close, bool waits);
   // Returns whether a close was deferred. If so, every wait must return at once.
   bool is_closing() const { return is_closing_.load(std::memory_order_relaxed); }
 
@@ -108,6 +108,7 @@ class HubLock {
   struct Call {
     unsigned long thread;
     PartNumber part;
+    bool is_handling;
   };
   struct Ending {
     bool is_closing = false;  // whether the call must raise ClosedError
@@ -123,7 +124,7 @@ class HubLock {
   void enter(Kind kind, PartNumber part);
   Ending leave(Kind kind);
   void run(const nb::object& close);
-  void begin_call(unsigned long thread, PartNumber part);
+  void begin_call(unsigned long thread, PartNumber part, bool is_handling);
   void remove_call(unsigned long thread);
   bool is_in_call(unsigned long thread) const;
   bool any_call_besides(unsigned long thread, PartNumber part = {}) const;

@@ -1,14 +1,11 @@
 // The events that Python must decide on. These are, in the order of arrival, answers to messages and failed slots; then
 // workers that are late or send unsound results; then dead workers.
-//
-// Python takes the events one by one. Its code may be interrupted, and then starts over with the same event. Therefore
-// an event stays until it is removed.
 #pragma once
 
 #include <algorithm>
 #include <cstdint>
-#include <deque>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "ipc/protocol.hpp"
@@ -43,49 +40,28 @@ struct DeadWorker {
 
 class Inbox {
  public:
-  // -- messages ----------------------------------------------------------------------------------------------
-
-  bool has_message() const { return !messages_.empty(); }
-  const Message& first_message() const { return messages_.front(); }
   void add(Message message) {
-    faults_ += message.is_fault();
     awaited_ -= message.is_answer();
     messages_.push_back(std::move(message));
   }
-  void remove_message() {
-    faults_ -= first_message().is_fault();
-    messages_.pop_front();
+  void add_late(LateWorker worker) { late_.push_back(worker); }
+  void add_dead(std::uint32_t worker) {
+    if (std::find(dead_.begin(), dead_.end(), worker) == dead_.end()) dead_.push_back(worker);
   }
-  bool has_faults() const { return faults_ != 0; }
+  std::vector<Message> take_messages() { return std::exchange(messages_, {}); }
+  std::vector<LateWorker> take_late() { return std::exchange(late_, {}); }
+  std::vector<std::uint32_t> take_dead() { return std::exchange(dead_, {}); }
 
   // Counts one more answer that has not arrived yet.
   void await_answer() { ++awaited_; }
   void forgo_answers(std::size_t count) { awaited_ -= count; }
   bool awaits_answers() const { return awaited_ != 0; }
 
-  // -- workers -----------------------------------------------------------------------------------------------
-
-  std::optional<std::uint32_t> first_dead() const {
-    return dead_.empty() ? std::nullopt : std::optional(dead_.front());
-  }
-  void add_dead(std::uint32_t worker) {
-    if (std::find(dead_.begin(), dead_.end(), worker) == dead_.end()) dead_.push_back(worker);
-  }
-  void remove_dead() { dead_.pop_front(); }
-
-  std::optional<LateWorker> first_late() const { return late_.empty() ? std::nullopt : std::optional(late_.front()); }
-  void add_late(LateWorker worker) { late_.push_back(worker); }
-  void remove_late() { late_.pop_front(); }
-
-  // Returns whether there is an event other than a fault: an answer, a renewal that is due, a dead or late worker.
-  bool has_others() const { return messages_.size() != faults_ || !dead_.empty() || !late_.empty(); }
-
  private:
-  std::deque<Message> messages_;
-  std::size_t faults_ = 0;          // The number of faults in `messages_`.
-  std::size_t awaited_ = 0;         // The number of answers that have not arrived yet.
-  std::deque<std::uint32_t> dead_;  // The dead workers, each once.
-  std::deque<LateWorker> late_;
+  std::vector<Message> messages_;
+  std::vector<LateWorker> late_;
+  std::vector<std::uint32_t> dead_;  // each once
+  std::size_t awaited_ = 0;          // the number of answers that have not arrived yet
 };
 
 }  // namespace remuda

@@ -8,6 +8,8 @@
 namespace remuda {
 
 constexpr std::uint32_t kEverything = 0xffffffff;
+// The longest sleep, because a signal that arrives just before the sleep does not end it.
+constexpr Nanoseconds kLongestSleep = std::chrono::milliseconds(50);
 
 bool Hub::wait(std::uint32_t wanted, std::int64_t timeout_ns, std::optional<std::uint32_t> number) {
   CallerMeter::Call call(caller_meter_);
@@ -29,23 +31,17 @@ bool Hub::wait_from(Clock::time_point start, std::uint32_t wanted, std::int64_t 
   const Part* part = number ? &slots_.parts().at(*number) : nullptr;
   const auto deadline = start + Nanoseconds(timeout_ns);
   const std::uint64_t handlings = handlings_;
-  workers_.clock().look(start, RunningClock::kUnwatched);
-  // Bytes are written before the check for late workers, because a worker that waits for these bytes is not late.
-  workers_.mail().write_on();
-  // Polls here, too. The loop below does not poll if the bell was rung often enough, and results of other parts ring
-  // it, too.
-  if (workers_.watch().is_due(start)) poll(start);
   for (auto now = start;;) {  // the clock is read once per turn of the loop
     const std::uint32_t heard = bell_.count();
     workers_.mail().write_on();
     drain();
     if (part != nullptr && part->done() >= wanted) return true;
-    if (attention() || lock_.is_closing()) return false;
-    if (part == nullptr && handlings_ != handlings) return false;  // another thread has decided on events
+    if (lock_.is_closing()) return false;
+    if (part == nullptr ? handlings_ != handlings : slots_.guards()->is_urgent()) return false;
     // A log handler or signal handler has taken results.
     if (part != nullptr && part->pending() < wanted) return false;
     if (timeout_ns >= 0 && now >= deadline) return false;
-    Nanoseconds limit = workers_.watch().longest_sleep(now);
+    Nanoseconds limit = kLongestSleep;
     if (timeout_ns >= 0) limit = std::min<Nanoseconds>(limit, deadline - now);
     // A result may bring the answer to a message, free a turn for a waiting worker, or free a spare for a waiting slot.
     // If the caller waits for one of these, it wakes up for each result; otherwise only for enough results. It also
@@ -57,16 +53,18 @@ bool Hub::wait_from(Clock::time_point start, std::uint32_t wanted, std::int64_t 
     if (callbacks_.await_results.is_valid()) {
       await_machines(limit, !each && needed == slots_.parts().in_flight(), now);
       if (tracing_.is_on()) tracing_.note_wait(before, now, part != nullptr);
-      if (workers_.watch().is_due(now)) poll(now);
+      continue;
+    }
+    if (callbacks_.pump.is_valid() && workers_.take_published()) {
+      callbacks_.pump();
+      now = Clock::now();
       continue;
     }
     if (!bell_.ask_for_all(!each && needed > 1 && needed == slots_.parts().in_flight())) continue;
-    const bool has_slept = sleep(heard, needed, limit, now);
+    sleep(heard, needed, limit, now);
     caller_meter_.note_waited(static_cast<std::uint64_t>(Nanoseconds(now - before).count()));
     if (tracing_.is_on()) tracing_.note_wait(before, now, part != nullptr);
-    workers_.clock().look(now, RunningClock::kStall);
     if (PyErr_CheckSignals() != 0) nb::raise_python_error();
-    if ((has_slept || workers_.watch().is_due(now)) && !bell_.has_reached(heard + needed)) poll(now);
   }
 }
 
@@ -77,7 +75,6 @@ void Hub::await_machines(Nanoseconds limit, bool all, Clock::time_point& now) {
   callbacks_.await_results(std::chrono::duration<double>(limit).count(), all);
   now = Clock::now();
   caller_meter_.note_waited(static_cast<std::uint64_t>(Nanoseconds(now - before).count()));
-  workers_.clock().look(now, RunningClock::kStall);
 }
 
 void Hub::pass_on() {
@@ -85,39 +82,30 @@ void Hub::pass_on() {
 }
 
 // Sleeps without the GIL, and lets other threads enter. The first thread sleeps on the bell until it was rung `needed`
-// times after `heard`, or for about `limit`. While messages are under way, it sleeps only until one of them can
-// continue, and the function returns false. The other threads wait until the first one has woken up; for their sake it
-// wakes up for each result. `now`: the time before the sleep; becomes the time after it.
-bool Hub::sleep(std::uint32_t heard, std::uint32_t needed, Nanoseconds limit, Clock::time_point& now) {
+// times after `heard`, or for about `limit`. While messages are under way, it sleeps only until one of them can continue.
+// The other threads wait until the first one has woken up; for their sake it wakes up for each result. `now`: the time
+// before the sleep; becomes the time after it.
+void Hub::sleep(std::uint32_t heard, std::uint32_t needed, Nanoseconds limit, Clock::time_point& now) {
   const nb::gil_scoped_release release;
   const Mail::UnderWay messages = workers_.mail().under_way();
-  const auto sleep_on_bell = [&] {
-    if (!bell_.has_reached(heard + needed) && messages.sleep(limit)) {
-      now = Clock::now();
-      return false;
-    }
-    now = bell_.wait(heard + needed, limit, now);
-    return true;
-  };
-  // If there is only one part, no other thread may enter.
-  if (part_objects_.size() == 1) return sleep_on_bell();
   if (sleeps_for_ != 0) {
     ++followers_;
     if (sleeps_for_ > 1) bell_.wake(sleeps_for_);
     HubLock::Absence(lock_).await_news(limit);
     --followers_;
     now = Clock::now();
-    return true;
+    return;
   }
   sleeps_for_ = needed;
-  bool has_slept;
   {
     const HubLock::Absence absence(lock_);
-    has_slept = sleep_on_bell();
+    if (!bell_.has_reached(heard + needed) && messages.sleep(limit))
+      now = Clock::now();
+    else
+      now = bell_.wait(heard + needed, limit, now);
   }
   sleeps_for_ = 0;
   if (followers_ != 0) lock_.announce();
-  return has_slept;
 }
 
 void Hub::drain() {
@@ -142,6 +130,7 @@ bool Hub::accept(std::uint32_t worker, const Result& result) {
   if (arrival == Mail::Arrival::kNonsense) {
     workers_[worker].become(PortState::kCorrupt);
     inbox_.add_late({worker, std::nullopt, 0});
+    workers_.watch()->wake();
   }
   if (arrival != Mail::Arrival::kWhole) return arrival != Mail::Arrival::kPartial;
   workers_.note_result(worker, result);
@@ -149,6 +138,7 @@ bool Hub::accept(std::uint32_t worker, const Result& result) {
   if (result.flags & kIsMessage) {
     const auto env = result.env == kWholeWorker ? std::nullopt : std::optional(result.env);
     inbox_.add({worker, env, result.sequence, result.flags, std::move(parts)});
+    workers_.watch()->wake();
     return true;
   }
   const bool is_told = result.flags & (kIsFailure | kRenewalDue);
@@ -156,8 +146,8 @@ bool Hub::accept(std::uint32_t worker, const Result& result) {
   const std::uint32_t first = slots_.accept(result, std::move(parts));
   if (!is_told) return true;
   Message message{worker, first, result.sequence, result.flags, std::move(told)};
-  if (message.is_fault()) slots_.parts().of(first).count_reported(plan_.width);
   inbox_.add(std::move(message));
+  workers_.watch()->wake();
   return true;
 }
 
@@ -165,12 +155,9 @@ bool Hub::accept(std::uint32_t worker, const Result& result) {
 // was cut off, and the spare's first observation completes the slot's result.
 void Hub::serve_spares() {
   if (!slots_.seating().anyone_asks()) return;
-  // Ends the wait, because Python must first decide on the orphaned step.
-  if (slots_.states().any_orphaned_step()) workers_.raise_news();
   for (std::uint32_t slot : slots_.take_spares_due()) {
     swap_in_spare(slot);
     if (slots_.complete_with_spare(slot)) push_again(slot);
-    workers_.raise_news();  // Ends the wait, so that workers in the caller's thread can run.
   }
 }
 
@@ -231,7 +218,7 @@ nb::object Hub::receive_from(TimeOfCall& now, std::uint32_t wanted, std::uint32_
   const std::uint32_t there = slots_.pending(number);
   if (tracing_.is_on()) tracing_.note_call(now.get());
   const auto is_ordinary = [this] {
-    return !needs_attention() && !workers_.has_unread_records() && !slots_.guards()->any_unraised();
+    return !slots_.guards()->any_unraised();
   };
   if (there == 0 || !is_ordinary()) return nb::none();
   if (!wait_from(now.get(), wanted == 0 ? there : std::min(wanted, there), -1, number) || !is_ordinary())

@@ -73,7 +73,7 @@ class Part {
     return in_flight + ready_count_ + unraised_;
   }
   // The number of slots that are ready or have failed.
-  std::uint32_t done() const { return ready_count_ + reported_ + unraised_; }
+  std::uint32_t done() const { return ready_count_ + unraised_; }
 
   // Puts `count` slots in flight. Returns the frame that their results go to; 0 is the scratch frame.
   std::uint32_t send(std::uint32_t count);
@@ -120,10 +120,6 @@ class Part {
   void fail(std::uint32_t row);
   // Makes failed slots idle. Called after their failures were raised or dropped.
   void release_failed(Slots& slots);
-  // Counts slots with a failure that a worker has reported. They stay in flight until the pool has decided on the
-  // failure.
-  void count_reported(std::uint32_t slots) { reported_ += slots; }
-  void discount_reported(std::uint32_t slots) { reported_ -= slots; }
 
   // Removes up to `limit` ready slots, in the order of arrival, and returns them as runs (see `Run`). Their rows stay
   // in use.
@@ -146,7 +142,6 @@ class Part {
   std::vector<Run> ready_;               // The runs of ready slots, in the order of arrival.
   Count ready_count_;                    // The number of slots in `ready_`.
   Count in_flight_;
-  std::uint32_t reported_ = 0;  // The number of slots in flight with a reported failure.
   // The number of failed slots with a failure that has not been raised.
   Count unraised_;
   std::shared_ptr<Rollout> rollout_;

@@ -36,13 +36,16 @@ class SlotGuards {
   // Sets whether the next call to receive must raise faults.
   void set_unraised(bool any) { any_unraised_ = any; }
   bool any_unraised() const { return any_unraised_; }
+  // Sets whether faults must be raised even while results are missing.
+  void set_urgent(bool is_urgent) { is_urgent_ = is_urgent; }
+  bool is_urgent() const { return is_urgent_; }
 
  private:
   std::vector<bool> must_reset_;  // For each slot, whether it must be reset.
   std::uint32_t count_;           // The number of slots that must be reset.
   std::vector<bool> lost_;        // For each env, whether it is lost.
   bool any_lost_ = false;
-  bool any_unraised_ = false;
+  bool any_unraised_ = false, is_urgent_ = false;
 };
 
 }  // namespace remuda

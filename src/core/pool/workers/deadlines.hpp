@@ -1,6 +1,7 @@
 // The time that an env may take for each op.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 
@@ -12,11 +13,19 @@ namespace remuda {
 class Deadlines {
  public:
   // Sets the limits; 0: unlimited. A reset within a step, or in advance, has the limit of a reset.
-  void set(Nanoseconds reset, Nanoseconds step, Nanoseconds message, Nanoseconds build) {
-    limits_ = {reset, step, step, message, message, reset, build, reset};
+  void set(Nanoseconds reset, Nanoseconds step, Nanoseconds message, Nanoseconds build, Nanoseconds close) {
+    limits_ = {reset, step, step, message, close, reset, build, reset};
     has_any_ = limits_ != Limits();
   }
   bool has_any() const { return has_any_; }
+  Nanoseconds of(Op op) const { return limits_[static_cast<std::size_t>(op)]; }
+  // Returns the shortest limit. There must be one.
+  Nanoseconds shortest() const {
+    Nanoseconds shortest = Nanoseconds::max();
+    for (const Nanoseconds limit : limits_)
+      if (limit.count() != 0) shortest = std::min(shortest, limit);
+    return shortest;
+  }
   // Returns whether an op that began at `begin` exceeds its limit. The time during which this process was frozen does
   // not count.
   bool is_over(Op op, Clock::time_point begin, Clock::time_point now, const RunningClock& clock) const {

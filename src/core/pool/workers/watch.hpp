@@ -1,64 +1,68 @@
-// Checks for everything that does not ring the pool's bell: processes that end, readable descriptors, an alarm.
+// The sleep of the pool's supervisor: until a process ends, a descriptor is readable, an alarm is due, or `wake`.
 //
-// The caller owns the descriptors, and may close them and open others with the same numbers. Therefore nothing is
-// registered with the kernel, as epoll would require. Each check (`look`) polls the descriptors that are set at that
-// moment.
+// The pool owns the descriptors, and may close them and open others with the same numbers. Therefore nothing is
+// registered with the kernel, as epoll would require. Each wait polls the descriptors that are set at that moment.
 #pragma once
 
-#include <algorithm>
+#include <atomic>
 #include <cstdint>
+#include <mutex>
 #include <utility>
 #include <vector>
 
-#include "ipc/doorbell.hpp"
+#include "ipc/clock.hpp"
 
 namespace remuda {
 
 class Watch {
  public:
-  static constexpr Nanoseconds kInterval = std::chrono::milliseconds(10);  // the longest delay until an event is seen
+  // `wakeup_fd`: see `Arena::wake_supervisor`. It must stay open until `close`.
+  Watch(int wakeup_fd, std::uint32_t workers) : wakeup_fd_(wakeup_fd), pidfds_(workers, -1) {}
 
-  explicit Watch(std::uint32_t workers) : pidfds_(workers, -1) {}
-
-  // Sets the descriptor (-1: none) that becomes readable when the worker's process ends. Each `look` reports the end
-  // until the descriptor is replaced.
-  void set_process(std::uint32_t worker, int pidfd) { pidfds_[worker] = pidfd; }
-  // Watches this descriptor permanently: data on it counts as news, which ends the caller's wait.
-  void set_relay(int fd) { relay_ = fd; }
-  // Watches these descriptors and the alarm until the next call of `listen`: both count as news. Clears the current
-  // news.
-  void listen(std::vector<int> fds, Clock::time_point alarm) {
-    listened_ = std::move(fds);
-    alarm_ = alarm;
-    news_ = false;
+  // Sets the descriptor (-1: none) that becomes readable when the worker's process ends.
+  void set_process(std::uint32_t worker, int pidfd) {
+    const std::lock_guard lock(mutex_);
+    pidfds_[worker] = pidfd;
   }
-  bool has_news() const { return news_; }
-  void raise_news() { news_ = true; }  // the news last until the next `listen`
-
-  // Sets the interval between two looks. Only benchmarks that slow the pool down need this.
-  void look_every(Nanoseconds interval) { interval_ = interval; }
-
-  // Returns whether the next look is due, because of the interval or the alarm.
-  bool is_due(Clock::time_point now) const { return now - looked_ >= interval_ || is_alarm_due(now); }
-  // Returns the longest time that a sleep may last if it starts now.
-  Nanoseconds longest_sleep(Clock::time_point now) const {
-    if (!has_alarm()) return interval_;
-    return std::clamp<Nanoseconds>(alarm_ - now, Nanoseconds(0), interval_);
+  // Watches this descriptor permanently.
+  void set_relay(int fd) {
+    const std::lock_guard lock(mutex_);
+    relay_ = fd;
   }
-  // Returns the workers with a process that has ended, and updates `has_news`.
-  std::vector<std::uint32_t> look(Clock::time_point now);
+  // Sets the time at which a worker may miss a deadline. {}: never.
+  void check_at(Clock::time_point time) {
+    const std::lock_guard lock(mutex_);
+    check_at_ = time;
+  }
+
+  // Sleeps until there is something to do. Returns false once `close` was called. Only the supervisor calls it, without
+  // the GIL.
+  bool wait();
+  // Ends the sleep. Any thread may call it.
+  void wake() const {
+    if (!is_closed_.load()) write_one();
+  }
+  void close() {
+    if (!is_closed_.exchange(true)) write_one();
+  }
+
+  // Returns the workers with a process that has ended and is still set.
+  std::vector<std::uint32_t> ended() const;
+  // The longest time that the last sleep should have taken.
+  Nanoseconds planned() const { return planned_; }
 
  private:
-  bool has_alarm() const { return alarm_ != Clock::time_point{}; }
-  bool is_alarm_due(Clock::time_point now) const { return has_alarm() && now >= alarm_; }
+  static constexpr Nanoseconds kForever = std::chrono::hours(24);
 
-  std::vector<int> pidfds_;  // indexed by worker
-  std::vector<int> listened_;
+  void write_one() const;
+
+  const int wakeup_fd_;
+  mutable std::mutex mutex_;  // guards the next members
+  std::vector<int> pidfds_;   // indexed by worker
   int relay_ = -1;
-  Nanoseconds interval_ = kInterval;
-  Clock::time_point alarm_{};
-  Clock::time_point looked_{};
-  bool news_ = false;
+  Clock::time_point check_at_{};
+  std::atomic<bool> is_closed_{false};
+  Nanoseconds planned_ = kForever;
 };
 
 }  // namespace remuda

@@ -7,18 +7,19 @@
 
 namespace remuda {
 
-Workers::Workers(const Arena& arena, const Plan& plan, const std::vector<std::uint32_t>& envs_of_worker,
+Workers::Workers(const std::shared_ptr<Arena>& arena, const Plan& plan,
+                 const std::vector<std::uint32_t>& envs_of_worker,
                  const nb::sequence& queues, std::uint32_t max_running)
-    : arena_(arena),
+    : arena_(*arena),
       plan_(plan),
-      figures_(arena.at<WorkerFigures>(plan.worker_figures)),
+      figures_(arena->at<WorkerFigures>(plan.worker_figures)),
       mail_(plan.workers, queues),
-      watch_(plan.workers),
-      records_(*arena.at<Records>(Plan::kRecords)),
+      watch_(std::make_shared<Watch>(arena->wakeup_fd(), plan.workers)),
+      records_(*arena->at<Records>(Plan::kRecords)),
       turns_(plan.workers, max_running) {
   std::uint32_t first_env = 0;
   for (std::uint32_t w = 0; w < plan.workers; first_env += envs_of_worker[w++])
-    ports_.emplace_back(arena, plan, w, first_env, envs_of_worker[w]);
+    ports_.emplace_back(*arena, plan, w, first_env, envs_of_worker[w]);
 }
 
 void Workers::push(std::uint32_t worker, Command command, nb::handle parts) {
@@ -68,7 +69,7 @@ Mail::Arrival Workers::read(std::uint32_t worker, const Result& result, nb::obje
 }
 
 void Workers::watch_process(std::uint32_t worker, int pidfd, int socket) {
-  watch_.set_process(worker, pidfd);
+  watch_->set_process(worker, pidfd);
   mail_.open(worker, socket);
 }
 
@@ -105,8 +106,22 @@ std::optional<Op> Workers::late_with(std::uint32_t worker, std::uint64_t task, O
   return deadlines_.is_over(op, since, now, clock_) ? std::optional(op) : std::nullopt;
 }
 
+Clock::time_point Workers::next_check(Clock::time_point now) const {
+  if (!deadlines_.has_any()) return {};
+  Clock::time_point next = now + deadlines_.shortest();
+  for (std::uint32_t worker = 0; worker < count(); ++worker) {
+    const Port& port = ports_[worker];
+    const std::uint64_t task = port.task();
+    if (port.state() != PortState::kServing || !port.is_at(task)) continue;
+    const Nanoseconds limit = deadlines_.of(Task::op(task));
+    if (limit.count() == 0) continue;
+    const auto since = std::max(Clock::time_point(Nanoseconds(Task::begin_ns(task))), mail_.socket(worker).moved());
+    next = std::min(next, since + limit + clock_.lost_since(since));
+  }
+  return std::max(next, now + std::chrono::milliseconds(1));
+}
+
 std::int64_t Workers::lost_ns() {
-  clock_.look(Clock::now(), RunningClock::kUnwatched);
   return clock_.lost().count();
 }
 

@@ -27,14 +27,14 @@ class Workers {
  public:
   // `envs_of_worker`: the number of envs of each worker, in order. `queues`: see `Mail`. `max_running`: the number of
   // workers that may have commands at once; the others wait for their turn.
-  Workers(const Arena& arena, const Plan& plan, const std::vector<std::uint32_t>& envs_of_worker,
+  Workers(const std::shared_ptr<Arena>& arena, const Plan& plan, const std::vector<std::uint32_t>& envs_of_worker,
           const nb::sequence& queues, std::uint32_t max_running);
 
   std::uint32_t count() const { return static_cast<std::uint32_t>(ports_.size()); }
   Port& operator[](std::uint32_t worker) { return ports_[worker]; }
   const Port& operator[](std::uint32_t worker) const { return ports_[worker]; }
   Mail& mail() { return mail_; }
-  Watch& watch() { return watch_; }
+  const std::shared_ptr<Watch>& watch() const { return watch_; }
   RunningClock& clock() { return clock_; }
 
   // -- sending -------------------------------------------------------------------------------------------------
@@ -85,15 +85,7 @@ class Workers {
   // descriptors.
   void watch_process(std::uint32_t worker, int pidfd, int socket);
   // Watches this descriptor, permanently, for log records from workers. The caller still owns the descriptor.
-  void relay(int fd) { watch_.set_relay(fd); }
-  // Ends a wait when one of these descriptors becomes readable, or at the time `alarm_ns` (CLOCK_MONOTONIC, ns; 0:
-  // never). Both apply until the next call. This call clears the current news.
-  void listen(std::vector<int> fds, std::int64_t alarm_ns) {
-    watch_.listen(std::move(fds), Clock::time_point(Nanoseconds(alarm_ns)));
-  }
-  bool has_news() const { return watch_.has_news(); }
-  void raise_news() { watch_.raise_news(); }                                // The news last until the next `listen`.
-  void look_every(std::int64_t ns) { watch_.look_every(Nanoseconds(ns)); }  // For benchmarks only, see `Watch`.
+  void relay(int fd) { watch_->set_relay(fd); }
   // Marks a worker as dead. Called after its process has ended and all its published results were read.
   void end(std::uint32_t worker);
   // Empties the rings of a dead worker. New commands wait in its port until the worker's successor arrives.
@@ -103,13 +95,18 @@ class Workers {
   // -- time ----------------------------------------------------------------------------------------------------
 
   // Sets the time limits in ns for a reset, a step, a message and a build; 0: unlimited.
-  void set_deadlines(std::int64_t reset_ns, std::int64_t step_ns, std::int64_t message_ns, std::int64_t build_ns) {
-    deadlines_.set(Nanoseconds(reset_ns), Nanoseconds(step_ns), Nanoseconds(message_ns), Nanoseconds(build_ns));
+  void set_deadlines(std::int64_t reset_ns, std::int64_t step_ns, std::int64_t message_ns, std::int64_t build_ns,
+                     std::int64_t close_ns) {
+    deadlines_.set(Nanoseconds(reset_ns), Nanoseconds(step_ns), Nanoseconds(message_ns), Nanoseconds(build_ns),
+                   Nanoseconds(close_ns));
+    watch_->check_at(next_check(Clock::now()));
   }
   bool has_deadlines() const { return deadlines_.has_any(); }
   // Returns the op for which a worker has missed the deadline; nullopt if the worker is not late. `task`: the port's
   // task, read before the worker's results. If the worker has work but no task, the op is `oldest`, the op of its
   // oldest command in flight.
+  // Returns the next time at which a worker may be late; {} without deadlines.
+  Clock::time_point next_check(Clock::time_point now) const;
   std::optional<Op> late_with(std::uint32_t worker, std::uint64_t task, Op oldest, Clock::time_point now) const;
   // Makes a late worker a serving one, because its thread cannot be killed. As long as it is late, it is reported
   // again.
@@ -143,7 +140,7 @@ class Workers {
   Mail mail_;
   Deadlines deadlines_;
   RunningClock clock_;
-  Watch watch_;
+  std::shared_ptr<Watch> watch_;
   const Records& records_;
   std::uint32_t records_read_ = 0;
   Turns turns_;

@@ -40,9 +40,12 @@ from remuda.errors import (
     CorruptReplyError,
     Failure,
     RemudaError,
+    StartTimeoutError,
     WorkerDiedError,
 )
 
+_ENDING = 1.0  # the longest wait, in seconds, for the end of a killed worker before its successor starts
+_LOOK = 0.05  # seconds between two checks whether a successor is late or unwanted
 _SLICE = 1.0  # seconds between two checks that the fork server still answers
 
 
@@ -274,7 +277,7 @@ class ProcessBackend:
             for worker in workers:
                 try:
                     worker.channel.post([address])
-                    worker.channel.send_fds([arena.fd, file.fd])
+                    worker.channel.send_fds([arena.fd, file.fd, arena.wakeup_fd])
                 except (EOFError, ConnectionError):
                     raise self._died(worker) from None
                 if self._pins and worker.pid is not None:  # pins the main thread, not threads of envs.
@@ -290,23 +293,27 @@ class ProcessBackend:
         process = self.workers[worker].process
         return "" if process is None or process.wait(0) else stack_of(process.pid, last=True)
 
-    def start_replacement(self, worker: int) -> None:
+    def start_successor(self, worker: int, timeout: float | None, is_unwanted: Callable[[], bool]) -> Reports:
         place = self.workers[worker]
+        if place.process is not None:
+            place.process.wait(_ENDING)
+        deadline = Deadline(timeout)
         place.launching = self._launch(worker)
-        _has_arrived(place)
-
-    def is_coming(self, worker: int) -> bool:
-        return self.workers[worker].launching is not None
-
-    def descriptors(self, worker: int) -> list[int]:
-        place = self.workers[worker]
-        return list(_fds(place)) if place.launching is None else place.launching.descriptors()
-
-    def poll_successor(self, worker: int) -> Reports | Failure | None:
-        successor = self.workers[worker]
-        if not _has_arrived(successor):
-            return None
-        return self._read_report(successor) if wait_readable(_fds(successor), 0) else None
+        while not is_unwanted():
+            late = deadline.has_passed()
+            if place.launching is not None:
+                if not _has_arrived(place):
+                    wait_readable(place.launching.descriptors(), _LOOK)
+            elif wait_readable(_fds(place), _LOOK):
+                answer = self._read_report(place)
+                if isinstance(answer, Failure):
+                    raise build_error([answer])
+                if answer is not None:
+                    return answer
+            if late:
+                raise StartTimeoutError(f"worker {worker} did not build its envs within {timeout} s")
+        place.kill()
+        raise RemudaError("the pool was closed")
 
     def join(
         self,

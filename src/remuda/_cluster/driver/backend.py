@@ -6,6 +6,7 @@ import os
 import pickle
 import secrets
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
@@ -24,11 +25,11 @@ from remuda._cluster.driver.start_wait import StartWait
 from remuda._cluster.messages import BuildOrder, Figures
 from remuda._cluster.ray import actors
 from remuda._cluster.ray.metrics import Metrics
-from remuda._engine.changes import Changes
 from remuda._engine.options.pool_options import EnvFn
 from remuda._engine.startup.inheritance import IS_FRESH_ON_SHARD, RESULTS, Inheritance
 from remuda._engine.supervision.quota import Quota
 from remuda._relay.log import logger
+from remuda._system.polling import wait_readable
 from remuda._wire import by_value
 from remuda._wire.failures import Interrupts
 from remuda._wire.info_columns import InfoColumn
@@ -37,7 +38,9 @@ from remuda._wire.pickling import Buffers
 from remuda._worker.env_report import Reports
 from remuda._worker.factories import pickled_for_worker
 from remuda._worker.reset_defaults import ResetDefaults
-from remuda.errors import EnvProgress, Failure, Fault, RemudaError, ShardDiedError
+from remuda.errors import EnvProgress, Fault, RemudaError, ShardDiedError
+
+_LOOK = 0.05  # seconds between two checks whether a successor is unwanted
 
 
 class RayBackend:
@@ -76,6 +79,7 @@ class RayBackend:
         self.restarts: list[ShardLink] = []
         self._writer: RowWriter | None = None
         self._news = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)  # readable after a successor was built or failed
+        self._starting = threading.Lock()
         self._is_stopped = False
 
     @property
@@ -129,12 +133,10 @@ class RayBackend:
         death = link.death("build")
         if not self.options.faults.restarts:
             raise death
-        changes = Changes()
-        limit = quota.charge([_fault_of(env, link, death) for env in link.share.env_ids], changes)
+        limit = quota.charge([_fault_of(env, link, death) for env in link.share.env_ids])
         if limit is not None:
             raise limit from death
-        quota.next_restart(link.share.shard, changes)
-        changes.make()
+        quota.next_restart(link.share.shard)
         logger.warning("%s; it is rebuilt where there is room", death, extra={"shard": link.share.shard})
         self.restarts.append(link)
         link.start(self.order, link.generation + 1)
@@ -224,29 +226,21 @@ class RayBackend:
     def last_stack(self, worker: int) -> str:
         return ""
 
-    def start_replacement(self, worker: int) -> None:
-        link = self.link_of[worker]
-        if link.state is LinkState.GONE:
-            link.start(self.order, link.generation + 1)
-            self.metrics.note_restart(link.share.shard)
-
-    def is_coming(self, worker: int) -> bool:
-        return False  # `descriptors` suffices
-
-    def descriptors(self, worker: int) -> list[int]:
-        return [self._news]
-
-    def poll_successor(self, worker: int) -> Reports | Failure | None:
-        with suppress(BlockingIOError):
-            os.eventfd_read(self._news)
+    def start_successor(self, worker: int, timeout: float | None, is_unwanted: Callable[[], bool]) -> Reports:
         link, env_ids = self.link_of[worker], self.workers[worker].env_ids
-        if link.state is LinkState.GONE:
-            if isinstance(link.error, RemudaError):
-                raise link.error
-            raise link.death("build") if link.error is None else RemudaError(str(link.error))
-        if link.report is None:
-            return None
-        return list(link.report.reports[env_ids[0] - link.share.first : env_ids[-1] + 1 - link.share.first])
+        with self._starting:  # all workers of a shard have one successor
+            if link.state is LinkState.GONE:
+                link.start(self.order, link.generation + 1)
+                self.metrics.note_restart(link.share.shard)
+        while not is_unwanted():
+            if link.state is LinkState.GONE:
+                if isinstance(link.error, RemudaError):
+                    raise link.error
+                raise link.death("build") if link.error is None else RemudaError(str(link.error))
+            if link.report is not None:
+                return list(link.report.reports[env_ids[0] - link.share.first : env_ids[-1] + 1 - link.share.first])
+            wait_readable([self._news], _LOOK)
+        raise RemudaError("the pool was closed")
 
     def join(
         self,

@@ -256,7 +256,7 @@ class ShardActor:
                 request = RememberOptions(options)
             case RepeatCalls():
                 calls = {env - first: its for env, its in request.calls.items()}
-                engine.exchange.supervisor.replacements.remembered.take_over(calls)
+                engine.exchange.supervisor.workers.remembered.take_over(calls)
                 request = RepeatCalls(calls, request.replacements)
         return engine.exchange.tell(command.worker, dump(request))
 

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from typing import Any
 
 from remuda._engine.calls import Call
-from remuda._engine.changes import Changes
 from remuda._engine.options.checks import check_timeout
 from remuda._engine.supervision.faults import Faults
 from remuda._wire.failures import not_loaded
@@ -82,7 +81,7 @@ class Answers(Call):
         self._answers[sequence] = parts
         self._missing.discard(sequence)
 
-    def fail(self, sequence: int, failure: Failure, changes: Changes) -> None:
+    def fail(self, sequence: int, failure: Failure) -> None:
         """Keeps the failure that answers the message `sequence`. `result` will raise it."""
         self._failures[sequence] = failure
         self._missing.discard(sequence)

@@ -10,6 +10,7 @@ from typing import Concatenate, ParamSpec, Protocol, TypeVar
 
 from remuda import _core
 from remuda._engine.batches.infos import InfoColumns
+from remuda._engine.calls import Addressee
 from remuda._engine.commands.action_spaces import ActionSpaces
 from remuda._engine.commands.batch_maker import BatchMaker
 from remuda._engine.commands.exchange import Exchange
@@ -23,10 +24,16 @@ from remuda._engine.seeds import Seeds
 from remuda._engine.stats.pool_stats import PoolStats
 from remuda._engine.stats.reading import Figures, Origin, read_stats, torch_threads
 from remuda._engine.stats.snapshot import PoolSetup
+from remuda._engine.supervision.env_faults import EnvFaults
 from remuda._engine.supervision.episode_progress import ProgressTracker
+from remuda._engine.supervision.fault_reports import FaultReports
+from remuda._engine.supervision.fault_resolution import FaultResolution
 from remuda._engine.supervision.faults import Faults
 from remuda._engine.supervision.recorder import Recorder
+from remuda._engine.supervision.restart_budget import RestartBudget
 from remuda._engine.supervision.supervisor import Supervisor
+from remuda._engine.supervision.thread import SupervisorThread
+from remuda._engine.supervision.worker_faults import WorkerFaults
 from remuda._engine.tracing.tracer import PoolTracer
 from remuda._system.exiting import hold_daemon_thread
 from remuda._tensors.cuda import finish_all
@@ -68,19 +75,11 @@ class Engine:
             recorder = Recorder(settings.crash_dir, running.factories, settings.backend, running)
         history = FaultHistory()
         self.tracer = PoolTracer(settings.name, running, history)
-        supervisor = Supervisor(
-            settings.faults,
-            running,
-            settings.start_timeout,
-            self.faults,
-            self.tracker,
-            infos,
-            defaults,
-            recorder,
-            history,
-        )
-        self.fault_log = supervisor.fault_log
-        self.exchange = Exchange(running, self.faults, supervisor)
+        reports = FaultReports(running, self.tracker, recorder, history)
+        self.fault_log = reports.log
+        resolution = FaultResolution(running, self.faults)
+        supervisor = _supervisor(settings, running, self.faults, reports, resolution, infos)
+        self.exchange = Exchange(running, self.faults, supervisor, resolution)
         self.batches = BatchMaker(running, infos, self.exchange, tuple(settings.extras or ()))
         action_spaces = [report.action_space for report in running.reports[: running.layout.num_slots]]
         self.action_spaces = ActionSpaces(running.layout.action_space, action_spaces, are_seeded=per_episode)
@@ -90,6 +89,7 @@ class Engine:
         self._origin = Origin.now(self._pids(), self.owner)
         self.publish()
         self.hub: _core.Hub | None = running.hub  # set last: the traceback of an error above would keep the hub alive
+        running.threads.insert(0, SupervisorThread(running.workers.supervision, supervisor, settings.name))
 
     @property
     def setup(self) -> PoolSetup:
@@ -157,11 +157,31 @@ class Engine:
     def release(self) -> None:
         """Releases the shared memory once no GPU reads it. Calls that still wait for answers raise ClosedError."""
         self.exchange.closing = True
+        for thread in self.running.threads:
+            thread.stop()
         self.tracer.close()
         try:
             finish_all()
         finally:
             self.running.release()
+
+
+def _supervisor(
+    settings: Settings,
+    running: Running,
+    faults: Faults,
+    reports: FaultReports,
+    resolution: FaultResolution,
+    infos: InfoColumns,
+) -> Supervisor:
+    policy = settings.faults
+    addressees: dict[int, Addressee | None] = {}
+    budget = RestartBudget(policy, running, faults, reports)
+    workers = WorkerFaults(
+        policy, running, settings.start_timeout, faults, reports, budget, resolution, infos, addressees
+    )
+    envs = EnvFaults(policy, running, faults, reports, budget, resolution, workers, addressees)
+    return Supervisor(running, faults, reports, envs, workers, addressees)
 
 
 def shares_of_parts(worker_of: Sequence[int], parts: int) -> list[list[int]]:

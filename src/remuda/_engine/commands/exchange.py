@@ -10,16 +10,16 @@ from typing import Any, NoReturn
 from remuda import _core
 from remuda._backends.deadline import Deadline
 from remuda._engine.calls import Addressee
-from remuda._engine.changes import Changes
 from remuda._engine.commands.answers import Answers
 from remuda._engine.history.fault_kinds import reason_of
 from remuda._engine.running import Running
+from remuda._engine.supervision.fault_resolution import FaultResolution
 from remuda._engine.supervision.faults import Faults, must_reset
 from remuda._engine.supervision.remembered_calls import Remembering
 from remuda._engine.supervision.supervisor import Supervisor
 from remuda._wire.failures import load_failure
 from remuda._wire.pickling import Buffers, load
-from remuda.errors import ClosedError, Failure, RemudaError, StateError
+from remuda.errors import ClosedError, RemudaError, StateError
 
 _FOREVER = -1  # the value of a timeout in ns that stands for no timeout.
 _LONGEST = 1e9  # the longest timeout in seconds; a longer one in ns would not fit into 64 bits
@@ -36,8 +36,8 @@ class Exchange:
         closing: Whether the workers were sent a command to close, or were killed.
     """
 
-    def __init__(self, running: Running, faults: Faults, supervisor: Supervisor) -> None:
-        self.faults, self.supervisor = faults, supervisor
+    def __init__(self, running: Running, faults: Faults, supervisor: Supervisor, resolution: FaultResolution) -> None:
+        self.faults, self.supervisor, self.resolution = faults, supervisor, resolution
         self.closing = False
         self._running, self._backend = running, running.backend
         self._layout = running.layout
@@ -51,7 +51,7 @@ class Exchange:
         `blobs`: the pickled arguments of each env.
         """
         if op == _core.Op.OBSERVE:
-            blobs = self.supervisor.resolution.known_observations(targets)
+            blobs = self.resolution.known_observations(targets)
         refusal = self._running.hub.send(op, None if to_all else targets, None, blobs, part)
         if refusal is not None:
             self.raise_refusal(refusal)
@@ -84,25 +84,17 @@ class Exchange:
             self._post(spare, spare, None, op=_core.Op.PREPARE)
         else:
             self._await_room(spare)  # first: otherwise a successor would receive the arguments twice
-            preparation = self.supervisor.replacements.preparations.expect(spare, arguments)
+            preparation = self.supervisor.workers.preparations.expect(spare, arguments)
             self._post(spare, spare, arguments, self._calls, preparation, op=_core.Op.PREPARE)
 
     def forget_preparations(self, envs: Sequence[int]) -> None:
         """Drops the reset arguments that `prepare` has kept, because the caller's reset has given others."""
-        self.supervisor.replacements.preparations.forget(envs)
+        self.supervisor.workers.preparations.forget(envs)
 
     def wait(self, wanted: int, timeout: float | None, part: int) -> bool:
         """Waits for results of `wanted` envs of a part. Returns False if time runs out or an error must be raised."""
         deadline = None if timeout is None else time.monotonic() + timeout
-        running = self._running
-        while True:
-            done = running.hub.wait(wanted, _remaining_ns(deadline), part)
-            if running.workers.has_unread_records:  # log records precede the results that are returned next
-                self._relay_records()
-            if not running.hub.needs_attention:  # the results are there, or the deadline has passed
-                return done
-            if self.attend():
-                return False
+        return self._running.hub.wait(wanted, _remaining_ns(deadline), part)
 
     def drop_pending(self, part: int) -> None:
         """Waits for all envs of a part that are in flight, and drops their results."""
@@ -164,7 +156,7 @@ class Exchange:
         if about is None:
             return call
         copies = [bytes(part) for part in parts]  # the caller may change the arrays in the message later
-        return Remembering(call, self.supervisor.replacements.remembered, env, about, copies)
+        return Remembering(call, self.supervisor.workers.remembered, env, about, copies)
 
     def call_spares(self, call: Answers, parts: Buffers, about: Hashable = None) -> None:
         """Sends a message to each env that backs no slot. The call returns their answers after those of the slots."""
@@ -196,7 +188,7 @@ class Exchange:
         """Waits until a worker takes a message. Raises BrokenPoolError if its envs are lost."""
         env_ids = self._backend.workers[worker].env_ids
         self.faults.check_alive(env_ids)
-        while not self._running.workers.has_room(worker) or not self.supervisor.takes_messages(worker):
+        while not self._running.workers.has_room(worker) or not self.supervisor.workers.takes_messages(worker):
             self.attend_until(None)
             self.faults.check_alive(env_ids)
 
@@ -220,10 +212,9 @@ class Exchange:
     def close_envs(self, deadline: Deadline) -> Answers:
         """Makes workers close their envs, and waits for that until the deadline. Drops everything in flight."""
         self.closing = True
-        self.supervisor.close()
         close_errors = _CloseErrors(self._wait_for_call, self.faults)
         for worker in self._backend.workers:
-            while self.supervisor.has_process(worker.index) and worker.is_alive() and not deadline.has_passed():
+            while self.supervisor.workers.has_process(worker.index) and worker.is_alive() and not deadline.has_passed():
                 if self._running.workers.has_room(worker.index):
                     sequence = self._running.hub.post_message(
                         _core.Op.CLOSE, worker.index, _core.WHOLE_WORKER, None, self._calls, close_errors
@@ -246,127 +237,11 @@ class Exchange:
     # -- events ------------------------------------------------------------------------------------------
 
     def attend_until(self, deadline: float | None) -> None:
-        """Waits for an event, until `deadline` (a time of `time.monotonic`) at most, and handles all that occurred."""
+        """Waits until the supervisor has handled an event, or until `deadline`, a time of `time.monotonic`."""
+        if self.supervisor.is_in_own_thread:  # a log handler closes the pool
+            return self.supervisor.attend()
         self._running.hub.wait(0, _remaining_ns(deadline), None)
-        self.attend()
-
-    def attend(self) -> bool:
-        """Handles all events: answers, failures, deaths and restarts. Returns True if an error must be raised now.
-
-        It takes one event after another. If a handler of signals or logs raises in between, the interrupted event and
-        the rest stay for the next call.
-        """
-        running, supervisor = self._running, self.supervisor
-        if not running.hub.needs_attention and not supervisor.has_records:
-            return self.faults.urgent
-        self._relay_records()  # records come before failures, because an env has logged before it raised
-        running.hub.handle_events(self._decide_on_all)
-        supervisor.log()
-        return self.faults.urgent
-
-    def _decide_on_all(self) -> None:
-        """Handles all events, one by one. Meanwhile the hub refuses other calls, such as those of a signal handler."""
-        running, supervisor = self._running, self.supervisor
-        supervisor.resume()
-        while (event := running.hub.first_event()) is not None:
-            changes = Changes()
-            changes.do(running.hub.remove_event)
-            self._decide(event, changes)
-            changes.make()
-        supervisor.look()
-
-    def _relay_records(self) -> None:
-        workers, processes = self._running.workers, self._backend.processes
-        workers.note_records_read(workers.records_sent())  # first: `drain` runs log handlers, which may use the pool
-        if processes is not None:
-            processes.drain(self._running.records_sent)
-
-    def _decide(self, event: _core.Message | _core.LateWorker | _core.DeadWorker, changes: Changes) -> None:
-        match event:
-            case _core.Message():
-                self._decide_on_message(event.worker, event.slot, event.sequence, event.flags, event.parts, changes)
-            case _core.LateWorker():
-                self.supervisor.worker_late(event.worker, event.op, event.task)
-            case _core.DeadWorker():
-                self._decide_on_death(event, changes)
-
-    def _decide_on_message(
-        self, worker: int, slot: int | None, sequence: int, flags: int, parts: Buffers, changes: Changes
-    ) -> None:
-        """`slot`: the slot that failed or needs a renewal; for an answer, its env (None: the whole worker)."""
-        if flags & _core.RENEWAL_DUE:
-            return self._decide_on_renewal(worker, slot, sequence, flags, parts, changes)
-        if flags & _core.ABANDONED:
-            return self._decide_on_abandoned(slot, sequence, flags, parts, changes)
-        try:
-            failure = self._load_failure(parts, changes) if flags & _core.IS_FAILURE else None
-        except Exception:  # native code in the worker has overwritten the pickled failure.
-            if slot is not None and not flags & _core.IS_MESSAGE:  # the slot is in flight until its worker dies
-                changes.do(self._running.hub.resolve, slot, _core.Outcome.RESEND)
-            return self.supervisor.worker_late(worker, None)
-        hang = None if failure is None else self.supervisor.hang_of(failure, changes)
-        addressee = None
-        if flags & _core.IS_MESSAGE:
-            # A failed reset in advance is not reported here. The reset that would have used it reports the failure.
-            addressee = None if flags & _core.UNDONE else self._calls.get(sequence)
-            changes.do(self._calls.pop, sequence, None)
-        if hang is not None:
-            if addressee is not None:
-                addressee.abandon(hang)
-            waiting = [] if slot is None or flags & _core.IS_MESSAGE else [slot]
-            self.supervisor.env_hung(waiting, hang, changes)
-        elif addressee is not None:
-            if failure is None:
-                addressee.answer(sequence, parts)
-            else:
-                addressee.fail(sequence, self.supervisor.call_failed(failure), changes)
-        elif failure is not None and flags & _core.IS_MESSAGE:
-            self.faults.add_failure(failure, changes)
-        elif failure is not None:
-            assert slot is not None  # a failure without a slot answers a message
-            self.supervisor.env_failed(slot, failure, changes)
-
-    def _load_failure(self, parts: Buffers, changes: Changes) -> Failure:
-        failure = load_failure(parts, self._backend.interrupts)
-        changes.do(self._backend.interrupts.pop, failure.env_id, None)
-        return failure
-
-    def _decide_on_renewal(
-        self, worker: int, slot: int | None, sequence: int, flags: int, parts: Buffers, changes: Changes
-    ) -> None:
-        """Replaces a worker and its env. The worker's successor repeats a command that the worker has not completed."""
-        self.supervisor.renew_worker(worker, changes, has_grown=bool(flags & _core.GROWN))
-        if flags & _core.IS_MESSAGE:  # a spare's reset in advance, which the worker's successor makes
-            changes.do(self._calls.pop, sequence, None)
-        elif flags & _core.UNDONE:  # a reset in mid-episode, which the worker's successor repeats
-            changes.do(self._running.hub.resolve, slot, _core.Outcome.RESEND)
-        elif self._layout.mode.in_same_step and not flags & _core.HAS_SPARES:  # the reset completes a step's row
-            changes.do(self._running.hub.resolve, slot, _core.Outcome.RESET, parts)
-
-    def _decide_on_abandoned(
-        self, slot: int | None, sequence: int, flags: int, parts: Buffers, changes: Changes
-    ) -> None:
-        """Handles an error that a shard has sent in place of an answer. The shard may also have given up the env."""
-        error, loss = load(parts)
-        if flags & _core.IS_MESSAGE:
-            self._abandon(sequence, error, changes)
-        else:
-            changes.do(self._running.hub.resolve, slot, _core.Outcome.DROP)
-        if slot is not None and loss is not None:
-            self.supervisor.env_lost(slot, loss, changes, awaited=not flags & _core.IS_MESSAGE)
-        elif loss is None and not flags & _core.IS_MESSAGE:
-            self.faults.add_refusal(error, changes)
-
-    def _decide_on_death(self, dead: _core.DeadWorker, changes: Changes) -> None:
-        error = self.supervisor.worker_died(dead.worker, dead.orphaned, bool(dead.unanswered), changes)
-        for sequence in dead.unanswered:
-            self._abandon(sequence, error, changes)
-
-    def _abandon(self, sequence: int, error: RemudaError, changes: Changes) -> None:
-        """Ends the call of a message that will get no answer."""
-        if (addressee := self._calls.get(sequence)) is not None:
-            addressee.abandon(error)
-        changes.do(self._calls.pop, sequence, None)
+        return None
 
 
 class _CloseErrors(Answers):

@@ -9,7 +9,6 @@ from functools import partial
 from typing import Any
 
 from remuda import _core
-from remuda._engine.changes import Changes
 from remuda._engine.commands.action_spaces import ActionSpaces
 from remuda._engine.commands.answers import Answers
 from remuda._engine.commands.exchange import Exchange
@@ -143,8 +142,8 @@ class _Taking:
         self.note()
         self.call.answer(sequence, parts)
 
-    def fail(self, sequence: int, failure: Failure, changes: Changes) -> None:
-        self.call.fail(sequence, failure, changes)
+    def fail(self, sequence: int, failure: Failure) -> None:
+        self.call.fail(sequence, failure)
 
     def abandon(self, error: RemudaError) -> None:
         self.call.abandon(error)

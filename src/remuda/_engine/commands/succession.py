@@ -48,7 +48,7 @@ def _columns(running: Running) -> Iterable[_core.Column]:
 def _cut_off(old: Engine, new: Engine, first: int) -> None:
     """Makes the next result of an env end its episode. `first`: the env, or the first env of a vector env."""
     in_same_step = new.layout.mode.in_same_step
-    resolution, slots = old.exchange.supervisor.resolution, new.layout.ids_with(first)
+    resolution, slots = old.exchange.resolution, new.layout.ids_with(first)
     info = {"resized": True}
     make = resolution.terminal if in_same_step else resolution.last_row_parts
     each: list[Any] = [make(slot, info) for slot in slots]
@@ -58,8 +58,8 @@ def _cut_off(old: Engine, new: Engine, first: int) -> None:
 
 def _repeat_calls(old: Engine, new: Engine) -> None:
     """Makes the new envs repeat the lasting calls of the old ones, and waits for that."""
-    remembered = old.exchange.supervisor.replacements.remembered
-    new.exchange.supervisor.replacements.remembered.take_over(remembered.all())
+    remembered = old.exchange.supervisor.workers.remembered
+    new.exchange.supervisor.workers.remembered.take_over(remembered.all())
     messages = {worker.index: remembered.for_successor(worker.env_ids, 1) for worker in new.backend.workers}
     calls = [new.exchange.tell(worker, parts) for worker, parts in messages.items() if parts is not None]
     for call in calls:

@@ -6,7 +6,6 @@ import time
 from collections import deque
 from dataclasses import dataclass
 
-from remuda._engine.changes import Changes
 from remuda._engine.history.worker_state import WorkerState
 
 _KEPT = 4096
@@ -60,24 +59,18 @@ class FaultHistory:
         self.faults: deque[FaultNote] = deque(maxlen=_KEPT)
 
     def note_state(self, worker: int, state: WorkerState) -> None:
-        """Records a new state of a worker immediately."""
+        """Records a new state of a worker."""
         self.changes.append(StateChange(time.monotonic_ns(), worker, state))
 
-    def plan_state(self, worker: int, state: WorkerState, changes: Changes) -> None:
-        """Adds to `changes` the recording of a worker's new state."""
-        changes.do(self.changes.append, StateChange(time.monotonic_ns(), worker, state))
-
-    def plan_fault(
+    def note_fault(
         self,
         worker: int,
         env: int | None,
         kind: str,
         operation: str,
         text: str,
-        changes: Changes,
         *,
         began_ns: int | None = None,
     ) -> None:
-        """Adds to `changes` the recording of a fault. The other arguments are those of `FaultNote`."""
-        note = FaultNote(time.monotonic_ns(), began_ns, worker, env, kind, operation, text)
-        changes.do(self.faults.append, note)
+        """Records a fault. The arguments are those of `FaultNote`."""
+        self.faults.append(FaultNote(time.monotonic_ns(), began_ns, worker, env, kind, operation, text))

@@ -195,7 +195,7 @@ class Part:
         check_timeout(timeout)
         check_order(order)
         exchange = self._exchange
-        if exchange.attend():
+        if self._engine.faults.urgent:
             self._raise_any()
         there = self._engine.running.slots.pending(self._part)
         if there == 0:

@@ -25,7 +25,7 @@ from remuda._engine.pool.part import Part
 from remuda._engine.rollouts.columns import Declared
 from remuda._engine.rollouts.rollout import Rollout
 from remuda._engine.rollouts.shard_rollout import ShardRollouts
-from remuda._engine.running import Running
+from remuda._engine.running import Running, Stoppable
 from remuda._engine.seeds import Seed
 from remuda._engine.startup.auto import settle
 from remuda._engine.startup.inheritance import Inheritance
@@ -113,7 +113,7 @@ class Pool(Part):
         self._is_closing = False
         # The finalizer also runs at garbage collection and interpreter exit, and must not refer to the pool.
         self._finalizer: weakref.finalize[..., Any] = weakref.finalize(
-            self, _stop_abandoned, running.backend, os.getpid()
+            self, _stop_abandoned, running.backend, os.getpid(), running.threads
         )
         try:
             self._begin(Engine(settings, running))
@@ -306,8 +306,10 @@ class Pool(Part):
         """
         check_timeout(timeout)
         engine = self._engine
-        if engine.hub is None or not engine.hub.put_off(partial(self._close, timeout, terminate)):
-            self._close(timeout, terminate)
+        close = partial(self._close, timeout, terminate)
+        # A log handler that closes the pool in the supervisor's thread cannot wait: the calls need that thread.
+        if engine.hub is None or not engine.hub.put_off(close, not engine.exchange.supervisor.is_in_own_thread):
+            close()
 
     def _close(self, timeout: float | None, terminate: bool) -> None:
         if self._is_closing:  # a signal handler has called close() during a close
@@ -330,6 +332,7 @@ class Pool(Part):
         deadline = Deadline(10.0 if timeout is None else timeout)
         close_errors = None
         try:
+            self._exchange.supervisor.close()
             if not terminate:
                 close_errors = self._exchange.close_envs(deadline)
         except BaseException:  # after Ctrl-C no worker gets more time to end
@@ -484,7 +487,7 @@ def _disown_copies() -> None:
 run_in_children(_disown_copies)
 
 
-def _stop_abandoned(backend: Backend, owner: int) -> None:
+def _stop_abandoned(backend: Backend, owner: int, threads: list[Stoppable]) -> None:
     if os.getpid() != owner:  # a forked copy of the pool must not end the workers of the owner
         return
     if leave_pools_alone():
@@ -494,6 +497,8 @@ def _stop_abandoned(backend: Backend, owner: int) -> None:
             pool._engine.close()
         if leave_pools_alone():  # checked again, because another thread may have begun to use a pool
             return
+    for thread in threads:
+        thread.stop()
     backend.abandon()
 
 

@@ -45,7 +45,7 @@ def check_in_episode(slots: Sequence[int], engine: Engine) -> None:
 def is_fresh(slot: int, engine: Engine) -> bool:
     """Whether the slot's env was rebuilt, or is being closed to be rebuilt, and has not been reset since."""
     slots = engine.running.slots
-    return slots.is_fresh(slot) or not engine.exchange.supervisor.takes_messages(slots.worker_of(slot))
+    return slots.is_fresh(slot) or not engine.exchange.supervisor.workers.takes_messages(slots.worker_of(slot))
 
 
 def not_in_episode(envs: Sequence[int]) -> StateError:

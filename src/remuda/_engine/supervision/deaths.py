@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
 from typing import Any
 
 from remuda import _core
@@ -12,7 +11,7 @@ from remuda._engine.history.fault_kinds import OPERATIONS, deadline_of
 from remuda._engine.options.fault_policy import FaultPolicy
 from remuda._engine.running import Running
 from remuda._engine.supervision.episode_progress import ProgressTracker
-from remuda.errors import EnvError, EnvTimeoutError, Failure, RemudaError, WorkerDiedError
+from remuda.errors import EnvTimeoutError, RemudaError, WorkerDiedError
 
 
 class DeathReports:
@@ -24,30 +23,17 @@ class DeathReports:
         self._policy, self._start_timeout = policy, start_timeout
         self._running, self._backend, self._tracker = running, running.backend, tracker
 
-    def error(
-        self,
-        index: int,
-        orphaned: Sequence[int],
-        make: Callable[..., RemudaError],
-        *,
-        awaited: bool,
-        closing: bool,
-    ) -> RemudaError:
-        """Returns the error for the death of a worker.
+    def error(self, index: int, make: Callable[..., RemudaError], *, closing: bool) -> RemudaError:
+        """Returns the error for the death of a worker. It names a command only if the worker had begun it.
 
         Args:
             index: The worker.
-            orphaned: Its slots that wait for a result.
             make: Makes the error from the arguments of WorkerDiedError.
-            awaited: A call waits for its answer.
             closing: The pool is closing.
         """
         worker = self._backend.workers[index]
         op, env = self._running.workers.doing(index)
-        if op is None and orphaned:  # the worker died before it began a command
-            op, env = self._running.slots.last_op(orphaned[0]), self._running.slots.env_of(orphaned[0])
-        next_operation = "close" if closing else "call" if awaited else "nothing"
-        operation = next_operation if op is None else OPERATIONS[op]
+        operation = OPERATIONS[op] if op is not None else "close" if closing else "nothing"
         if env is None:
             return death_of(worker, operation, None, make)
         return death_of(worker, *self._tracker.describe(env, operation), make)
@@ -74,13 +60,3 @@ class DeathReports:
             return error
 
         return make
-
-
-@dataclass(frozen=True)
-class Raised:
-    """The cause of a kill: an env raised, and only a new worker can rebuild it. `failures` has one for each slot."""
-
-    failures: list[Failure]
-
-    def __call__(self, **_: Any) -> EnvError:
-        return EnvError(self.failures)

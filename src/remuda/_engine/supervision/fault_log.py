@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Hashable, Sequence
 
-from remuda._engine.changes import Changes
 from remuda._relay.log import logger
 from remuda.errors import EnvError, Failure, Fault, WorkerDiedError
 
@@ -13,7 +12,7 @@ from remuda.errors import EnvError, Failure, Fault, WorkerDiedError
 class FaultLog:
     """Gathers faults that occur together, and logs those that are alike as one log record.
 
-    Faults wait until they are settled, because handlers of logs may raise, and may use the pool.
+    Faults wait until the decision on them is made, because handlers of logs may use the pool.
 
     Attributes:
         log: Logs faults that are alike; the second argument is the reaction as text. A shard replaces this function, to
@@ -27,9 +26,9 @@ class FaultLog:
     def __bool__(self) -> bool:
         return bool(self._unlogged)
 
-    def add(self, fault: Fault, then: str, changes: Changes) -> None:
-        """Keeps a fault, to be logged once `changes` are made. `then`: the reaction, such as "it is rebuilt"."""
-        changes.do(self._unlogged.append, (fault, then))
+    def add(self, fault: Fault, then: str) -> None:
+        """Keeps a fault, to be logged later. `then`: the reaction, such as "it is rebuilt"."""
+        self._unlogged.append((fault, then))
 
     def log_all(self) -> None:
         """Logs each kept fault once. If a log handler raises, this raises too, and the next call logs the rest."""

@@ -7,7 +7,6 @@ from typing import Any
 
 from remuda import _core
 from remuda._engine.batches.infos import rows_of_env
-from remuda._engine.changes import Changes
 from remuda._engine.running import Running
 from remuda._engine.supervision.faults import Faults
 from remuda._wire.pickling import load
@@ -24,7 +23,7 @@ class FaultResolution:
         self._mode = running.layout.mode
         self._faults = faults
 
-    def settle(self, slots: Sequence[int], faults: Sequence[Fault], changes: Changes) -> None:
+    def settle(self, slots: Sequence[int], faults: Sequence[Fault]) -> None:
         """Answers or repeats the last command of a failed env, for which its slots still wait.
 
         A vector env has several slots, and all have the same outcome, because its successor begins again with all of
@@ -32,16 +31,16 @@ class FaultResolution:
         """
         over = all(map(self._running.slots.is_over, slots))  # checked first, because settling a slot ends its episode
         outcome = self._outcome(self._running.slots.last_op(slots[0]), over=over)
-        self._resolve(outcome, slots, faults, changes)
+        self._resolve(outcome, slots, faults)
 
-    def settle_idle(self, slots: Sequence[int], faults: Sequence[Fault], changes: Changes) -> None:
+    def settle_idle(self, slots: Sequence[int], faults: Sequence[Fault]) -> None:
         """Makes the answer to an env's next step end its episode, because the env failed between two commands."""
         if not self._running.slots.has_results(slots[0]):
             return None
         if all(map(self._running.slots.is_over, slots)):
-            return self._forbid_steps(slots, changes)
+            return self._forbid_steps(slots)
         later = Outcome.END_AND_RESET_LATER if self._mode.in_same_step else Outcome.END_LATER
-        return self._resolve(later, slots, faults, changes)
+        return self._resolve(later, slots, faults)
 
     def known_observations(self, slots: Sequence[int]) -> list[Any] | None:
         """Returns rebuilt envs' last observations to answer `request_obs`; None if workers can answer for all envs."""
@@ -51,11 +50,11 @@ class FaultResolution:
         known = [self._last(each) if is_fresh(each[0]) else None for each in self._layout.by_env(slots)]
         return known if any(known) else None
 
-    def resend(self, slot: int, changes: Changes) -> None:
+    def resend(self, slot: int) -> None:
         """Sends a slot's command to the worker's successor; answers an observe command with the last observation."""
         is_observe = self._running.slots.last_op(slot) == _core.Op.OBSERVE
         outcome = Outcome.REPEAT_LAST if is_observe else Outcome.RESEND
-        self._resolve(outcome, self._layout.ids_with(slot), (), changes)
+        self._resolve(outcome, self._layout.ids_with(slot), ())
 
     def _outcome(self, op: _core.Op, *, over: bool) -> Outcome:
         """Returns the outcome of a failed env's command. `over`: whether its episodes were over before the command."""
@@ -66,7 +65,7 @@ class FaultResolution:
             return Outcome.RESEND
         return Outcome.END_AND_RESET if self._mode.in_same_step else Outcome.END_EPISODE
 
-    def _resolve(self, outcome: Outcome, slots: Sequence[int], faults: Sequence[Fault], changes: Changes) -> None:
+    def _resolve(self, outcome: Outcome, slots: Sequence[int], faults: Sequence[Fault]) -> None:
         parts: tuple[Any, ...] | None
         pairs = zip(slots, faults, strict=False)  # without faults, there are no parts
         match outcome:
@@ -78,15 +77,15 @@ class FaultResolution:
                 parts = self._parts(self.terminal(slot, {"fault": fault}) for slot, fault in pairs)
             case _:
                 parts = None
-        changes.do(self._running.hub.resolve, slots[0], outcome, parts)
+        self._running.hub.resolve(slots[0], outcome, parts)
         if outcome in (Outcome.REPEAT_LAST, Outcome.END_EPISODE):
-            self._forbid_steps(slots, changes)
+            self._forbid_steps(slots)
 
-    def _forbid_steps(self, slots: Sequence[int], changes: Changes) -> None:
+    def _forbid_steps(self, slots: Sequence[int]) -> None:
         """If there is no autoreset, forbids steps of a rebuilt env until the caller resets it."""
         if self._mode.by_caller:
             for slot in slots:
-                changes.do(self._faults.guards.require_reset, slot)
+                self._faults.guards.require_reset(slot)
 
     def _last(self, slots: Sequence[int]) -> tuple[Any, ...]:
         return self._parts(self.last_row_parts(slot, {}) for slot in slots)

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Sequence
 from typing import TypeVar
 
 from remuda import _core
-from remuda._engine.changes import Changes
 from remuda._engine.running import Running
 from remuda._wire.failures import is_interrupt
 from remuda._wording import name_some
@@ -46,51 +45,53 @@ class Faults:
         """Whether an error must be raised at once, because an env was lost."""
         return bool(self._deaths or self._limits)
 
-    def add_failure(self, failure: Failure, changes: Changes) -> None:
+    def add_failure(self, failure: Failure) -> None:
         """Keeps a failure that ends no episode, to be raised by the next call."""
-        self._keep(self._failures, (None, failure), changes)
+        self._keep(self._failures, (None, failure))
 
-    def add_failures(self, failures: Sequence[Failure], slots: Sequence[int], changes: Changes) -> None:
+    def add_failures(self, failures: Sequence[Failure], slots: Sequence[int]) -> None:
         """Keeps the failures of an env, one for each of its `slots`. They take the place of the slots' results."""
         for slot, failure in zip(slots, failures, strict=True):
-            self._keep(self._failures, (slot, failure), changes)
-            changes.do(self.guards.require_reset, slot)
-        changes.do(self._running.hub.resolve, slots[0], _core.Outcome.FAIL)
+            self._keep(self._failures, (slot, failure))
+            self.guards.require_reset(slot)
+        self._running.hub.resolve(slots[0], _core.Outcome.FAIL)
 
-    def add_death(self, env_ids: Sequence[int], death: RemudaError, changes: Changes, *, awaited: bool) -> None:
+    def add_death(self, env_ids: Sequence[int], death: RemudaError, *, awaited: bool) -> None:
         """Marks the envs of a dead worker as lost. `awaited`: a caller waits for them, so the death must be raised."""
-        self._lose(env_ids, death, changes)
+        self._lose(env_ids, death)
         if awaited and isinstance(death, WorkerDiedError) and death not in self._deaths:
-            self._keep(self._deaths, death, changes)
+            self._keep(self._deaths, death)
         if isinstance(death, WorkerDiedError):
             death.remedy = self._remedy
 
-    def raise_again(self, env_id: int, changes: Changes) -> None:
+    def raise_again(self, env_id: int) -> None:
         """Makes the pool raise the error of a lost env once more, because a caller waits for that env."""
         error = self._lost[env_id]
         if isinstance(error, WorkerDiedError) and error not in self._deaths:
-            self._keep(self._deaths, error, changes)
+            self._keep(self._deaths, error)
         elif isinstance(error, RestartLimitError) and error not in self._limits:
-            self._keep(self._limits, error, changes)
+            self._keep(self._limits, error)
 
-    def add_loss(self, env_ids: Sequence[int], error: RestartLimitError, changes: Changes) -> None:
+    def add_loss(self, env_ids: Sequence[int], error: RestartLimitError) -> None:
         """Marks envs as lost because they failed too often."""
-        self._lose(env_ids, error, changes)
+        self._lose(env_ids, error)
         if str(error) not in map(str, self._limits):  # a shard reports the same error for each env
-            self._keep(self._limits, error, changes)
+            self._keep(self._limits, error)
 
-    def add_refusal(self, error: StateError, changes: Changes) -> None:
+    def add_refusal(self, error: StateError) -> None:
         """Keeps the error for commands that a shard has refused."""
-        self._keep(self._limits, error, changes)
+        self._keep(self._limits, error)
 
-    def _lose(self, env_ids: Sequence[int], error: RemudaError, changes: Changes) -> None:
-        changes.do(self._lost.update, dict.fromkeys(env_ids, error))
+    def _lose(self, env_ids: Sequence[int], error: RemudaError) -> None:
+        self._lost.update(dict.fromkeys(env_ids, error))
         for env_id in env_ids:
-            changes.do(self.guards.lose, env_id)
+            self.guards.lose(env_id)
 
-    def _keep(self, kept: list[T], fault: T, changes: Changes) -> None:
-        changes.do(kept.append, fault)
-        changes.do(self.guards.set_unraised, True)
+    def _keep(self, kept: list[T], fault: T) -> None:
+        kept.append(fault)
+        self.guards.set_unraised(True)
+        if kept is not self._failures:
+            self.guards.set_urgent(True)
 
     @property
     def any_lost(self) -> bool:
@@ -121,24 +122,26 @@ class Faults:
         for kept in (self._deaths, self._limits):
             kept.clear()
         self.guards.set_unraised(bool(self._failures))
+        self.guards.set_urgent(False)
 
     def raise_any(self, part: int = 0) -> None:
         """Raises an error for the faults that a part has not raised yet. An exceeded restart limit is raised first."""
         error = self._limits.pop(0) if self._limits else self._take_error(part)
+        self.guards.set_urgent(self.urgent)
         if error is not None:
             raise error
 
     def _take_error(self, part: int) -> BaseException | None:
-        """Returns the error to raise for a part, and drops the faults that the error reports. This must not raise,
-        because a traceback would keep `changes` and the hub alive."""
-        changes = Changes()
+        """Returns the error to raise for a part, and drops the faults that the error reports.
+
+        A signal handler that raises may end this function early. Then the next call returns the error.
+        """
         error, others = self._first_error(part), self._of_others(part)
         if error is not None:
-            changes.do(self._deaths.clear)
-            changes.do(self._failures.__setitem__, slice(None), others)
-            changes.do(self._running.hub.release_failed, part)
-        changes.do(self.guards.set_unraised, bool(others))
-        changes.make()
+            self._running.hub.release_failed(part)
+            self._failures[:] = others
+            self._deaths.clear()
+        self.guards.set_unraised(bool(others))
         return error
 
     def _is_for(self, part: int, slot: int | None) -> bool:

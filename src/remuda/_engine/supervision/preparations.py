@@ -6,7 +6,6 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from remuda._engine.calls import Addressee
-from remuda._engine.changes import Changes
 from remuda._engine.supervision.faults import Faults
 from remuda._wire.pickling import Buffers
 from remuda.errors import Failure, RemudaError
@@ -51,8 +50,8 @@ class _Preparation:
         if self.unmade.get(self.env) is self.arguments:
             del self.unmade[self.env]
 
-    def fail(self, sequence: int, failure: Failure, changes: Changes) -> None:
-        self.faults.add_failure(failure, changes)
+    def fail(self, sequence: int, failure: Failure) -> None:
+        self.faults.add_failure(failure)
 
     def abandon(self, error: RemudaError) -> None:
         """Does nothing when the spare's worker has died: the worker's successor receives the arguments again."""

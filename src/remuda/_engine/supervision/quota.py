@@ -6,7 +6,6 @@ import time
 from collections import deque
 from collections.abc import Sequence
 
-from remuda._engine.changes import Changes
 from remuda._engine.options.fault_policy import FaultPolicy
 from remuda.errors import Fault, RestartLimitError
 
@@ -19,13 +18,13 @@ class Quota:
         self._faults: deque[tuple[float, Fault]] = deque()  # the time of each fault, and the fault.
         self._restarts: dict[int, deque[float]] = {}  # the times of each worker's failures, by worker
 
-    def charge(self, faults: Sequence[Fault], changes: Changes) -> RestartLimitError | None:
+    def charge(self, faults: Sequence[Fault]) -> RestartLimitError | None:
         """Counts faults that occurred together. Returns the error to raise if a limit is exceeded, else None."""
         now = time.monotonic()
         while self._faults and self._faults[0][0] < now - self._policy.period:
             self._faults.popleft()
-        changes.do(self._faults.extend, [(now, fault) for fault in faults])
-        all_faults = [*(fault for _, fault in self._faults), *faults]
+        self._faults.extend([(now, fault) for fault in faults])
+        all_faults = [fault for _, fault in self._faults]
         limit = self._exceeded(all_faults, faults)
         return None if limit is None else RestartLimitError(limit, all_faults)
 
@@ -40,10 +39,11 @@ class Quota:
             return f"max_pool_restarts={policy.max_pool_restarts} in {period:g} s"
         return None
 
-    def next_restart(self, worker: int, changes: Changes) -> float:
+    def next_restart(self, worker: int) -> float:
         """Counts a failure of a worker. Returns the time of the worker's restart, of `time.monotonic`."""
         restarts, now = self._restarts.setdefault(worker, deque()), time.monotonic()
         while restarts and restarts[0] < now - self._policy.period:
             restarts.popleft()
-        changes.do(restarts.append, now)
-        return now + self._policy.delay(len(restarts))
+        delay = self._policy.delay(len(restarts))
+        restarts.append(now)
+        return now + delay

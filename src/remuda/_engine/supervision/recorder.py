@@ -8,6 +8,7 @@ import os
 import platform
 import struct
 import sys
+from collections import deque
 from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime, timezone
@@ -23,9 +24,9 @@ from remuda._backends.base import worker_of
 from remuda._crash.episode_start import load_start
 from remuda._crash.file import check_start, save_record
 from remuda._crash.record import CrashRecord, EpisodeStart, RecordedFault
-from remuda._engine.changes import Sayings
 from remuda._engine.options.crash_dir import CrashDir, Factories
 from remuda._engine.running import Running
+from remuda._relay.log import logger
 from remuda._wire import by_value
 from remuda.errors import EnvProgress, EnvTimeoutError, Failure, WorkerDiedError
 
@@ -37,7 +38,7 @@ class Recorder:
         self._crash_dir, self._factories = crash_dir, factories
         self._backend_name, self._running = backend_name, running
         self._written = 0
-        self.sayings = Sayings()
+        self._untold: deque[tuple[int, str, dict[str, Any]]] = deque()  # log records that are not logged yet
 
     def record_failure(self, failure: Failure) -> Failure:
         """Writes the crash record of a failure. Returns the failure with the record's path."""
@@ -62,13 +63,19 @@ class Recorder:
             path = save_record(maker.make(env_id, fault, where))
         except Exception as error:
             text = f"the crash record of env {env_id} could not be written: {error}"
-            self.sayings.add(logging.ERROR, text, env=env_id)
+            self._untold.append((logging.ERROR, text, {"env": env_id}))
             return None
         self._written += 1
         if self._written == self._crash_dir.max_files:
             text = f"{path} is the last of max_files={self._written} crash records of this pool"
-            self.sayings.add(logging.WARNING, text)
+            self._untold.append((logging.WARNING, text, {}))
         return path
+
+    def tell(self) -> None:
+        """Logs what has happened. Not called in the middle of a decision, because a log handler may use the pool."""
+        while self._untold:
+            level, text, extra = self._untold.popleft()
+            logger.log(level, "%s", text, extra=extra)
 
 
 class _RecordMaker:

@@ -6,7 +6,6 @@ from collections.abc import Hashable
 from dataclasses import dataclass
 
 from remuda._engine.calls import Addressee
-from remuda._engine.changes import Changes
 from remuda._wire.pickling import Buffers
 from remuda._wire.requests import RememberedCalls
 from remuda.errors import Failure, RemudaError
@@ -26,8 +25,8 @@ class Remembering:
         self.calls.remember(self.env, self.about, self.request)
         self.addressee.answer(sequence, parts)
 
-    def fail(self, sequence: int, failure: Failure, changes: Changes) -> None:
-        self.addressee.fail(sequence, failure, changes)
+    def fail(self, sequence: int, failure: Failure) -> None:
+        self.addressee.fail(sequence, failure)
 
     def abandon(self, error: RemudaError) -> None:
         self.addressee.abandon(error)

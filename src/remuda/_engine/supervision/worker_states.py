@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
 
-from remuda._engine.changes import Changes
 from remuda._engine.history.fault_history import FaultHistory
 from remuda._engine.history.worker_state import Life, WorkerState
+from remuda.errors import RemudaError
 
 
 class WorkerStates:
@@ -15,23 +15,14 @@ class WorkerStates:
     def __init__(self, num_workers: int, history: FaultHistory) -> None:
         self._lives, self._history = [Life()] * num_workers, history
 
-    def __getitem__(self, worker: int) -> Life:
-        return self._lives[worker]
-
-    def state(self, worker: int) -> WorkerState:
-        """Returns the state of a worker, without the details in its `Life`."""
+    def __getitem__(self, worker: int) -> WorkerState:
         return self._lives[worker].state
 
-    def enter(self, worker: int, state: WorkerState, **details: Any) -> None:
-        """Changes the state of a worker at once."""
-        self._lives[worker] = self._lives[worker].then(state, **details)
+    def cause(self, worker: int) -> Callable[..., RemudaError] | None:
+        """Returns the cause for which the pool has killed a worker; None if it has not."""
+        return self._lives[worker].cause
+
+    def enter(self, worker: int, state: WorkerState, cause: Callable[..., RemudaError] | None = None) -> None:
+        """Changes the state of a worker. `cause`: see `Life`."""
+        self._lives[worker] = self._lives[worker].then(state, cause)
         self._history.note_state(worker, state)
-
-    def plan(self, worker: int, state: WorkerState, changes: Changes, **details: Any) -> None:
-        """Adds a change of a worker's state to `changes`, which make it later."""
-        changes.do(self._lives.__setitem__, worker, self._lives[worker].then(state, **details))
-        self._history.plan_state(worker, state, changes)
-
-    def among(self, *states: WorkerState) -> dict[int, Life]:
-        """Returns the `Life` of each worker that is in one of these states, by the worker's index."""
-        return {worker: life for worker, life in enumerate(self._lives) if life.state in states}

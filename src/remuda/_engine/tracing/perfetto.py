@@ -35,11 +35,7 @@ _OPERATIONS = {int(op.value): name for op, name in OPERATIONS.items()}
 _SHOWN = {  # names for the states in which a worker does not step its envs
     WorkerState.CLOSING: "closes its env",
     WorkerState.KILLED: "killed",
-    WorkerState.VACANT: "dead",
-    WorkerState.STARTING: "starts",
-    WorkerState.BUILDING: "builds its envs",
-    WorkerState.JOINING: "builds its envs",
-    WorkerState.GIVEN_UP: "lost",
+    WorkerState.ABSENT: "builds its envs",
     WorkerState.LOST: "lost",
 }
 

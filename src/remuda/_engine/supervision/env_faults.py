@@ -1,0 +1,155 @@
+"""Applies a FaultPolicy to envs that raise, or that hang in threads."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from remuda import _core
+from remuda._engine.calls import Addressee
+from remuda._engine.options.fault_policy import FaultPolicy
+from remuda._engine.running import Running
+from remuda._engine.supervision.fault_reports import FaultReports
+from remuda._engine.supervision.fault_resolution import FaultResolution
+from remuda._engine.supervision.faults import Faults
+from remuda._engine.supervision.restart_budget import RestartBudget
+from remuda._engine.supervision.worker_faults import WorkerFaults
+from remuda._wire.pickling import Buffers
+from remuda.errors import EnvError, EnvTimeoutError, Failure, Fault, RemudaError, RestartLimitError
+
+
+class EnvFaults:
+    """Applies a FaultPolicy to envs that raise, or that hang in threads."""
+
+    def __init__(
+        self,
+        policy: FaultPolicy,
+        running: Running,
+        faults: Faults,
+        reports: FaultReports,
+        budget: RestartBudget,
+        resolution: FaultResolution,
+        workers: WorkerFaults,
+        addressees: dict[int, Addressee | None],
+    ) -> None:
+        self._policy, self._faults, self._reports = policy, faults, reports
+        self._budget, self._resolution, self._workers = budget, resolution, workers
+        self._running, self._backend, self._layout = running, running.backend, running.layout
+        self._addressees = addressees
+
+    def failed(self, slot: int, failure: Failure) -> None:
+        """Handles an env that raised. `slot`: the slot of the env, or the first slot of a vector env."""
+        env = failure.env_id
+        assert env is not None
+        failures = self._reports.of_each_slot(env, failure)
+        if self._workers.is_killed(failure.worker):  # the coming death of the worker settles the slot
+            return self._go_with_worker(slot, failures)
+        if self._workers.closing or self._faults.is_lost(env):
+            return self._running.hub.resolve(slot, _core.Outcome.DROP)
+        is_interrupt = self._faults.is_interrupt(failure)
+        if not is_interrupt:
+            failures = self._reports.failed(failures, failure.operation)
+        if is_interrupt or not self._policy.restarts:
+            if not is_interrupt:
+                self._running.slots.count_fault(env)
+            return self._faults.add_failures(failures, range(slot, slot + len(failures)))
+        if self._layout.vector_size is not None:
+            return self._go_with_worker(slot, failures)
+        is_rebuild = failure.operation == "build"
+        if is_rebuild and self._backend.processes is not None:
+            self._running.hub.resolve(slot, _core.Outcome.RESEND)  # its successor repeats the command
+            return self.rebuild_failed(env, failures[0])
+        fault = self._budget.env_fault(env, failures[0].operation, EnvError([failures[0]]))
+        # The worker tries a failed rebuild again before the env's next reset.
+        return self._rebuild([slot], fault, is_due=not is_rebuild)
+
+    def _go_with_worker(self, slot: int, failures: Sequence[Failure]) -> None:
+        """Ends the worker of an env that raised. The worker's death settles the slot."""
+        self._workers.kill_for(failures[0].worker, failures)
+        self._running.hub.resolve(slot, _core.Outcome.RESEND)
+
+    def lost(self, env: int, error: RemudaError, *, awaited: bool) -> None:
+        """Handles an env that its shard has given up. `awaited`: its slot waits for a result."""
+        env_ids = self._layout.ids_with(env)
+        if isinstance(error, RestartLimitError):
+            self._faults.add_loss(env_ids, error)
+        elif not self._workers.closing:
+            self._faults.add_death(env_ids, error, awaited=awaited)
+
+    def renamed(self, failure: Failure) -> Failure:
+        """Returns the failure of a call, with the operation renamed if the pool's face renames operations."""
+        tracker = self._reports.tracker
+        if failure.env_id is None or not tracker.renames:
+            return failure
+        operation, where = tracker.describe(failure.env_id, failure.operation)
+        return replace(failure, operation=operation, where=where)
+
+    # -- rebuilds ------------------------------------------------------------------------------------------
+
+    def _rebuild(self, waiting: Sequence[int], fault: Fault, *, is_due: bool = True) -> None:
+        """Makes a worker rebuild an env, if `is_due`. `waiting`: its slot, if that waits for a result; else empty."""
+        env, worker = fault.env_id, fault.worker
+        if not self._budget.charge([fault], "it is rebuilt"):
+            return self._drop(waiting)
+        if is_due:
+            rebuild = _Rebuild(self, env)
+            self._running.hub.instruct(_core.Op.REBUILD, worker, env, None, self._addressees, rebuild)
+        self._workers.prepare_again(worker, [env])
+        if waiting:
+            return self._resolution.settle(waiting, [fault])
+        idle = self._running.slots.slot_of(env)
+        return None if idle is None else self._resolution.settle_idle([idle], [fault])
+
+    def rebuild_failed(self, env: int, failure: Failure) -> None:
+        """Handles an env that its worker could not rebuild. Kills a process; a thread retries before the next reset."""
+        if self._workers.closing:
+            return
+        if self._faults.is_interrupt(failure):
+            self._faults.add_failure(failure)
+        elif self._backend.processes is not None:
+            self._workers.kill_for(failure.worker, [failure])
+        else:
+            fault = self._budget.env_fault(env, "build", EnvError([failure]))
+            self._budget.charge([fault], "it is rebuilt before its next reset")
+
+    def _drop(self, waiting: Sequence[int]) -> None:
+        for slot in waiting:
+            self._running.hub.resolve(slot, _core.Outcome.DROP)
+
+    # -- envs that hang in threads -------------------------------------------------------------------------
+
+    def hang_of(self, failure: Failure) -> EnvTimeoutError | None:
+        """Returns the error of an env whose thread was left, if `failure` is its first failure since then."""
+        if self._backend.threads is None or failure.env_id is None:
+            return None
+        return self._backend.threads.hung(failure.worker).pop(failure.env_id, None)
+
+    def hung(self, waiting: Sequence[int], error: EnvTimeoutError) -> None:
+        """Handles an env that still runs in a thread that was left. `waiting`: see `_rebuild`."""
+        (env,) = error.env_ids
+        if self._workers.closing:
+            return self._drop(waiting)
+        self._reports.hung(error)
+        if self._policy.restarts and self._policy.abandon_hung_threads:
+            return self._rebuild(waiting, self._budget.env_fault(env, error.operation, error))
+        self._running.slots.count_fault(env)
+        awaited = bool(waiting) or self._running.slots.slot_of(env) is None  # no command to a spare would report it
+        self._faults.add_death([env], error, awaited=awaited)
+        return self._drop(waiting)
+
+
+@dataclass(frozen=True)
+class _Rebuild:
+    """Receives the answer of a worker that rebuilds an env."""
+
+    envs: EnvFaults
+    env: int
+
+    def answer(self, sequence: int, parts: Buffers) -> None:
+        """Does nothing, because the env was rebuilt."""
+
+    def fail(self, sequence: int, failure: Failure) -> None:
+        self.envs.rebuild_failed(self.env, failure)
+
+    def abandon(self, error: RemudaError) -> None:
+        """Does nothing, because the death of the worker is handled as a fault of its own."""

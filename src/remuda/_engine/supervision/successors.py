@@ -1,0 +1,61 @@
+"""Starts the successors of dead workers."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from queue import Empty, SimpleQueue
+
+from remuda._backends.base import Processes
+from remuda._engine.history.fault_kinds import forget_frames
+from remuda._system.exiting import note_own_thread
+from remuda._worker.env_report import Reports
+from remuda.errors import RemudaError
+
+
+class Successors:
+    """Starts each successor in a thread of its own, which waits until the successor has built its envs."""
+
+    def __init__(self, processes: Processes, start_timeout: float | None, wake: Callable[[], None]) -> None:
+        """`start_timeout`: the seconds for building the envs; None: no limit. `wake`: called with each new outcome."""
+        self._processes, self._start_timeout, self._wake = processes, start_timeout, wake
+        self._outcomes: SimpleQueue[tuple[int, Reports | RemudaError]] = SimpleQueue()
+        self._threads: dict[int, threading.Thread] = {}  # the latest thread of each worker
+        self._stopping = threading.Event()
+
+    def start(self, worker: int, at: float) -> None:
+        """Begins to start the successor of a dead worker. `at`: the time of the start, of `time.monotonic`."""
+        thread = threading.Thread(target=self._start, args=(worker, at), name=f"remuda-start-{worker}", daemon=True)
+        note_own_thread(thread)
+        self._threads[worker] = thread
+        thread.start()
+
+    def outcomes(self) -> Iterator[tuple[int, Reports | RemudaError]]:
+        """Yields (worker, outcome) for each start that has ended: the reports of the envs, or why there is none."""
+        while True:
+            try:
+                yield self._outcomes.get_nowait()
+            except Empty:
+                return
+
+    def stop(self) -> None:
+        """Ends all starts, and the successors that have not joined the pool."""
+        self._stopping.set()
+        for thread in self._threads.values():
+            thread.join()
+
+    def _start(self, worker: int, at: float) -> None:
+        if self._stopping.wait(max(0.0, at - time.monotonic())):
+            return
+        outcome: Reports | RemudaError
+        try:
+            outcome = self._processes.start_successor(worker, self._start_timeout, self._stopping.is_set)
+        except RemudaError as error:
+            outcome = error
+        except Exception as error:
+            outcome = RemudaError(f"worker {worker} could not be started: {error}")
+        if isinstance(outcome, RemudaError):
+            forget_frames(outcome)
+        self._outcomes.put((worker, outcome))
+        self._wake()

@@ -1,0 +1,52 @@
+"""The thread that supervises a pool."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import weakref
+from typing import Protocol
+
+from remuda import _core
+from remuda._system.exiting import note_own_thread
+
+
+class Attending(Protocol):
+    """The object that handles the events of a pool."""
+
+    def attend(self) -> None:
+        """Handles all events that have occurred."""
+
+
+class SupervisorThread:
+    """The thread that handles the events of a pool, also while the program does not call the pool.
+
+    Python runs signal handlers in the main thread only, so they never interrupt this thread. It keeps nothing of the
+    pool while it sleeps, so a pool that is dropped is collected.
+    """
+
+    def __init__(self, watch: _core.Watch, attending: Attending, name: str) -> None:
+        """Starts the thread. `attending` is called whenever `watch` reports that there may be events."""
+        self._watch = watch
+        arguments = watch, weakref.ref(attending)
+        self._thread = threading.Thread(target=_run, args=arguments, name=f"{name}-supervisor", daemon=True)
+        note_own_thread(self._thread)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Ends the thread. Waits for its end, unless it is the calling thread, where a log handler closes the pool."""
+        self._watch.close()
+        if self._thread is not threading.current_thread():
+            self._thread.join()
+
+
+def _run(watch: _core.Watch, reference: weakref.ref[Attending]) -> None:
+    while watch.wait():
+        attending = reference()
+        if attending is None:
+            return
+        try:
+            attending.attend()
+        except Exception:  # raised by a log handler of the program
+            threading.excepthook(threading.ExceptHookArgs((*sys.exc_info(), threading.current_thread())))
+        del attending
